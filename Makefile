@@ -31,11 +31,9 @@ help:
 demo:
 	$(CARGO) run --profile demo --locked --package sunder-cli --no-default-features -- demo
 
-# Many tests wait for more than they compute. One that hangs is ended and named.
-LIMITED = --config "target.'cfg(unix)'.runner = ['$(CURDIR)/scripts/limited-test']"
 test: setup
+	scripts/run-tests
 	$(CARGO) test --workspace --locked --doc
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test $(LIMITED) --workspace --locked --lib --bins --tests
 	scripts/test-python
 
 lint: setup-lint
@@ -45,6 +43,7 @@ lint: setup-lint
 	scripts/check-names
 	scripts/check-width
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package sunder-cli --no-default-features --locked -- -D warnings
 	$(CARGO) clippy --locked --manifest-path bindings/python/Cargo.toml --target-dir target/python -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) deny --locked check bans licenses sources

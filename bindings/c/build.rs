@@ -1,5 +1,5 @@
-//! Names the shared library as the linker of programs records it. The number changes when programs
-//! have to be compiled again.
+//! Sets the name by which programs refer to the shared library (its soname). The number changes
+//! when programs must be recompiled.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

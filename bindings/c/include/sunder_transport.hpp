@@ -1,12 +1,12 @@
-// sunder_transport.hpp - the C interface with handles that close themselves, and exceptions. C++17.
+// sunder_transport.hpp - the C interface with automatic closing and exceptions, in C++17.
 //
 //     auto options = sunder::Options().identity_file("me.key").peer_key("3d4017c3...12af4660c");
 //     auto connection = sunder::connect("192.0.2.7:7700", options);
 //     connection.send("hello");
 //     std::optional<std::string> answer = connection.receive();
 //
-// sunder_transport.h says what each function does, and which threads may call it. A function that
-// fails throws sunder::Error.
+// sunder_transport.h documents each function, and which threads may call it. A function that fails
+// throws sunder::Error.
 #ifndef SUNDER_TRANSPORT_HPP
 #define SUNDER_TRANSPORT_HPP
 
@@ -26,7 +26,7 @@
 
 namespace sunder {
 
-// What a call of the library failed with.
+// The error of a failed call.
 class Error : public std::runtime_error {
 public:
     // The last failure in this thread.
@@ -75,7 +75,7 @@ inline std::vector<std::string> transports() {
     return names;
 }
 
-// How to connect or listen. Each function returns the options, for the next one.
+// The options of connections and listeners. Each function returns them, so calls can be chained.
 class Options {
 public:
     Options() : handle_(detail::check(sunder_options_new())) {}
@@ -89,9 +89,9 @@ public:
     Options &peer_key(const std::string &key) & {
         return with(sunder_options_add_peer_key(get(), key.c_str()));
     }
-    // Neither encrypted nor authenticated.
+    // Disables encryption and authentication.
     Options &insecure() & { return with(sunder_options_set_insecure(get())); }
-    // "udp" also on a path that loses packets.
+    // Allows "udp" on a path that loses packets.
     Options &accept_loss() & { return with(sunder_options_set_accept_loss(get())); }
     Options &congestion_control(const std::string &name) & {
         return with(sunder_options_set_congestion_control(get(), name.c_str()));
@@ -107,7 +107,7 @@ public:
         return with(sunder_options_set_timeout(get(), detail::milliseconds(timeout)));
     }
 
-    // The same on a temporary, so that options can be made in one expression.
+    // The same for a temporary, so that options can be built in one expression.
     Options &&transport(const std::string &name) && { return std::move(transport(name)); }
     Options &&identity_file(const std::string &path) && { return std::move(identity_file(path)); }
     Options &&peer_key(const std::string &key) && { return std::move(peer_key(key)); }
@@ -124,7 +124,7 @@ public:
     }
     Options &&timeout(std::chrono::milliseconds limit) && { return std::move(timeout(limit)); }
 
-    // The own public key, which the peer passes to peer_key().
+    // This end's public key, which the peer passes to peer_key().
     std::string public_key() const {
         char text[65];
         detail::check(sunder_options_public_key(get(), text, sizeof text));
@@ -145,7 +145,7 @@ private:
 // One end of a connection, or one direction of it. The destructor closes it.
 class Connection {
 public:
-    // The longest message that receive() takes unless it is told otherwise.
+    // The default limit of receive() for the length of a message.
     static constexpr std::size_t max_message = std::size_t{1} << 30;
 
     explicit Connection(sunder_connection *handle) : handle_(handle) {}
@@ -182,13 +182,13 @@ public:
         return std::string(reinterpret_cast<const char *>(message), size);
     }
 
-    // From now on this connection only reads, and the one that is returned only writes.
+    // From now on this connection only reads, and the returned one only writes.
     Connection split() { return Connection(detail::check(sunder_connection_split(get()))); }
-    // Ends the direction to the peer, and waits until all has arrived.
+    // Ends the stream to the peer, and waits until everything has arrived.
     void finish() { detail::check(sunder_connection_finish(get())); }
-    // The announced exchange is complete: what it took corrects the choice for the next one.
+    // Reports that the announced exchange is complete: its duration corrects the next choice.
     void complete() { detail::check(sunder_connection_complete(get())); }
-    // From any thread: what waits for the connection in another one fails with SUNDER_CLOSED.
+    // From any thread: waiting calls of other threads fail with SUNDER_CLOSED.
     void abort() { detail::check(sunder_connection_abort(get())); }
 
     sunder_statistics statistics() const {

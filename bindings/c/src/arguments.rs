@@ -1,7 +1,8 @@
-//! What C passes: pointers that may be null. The only module with raw pointers.
+//! The arguments that C passes: pointers that may be null. This is the only module with raw
+//! pointers.
 //!
-//! Each type has the layout of a pointer, and only the caller in C makes one. That it points to
-//! what the header demands, for as long as the call takes, is the caller's part of the contract.
+//! Each type has the layout of a pointer, and only the C caller creates values of it. The caller
+//! must ensure that it points to what the header requires for the duration of the call.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::{offset_of, size_of};
@@ -10,25 +11,25 @@ use std::ptr::NonNull;
 use crate::error::{CallFailure, Code};
 use crate::statistics::Statistics;
 
-/// `const char *`: text that ends with a zero byte.
+/// `const char *`: a text that ends with a zero byte.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Text(*const c_char);
 
 impl Text {
-    /// The text, which is the `what` of the call.
+    /// The text; `what` names it in errors.
     pub(crate) fn read(&self, what: &str) -> Result<&str, CallFailure> {
         if self.0.is_null() {
             return Err(null(what));
         }
-        // SAFETY: it is not null, and by the header points to bytes of which one is zero, which
-        // do not change during the call.
+        // SAFETY: the pointer is not null, and the header requires that it points to bytes that end
+        // with a zero byte and do not change during the call.
         let text = unsafe { CStr::from_ptr(self.0) };
         text.to_str().map_err(|_| CallFailure::usage(format!("the {what} is not UTF-8")))
     }
 }
 
-/// `char *`, with a size beside it: where a text is written to.
+/// `char *`, with a separate size: a buffer for a text.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct TextBuffer(*mut c_char);
@@ -44,7 +45,8 @@ impl TextBuffer {
             let message = format!("the text needs {needed} bytes, the buffer has {size}");
             return Err(CallFailure::new(Code::TooLong, message));
         }
-        // SAFETY: by the header the buffer, which is not null, has `size` bytes, and the text less.
+        // SAFETY: the pointer is not null, and the header requires a buffer of `size` bytes; the
+        // text is shorter.
         unsafe {
             self.0.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
             self.0.add(text.len()).write(0);
@@ -53,7 +55,7 @@ impl TextBuffer {
     }
 }
 
-/// `const void *`, with a size beside it: bytes to be sent.
+/// `const void *`, with a separate size: bytes to send.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Input(*const c_void);
@@ -65,13 +67,13 @@ impl Input {
             return Ok(&[]);
         }
         check(self.0, size)?;
-        // SAFETY: by the header these are `size` bytes that do not change during the call; they are
-        // not null, and not more than a slice may have.
+        // SAFETY: the header requires `size` bytes that do not change during the call; the pointer
+        // is not null, and a slice may have this length.
         Ok(unsafe { std::slice::from_raw_parts(self.0.cast(), size) })
     }
 }
 
-/// `void *`, with a size beside it: where received bytes are written to.
+/// `void *`, with a separate size: a buffer for received bytes.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Output(*mut c_void);
@@ -83,9 +85,9 @@ impl Output {
             return Ok(&mut []);
         }
         check(self.0, size)?;
-        // SAFETY: by the header these are `size` bytes that nobody else uses during the call; they
-        // are not null, and not more than a slice may have. They are memory from outside of Rust,
-        // whose content is unknown but some bytes.
+        // SAFETY: the header requires `size` bytes that nothing else uses during the call; the
+        // pointer is not null, and a slice may have this length. The memory is from outside Rust,
+        // so its content is unknown but valid bytes.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.0.cast(), size) })
     }
 }
@@ -96,20 +98,21 @@ impl Output {
 pub struct StatisticsBuffer(*mut Statistics);
 
 impl StatisticsBuffer {
-    /// Writes as many whole fields as the caller's structure has, by its field `size`.
+    /// Writes as many whole fields as the caller's structure has, according to its field `size`.
     pub(crate) fn write(&self, statistics: &Statistics) -> Result<(), CallFailure> {
         const FIRST: usize = offset_of!(Statistics, bytes_sent);
         if self.0.is_null() {
             return Err(null("structure"));
         }
-        // SAFETY: by the header the structure, which is not null, has at least its first field.
+        // SAFETY: the pointer is not null, and the header requires that the structure has at least
+        // its first field.
         let size = unsafe { self.0.cast::<usize>().read_unaligned() };
         let fields = size.min(size_of::<Statistics>()).saturating_sub(FIRST) / size_of::<u64>();
         if fields == 0 {
             return Err(CallFailure::usage("statistics.size is not sizeof(sunder_statistics)"));
         }
-        // SAFETY: all fields behind the first one are u64, and the caller's structure has this many
-        // of them; both structures are not the same one.
+        // SAFETY: all fields after the first are u64, and the caller's structure has this many of
+        // them; the two structures do not overlap.
         unsafe {
             let from = std::ptr::from_ref(statistics).cast::<u8>().add(FIRST);
             let to = self.0.cast::<u8>().add(FIRST);
@@ -119,23 +122,24 @@ impl StatisticsBuffer {
     }
 }
 
-/// A received message: `uint8_t *` and its size. Null, with size 0, is none.
+/// A received message: `uint8_t *` and its size. Null with size 0 is no message.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Message(*mut u8);
 
 impl Message {
-    /// Gives the message to the caller, who frees it.
+    /// Passes the message to the caller, who must free it.
     pub(crate) fn give(message: Vec<u8>) -> (Self, usize) {
         let size = message.len();
         (Self(Box::into_raw(message.into_boxed_slice()).cast()), size)
     }
 
-    /// Frees it.
+    /// Frees the message.
     pub(crate) fn free(self, size: usize) {
         if let Some(bytes) = NonNull::new(self.0) {
             let message = NonNull::slice_from_raw_parts(bytes, size);
-            // SAFETY: by the header pointer and size are those that `give` returned, once.
+            // SAFETY: the header requires that pointer and size are those that `give` returned, and
+            // that they are passed only once.
             drop(unsafe { Box::from_raw(message.as_ptr()) });
         }
     }
@@ -146,12 +150,12 @@ fn check(pointer: *const c_void, size: usize) -> Result<(), CallFailure> {
         return Err(null("buffer"));
     }
     if isize::try_from(size).is_err() {
-        return Err(CallFailure::usage(format!("no buffer has {size} bytes")));
+        return Err(CallFailure::usage(format!("a buffer cannot have {size} bytes")));
     }
     Ok(())
 }
 
-/// A null pointer where none is allowed.
+/// The error for a null pointer that is not allowed.
 pub(crate) fn null(what: &str) -> CallFailure {
     CallFailure::usage(format!("the {what} is a null pointer"))
 }

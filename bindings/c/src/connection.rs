@@ -26,7 +26,7 @@ enum HandleSplitState {
     Both(transport::Connection),
     Reads(ConnectionReader),
     Writes(ConnectionWriter),
-    /// A split did not return.
+    /// The split has failed.
     Gone,
 }
 
@@ -37,7 +37,7 @@ impl Connection {
         Self { half: Mutex::new(HandleSplitState::Both(connection)), closer, transport, peer }
     }
 
-    /// The same connection, with a half of it.
+    /// The same connection with the other state.
     fn with(&self, half: HandleSplitState) -> Self {
         let closer = self.closer.clone();
         Self { half: Mutex::new(half), closer, transport: self.transport, peer: self.peer }

@@ -1,4 +1,4 @@
-//! Errors: a code and a text for each thread. Panics end here.
+//! Errors: a code and a text for each thread. Panics are caught here.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -14,27 +14,27 @@ use transport::Error;
 pub enum Code {
     /// No failure.
     Ok = 0,
-    /// A null pointer, a text that is no UTF-8, an option that does not exist.
+    /// A null pointer, a text that is not UTF-8, or an option that does not exist.
     Usage = -1,
-    /// The system refused something.
+    /// The system returned an error.
     Failed = -2,
-    /// The name has no address, or nobody listens there.
+    /// The name has no address, or no program listens there.
     Unreachable = -3,
     /// The peer did not answer in time.
     TimedOut = -4,
-    /// The peer does not have the key that was given, or forged data.
+    /// The peer does not have the given key, or data was forged.
     NotAuthenticated = -5,
-    /// The connection has ended before all that was expected arrived.
+    /// The connection ended before all expected data had arrived.
     Closed = -6,
-    /// A message is longer than allowed, a text than the buffer.
+    /// A message exceeds the limit, or a text the buffer.
     TooLong = -7,
     /// Another thread uses the handle.
     Busy = -8,
-    /// A bug of the library.
+    /// A bug in the library.
     Bug = -9,
 }
 
-/// Why a call fails.
+/// Why a call failed.
 #[derive(Debug)]
 pub(crate) struct CallFailure {
     code: Code,
@@ -81,7 +81,7 @@ impl From<Error> for CallFailure {
     }
 }
 
-/// What a function of the interface returns when it fails.
+/// The value that a function of the interface returns on failure.
 pub(crate) trait FailureReturn {
     fn failed(code: Code) -> Self;
 }
@@ -112,7 +112,7 @@ impl FailureReturn for *const c_char {
 
 /// Runs a call. A failure or a panic becomes the thread's last error.
 pub(crate) fn run<T: FailureReturn>(call: impl FnOnce() -> Result<T, CallFailure>) -> T {
-    // What the call has changed when it panics is behind a lock, which is poisoned then.
+    // State that a panicking call has changed is behind a lock, which is then poisoned.
     let outcome = catch_unwind(AssertUnwindSafe(call));
     let failure = match outcome {
         Ok(Ok(value)) => return value,
@@ -126,12 +126,12 @@ pub(crate) fn run<T: FailureReturn>(call: impl FnOnce() -> Result<T, CallFailure
     T::failed(code)
 }
 
-/// Runs what frees something. A panic goes nowhere: there is nobody to tell.
+/// Runs a destructor. A panic is dropped, as such functions cannot report errors.
 pub(crate) fn run_free(call: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(call));
 }
 
-/// Takes a handle, unless another thread uses it: then `busy` says what to do.
+/// Locks a handle, unless another thread uses it; `busy` is the text of that error.
 pub(crate) fn try_lock<'a, T>(
     handle: &'a Mutex<T>,
     busy: &str,
@@ -166,7 +166,7 @@ fn set_last_error(failure: CallFailure) {
     let mut text = failure.text.into_bytes();
     text.retain(|&byte| byte != 0);
     let last = LastError { code: failure.code, text: CString::new(text).unwrap_or_default() };
-    // A thread that ends, and frees handles in its destructors, has no last error any more.
+    // While a thread ends and its destructors free handles, it has no last error.
     let _ = LAST_ERROR.try_with(|place| place.replace(Some(last)));
 }
 

@@ -1,11 +1,16 @@
 //! The crate `transport` for C: the functions of `include/sunder_transport.h`, which documents them
-//! for those who call them. The shared library and the static one are installed by
-//! `make install-lib`.
+//! for callers. `make install-lib` installs the shared and the static library.
 //!
-//! Nothing that the caller can do within the header's rules is undefined: each pointer may be null,
-//! each handle may be used by two threads at once, and a panic ends at the boundary as
-//! [`Code::Bug`](error::Code::Bug). A handle is a reference or a box here, so that the compiler
-//! checks most of the boundary; raw pointers are in `arguments` only.
+//! Within the rules of the header, no call has undefined behaviour: each pointer may be null, each
+//! handle may be used by two threads at once, and a panic is caught at the boundary and reported as
+//! [`Code::Bug`](error::Code::Bug). Handles are references or boxes, so that the compiler checks
+//! most of the boundary; raw pointers occur only in `arguments`.
+//!
+//! # Map
+//!
+//! - `connection`, `listener`, `options`, `statistics`, `library`: the functions, by their names.
+//! - `arguments`: pointers of C. `error`: the code and text of the last error of each thread;
+//!   panics end there.
 #![allow(unsafe_code, reason = "a boundary to C: exported names, and pointers in `arguments`")]
 
 pub mod arguments;

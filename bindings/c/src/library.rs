@@ -22,7 +22,7 @@ pub extern "C" fn sunder_transport_name(index: usize) -> *const c_char {
 static NAMES: LazyLock<Vec<CString>> =
     LazyLock::new(|| transport::names().filter_map(|(name, _)| CString::new(name).ok()).collect());
 
-/// The name of a transport, for C. It is one of the list.
+/// The C string of a transport's name, which must be in the list.
 pub(crate) fn static_name(name: &str) -> *const c_char {
     let found = NAMES.iter().find(|it| it.as_bytes() == name.as_bytes());
     found.map_or(std::ptr::null(), |name| name.as_ptr())

@@ -1,4 +1,4 @@
-//! `sunder_options_*`: how to connect or listen, one option after the other.
+//! `sunder_options_*`: the options of connections and listeners.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::error::{CallFailure, Code, run, run_free};
 /// `sunder_options`
 #[derive(Debug)]
 pub struct Options {
-    /// All but its `security`, which the next three make.
+    /// All options except `security`, which follows from the next three fields.
     settings: transport::ConnectionOptions,
     identity: Arc<IdentitySecretKey>,
     peers: Vec<IdentityPublicKey>,
@@ -29,7 +29,7 @@ impl Options {
         Ok(Self { settings: others, identity, peers: Vec::new(), insecure: false })
     }
 
-    /// The same for the crate `transport`.
+    /// Converts them for the crate `transport`.
     pub(crate) fn build(&self) -> transport::ConnectionOptions {
         let mut options = self.settings.clone();
         if !self.insecure {

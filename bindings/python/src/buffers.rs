@@ -1,11 +1,11 @@
-//! Bytes from and to objects of Python.
+//! Bytes of Python objects.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
-/// The bytes of an object, without the interpreter's lock. Those of `bytes` do not change; others
-/// are copied, because another thread may change them.
+/// Passes the bytes of an object to `work`, without the interpreter's lock. `bytes` objects are
+/// immutable; other objects are copied, because another thread may change them.
 pub(crate) fn with_bytes<T: Send>(
     data: &Bound<'_, PyAny>,
     work: impl FnOnce(&[u8]) -> T + Send,
@@ -19,7 +19,7 @@ pub(crate) fn with_bytes<T: Send>(
     Ok(py.detach(|| work(&bytes)))
 }
 
-/// Any contiguous buffer as one of bytes.
+/// Converts any contiguous buffer to a buffer of bytes.
 pub(crate) fn as_bytes(data: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
     PyBuffer::get(&PyMemoryView::from(data)?.call_method1("cast", ("B",))?)
 }

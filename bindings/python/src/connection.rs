@@ -13,10 +13,11 @@ use crate::buffers::{as_bytes, with_bytes};
 use crate::errors::{SIGNALS_EVERY, busy, closed, exception, failed};
 use crate::options::{Identity, PyEndpointOptions, exchange};
 
-/// The most that `readinto` reads at once: it has its own copy.
+/// The largest number of bytes that `readinto` reads at once, as it makes a copy.
 const MAX_READ: usize = 1 << 20;
 
-/// One end of a connection, or, after `split`, one direction of it. One thread at a time uses it.
+/// One end of a connection, or one direction of it after `split`. Only one thread may use it at a
+/// time.
 #[pyclass(frozen, module = "sunder_transport")]
 pub(crate) struct Connection {
     half: Mutex<PySplitState>,
@@ -35,11 +36,11 @@ enum PySplitState {
 /// A connection that is not split.
 struct UnsplitConnection {
     connection: transport::Connection,
-    /// The limit for each wait that the user set.
+    /// The time limit of each wait, as the user set it.
     timeout: Option<Duration>,
-    /// The one that is in force.
+    /// The limit that is in force.
     current: Option<Duration>,
-    /// Something was written and not flushed.
+    /// Whether something was written and not flushed.
     pending: bool,
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn connect(
 
 #[pymethods]
 impl Connection {
-    /// The name of its transport.
+    /// The name of the transport that the connection uses.
     #[getter]
     fn transport(&self) -> &'static str {
         self.transport
@@ -94,8 +95,8 @@ impl Connection {
         self.peer.as_deref()
     }
 
-    /// At least one byte and at most `size`; none at the end of the stream. Flushes first what was
-    /// written to this object.
+    /// Reads at least one and at most `size` bytes; returns no bytes at the end of the stream.
+    /// First flushes what was written to this object.
     #[pyo3(signature = (size=65536))]
     fn read<'py>(&self, py: Python<'py>, size: usize) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.reading(py, |reader| {
@@ -107,7 +108,7 @@ impl Connection {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// As `read`, into a buffer that can be written to. Returns how many bytes.
+    /// Like `read`, into a writable buffer. Returns the number of bytes.
     fn readinto(&self, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         let py = buffer.py();
         let to = as_bytes(buffer)?;
@@ -126,7 +127,7 @@ impl Connection {
         Ok(bytes.len())
     }
 
-    /// Exactly `size` bytes. A stream that ends before is `Closed`.
+    /// Reads exactly `size` bytes. If the stream ends before, raises `Closed`.
     fn read_exact<'py>(&self, py: Python<'py>, size: usize) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.reading(py, |reader| {
             let mut bytes = Vec::new();
@@ -136,8 +137,8 @@ impl Connection {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// Writes all bytes, which wait in a buffer until it is full, flushed, or this object is read.
-    /// Returns how many bytes.
+    /// Writes all bytes. They are sent when the buffer is full, on a flush, or before this object
+    /// is read. Returns the number of bytes.
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<usize> {
         let written = with_bytes(data, |bytes| {
             self.writing(|writer| writer.write_all(bytes))?;
@@ -146,12 +147,12 @@ impl Connection {
         written?
     }
 
-    /// Sends what waits in the buffer.
+    /// Sends what is in the buffer.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.writing(|writer| writer.flush()))
     }
 
-    /// Writes a message, which waits in the buffer as bytes do.
+    /// Writes a message, which is buffered like other bytes.
     fn send(&self, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let sent = with_bytes(message, |message| {
             self.writing(|writer| transport::MessageStream::new(writer).send(message))
@@ -159,7 +160,7 @@ impl Connection {
         sent?
     }
 
-    /// The next message, of at most `max` bytes; None at the end of the stream.
+    /// Returns the next message, of at most `max` bytes; None at the end of the stream.
     #[pyo3(signature = (max=1_073_741_824))]
     fn receive<'py>(&self, py: Python<'py>, max: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let message =
@@ -167,13 +168,14 @@ impl Connection {
         Ok(message.map(|message| PyBytes::new(py, &message)))
     }
 
-    /// The messages until the end of the stream.
+    /// An iterator over the messages until the end of the stream.
     #[pyo3(signature = (max=1_073_741_824))]
     fn messages(slf: PyRef<'_, Self>, max: usize) -> Messages {
         Messages { connection: slf.into(), max }
     }
 
-    /// Two objects: one reads and one writes, each in a thread of its own. This one is closed.
+    /// Returns two objects, of which one reads and one writes, so that two threads can use them.
+    /// This object is closed.
     fn split(&self) -> PyResult<(Self, Self)> {
         let mut half = self.lock()?;
         match std::mem::replace(&mut *half, PySplitState::Closed) {
@@ -193,8 +195,8 @@ impl Connection {
         }
     }
 
-    /// Ends the direction to the peer, which reads all that was written and then the end of the
-    /// stream. Returns when it will arrive. Reading goes on.
+    /// Ends the stream to the peer, after everything that was written. Returns when all of that
+    /// will arrive. Reading is still possible.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| match &mut *self.lock()? {
             PySplitState::Both(both) => {
@@ -210,8 +212,8 @@ impl Connection {
         })
     }
 
-    /// Says that the exchange is complete that was announced to `connect`. What it took corrects
-    /// the choice of "auto" for the next one to the same host. Not on a half that reads.
+    /// Reports that the exchange announced to `connect` is complete. Its duration corrects the
+    /// choice of "auto" for the next connection to the same host. Not allowed on a half that reads.
     fn complete(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| match &*self.lock()? {
             PySplitState::Both(both) => {
@@ -227,7 +229,7 @@ impl Connection {
         })
     }
 
-    /// What the connection has done so far. What its transport does not measure is None.
+    /// The statistics of the connection. Values that its transport does not measure are None.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let now = match &*self.lock()? {
             PySplitState::Both(both) => both.connection.statistics(),
@@ -250,13 +252,14 @@ impl Connection {
         Ok(found)
     }
 
-    /// Ends the connection at once, from any thread: what waits for it in another one is `Closed`.
+    /// Ends the connection at once, from any thread: calls of other threads that wait for it raise
+    /// `Closed`.
     fn abort(&self, py: Python<'_>) {
         py.detach(|| self.closer.close());
     }
 
-    /// Sends what waits in the buffer and closes the connection. `finish` says whether everything
-    /// arrived.
+    /// Sends what is in the buffer and closes the connection. Only `finish` reports whether
+    /// everything arrived.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let half = std::mem::replace(&mut *self.lock()?, PySplitState::Closed);
         py.detach(|| drop(half));
@@ -303,7 +306,7 @@ impl Connection {
         })
     }
 
-    /// Reads without the interpreter's lock.
+    /// Runs a read without the interpreter's lock.
     fn reading<T: Send>(
         &self,
         py: Python<'_>,
@@ -324,7 +327,7 @@ impl Connection {
         })
     }
 
-    /// Writes. The caller has released the interpreter's lock.
+    /// Runs a write. The caller has released the interpreter's lock.
     fn writing(&self, work: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> PyResult<()> {
         let written = match &mut *self.lock()? {
             PySplitState::Both(both) => {
@@ -340,7 +343,7 @@ impl Connection {
 }
 
 impl UnsplitConnection {
-    /// Limits each wait from now on.
+    /// Sets the time limit of each wait.
     fn limit(&mut self, limit: Option<Duration>) -> io::Result<()> {
         if limit != self.current {
             self.connection.set_timeout(limit)?;
@@ -350,14 +353,14 @@ impl UnsplitConnection {
     }
 }
 
-/// Reads from a connection, and looks between waits whether Ctrl-C was pressed.
+/// Reads from a connection, and checks for Ctrl-C between waits.
 struct InterruptibleReader<'a> {
     both: &'a mut UnsplitConnection,
     raised: Option<PyErr>,
 }
 
 impl InterruptibleReader<'_> {
-    /// A read flushes itself, but within its own limit, which is too short for a write.
+    /// A read flushes the connection, but within its own limit, which is too short for a write.
     fn flush(&mut self) -> io::Result<()> {
         if self.both.pending {
             self.both.limit(self.both.timeout)?;

@@ -1,4 +1,4 @@
-//! Errors as exceptions: those of `sunder_transport/_errors.py`.
+//! Converts errors to the exceptions of `sunder_transport/_errors.py`.
 
 use std::io;
 
@@ -16,7 +16,7 @@ mod python {
     pyo3::import_exception!(sunder_transport._errors, Unreachable);
 }
 
-/// How often what waits looks whether Ctrl-C was pressed.
+/// The interval at which a waiting call checks for Ctrl-C.
 pub(crate) const SIGNALS_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// The exception of a failed read or write.
@@ -45,22 +45,22 @@ pub(crate) fn exception(error: io::Error) -> PyErr {
     }
 }
 
-/// The same, where nothing is connected yet.
+/// The exception of a failed attempt to connect or listen.
 pub(crate) fn failed(error: Error) -> PyErr {
     exception(error.into())
 }
 
-/// What was closed here is used.
+/// The exception for the use of a closed object.
 pub(crate) fn closed<T>(what: &str) -> PyResult<T> {
     Err(python::Closed::new_err(format!("the {what} is closed")))
 }
 
-/// Nothing has come in the time that the caller gives.
+/// The exception for a time limit of the caller.
 pub(crate) fn timed_out(text: &str) -> PyErr {
     python::TimedOut::new_err(text.to_owned())
 }
 
-/// Two threads use what only one can.
+/// The exception for use by two threads at once.
 pub(crate) fn busy(text: &str) -> PyErr {
     PyRuntimeError::new_err(text.to_owned())
 }

@@ -1,8 +1,13 @@
 //! The crate `transport` for Python: the module `sunder_transport._native`, whose interface is in
 //! `python/sunder_transport/_native.pyi`.
 //!
-//! What waits for the network releases Python's interpreter lock. Where it may wait for long it
-//! returns to the interpreter every so often, so that Ctrl-C ends it.
+//! Calls that wait for the network release Python's interpreter lock. Where they may wait for long,
+//! they return to the interpreter at intervals, so that Ctrl-C ends them.
+//!
+//! # Map
+//!
+//! - `connection`, `listener`, `options`: the classes. `buffers`: bytes of Python objects.
+//! - `errors`: errors as exceptions.
 
 mod buffers;
 mod connection;

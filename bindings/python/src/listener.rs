@@ -10,7 +10,7 @@ use crate::errors::{SIGNALS_EVERY, closed, failed, timed_out};
 use crate::options::{Identity, PyEndpointOptions, seconds};
 
 /// Accepts connections of every transport on one port number, or, with `via`, waits for them at the
-/// relay with that address. Several threads may accept.
+/// relay with that address. Several threads may call `accept`.
 #[pyclass(frozen, module = "sunder_transport")]
 pub(crate) struct Listener {
     /// None once it is closed.
@@ -61,19 +61,19 @@ impl Listener {
         Ok(Self { accepting, address, public_key, timeout: options.timeout })
     }
 
-    /// What to connect to: ADDRESS:PORT, or TOKEN@HOST:PORT at a relay.
+    /// The address to connect to: ADDRESS:PORT, or TOKEN@HOST:PORT at a relay.
     #[getter]
     fn address(&self) -> &str {
         &self.address
     }
 
-    /// The own public key, which the peer passes as `peer`; None if it is insecure.
+    /// This end's public key, which the peer passes as `peer`; None if it is insecure.
     #[getter]
     fn public_key(&self) -> Option<&str> {
         self.public_key.as_deref()
     }
 
-    /// Waits for the next connection, for `timeout` seconds at most, if it is given.
+    /// Waits for the next connection, for at most `timeout` seconds if that is given.
     #[pyo3(signature = (timeout=None))]
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Connection> {
         let deadline = timeout.map(seconds).transpose()?.map(|timeout| Instant::now() + timeout);
@@ -93,7 +93,7 @@ impl Listener {
         }
     }
 
-    /// Stops listening. Accepted connections stay.
+    /// Stops listening. Accepted connections remain open.
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
             drop(self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take());

@@ -1,4 +1,4 @@
-//! How to connect or listen.
+//! The options of connections and listeners.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use transport::{
 
 use crate::errors::failed;
 
-/// A secret key. Without a path it is of random bytes, which nothing else has.
+/// A secret key. Without a path, it is a new random key.
 #[pyclass(frozen, module = "sunder_transport")]
 pub(crate) struct Identity {
     pub(crate) key: Arc<IdentitySecretKey>,
@@ -34,7 +34,8 @@ impl Identity {
         Ok(Self { key: Arc::new(key) })
     }
 
-    /// The public key that belongs to it, as 64 hexadecimal digits: what the peer passes as `peer`.
+    /// The public key that belongs to it, as 64 hexadecimal digits, which the peer passes as
+    /// `peer`.
     #[getter]
     fn public_key(&self) -> String {
         self.key.public().to_string()
@@ -45,7 +46,8 @@ fn identity_error(text: String) -> PyErr {
     crate::errors::exception(std::io::Error::other(text))
 }
 
-/// The names of all transports, and what each is for. "auto", which chooses one, is not in it.
+/// The names of all transports, each with its purpose. "auto", which chooses one of them, is not
+/// included.
 #[pyfunction]
 pub(crate) fn transports(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let found = PyDict::new(py);
@@ -55,7 +57,7 @@ pub(crate) fn transports(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(found)
 }
 
-/// What `connect` and `Listener` have in common.
+/// The options that `connect` and `Listener` have in common.
 pub(crate) struct PyEndpointOptions<'a> {
     pub(crate) identity: Option<&'a Identity>,
     pub(crate) peers: Vec<String>,
@@ -69,7 +71,7 @@ impl PyEndpointOptions<'_> {
     pub(crate) fn options(self) -> PyResult<ConnectionOptions> {
         let security = if self.insecure {
             if self.identity.is_some() || !self.peers.is_empty() {
-                let text = "insecure=True has no use for keys";
+                let text = "insecure=True must not be combined with keys";
                 return Err(PyValueError::new_err(text));
             }
             ConnectionSecurity::Insecure
@@ -94,19 +96,19 @@ impl PyEndpointOptions<'_> {
     }
 }
 
-/// What a connection is going to carry: bytes sent, bytes received, and how often an end waits.
+/// The expected exchange: bytes sent, bytes received, and how often an end waits for an answer.
 pub(crate) fn exchange((sent, received, rounds): (u64, u64, u32)) -> ExchangeProfile {
     ExchangeProfile { sent, received, rounds }
 }
 
-/// A longer time limit is as long as this one.
+/// The longest time limit; longer ones are reduced to it.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A time that is given in seconds: more than 0.
+/// A time in seconds, which must be more than 0.
 pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .ok()
         .filter(|time| !time.is_zero())
         .map(|time| time.min(LONGEST))
-        .ok_or_else(|| PyValueError::new_err(format!("{seconds} is no time limit in seconds")))
+        .ok_or_else(|| PyValueError::new_err(format!("{seconds} is not a valid time limit in seconds")))
 }

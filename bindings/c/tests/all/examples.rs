@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use crate::installed::{Link, compile, program, succeed, workspace};
 
-/// Ends a server that has not ended, because the test has failed.
+/// A server, killed when dropped if a test fails.
 struct Server(Child);
 
 impl Drop for Server {
@@ -17,7 +17,7 @@ impl Drop for Server {
     }
 }
 
-/// A message to the server and back, by `tcp`. What the client prints.
+/// Sends a message to the server and back over `tcp`. Returns what the client prints.
 fn echo(server: &Path, client: &Path, message: &str) -> String {
     let mut server =
         Server(program(server).arg("127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap());
@@ -47,7 +47,8 @@ fn a_client_and_a_server_in_c_and_cpp_echo_a_message() {
     }
 }
 
-/// So each of them is compiled and run: those in Python by `scripts/test-python`.
+/// The code in the guide is that of the examples, so it is compiled and run; `scripts/test-python`
+/// runs the Python examples.
 #[test]
 fn the_code_of_the_guide_is_that_of_the_examples() {
     let guide = fs::read_to_string(workspace().join("docs/guides/languages.md")).unwrap();

@@ -1,4 +1,5 @@
-//! The header declares what the library exports: the same functions, arguments and codes.
+//! Checks that the header declares what the library exports: the same functions, arguments and
+//! codes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +8,7 @@ use std::process::Command;
 
 use crate::installed::{prefix, succeed};
 
-/// A function's result and its arguments' types, without names and `const`.
+/// For each function the types of its result and its arguments, without names and `const`.
 type Signatures = BTreeMap<String, (String, Vec<String>)>;
 
 const HEADER: &str = include_str!("../../include/sunder_transport.h");
@@ -76,7 +77,7 @@ fn declared() -> Signatures {
     found
 }
 
-/// The functions of the library's source, with the types of C.
+/// The functions of the library's source, with C types.
 fn defined() -> Signatures {
     let mut found = Signatures::new();
     for file in fs::read_dir(source()).unwrap() {
@@ -99,7 +100,7 @@ fn c_type(text: &str) -> String {
     words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The type of C that a type of Rust is at the boundary.
+/// The C type that a Rust type has at the boundary.
 fn rust_type(of: &str) -> String {
     let of = of.trim();
     let inside = of.strip_prefix("Option<").and_then(|of| of.strip_suffix('>'));

@@ -1,10 +1,10 @@
-//! The library installed in a folder, and programs compiled against it.
+//! Installs the library in a folder, and compiles programs against it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-/// Which library a program is linked with.
+/// The library with which a program is linked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Link {
     Shared,
@@ -15,11 +15,11 @@ pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Where the library is installed.
+/// The folder in which the library is installed.
 pub(crate) fn prefix() -> &'static Path {
     static PREFIX: LazyLock<PathBuf> = LazyLock::new(|| {
         let prefix = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("installed");
-        // The libraries are built for this test, and are beside it.
+        // The libraries are built for this test, and are in the same folder.
         let test = std::env::current_exe().unwrap();
         let mut install = Command::new(workspace().join("scripts/install-lib"));
         succeed(install.arg(test.parent().unwrap()).arg(&prefix).env_remove("DESTDIR"));
@@ -28,7 +28,7 @@ pub(crate) fn prefix() -> &'static Path {
     &PREFIX
 }
 
-/// Compiles sources of the workspace to a program. The flags are those of pkg-config.
+/// Compiles sources of the workspace to a program, with the flags of pkg-config.
 pub(crate) fn compile(name: &str, link: Link, flags: &[&str], sources: &[&str]) -> PathBuf {
     let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{link:?}"));
     let cpp = sources[0].ends_with("cpp");
@@ -42,7 +42,7 @@ pub(crate) fn compile(name: &str, link: Link, flags: &[&str], sources: &[&str]) 
         Link::Shared => {
             compiler.args(&flags).arg(format!("-Wl,-rpath,{}/lib", prefix().display()));
         }
-        // The archive itself: the linker would take the shared library.
+        // Names the archive itself, as the linker would prefer the shared library.
         Link::Static => {
             let archive = prefix().join("lib/libsunder_transport.a");
             compiler.args(flags.iter().map(|flag| match flag.as_str() {
@@ -64,16 +64,16 @@ fn pkg_config(link: Link) -> Vec<String> {
     succeed(command.arg("sunder-transport")).split_whitespace().map(str::to_owned).collect()
 }
 
-/// Runs a program, for a minute at most.
+/// Runs a program for at most a minute.
 pub(crate) fn program(path: &Path) -> Command {
     let mut command = Command::new("timeout");
     command.arg("60").arg(path);
-    // What is learnt of paths is not for those who run the tests.
+    // Keeps measured paths out of the user's cache.
     command.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
     command
 }
 
-/// Runs a command, which succeeds, and returns what it prints.
+/// Runs a command, which must succeed, and returns what it prints.
 pub(crate) fn succeed(command: &mut Command) -> String {
     let Output { status, stdout, stderr } =
         command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

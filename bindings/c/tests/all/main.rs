@@ -1,5 +1,5 @@
-//! The interface for C, from C and C++: installed as a user installs it, compiled against with gcc
-//! and g++, with the shared library and with the static one.
+//! Tests of the interface from C and C++: the library is installed as a user does, and programs are
+//! compiled with gcc and g++ and linked with the shared and the static library.
 
 mod examples;
 mod header;

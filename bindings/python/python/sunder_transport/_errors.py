@@ -1,12 +1,12 @@
-"""What fails. A wrong argument is a ValueError or TypeError."""
+"""The exceptions of this package. A wrong argument is a ValueError or TypeError."""
 
 
 class Error(OSError):
-    """The system refused something, or one of the classes below."""
+    """The system returned an error; also the base of the classes below."""
 
 
 class Unreachable(Error, ConnectionError):
-    """The name has no address, or nobody listens there."""
+    """The name has no address, or no program listens there."""
 
 
 class TimedOut(Error, TimeoutError):
@@ -14,12 +14,12 @@ class TimedOut(Error, TimeoutError):
 
 
 class NotAuthenticated(Error):
-    """The peer does not have the key that was given, or what arrived was changed on the way."""
+    """The peer does not have the given key, or received data was changed on the path."""
 
 
 class Closed(Error, ConnectionError):
-    """The connection has ended before all that was expected arrived, or was closed here."""
+    """The connection ended before all expected data had arrived, or was closed here."""
 
 
 class MessageTooLong(Error):
-    """A message is longer than the receiver takes."""
+    """A message is longer than the receiver accepts."""

@@ -6,7 +6,7 @@ from typing import Self, TypedDict, final
 from typing_extensions import Buffer
 
 class Statistics(TypedDict):
-    """What the transport does not measure is None. Times are in seconds."""
+    """Values that the transport does not measure are None. Times are in seconds."""
 
     bytes_sent: int
     bytes_received: int
@@ -21,7 +21,7 @@ class Statistics(TypedDict):
 
 @final
 class Identity:
-    """A secret key. Without a path it is of random bytes, which nothing else has."""
+    """A secret key. Without a path, it is a new random key."""
 
     def __new__(cls, path: str | PathLike[str] | None = None) -> Self: ...
     @property
@@ -29,7 +29,7 @@ class Identity:
 
 @final
 class Connection:
-    """One end of a connection, or, after split, one direction of it."""
+    """One end of a connection, or one direction of it after split."""
 
     @property
     def transport(self) -> str: ...

@@ -131,7 +131,7 @@ impl ChartAxis {
     /// The label of the tick at a position.
     pub(crate) fn tick_label(&self, position: f64) -> String {
         match self.scale {
-            // Zero, also with a rounding error.
+            // Zero, up to a rounding error.
             AxisScale::Linear { .. } if position.abs() < self.step() * 1e-6 => String::from("0"),
             AxisScale::Linear { digits } if position.abs() >= 1e7 || digits > 5 => {
                 scientific(position)

@@ -23,6 +23,14 @@
 //! assert!(svg.contains("measured"));
 //! # Ok::<(), sunder_chart::ChartError>(())
 //! ```
+//!
+//! # Map
+//!
+//! All modules are pure.
+//!
+//! - `page`: a page of graphs. `panel`: one graph, with its `axis` and `curve`. `legend`: the
+//!   legend of a page.
+//! - `canvas`: draws text, lines and dots as SVG. `text`: the width of text, and its characters.
 
 mod axis;
 mod canvas;

@@ -1,12 +1,5 @@
-//! Keys of long-running programs: the files that they are in, who may read those, and what a key
-//! proves.
-//!
-//! - [`file`](mod@file): a key file holds one key of 32 bytes as 64 hexadecimal digits.
-//! - [`trusted`]: whether other users of this host can read or replace a file.
-//! - [`SharedKey`]: HMAC-SHA-256 (RFC 2104) under a key that both ends have.
-//! - [`IdentitySecretKey`] and [`IdentityPublicKey`]: Ed25519 (RFC 8032) with strict verification.
-//! - [`noise`]: handshakes of two ends that have such keys.
-//! - [`RsaPublicKey`]: verification of RSA signatures (RFC 8017), which a group of servers makes.
+//! Keys of long-running programs: the files that contain them, who may read those files, and what a
+//! key proves.
 //!
 //! No type here prints a secret or compares secrets with `==`, and all are wiped on drop.
 //!
@@ -22,6 +15,19 @@
 //! let signature = secret.sign(b"192.0.2.1");
 //! assert!(secret.public().verify(b"192.0.2.1", &signature));
 //! ```
+//!
+//! # Map
+//!
+//! - [`file`](mod@file): a key file holds one key of 32 bytes as 64 hexadecimal digits.
+//! - [`trusted`]: whether other users of this host can read or replace a file.
+//!
+//! The other modules are pure:
+//!
+//! - `shared`: HMAC-SHA-256 (RFC 2104) under a key that all holders share.
+//! - `identity`: Ed25519 (RFC 8032) with strict verification.
+//! - [`noise`]: handshakes between ends with identity keys.
+//! - [`rsa`]: verification of RSA signatures (RFC 8017), which a group of servers makes.
+//!   `encoding`: what is signed. `pem`: the key as text.
 
 pub mod file;
 mod identity;

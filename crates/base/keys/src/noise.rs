@@ -1,9 +1,9 @@
-//! Handshakes of two ends that have identity keys: Noise IK (revision 34), for `snow`, with the
-//! primitives of the versions that the rest of the workspace uses.
+//! Handshakes between two ends with identity keys: Noise IK (revision 34) with `snow`, using the
+//! versions of the primitives that the rest of the workspace uses.
 //!
-//! The end that connects knows the key of the other one, and sends its own, encrypted. Each end
-//! proves its key; recorded traffic stays closed to whoever gets these keys later. What each
-//! protocol has around the two messages is its own.
+//! The connecting end knows the key of the other one, and sends its own key encrypted. Each end
+//! proves its key. Recorded traffic cannot be decrypted by an attacker who obtains these keys
+//! later. Each protocol defines the format around the two messages itself.
 
 use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::aead::inout::InOutBuf;
@@ -24,7 +24,7 @@ const KEY_LEN: usize = 32;
 /// The length of the tag of each encrypted part of a message.
 pub const TAG_LEN: usize = 16;
 
-/// The random bytes of an ephemeral key. Secret. Each is for one handshake only.
+/// The random bytes of an ephemeral key. Secret. Each must be used for one handshake only.
 pub struct EphemeralKey(pub Zeroizing<[u8; KEY_LEN]>);
 
 impl std::fmt::Debug for EphemeralKey {
@@ -33,8 +33,9 @@ impl std::fmt::Debug for EphemeralKey {
     }
 }
 
-/// A handshake before its first message: of the end that connects to `peer`, or, without a peer, of
-/// the end that answers. `prologue` says which protocol it is of, and must be the same at both.
+/// The state of a handshake before its first message: of the end that connects to `peer`, or of the
+/// accepting end if there is no `peer`. `prologue` identifies the protocol, and must be the same at
+/// both ends.
 #[allow(clippy::missing_panics_doc, reason = "the pattern and its primitives are all there")]
 pub fn handshake(
     own: &IdentitySecretKey,
@@ -56,7 +57,7 @@ pub fn handshake(
     built.expect("all keys and primitives of the pattern are there")
 }
 
-/// Gives the primitives of one handshake, whose ephemeral key is drawn already.
+/// Provides the primitives for one handshake, with an ephemeral key that was drawn in advance.
 struct NoisePrimitives(Zeroizing<[u8; KEY_LEN]>);
 
 impl CryptoResolver for NoisePrimitives {
@@ -77,7 +78,7 @@ impl CryptoResolver for NoisePrimitives {
     }
 }
 
-/// Random bytes for the one key that a handshake draws. There are none for another.
+/// The random bytes for the one key that a handshake draws. Drawing a second one fails.
 struct EphemeralKeyRandom(Option<Zeroizing<[u8; KEY_LEN]>>);
 
 impl Random for EphemeralKeyRandom {
@@ -134,7 +135,7 @@ impl Dh for NoiseX25519 {
     fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), Error> {
         let public = *public.first_chunk().ok_or(Error::Dh)?;
         let shared = MontgomeryPoint(public).mul_clamped(*self.private).to_bytes();
-        // Of a point of small order: it does not depend on the private key.
+        // The peer's point is of small order: the result does not depend on the private key.
         if shared == [0; KEY_LEN] {
             return Err(Error::Dh);
         }

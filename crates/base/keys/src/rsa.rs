@@ -1,5 +1,5 @@
-//! RSA public keys, and the signatures that they verify: PKCS #1 v1.5 and PSS (RFC 8017), both with
-//! SHA-256. There is no private key here: a group of servers has it.
+//! RSA public keys, and the verification of signatures: PKCS #1 v1.5 and PSS (RFC 8017), both with
+//! SHA-256. There are no private keys here: a group of servers signs.
 
 mod encoding;
 mod pem;
@@ -17,24 +17,24 @@ use crate::file::{KeyFileError, read_into};
 /// The public exponent of every key, e: 2^16 + 1.
 pub const PUBLIC_EXPONENT: u64 = 65537;
 
-/// The sizes of a modulus, in bits. 1024 bits are too few to be secure: they are for the
-/// laboratory, which compares with the thesis of the protocol.
+/// The allowed sizes of a modulus, in bits. 1024 bits are not secure; they are for the laboratory,
+/// to compare with the thesis of the protocol.
 pub const MODULUS_BITS: [u32; 4] = [1024, 2048, 3072, 4096];
 
-/// The longest file of a key, in bytes. One of 4096 bits has 800.
+/// The longest key file, in bytes. The file of a 4096-bit key has 800 bytes.
 const MAX_FILE: usize = 4096;
 
 /// An RSA public key: a modulus N, and the exponent [`PUBLIC_EXPONENT`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RsaPublicKey(BoxedMontyParams);
 
-/// Why a text or bytes are not a key.
+/// Why a text or bytes are not a valid key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RsaKeyError {
-    /// It is no PEM text of an RSA key in the canonical form.
+    /// It is not a PEM text of an RSA key in canonical form.
     #[error("this is not an RSA public key in PEM form (\"BEGIN PUBLIC KEY\")")]
     Form,
-    /// The exponent is another one.
+    /// The exponent is not [`PUBLIC_EXPONENT`].
     #[error("the public exponent is not 65537")]
     Exponent,
     /// The modulus has another number of bits.
@@ -77,15 +77,15 @@ impl RsaPublicKey {
         Ok(Self(BoxedMontyParams::new_vartime(modulus)))
     }
 
-    /// The key in a `SubjectPublicKeyInfo` (RFC 5280) in PEM form, as [`Self::to_pem`] or `openssl
-    /// pkey -pubout` writes it.
+    /// The key in a `SubjectPublicKeyInfo` (RFC 5280) in PEM form, as written by [`Self::to_pem`]
+    /// or `openssl pkey -pubout`.
     ///
     /// # Errors
     /// If the text is anything else, or a key with another exponent or of another size.
     pub fn from_pem(text: &str) -> Result<Self, RsaKeyError> {
         let der = pem::decode(text).ok_or(RsaKeyError::Form)?;
         let key = Self::new(pem::modulus_of_key(&der).ok_or(RsaKeyError::Form)?)?;
-        // There is one encoding of a key. All other bytes in it are fixed, but for the exponent.
+        // A key has only one encoding, in which all other bytes except the exponent are fixed.
         if key.to_der() == der { Ok(key) } else { Err(RsaKeyError::Exponent) }
     }
 
@@ -131,8 +131,8 @@ impl RsaPublicKey {
         self.bits() as usize / 8
     }
 
-    /// Whether `signature` is this key's signature of the message, by PKCS #1 v1.5, or by PSS with
-    /// a salt of [`SALT_LEN`] bytes.
+    /// Whether `signature` is this key's signature of the message, with PKCS #1 v1.5, or with PSS
+    /// and a salt of [`SALT_LEN`] bytes.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         let Some(encoded) = self.raise(signature) else { return false };
         let is_by = |encoding: RsaEncoding| {

@@ -1,4 +1,4 @@
-//! Keys that several ends have.
+//! Keys that several ends share.
 
 use std::fmt;
 use std::path::Path;
@@ -9,11 +9,12 @@ use sha2::Sha256;
 
 use crate::file::{self, KEY_LEN, KeyFileError};
 
-/// A key that all ends were given before: 32 random bytes. Secret. Each holder can speak for every
-/// other holder.
+/// A key that was given to all ends in advance: 32 random bytes. Secret. Each holder can
+/// impersonate every other holder.
 #[derive(Clone)]
 pub struct SharedKey {
-    /// HMAC after the key block: an authentication does not hash the key again.
+    /// HMAC with the key block already processed, so that an authentication does not hash the key
+    /// again.
     keyed: Hmac<Sha256>,
 }
 
@@ -40,8 +41,8 @@ impl SharedKey {
         self.code(parts).finalize().into_bytes().into()
     }
 
-    /// Whether `code` is the code of this message. Takes the same time for each wrong code of 32
-    /// bytes; a code of another length is wrong.
+    /// Whether `code` is the code of this message. For a wrong code of 32 bytes, the time does not
+    /// depend on its content; a code of another length is wrong.
     pub fn verify(&self, parts: &[&[u8]], code: &[u8]) -> bool {
         self.code(parts).verify_slice(code).is_ok()
     }
@@ -61,7 +62,7 @@ impl fmt::Debug for SharedKey {
 mod tests {
     use super::*;
 
-    /// RFC 4231, test case 1: a key of 20 bytes, which HMAC fills up with zeros.
+    /// RFC 4231, test case 1: a key of 20 bytes, which HMAC pads with zeros.
     #[test]
     fn codes_are_those_of_rfc_4231() {
         let mut key = [0; 32];
@@ -77,7 +78,7 @@ mod tests {
         assert!(!SharedKey::new(&[0; 32]).verify(&[b"Hi There"], &code));
     }
 
-    /// RFC 4231, test case 2: what `hmac` computes is HMAC-SHA-256.
+    /// RFC 4231, test case 2: `hmac` computes HMAC-SHA-256.
     #[test]
     fn the_code_is_the_published_one() {
         let mut key = [0; 32];

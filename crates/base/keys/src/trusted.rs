@@ -1,9 +1,9 @@
 //! Files and folders that no other user of this host can change.
 //!
-//! These users can change a file: its owner, everybody who may write to it, and everybody who can
-//! replace it, because they may write to its folder, to a folder above, or to one with a link that
-//! leads there. The user who runs the program and root are trusted. Root also trusts the user to
-//! whom it has given a folder, for example the user of a service, with the content of this folder.
+//! A file can be changed by its owner, by every user who may write to it, and by every user who can
+//! replace it because they may write to its folder, to a folder above, or to a folder with a link
+//! that leads there. The user who runs the program and root are trusted. Root also trusts the user
+//! to whom it has given a folder, such as the user of a service, with the content of this folder.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -14,7 +14,7 @@ use std::path::{self, Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// The mode bits of what others can write to.
+/// The mode bits that let other users write to a file.
 const OTHERS: u32 = 0o022;
 
 /// The mode bit of a folder where only its owner can rename or remove a file.
@@ -47,7 +47,7 @@ pub enum TrustError {
         /// The file.
         path: PathBuf,
     },
-    /// It is a link, a device or the like.
+    /// It is not a regular file, but a link or a device, for example.
     Kind {
         /// What is not a regular file.
         path: PathBuf,
@@ -62,7 +62,7 @@ pub enum TrustError {
 }
 
 impl TrustError {
-    /// What is wrong, for a person.
+    /// A description of the problem, for the user.
     pub fn problem(&self) -> String {
         match self {
             Self::Owner { path, owner } => {
@@ -75,7 +75,7 @@ impl TrustError {
         }
     }
 
-    /// What to do.
+    /// What to do about it.
     pub fn advice(&self) -> String {
         match self {
             Self::Owner { .. } => "run this as that user, or name another place".into(),
@@ -114,9 +114,9 @@ impl TrustedFolder {
     /// Checks a folder and all folders above it.
     ///
     /// # Errors
-    /// When it does not exist; when a user who is not trusted owns one of these folders or can
-    /// write to it. A folder above may be writable by all if it is sticky, as `/tmp` is. The same
-    /// holds for each link that the path goes through.
+    /// If it does not exist, or if an untrusted user owns one of these folders or can write to it.
+    /// A folder above may be writable by all users if it is sticky, as `/tmp` is. The same
+    /// conditions hold for each link that the path goes through.
     pub fn new(path: &Path) -> Result<Self, TrustError> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let real = fs::canonicalize(path).map_err(|source| unreadable(path, source))?;
@@ -131,7 +131,7 @@ impl TrustedFolder {
     /// links.
     ///
     /// # Errors
-    /// When the folder is not trusted or does not exist.
+    /// If the folder is not trusted or does not exist.
     pub fn containing(file: &Path) -> Result<(Self, OsString), TrustError> {
         let real = match fs::canonicalize(file) {
             Err(error) if error.kind() == ErrorKind::NotFound => file.to_owned(),
@@ -149,7 +149,7 @@ impl TrustedFolder {
         for link in links(path)? {
             let mut above = down_to(link.parent().unwrap_or(Path::new("/")))?;
             let (owner, _) = owner_and_mode(&link)?;
-            // The mode of a link does not say who can replace it.
+            // The mode of a link does not determine who can replace it.
             above.push((&link, (owner, 0)));
             let given = owners(self.owners.own, in_user_namespace(), &above, false)?.given;
             if let Some(owner) = given.filter(|given| !self.trusts(*given)) {
@@ -173,7 +173,7 @@ impl TrustedFolder {
     /// A file that does not exist passes.
     ///
     /// # Errors
-    /// When it is not.
+    /// If it is not such a file.
     pub fn check_file(&self, name: &OsStr) -> Result<(), TrustError> {
         let path = self.path.join(name);
         let metadata = match fs::symlink_metadata(&path) {
@@ -192,10 +192,10 @@ impl TrustedFolder {
         Ok(())
     }
 
-    /// Checks a file that is a secret: only its owner may read it, too.
+    /// Checks a file that contains a secret: only its owner may read it.
     ///
     /// # Errors
-    /// When others can read it or change it.
+    /// If others can read it or change it.
     pub fn check_secret(&self, name: &OsStr) -> Result<(), TrustError> {
         self.check_file(name)?;
         let path = self.path.join(name);
@@ -207,8 +207,8 @@ impl TrustedFolder {
 /// An owner and a mode.
 type OwnerAndMode = (u32, u32);
 
-/// The users who are trusted in the last of these folders, each of which is in the one before. The
-/// last one contains the files, unless it is a link.
+/// The users who are trusted in the last of these folders, each of which is inside the one before.
+/// The last one contains the file, unless that is a link.
 fn owners(
     own: u32,
     in_namespace: bool,
@@ -298,7 +298,8 @@ mod tests {
 
     use super::*;
 
-    /// Who is trusted, as root or the user 1000, in the last of these folders: `None` for nobody.
+    /// The users who are trusted in the last of these folders, for a process of root or of user
+    /// 1000: `None` for nobody.
     fn trusted(own: u32, in_namespace: bool, folders: &[(u32, u32)]) -> Option<Vec<u32>> {
         let folders: Vec<_> = folders.iter().map(|folder| (Path::new("/x"), *folder)).collect();
         let owners = owners(own, in_namespace, &folders, true).ok()?;

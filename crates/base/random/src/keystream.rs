@@ -1,9 +1,9 @@
 //! AES-128 in counter mode: block `j` is the encryption of `counter + j`, where only the low half
 //! of the counter counts.
 //!
-//! Processors with VAES and AVX-512 have a kernel of their own here, about three times as fast as
-//! the general one; all others use the `aes` crate (AES-NI, `ARMv8`, or bit-sliced in
-//! constant time). Both give the same bytes.
+//! Processors with VAES and AVX-512 use a kernel in this module, about three times as fast as the
+//! general one; all others use the `aes` crate (AES-NI, `ARMv8`, or bit-sliced in constant time).
+//! Both give the same bytes.
 #![allow(unsafe_code)]
 
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
@@ -12,10 +12,10 @@ use zeroize::Zeroizing;
 
 use crate::wipe::wipe_stack;
 
-/// What a keystream is made from: a key of 16 bytes and a counter of 16.
+/// The length of a seed: a key of 16 bytes and a counter of 16 bytes.
 pub(super) const SEED_LEN: usize = 32;
 
-/// A position in the keystream of one key. The key is wiped on drop.
+/// A keystream and a position in it. The key is wiped on drop.
 pub(super) struct AesKeystream {
     cipher: KeystreamCipher,
     /// The next block's counter: its low half, then its high half, which stays.
@@ -29,12 +29,12 @@ enum KeystreamCipher {
 }
 
 impl AesKeystream {
-    /// One under a key and a counter of zeros, to be replaced.
+    /// A keystream with a key and a counter of zeros, which must be replaced.
     pub(super) fn unkeyed() -> Self {
         Self { cipher: KeystreamCipher::new(&[0; 16]), counter: [0; 2] }
     }
 
-    /// Replaces the key and the counter, in place: a key that is moved would leave a copy behind.
+    /// Replaces the key and the counter in place, as moving a key would leave a copy behind.
     pub(super) fn rekey(&mut self, seed: &[u8; SEED_LEN]) {
         let (key, counter) = seed.split_at(16);
         self.cipher.rekey(key.try_into().expect("16 bytes"));
@@ -44,7 +44,8 @@ impl AesKeystream {
         self.counter = [half(low), half(high)];
     }
 
-    /// Overwrites `bytes` with the next of the stream. A block that is not used up is thrown away.
+    /// Overwrites `bytes` with the next bytes of the stream. The rest of the last block is
+    /// discarded.
     pub(super) fn fill(&mut self, bytes: &mut [u8]) {
         match &self.cipher {
             #[cfg(target_arch = "x86_64")]
@@ -68,7 +69,7 @@ impl KeystreamCipher {
         Self::Any(Aes128::new(key.into()))
     }
 
-    /// In a frame of its own, which is wiped afterwards.
+    /// In its own stack frame, which is wiped afterwards.
     #[inline(never)]
     fn rekey(&mut self, key: &[u8; 16]) {
         match self {
@@ -89,7 +90,7 @@ fn fill(cipher: &Aes128, [low, high]: [u64; 2], bytes: &mut [u8]) {
         block
     });
     let (blocks, rest) = bytes.as_chunks_mut::<16>();
-    // In pieces, so that a block is still in the cache when it is encrypted.
+    // In pieces, so that each block is still in the cache when it is encrypted.
     for piece in blocks.chunks_mut(64) {
         piece.iter_mut().zip(&mut counters).for_each(|(block, counter)| *block = counter);
         cipher.encrypt_blocks(Block::cast_slice_from_core_mut(piece));
@@ -115,8 +116,8 @@ mod vaes {
 
     pub(super) type RoundKeys = [[u8; 16]; 11];
 
-    /// How many vectors of four blocks are in flight at once: enough to hide the latency of a
-    /// round, few enough to stay in registers.
+    /// The number of vectors of four blocks in flight: enough to hide the latency of a round, and
+    /// few enough to stay in registers.
     const LANES: usize = 8;
 
     pub(super) fn available() -> bool {
@@ -208,7 +209,7 @@ mod vaes {
 mod tests {
     use super::*;
 
-    /// A keystream by every cipher that this machine can run.
+    /// A keystream with each cipher that this processor supports.
     fn keystreams(key: &[u8; 16], counter: &[u8; 16]) -> Vec<AesKeystream> {
         let seed: [u8; SEED_LEN] = [&key[..], counter].concat().try_into().unwrap();
         let any = AesKeystream {

@@ -1,8 +1,8 @@
 //! Uniformly random bytes for secrets.
 //!
-//! A [`RandomGenerator`] is owned by one thread or task; no two share one. It is either *seeded*:
-//! the keystream of AES-128 in counter mode under a key and a starting counter from the operating
-//! system; or it is the *operating system's* source itself, asked for every byte.
+//! A [`RandomGenerator`] is owned by one thread or task and is not shared. It is either *seeded*,
+//! that is, the keystream of AES-128 in counter mode under a key and a starting counter from the
+//! operating system; or it is the *operating system's* source itself, called for every byte.
 //!
 //! ```
 //! let mut generator = sunder_random::RandomGenerator::seeded()?;
@@ -26,6 +26,12 @@
 //! draw a [`SharingSeed`] from it, from which the shares of one secret can be made again.
 //!
 //! [`wipe_stack`] overwrites what calls that handle keys leave on the stack.
+//!
+//! # Map
+//!
+//! - This file: the generator, and when it replaces its key.
+//! - `keystream`: AES-128 in counter mode. `seed`: makes the shares of one secret again.
+//! - `wipe`: overwrites the stack.
 
 mod keystream;
 mod seed;
@@ -41,16 +47,16 @@ pub use wipe::wipe_stack;
 
 use keystream::{AesKeystream, SEED_LEN};
 
-/// How many bytes a seeded generator makes under one key, in blocks of 16: 16 MiB. A
+/// How many bytes a seeded generator makes under one key: 16 MiB, in blocks of 16 bytes. A
 /// distinguisher's advantage over 2^20 blocks of a 128-bit permutation is below 2^-88.
 pub const MAX_BYTES_PER_KEY: u64 = 1 << 24;
 
-/// The operating system gave no random bytes. Nothing can be shared without them.
+/// The operating system provides no random bytes. Without them nothing can be shared.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the operating system gives no random bytes: {0}")]
 pub struct RandomError(#[from] getrandom::Error);
 
-/// Which source of random bytes a configuration asks for, as its `rng`.
+/// The source of random bytes that a configuration selects with `rng`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RandomSource {
     /// [`RandomGenerator::seeded`].
@@ -61,10 +67,10 @@ pub enum RandomSource {
 }
 
 impl RandomSource {
-    /// A generator of this kind.
+    /// Creates a generator of this kind.
     ///
     /// # Errors
-    /// When the operating system gives no random bytes.
+    /// If the operating system provides no random bytes.
     pub fn generator(self) -> Result<RandomGenerator, RandomError> {
         match self {
             Self::Seeded => RandomGenerator::seeded(),
@@ -87,15 +93,15 @@ impl RandomGenerator {
     /// A fast generator, keyed from the operating system.
     ///
     /// # Errors
-    /// When the operating system gives no random bytes.
+    /// If the operating system provides no random bytes.
     pub fn seeded() -> Result<Self, RandomError> {
         let mut seeded = Box::new(SeededGenerator::unkeyed());
         seeded.rekey()?;
         Ok(Self(GeneratorSource::Seeded(seeded)))
     }
 
-    /// The operating system's own source, asked for every byte: slow, and without a cipher in
-    /// the claim of secrecy.
+    /// The operating system's own source, called for every byte: slow, but the claim of secrecy
+    /// depends on no cipher.
     pub fn system() -> Self {
         Self(GeneratorSource::System)
     }
@@ -103,7 +109,7 @@ impl RandomGenerator {
     /// Overwrites `bytes` with uniformly random ones.
     ///
     /// # Errors
-    /// When the operating system gives no random bytes; `bytes` then hold nothing of use.
+    /// If the operating system provides no random bytes; the content of `bytes` is then useless.
     pub fn fill(&mut self, bytes: &mut [u8]) -> Result<(), RandomError> {
         match &mut self.0 {
             GeneratorSource::Seeded(seeded) => seeded.fill(bytes),
@@ -111,8 +117,8 @@ impl RandomGenerator {
         }
     }
 
-    /// Draws the seed of one secret's shares; `None` if this is the operating system's source,
-    /// whose claim does not rest on a cipher.
+    /// Draws the seed of one secret's shares; `None` with the operating system's source, whose
+    /// claim of secrecy depends on no cipher.
     ///
     /// # Errors
     /// As [`Self::fill`].
@@ -137,7 +143,7 @@ impl RandomGenerator {
 /// A keystream, and when its key must be replaced.
 struct SeededGenerator {
     keystream: AesKeystream,
-    /// How many bytes may still be made with the key.
+    /// How many more bytes may be made with the key.
     remaining: u64,
     /// The value of [`FORK_COUNT`] when the key was drawn.
     forks: u64,
@@ -146,7 +152,7 @@ struct SeededGenerator {
 }
 
 impl SeededGenerator {
-    /// One that draws its key before it makes the first byte.
+    /// Creates a generator that draws its key before its first byte.
     fn unkeyed() -> Self {
         count_forks();
         Self {
@@ -157,10 +163,10 @@ impl SeededGenerator {
         }
     }
 
-    /// Draws another key, in place: one that is moved would leave a copy behind.
+    /// Draws another key in place, as moving it would leave a copy behind.
     fn rekey(&mut self) -> Result<(), RandomError> {
-        // Read first: a fork or a tick between the two then replaces a key too many, never one too
-        // few.
+        // Read before the key is drawn: a fork or a tick in between then causes one replacement too
+        // many, never one too few.
         (self.forks, self.drawn_at) = (FORK_COUNT.load(Ordering::Relaxed), CoarseTime::now());
         let mut seed = Zeroizing::new([0u8; SEED_LEN]);
         getrandom::fill(&mut *seed)?;
@@ -171,13 +177,13 @@ impl SeededGenerator {
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), RandomError> {
         for chunk in bytes.chunks_mut(1 << 16) {
-            // Whole blocks are used up, be they given out or not.
+            // Whole blocks are used up, even if not all of their bytes are returned.
             let len = chunk.len().next_multiple_of(16) as u64;
             if self.remaining < len
                 || self.forks != FORK_COUNT.load(Ordering::Relaxed)
                 || self.drawn_at != CoarseTime::now()
             {
-                // Should it fail, nothing is made with the old one.
+                // If drawing a key fails, the old one is not used any more.
                 self.remaining = 0;
                 self.rekey()?;
             }
@@ -188,12 +194,12 @@ impl SeededGenerator {
     }
 }
 
-/// A time of the system's clock, as coarse as it is cheap: it changes every 1 to 10 ms.
+/// A time of the system's coarse clock, which is cheap to read and changes every 1 to 10 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CoarseTime(i64, i64);
 
 impl CoarseTime {
-    /// In 6 ns, where the exact time takes 25.
+    /// Takes 6 ns; reading the exact time takes 25 ns.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     #[allow(unsafe_code)]
     #[allow(clippy::useless_conversion)] // Not where these are 32 bits.
@@ -221,10 +227,11 @@ impl std::fmt::Debug for SeededGenerator {
     }
 }
 
-/// How often this process and its ancestors forked since [`count_forks`] was first called.
+/// The number of forks of this process and its ancestors since [`count_forks`] was first called.
 static FORK_COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Has every child of a `fork` count it, so that no generator goes on with its parent's key.
+/// Makes every child of a `fork` increase the count, so that no generator continues with its
+/// parent's key.
 #[cfg(unix)]
 #[allow(unsafe_code)]
 fn count_forks() {
@@ -235,7 +242,7 @@ fn count_forks() {
     REGISTERED.call_once(|| {
         // SAFETY: the handler only adds to an atomic, which is safe in a child of a fork.
         let failed = unsafe { libc::pthread_atfork(None, None, Some(count)) };
-        // It fails only for want of memory, and then going on would not be safe.
+        // This fails only without memory, and continuing would not be safe.
         assert_eq!(failed, 0, "no memory to watch for forks");
     });
 }
@@ -247,7 +254,7 @@ fn count_forks() {}
 mod tests {
     use super::*;
 
-    /// A generator that keeps its key for the time of a test: `None` if the clock ticked meanwhile.
+    /// Runs `test` with a generator that keeps its key meanwhile; `None` if the clock ticked.
     fn within_a_tick<T>(
         seeded: &mut SeededGenerator,
         test: impl FnOnce(&mut SeededGenerator) -> T,
@@ -280,8 +287,8 @@ mod tests {
         assert_eq!(remaining(&[100, 1, 1]), left - 112 - 32, "a byte takes a block");
     }
 
-    /// A copy of a virtual machine goes on with the same memory. This is what it makes once its
-    /// clock has ticked.
+    /// A copy of a virtual machine continues with the same memory. After its clock has ticked, it
+    /// makes other bytes.
     #[test]
     fn two_with_the_same_memory_differ_after_a_tick() {
         let seed = [7; SEED_LEN];
@@ -313,7 +320,7 @@ mod tests {
 
     #[test]
     fn every_byte_value_is_as_likely() {
-        // 255 degrees of freedom: above 400 happens once in 10^8 runs.
+        // 255 degrees of freedom: a value above 400 occurs once in 10^8 runs.
         for mut generator in [RandomGenerator::seeded().unwrap(), RandomGenerator::system()] {
             let mut bytes = vec![0; 1 << 20];
             generator.fill(&mut bytes).unwrap();

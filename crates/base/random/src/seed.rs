@@ -1,16 +1,16 @@
-//! The random bytes of one secret's shares, to be made again.
+//! The seed from which the shares of one secret can be made again.
 
 use zeroize::Zeroizing;
 
 use super::keystream::{AesKeystream, SEED_LEN};
 use super::{RandomError, SeededGenerator};
 
-/// From which the shares of one secret can be made more than once: who has to keep them needs to
-/// keep only the secret and this. Wiped on drop.
+/// A seed from which the shares of one secret can be made more than once, so that only the secret
+/// and the seed need to be stored. Wiped on drop.
 ///
-/// Two secrets under the same seed would give away how they differ, so it is kept beside the one
-/// that it is for. It is drawn under the rules of its [`Generator`](super::RandomGenerator), and
-/// the claim of secrecy is that of a seeded one.
+/// Two secrets under the same seed would reveal how they differ, so each seed must be stored
+/// together with its secret, and used for no other. A seed is drawn under the rules of its
+/// [`Generator`](super::RandomGenerator), and the claim of secrecy is that of a seeded generator.
 pub struct SharingSeed(Zeroizing<[u8; SEED_LEN]>);
 
 impl SharingSeed {
@@ -20,8 +20,8 @@ impl SharingSeed {
         Ok(Self(seed))
     }
 
-    /// Returns a function that fills buffers with the seed's keystream, from its beginning: AES-128
-    /// in counter mode. Each call of this gives the same bytes again.
+    /// Returns a function that fills buffers with the seed's keystream from its beginning: AES-128
+    /// in counter mode. Each call of this method gives the same bytes again.
     pub fn keystream(&self) -> impl FnMut(&mut [u8]) {
         let mut keystream = Box::new(AesKeystream::unkeyed());
         keystream.rekey(&self.0);

@@ -1,16 +1,16 @@
-//! What calls leave on the stack.
+//! Overwrites the stack after calls that handle secrets.
 
 use std::hint::black_box;
 
 use zeroize::Zeroizing;
 
-/// How much is overwritten, in words of 8 bytes: 4 KiB.
+/// How much is overwritten, in 8-byte words: 4 KiB.
 const WORDS: usize = 512;
 
-/// Overwrites what calls that have returned left on the stack, 4 KiB deep: a value that is moved
-/// leaves a copy where it was, and libraries that take keys have temporaries of their own. The
-/// caller of a function that takes a key calls this afterwards. What registers hold, and what the
-/// compiler keeps of the caller's own, stays.
+/// Overwrites 4 KiB of the stack, where calls that have returned may have left secrets: a moved
+/// value leaves a copy behind, and libraries that use keys have temporaries. The caller of a
+/// function that uses a key calls this afterwards. Registers, and copies that the compiler keeps in
+/// the caller's own frame, are not overwritten.
 #[inline(never)]
 pub fn wipe_stack() {
     let mut left = Zeroizing::new([0_u64; WORDS]);

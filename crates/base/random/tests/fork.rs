@@ -1,4 +1,4 @@
-//! A child of `fork` must not go on with its parent's generator, or the two would share their
+//! A child of `fork` must not continue with its parent's generator: the two would share their
 //! secrets under the same random bytes.
 #![cfg(unix)]
 #![allow(unsafe_code)]
@@ -36,7 +36,7 @@ fn a_child_draws_other_bytes_than_its_parent() {
     assert_eq!(childs.len(), LEN);
     for (name, bytes) in [("after", &parents), ("before", &before), ("nothing", &[0; LEN])] {
         let same = bytes.iter().zip(&childs).filter(|(a, b)| a == b).count();
-        // Each byte is the same by chance once in 256; 16 of 64, once in 10^23.
+        // A byte is equal by chance in 1 of 256 cases; 16 of 64 bytes are once in 10^23.
         assert!(same < 16, "the child's bytes are the parent's ({name})");
     }
 }

@@ -5,29 +5,29 @@ use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, Tag, U
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// The number of bytes by which an encrypted chunk is longer.
+/// How much longer an encrypted chunk is, in bytes.
 pub const TAG_LEN: usize = 16;
 
 /// The bits of a record's number within an epoch, after which the key changes. The 2^34 blocks of
 /// 2^22 records give an attacker an advantage of about 2^-61 with AES-256-GCM.
 pub(crate) const EPOCH_BITS: u32 = 22;
 
-/// What encrypts and authenticates records.
+/// The ciphers that encrypt and authenticate records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordCipher {
-    /// AES-256-GCM: the fastest on processors with instructions for it. Others would need tables.
+    /// AES-256-GCM, the fastest on processors with instructions for it. Others would need tables.
     Aes256Gcm,
     /// ChaCha20-Poly1305, which is fast on any processor.
     ChaCha20Poly1305,
 }
 
 impl RecordCipher {
-    /// The fastest one on this processor.
+    /// The fastest cipher on this processor.
     pub fn fastest() -> Self {
         if has_aes() { Self::Aes256Gcm } else { Self::ChaCha20Poly1305 }
     }
 
-    /// The one that is fast at both ends, whose fastest ones are these.
+    /// The cipher to use if these are the fastest ones of the two ends.
     #[must_use]
     pub fn negotiate(self, other: Self) -> Self {
         if self == other { self } else { Self::ChaCha20Poly1305 }
@@ -50,8 +50,8 @@ fn has_aes() -> bool {
     false
 }
 
-/// The keys of one direction: one for each epoch, of which only the current one is kept. A record
-/// has the next number, which is its nonce, so no number occurs twice with one key.
+/// The keys of one direction. Each epoch has a key, of which only the current one is kept. The
+/// number of a record is its nonce, so no nonce is used twice with a key.
 pub(crate) struct RecordKeys {
     cipher: RecordCipher,
     secret: Zeroizing<[u8; 32]>,
@@ -77,8 +77,8 @@ impl RecordKeys {
         tag
     }
 
-    /// Decrypts the next chunk in place, whose tag is behind it. Returns its length. `None`, and
-    /// nothing changes, if it is not the next one.
+    /// Decrypts the next chunk in place, which is followed by its tag. Returns its length. If it is
+    /// not the next one, returns `None` and changes nothing.
     pub(crate) fn open(&mut self, record: &mut [u8]) -> Option<usize> {
         let nonce = self.nonce();
         let len = self.epoch_key.open_in_place(nonce, Aad::empty(), record).ok()?.len();
@@ -99,7 +99,7 @@ impl RecordKeys {
         }
     }
 
-    /// As if so many records had been sealed or opened.
+    /// Continues as if `number` records had been sealed or opened.
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, number: u64) {
         self.number = number;

@@ -1,12 +1,12 @@
-//! A stream of bytes as encrypted records, for connections whose handshake has given both ends a
-//! secret for each direction. `docs/protocols/transport.md` specifies them.
+//! A byte stream as encrypted records, for connections whose handshake has produced a secret for
+//! each direction. `docs/protocols/transport.md` specifies the format.
 //!
-//! A record is its length (two bytes, big-endian) and a chunk of up to 65,519 bytes, encrypted with
-//! its number. An empty chunk is the end of the stream: a stream that stops before was cut. Every
-//! 2^22 records the key changes.
+//! A record is a length (two bytes, big-endian) and a chunk of up to 65,519 bytes, encrypted with
+//! the record's number as the nonce. An empty chunk is the end of the stream: a stream that ends
+//! without it was cut. The key changes every 2^22 records.
 //!
-//! Both ends encrypt and decrypt in place: what is written is copied once into a record, and once
-//! out of it.
+//! Both ends encrypt and decrypt in place: written data is copied once into a record, and once out
+//! of it.
 //!
 //! ```
 //! use sunder_records::{OpenedRecord, RecordBuffer, RecordCipher, RecordOpener, RecordSealer};
@@ -25,6 +25,13 @@
 //! let len = opener.read(&mut data);
 //! assert_eq!(&data[..len], b"hello");
 //! ```
+//!
+//! # Map
+//!
+//! All modules are pure.
+//!
+//! - `cipher`: the cipher of records, and its keys.
+//! - `sealer`: encrypts records. `opener`: decrypts them.
 
 mod cipher;
 mod opener;
@@ -37,7 +44,7 @@ pub use sealer::{RecordBuffer, RecordSealer};
 /// The maximum length of a chunk.
 pub const MAX_CHUNK_LEN: usize = 65_535 - TAG_LEN;
 
-/// The length of what is before an encrypted chunk.
+/// The length of the header of a record.
 const HEADER_LEN: usize = 2;
 
 /// The maximum length of a record.

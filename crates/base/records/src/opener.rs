@@ -1,4 +1,4 @@
-//! Taking records.
+//! Decrypts records.
 
 use std::ops::Range;
 
@@ -7,37 +7,38 @@ use zeroize::Zeroizing;
 use crate::cipher::{RecordCipher, RecordKeys, TAG_LEN};
 use crate::{HEADER_LEN, MAX_RECORD_LEN};
 
-/// How much is read at a time.
+/// The size of the receive buffer.
 const BUFFER_LEN: usize = 4 * MAX_RECORD_LEN;
 
-/// A record that the peer has not sent: it was changed, repeated, or is not the next one.
+/// A record that the peer did not send next: it was changed or repeated, or records are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidRecordError;
 
-/// What the next record is.
+/// The kind of the next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenedRecord {
-    /// It is not complete: more bytes have to come.
+    /// It has not arrived completely.
     Incomplete,
-    /// Data, to be taken by [`RecordOpener::read`].
+    /// Data, which [`RecordOpener::read`] returns.
     Data,
-    /// The end of the stream. What comes after it is ignored.
+    /// The end of the stream. Later bytes are ignored.
     End,
 }
 
-/// Takes the records of one direction. What it holds is wiped when it is dropped.
+/// Decrypts the records of one direction. Its memory is wiped when it is dropped.
 pub struct RecordOpener {
     keys: RecordKeys,
     bytes: Zeroizing<Vec<u8>>,
-    /// The part of the chunk that is not read.
+    /// The unread part of the current chunk.
     chunk: Range<usize>,
-    /// What has arrived and is not decrypted, behind the chunk.
+    /// What has arrived and is not decrypted yet, after the chunk.
     arrived: Range<usize>,
     has_ended: bool,
 }
 
 impl RecordOpener {
-    /// With the secret of the direction, which only this opener and the peer's sealer use.
+    /// Creates an opener with the secret of the direction, which only this opener and the peer's
+    /// sealer may use.
     pub fn new(cipher: RecordCipher, secret: &[u8; 32]) -> Self {
         Self {
             keys: RecordKeys::new(cipher, secret),
@@ -48,7 +49,7 @@ impl RecordOpener {
         }
     }
 
-    /// Room for bytes that arrive: empty only while there is data to read.
+    /// Free space for received bytes. It is empty only while there is data to read.
     pub fn receive_space(&mut self) -> &mut [u8] {
         let Range { start, end } = self.arrived;
         let is_tight = start > 0 && BUFFER_LEN - end < MAX_RECORD_LEN;
@@ -59,19 +60,19 @@ impl RecordOpener {
         &mut self.bytes[self.arrived.end..]
     }
 
-    /// So many bytes are in the room now.
+    /// Records that `count` bytes were received into that space.
     ///
     /// # Panics
-    /// If there are more than the room has.
+    /// If that is more than the space.
     pub fn commit_received(&mut self, count: usize) {
         self.arrived.end += count;
         assert!(self.arrived.end <= BUFFER_LEN, "no more bytes than there is room for");
     }
 
-    /// Decrypts the next record, unless data of the last one is to be read.
+    /// Decrypts the next record, unless data of the last one is still unread.
     ///
     /// # Errors
-    /// When the record is not what the peer has sent next. The connection must be closed.
+    /// If the record is not the one that the peer sent next. The connection must be closed.
     pub fn poll(&mut self) -> Result<OpenedRecord, InvalidRecordError> {
         if !self.chunk.is_empty() {
             return Ok(OpenedRecord::Data);
@@ -96,7 +97,8 @@ impl RecordOpener {
         Ok(if self.has_ended { OpenedRecord::End } else { OpenedRecord::Data })
     }
 
-    /// Takes data of the record. Returns its length: 0 only if there is none, or no room.
+    /// Reads data of the record. Returns its length, which is 0 only if there is no data, or `to`
+    /// is empty.
     pub fn read(&mut self, to: &mut [u8]) -> usize {
         let count = to.len().min(self.chunk.len());
         to[..count].copy_from_slice(&self.bytes[self.chunk.start..][..count]);

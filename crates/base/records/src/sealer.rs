@@ -1,27 +1,27 @@
-//! Making records.
+//! Encrypts records.
 
 use zeroize::Zeroizing;
 
 use crate::cipher::{RecordCipher, RecordKeys, TAG_LEN};
 use crate::{HEADER_LEN, MAX_CHUNK_LEN, MAX_RECORD_LEN};
 
-/// A record while its chunk is collected. Wiped when dropped; what was sealed is encrypted.
+/// A record whose chunk is being collected. Wiped when dropped; after sealing it is encrypted.
 pub struct RecordBuffer {
-    /// Room for the header, and the chunk.
+    /// Space for the header, and the chunk.
     bytes: Zeroizing<Vec<u8>>,
     is_sealed: bool,
 }
 
 impl RecordBuffer {
-    /// An empty one.
+    /// Creates an empty buffer.
     pub fn new() -> Self {
         let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_RECORD_LEN));
         bytes.resize(HEADER_LEN, 0);
         Self { bytes, is_sealed: false }
     }
 
-    /// Appends bytes to the chunk, as many as there is room for. Returns how many. One that was
-    /// sealed begins anew.
+    /// Appends as many bytes to the chunk as there is room for. Returns how many. After sealing, a
+    /// new chunk begins.
     pub fn extend(&mut self, bytes: &[u8]) -> usize {
         if self.is_sealed {
             self.bytes.truncate(HEADER_LEN);
@@ -32,22 +32,22 @@ impl RecordBuffer {
         count
     }
 
-    /// The length of the chunk, which is not sealed yet.
+    /// The length of the chunk that is being collected.
     pub fn len(&self) -> usize {
         if self.is_sealed { 0 } else { self.bytes.len() - HEADER_LEN }
     }
 
-    /// Whether there is nothing in the chunk.
+    /// Whether the chunk is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether there is no room in the chunk.
+    /// Whether the chunk is full.
     pub fn is_full(&self) -> bool {
         self.len() == MAX_CHUNK_LEN
     }
 
-    /// The chunk as it is, for a connection without encryption. It begins anew after that.
+    /// The chunk without encryption, for a connection that has none. Afterwards a new chunk begins.
     pub fn take_plaintext(&mut self) -> &[u8] {
         self.extend(&[]);
         self.is_sealed = true;
@@ -67,17 +67,18 @@ impl std::fmt::Debug for RecordBuffer {
     }
 }
 
-/// Makes the records of one direction.
+/// Encrypts the records of one direction.
 pub struct RecordSealer(RecordKeys);
 
 impl RecordSealer {
-    /// With the secret of the direction, which only this sealer and the peer's opener use.
+    /// Creates a sealer with the secret of the direction, which only this sealer and the peer's
+    /// opener may use.
     pub fn new(cipher: RecordCipher, secret: &[u8; 32]) -> Self {
         Self(RecordKeys::new(cipher, secret))
     }
 
-    /// Encrypts the chunk, as the next record. Returns the record's bytes. An empty chunk is the
-    /// end of the stream.
+    /// Encrypts the chunk as the next record. Returns the bytes of the record. An empty chunk is
+    /// the end of the stream.
     ///
     /// # Panics
     /// After 2^64 records.

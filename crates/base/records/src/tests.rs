@@ -5,8 +5,8 @@ use super::*;
 
 const BOTH: [RecordCipher; 2] = [RecordCipher::Aes256Gcm, RecordCipher::ChaCha20Poly1305];
 
-/// What an end reads of a stream that arrives in pieces of these lengths, in turn, and whether it
-/// has ended.
+/// What an end reads of a stream that arrives in pieces of these lengths, repeated cyclically, and
+/// whether the stream has ended.
 fn received(
     mut opener: RecordOpener,
     stream: &[u8],
@@ -78,7 +78,7 @@ proptest! {
         let at = at % stream.len();
         stream[at] ^= 1 << bit;
         let before = (at / 88).min(3) * 70;
-        // It is no error yet if a length was made longer than what follows.
+        // If a length was increased beyond what follows, this is not an error yet.
         if let Ok((data, has_ended)) = received(opener(cipher), &stream, &[10]) {
             prop_assert!(!has_ended);
             prop_assert_eq!(data.len(), before);
@@ -109,7 +109,7 @@ fn impossible_lengths_are_refused_at_once() {
     }
 }
 
-/// The key changes at both ends, and a record of the epoch before is not taken again.
+/// The key changes at both ends, and a record of the earlier epoch is rejected.
 #[test]
 fn keys_change() {
     for cipher in BOTH {
@@ -120,7 +120,7 @@ fn keys_change() {
         let mut at_last = opener(cipher);
         at_last.skip_to(last);
         assert_eq!(received(at_last, &records.concat(), &[9]), Ok((b"lastfirst".to_vec(), false)));
-        // With the number of the new epoch, but the key of the old one.
+        // The number is of the new epoch, the key of the old one.
         let mut of_old = RecordSealer::new(cipher, &[1; 32]);
         of_old.skip_to(0);
         let mut at_first = opener(cipher);
@@ -163,8 +163,8 @@ fn a_record_holds_one_chunk() {
     assert!(record.is_empty());
 }
 
-/// The keys and nonces as the specification has them, by another implementation: Python's
-/// `cryptography` with HMAC-SHA-256 of its standard library.
+/// Keys and nonces match the specification, as implemented independently with Python's
+/// `cryptography` and HMAC-SHA-256 from its standard library.
 #[test]
 fn records_are_those_of_another_implementation() {
     let [aes, chacha] = BOTH;

@@ -1,4 +1,4 @@
-//! The accept loop: it treats several listeners fairly, and pauses when the system refuses.
+//! The accept loop: it treats several listeners fairly, and pauses after an error of the system.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,7 +12,7 @@ use tracing::warn;
 
 use crate::log::LogRateLimiter;
 
-/// The pause after the system has refused to accept.
+/// The pause after the system has failed to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that accepts connections.
@@ -63,8 +63,8 @@ pub struct RoundRobinAcceptor {
 impl RoundRobinAcceptor {
     /// Accepts a connection from any of the listeners; also returns the listener's index. The
     /// listener after the one that accepted last is polled first, so a flood at one listener does
-    /// not starve the others. When the system refuses, it logs that, waits 100 ms and tries again.
-    /// No connection is lost if the future is dropped.
+    /// not starve the others. If the system returns an error, it is logged, and accepting continues
+    /// after 100 ms. No connection is lost if the future is dropped.
     pub async fn accept<L: AcceptingSocket>(
         &mut self,
         listeners: &[L],

@@ -1,4 +1,4 @@
-//! Limits the connections that are served at a time, so that a client that only connects does not
+//! Limits the number of simultaneous connections, so that a client that only connects does not
 //! block others.
 
 use std::collections::{HashMap, VecDeque};
@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use ipnet::Ipv6Net;
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-/// The prefix of an IPv6 address that identifies a source, in bits: a site gets a /48 and has all
-/// addresses in it.
+/// The prefix length of an IPv6 address that identifies a source, in bits: a site gets a /48 and
+/// has all addresses in it.
 const SITE_PREFIX_LEN: u8 = 48;
 
 /// Tasks that serve one connection each. Their number is limited, in total and for each source. A

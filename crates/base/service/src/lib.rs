@@ -1,18 +1,5 @@
 //! The parts that all long-running commands share; they do not depend on the protocol.
 //!
-//! - [`config`]: reads a configuration and returns all its problems at once, each with its place
-//!   and its fix.
-//! - [`log`]: the log on standard error, and [`log::LogRateLimiter`].
-//! - [`signals`]: stops on SIGINT or SIGTERM, reloads the configuration on SIGHUP.
-//! - [`reload`]: passes a new configuration to a running task.
-//! - [`limits`]: the limit of open files, and the number of streams that fit into it.
-//! - [`memory`]: protects the memory of the process from core files, debuggers and swap, and
-//!   returns what is not used any more.
-//! - [`listening`]: listeners that stay open during a reload; [`accept`]: the accept loop, fair
-//!   among several listeners; [`connection_limiter`]: limits the connections that are served at a
-//!   time.
-//! - [`status`]: the status socket; [`metrics`]: the same status in Prometheus's text format.
-//!
 //! A command's status is a type that implements [`status::ServiceStatus`], with its metrics as a
 //! table:
 //!
@@ -53,6 +40,23 @@
 //! let last = exposition.text().lines().last().map(str::to_owned);
 //! assert_eq!(last.as_deref(), Some("echo_connections{service=\"echo\",name=\"office\"} 3"));
 //! ```
+//!
+//! # Map
+//!
+//! - [`config`]: reads a configuration and returns all its problems at once, each with its place
+//!   and its fix.
+//! - [`log`]: the log on standard error, and [`log::LogRateLimiter`].
+//! - [`signals`]: stops on SIGINT or SIGTERM, reloads the configuration on SIGHUP.
+//! - [`reload`]: passes a new configuration to a running task.
+//! - [`limits`]: the limit of open files, and the number of streams that fit into it.
+//! - [`memory`]: protects the memory of the process from core files, debuggers and swap, and
+//!   returns freed memory to the system.
+//! - [`listening`]: listeners that stay open during a reload; [`accept`]: the accept loop, fair
+//!   among several listeners; [`connection_limiter`]: limits the number of simultaneous
+//!   connections.
+//! - [`status`]: the status socket; [`metrics`]: the same status in Prometheus's text format.
+//!
+//! Of `config`, `table`, `keys`, `path` and `syntax` are pure, and `file` reads. `metrics` is pure.
 
 pub mod accept;
 pub mod config;
@@ -70,7 +74,7 @@ use std::io;
 
 use tokio::runtime::Runtime;
 
-/// Why a service cannot start, or did not stop in order.
+/// Why a service cannot start, or did not stop in an orderly way.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// `RUST_LOG` is not a valid filter.
@@ -81,7 +85,7 @@ pub enum ServiceError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The system refuses to start threads.
+    /// The system cannot start threads.
     #[error("cannot start threads: {0}")]
     Threads(io::Error),
     /// The system does not deliver signals.
@@ -95,7 +99,7 @@ pub enum ServiceError {
 /// A runtime with a thread for each processor.
 ///
 /// # Errors
-/// When the system gives no threads.
+/// If the system cannot start threads.
 pub fn runtime() -> Result<Runtime, ServiceError> {
     Runtime::new().map_err(ServiceError::Threads)
 }
@@ -104,7 +108,7 @@ pub fn runtime() -> Result<Runtime, ServiceError> {
 /// still running, such as a name lookup.
 ///
 /// # Errors
-/// When the service fails, or the system gives no threads.
+/// If the service fails, or the system cannot start threads.
 pub fn run<T, E: From<ServiceError>>(service: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     let runtime = runtime()?;
     let result = runtime.block_on(service);

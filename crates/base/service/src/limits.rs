@@ -6,7 +6,7 @@ use tracing::warn;
 /// The descriptors that a process needs besides those of its streams.
 const SPARE_FILES: usize = 64;
 
-/// The descriptors that a configuration asks for.
+/// The number of descriptors that a configuration needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFileBudget {
     /// The largest number of streams.
@@ -43,7 +43,8 @@ impl OpenFileBudget {
             .saturating_add(self.waiting + SPARE_FILES)
     }
 
-    /// What fits into `limit` descriptors. Waiting connections get at most a quarter of them.
+    /// The part that fits into `limit` descriptors. Waiting connections get at most a quarter of
+    /// them.
     fn fit_limit(self, limit: usize) -> Self {
         if self.needed() <= limit {
             return self;
@@ -62,7 +63,7 @@ pub fn raise_open_files() -> Option<u64> {
         return limits.current;
     }
     let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
-    // If the system does not allow that, the limit stays.
+    // If the system does not allow that, the limit is unchanged.
     if setrlimit(Resource::Nofile, raised).is_ok() { limits.maximum } else { limits.current }
 }
 

@@ -14,19 +14,20 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 
 use crate::accept::AcceptingSocket;
 
-/// How many connections may wait to be accepted. What does not fit is refused by a Unix socket, and
-/// of TCP waits for a second, until its SYN is sent again. The system's limit,
+/// How many connections may wait to be accepted. Beyond that, a Unix socket rejects connections,
+/// and a TCP connection waits for a second, until its SYN is retransmitted. The system's limit,
 /// `net.core.somaxconn`, may be lower.
 const BACKLOG: i32 = 4096;
 
-/// How many bytes of a connection the kernel takes, beside those that are in flight. A peer that
-/// does not read would hold megabytes otherwise, and a fast one gains nothing by more.
+/// How many unsent bytes of a connection the kernel buffers, in addition to those in flight.
+/// Otherwise a peer that does not read would use megabytes; a larger value does not make fast peers
+/// faster.
 const MAX_UNSENT: u32 = 64 << 10;
 
 /// A listener for an address of a configuration. A clone is the same listener.
 #[derive(Clone, Debug)]
 pub struct ConfiguredListener {
-    /// As in the configuration, where the port may be 0: any free port.
+    /// As in the configuration. Its port may be 0, for any free port.
     configured: SocketAddr,
     listener: Arc<TcpListener>,
 }
@@ -41,7 +42,7 @@ impl ConfiguredListener {
     /// The address where it listens.
     ///
     /// # Errors
-    /// When the system does not report it.
+    /// If the system does not return it.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -59,7 +60,7 @@ impl AcceptingSocket for ConfiguredListener {
 /// Listens at these addresses, in their order. Listeners of `before` are used again.
 ///
 /// # Errors
-/// When one address cannot be listened on; the address is in the error's text.
+/// If an address cannot be listened on; the error text contains the address.
 pub async fn listen(
     addresses: impl IntoIterator<Item = SocketAddr>,
     before: &[ConfiguredListener],
@@ -91,11 +92,11 @@ async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Listens at a Unix socket with these permissions, from its creation on.
 ///
 /// # Errors
-/// When the system refuses.
+/// If the system returns an error.
 pub fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
-    // On Linux a socket's file gets the permissions of the unbound socket, without those of the
-    // umask, which other threads use, too.
+    // On Linux a socket's file gets the permissions of the unbound socket. This avoids changing the
+    // umask, which other threads share.
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
     socket.bind(&SockAddr::unix(path)?)?;
     rustix::fs::chmod(path, Mode::from_raw_mode(mode))?;

@@ -12,17 +12,17 @@ use crate::ServiceError;
 /// The period of a [`LogRateLimiter`].
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The filter where `RUST_LOG` is not set. The consensus library has a line for each vote, and one
-/// for each wrong message of a faulty server.
+/// The filter if `RUST_LOG` is not set. The consensus library logs a line for each vote, and one
+/// for each invalid message of a faulty server.
 const LEVELS: &str = "info,arc_malachitebft=error";
 
-/// Starts the log on standard error, filtered by `RUST_LOG`; `info` where that is not set.
+/// Starts the log on standard error, filtered by `RUST_LOG`, or at level `info` if that is not set.
 ///
 /// # Errors
-/// When `RUST_LOG` is not a filter.
+/// If `RUST_LOG` is not a valid filter.
 ///
 /// # Panics
-/// When the process has a log already.
+/// If the process already has a log.
 pub fn start(coloured: bool) -> Result<(), ServiceError> {
     let levels = std::env::var("RUST_LOG").unwrap_or_default();
     let levels = if levels.is_empty() { LEVELS.to_owned() } else { levels };
@@ -39,7 +39,7 @@ pub fn start(coloured: bool) -> Result<(), ServiceError> {
 /// not logged are counted.
 #[derive(Debug, Default)]
 pub struct LogRateLimiter {
-    /// The begin of the period.
+    /// The start of the period.
     since: Option<Instant>,
     /// The number of events of this period that were logged.
     logged: u32,
@@ -49,12 +49,13 @@ pub struct LogRateLimiter {
 
 impl LogRateLimiter {
     /// Counts an event that is logged once in a period. If it is to be logged now, returns the
-    /// number of events since the one logged last, this one included.
+    /// number of events since the last logged one, including this one.
     pub fn count_event(&mut self) -> Option<u64> {
         self.count_event_of(1)
     }
 
-    /// The same for an event of which `max` are logged in a period.
+    /// Like [`count_event`](Self::count_event) for an event that is logged up to `max` times in a
+    /// period.
     pub fn count_event_of(&mut self, max: u32) -> Option<u64> {
         self.unlogged += 1;
         if self.since.is_none_or(|since| since.elapsed() >= PERIOD) {

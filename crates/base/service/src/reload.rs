@@ -15,7 +15,7 @@ pub struct ReloadRequest<C> {
     pub answer: oneshot::Sender<io::Result<Vec<SocketAddr>>>,
 }
 
-/// Sends a task another configuration. A clone sends to the same task.
+/// Sends new configurations to a task. A clone sends to the same task.
 #[derive(Debug)]
 pub struct Reloader<C>(mpsc::Sender<ReloadRequest<C>>);
 
@@ -30,7 +30,7 @@ impl<C> Reloader<C> {
     /// addresses.
     ///
     /// # Errors
-    /// When the task rejects it, or has stopped.
+    /// If the task rejects it, or has stopped.
     pub async fn reload(&self, config: C) -> io::Result<Vec<SocketAddr>> {
         let stopped = || io::Error::other("it has stopped");
         let (answer, answered) = oneshot::channel();

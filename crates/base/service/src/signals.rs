@@ -1,4 +1,4 @@
-//! Stops a service on SIGINT or SIGTERM, and loads its configuration again on SIGHUP.
+//! Stops a service on SIGINT or SIGTERM, and reloads its configuration on SIGHUP.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal};
@@ -21,7 +21,7 @@ impl StopSignals {
     /// From this call on, these signals no longer end the process by themselves.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system returns an error.
     pub fn listen() -> Result<Self, ServiceError> {
         let interrupt = listen(SignalKind::interrupt())?;
         Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
@@ -39,21 +39,21 @@ impl StopSignals {
 /// From this call on, SIGHUP does not end the process by itself.
 ///
 /// # Errors
-/// When the system refuses.
+/// If the system returns an error.
 pub fn hangup_signals() -> Result<Signal, ServiceError> {
     listen(SignalKind::hangup())
 }
 
-/// From this call on, SIGHUP does not end the process by itself: for the time before the runtime
-/// of [`run`](crate::run) is there, and [`hangup_signals`] can be called in it.
+/// From this call on, SIGHUP does not end the process by itself. This covers the time before the
+/// runtime of [`run`](crate::run) exists, in which [`hangup_signals`] can be called.
 ///
 /// # Errors
-/// When the system refuses.
+/// If the system returns an error.
 pub fn catch_hangups() -> Result<(), ServiceError> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(ServiceError::Signals)?;
     let _entered = runtime.enter();
-    // The handler stays when the runtime and what listens in it are gone.
+    // The handler stays installed after the runtime and its listeners are gone.
     hangup_signals().map(drop)
 }
 
@@ -65,7 +65,7 @@ fn listen(kind: SignalKind) -> Result<Signal, ServiceError> {
 /// second signal aborts it. Returns what the service returns.
 ///
 /// # Errors
-/// When a second signal aborted it.
+/// If a second signal aborted it.
 pub async fn until_stopped<T>(
     mut signals: StopSignals,
     service: impl Future<Output = T>,
@@ -88,9 +88,9 @@ pub async fn until_stopped<T>(
 }
 
 /// On each SIGHUP, calls `load` on a thread that may block, and `take` with the configuration that
-/// it returns. If either fails, logs the error, and the old configuration stays in force. If SIGHUP
-/// arrives because the terminal has closed, sends SIGTERM to this process, so that it stops
-/// cleanly.
+/// it returns. If either fails, the error is logged, and the old configuration stays in force. If
+/// SIGHUP arrives because the terminal was closed, SIGTERM is sent to this process, so that it
+/// stops cleanly.
 pub fn reload_on_hangup<T: Send + 'static, E: Display + Send + 'static, F>(
     mut hangup: Signal,
     load: impl Fn() -> Result<T, E> + Clone + Send + 'static,

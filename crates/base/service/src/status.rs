@@ -49,7 +49,7 @@ pub trait ServiceStatus: Serialize + DeserializeOwned + 'static {
         exposition.add(kind, self.name(), Self::METRICS, self);
     }
 
-    /// Gives it the name of its socket, which differs where two services would have the same name.
+    /// Sets the name to that of its socket, which differs if two services have the same name.
     fn take_name_of(&mut self, kind: &str, socket: &Path) {
         let stem = socket.file_stem().unwrap_or_default().to_string_lossy();
         if let Some(name) = stem.strip_prefix(&format!("{kind}-")) {
@@ -99,10 +99,10 @@ impl Drop for StatusSocket {
 }
 
 impl StatusSocket {
-    /// Answers at a socket for a service of this kind, until it is dropped. Must be called in a
-    /// runtime. If the socket cannot be opened, logs that and returns nothing: the service runs
-    /// without it. `check` must fail for a directory in which another user can replace the socket,
-    /// and so answer in place of the service.
+    /// Opens a status socket for a service of this kind, and answers its clients until the socket
+    /// is dropped. Must be called in a runtime. If the socket cannot be opened, logs that and
+    /// returns nothing: the service runs without it. `check` must fail for a directory in which
+    /// another user could replace the socket, and so answer in place of the service.
     pub fn open<S: ServiceStatus>(
         kind: &'static str,
         check: impl FnOnce(&Path) -> io::Result<()>,
@@ -140,10 +140,10 @@ fn bind(
     check(&directory)?;
     let mut path = directory.join(format!("{name}.sock"));
     if StdUnixStream::connect(&path).is_ok() {
-        // Another service has this name, for example in another network namespace.
+        // Another service has the same name, for example in another network namespace.
         path = directory.join(format!("{name}-{}.sock", std::process::id()));
     }
-    // A socket that does not answer is left from an earlier process.
+    // A socket that does not answer was left by an earlier process.
     let _ = fs::remove_file(&path);
     Ok((listen_unix(&path, 0o600)?, path))
 }

@@ -1,4 +1,4 @@
-//! Splits a secret into three shares, loses one, damages another, and joins what is left.
+//! Splits a secret into shares, loses one, damages another, and joins the rest.
 //!
 //! `cargo run --package sunder-sharing --example split_and_join`
 

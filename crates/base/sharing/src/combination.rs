@@ -23,10 +23,10 @@ impl LinearCombination {
     /// The largest number of rows, and of columns.
     pub const MAX: usize = MAX_SHARES;
 
-    /// Takes at most 255 rows of 1 to 255 weights each.
+    /// Creates a matrix from at most 255 rows of 1 to 255 weights each.
     ///
     /// # Panics
-    /// If there are more or fewer, or rows differ in length.
+    /// If there are more rows, or none or more weights in one, or rows of different lengths.
     pub fn new(rows: &[Vec<u8>]) -> Self {
         let columns = rows.first().map_or(1, Vec::len);
         Self(WeightMatrix::new(columns, rows.iter().cloned()))
@@ -36,8 +36,8 @@ impl LinearCombination {
     /// does not depend on the bytes.
     ///
     /// # Panics
-    /// If there is not an input for each column and an output for each row, or buffers differ in
-    /// length.
+    /// If the number of inputs differs from that of columns, the number of outputs from that of
+    /// rows, or buffers differ in length.
     pub fn apply<S: AsRef<[u8]>>(&self, inputs: &[S], outputs: &mut [&mut [u8]]) {
         let (first, rest) = inputs.split_first().expect("an input for each column");
         self.0.apply(first.as_ref(), rest, outputs);

@@ -1,8 +1,8 @@
-//! The field GF(2^8) modulo x^8 + x^4 + x^3 + x + 1 (0x11B), one element a byte.
+//! The field GF(2^8) modulo x^8 + x^4 + x^3 + x + 1 (0x11B), with one element in each byte.
 //!
-//! This is the field in which single bytes are worked on: coordinates of shares, weights, and
-//! the columns of a decoder. Whole buffers go through [`crate::kernels`], which agree with
-//! [`multiply`] on all 65,536 products.
+//! This arithmetic is for single bytes: coordinates of shares, weights, and the columns of a
+//! decoder. Whole buffers are processed by [`crate::kernels`], which agree with [`multiply`] on all
+//! 65,536 products.
 
 /// Returns `a * b`, in time that depends on neither.
 pub fn multiply(a: u8, b: u8) -> u8 {
@@ -14,7 +14,7 @@ pub fn multiply(a: u8, b: u8) -> u8 {
     product
 }
 
-/// Returns `1 / a`, and zero for zero. The time depends on nothing.
+/// Returns `1 / a`, and zero for zero, in constant time.
 pub fn invert(a: u8) -> u8 {
     // a^254 = a^(2 + 4 + 8 + 16 + 32 + 64 + 128).
     let (mut square, mut inverse) = (a, 1);
@@ -26,9 +26,9 @@ pub fn invert(a: u8) -> u8 {
 }
 
 /// Returns the Lagrange weights with which the values of a polynomial at `nodes` add up to its
-/// value at `target`: one weight a node. The polynomial's degree is below `nodes.len()`.
+/// value at `target`: one weight for each node. The polynomial's degree is below `nodes.len()`.
 ///
-/// The nodes are distinct; they and the target are public.
+/// The nodes must be distinct. They and the target are public.
 pub(crate) fn lagrange_weights(nodes: &[u8], target: u8) -> Vec<u8> {
     let weight = |i: usize| {
         let (mut numerator, mut denominator) = (1, 1);
@@ -43,7 +43,7 @@ pub(crate) fn lagrange_weights(nodes: &[u8], target: u8) -> Vec<u8> {
     (0..nodes.len()).map(weight).collect()
 }
 
-/// Returns [`lagrange_weights`] for each of many targets, none of which is a node: `O(k)` each.
+/// Returns [`lagrange_weights`] for each of many targets, none of which is a node, in `O(k)` each.
 pub(crate) fn lagrange_rows(nodes: &[u8], targets: &[u8]) -> Vec<Vec<u8>> {
     let product = |target: u8| {
         let others = nodes.iter().filter(|&&node| node != target);

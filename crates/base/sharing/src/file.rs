@@ -1,16 +1,16 @@
-//! The share file: how one share of a file of any length is written down. Bytes in, bytes out; the
+//! The share file, which contains one share of a file of any length. This module has no I/O; the
 //! layout is in `docs/formats/share.md`.
 //!
-//! A file is split in *segments* of [`SEGMENT_LEN`] bytes, the last of which is shorter, and be it
-//! empty. Each is protected by a [`tamper`] code of its own and shared together with it. Under the
-//! code are also the split's parameters and the segment's index; that a segment is the last shows
-//! in its length, which the code covers as well. So an attacker who has read fewer than `k` shares,
-//! and changes or invents fewer than `k`, cannot change, swap, drop or append segments without
-//! being noticed, nor mix those of two splits. An attacker who does more can: there is no key here,
-//! so nothing tells `k` invented shares from `k` true ones.
+//! A file is divided into *segments* of [`SEGMENT_LEN`] bytes, the last of which is shorter and may
+//! be empty. Each segment is protected by its own [`tamper`] code, and shared together with it. The
+//! code also covers the split's parameters and the segment's index. A segment is recognised as the
+//! last by its length, which the code covers, too. So an attacker who has read fewer than `k`
+//! shares, and changes or forges fewer than `k`, cannot change, swap, drop or append segments, or
+//! mix those of two splits, without detection. With more shares an attacker can: there is no key,
+//! so `k` forged shares cannot be told from `k` genuine ones.
 //!
-//! A share file is a [`ShareFileHeader`], then its share of every segment. Neither an
-//! [`ShareFileEncoder`] nor a [`ShareFileDecoder`] holds a secret; they hold the position.
+//! A share file is a [`ShareFileHeader`], followed by its share of every segment. A
+//! [`ShareFileEncoder`] or [`ShareFileDecoder`] stores no secret, only the position.
 
 mod header;
 
@@ -27,13 +27,13 @@ use crate::split::{Joiner, ShareJoinError, ShareSplitError, Splitter};
 use crate::tamper;
 use random::{RandomError, RandomGenerator};
 
-/// The length of the longest segment with its tamper code: also that of each share of it.
+/// The length of the longest segment with its tamper code, and of each share of it.
 pub const PROTECTED_LEN: usize = tamper::OVERHEAD + SEGMENT_LEN;
 
-/// The length of what is under a segment's code besides its bytes.
+/// The length of the context of a segment.
 const CONTEXT_LEN: usize = MAGIC.len() + 4 + 16 + 8;
 
-/// What is under the tamper code of a segment besides its bytes.
+/// The context of a segment: what its tamper code covers in addition to its bytes.
 fn context(sharing: SharingParameters, id: SplitId, index: u64) -> [u8; CONTEXT_LEN] {
     let mut bytes = [0; CONTEXT_LEN];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -43,16 +43,16 @@ fn context(sharing: SharingParameters, id: SplitId, index: u64) -> [u8; CONTEXT_
     bytes
 }
 
-/// A segment could not be encoded.
+/// Why a segment could not be encoded.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub enum ShareFileEncodeError {
-    /// The buffer has no room for the code, or more than a segment in it.
+    /// The buffer has no space for the code, or contains more than a segment.
     #[error("a buffer of {0} bytes holds no segment")]
     WrongLength(usize),
-    /// A segment came after one that was shorter, which is the last.
+    /// The segment follows one that was shorter, and so the last.
     #[error("a segment after the last")]
     AfterLast,
-    /// The buffers for the shares do not fit, or there were no random bytes.
+    /// The buffers for the shares are invalid, or there were no random bytes.
     #[error(transparent)]
     Split(#[from] ShareSplitError),
     /// There were no random bytes.
@@ -60,7 +60,7 @@ pub enum ShareFileEncodeError {
     Random(#[from] RandomError),
 }
 
-/// Turns the segments of one secret into shares of them, in order.
+/// Encodes the segments of a secret as shares, in order.
 pub struct ShareFileEncoder {
     splitter: Splitter,
     id: SplitId,
@@ -70,10 +70,10 @@ pub struct ShareFileEncoder {
 }
 
 impl ShareFileEncoder {
-    /// An encoder at the beginning of a new split.
+    /// Creates an encoder for a new split.
     ///
     /// # Errors
-    /// When there are no random bytes for the identifier.
+    /// If there are no random bytes for the identifier.
     pub fn new(
         sharing: SharingParameters,
         generator: &mut RandomGenerator,
@@ -82,13 +82,13 @@ impl ShareFileEncoder {
         Ok(Self { splitter, id: SplitId(generator.array()?), segments: 0, length: 0, ended: false })
     }
 
-    /// Turns the next segment into shares, which are in the order of their coordinates and each as
-    /// long as `segment`. That has [`tamper::OVERHEAD`] bytes of room, which are overwritten, then
-    /// [`SEGMENT_LEN`] bytes of the secret, or fewer in the last segment only.
+    /// Encodes the next segment as shares, in the order of their coordinates, each as long as
+    /// `segment`. `segment` begins with [`tamper::OVERHEAD`] bytes of space, which are overwritten,
+    /// followed by [`SEGMENT_LEN`] bytes of the secret; only the last segment has fewer.
     ///
     /// # Errors
-    /// When a length is wrong, the last segment was there already, or there are no random bytes.
-    /// The position is then unchanged, and the buffers hold nothing of use.
+    /// If a length is wrong, the last segment was encoded already, or there are no random bytes.
+    /// The position is then unchanged, and the content of the buffers is useless.
     pub fn encode(
         &mut self,
         segment: &mut [u8],
@@ -115,29 +115,29 @@ impl ShareFileEncoder {
         Ok(())
     }
 
-    /// What was split, once the last segment is encoded: the one that is not full.
+    /// The parameters of the split, once the last segment, which is not full, is encoded.
     pub fn finish(&self) -> Option<SplitParameters> {
         let (sharing, id, length) = (self.splitter.sharing(), self.id, self.length);
         self.ended.then_some(SplitParameters::new(sharing, id, length))
     }
 }
 
-/// A segment could not be decoded.
+/// Why a segment could not be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShareFileDecodeError {
     /// A number, a length or a coordinate is wrong, or all segments were decoded already.
     #[error(transparent)]
     Shares(#[from] ShareJoinError),
-    /// There are exactly as many shares as are needed, and what they join to was changed.
+    /// There are exactly as many shares as are needed, and they were changed.
     #[error(transparent)]
     Tampered(#[from] tamper::TamperedMessage),
-    /// There are more shares than are needed, and no choice of them joins to what was split, or
-    /// two fit that differ.
+    /// There are more shares than are needed, and no subset of them is valid, or two valid ones
+    /// differ.
     #[error(transparent)]
     Locate(ShareErrorLocationError),
 }
 
-/// Turns shares of the segments of one secret back into it, in order.
+/// Decodes the segments of a secret from shares, in order.
 pub struct ShareFileDecoder {
     split: SplitParameters,
     joiner: Joiner,
@@ -146,15 +146,15 @@ pub struct ShareFileDecoder {
 }
 
 impl ShareFileDecoder {
-    /// A decoder at the beginning of a split.
+    /// Creates a decoder for a split.
     pub fn new(split: SplitParameters) -> Self {
         let (joiner, locator) =
             (Joiner::new(split.sharing()), ShareErrorLocator::new(split.sharing()));
         Self { split, joiner, locator, index: 0 }
     }
 
-    /// How long each share of the next segment is, and the segment with its code. `None` when
-    /// there are no more segments.
+    /// The length of each share of the next segment, and of the segment with its code. `None` after
+    /// the last segment.
     pub fn next_len(&self) -> Option<usize> {
         let position = self.index.checked_mul(SEGMENT_LEN as u64)?;
         let rest = self.split.length().checked_sub(position)?;
@@ -162,24 +162,25 @@ impl ShareFileDecoder {
         Some(tamper::OVERHEAD + payload)
     }
 
-    /// Where in the secret the next segment begins; its length when there are no more.
+    /// The position of the next segment in the secret; after the last segment the length of the
+    /// secret.
     pub fn position(&self) -> u64 {
         self.index.saturating_mul(SEGMENT_LEN as u64).min(self.split.length())
     }
 
-    /// Joins and checks the next segment: [`tamper::OVERHEAD`] bytes of code, then bytes that are
-    /// of the secret. `shares[i]` is the share with the coordinate `coordinates[i]`; there are at
-    /// least `k`. Returns which of them are wrong in this segment, in no particular order. With
-    /// exactly `k` shares none can be; with more, see [`correct_with`](crate::locate::correct_with)
-    /// for how far the *names* are to be trusted.
+    /// Joins and verifies the next segment: [`tamper::OVERHEAD`] bytes of code, followed by bytes
+    /// of the secret. `shares[i]` is the share with the coordinate `coordinates[i]`; there must be
+    /// at least `k`. Returns which of them are wrong in this segment, in any order. With exactly
+    /// `k` shares, none are returned; with more, see [`correct_with`](crate::locate::correct_with)
+    /// for when these *coordinates* are right.
     ///
-    /// The bytes are those that were split if fewer than `k` of the shares given are changed or
-    /// invented, by an attacker who has read fewer than `k`.
+    /// The bytes are those that were split if fewer than `k` of the given shares are changed or
+    /// forged, by an attacker who has read fewer than `k`.
     ///
     /// # Errors
-    /// When the arguments do not fit, too many shares are wrong, or two choices of them join to
-    /// different segments that both fit. The position is then unchanged, and `segment` holds
-    /// nothing of use.
+    /// If the arguments are inconsistent, too many shares are wrong, or two subsets of them yield
+    /// different segments that are both valid. The position is then unchanged, and the content of
+    /// `segment` is useless.
     pub fn decode(
         &mut self,
         coordinates: &[u8],
@@ -205,7 +206,7 @@ impl ShareFileDecoder {
     }
 }
 
-/// Checks a segment's code, which comes first in it.
+/// Verifies a segment's code, with which it begins.
 fn verify(segment: &[u8], context: &[u8]) -> Result<(), tamper::TamperedMessage> {
     let (code, payload) = segment.split_first_chunk().ok_or(tamper::TamperedMessage)?;
     tamper::verify(code, &[context, payload])
@@ -218,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes whole share files, as a shell would.
+    /// Writes whole share files, as a program would.
     fn encode(sharing: SharingParameters, secret: &[u8]) -> Vec<Vec<u8>> {
         let mut generator = RandomGenerator::seeded().unwrap();
         let mut encoder = ShareFileEncoder::new(sharing, &mut generator).unwrap();
@@ -237,7 +238,7 @@ mod tests {
         headers.zip(files).map(|(header, body)| [&header, &body[..]].concat()).collect()
     }
 
-    /// Reads whole share files, as a shell would. Also returns the shares that were wrong.
+    /// Reads whole share files, as a program would. Also returns the shares that were wrong.
     fn decode(files: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>), ShareFileDecodeError> {
         let headers: Vec<ShareFileHeader> =
             files.iter().map(|file| ShareFileHeader::parse(file).unwrap()).collect();

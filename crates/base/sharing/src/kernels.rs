@@ -1,8 +1,8 @@
-//! The one operation on whole buffers: linear combinations over GF(2^8).
+//! The operation on whole buffers: linear combinations over GF(2^8).
 //!
-//! Splitting, joining, checking and the XOR scheme are all `output_r = sum_i w_ri * input_i` with
-//! public weights, byte for byte. There is one implementation of the loop (in `vector`) and one
-//! vector type an instruction set; which is used is decided once, at run time. All give the same
+//! Splitting, joining, verification and the XOR scheme are all `output_r = sum_i w_ri * input_i`
+//! for each byte, with public weights. The loop is implemented once (in `vector`), with a vector
+//! type for each instruction set, which is selected once at run time. All kernels give the same
 //! bytes. None has a branch or a memory address that depends on the buffers' contents.
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ use crate::scheme::MAX_SHARES;
 use vector::combine;
 use weight::KernelWeight;
 
-/// An instruction set for which there is a kernel.
+/// The instruction sets with a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKernel {
     /// 64-byte vectors and the GF(2^8) multiplication instruction.
@@ -76,13 +76,13 @@ impl FieldKernel {
         *BEST.get_or_init(|| Self::available()[0])
     }
 
-    /// Computes `outputs[r][j] = sum_i weights[r][i] * inputs[i][j]`; the weights are in the order
-    /// of their rows.
+    /// Computes `outputs[r][j] = sum_i weights[r][i] * inputs[i][j]`; the weights are given row by
+    /// row.
     ///
     /// # Safety
-    /// This processor has the kernel's instructions. There are as many pointers as the weights
-    /// have columns and rows, all valid for `len` bytes, for reading and for writing; no output
-    /// overlaps any other buffer.
+    /// This processor supports the kernel's instructions. There are as many input and output
+    /// pointers as the weights have columns and rows. They are all valid for `len` bytes, for
+    /// reading and for writing. No output overlaps any other buffer.
     unsafe fn combine(
         self,
         weights: &[KernelWeight],
@@ -90,7 +90,7 @@ impl FieldKernel {
         outputs: &[*mut u8],
         len: usize,
     ) {
-        // SAFETY: as this function's own contract.
+        // SAFETY: as this function's own safety conditions.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
@@ -127,7 +127,7 @@ impl fmt::Display for FieldKernel {
     }
 }
 
-/// A matrix of public weights: one row an output, one column an input.
+/// A matrix of public weights: one row for each output, one column for each input.
 #[derive(Clone)]
 pub(crate) struct WeightMatrix {
     columns: usize,
@@ -137,7 +137,7 @@ pub(crate) struct WeightMatrix {
 }
 
 impl WeightMatrix {
-    /// Takes at most 255 rows, each of `columns` weights (1..=255).
+    /// Creates a matrix of at most 255 rows, each of `columns` weights (1..=255).
     pub(crate) fn new(columns: usize, rows: impl IntoIterator<Item = Vec<u8>>) -> Self {
         assert!((1..=MAX_SHARES).contains(&columns), "1 to 255 columns");
         let mut weights =
@@ -162,8 +162,8 @@ impl WeightMatrix {
     /// inputs are `first` and then `rest`.
     ///
     /// # Panics
-    /// When the number of inputs is not that of the columns, the number of outputs not that of
-    /// the rows, or a length is not that of `first`.
+    /// If the number of inputs differs from that of columns, the number of outputs from that of
+    /// rows, or a length from that of `first`.
     #[inline(always)] // For each of its callers: a join of a packet's shares is 5 % faster.
     pub(crate) fn apply<S: AsRef<[u8]>>(
         &self,
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use crate::field::multiply;
 
-    /// The same sums by the scalar field, as the reference for every kernel.
+    /// The same sums with the scalar field, as the reference for every kernel.
     fn reference(rows: &[Vec<u8>], inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let byte = |row: &Vec<u8>, j: usize| {
             row.iter().zip(inputs).fold(0, |sum, (&w, input)| sum ^ multiply(w, input[j]))

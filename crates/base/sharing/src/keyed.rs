@@ -1,14 +1,14 @@
 //! A keyed hash: short tags for very many messages under one secret point.
 //!
-//! A message is cut into `d` blocks of 8 bytes, little-endian, the last filled up with zeros. They
-//! and a last block `B`, which the caller makes, are the coefficients of a polynomial, and the tag
-//! is its value at the point `r`:
+//! A message is divided into `d` blocks of 8 bytes, little-endian, the last padded with zeros. They
+//! and a last block `B`, which the caller provides, are the coefficients of a polynomial, and the
+//! tag is its value at the point `r`:
 //!
 //! ```text
 //! m_1 r^(d+1) + m_2 r^d + ... + m_d r^2 + B r     over GF(2^64) modulo x^64 + x^4 + x^3 + x + 1.
 //! ```
 //!
-//! Bit `i` of a block stands for `x^i`.
+//! Bit `i` of a block is the coefficient of `x^i`.
 //!
 //! **Promise.** Message and tag are shared together with threshold `k`. An attacker who reads, or
 //! replaces with anything, fewer than `k` shares of each message, those of both kinds together, and
@@ -17,13 +17,14 @@
 //! and proof are in `docs/protocols/remicss.md`, "The tag".
 //!
 //! **Assumptions.** `r` is uniform, and only the two ends know it. `B` is the same at both ends
-//! whatever the attacker does, is never zero, and says the message's length in bytes: how the last
-//! block was filled up is not under the tag otherwise. No bound on computing is assumed.
+//! whatever the attacker does, is never zero, and contains the message's length in bytes: otherwise
+//! the tag does not cover the padding of the last block. The attacker's computing power is not
+//! bounded.
 //!
 //! **Not promised.** A tag is as secret as the point. An attacker who reads a message and its tag
 //! learns `r` by solving the polynomial, and can forge everything under that point from then on
-//! (`tests/all/keyed.rs` does it). So this is no message authentication code to be sent in the
-//! open, and messages of different thresholds need different points.
+//! (`tests/all/keyed.rs` demonstrates this). So this is not a message authentication code that may
+//! be sent in the clear, and messages of different thresholds need different points.
 //!
 //! ```
 //! use sunder_sharing::keyed::{KeyedHash, POINT_LEN};
@@ -45,8 +46,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The [`tamper`](crate::tamper) code needs no key and promises 2^-128, for 32 bytes a message and
-//! more work; this is for packets between two ends that have a key.
+//! The [`tamper`](crate::tamper) code needs no key and promises 2^-128, for 32 bytes in each
+//! message and more computation; this hash is for packets between two ends that share a key.
 
 mod kernel;
 mod portable;
@@ -74,19 +75,20 @@ pub const POINT_LEN: usize = 8;
 /// The length of a tag, in bytes.
 pub const TAG_LEN: usize = 8;
 
-/// How many blocks are multiplied and added up before the sum is reduced: all of most packets.
+/// The number of blocks that are multiplied and added before the sum is reduced: enough for most
+/// packets.
 const GROUP: usize = 256;
 
 /// The keyed hash at one point. Wiped on drop. May be shared between threads.
 pub struct KeyedHash {
-    /// The powers of the point, from the highest to the point itself.
+    /// The powers of the point, from the highest down to the point itself.
     powers: Box<Zeroizing<[u64; GROUP + 1]>>,
     kernel: HashKernel,
 }
 
 impl KeyedHash {
-    /// The hash at a point of uniformly random bytes. Computes its powers, which takes longer than
-    /// hashing a packet does.
+    /// The hash at a point of uniformly random bytes. Computing its powers takes longer than
+    /// hashing a packet.
     pub fn new(point: [u8; POINT_LEN]) -> Self {
         let kernel = HashKernel::best();
         let point = u64::from_le_bytes(point);
@@ -102,7 +104,7 @@ impl KeyedHash {
     /// The same hash with another of this processor's kernels, for tests and benchmarks.
     ///
     /// # Panics
-    /// When the processor lacks it.
+    /// If the processor does not support it.
     #[must_use]
     pub fn with_kernel(mut self, kernel: HashKernel) -> Self {
         assert!(HashKernel::available().contains(&kernel), "this processor lacks {kernel}");
@@ -116,10 +118,10 @@ impl KeyedHash {
         self.value(message, last).to_le_bytes()
     }
 
-    /// Checks a message's tag, in time that does not depend on how it is wrong.
+    /// Verifies a message's tag, in a time that does not depend on where it is wrong.
     ///
     /// # Errors
-    /// When the message, the last block or the tag is not what it was.
+    /// If the message, the last block or the tag was changed.
     pub fn verify(
         &self,
         message: &[u8],
@@ -154,7 +156,7 @@ impl fmt::Debug for KeyedHash {
 #[allow(clippy::cast_possible_truncation)] // The halves are meant.
 fn reduce(product: u128) -> u64 {
     let (low, high) = (product as u64, (product >> 64) as u64);
-    // x^64 is x^4 + x^3 + x + 1, and what that shifts out comes round once more.
+    // x^64 is x^4 + x^3 + x + 1, and the bits that this shifts out are reduced again.
     let again = high ^ high >> 60 ^ high >> 61 ^ high >> 63;
     low ^ again ^ again << 1 ^ again << 3 ^ again << 4
 }
@@ -163,7 +165,7 @@ fn reduce(product: u128) -> u64 {
 mod tests {
     use super::*;
 
-    /// The product in the field by definition: multiply by x as often as the bit says, and add.
+    /// The product in the field by definition: doubles for each bit, and adds.
     fn by_definition(a: u64, b: u64) -> u64 {
         let (mut power, mut product) = (a, 0);
         for bit in 0..64 {
@@ -193,7 +195,7 @@ mod tests {
         }
     }
 
-    /// The modulus is irreducible (Rabin's test): x^(2^64) = x, and x^(2^32) + x has an inverse.
+    /// The modulus is irreducible by Rabin's test: x^(2^64) = x, and x^(2^32) + x has an inverse.
     #[test]
     fn it_is_a_field() {
         let square = |a| by_definition(a, a);
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!(by_definition(difference, inverse.1), 1);
     }
 
-    /// Sums are not reduced, so all 128 bits of them can be compared.
+    /// Sums are not reduced, so all of their 128 bits can be compared.
     #[test]
     fn every_kernel_sums_alike() {
         let bytes: Vec<u8> = numbers().into_iter().flat_map(u64::to_le_bytes).collect();

@@ -1,4 +1,4 @@
-//! Secret sharing of whole buffers, at the speed of memory.
+//! Secret sharing of whole buffers, at memory speed.
 //!
 //! [`SharingParameters::split`] turns a secret of any length into `m` shares of the same length.
 //! Any `k` of them give it back through [`SharingParameters::join`]; any `k - 1` are uniformly
@@ -20,18 +20,31 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! For streams of secrets there are a [`Splitter`] and a [`Joiner`], which work in the caller's
-//! buffers: splitting does not allocate, nor does joining a subset seen before. Both ways give the
-//! same shares.
+//! For sequences of secrets there are [`Splitter`] and [`Joiner`], which use the caller's buffers:
+//! neither splitting nor joining a subset again allocates memory. Both interfaces give the same
+//! shares.
 //!
-//! What is promised, and under which assumption:
-//! - Secrecy against an attacker with fewer than `k` shares: see [`random`] for what it rests on.
-//! - Nothing about integrity: a changed share gives a changed secret. The [`tamper`] code detects
-//!   that, or for ends that have a key the [`keyed`] hash, and [`locate`] finds the wrong shares
-//!   when there are more than `k`.
-//! - No branch and no memory address depends on a secret; only lengths do, which are public.
+//! The crate promises, under these assumptions:
+//! - Secrecy against an attacker with fewer than `k` shares; see [`random`] for its assumptions.
+//! - No integrity: a changed share yields a changed secret. The [`tamper`] code detects that, as
+//!   does the [`keyed`] hash for ends that share a key, and [`locate`] finds the wrong shares if
+//!   there are more than `k`.
+//! - No branch and no memory address depends on a secret, only on lengths, which are public.
 //!
-//! Implements the schemes of the MICSS paper, III-E (XOR) and the ReMICSS paper, III-A (k-of-m).
+//! It implements the schemes of the MICSS paper, III-E (XOR) and the ReMICSS paper, III-A (k-of-m).
+//!
+//! # Map
+//!
+//! All modules are pure.
+//!
+//! - `scheme`: the scheme, the threshold and the number of shares. `split`: splits and joins in
+//!   buffers of the caller. `share`: shares that own their bytes. [`file`](mod@file): the share
+//!   file.
+//! - [`tamper`], [`keyed`]: the codes that detect changes. [`locate`]: finds wrong shares. `basis`
+//!   has the shares that are trusted, `decoder` a Reed-Solomon code.
+//! - `combination`: linear combinations of buffers. Splitting and joining are such combinations
+//!   over [`field`], and [`kernels`] computes them: `vector` is one loop, which is compiled for
+//!   each instruction set and selected at run time.
 
 mod combination;
 pub mod field;

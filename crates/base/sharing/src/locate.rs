@@ -1,17 +1,17 @@
-//! Which shares are wrong, when there are more than are needed.
+//! Finds out which shares are wrong, if there are more than are needed.
 //!
 //! The shares of one byte are the values of a polynomial of degree below `k`: a word of a
 //! Reed-Solomon code (`McEliece` and Sarwate, 1981). Of `s` shares, two such polynomials have at
 //! most `k - 1` in common, so if at most `e = floor((s - k) / 2)` are wrong, only one polynomial is
 //! within `e` of them, and it is the right one.
 //!
-//! - [`correct`] needs nothing else. It is right where at most `e` shares are wrong at every byte;
-//!   they need not be the same ones at every byte. With more, it may report that, or it may find
-//!   another polynomial: it cannot know.
-//! - [`correct_with`] also has a verifier, for example the [`tamper`](crate::tamper) code. Up to
-//!   `s - k` shares may be wrong, and the answer is right whenever the verifier is.
+//! - [`correct`] needs nothing else. It is right if at most `e` shares are wrong at each byte,
+//!   which may be different ones at different bytes. If more are wrong, it either reports that or
+//!   finds another polynomial: without a verifier the result is ambiguous.
+//! - [`correct_with`] also has a verifier, such as the [`tamper`](crate::tamper) code. Up to `s -
+//!   k` shares may be wrong, and the result is right if the verifier is.
 //!
-//! XOR has no redundancy: all shares are needed, so none can be found wrong.
+//! XOR has no redundancy: all shares are needed, so no wrong share can be found.
 //!
 //! ```
 //! use sunder_sharing::locate::correct_with;
@@ -36,11 +36,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The work is done on *discrepancies*: the differences between shares and what the others say
-//! they should be. They, and all that is computed from them, depend on the errors only and not on
-//! the secret (the code is linear, and right shares have no discrepancy). So it reveals nothing of
-//! the secret that the branches here depend on them. Unlike the rest of the crate, these functions
-//! allocate: bounded working space, which does not grow with the length of the shares.
+//! All computations use *discrepancies*: the differences between shares and the values that follow
+//! from the other shares. They, and everything computed from them, depend on the errors only and
+//! not on the secret, because the code is linear and right shares have no discrepancy. So branches
+//! that depend on them reveal nothing about the secret. Unlike the rest of the crate, these
+//! functions allocate, but only a bounded amount that does not grow with the length of the shares.
 
 mod basis;
 mod decoder;
@@ -54,55 +54,55 @@ use crate::split::{Joiner, ShareJoinError, check_coordinates};
 use basis::{CHUNK, ShareBasis};
 use decoder::ReedSolomonCode;
 
-/// How many subsets of shares [`correct_with`] tries at most. Where there are fewer, which is so
-/// for `s <= 14` whatever `k` is, it tries them all.
+/// The largest number of subsets of shares that [`correct_with`] tries. If there are fewer, which
+/// is the case for `s <= 14` and any `k`, it tries all of them.
 pub const MAX_TRIALS: usize = 4096;
 
 /// Why no secret was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShareErrorLocationError {
-    /// Fewer shares than are needed for any secret.
+    /// There are fewer shares than needed for any secret.
     #[error("{found} shares, where at least {needed} are needed")]
     TooFew {
         /// The threshold.
         needed: usize,
-        /// How many shares there were.
+        /// The number of shares.
         found: usize,
     },
-    /// Not one coordinate for each share.
+    /// The number of coordinates differs from the number of shares.
     #[error("{coordinates} coordinates for {shares} shares")]
     WrongCount {
-        /// How many shares there were.
+        /// The number of shares.
         shares: usize,
-        /// How many coordinates.
+        /// The number of coordinates.
         coordinates: usize,
     },
-    /// A coordinate that is out of range or came twice, or different lengths.
+    /// A coordinate is out of range or occurs twice, or lengths differ.
     #[error(transparent)]
     Shares(#[from] ShareJoinError),
-    /// More shares are wrong than the others can outvote.
+    /// Too many shares are wrong to be corrected.
     #[error("too many wrong shares: the others cannot outvote them")]
     TooManyWrong,
-    /// No secret that was tried fits its tag.
+    /// The verifier accepts none of the secrets that were tried.
     #[error("too many wrong shares: no choice of them gives a secret that fits its tag")]
     NoneAccepted,
-    /// Two secrets fit their tags: at least `k` shares were forged together.
+    /// The verifier accepts two secrets: at least `k` shares were forged together.
     #[error("two different secrets fit their tags")]
     Ambiguous {
-        /// The coordinates of the shares on the side of one of them.
+        /// The coordinates of the shares that agree with one of them.
         first: Vec<u8>,
-        /// The coordinates of those on the side of the other.
+        /// The coordinates of the shares that agree with the other.
         second: Vec<u8>,
     },
 }
 
-/// Joins `k` or more shares into `secret` although up to `floor((s - k) / 2)` of the `s` are wrong
-/// at each byte, and returns the coordinates of all that are wrong anywhere, in the order given.
-/// `shares[i]` has the coordinate `coordinates[i]`, and is as long as `secret`.
+/// Joins `k` or more shares into `secret`, although up to `floor((s - k) / 2)` of the `s` shares
+/// may be wrong at each byte. Returns the coordinates of all shares with errors, in the order
+/// given. `shares[i]` has the coordinate `coordinates[i]`, and the length of `secret`.
 ///
 /// # Errors
-/// When the arguments do not fit together or too many shares are wrong; `secret` is then zeros or
-/// untouched.
+/// If the arguments are inconsistent or too many shares are wrong; `secret` is then zeros or
+/// unchanged.
 pub fn correct(
     sharing: SharingParameters,
     coordinates: &[u8],
@@ -121,22 +121,22 @@ pub fn correct(
 }
 
 /// Joins `k` or more shares into a `secret` that `accept` accepts, although up to `s - k` of the
-/// `s` are wrong, and returns the coordinates of those that disagree with it, in the order given.
-/// `shares[i]` has the coordinate `coordinates[i]`, and is as long as `secret`.
+/// `s` shares may be wrong. Returns the coordinates of those that disagree with it, in the order
+/// given. `shares[i]` has the coordinate `coordinates[i]`, and the length of `secret`.
 ///
-/// First the answer of [`correct`] is tried, then the subsets of `k` shares, at most
-/// [`MAX_TRIALS`]. If `k` or more shares disagree with what was accepted, the same is done with
-/// those alone, and if they give another secret that is accepted, it is an error: nobody can say
-/// which is right. Each call of `accept` gives an attacker one more chance to be accepted: with the
-/// tamper code, `(d + 1) / 2^128` for each, and there are at most `2 (MAX_TRIALS + 1)`.
+/// First the result of [`correct`] is tried, then the subsets of `k` shares, at most
+/// [`MAX_TRIALS`]. If `k` or more shares disagree with the accepted secret, the same is done with
+/// those alone, and if they yield another accepted secret, that is an error, as the two cannot be
+/// told apart. Each call of `accept` gives an attacker another chance of acceptance: with the
+/// tamper code `(d + 1) / 2^128` for each, in at most `2 (MAX_TRIALS + 1)` calls.
 ///
-/// The secret is right if `accept` is. The *names* are right too if at most `floor((s - k) / 2)`
-/// shares are wrong at each byte; with more, shares that are wrong in concert can be made to
-/// give the right secret along a polynomial that the right ones are not on.
+/// The secret is right if `accept` is. The returned *coordinates* are right, too, if at most
+/// `floor((s - k) / 2)` shares are wrong at each byte. If more are wrong, colluding wrong shares
+/// can yield the right secret on a polynomial that does not contain the right shares.
 ///
 /// # Errors
-/// When the arguments do not fit together, nothing was accepted, or two secrets were; `secret` is
-/// then zeros or untouched.
+/// If the arguments are inconsistent, no secret was accepted, or two were; `secret` is then zeros
+/// or unchanged.
 pub fn correct_with(
     sharing: SharingParameters,
     coordinates: &[u8],
@@ -147,25 +147,24 @@ pub fn correct_with(
     ShareErrorLocator::new(sharing).correct_with(coordinates, shares, secret, accept)
 }
 
-/// What is known about the shares of one split, from one call to the next. Holds no secret once a
-/// call is over.
+/// The state about the shares of one split between calls. It contains no secret after a call.
 pub(crate) struct ShareErrorLocator {
     sharing: SharingParameters,
-    /// The coordinates of the shares that were given last.
+    /// The coordinates of the shares in the last call.
     coordinates: Vec<u8>,
     code: Option<ReedSolomonCode>,
     basis: Option<ShareBasis>,
-    /// At how many bytes each share was wrong in all calls so far, by its coordinate.
+    /// For each coordinate, at how many bytes the share was wrong in all calls so far.
     faults: [u64; 256],
-    /// The same in this call, by its place.
+    /// For each share of this call, by index, at how many bytes it was wrong.
     counts: Vec<u64>,
-    /// How often a basis was made.
+    /// How many bases were computed.
     #[cfg(test)]
     bases: usize,
 }
 
 impl ShareErrorLocator {
-    /// A locator that trusts all shares alike.
+    /// Creates a locator that treats all shares alike.
     pub(crate) fn new(sharing: SharingParameters) -> Self {
         Self {
             sharing,
@@ -179,11 +178,11 @@ impl ShareErrorLocator {
         }
     }
 
-    /// Does what the function [`correct_with`] does. Shares that were right in earlier calls are
-    /// tried first: one that is wrong all along then costs a search only once.
+    /// Like the function [`correct_with`], but tries shares first that were right in earlier calls.
+    /// So a share that is always wrong costs only one search.
     ///
     /// # Errors
-    /// As there.
+    /// As for that function.
     pub(crate) fn correct_with(
         &mut self,
         coordinates: &[u8],
@@ -237,25 +236,25 @@ impl ShareErrorLocator {
         usize::from(self.sharing.threshold())
     }
 
-    /// Up to how many wrong shares at one byte there is only one right answer.
+    /// The number of wrong shares at a byte up to which the right result is unique.
     fn bound(&self) -> usize {
         (self.coordinates.len() - self.threshold()) / 2
     }
 
-    /// The coordinates of the shares found wrong in this call.
+    /// The coordinates of the shares that were wrong in this call.
     fn wrong(&self) -> Vec<u8> {
         let wrong = self.coordinates.iter().zip(&self.counts).filter(|&(_, &count)| count > 0);
         wrong.map(|(&x, _)| x).collect()
     }
 
-    /// All shares, those found wrong least often first.
+    /// The indices of all shares, those that were wrong least often first.
     fn ranking(&self) -> Vec<usize> {
         let mut ranking: Vec<usize> = (0..self.coordinates.len()).collect();
         ranking.sort_by_key(|&i| self.faults[usize::from(self.coordinates[i])] + self.counts[i]);
         ranking
     }
 
-    /// Finds a secret that is accepted. Returns whether there is one.
+    /// Searches for a secret that is accepted. Returns whether one was found.
     fn search(
         &mut self,
         shares: &[&[u8]],
@@ -267,11 +266,11 @@ impl ShareErrorLocator {
                 return Ok(true);
             }
             if self.wrong().is_empty() {
-                // All agree, so every subset gives what has just been rejected.
+                // All shares agree, so every subset yields what has just been rejected.
                 return Ok(false);
             }
         }
-        // What was counted is of no worth if the answer was wrong.
+        // If the result was wrong, its counts are useless.
         self.counts.fill(0);
         let ranking = self.ranking();
         let mut joiner = Joiner::new(self.sharing);
@@ -289,8 +288,8 @@ impl ShareErrorLocator {
         Ok(false)
     }
 
-    /// Refuses if the shares at the coordinates `wrong`, all of which disagree with `secret`, have
-    /// an accepted secret of their own.
+    /// Returns an error if the shares at the coordinates `wrong`, all of which disagree with
+    /// `secret`, yield another accepted secret.
     fn check_for_rival(
         &self,
         wrong: &[u8],
@@ -318,7 +317,7 @@ impl ShareErrorLocator {
         })
     }
 
-    /// Corrects all bytes and counts the errors, or finds that too many shares are wrong.
+    /// Corrects all bytes and counts the errors, or reports that too many shares are wrong.
     fn correct(
         &mut self,
         shares: &[&[u8]],
@@ -332,8 +331,8 @@ impl ShareErrorLocator {
         Ok(())
     }
 
-    /// Corrects the bytes from `start` on, at most [`CHUNK`]. A wholly wrong share is decoded away
-    /// in one chunk, and from then on is one that is compared, not one that is believed.
+    /// Corrects the bytes from `start` on, at most [`CHUNK`]. A completely wrong share is decoded
+    /// in one chunk only; afterwards it is not part of the basis, and is only compared.
     fn correct_chunk(
         &mut self,
         trusted: Vec<usize>,
@@ -372,7 +371,7 @@ impl ShareErrorLocator {
         Ok(())
     }
 
-    /// Makes `members` the basis, unless they are it already.
+    /// Makes `members` the basis, unless they are already.
     fn set_basis(&mut self, mut members: Vec<usize>) {
         members.sort_unstable();
         if self.basis.as_ref().is_none_or(|basis| basis.trusted_shares() != members) {
@@ -404,7 +403,7 @@ impl ShareErrorLocator {
 fn subsets(s: usize, k: usize) -> impl Iterator<Item = Vec<usize>> {
     let first: Vec<usize> = (0..k).collect();
     std::iter::successors(Some(first), move |last| {
-        // The last member that can move up does, and those behind it follow closely.
+        // Advances the last member that can be, and places the later ones directly after it.
         let i = (0..k).rfind(|&i| last[i] < s - k + i)?;
         let mut next = last.clone();
         for (step, member) in next[i..].iter_mut().enumerate() {
@@ -429,8 +428,8 @@ mod tests {
         assert_eq!(subsets(255, 255).count(), 1);
     }
 
-    /// Has `locator` correct a secret's shares, with an error at every byte that moves over the
-    /// first `wrong` of them.
+    /// Corrects the shares of a secret with `locator`. Each byte has an error in one of the first
+    /// `wrong` shares, in turn.
     fn correct_moving(locator: &mut ShareErrorLocator, len: usize, wrong: usize) {
         let sharing = locator.sharing;
         let secret = vec![9; len];
@@ -460,7 +459,7 @@ mod tests {
         let settled = locator.bases;
         assert!(settled <= 1 + 4, "{settled}");
         for _ in 0..3 {
-            // The shares that were always right are trusted from here on.
+            // From here on, the shares that were always right are trusted.
             correct_moving(&mut locator, 5 * CHUNK, 7);
             assert!(locator.bases <= settled + 1);
         }

@@ -3,19 +3,19 @@
 /// The largest number of shares, `m`: the field has 255 points besides the secret's own.
 pub const MAX_SHARES: usize = 255;
 
-/// How a secret is turned into shares.
+/// How shares are computed from a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SecretSharingScheme {
-    /// All but one share are random, and the last is their exclusive or with the secret. All are
-    /// needed. Needs no field arithmetic, so every implementation is fast.
+    /// All shares except one are random, and the last is their exclusive or with the secret. All
+    /// shares are needed. No field arithmetic is involved, so every kernel is fast.
     Xor,
-    /// Shamir's polynomials over GF(2^8) modulo 0x11B. Share `x` is the value at `x`, and the
-    /// secret the value at 0.
+    /// Shamir's polynomials over GF(2^8) modulo 0x11B. Share `x` is the polynomial's value at `x`,
+    /// and the secret its value at 0.
     Shamir,
 }
 
-/// A valid choice of scheme, threshold and number of shares. `1 <= k <= m <= 255`, and `k = m`
-/// for XOR.
+/// Valid parameters: a scheme, a threshold and a number of shares. `1 <= k <= m <= 255`, and `k =
+/// m` for XOR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SharingParameters {
     scheme: SecretSharingScheme,
@@ -23,32 +23,32 @@ pub struct SharingParameters {
     m: u8,
 }
 
-/// These numbers make no sharing.
+/// Why numbers are not valid parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SharingParametersError {
-    /// `k` is zero: a secret that needs no share is none.
+    /// `k` is zero, so that no share would be needed.
     #[error("the threshold k must be at least 1")]
     ZeroThreshold,
-    /// `k` is above `m`: the secret could never be put together again.
+    /// `k` is above `m`, so that the secret could never be joined.
     #[error("the threshold k = {k} is above the number of shares m = {m}")]
     ThresholdAboveShares {
-        /// The threshold asked for.
+        /// The requested threshold.
         k: u8,
-        /// The number of shares asked for.
+        /// The requested number of shares.
         m: u8,
     },
     /// XOR needs all shares.
     #[error("the xor scheme needs every share: k = {k} must equal m = {m}")]
     XorNeedsAll {
-        /// The threshold asked for.
+        /// The requested threshold.
         k: u8,
-        /// The number of shares asked for.
+        /// The requested number of shares.
         m: u8,
     },
 }
 
 impl SharingParameters {
-    /// Shares of which `k` of `m` are needed, by the given scheme.
+    /// Parameters for `m` shares of which `k` are needed.
     ///
     /// # Errors
     /// Unless `1 <= k <= m`, with `k = m` for [`SecretSharingScheme::Xor`].
@@ -64,7 +64,7 @@ impl SharingParameters {
     /// XOR over `n` shares, all of which are needed.
     ///
     /// # Errors
-    /// When `n` is zero.
+    /// If `n` is zero.
     pub fn xor(n: u8) -> Result<Self, SharingParametersError> {
         Self::new(SecretSharingScheme::Xor, n, n)
     }
@@ -82,13 +82,13 @@ impl SharingParameters {
         self.scheme
     }
 
-    /// `k`: how many shares are needed.
+    /// `k`: the number of shares that are needed.
     pub fn threshold(self) -> u8 {
         self.k
     }
 
-    /// `m`: how many shares there are. Their coordinates are `1..=m`, but for a splitter
-    /// [at others](crate::Splitter::for_coordinates).
+    /// `m`: the number of shares. Their coordinates are `1..=m`, except with a splitter [for other
+    /// coordinates](crate::Splitter::for_coordinates).
     pub fn shares(self) -> u8 {
         self.m
     }

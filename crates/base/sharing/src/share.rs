@@ -1,4 +1,4 @@
-//! Shares that own their bytes, and one call each way.
+//! Shares that own their bytes, and functions to split and join a single secret.
 
 use std::fmt;
 
@@ -16,10 +16,10 @@ pub struct Share {
 }
 
 impl Share {
-    /// The share at `coordinate`, 1 to 255, as it was received or read.
+    /// Creates the share at `coordinate`, 1 to 255, from received or stored bytes.
     ///
     /// # Errors
-    /// When the coordinate is zero, which is the secret's own.
+    /// If the coordinate is zero, which is that of the secret.
     pub fn new(coordinate: u8, bytes: Vec<u8>) -> Result<Self, ShareCoordinatesError> {
         let bytes = Zeroizing::new(bytes);
         if coordinate == 0 {
@@ -28,7 +28,7 @@ impl Share {
         Ok(Self { coordinate, bytes })
     }
 
-    /// The coordinate: not secret, and to be stored or sent with the bytes.
+    /// The coordinate. It is not secret, and must be stored or sent with the bytes.
     pub fn coordinate(&self) -> u8 {
         self.coordinate
     }
@@ -50,7 +50,7 @@ impl SharingParameters {
     /// use a [`Splitter`].
     ///
     /// # Errors
-    /// When there are no random bytes.
+    /// If there are no random bytes.
     pub fn split(
         self,
         secret: &[u8],
@@ -65,15 +65,15 @@ impl SharingParameters {
         Ok(shares)
     }
 
-    /// Joins the first `k` of the shares, in any order; more are not looked at. Allocates; for many
+    /// Joins the first `k` of the shares, in any order, and ignores the rest. Allocates; for many
     /// secrets use a [`Joiner`].
     ///
-    /// Any bytes join to something. To detect changed shares, [seal](crate::tamper::seal) the
-    /// secret; to find them among more than `k`, use [`locate`](crate::locate).
+    /// Any bytes can be joined. To detect changed shares, [seal](crate::tamper::seal) the secret;
+    /// to find them among more than `k`, use [`locate`](crate::locate).
     ///
     /// # Errors
-    /// When there are fewer than `k` shares, their lengths differ, or a coordinate is above `m` or
-    /// came twice.
+    /// If there are fewer than `k` shares, their lengths differ, or a coordinate is above `m` or
+    /// occurs twice.
     pub fn join<'a>(
         self,
         shares: impl IntoIterator<Item = &'a Share>,

@@ -1,27 +1,27 @@
-//! Secrets to shares and back.
+//! Splits secrets into shares, and joins shares.
 //!
 //! A textbook Shamir split draws `k - 1` random coefficients and evaluates the polynomial at all
 //! `m` coordinates. Given the secret, the coefficients and the values at the first `k - 1`
-//! coordinates determine each other, one to one (a Vandermonde matrix is invertible), so drawing
-//! those *shares* uniformly and interpolating the others gives the very same distribution. It is
-//! what [`Splitter`] does: the random bytes are written once, straight into the shares, and only
-//! `m - k + 1` shares are computed. XOR is the same with one computed share whose weights are 1.
+//! coordinates determine each other, one to one (a Vandermonde matrix is invertible). So drawing
+//! those *shares* uniformly and interpolating the others gives the same distribution. [`Splitter`]
+//! does this: the random bytes are written once, directly into the shares, and only `m - k + 1`
+//! shares are computed. XOR is the same with one computed share whose weights are 1.
 
 use crate::field::lagrange_weights;
 use crate::kernels::{FieldKernel, WeightMatrix};
 use crate::scheme::{SecretSharingScheme, SharingParameters, SharingParametersError};
 use random::{RandomError, RandomGenerator, SharingSeed};
 
-/// How many subsets of shares a [`Joiner`] remembers the weights of.
+/// The number of subsets of shares whose weights a [`Joiner`] caches.
 const MAX_CACHED_SUBSETS: usize = 256;
 
 /// Why shares at these coordinates can be neither made nor joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShareCoordinatesError {
-    /// The threshold and the number of coordinates make no sharing.
+    /// The threshold and the number of coordinates are not valid parameters.
     #[error(transparent)]
     Sharing(#[from] SharingParametersError),
-    /// A coordinate that is zero, the secret's own, or one that came twice.
+    /// A coordinate is zero, which is that of the secret, or occurs twice.
     #[error("share {0} is the secret or came twice")]
     BadCoordinate(u8),
 }
@@ -29,15 +29,15 @@ pub enum ShareCoordinatesError {
 /// Why buffers could not be split into shares.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub enum ShareSplitError {
-    /// Not as many buffers for shares as the sharing has shares.
+    /// The number of buffers for shares is wrong.
     #[error("{found} buffers for {expected} shares")]
     WrongCount {
-        /// How many shares the sharing has.
+        /// The number of shares of the sharing.
         expected: usize,
-        /// How many buffers there were.
+        /// The number of buffers.
         found: usize,
     },
-    /// A share's buffer is not as long as the secret.
+    /// The buffer of a share has another length than the secret.
     #[error("a share's buffer is not as long as the secret")]
     WrongLength,
     /// There were no random bytes.
@@ -48,23 +48,23 @@ pub enum ShareSplitError {
 /// Why shares could not be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShareJoinError {
-    /// Not exactly as many shares or coordinates as are needed.
+    /// The number of shares or of coordinates differs from the threshold.
     #[error("{found} shares, where exactly {expected} are joined")]
     WrongCount {
         /// The threshold.
         expected: usize,
-        /// How many shares there were.
+        /// The number of shares.
         found: usize,
     },
-    /// Shares of different lengths, or not of the secret's.
+    /// The lengths of the shares and of the secret differ.
     #[error("the shares and the secret differ in length")]
     WrongLength,
-    /// A coordinate outside `1..=m`, or one that came twice.
+    /// A coordinate is outside `1..=m`, or occurs twice.
     #[error("share {0} is out of range or came twice")]
     BadCoordinate(u8),
 }
 
-/// Turns secrets into shares. Holds no secret; may be shared between threads.
+/// Splits secrets into shares. It stores no secret, and may be shared between threads.
 ///
 /// ```
 /// use sunder_sharing::{Joiner, RandomGenerator, SharingParameters, Splitter};
@@ -85,23 +85,24 @@ pub enum ShareJoinError {
 #[derive(Clone)]
 pub struct Splitter {
     sharing: SharingParameters,
-    /// From the secret and the `k - 1` random shares, which are the first, to the others.
+    /// The weights that compute the other shares from the secret and the first `k - 1` shares,
+    /// which are random.
     weights: WeightMatrix,
 }
 
 impl Splitter {
-    /// A splitter for the given sharing. The shares have the coordinates `1..=m`.
+    /// Creates a splitter with the given parameters. The shares have the coordinates `1..=m`.
     pub fn new(sharing: SharingParameters) -> Self {
         let coordinates: Vec<u8> = (1..=sharing.shares()).collect();
         Self::with_coordinates(sharing, &coordinates)
     }
 
-    /// A splitter by Shamir's scheme whose shares have these coordinates, and any `k` of which give
-    /// the secret back. Secrecy is that of [`Self::new`]: it rests on distinct coordinates, not on
-    /// their values.
+    /// Creates a splitter by Shamir's scheme for shares at these coordinates, any `k` of which
+    /// yield the secret. Secrecy is that of [`Self::new`]: it depends on distinct coordinates, not
+    /// on their values.
     ///
     /// # Errors
-    /// When a coordinate is zero or came twice, or not `1 <= k <= coordinates.len()`.
+    /// If a coordinate is zero or occurs twice, or unless `1 <= k <= coordinates.len()`.
     pub fn for_coordinates(k: u8, coordinates: &[u8]) -> Result<Self, ShareCoordinatesError> {
         let m = count_valid(coordinates)?;
         Ok(Self::with_coordinates(SharingParameters::shamir(k, m)?, coordinates))
@@ -121,24 +122,24 @@ impl Splitter {
     /// The same splitter with another of this processor's kernels, for tests and benchmarks.
     ///
     /// # Panics
-    /// When the processor lacks it.
+    /// If the processor does not support it.
     #[must_use]
     pub fn with_kernel(mut self, kernel: FieldKernel) -> Self {
         self.weights = self.weights.with_kernel(kernel);
         self
     }
 
-    /// What this splitter makes.
+    /// The parameters of this splitter.
     pub fn sharing(&self) -> SharingParameters {
         self.sharing
     }
 
-    /// Splits `secret` into `shares`, which are in the order of their coordinates and each as long
-    /// as the secret.
+    /// Splits `secret` into `shares`, in the order of their coordinates, each as long as the
+    /// secret.
     ///
     /// # Errors
-    /// When the number or a length of the buffers is wrong, or there are no random bytes. The
-    /// buffers then hold nothing of use.
+    /// If the number or a length of the buffers is wrong, or there are no random bytes. The content
+    /// of the buffers is then useless.
     pub fn split(
         &self,
         secret: &[u8],
@@ -148,11 +149,11 @@ impl Splitter {
         self.split_with(secret, shares, |share| generator.fill(share))
     }
 
-    /// As [`Self::split`], from a seed of this secret: the same secret and seed always give the
+    /// Like [`Self::split`], with a seed for this secret: the same secret and seed always give the
     /// same shares.
     ///
     /// # Errors
-    /// When the number or a length of the buffers is wrong. They then hold nothing of use.
+    /// If the number or a length of the buffers is wrong. Their content is then useless.
     pub fn split_from_seed(
         &self,
         secret: &[u8],
@@ -166,11 +167,11 @@ impl Splitter {
         })
     }
 
-    /// The arithmetic of [`Self::split`] alone: the first `k - 1` shares are taken as they are.
-    /// For benchmarks, and secret only if those shares are uniformly random and never used twice.
+    /// Does the arithmetic of [`Self::split`] only, with the given first `k - 1` shares. This is
+    /// for benchmarks; it is secret only if those shares are uniformly random and never used twice.
     ///
     /// # Errors
-    /// As [`Self::split`].
+    /// As for [`Self::split`].
     #[doc(hidden)]
     pub fn danger_split_given_random_shares(
         &self,
@@ -209,22 +210,22 @@ impl Splitter {
     }
 }
 
-/// Turns shares into secrets, and remembers the weights of the subsets it has seen.
+/// Joins shares into secrets, and caches the weights of the subsets of shares that it has joined.
 ///
-/// By Shamir's scheme, `m` only bounds the coordinates: how many shares there are makes no
-/// difference to what any `k` of them give. A joiner of `k` and 16 takes all shares of threshold
-/// `k` at coordinates up to 16, whatever splitter made them.
+/// With Shamir's scheme, `m` is only an upper bound of the coordinates: the result of any `k`
+/// shares does not depend on the number of shares. A joiner of `k` and 16 joins all shares of
+/// threshold `k` at coordinates up to 16, whatever splitter made them.
 #[derive(Clone)]
 pub struct Joiner {
     sharing: SharingParameters,
     kernel: FieldKernel,
-    /// The coordinates of shares in their order, and their weights; those used last come first,
-    /// because a stream of joins stays with a few subsets.
+    /// The coordinates of shares in their order, and their weights. The least recently used are
+    /// last, because a sequence of joins usually uses few subsets.
     cache: Vec<(Box<[u8]>, WeightMatrix)>,
 }
 
 impl Joiner {
-    /// A joiner for the given sharing.
+    /// Creates a joiner with the given parameters.
     pub fn new(sharing: SharingParameters) -> Self {
         Self { sharing, kernel: FieldKernel::best(), cache: Vec::new() }
     }
@@ -232,7 +233,7 @@ impl Joiner {
     /// The same joiner with another of this processor's kernels, for tests and benchmarks.
     ///
     /// # Panics
-    /// When the processor lacks it.
+    /// If the processor does not support it.
     #[must_use]
     pub fn with_kernel(mut self, kernel: FieldKernel) -> Self {
         assert!(FieldKernel::available().contains(&kernel), "this processor lacks {kernel}");
@@ -241,19 +242,19 @@ impl Joiner {
         self
     }
 
-    /// What this joiner takes.
+    /// The parameters of this joiner.
     pub fn sharing(&self) -> SharingParameters {
         self.sharing
     }
 
-    /// Joins exactly `k` shares into `secret`: `shares[i]` has the coordinate `coordinates[i]`, and
-    /// is as long as `secret`.
+    /// Joins exactly `k` shares into `secret`. `shares[i]` has the coordinate `coordinates[i]`, and
+    /// the length of `secret`.
     ///
-    /// Any bytes join to something. Whether it is the secret that was split, only the
-    /// [`tamper`](crate::tamper) code or further shares can tell.
+    /// Any bytes can be joined. Only the [`tamper`](crate::tamper) code or further shares show
+    /// whether the result is the secret that was split.
     ///
     /// # Errors
-    /// When the number, a length or a coordinate is wrong; `secret` is then untouched.
+    /// If the number, a length or a coordinate is wrong; `secret` is then unchanged.
     pub fn join(
         &mut self,
         coordinates: &[u8],
@@ -309,18 +310,18 @@ pub(crate) fn check_coordinates(
         .map_or(Ok(()), |x| Err(ShareJoinError::BadCoordinate(x)))
 }
 
-/// Counts coordinates that are distinct and not zero.
+/// Counts coordinates, if they are distinct and not zero.
 fn count_valid(coordinates: &[u8]) -> Result<u8, ShareCoordinatesError> {
     match first_bad(coordinates, u8::MAX) {
         Some(x) => Err(ShareCoordinatesError::BadCoordinate(x)),
-        // Of such there are at most 255.
+        // There are at most 255 such coordinates.
         None => Ok(u8::try_from(coordinates.len()).unwrap_or(u8::MAX)),
     }
 }
 
-/// The first coordinate that is not within `1..=highest` or came before.
+/// The first coordinate that is not within `1..=highest` or occurred before.
 fn first_bad(coordinates: &[u8], highest: u8) -> Option<u8> {
-    // One bit a coordinate.
+    // One bit for each coordinate.
     let mut seen = [0u64; 4];
     coordinates.iter().copied().find(|&x| {
         let (word, bit) = (&mut seen[usize::from(x / 64)], 1 << (x % 64));

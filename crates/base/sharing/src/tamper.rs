@@ -44,13 +44,13 @@ use random::{RandomError, RandomGenerator};
 
 pub use hash::BLOCK;
 
-/// How many bytes the code adds to a message: the random point and the tag.
+/// The number of bytes that the code adds to a message: the random point and the tag.
 pub const OVERHEAD: usize = 2 * BLOCK;
 
-/// The one of POLYVAL's product: the coefficient of `x^(d+2)`.
+/// The one of POLYVAL's product, which is the coefficient of `x^(d+2)`.
 const ONE: [u8; BLOCK] = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xC2];
 
-/// From how many bytes on a message pays for the powers of the point that [`wide`] needs.
+/// The length in bytes from which a message is worth the powers of the point that [`wide`] needs.
 #[cfg(target_arch = "x86_64")]
 const MIN_WIDE_LEN: usize = 512;
 
@@ -59,11 +59,12 @@ const MIN_WIDE_LEN: usize = 512;
 #[error("the tag does not fit: the data was changed")]
 pub struct TamperedMessage;
 
-/// Writes a fresh random point and the tag of the message that `parts` make up together to `code`:
-/// the bytes to be shared with it. How the message is cut into parts makes no difference.
+/// Draws a random point and writes it to `code`, with the tag of the message that consists of
+/// `parts`. `code` is to be shared together with the message. How the message is divided into parts
+/// makes no difference.
 ///
 /// # Errors
-/// When there are no random bytes; `code` then holds nothing of use.
+/// If there are no random bytes; the content of `code` is then useless.
 pub fn protect_into(
     code: &mut [u8; OVERHEAD],
     parts: &[&[u8]],
@@ -77,11 +78,11 @@ pub fn protect_into(
     Ok(())
 }
 
-/// As [`protect_into`], and returns the code. It is as secret as the message, and the caller's to
-/// wipe.
+/// Like [`protect_into`], but returns the code. It is as secret as the message, and the caller must
+/// wipe it.
 ///
 /// # Errors
-/// When there are no random bytes.
+/// If there are no random bytes.
 pub fn protect(
     parts: &[&[u8]],
     generator: &mut RandomGenerator,
@@ -91,19 +92,20 @@ pub fn protect(
     Ok(code)
 }
 
-/// Checks the code of a message that `parts` make up together.
+/// Verifies the code of the message that consists of `parts`.
 ///
 /// # Errors
-/// When the message or its code were changed.
+/// If the message or its code was changed.
 pub fn verify(code: &[u8; OVERHEAD], parts: &[&[u8]]) -> Result<(), TamperedMessage> {
     let ([point, expected], []) = code.as_chunks::<BLOCK>() else { return Err(TamperedMessage) };
     if bool::from(tag(point, parts).ct_eq(expected)) { Ok(()) } else { Err(TamperedMessage) }
 }
 
-/// A message with its code in front of it, in one buffer: what is to be shared. [`open`] checks it.
+/// A message with its code in front of it, in one buffer, which is to be shared. [`open`] verifies
+/// it.
 ///
 /// # Errors
-/// When there are no random bytes.
+/// If there are no random bytes.
 pub fn seal(
     message: &[u8],
     generator: &mut RandomGenerator,
@@ -113,10 +115,10 @@ pub fn seal(
     Ok(Zeroizing::new([&code[..], message].concat()))
 }
 
-/// The message of a buffer that [`seal`] made, if neither it nor its code was changed.
+/// The message in a buffer that [`seal`] made, if neither the message nor its code was changed.
 ///
 /// # Errors
-/// When something was changed, or the buffer is too short for a code.
+/// If something was changed, or the buffer is too short for a code.
 pub fn open(sealed: &[u8]) -> Result<&[u8], TamperedMessage> {
     let (code, message) = sealed.split_first_chunk().ok_or(TamperedMessage)?;
     verify(code, &[message])?;
@@ -135,7 +137,7 @@ fn tag(point: &[u8; BLOCK], parts: &[&[u8]]) -> [u8; BLOCK] {
     tag_by(Polyval::new(point.into()), parts, len)
 }
 
-/// Computes the tag of `len` bytes with a hash at the point.
+/// Computes the tag of `len` bytes with the hash at a given point.
 fn tag_by(mut hash: impl BlockHash, parts: &[&[u8]], len: usize) -> [u8; BLOCK] {
     // The highest power comes first, and the coefficient of x^(d+1) is zero.
     hash.update(&[ONE, [0; BLOCK]]);
@@ -145,22 +147,22 @@ fn tag_by(mut hash: impl BlockHash, parts: &[&[u8]], len: usize) -> [u8; BLOCK] 
     }
     blocks.fill_up();
     let ending = [[0; BLOCK], (len as u128).to_le_bytes()];
-    // With the length's block alone, an odd number of blocks before it would make d even.
+    // If the number of blocks is odd without the length's block, a block of zeros makes `d` odd.
     let needed = if len.div_ceil(BLOCK) % 2 == 1 { &ending[..] } else { &ending[1..] };
     blocks.hash.update(needed);
     blocks.hash.finish()
 }
 
-/// A hash that takes pieces of any length.
+/// A hash whose input consists of pieces of any length.
 struct BlockBuffer<H> {
     hash: H,
-    /// The block that is being put together from pieces, and how much of it is there.
+    /// The block that is being assembled from pieces, and the number of its bytes.
     block: Zeroizing<[u8; BLOCK]>,
     filled: usize,
 }
 
 impl<H: BlockHash> BlockBuffer<H> {
-    /// Whole blocks go to the hash straight from the piece.
+    /// Whole blocks of a piece are hashed without a copy.
     fn add(&mut self, piece: &[u8]) {
         let missing = (BLOCK - self.filled) % BLOCK;
         let (head, rest) = piece.split_at(missing.min(piece.len()));
@@ -170,7 +172,7 @@ impl<H: BlockHash> BlockBuffer<H> {
         self.keep(tail);
     }
 
-    /// Keeps at most what is missing from the block, and hashes that when it is complete.
+    /// Copies at most as many bytes as the block needs, and hashes the block when it is complete.
     fn keep(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -183,7 +185,7 @@ impl<H: BlockHash> BlockBuffer<H> {
         }
     }
 
-    /// Fills the block up with zeros, if anything is in it.
+    /// Pads the block with zeros, if it has any bytes.
     fn fill_up(&mut self) {
         self.keep(&[0; BLOCK][..(BLOCK - self.filled) % BLOCK]);
     }
@@ -198,7 +200,7 @@ mod tests {
         (0u32..).map(|i| (i.wrapping_mul(2_654_435_761) >> 11).to_le_bytes()[0]).take(len).collect()
     }
 
-    /// The blocks of `f(x, s)` as the documentation says, and nothing clever.
+    /// The blocks of `f(x, s)` exactly as documented.
     fn documented_blocks(message: &[u8]) -> Vec<[u8; BLOCK]> {
         let mut blocks: Vec<[u8; BLOCK]> = message
             .chunks(BLOCK)

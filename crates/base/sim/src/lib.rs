@@ -1,16 +1,18 @@
 //! A seeded network in virtual time, for tests only.
 //!
-//! Protocol crates are pure state machines: bytes and the time come in, bytes and timers go out.
-//! This crate runs them on a simulated network that is fast and deterministic. It promises:
+//! Protocol crates are pure state machines: their input is bytes and the time, their output bytes
+//! and timers. This crate runs them on a simulated network that is fast and deterministic. It
+//! promises:
 //!
-//! - determinism: delays, losses, the segmentation of streams and the order of events follow from
-//!   the seed alone, so a failing seed reproduces a bug;
-//! - a link carries a stream, whole and in order, or datagrams, which are lost, duplicated,
-//!   reordered and queued at a bottleneck as its [`SimulatedLinkConditions`] say;
-//! - a link may be seized by an attacker, who then gets everything sent on it and decides what, if
-//!   anything, arrives. Reading, changing, dropping, delaying, injecting, swapping, replaying and
-//!   closing all come down to this one power;
-//! - [`run_seeds`] runs a simulation with many seeds on all processors, and names one that fails.
+//! - Determinism: delays, losses, the segmentation of streams and the order of events depend on the
+//!   seed only, so a failing seed reproduces a bug.
+//! - Links: a link carries either a stream, complete and in order, or datagrams, which are lost,
+//!   duplicated, reordered and queued at a bottleneck according to its [`SimulatedLinkConditions`].
+//! - Attacks: an attacker may seize a link. It then gets everything sent on it and decides what, if
+//!   anything, arrives. This one ability includes reading, changing, dropping, delaying, injecting,
+//!   swapping, replaying and closing.
+//! - Seeds: [`run_seeds`] runs a simulation with many seeds on all processors, and reports one that
+//!   fails.
 //!
 //! ```
 //! use std::time::Duration;
@@ -31,6 +33,14 @@
 //! network.send_datagram(link, b"lost".to_vec());
 //! assert_eq!(network.next_event(), None);
 //! ```
+//!
+//! # Map
+//!
+//! All modules but `seeds` are pure.
+//!
+//! - `network`: links, timers, and the event queue that acts as the virtual clock.
+//! - `link`: one direction of a link: its delay, loss and rate. `rng`: the seeded generator.
+//! - `seeds`: runs a simulation with many seeds, in threads.
 
 mod link;
 mod network;

@@ -1,23 +1,22 @@
-//! One direction of one connection or channel: how long it takes, what it loses, and what it can
-//! carry.
+//! One direction of a connection or a channel: its delay, its loss and its rate.
 
 use std::time::Duration;
 
-/// What a link does to what is sent on it.
+/// The conditions of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimulatedLinkConditions {
-    /// The least time that a piece of a stream, or a datagram, takes.
+    /// The minimum delay of a piece of a stream, or of a datagram.
     pub min_delay: Duration,
-    /// The time that it takes at most. Each takes a random time, so datagrams are reordered; pieces
-    /// of a stream never are.
+    /// The maximum delay. Delays are random, so datagrams are reordered; pieces of a stream never
+    /// are.
     pub max_delay: Duration,
-    /// How many of 1,000 datagrams are lost. Nothing of a stream is.
+    /// How many of 1,000 datagrams are lost. Nothing of a stream is lost.
     pub loss_permille: u64,
-    /// The maximum length of datagrams in bytes. Longer ones are lost. Nothing of a stream is.
+    /// The maximum length of datagrams in bytes. Longer ones are lost. Streams are not affected.
     pub max_datagram_len: usize,
-    /// How many of 1,000 datagrams are sent twice. Each copy may be lost.
+    /// How many of 1,000 datagrams are duplicated. Each copy may be lost.
     pub duplication_permille: u64,
-    /// The rate of datagrams. `None` if it is unlimited, as it is for streams.
+    /// The bottleneck of datagrams. `None` if the rate is unlimited, as it is for streams.
     pub bottleneck: Option<LinkBottleneck>,
 }
 
@@ -26,10 +25,9 @@ pub struct SimulatedLinkConditions {
 pub struct LinkBottleneck {
     /// The rate in bit/s, at least 1.
     pub rate_bps: u64,
-    /// The time that a datagram waits at most for those before it: one that would have to wait
-    /// longer is lost.
+    /// The longest time that a datagram waits in the queue: one that would wait longer is lost.
     pub max_queue: Duration,
-    /// Whether the rate is enforced without a queue: a datagram that would wait leaves at once.
+    /// Whether the rate is enforced without a queue: a datagram that would wait is sent at once.
     pub is_policed: bool,
 }
 
@@ -50,11 +48,11 @@ impl SimulatedLinkConditions {
 #[derive(Debug)]
 pub(crate) struct SimulatedLink {
     pub(crate) conditions: SimulatedLinkConditions,
-    /// When the last bytes sent on it arrive: a stream's later bytes never overtake them.
+    /// When the last bytes sent on it arrive, so that later bytes of a stream do not overtake them.
     pub(crate) last_arrival: Duration,
     pub(crate) is_seized: bool,
     pub(crate) is_closed: bool,
-    /// When the bottleneck has sent what it was given so far.
+    /// Until when the bottleneck is busy with earlier datagrams.
     busy_until: Duration,
 }
 
@@ -69,7 +67,7 @@ impl SimulatedLink {
         }
     }
 
-    /// When a datagram of so many bytes leaves the bottleneck; `None` if its queue is full.
+    /// When a datagram of `len` bytes leaves the bottleneck; `None` if its queue is full.
     pub(crate) fn departure(&mut self, now: Duration, len: usize) -> Option<Duration> {
         let Some(LinkBottleneck { rate_bps, max_queue, is_policed }) = self.conditions.bottleneck
         else {

@@ -1,7 +1,7 @@
-//! Links, timers and the one queue of events that is the virtual clock.
+//! Links, timers and the event queue that acts as the virtual clock.
 //!
-//! A link has one direction; a connection consists of two. The network carries bytes and does not
-//! know the ends: its user takes the events and passes them to the right end.
+//! A link has one direction; a connection consists of two links. The network transports bytes and
+//! does not know the ends: its user reads the events and passes them to the right end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,14 +20,14 @@ impl SimulatedLinkId {
     }
 }
 
-/// What happens next. `T` is whatever the user tells timers apart by.
+/// An event of the simulation. `T` identifies timers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SimulationEvent<T> {
     /// Bytes of a stream, or a datagram, come out of the far end of a link.
     Arrived {
         /// The link they came over.
         link: SimulatedLinkId,
-        /// Never empty on a stream, unless an attacker injects nothing.
+        /// Never empty on a stream, unless an attacker injects zero bytes.
         bytes: Vec<u8>,
     },
     /// The far end of a link sees it closed. Nothing arrives on it afterwards.
@@ -57,7 +57,7 @@ pub struct SimulatedNetwork<T> {
     now: Duration,
     rng: SeededRng,
     links: Vec<SimulatedLink>,
-    /// By time, and among events of the same time in the order in which they were caused.
+    /// Ordered by time, and at equal times in the order in which the events were caused.
     queue: BTreeMap<(Duration, u64), SimulationEvent<T>>,
     caused: u64,
 }
@@ -74,21 +74,21 @@ impl<T> SimulatedNetwork<T> {
         }
     }
 
-    /// The virtual time: that of the latest event handed out.
+    /// The virtual time: that of the latest event that was returned.
     pub fn now(&self) -> Duration {
         self.now
     }
 
-    /// A new link on which every piece takes between `min_delay` and `max_delay`.
+    /// Adds a link with a random delay between `min_delay` and `max_delay`.
     pub fn add_link(&mut self, min_delay: Duration, max_delay: Duration) -> SimulatedLinkId {
         self.links.push(SimulatedLink::new(SimulatedLinkConditions::delayed(min_delay, max_delay)));
         SimulatedLinkId(self.links.len() - 1)
     }
 
-    /// What a link does to what is sent on it from now on.
+    /// The conditions of a link for what is sent from now on.
     ///
     /// # Panics
-    /// If the link is of another network.
+    /// If the link belongs to another network.
     pub fn conditions_mut(&mut self, link: SimulatedLinkId) -> &mut SimulatedLinkConditions {
         &mut self.links[link.0].conditions
     }
@@ -96,7 +96,7 @@ impl<T> SimulatedNetwork<T> {
     /// Hands a link to the attacker: what is sent on it from now on is intercepted.
     ///
     /// # Panics
-    /// If the link is of another network.
+    /// If the link belongs to another network.
     pub fn seize(&mut self, link: SimulatedLinkId) {
         self.links[link.0].is_seized = true;
     }
@@ -104,23 +104,23 @@ impl<T> SimulatedNetwork<T> {
     /// Takes a link from the attacker: what is sent on it from now on arrives.
     ///
     /// # Panics
-    /// If the link is of another network.
+    /// If the link belongs to another network.
     pub fn release(&mut self, link: SimulatedLinkId) {
         self.links[link.0].is_seized = false;
     }
 
-    /// True if the attacker has the link.
+    /// Whether the attacker controls the link.
     ///
     /// # Panics
-    /// If the link is of another network.
+    /// If the link belongs to another network.
     pub fn is_seized(&self, link: SimulatedLinkId) -> bool {
         self.links[link.0].is_seized
     }
 
-    /// Sends bytes on a stream: they arrive in order and whole, but cut anywhere.
+    /// Sends bytes on a stream: all of them arrive in order, segmented at random.
     ///
     /// # Panics
-    /// If the link is of another network.
+    /// If the link belongs to another network.
     pub fn send_stream(&mut self, link: SimulatedLinkId, bytes: &[u8]) {
         if self.links[link.0].is_seized {
             let at = self.arrival(link);
@@ -138,10 +138,10 @@ impl<T> SimulatedNetwork<T> {
         }
     }
 
-    /// Closes a stream once what was sent on it before has arrived.
+    /// Closes a stream after everything that was sent on it has arrived.
     ///
     /// # Panics
-    /// If the link is of another network.
+    /// If the link belongs to another network.
     pub fn close_stream(&mut self, link: SimulatedLinkId) {
         let at = self.arrival(link);
         if self.links[link.0].is_seized {
@@ -151,12 +151,12 @@ impl<T> SimulatedNetwork<T> {
         }
     }
 
-    /// Sends a datagram. It arrives whole, once, twice or not at all, and may overtake others.
-    /// Returns when it will arrive first; `None` if it is lost, or if a seized link's attacker has
-    /// not decided that yet.
+    /// Sends a datagram. It arrives once, twice or not at all, and may overtake others. Returns
+    /// when it will first arrive; `None` if it is lost, or if the link is seized, so that the
+    /// attacker decides later.
     ///
     /// # Panics
-    /// If the link is of another network.
+    /// If the link belongs to another network.
     pub fn send_datagram(&mut self, link: SimulatedLinkId, bytes: Vec<u8>) -> Option<Duration> {
         if self.links[link.0].is_seized {
             self.schedule(self.now, SimulationEvent::Intercepted { link, bytes });
@@ -165,11 +165,11 @@ impl<T> SimulatedNetwork<T> {
         self.pass_datagram(link, bytes)
     }
 
-    /// The attacker sends a datagram on a link of which it holds the near end: it passes through
-    /// the link's conditions. Returns when it will arrive first; `None` if it is lost.
+    /// Sends a datagram of the attacker on a seized link, with the link's conditions. Returns when
+    /// it will first arrive; `None` if it is lost.
     ///
     /// # Panics
-    /// If the link is of another network.
+    /// If the link belongs to another network.
     pub fn pass_datagram(&mut self, link: SimulatedLinkId, bytes: Vec<u8>) -> Option<Duration> {
         let departure = self.links[link.0].departure(self.now, bytes.len())?;
         let SimulatedLinkConditions {
@@ -201,36 +201,36 @@ impl<T> SimulatedNetwork<T> {
         first
     }
 
-    /// The attacker makes bytes or a datagram arrive after `delay`, in whatever order that gives.
+    /// Injects bytes or a datagram of the attacker, which arrive after `delay`, in the order of
+    /// their arrival times.
     pub fn inject(&mut self, link: SimulatedLinkId, bytes: Vec<u8>, delay: Duration) {
         self.schedule(self.now + delay, SimulationEvent::Arrived { link, bytes });
     }
 
-    /// The attacker closes a link after `delay`.
+    /// Closes a link on behalf of the attacker after `delay`.
     pub fn inject_close(&mut self, link: SimulatedLinkId, delay: Duration) {
         self.schedule(self.now + delay, SimulationEvent::Closed { link });
     }
 
-    /// Asks for a timer event at `at`, or now if that has passed.
+    /// Sets a timer for `at`, or for now if that time has passed.
     ///
-    /// There is no way to take it back: a state machine asked too early has nothing to do.
+    /// A timer cannot be cancelled: a state machine that is called too early has nothing to do.
     pub fn set_timer(&mut self, at: Duration, token: T) {
         self.schedule(at.max(self.now), SimulationEvent::Timer(token));
     }
 
-    /// How many events are still to happen: what is in flight, and timers.
+    /// The number of pending events: what is in flight, and timers.
     pub fn pending_events(&self) -> usize {
         self.queue.len()
     }
 
-    /// The next event, with the clock moved to its time; `None` when nothing will ever happen.
+    /// The next event, with the clock advanced to its time; `None` if no event is pending.
     pub fn next_event(&mut self) -> Option<SimulationEvent<T>> {
         self.pop(Duration::MAX)
     }
 
-    /// The next event that happens by `deadline`, with the clock moved to its time. With `None` the
-    /// clock has moved to the deadline: to the next timeout of a state machine that is polled for
-    /// it.
+    /// The next event up to `deadline`, with the clock advanced to its time. If it returns `None`,
+    /// the clock has advanced to `deadline`, which may be the next timeout of a state machine.
     pub fn next_event_until(&mut self, deadline: Duration) -> Option<SimulationEvent<T>> {
         let event = self.pop(deadline);
         if event.is_none() {
@@ -252,7 +252,8 @@ impl<T> SimulatedNetwork<T> {
         None
     }
 
-    /// The far end of a closed link hears nothing more, not even a second close.
+    /// Whether an event is still delivered. The far end of a closed link gets no further events,
+    /// not even a second close.
     fn still_happens(&mut self, event: &SimulationEvent<T>) -> bool {
         match event {
             SimulationEvent::Arrived { link, .. } => !self.links[link.0].is_closed,
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(order, (0..20).map(SimulationEvent::Timer).collect::<Vec<_>>());
     }
 
-    /// When each datagram of a hundred arrives, sent every millisecond.
+    /// The arrival times of a hundred datagrams, sent every millisecond.
     fn datagrams(conditions: SimulatedLinkConditions) -> Vec<(Duration, u8)> {
         let mut net = SimulatedNetwork::new(5);
         let link = net.add_link(LOW, LOW);
@@ -427,7 +428,7 @@ mod tests {
         };
         let at = |number: u8| HIGH + LOW * u32::from(number);
         assert!(queue(1_000_000, false).iter().all(|(time, number)| *time == at(number + 1)));
-        // At half the rate, half of them wait for four others, or five, and half are lost.
+        // At half the rate, half of them wait for four or five others, and half are lost.
         let half = queue(500_000, false);
         assert!((50..=53).contains(&half.len()), "{}", half.len());
         assert!(

@@ -1,18 +1,18 @@
-//! `SplitMix64`, the generator behind every choice of a simulated run.
+//! `SplitMix64`, the generator for all random choices of a simulation.
 //!
-//! Ten lines of our own and not a crate, so that a seed noted today still shows the same run after
-//! every dependency has moved on. Not for secrets.
+//! It is implemented here, in ten lines, so that a seed still reproduces the same run after any
+//! update of dependencies. It must not be used for secrets.
 
 use std::time::Duration;
 
-/// A small seeded generator. Two of the same seed give the same values.
+/// A small seeded generator. Generators with the same seed give the same values.
 #[derive(Clone, Debug)]
 pub struct SeededRng {
     state: u64,
 }
 
 impl SeededRng {
-    /// A generator whose values follow from `seed` alone.
+    /// Creates a generator whose values depend on `seed` only.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
@@ -43,7 +43,7 @@ impl SeededRng {
         items.get(self.index(items.len()))
     }
 
-    /// True in `percent` of 100 cases.
+    /// Returns true with a probability of `percent` percent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -57,7 +57,7 @@ impl SeededRng {
         bytes
     }
 
-    /// A time from `low` up to, but not including, `high`; `low` if there is none.
+    /// A time from `low` up to, but not including, `high`; `low` if that range is empty.
     pub fn duration_between(&mut self, low: Duration, high: Duration) -> Duration {
         let span = high.saturating_sub(low).as_nanos();
         let span_ns = u64::try_from(span).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! Many runs of a simulation, one for each seed.
+//! Runs a simulation with many seeds.
 
 use std::env;
 use std::num::NonZero;
@@ -6,12 +6,13 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// Calls `run` with the seeds from 0 up, `count` of them, on all processors; returns what it
-/// returned, in the order of the seeds. The environment variable `SUNDER_SEEDS=N` changes their
-/// number, and `SUNDER_SEED=S` runs seed S alone.
+/// Calls `run` with `count` seeds, starting at 0, on all processors, and returns the results in the
+/// order of the seeds. The environment variable `SUNDER_SEEDS=N` changes the number of seeds, and
+/// `SUNDER_SEED=S` runs only seed S.
 ///
 /// # Panics
-/// If a run panics: its seed is printed, and no other run begins. If a variable is not a number.
+/// If a run panics; then its seed is printed, and no other run begins. If one of the variables is
+/// not a number.
 pub fn run_seeds<T: Send>(count: u64, run: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let (first, end) = match (number("SUNDER_SEED"), number("SUNDER_SEEDS")) {
         (Some(seed), _) => (seed, seed + 1),
@@ -45,7 +46,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{variable}={value} is not a number")))
 }
 
-/// Prints the seed of a run that panics, and lets no other run begin.
+/// Prints the seed of a run that panics, and prevents further runs.
 struct FailedSeedReporter<'a> {
     seed: u64,
     next: &'a AtomicU64,
@@ -65,7 +66,8 @@ impl Drop for FailedSeedReporter<'_> {
 mod tests {
     use super::*;
 
-    // These tests leave the variables of the process alone, and do not run if they are set.
+    // These tests do not change the variables of the process, and are skipped if the variables are
+    // set.
     fn is_set() -> bool {
         ["SUNDER_SEED", "SUNDER_SEEDS"].iter().any(|name| env::var_os(name).is_some())
     }

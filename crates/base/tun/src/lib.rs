@@ -12,9 +12,6 @@
 //! sender's kernel left a transport checksum partial ([`ChecksumState::Partial`]), the receiver's
 //! kernel completes it.
 //!
-//! Only [`TunDevice`], [`interface`] and [`route`] call the kernel. Everything else turns bytes
-//! into bytes.
-//!
 //! ```
 //! use sunder_tun::{ChecksumState, PacketCoalescer, FrameSegments, Superpacket, VIRTIO_HEADER_LEN};
 //!
@@ -82,6 +79,17 @@
 //! assert_eq!(written, [frame.len()]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Map
+//!
+//! - `device`: reads and writes packets and superpackets. [`interface`]: addresses, routes and the
+//!   MTU of an interface. [`route`]: the route of packets. `netlink`: requests to the kernel.
+//!
+//! The other modules are pure:
+//!
+//! - `segments`: splits superpackets into packets. `coalesce`: merges packets into superpackets,
+//!   which `superpacket` builds. `frame`: superpackets whole, or in parts.
+//! - `virtio`, [`ip`]: the headers. `checksum`: the Internet checksum.
 
 mod checksum;
 mod coalesce;

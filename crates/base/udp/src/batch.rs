@@ -39,8 +39,8 @@ struct DatagramRun {
 
 impl Default for DatagramBatch {
     fn default() -> Self {
-        // Its maximum: memory that grows leaves copies behind. The system allocates pages when they
-        // are first written.
+        // The maximum capacity, because memory that grows leaves copies behind. The system
+        // allocates pages when they are first written.
         let bytes = Zeroizing::new(Vec::with_capacity(FULL_LEN + MAX_RUN_LEN));
         Self { bytes, used: 0, runs: Vec::new() }
     }
@@ -97,7 +97,7 @@ impl DatagramBatch {
         self.runs.iter().map(|run| (&self.bytes[run.start..run.start + run.len], run.segment))
     }
 
-    /// Where bytes are that a run has, from the beginning of the batch.
+    /// The position of a run's bytes, from the beginning of the batch.
     pub(crate) fn position_of(&self, bytes: &[u8]) -> Option<usize> {
         let position = bytes.as_ptr().addr().checked_sub(self.bytes.as_ptr().addr())?;
         (position < self.used).then_some(position)

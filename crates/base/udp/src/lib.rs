@@ -1,12 +1,12 @@
-//! What a transport over UDP needs below its protocol: sockets that send and receive many datagrams
-//! in one system call, a pacer, path MTU discovery, and in [`streams`] the driver of protocols that
-//! carry reliable streams.
+//! Building blocks for transports over UDP: sockets that send and receive many datagrams in one
+//! system call, a pacer, path MTU discovery, and, in [`streams`], the driver of protocols with
+//! reliable streams.
 //!
 //! [`UdpBatchSocket`] and [`DatagramReceiveBuffer`] are for Linux, with generic segmentation and
-//! receive offload (GSO, GRO) where the kernel and the device support them. [`DatagramBatch`] holds
+//! receive offload (GSO, GRO) if the kernel and the device support them. [`DatagramBatch`] holds
 //! the datagrams to send. [`TokenBucketPacer`] and [`PathMtuDiscovery`] are state machines without
-//! I/O: the time comes in as a [`Duration`](std::time::Duration) since any epoch that the caller
-//! keeps to.
+//! I/O: the time is an argument, as a [`Duration`](std::time::Duration) since an epoch of the
+//! caller's choice.
 //!
 //! ```
 //! use sunder_udp::{DatagramBatch, DatagramReceiveBuffer, SocketBinding, UdpBatchSocket};
@@ -34,6 +34,16 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Map
+//!
+//! - `socket`, `recv_buffer`: batches in one system call. `batch`: the datagrams to send. `sys`:
+//!   socket options.
+//! - `pacer`, `mtu_discovery`: pure.
+//! - [`streams`]: the driver. A protocol implements the interface in `connection`, and is pure.
+//!   `connect` and `acceptor` open connections, `driver` is the thread of a socket, and programs
+//!   use a `stream`. They share a `slot` for each connection and the `backlog`; `wake` wakes the
+//!   driver.
 
 mod batch;
 mod mtu_discovery;

@@ -189,12 +189,12 @@ impl PathMtuDiscovery {
         self.is_suspected.then_some(self.confirmed_at)
     }
 
-    /// Whether the search for the MTU in a black hole has not ended.
+    /// Whether a search for the MTU in a black hole is in progress.
     pub fn is_searching_black_hole(&self) -> bool {
         self.searches_black_hole
     }
 
-    /// This number of packets longer than [`MIN_MTU`] was sent.
+    /// Records that this number of packets longer than [`MIN_MTU`] was sent.
     pub fn handle_long_sent(&mut self, packets: u64) {
         self.long_sent = self.long_sent.saturating_add(packets);
     }
@@ -288,8 +288,8 @@ impl PathMtuDiscovery {
         self.continue_search(now);
     }
 
-    /// The kernel refused to send a probe of this length, as UDP payload, because it is too long
-    /// for the device. If it is the current length, no other probe is needed.
+    /// Records that the kernel refused to send a probe of this length, as UDP payload, because it
+    /// is too long for the device. If it is the current length, no other probe is needed.
     pub fn handle_refusal(&mut self, length: usize, now: Duration) {
         let Some(probed) = self.probed else { return };
         if length == self.payload_len(probed.length) {
@@ -297,13 +297,14 @@ impl PathMtuDiscovery {
         }
     }
 
-    /// An authentic datagram of the peer has arrived over the path: a silent path may work again.
+    /// Records that an authentic datagram of the peer has arrived over the path, so that a silent
+    /// path may work again.
     pub fn handle_activity(&mut self, now: Duration) {
         self.is_silent &= now < self.next_start;
     }
 
-    /// The path may be another one now: the search starts at the next [`Self::handle_activity`].
-    /// Until it ends, the MTU is the former one.
+    /// Handles a possible change of path: the search starts at the next [`Self::handle_activity`].
+    /// Until it ends, the MTU stays the former one.
     pub fn restart(&mut self) {
         self.probed = None;
         self.is_silent = true;
@@ -311,7 +312,7 @@ impl PathMtuDiscovery {
         self.first_id = self.next_id;
     }
 
-    /// When to confirm the MTU, if that is to be done.
+    /// When to confirm the MTU, if it is to be confirmed.
     fn confirmation_at(&self) -> Option<Duration> {
         let interval = match self.long_sent {
             0 => return None,
@@ -335,7 +336,7 @@ impl PathMtuDiscovery {
         self.resume(now);
     }
 
-    /// Forgets what an earlier search has found, except for the MTU.
+    /// Discards what an earlier search has found, except for the MTU.
     fn reset(&mut self, now: Duration) {
         (self.low, self.high) = (MIN_MTU, MAX_MTU + 1);
         self.first_id = self.next_id;
@@ -349,7 +350,7 @@ impl PathMtuDiscovery {
         self.continue_search(now);
     }
 
-    /// A length is too long. If it is the MTU, the path has a black hole.
+    /// Handles a length that is too long. If it is the MTU, the path has a black hole.
     fn handle_too_long(&mut self, length: u16, now: Duration) {
         self.high = self.high.min(length);
         if self.mtu == Some(length) && length > MIN_MTU {
@@ -357,7 +358,7 @@ impl PathMtuDiscovery {
             (self.searches_black_hole, self.is_suspected) = (true, false);
             self.raise_interval = FIRST_RAISE_INTERVAL;
             let found = BlackHole { since: self.confirmed_at, former_mtu: length };
-            // One in a black hole is the same one.
+            // A black hole found during a black hole is the same one.
             self.black_hole.get_or_insert(found);
         }
         self.continue_search(now);

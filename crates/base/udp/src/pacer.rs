@@ -2,9 +2,9 @@
 //!
 //! The bucket keeps the rate although the symbols of a schedule do not use each channel at regular
 //! intervals. With a bucket of two datagrams some schedules miss 0.6 % of their rate, with three
-//! none misses 0.02 %. It also bridges the delays of a busy machine: over five channels of 100
-//! Mbit/s on two processors, a bucket of 0.5 ms gave 95.9 to 97.0 % of the rate (median of 18
-//! trials 96.8), one of 2 ms 96.7 to 97.0 % (96.9), of the 97.0 % that headers leave.
+//! none misses 0.02 %. It also bridges the delays of a busy host: over five channels of 100 Mbit/s
+//! on two processors, a bucket of 0.5 ms gave 95.9 to 97.0 % of the rate (median of 18 trials
+//! 96.8), one of 2 ms 96.7 to 97.0 % (96.9), of the 97.0 % that headers leave.
 //!
 //! A burst from a full bucket waits in the channel's queue. If the pacer had the channel's exact
 //! rate, that queue would never drain while the channel is fully used. So the pacer's rate is a

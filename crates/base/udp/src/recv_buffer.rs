@@ -1,6 +1,6 @@
 //! Receives many datagrams in one system call.
 
-// No safe interface knows `recvmmsg` with control messages in buffers that are kept.
+// For `recvmmsg` with control messages in reused buffers, as no safe interface supports this.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -115,12 +115,12 @@ impl DatagramReceiveBuffer {
     }
 
     /// The datagrams of the last receive in order, each with its sender. Datagrams from port 0 are
-    /// skipped, since they cannot be answered.
+    /// skipped, because they cannot be answered.
     pub fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
         self.arrivals().map(|(from, datagram, _)| (from, datagram))
     }
 
-    /// As [`datagrams`](Self::datagrams), each with the time since the kernel received it: zero
+    /// Like [`datagrams`](Self::datagrams), each with the time since the kernel received it: zero
     /// without [`UdpBatchSocket::enable_timestamps`].
     pub fn arrivals(&self) -> impl Iterator<Item = (SocketAddr, &[u8], Duration)> {
         let messages = self.messages.iter().zip(self.bytes.chunks_exact(MAX_MESSAGE_LEN));
@@ -132,7 +132,7 @@ impl DatagramReceiveBuffer {
     }
 }
 
-/// What the kernel says of a message besides its bytes.
+/// The kernel's control messages for a message.
 #[derive(Default)]
 struct ReceivedControlMessages {
     /// The length of the datagrams that the kernel coalesced, if it did.

@@ -10,7 +10,7 @@
 //! slower than the pacer, datagrams that do not fit into the socket's buffer are refused, as in any
 //! full queue.
 
-// No safe interface knows `sendmmsg` with control messages in buffers that are kept.
+// For `sendmmsg` with control messages in reused buffers, as no safe interface supports this.
 #![allow(unsafe_code)]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -41,7 +41,7 @@ const GSO_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// The address and device to which a socket is bound.
 #[derive(Clone, Debug)]
 pub struct SocketBinding<'a> {
-    /// The local address; port 0 is any.
+    /// The local address; port 0 chooses any.
     pub local: SocketAddr,
     /// The network device, if any.
     pub device: Option<&'a str>,
@@ -63,7 +63,7 @@ struct GsoSupport {
     retry_at: Option<Instant>,
 }
 
-/// What a batch shows of GSO.
+/// What sending a batch reveals about GSO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GsoResult {
     Works,
@@ -81,8 +81,8 @@ pub struct BatchSendResult {
     /// The error number of GSO, if it has failed for the first time since it last worked. Datagrams
     /// are sent one by one from now on, and GSO is tried again every minute.
     pub gso_error: Option<i32>,
-    /// If the buffer of the socket or device became full: where in the batch the datagrams begin
-    /// that did not fit, in bytes.
+    /// If the buffer of the socket or device became full: the position in the batch of the first
+    /// datagram that did not fit, in bytes.
     pub full_at: Option<usize>,
 }
 
@@ -109,25 +109,25 @@ impl UdpBatchSocket {
             }
         };
         set_option(&socket, level, name, value)?;
-        // Older kernels deliver datagrams one by one, which works, too.
+        // Older kernels deliver datagrams one by one, which also works.
         let _ = set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
         let device = to.device.map(Arc::from);
         Ok(Self { inner: Arc::new(socket.into()), device, gso: GsoSupport::default() })
     }
 
-    /// The name of the network device to which it is bound, if it is bound to one.
+    /// The name of the network device to which it is bound, if any.
     pub fn device(&self) -> Option<&str> {
         self.device.as_deref()
     }
 
-    /// Binds to the device again if another device has its name now, and returns whether it did:
-    /// the kernel binds to a device, not a name, and a modem that is plugged in again is another
-    /// device. No error of the socket shows that, so this must be called from time to time. All
-    /// clones are bound again.
+    /// Binds to the device again if another device now has its name, and returns whether it did.
+    /// The kernel binds to a device, not to a name, and a modem that is plugged in again is another
+    /// device. No error of the socket shows that, so this must be called at intervals. All clones
+    /// are bound again.
     ///
     /// # Errors
-    /// If the socket cannot be bound to the new device, for example because that does not have the
-    /// address yet. Then it stays as it is, as it does while there is no such device.
+    /// If the socket cannot be bound to the new device, for example because the device does not
+    /// have the address yet. Then the socket is unchanged, as it is while there is no such device.
     pub fn rebind_device(&self) -> io::Result<bool> {
         let Some(device) = self.device() else { return Ok(false) };
         let name = SockRef::from(&*self.inner).device();
@@ -136,10 +136,10 @@ impl UdpBatchSocket {
         }
         let mut local = self.local_addr()?;
         if let SocketAddr::V6(address) = &mut local {
-            // That of a link-local address is the index of the old device.
+            // The scope ID of a link-local address is the index of the old device.
             address.set_scope_id(0);
         }
-        // Another socket takes the place of this one, as only root may bind a socket twice.
+        // Another socket replaces this one, because only root may bind a socket twice.
         let other = match Self::bind(&SocketBinding { local, device: Some(device) }) {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(false),
             other => other?,
@@ -156,16 +156,16 @@ impl UdpBatchSocket {
     /// The local address.
     ///
     /// # Errors
-    /// If the system does not give it.
+    /// If the system does not return it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.local_addr()
     }
 
-    /// Lets the kernel note when it receives a datagram, for
+    /// Makes the kernel record when it receives a datagram, for
     /// [`DatagramReceiveBuffer::arrivals`](crate::DatagramReceiveBuffer::arrivals).
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// If the kernel returns an error.
     pub fn enable_timestamps(&self) -> io::Result<()> {
         set_option(&*self.inner, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
     }
@@ -190,12 +190,12 @@ impl UdpBatchSocket {
 }
 
 impl GsoSupport {
-    /// Whether to use it.
+    /// Whether to use GSO.
     fn is_due(self, now: impl FnOnce() -> Instant) -> bool {
         self.retry_at.is_none_or(|at| now() >= at)
     }
 
-    /// A batch was sent. Returns the error if GSO worked before.
+    /// Records the result of sending a batch. Returns the error if GSO worked before.
     fn handle_result(
         &mut self,
         result: Option<GsoResult>,
@@ -220,8 +220,8 @@ impl AsFd for UdpBatchSocket {
     }
 }
 
-/// Sends a batch as [`send_runs`] does. Also returns where the datagrams begin that did not fit,
-/// if a buffer was full.
+/// Sends a batch as [`send_runs`] does. Also returns the position of the first datagram that did
+/// not fit, if a buffer was full.
 fn send_until_full<'a>(
     batch: &'a DatagramBatch,
     uses_gso: bool,
@@ -290,7 +290,7 @@ fn send_runs<'a>(
                 match send_messages(&[(datagram, size)]) {
                     Ok(taken) => {
                         datagrams += taken;
-                        // The last one may be shorter, and shows nothing.
+                        // The last run may be shorter, and reveals nothing.
                         if let Some(error) = gso_error.filter(|_| index == 0) {
                             result = Some(GsoResult::Fails(error));
                         }

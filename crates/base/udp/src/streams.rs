@@ -1,11 +1,12 @@
-//! Reliable streams over datagrams: what is the same for every protocol that carries them.
+//! Reliable streams over datagrams: the common part of all protocols that carry them.
 //!
-//! A protocol implements [`UdpStreamConnection`], and [`UdpStreamEndpoint`] for its listening side.
-//! Both are pure. One thread for each socket drives them: it moves datagrams in batches, sleeps
-//! until the next deadline, and lets programs wait. Programs use a [`UdpStream`].
+//! A protocol implements [`UdpStreamConnection`], and [`UdpStreamEndpoint`] for its listening side,
+//! both without I/O. For each socket, one thread drives them: it sends and receives datagrams in
+//! batches, sleeps until the next deadline, and wakes waiting programs. Programs use a
+//! [`UdpStream`].
 //!
-//! Several protocols can listen on one socket: the first [`UdpStreamEndpoint`] that does not say
-//! that a datagram is not its own gets it.
+//! Several protocols can listen on one socket: a datagram belongs to the first
+//! [`UdpStreamEndpoint`] that does not return [`DatagramRouting::NotMine`].
 
 mod acceptor;
 mod backlog;
@@ -30,12 +31,12 @@ pub use stream::UdpStream;
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The time since an epoch that is the same for the whole process.
+/// The time since an epoch that is the same in the whole process.
 pub fn now() -> Duration {
     EPOCH.elapsed()
 }
 
-/// A time of [`now`] for libraries that want an [`Instant`].
+/// Converts a time of [`now`] for libraries that use [`Instant`].
 pub fn instant(now: Duration) -> Instant {
     *EPOCH + now
 }

@@ -1,6 +1,6 @@
 //! Socket options and addresses in the kernel's formats.
 
-// The structures of system calls have no safe interface.
+// For structures of system calls, which have no safe interface.
 #![allow(unsafe_code)]
 
 use std::mem::{self, MaybeUninit};

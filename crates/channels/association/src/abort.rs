@@ -1,10 +1,10 @@
-//! The reasons of a client to give up.
+//! The reasons for which a client aborts a handshake.
 
 use thiserror::Error;
 
 use crate::message::{AssociationMessageError, AssociationMessageKind, CookieListError};
 
-/// Why a client gave up.
+/// Why a client aborted the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ClientHandshakeAbort {
@@ -13,10 +13,10 @@ pub enum ClientHandshakeAbort {
     Message {
         /// The channel's index.
         channel: usize,
-        /// What is wrong with them.
+        /// The parse error.
         source: AssociationMessageError,
     },
-    /// A message that has no place at this point.
+    /// A message that is not allowed in this state.
     #[error("channel {}: unexpected {kind:?}", .channel + 1)]
     Unexpected {
         /// The channel's index.

@@ -1,7 +1,7 @@
 //! The client's second state: it waits for the confirms of its list.
 //!
-//! It completes only if every channel that is not excluded, and so the honest one, has said exactly
-//! what it must. One deviation anywhere aborts the whole; what is left to do then is to close all
+//! It completes only if every channel that is not excluded, and so the honest one, has confirmed
+//! the list. One deviation on any channel aborts the handshake; the caller must then close all
 //! channels.
 
 use std::time::Duration;
@@ -12,22 +12,22 @@ use crate::abort::ClientHandshakeAbort;
 use crate::framer::AssociationFramer;
 use crate::message::{AssociationMessage, AssociationMessageKind, CookieList, list_body_len};
 
-/// What came of a handshake.
+/// The result of a handshake.
 #[derive(Clone, Debug)]
 pub enum AssociationClientEvent {
-    /// All channels are confirmed but those that were excluded: they now belong to the transport.
+    /// All channels except the excluded ones are confirmed. They now belong to the transport.
     Associated {
-        /// What both ends hold.
+        /// The list that both ends have.
         list: CookieList,
     },
     /// Close all channels.
     Aborted {
-        /// Why.
+        /// The reason.
         reason: ClientHandshakeAbort,
     },
 }
 
-/// A client that has sent its list, or is about to, and waits for the confirms.
+/// A client that has sent its list, or is about to, and waits for the confirmations.
 #[derive(Debug)]
 pub struct ConfirmCollector {
     list: CookieList,
@@ -53,8 +53,8 @@ enum ConfirmPhase {
 }
 
 impl ConfirmCollector {
-    /// A client whose channels have the cookies of this list, and that gives up at `deadline`. The
-    /// list is to be sent on every channel.
+    /// A client whose channels have the cookies in this list. It aborts at `deadline`. The caller
+    /// must send the list on every channel.
     pub fn new(list: CookieList, deadline: Duration) -> Self {
         let body_len = list_body_len(list.terms().channels());
         let channel = |_| ConfirmChannel {
@@ -71,11 +71,13 @@ impl ConfirmCollector {
         &self.list
     }
 
-    /// Bytes came on a channel that is a stream. Gives back those that are the transport's.
+    /// Handles bytes received on a channel that is a stream. Returns those that belong to the
+    /// transport.
     ///
-    /// A server may speak as soon as it has confirmed, so bytes may follow a channel's confirm
-    /// while others still wait for theirs. The caller keeps what it gets back and had better read
-    /// no more from that channel until all are confirmed; nothing of it is stored here.
+    /// A server may send data as soon as it has confirmed, so bytes can follow the confirmation on
+    /// one channel while other channels are not confirmed yet. They are not stored here: the caller
+    /// keeps the returned bytes, and should not read more from that channel until all are
+    /// confirmed.
     pub fn handle_bytes<'a>(&mut self, channel: usize, bytes: &'a [u8], now: Duration) -> &'a [u8] {
         self.handle_timeout(now);
         match self.read_stream(channel, bytes) {
@@ -87,7 +89,7 @@ impl ConfirmCollector {
         }
     }
 
-    /// A whole message came on a channel that may repeat messages but not change them.
+    /// Handles a whole message on a channel that may repeat messages but not change them.
     pub fn handle_message(&mut self, channel: usize, message: &AssociationMessage, now: Duration) {
         self.handle_timeout(now);
         if let Err(reason) = self.read_message(channel, message) {
@@ -95,8 +97,8 @@ impl ConfirmCollector {
         }
     }
 
-    /// Goes on without a channel, if the confirms of the others are enough: as many as the terms'
-    /// threshold. Returns whether it does.
+    /// Continues without a channel if enough other channels are confirmed: as many as the terms'
+    /// threshold. Returns whether the channel was excluded.
     pub fn exclude(&mut self, channel: usize) -> bool {
         let left = self.channels.iter().filter(|channel| !channel.excluded).count();
         let possible = self.phase == ConfirmPhase::Waiting
@@ -108,12 +110,13 @@ impl ConfirmCollector {
         true
     }
 
-    /// A channel was closed or broke. After the association that is the transport's concern.
+    /// Reports that a channel was closed or broke. After the association, the transport handles
+    /// this instead.
     pub fn handle_closed(&mut self, channel: usize) {
         self.abort(ClientHandshakeAbort::Closed { channel });
     }
 
-    /// Gives up if the deadline has passed.
+    /// Aborts if the deadline has passed.
     pub fn handle_timeout(&mut self, now: Duration) {
         if now >= self.deadline {
             self.abort(ClientHandshakeAbort::TimedOut);
@@ -125,13 +128,13 @@ impl ConfirmCollector {
         (self.phase == ConfirmPhase::Waiting).then_some(self.deadline)
     }
 
-    /// What came of the handshake, once.
+    /// Returns the result of the handshake, once.
     pub fn poll_event(&mut self) -> Option<AssociationClientEvent> {
         self.event.take()
     }
 
-    /// Whether the list was not confirmed on a channel yet. Over datagrams it is then to be sent
-    /// again from time to time.
+    /// Whether a channel has not confirmed the list yet. Over datagrams, the caller must then
+    /// retransmit the list.
     pub fn is_unanswered(&self, channel: usize) -> bool {
         self.phase == ConfirmPhase::Waiting
             && self.channels.get(channel).is_some_and(|channel| !channel.confirmed)

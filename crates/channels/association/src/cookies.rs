@@ -14,7 +14,7 @@ use crate::terms::AssociationTerms;
 
 /// A client that has a connection on each of the terms' channels and waits for their cookies.
 ///
-/// Every method consumes it. After an error nothing is left but to close all channels.
+/// Every method consumes it. After an error the caller must close all channels.
 ///
 /// ```
 /// use std::time::Duration;
@@ -57,7 +57,7 @@ struct CookieChannel {
     cookie: Option<ConnectionCookie>,
 }
 
-/// What a client has after a message or a part of one.
+/// The client's state after a message or a part of one.
 #[derive(Debug)]
 pub enum CookieProgress {
     /// Cookies are missing.
@@ -67,18 +67,18 @@ pub enum CookieProgress {
 }
 
 impl CookieCollector {
-    /// A client that gives up at `deadline` if all is not confirmed by then.
+    /// A client that aborts at `deadline` if the handshake is not complete by then.
     pub fn new(terms: AssociationTerms, deadline: Duration) -> Self {
         let body_len = list_body_len(terms.channels());
         let channel = |_| CookieChannel { framer: AssociationFramer::new(body_len), cookie: None };
         Self { terms, deadline, channels: (0..terms.channels()).map(channel).collect() }
     }
 
-    /// Bytes came on a channel that is a stream.
+    /// Handles bytes received on a channel that is a stream.
     ///
     /// # Errors
-    /// When they are not those of a cookie and nothing else, all cookies are there and two are the
-    /// same, there is no such channel, or the deadline has passed.
+    /// When they are not exactly a cookie, when all cookies are there and two are equal, when there
+    /// is no such channel, or when the deadline has passed.
     pub fn handle_bytes(
         mut self,
         channel: usize,
@@ -101,11 +101,11 @@ impl CookieCollector {
         self.read(channel, &message)
     }
 
-    /// A whole message came on a channel that may repeat messages but not change them.
+    /// Handles a whole message on a channel that may repeat messages but not change them.
     ///
     /// # Errors
-    /// When it is not a cookie, or another one than before, all cookies are there and two are the
-    /// same, there is no such channel, or the deadline has passed.
+    /// When it is not a cookie or differs from the channel's earlier cookie, when all cookies are
+    /// there and two are equal, when there is no such channel, or when the deadline has passed.
     pub fn handle_message(
         self,
         channel: usize,
@@ -116,12 +116,12 @@ impl CookieCollector {
         self.read(channel, message)
     }
 
-    /// A channel was closed or broke.
+    /// Reports that a channel was closed or broke.
     pub fn handle_closed(self, channel: usize) -> ClientHandshakeAbort {
         ClientHandshakeAbort::Closed { channel }
     }
 
-    /// Gives up if the deadline has passed.
+    /// Aborts if the deadline has passed.
     ///
     /// # Errors
     /// If it has.
@@ -165,7 +165,7 @@ impl CookieCollector {
     }
 }
 
-/// What follows the last cookie would come before the lists are sent.
+/// No bytes may follow a cookie: the server sends nothing more before it has the lists.
 fn nothing_more(channel: usize, bytes: &[u8]) -> Result<(), ClientHandshakeAbort> {
     if bytes.is_empty() { Ok(()) } else { Err(ClientHandshakeAbort::ExtraBytes { channel }) }
 }

@@ -1,7 +1,7 @@
-//! Whole messages out of a stream that comes in pieces.
+//! Splits a stream, which arrives in pieces, into whole messages.
 //!
-//! A framer never takes a byte past the end of a message, and never holds more than one message of
-//! the largest body it was made for.
+//! A framer never consumes a byte beyond the end of a message. It buffers at most one message with
+//! the largest body that it allows.
 
 use crate::message::{
     AssociationMessage, AssociationMessageError, AssociationMessageHeader, AssociationMessageKind,
@@ -20,11 +20,11 @@ impl AssociationFramer {
         Self { buffer: PartialMessage(Vec::new()), max_body_len }
     }
 
-    /// Takes bytes up to the end of the message at most, and gives back those after it.
+    /// Consumes bytes up to the end of the message at most, and returns those after it.
     ///
     /// # Errors
-    /// As soon as the header, and then the body, is complete and not a message. The stream has lost
-    /// its framing then and must be given up.
+    /// As soon as the header or the body is complete and invalid. The stream then has no framing
+    /// any more and must be closed.
     pub(crate) fn push<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -34,7 +34,7 @@ impl AssociationFramer {
             return Ok((None, rest));
         };
         let AssociationMessageHeader { kind, body_len } = AssociationMessageHeader::parse(*header)?;
-        // The others have one length.
+        // Messages of the other kinds have a fixed length.
         let is_list =
             matches!(kind, AssociationMessageKind::List | AssociationMessageKind::Confirm);
         if is_list && body_len > self.max_body_len {
@@ -51,7 +51,7 @@ impl AssociationFramer {
     }
 }
 
-/// Bytes that may hold cookies, and so are not shown.
+/// Bytes that may contain cookies, so `Debug` does not show them.
 struct PartialMessage(Vec<u8>);
 
 impl PartialMessage {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_back_what_follows() {
+    fn bytes_after_a_message_are_returned() {
         let bytes = [&cookie()[..], b"transport"].concat();
         let (message, rest) = AssociationFramer::new(COOKIE_LEN).push(&bytes).unwrap();
         assert!(matches!(message, Some(AssociationMessage::Cookie(_))));

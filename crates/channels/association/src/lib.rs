@@ -1,23 +1,24 @@
 //! The handshake that binds n channels into one association.
 //!
-//! A client that has opened one connection on each of n channels and the server that accepted them,
-//! among many others, agree here on which connections belong together, in which order and on what
-//! terms (MICSS, section III-D). The bytes and the argument are in `docs/protocols/association.md`.
-//! This crate promises, against an attacker who controls n-1 of the channels entirely and does not
-//! control the remaining one:
+//! A client opens one connection on each of n channels. The server accepts them among many others.
+//! Here both agree on which connections belong together, in which order and on what terms (MICSS,
+//! section III-D). `docs/protocols/association.md` defines the bytes and the security argument.
+//! Against an attacker who controls n-1 of the channels entirely and does not control the remaining
+//! one, this crate promises:
 //!
-//! - if the client completes, the server has associated the very list the client sent, with the
-//!   honest channel's connection at its place in it;
-//! - if the server's association holds the honest channel's connection, its list is the client's;
-//! - no association names the honest channel's cookie without holding its connection.
+//! - if the client completes, the server has associated exactly the list that the client sent,
+//!   with the honest channel's connection at its position in that list;
+//! - if the server's association contains the honest channel's connection, its list is the
+//!   client's;
+//! - no association names the honest channel's cookie without containing its connection.
 //!
-//! Everything here is a pure state machine: no socket, no clock, no randomness. Time is a
-//! [`Duration`](std::time::Duration) since any epoch the caller keeps to; cookies come in as fresh
-//! random bytes. A client is a [`CookieCollector`], then a [`ConfirmCollector`]; one that has all
-//! cookies already begins with the second. All clients of a server are in one [`HandshakeServer`].
-//! Over streams feed the `handle_bytes` of each, which give back what is the transport's. Over
-//! datagrams feed their `handle_message`, which take a message's identical duplicate without harm,
-//! and send again what is not answered.
+//! Everything here is a pure state machine without sockets, clock or randomness. Time is a
+//! [`Duration`](std::time::Duration) since an epoch that the caller chooses. Cookies are fresh
+//! random bytes from the caller. A client is first a [`CookieCollector`], then a
+//! [`ConfirmCollector`]; a client that already has all cookies begins with the second. One
+//! [`HandshakeServer`] serves all clients. Over streams, call `handle_bytes`, which returns the
+//! bytes that belong to the transport. Over datagrams, call `handle_message`, which accepts
+//! identical duplicates, and retransmit what is not answered.
 //!
 //! ```
 //! use std::time::Duration;
@@ -65,6 +66,16 @@
 //! assert!(matches!(client.poll_event(), Some(AssociationClientEvent::Associated { .. })));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Map
+//!
+//! All modules are pure.
+//!
+//! - `cookies`, `confirms`: the two states of a client. `abort`: why it gives up.
+//! - `server`: the server's end, with its `table` of connections that are not associated.
+//! - `message`: the messages and their bytes. `framer`: splits a stream into messages. `terms`:
+//!   what the ends agree on.
+//! - `rejoin`: the messages by which a new connection replaces that of a channel.
 
 mod abort;
 mod confirms;

@@ -1,8 +1,8 @@
 //! The messages of the handshake and their bytes.
 //!
-//! Parsing checks a message in full: a [`AssociationMessage`] that exists is well formed, and its
-//! encoding is the only one it has. So two lists are the same exactly when their bytes are. The
-//! layout is in `docs/protocols/association.md`.
+//! Parsing validates a message in full: every [`AssociationMessage`] is well formed and has exactly
+//! one encoding. So two lists are equal exactly when their bytes are.
+//! `docs/protocols/association.md` defines the layout.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,16 +22,16 @@ pub const COOKIE_LEN: usize = 16;
 const MAGIC: [u8; 4] = *b"SNDR";
 const VERSION: u8 = 1;
 
-/// A server's name for one connection, made of fresh random bytes and used once.
+/// The identifier that a server gives one connection: fresh random bytes, used once.
 ///
-/// Every network that carries a list sees all its cookies, so nothing rests on their secrecy, only
-/// on their never coming twice. They are still kept out of logs and compared in constant time, so
-/// that nothing about cookies not yet sent leaks at the ends.
+/// Every network that carries a list sees all its cookies, so security depends only on their
+/// uniqueness, not on their secrecy. They are still kept out of logs and compared in constant time,
+/// so that the ends reveal nothing about cookies that were not sent yet.
 #[derive(Clone, Copy)]
 pub struct ConnectionCookie([u8; COOKIE_LEN]);
 
 impl ConnectionCookie {
-    /// A cookie from bytes that the caller drew at random for this one use.
+    /// A cookie of bytes that the caller drew at random for this one use.
     pub fn new(random: [u8; COOKIE_LEN]) -> Self {
         Self(random)
     }
@@ -54,26 +54,26 @@ impl ConstantTimeEq for ConnectionCookie {
     }
 }
 
-/// Why terms and cookies do not make a list.
+/// Why terms and cookies do not form a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CookieListError {
-    /// Not as many cookies as the terms have channels.
+    /// The number of cookies is not the number of channels.
     #[error("{cookies} cookies for {channels} channels")]
     Count {
-        /// How many the terms say.
+        /// The number of channels in the terms.
         channels: u8,
-        /// How many there are.
+        /// The number of cookies.
         cookies: usize,
     },
-    /// One cookie stands for two channels.
+    /// Two channels have the same cookie.
     #[error("a cookie is in the list twice")]
     RepeatedCookie,
 }
 
 /// The terms and the cookies of all n channels, in the client's channel order.
 ///
-/// There are exactly n of them, all distinct. A clone shares the cookies.
+/// There are exactly n cookies, all distinct. A clone shares them.
 #[derive(Clone, Debug)]
 pub struct CookieList {
     terms: AssociationTerms,
@@ -81,10 +81,10 @@ pub struct CookieList {
 }
 
 impl CookieList {
-    /// The list of these cookies, the first for channel 0.
+    /// The list of these cookies, in the order of the channels.
     ///
     /// # Errors
-    /// If there are not as many as the terms have channels, or if one is there twice.
+    /// If the number of cookies is not the number of channels, or if a cookie occurs twice.
     pub fn new(
         terms: AssociationTerms,
         cookies: Vec<ConnectionCookie>,
@@ -115,15 +115,15 @@ impl CookieList {
         self.cookies.iter().position(|own| own.ct_eq(cookie).into())
     }
 
-    /// True if both are the same byte for byte. Takes as long for any two lists of one length.
+    /// Whether both are equal byte for byte. The time is the same for any two lists of one length.
     pub fn ct_matches(&self, other: &Self) -> bool {
         let cookies = self.cookies.iter().zip(other.cookies.iter());
         let same = cookies.fold(Choice::from(1), |same, (a, b)| same & a.ct_eq(b));
-        // Terms equal means as many cookies in both, so the zip has left none out.
+        // Equal terms imply equally many cookies, so the zip omits none.
         self.terms == other.terms && bool::from(same)
     }
 
-    /// True if one is the other's clone, which is cheaper to ask than whether they match.
+    /// Whether one is a clone of the other, which is cheaper to check than equality.
     pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.cookies, &other.cookies)
     }
@@ -143,7 +143,7 @@ pub(crate) fn list_body_len(channels: u8) -> usize {
     TERMS_LEN + COOKIE_LEN * usize::from(channels)
 }
 
-/// Which of the messages.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum AssociationMessageKind {
@@ -151,11 +151,11 @@ pub enum AssociationMessageKind {
     Cookie = 1,
     /// Client to server: all connections' cookies, the same on each channel.
     List = 2,
-    /// Server to client: the list, which all its connections have delivered.
+    /// Server to client: the list, which has arrived on all its connections.
     Confirm = 3,
-    /// Client to server: this connection takes a channel's place in an association.
+    /// Client to server: this connection replaces a channel's in an association.
     Rejoin = 4,
-    /// Server to client: it does.
+    /// Server to client: the rejoin is accepted.
     Rejoined = 5,
 }
 
@@ -166,30 +166,32 @@ pub enum AssociationMessageError {
     /// They do not begin with `SNDR`.
     #[error("not a Sunder message")]
     Magic,
-    /// A version that this end does not speak.
+    /// A version that this end does not implement.
     #[error("unknown version {0}")]
     Version(u8),
     /// A kind that is not one of [`AssociationMessageKind`].
     #[error("unknown kind of message {0}")]
     UnknownKind(u8),
-    /// A body longer or shorter than this kind of message can have, or than this end allows.
+    /// The body is longer or shorter than this kind of message can have, or longer than this end
+    /// allows.
     #[error("a {kind:?} cannot have a body of {body_len} bytes here")]
     BodyLength {
         /// The kind of message.
         kind: AssociationMessageKind,
-        /// The length its header says.
+        /// The length in the header.
         body_len: usize,
     },
-    /// A datagram that is not as long as its header says, or too short to have one.
+    /// The length of a datagram differs from the one in its header, or it is too short for a
+    /// header.
     #[error("{got} bytes are not one whole message")]
     Length {
-        /// How many bytes there were.
+        /// The number of bytes.
         got: usize,
     },
     /// The terms are not consistent.
     #[error(transparent)]
     Terms(#[from] AssociationTermsError),
-    /// The cookies are not a list.
+    /// The cookies do not form a list.
     #[error(transparent)]
     List(#[from] CookieListError),
 }
@@ -201,16 +203,16 @@ pub enum AssociationMessage {
     Cookie(ConnectionCookie),
     /// Client to server: all connections' cookies, the same on each channel.
     List(CookieList),
-    /// Server to client: the list, which all its connections have delivered.
+    /// Server to client: the list, which has arrived on all its connections.
     Confirm(CookieList),
-    /// Client to server: this connection takes a channel's place in an association.
+    /// Client to server: this connection replaces a channel's in an association.
     Rejoin(Rejoin),
-    /// Server to client: it does.
+    /// Server to client: the rejoin is accepted.
     Rejoined(Rejoined),
 }
 
 impl AssociationMessage {
-    /// The message that `bytes` are, all of them: one datagram, for example.
+    /// Parses a message that is all of `bytes`, for example one datagram.
     ///
     /// # Errors
     /// If they are not exactly one well-formed message.
@@ -242,7 +244,7 @@ impl AssociationMessage {
         bytes
     }
 
-    /// Which of them it is.
+    /// Its kind.
     pub fn kind(&self) -> AssociationMessageKind {
         match self {
             Self::Cookie(_) => AssociationMessageKind::Cookie,
@@ -274,7 +276,7 @@ impl AssociationMessage {
     }
 }
 
-/// The first eight bytes of a message: everything needed to know how many more to wait for.
+/// The first eight bytes of a message, from which its length is known.
 #[derive(Clone, Copy)]
 pub(crate) struct AssociationMessageHeader {
     pub(crate) kind: AssociationMessageKind,
@@ -307,7 +309,7 @@ impl AssociationMessageHeader {
 
     fn encode(self) -> [u8; HEADER_LEN] {
         let [m0, m1, m2, m3] = MAGIC;
-        // The longest body, a list of 255 cookies, is 8168 bytes: no length is ever cut here.
+        // The longest body, a list of 255 cookies, has 8168 bytes, so no length is truncated here.
         let [.., len0, len1] = self.body_len.to_be_bytes();
         [m0, m1, m2, m3, VERSION, self.kind as u8, len0, len1]
     }
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_match_only_when_all_is_the_same() {
+    fn lists_match_only_if_all_bytes_are_equal() {
         let (mut cookies, terms) = (list().cookies().to_vec(), list().terms());
         assert!(list().ct_matches(&list()));
         cookies.swap(0, 1);

@@ -1,5 +1,5 @@
-//! The messages by which a new connection takes a channel's place in an association. The transport
-//! makes and verifies their proofs.
+//! The messages by which a new connection replaces a channel's connection in an association. The
+//! transport computes and verifies their proofs.
 
 /// Length of a proof in bytes.
 pub const PROOF_LEN: usize = 32;
@@ -7,34 +7,35 @@ pub const PROOF_LEN: usize = 32;
 pub(crate) const REJOIN_LEN: usize = 16 + 1 + REJOINED_LEN;
 pub(crate) const REJOINED_LEN: usize = 16 + PROOF_LEN;
 
-/// Client to server, on a new connection after its cookie: it is to take the place of a channel's.
+/// Client to server, on a new connection after its cookie: it asks to replace a channel's
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejoin {
-    /// The transport's name for the association.
+    /// The identifier of the association, assigned by the transport.
     pub association: [u8; 16],
     /// The channel's index.
     pub channel: u8,
-    /// What the client has, and needs.
+    /// The client's positions.
     pub positions: ChannelPositions,
-    /// The proof that the client may do this.
+    /// The proof that the client belongs to the association.
     pub proof: [u8; PROOF_LEN],
 }
 
 /// Server to client: the answer to a [`Rejoin`] that it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejoined {
-    /// What the server has, and needs.
+    /// The server's positions.
     pub positions: ChannelPositions,
     /// The proof that it has the association.
     pub proof: [u8; PROOF_LEN],
 }
 
-/// Where an end's directions of a channel are. Positions are in bytes that the channel carries.
+/// An end's positions in both directions of a channel, in bytes that the channel carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelPositions {
-    /// The position up to which it has received what it needs.
+    /// The position up to which this end has received what it needs.
     pub received: u64,
-    /// The position of the oldest byte that it can send again.
+    /// The position of the oldest byte that this end can retransmit.
     pub kept_from: u64,
 }
 

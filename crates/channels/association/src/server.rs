@@ -1,8 +1,9 @@
-//! The server's end: gives every connection a cookie, and associates those whose lists agree.
+//! The server's end: it gives every connection a cookie, and associates connections whose lists
+//! agree.
 //!
-//! A list that names cookies which its client was not given costs that client the connection, and
-//! no other client anything. Memory is bounded by the configuration, and every connection leaves
-//! the table, associated or aborted, by its deadline.
+//! If a list names cookies that the server did not give this client, only this client loses its
+//! connection; other clients are not affected. The configuration bounds the memory. Every
+//! connection leaves the table by its deadline, associated or aborted.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,15 +22,16 @@ use crate::terms::{AssociationProtocol, AssociationTerms, SharingScheme};
 /// Which terms a server agrees to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TermsPolicy {
-    /// What it runs.
+    /// The protocols that it supports.
     pub protocols: Vec<AssociationProtocol>,
-    /// The sharing schemes it knows.
+    /// The sharing schemes that it supports.
     pub schemes: Vec<SharingScheme>,
-    /// The least threshold k it settles for. With 1, any single channel gives all secrets away.
+    /// The smallest threshold k that it accepts. With 1, any single channel reveals all secrets.
     pub min_threshold: u8,
-    /// The most channels n it allows. Bounds the memory and work for one list.
+    /// The largest number of channels n that it accepts. It bounds the memory and work for one
+    /// list.
     pub max_channels: u8,
-    /// The option bits it understands; no others may be set.
+    /// The option bits that it supports; no others may be set.
     pub options: u32,
 }
 
@@ -42,52 +44,52 @@ impl TermsPolicy {
             && terms.options() & !self.options == 0
     }
 
-    /// Whether a connection may take a place in an association: only of streams, and only before it
-    /// has delivered a list.
+    /// Whether a connection may replace a channel's in an association: only over streams, and only
+    /// before it has delivered a list.
     fn may_rejoin(&self, own: &PendingConnection) -> bool {
         self.protocols.contains(&AssociationProtocol::MicssStream) && own.delivered.is_none()
     }
 }
 
-/// What a server is set up with.
+/// The configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandshakeServerConfig {
-    /// The most connections that may be waiting at any time.
+    /// The largest number of connections that may wait at a time.
     pub max_pending: usize,
-    /// How long one may wait.
+    /// How long a connection may wait.
     pub timeout: Duration,
-    /// How long those of a [quorum](AssociationTerms::quorum) that have the same list wait for the
-    /// others that it names. Nothing: for as long as it takes, and all are needed.
+    /// How long a [quorum](AssociationTerms::quorum) of connections with the same list waits for
+    /// the others in the list. `None`: until their deadline, and all are required.
     pub quorum_timeout: Option<Duration>,
-    /// The terms it agrees to.
+    /// The terms that it accepts.
     pub policy: TermsPolicy,
 }
 
-/// Why a connection was not taken into the table. It is to be closed.
+/// Why a connection was not added to the table. The caller must close it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AssociationOpenError {
-    /// As many connections are waiting as may.
+    /// The largest number of connections is waiting.
     #[error("{max_pending} connections are already waiting to be associated")]
     TableFull {
-        /// The bound in the configuration.
+        /// The limit in the configuration.
         max_pending: usize,
     },
-    /// The caller's name for it is already another's.
+    /// Another connection has this identifier.
     #[error("connection {0:?} is already waiting to be associated")]
     IdInUse(PendingConnectionId),
-    /// The cookie is already another's, so it was not drawn at random.
+    /// Another connection has this cookie, so it was not drawn at random.
     #[error("the cookie is already in use")]
     CookieInUse,
 }
 
-/// The table does not hold this connection: it was never opened, or it has been associated or
-/// aborted, which the events tell.
+/// The connection is not in the table: it was never opened, or an event has already reported that
+/// it was associated, rejoined or aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("connection {0:?} is not waiting to be associated")]
 pub struct NotPendingError(pub PendingConnectionId);
 
-/// Why the server gave a connection up.
+/// Why the server aborted a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ServerHandshakeAbort {
@@ -100,13 +102,13 @@ pub enum ServerHandshakeAbort {
     /// Its list changed between two datagrams.
     #[error("a second, different list")]
     ChangedList,
-    /// The server does not agree to the terms.
+    /// The server does not accept the terms.
     #[error("the terms are not acceptable")]
     Terms,
-    /// Its list does not have its own cookie.
+    /// Its list does not contain its own cookie.
     #[error("the list does not name the connection it came on")]
     NotNamed,
-    /// Its list names cookies that no waiting connection has.
+    /// Its list names cookies that belong to no waiting connection.
     #[error("the list names cookies that no waiting connection has")]
     UnknownCookie,
     /// A connection that its list names delivered another list.
@@ -115,7 +117,7 @@ pub enum ServerHandshakeAbort {
         /// That connection.
         peer: PendingConnectionId,
     },
-    /// A connection that its list names was given up.
+    /// A connection that its list names was aborted.
     #[error("connection {peer:?}, named in the list, is gone")]
     PeerGone {
         /// That connection.
@@ -124,12 +126,12 @@ pub enum ServerHandshakeAbort {
     /// It was closed or broke.
     #[error("closed during the handshake")]
     Closed,
-    /// Its time ran out.
+    /// Its deadline passed.
     #[error("the handshake took too long")]
     TimedOut,
 }
 
-/// What a server wants done. Take them in order.
+/// The caller's next action. Handle events in order.
 #[derive(Clone, Debug)]
 pub enum AssociationServerEvent {
     /// Send this on this connection.
@@ -141,27 +143,28 @@ pub enum AssociationServerEvent {
     },
     /// These connections now belong to the transport; their confirms are in the events before this.
     Associated {
-        /// What both ends hold.
+        /// The list that both ends have.
         list: CookieList,
-        /// The connections, in the client's channel order. Those that were not waited for are
-        /// missing.
+        /// The connections, in the client's channel order. Those that the quorum did not wait for
+        /// are missing.
         connections: Vec<Option<PendingConnectionId>>,
     },
-    /// This connection is to take the place of a channel's in an association that the transport
-    /// may have, and verifies. It is not in the table any more. Only of MICSS streams.
+    /// This connection asks to replace a channel's in an association. The transport looks up the
+    /// association and verifies the proof. The connection is no longer in the table. Only for MICSS
+    /// streams.
     Rejoin {
         /// The connection.
         id: PendingConnectionId,
         /// Its cookie.
         cookie: ConnectionCookie,
-        /// What its client asks for.
+        /// The client's request.
         rejoin: Rejoin,
     },
-    /// Close this connection. Nothing more is said of it.
+    /// Close this connection. No more events name it.
     Aborted {
         /// The connection.
         id: PendingConnectionId,
-        /// Why.
+        /// The reason.
         reason: ServerHandshakeAbort,
     },
 }
@@ -180,16 +183,17 @@ impl HandshakeServer {
         Self { config, table: AssociationTable::default(), events: VecDeque::new() }
     }
 
-    /// From here on, does as this says. Connections that wait keep their deadlines, and lists that
-    /// it has agreed to stay agreed.
+    /// Applies a new configuration from now on. Waiting connections keep their deadlines, and lists
+    /// that were accepted stay accepted.
     pub fn reconfigure(&mut self, config: HandshakeServerConfig) {
         self.config = config;
     }
 
-    /// Takes in a new connection and greets it with `cookie`, which must be fresh random bytes.
+    /// Adds a new connection and sends it `cookie`, which must be fresh random bytes.
     ///
     /// # Errors
-    /// If the table is full, or the name or cookie already in it. Nothing has changed then.
+    /// If the table is full, or already contains the identifier or cookie. Then nothing has
+    /// changed.
     pub fn open(
         &mut self,
         id: PendingConnectionId,
@@ -211,15 +215,15 @@ impl HandshakeServer {
         Ok(())
     }
 
-    /// Bytes arrived on a connection that is a stream. Returns those that are the transport's: a
-    /// client may send them as soon as it has sent its list.
+    /// Handles bytes received on a connection that is a stream. Returns those that belong to the
+    /// transport: a client may send them as soon as it has sent its list.
     ///
-    /// The caller keeps them for the association, and should read no more from the connection
-    /// before it is associated. They are not stored here.
+    /// They are not stored here: the caller keeps them for the association, and should not read
+    /// more from the connection before it is associated.
     ///
     /// # Errors
-    /// If the connection is not waiting. The events report why: if it was associated, the bytes are
-    /// the transport's.
+    /// If the connection is not waiting. The events report why: if it was associated, the bytes
+    /// belong to the transport.
     pub fn handle_bytes<'a>(
         &mut self,
         id: PendingConnectionId,
@@ -244,11 +248,12 @@ impl HandshakeServer {
         }
     }
 
-    /// A whole message came on a connection that may repeat messages but not change them.
+    /// Handles a whole message on a connection that may repeat messages but not change them.
     ///
     /// # Errors
-    /// If the connection is not waiting. A shell over datagrams whose confirm was lost sees the
-    /// list come again after the association, and must answer it with the confirm again.
+    /// If the connection is not waiting. If a confirmation over datagrams is lost, the client
+    /// retransmits its list after the association; the caller must then retransmit the
+    /// confirmation.
     pub fn handle_message(
         &mut self,
         id: PendingConnectionId,
@@ -263,13 +268,14 @@ impl HandshakeServer {
         Ok(())
     }
 
-    /// A connection was closed or broke. If it is not waiting that is the transport's concern.
+    /// Reports that a connection was closed or broke. If it is not waiting, the transport handles
+    /// this instead.
     pub fn handle_closed(&mut self, id: PendingConnectionId) {
         self.abort(id, ServerHandshakeAbort::Closed);
     }
 
-    /// Gives up the connections whose time has run out, and associates those that have waited long
-    /// enough for others.
+    /// Aborts the connections whose deadline has passed, and associates those whose quorum has
+    /// waited long enough.
     pub fn handle_timeout(&mut self, now: Duration) {
         while let Some(id) = self.table.take_quorum_deadline(now) {
             self.associate_if_ready(id);
@@ -287,15 +293,14 @@ impl HandshakeServer {
         deadline.into_iter().chain(self.table.next_quorum_deadline()).min()
     }
 
-    /// What to do next, until `None`.
+    /// The next event. Call it until it returns `None`.
     pub fn poll_event(&mut self) -> Option<AssociationServerEvent> {
         self.events.pop_front()
     }
 
-    /// What a connection has not been seen to answer.
+    /// The last message that this connection has not answered yet.
     ///
-    /// A shell over datagrams sends this again when it has had no answer for a while; one over
-    /// streams has no use for it.
+    /// Over datagrams, the caller retransmits it after a timeout. Over streams it is not needed.
     pub fn unanswered_message(&self, id: PendingConnectionId) -> Option<AssociationMessage> {
         let pending = self.table.get(id)?;
         pending.delivered.is_none().then_some(AssociationMessage::Cookie(pending.cookie))
@@ -310,7 +315,7 @@ impl HandshakeServer {
         Some(quorum_deadline.map_or(pending.deadline, |quorum| quorum.min(pending.deadline)))
     }
 
-    /// How many connections are waiting.
+    /// The number of waiting connections.
     pub fn pending(&self) -> usize {
         self.table.len()
     }
@@ -373,7 +378,7 @@ impl HandshakeServer {
         }
     }
 
-    /// All that can be said of a list without looking at other connections.
+    /// Checks a list without looking at other connections.
     fn check_list(
         &self,
         own: &PendingConnection,
@@ -382,7 +387,7 @@ impl HandshakeServer {
         if !self.config.policy.includes(list.terms()) {
             return Err(ServerHandshakeAbort::Terms);
         }
-        // Cookies in a list are distinct, so its own is there exactly once.
+        // Cookies in a list are distinct, so its own cookie occurs exactly once.
         list.position(&own.cookie).map(|_| ()).ok_or(ServerHandshakeAbort::NotNamed)
     }
 
@@ -414,7 +419,7 @@ impl HandshakeServer {
         usize::from(if may_be_fewer { terms.quorum() } else { terms.channels() })
     }
 
-    /// Whether enough of the connections that a list names may deliver it.
+    /// Checks that enough of the connections that a list names can still deliver it.
     fn check_others(&self, list: &CookieList) -> Result<(), ServerHandshakeAbort> {
         let (needed, status) = (self.needed(list.terms()), self.table.status(list));
         if status.delivered.len() - status.not_waiting < needed {
@@ -428,13 +433,13 @@ impl HandshakeServer {
         }
     }
 
-    /// The same of the list that a connection has delivered.
+    /// Whether enough of the connections can still deliver the list of this one.
     fn can_complete(&self, id: PendingConnectionId) -> bool {
         self.table.list(id).is_some_and(|list| self.check_others(list).is_ok())
     }
 
-    /// Associates a connection with those that have delivered the same list, if none of the others
-    /// may any more, or enough have waited for them.
+    /// Associates a connection with those that have delivered the same list, if no other connection
+    /// can still deliver it, or if enough have waited for the others.
     fn associate_if_ready(&mut self, id: PendingConnectionId) {
         let Some(list) = self.table.list(id).cloned() else { return };
         let (needed, status) = (self.needed(list.terms()), self.table.status(&list));
@@ -453,12 +458,13 @@ impl HandshakeServer {
         self.events.push_back(AssociationServerEvent::Associated { list, connections });
     }
 
-    /// Gives a connection up, and with it those whose lists cannot do without it.
+    /// Aborts a connection, and with it those whose lists cannot complete without it.
     fn abort(&mut self, id: PendingConnectionId, reason: ServerHandshakeAbort) {
         self.remove(id, Some(reason));
     }
 
-    /// The same, without an event for the connection itself if there is no reason.
+    /// Removes a connection like [`Self::abort`], but without an event for it if there is no
+    /// reason.
     fn remove(&mut self, id: PendingConnectionId, reason: Option<ServerHandshakeAbort>) {
         let mut aborting = VecDeque::from([(id, reason)]);
         let mut affected = Vec::new();

@@ -1,13 +1,13 @@
 //! The server's table of connections that are not associated yet.
 //!
-//! It knows which connection has which cookie, and which lists name which connections, and keeps
-//! the three views together: a connection that is removed is gone from all of them. Every step
-//! costs a number of look-ups proportional to the length of the lists it touches, never to the
-//! table's size.
+//! It records which connection has which cookie, and which lists name which connections, and keeps
+//! these views consistent: a removed connection is removed from all of them. Every step costs a
+//! number of look-ups proportional to the length of the lists it touches, never to the table's
+//! size.
 //!
-//! One rule holds throughout and everything rests on it: *if a connection has delivered a list,
-//! then of the connections that the list names at least as many as it needs are in the table, and
-//! have delivered the same list or none yet.* Equal lists in the table are clones of one another.
+//! The invariant: *if a connection has delivered a list, then at least as many of the connections
+//! that the list names as it needs are in the table, and have delivered the same list or none yet.*
+//! Equal lists in the table are clones of one another.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -15,17 +15,17 @@ use std::time::Duration;
 use crate::framer::AssociationFramer;
 use crate::message::{COOKIE_LEN, ConnectionCookie, CookieList};
 
-/// The caller's name for a connection. Never to be used again for another.
+/// The caller's identifier for a connection. It must never be used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PendingConnectionId(pub u64);
 
-/// One connection that waits for its list, or for the others' of its list.
+/// A connection that waits for its list, or for the others to deliver the same list.
 #[derive(Debug)]
 pub(crate) struct PendingConnection {
     pub(crate) cookie: ConnectionCookie,
     pub(crate) deadline: Duration,
     pub(crate) framer: AssociationFramer,
-    /// What it has delivered.
+    /// The list that it has delivered.
     pub(crate) delivered: Option<DeliveredList>,
     /// The other connections whose delivered lists name this one.
     pub(crate) named_by: BTreeSet<PendingConnectionId>,
@@ -35,9 +35,9 @@ pub(crate) struct PendingConnection {
 #[derive(Debug)]
 pub(crate) struct DeliveredList {
     pub(crate) list: CookieList,
-    /// Until when it waits for the others, if there are any that it can do without.
+    /// Until when it waits for the others, if it can complete without them.
     pub(crate) quorum_deadline: Option<Duration>,
-    /// It has waited so long.
+    /// This deadline has passed.
     pub(crate) quorum_timed_out: bool,
 }
 
@@ -45,26 +45,26 @@ pub(crate) struct DeliveredList {
 #[derive(Debug, Default)]
 pub(crate) struct AssociationTable {
     pending: HashMap<PendingConnectionId, PendingConnection>,
-    /// Looked up with cookies that clients made up. The map's keyed hash keeps the time that takes
-    /// from telling them how close they came.
+    /// Looked up with cookies that clients may have made up. The map's keyed hash prevents the time
+    /// of a look-up from revealing how close a guess is.
     by_cookie: HashMap<[u8; COOKIE_LEN], PendingConnectionId>,
     deadlines: BTreeSet<(Duration, PendingConnectionId)>,
-    /// Until when connections wait for others.
+    /// The quorum deadlines of the connections.
     quorum_deadlines: BTreeSet<(Duration, PendingConnectionId)>,
 }
 
-/// How the connections that a list names stand to it.
+/// The state of the connections that a list names.
 #[derive(Debug, Default)]
 pub(crate) struct CookieListStatus {
-    /// Those that have delivered it, each at its place.
+    /// Those that have delivered it, each at its position.
     pub(crate) delivered: Vec<Option<PendingConnectionId>>,
-    /// How many have delivered none yet.
+    /// How many have not delivered a list yet.
     pub(crate) awaited: usize,
-    /// One that has delivered another.
+    /// One that has delivered another list.
     pub(crate) disagreeing: Option<PendingConnectionId>,
-    /// How many are not waiting.
+    /// How many are not in the table.
     pub(crate) not_waiting: usize,
-    /// How many of those that have delivered it have waited long enough for the others.
+    /// How many of those that have delivered it have waited until their quorum deadline.
     pub(crate) timed_out: usize,
 }
 
@@ -74,7 +74,7 @@ impl CookieListStatus {
         self.delivered.iter().flatten().count()
     }
 
-    /// How many have delivered it or may.
+    /// How many have delivered it or still can.
     pub(crate) fn max_deliveries(&self) -> usize {
         self.delivered_count() + self.awaited
     }
@@ -110,12 +110,12 @@ impl AssociationTable {
         self.deadlines.first().copied()
     }
 
-    /// When the next connection has waited long enough for others.
+    /// The earliest quorum deadline.
     pub(crate) fn next_quorum_deadline(&self) -> Option<Duration> {
         self.quorum_deadlines.first().map(|&(at, _)| at)
     }
 
-    /// The next connection that has waited long enough for others by now.
+    /// Removes one quorum deadline that has passed, and returns its connection.
     pub(crate) fn take_quorum_deadline(&mut self, now: Duration) -> Option<PendingConnectionId> {
         let &(at, id) = self.quorum_deadlines.first().filter(|(at, _)| *at <= now)?;
         self.quorum_deadlines.remove(&(at, id));
@@ -144,14 +144,14 @@ impl AssociationTable {
         Some(gone)
     }
 
-    /// The connections that a list names, in its order, as far as they are here.
+    /// The connections that a list names, in its order. `None` for those that are not in the table.
     fn named_in(&self, list: &CookieList) -> impl Iterator<Item = Option<PendingConnectionId>> {
         list.cookies().iter().map(|cookie| self.by_cookie.get(cookie.as_bytes()).copied())
     }
 
-    /// A list in place of a new one: the same as one of the connections that it names has
-    /// delivered, if one has. Of two that agree, each names the other's connection, so afterwards
-    /// it is enough to ask which lists are clones.
+    /// Replaces a new list by an equal one that a connection that it names has delivered, if there
+    /// is one. Of two equal lists each names the other's connection, so afterwards it is enough to
+    /// check which lists are clones.
     pub(crate) fn shared_list(&self, new: CookieList) -> CookieList {
         let known = {
             let mut delivered = self.named_in(&new).flatten().filter_map(|peer| self.list(peer));
@@ -160,7 +160,7 @@ impl AssociationTable {
         known.unwrap_or(new)
     }
 
-    /// How the connections that a list names stand to it.
+    /// The state of the connections that a list names.
     pub(crate) fn status(&self, list: &CookieList) -> CookieListStatus {
         let mut status = CookieListStatus::default();
         for named in self.named_in(list) {
@@ -189,7 +189,8 @@ impl AssociationTable {
         status
     }
 
-    /// Keeps a list that a connection has delivered, and gives back those who named it in another.
+    /// Stores a list that a connection has delivered. Returns the connections that have named this
+    /// one in a different list.
     pub(crate) fn deliver(
         &mut self,
         id: PendingConnectionId,
@@ -247,7 +248,7 @@ mod tests {
         CookieList::new(terms, cookies.collect()).unwrap()
     }
 
-    /// Otherwise a peer that repeatedly opens, names a cookie and closes would fill the memory.
+    /// Otherwise a peer that repeatedly opens, names a cookie and closes could fill the memory.
     #[test]
     fn a_removed_connection_leaves_no_trace() {
         let mut table = table_of(3);

@@ -1,15 +1,14 @@
 //! The terms of an association: what the n channels will carry, and how it is shared over them.
 //!
-//! A [`AssociationTerms`] that exists is consistent: the threshold fits the number of channels and
-//! the scheme. Whether it is good enough is for the server to say (see
-//! [`TermsPolicy`](crate::TermsPolicy)).
+//! Every [`AssociationTerms`] is consistent: the threshold fits the number of channels and the
+//! scheme. The server decides whether it accepts them (see [`TermsPolicy`](crate::TermsPolicy)).
 
 use thiserror::Error;
 
 /// Length of encoded terms in bytes.
 pub(crate) const TERMS_LEN: usize = 8;
 
-/// What runs over the association.
+/// The protocol that runs over the association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum AssociationProtocol {
@@ -39,7 +38,7 @@ pub enum AssociationTermsError {
     /// The scheme's number is not one of [`SharingScheme`].
     #[error("unknown sharing scheme {0}")]
     UnknownScheme(u8),
-    /// Not 1 <= k <= n.
+    /// The threshold is not within 1 <= k <= n.
     #[error("threshold {k} does not fit {n} channels")]
     Threshold {
         /// The threshold.
@@ -47,7 +46,7 @@ pub enum AssociationTermsError {
         /// The number of channels.
         n: u8,
     },
-    /// XOR sharing with a threshold other than n, which it cannot have.
+    /// XOR sharing with a threshold other than n.
     #[error("xor sharing over {n} channels needs all of them, not {k}")]
     XorThreshold {
         /// The threshold.
@@ -57,7 +56,7 @@ pub enum AssociationTermsError {
     },
 }
 
-/// What the client proposes, word for word the same on every channel.
+/// The terms that the client proposes, identical on every channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AssociationTerms {
     protocol: AssociationProtocol,
@@ -68,9 +67,9 @@ pub struct AssociationTerms {
 }
 
 impl AssociationTerms {
-    /// Terms for `n` channels of which `k` give the secret away.
+    /// Terms for `n` channels of which any `k` reveal the secret.
     ///
-    /// `options` are bits whose meaning is the protocol's; they are bound here like all the rest.
+    /// The protocol defines the bits in `options`. The handshake binds them like the other terms.
     ///
     /// # Errors
     /// If not 1 <= k <= n, or if the scheme is XOR and k is not n.
@@ -90,7 +89,7 @@ impl AssociationTerms {
         Ok(Self { protocol, scheme, k, n, options })
     }
 
-    /// What runs over the association.
+    /// The protocol that runs over the association.
     pub fn protocol(self) -> AssociationProtocol {
         self.protocol
     }
@@ -100,7 +99,7 @@ impl AssociationTerms {
         self.scheme
     }
 
-    /// How many shares give a record: k.
+    /// How many shares reconstruct a record: k.
     pub fn threshold(self) -> u8 {
         self.k
     }
@@ -110,8 +109,8 @@ impl AssociationTerms {
         self.n
     }
 
-    /// How many connections a server may associate if the others' lists do not come: k at least,
-    /// and more than half, so that no list is associated twice.
+    /// How many connections a server needs to associate a list that the others have not delivered:
+    /// at least k, and more than half, so that no list is associated twice.
     pub fn quorum(self) -> u8 {
         self.k.max(self.n / 2 + 1)
     }
@@ -163,7 +162,7 @@ mod tests {
         assert_eq!(xor(2, 3), Err(AssociationTermsError::XorThreshold { k: 2, n: 3 }));
     }
 
-    /// Two that have no connection in common would not both fit into one list.
+    /// Two quorums without a common connection would not both fit into one list.
     #[test]
     fn a_quorum_is_a_majority_that_can_join() {
         for (k, n) in (1..=255).flat_map(|n| (1..=n).map(move |k| (k, n))) {

@@ -200,7 +200,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_others_cannot_reach_is_no_list() {
+    fn invalid_address_lists_are_rejected() {
         for (text, error) in [
             ("", "0 addresses: give 1 to 16"),
             ("192.0.2.1:1 [::1]:1 192.0.2.1:1", "192.0.2.1:1 is there twice"),

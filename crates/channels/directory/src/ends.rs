@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_key_is_believed() {
+    fn an_answer_with_the_right_key_is_accepted() {
         let addresses = list("192.0.2.1:6522 [2001:db8::2]:80");
         let responder = DirectoryResponder::new(addresses.clone(), keys(1));
         for credential in &credentials(1) {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_another_key_is_not_believed() {
+    fn an_answer_with_another_key_is_rejected() {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         for credential in &credentials(2) {
             let requester = requester(credential, 9);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_of_the_other_kind_is_not_believed() {
+    fn a_proof_of_the_other_scheme_is_rejected() {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         let [shared, public] = &credentials(1);
         for (asked, heard) in [(shared, public), (public, shared)] {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_answer_is_not_believed() {
+    fn a_replay_of_an_older_answer_is_rejected() {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         for credential in &credentials(1) {
             let older = told(&responder, requester(credential, 8).request_bytes());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_about_another_peer_is_not_believed() {
+    fn an_answer_of_another_peer_is_rejected() {
         let responder = DirectoryResponder::new(list("192.0.2.2:6522 192.0.2.3:6522"), keys(1));
         for credential in &credentials(1) {
             let requester = requester(credential, 9);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_not_answered() {
+    fn an_invalid_request_is_not_answered() {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         let nonce = DirectoryNonce::new([0; 32]);
         let ask = requester(&credentials(1)[0], 9).request_bytes().encode();
@@ -253,7 +253,7 @@ mod tests {
 
     /// Every value of every byte of a Tell: a changed Tell is rejected.
     #[test]
-    fn a_changed_answer_is_not_believed() {
+    fn a_changed_answer_is_rejected() {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522 [2001:db8::2]:80"), keys(1));
         let [shared, public] = &credentials(1);
         // The check of a code takes less than a microsecond, that of a signature more.
@@ -294,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_list_is_believed_as_it_is(addresses in lists(), nonce: u8, signed: bool) {
+        fn any_proven_list_is_accepted_unchanged(addresses in lists(), nonce: u8, signed: bool) {
             let responder = DirectoryResponder::new(addresses.clone(), keys(1));
             let credential = &credentials(1)[usize::from(signed)];
             let peer = addresses.as_slice()[0].ip();
@@ -305,7 +305,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_are_not_believed(
+        fn arbitrary_bytes_are_rejected(
             scheme in prop_oneof![Just(ProofScheme::Hmac), Just(ProofScheme::Ed25519)],
             rest in proptest::collection::vec(any::<u8>(), 0..420),
         ) {

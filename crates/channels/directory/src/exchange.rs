@@ -386,7 +386,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_played_again_is_refused() {
+    async fn a_replayed_answer_is_rejected() {
         let nonce = DirectoryNonce::new([7; 32]);
         let older = DirectoryRequester::new((Ipv4Addr::LOCALHOST).into(), nonce, &shared(1))
             .request_bytes();
@@ -412,7 +412,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_server_is_given_up() {
+    async fn a_silent_server_times_out() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let server = listener.local_addr().unwrap();
         let error = request_addresses(server, &shared(1), None).await.unwrap_err();
@@ -430,7 +430,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_client_is_given_up() {
+    async fn a_silent_client_times_out() {
         let server = RunningDirectoryServer::start("127.0.0.1:1", 1).await;
         let mut silent = TcpStream::connect(server.address).await.unwrap();
         silent.write_all(b"SNDD").await.unwrap();
@@ -444,7 +444,7 @@ pub(super) mod tests {
 
     /// From the client's own address, and from another.
     #[tokio::test]
-    async fn silent_connections_keep_nobody_from_an_answer() {
+    async fn silent_connections_do_not_exclude_other_clients() {
         for source in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)] {
             let server = RunningDirectoryServer::start("127.0.0.1:1", 1).await;
             let mut silent = Vec::new();

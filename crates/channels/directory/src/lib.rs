@@ -15,7 +15,7 @@
 //! Promised, under this assumption:
 //! - What is learnt of a peer was sent by a holder of the trusted key, in answer to this request,
 //!   and contains the address that was asked.
-//! - - Learnt addresses never replace addresses that the operator has written.
+//! - Learnt addresses never replace addresses that the operator has written.
 //! - An address outside all trusted networks is never asked, and no other host is asked about it.
 //! - When an exchange fails, the result is an error: no older addresses, no shorter list, no
 //!   addresses of another host.
@@ -23,10 +23,6 @@
 //! Not promised: an attacker on the first network can stop the exchange, and sees who asks whom and
 //! what is answered. Peers with one shared key can answer for each other, so share a key only among
 //! peers that trust each other. The bytes are in `docs/protocols/directory.md`.
-//!
-//! The protocol does no input or output: [`addresses`], [`message`], [`credentials`] and the ends
-//! [`DirectoryRequester`] and [`DirectoryResponder`]. [`exchange`], [`store`] and [`Directory`] are
-//! the driver.
 //!
 //! ```
 //! use keys::SharedKey;
@@ -50,6 +46,13 @@
 //! assert_eq!(requester.verify_reply(&reply.encode())?, addresses);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Map
+//!
+//! - Pure: `ends` (requester and responder), [`message`] and [`addresses`] (what they send),
+//!   [`credentials`] (keys), [`signed_list`] (peers with a signature), [`config`].
+//! - The driver: [`exchange`] over a connection, `single_flight` (one exchange at a time with each
+//!   peer), [`store`] (the database), and [`Directory`], which uses them.
 
 pub mod addresses;
 pub mod config;
@@ -420,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_entry_is_good_for() {
+    fn entries_are_used_while_young_and_trusted() {
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let entry = |source, age_s: i64| DirectoryEntry {
             peer: HOST,
@@ -490,7 +493,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strangers_are_not_asked() {
+    async fn untrusted_peers_are_not_asked() {
         let place = TestDirectory::new();
         let (port, count) = counting(true).await;
         let directory = place.open(port, &[("192.0.2.0/24", shared())]);
@@ -570,7 +573,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_and_goes_away_does_not_hold_up_others() {
+    async fn a_cancelled_request_does_not_block_others() {
         let place = TestDirectory::new();
         let listener = TcpListener::bind((HOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -360,7 +360,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_parses_encodes_to_itself(
+        fn parsed_bytes_encode_to_the_same_bytes(
             head in prop_oneof![Just(b"SNDD\x01".to_vec()), any::<[u8; 5]>().prop_map(Vec::from)],
             rest in proptest::collection::vec(any::<u8>(), 0..420),
         ) {

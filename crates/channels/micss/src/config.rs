@@ -37,12 +37,12 @@ pub struct StreamChannelConfig {
     pub source: Option<IpAddr>,
     /// The network device to use.
     pub device: Option<String>,
-    /// What the client sends before the handshake, where the server's port is one of several
-    /// protocols ([`Handle::hand_over`](crate::server::MicssServerHandle::hand_over)); empty from a
-    /// file.
+    /// The bytes that the client sends before the handshake, if the server's port serves several
+    /// protocols ([`Handle::hand_over`](crate::server::MicssServerHandle::hand_over)). Empty if
+    /// read from a file.
     pub preamble: &'static [u8],
-    /// The longest segment of TCP, in bytes; `None`, as from a file: the system's. For paths that
-    /// lose longer packets and do not say so.
+    /// The maximum TCP segment size, in bytes. `None`, as from a file, is the system's. It is for
+    /// paths that drop longer packets without reporting it.
     pub max_segment: Option<u32>,
 }
 
@@ -51,9 +51,9 @@ pub struct StreamChannelConfig {
 pub struct RemoteServerConfig {
     /// Its channels: 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS).
     pub channels: Vec<StreamChannelConfig>,
-    /// The threshold k: the number of channels that a stream needs, and from which an eavesdropper
-    /// learns everything. If it is the number of channels, sharing is by XOR. Otherwise it is by
-    /// Shamir's scheme, and a stream continues while k channels are left.
+    /// The threshold k: the number of channels that a stream needs. An eavesdropper on that many
+    /// channels learns everything. If it is the number of channels, sharing is by XOR. Otherwise it
+    /// is by Shamir's scheme, and a stream continues while k channels are left.
     pub threshold: u8,
 }
 
@@ -87,22 +87,22 @@ pub struct PortForward {
 /// A client's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MicssClientConfig {
-    /// The server for all destinations that are no peer's address, if there is one.
+    /// The server for all destinations except peers' addresses, if there is one.
     pub gateway: Option<RemoteServerConfig>,
     /// The peers with channels of their own. No address belongs to two of them.
     pub peers: Vec<PeerConfig>,
-    /// The directory, from which the channels to other peers are known or learnt.
+    /// The directory, which stores or learns the channels to other peers.
     pub directory: Option<DirectoryClientConfig>,
-    /// The uplinks of the channels to peers in the directory: the first channel leaves by the first
-    /// uplink, and so on. Further channels leave by the route to their address.
+    /// The uplinks of the channels to peers in the directory: the first channel uses the first
+    /// uplink, and so on. Further channels use the route to their address.
     pub uplinks: Vec<UplinkConfig>,
-    /// The directory of the configuration, to which the names of files are relative.
+    /// The directory of the configuration. File names are relative to it.
     pub config_dir: PathBuf,
     /// The address of the SOCKS5 listener.
     pub socks: Option<SocketAddr>,
     /// Fixed forwards.
     pub forwards: Vec<PortForward>,
-    /// The connections that the kernel hands over.
+    /// The connections that are intercepted.
     pub intercept: Option<InterceptConfig>,
     /// Whether changes are detected.
     pub integrity: Integrity,
@@ -124,7 +124,7 @@ pub struct ConnectionPoolConfig {
     pub size: usize,
     /// The largest number of sets that are kept, including those of finished streams.
     pub keep: usize,
-    /// The time for which a set is kept.
+    /// How long an idle set is kept.
     pub idle: Duration,
 }
 
@@ -144,10 +144,10 @@ pub struct MicssServerConfig {
     pub listen: Vec<SocketAddr>,
     /// The services that clients may ask for.
     pub allow: Vec<AllowedService>,
-    /// Where the server connects for whatever service a client may ask for; from a file, to the
-    /// service itself.
+    /// The address to which the server connects for every service that a client requests. `None`,
+    /// as from a file: the service itself.
     pub service: Option<SocketAddr>,
-    /// The integrity that clients must use at least: with `None`, they may leave out the tamper
+    /// The minimum integrity that clients must use: with `None`, they may leave out the tamper
     /// code.
     pub integrity: Integrity,
     /// The source of random bytes for shares.
@@ -164,14 +164,14 @@ pub struct MicssServerConfig {
     pub max_waiting: usize,
     /// The largest memory for the records of open streams, in bytes.
     pub max_memory: u64,
-    /// What the directory answers about this server's addresses.
+    /// The directory's answer about this server's addresses.
     pub directory: Option<DirectoryServerConfig>,
-    /// The directory of the configuration, to which the names of files are relative.
+    /// The directory of the configuration. File names are relative to it.
     pub config_dir: PathBuf,
 }
 
 impl MicssClientConfig {
-    /// All servers in it, the gateway first.
+    /// All servers in the configuration, the gateway first.
     pub fn remotes(&self) -> impl Iterator<Item = &RemoteServerConfig> {
         self.gateway.iter().chain(self.peers.iter().map(|peer| &peer.remote))
     }

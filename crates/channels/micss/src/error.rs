@@ -8,13 +8,14 @@ use random::RandomError;
 
 use crate::protocol::stream::{StreamFailure, StreamProtocolError};
 
-/// Why a stream failed. The application's connection is always reset then, never closed as if the
+/// Why a stream failed. The application's connection is then always reset, never closed as if the
 /// stream had ended.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
     /// The configuration has no channels to the target.
     #[error(
-        "no channels lead there: add a [[peer]] with this address, or a [[channel]] for all else"
+        "no channels to this target: add a [[peer]] with this address, or a [[channel]] for \
+         all other targets"
     )]
     NoChannels,
     /// The directory does not know the channels to the target.
@@ -23,10 +24,10 @@ pub enum StreamError {
     /// All addresses of the peer in the directory are of one host, where one eavesdropper would
     /// read all shares.
     #[error(
-        "the directory has addresses of one host only of this peer: it takes two for two channels"
+        "the directory has addresses of only one host for this peer: two channels need two hosts"
     )]
     OneChannel,
-    /// A channel's server cannot be reached.
+    /// The server of a channel cannot be reached.
     #[error("channel {}: no connection to {server}: {source}", .channel + 1)]
     Connect {
         /// The channel's index.
@@ -37,7 +38,7 @@ pub enum StreamError {
         source: io::Error,
     },
     /// The host at a channel's address does not send a cookie of this protocol.
-    #[error("channel {}: no greeting; see that it is sunder serve that listens there", .channel + 1)]
+    #[error("channel {}: no cookie received; check that sunder serve listens there", .channel + 1)]
     NotGreeted {
         /// The channel's index.
         channel: usize,
@@ -53,7 +54,7 @@ pub enum StreamError {
         /// The error of the system.
         source: io::Error,
     },
-    /// A channel that the stream needs does not answer any more.
+    /// A channel that the stream needs no longer answers.
     #[error("{name} is lost: {why} for {for_s:.0} s")]
     Lost {
         /// The channel's index.
@@ -74,8 +75,8 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// The error of a stream that breaks. `place` gives the index under which a stream's channel is
-    /// configured, and `source` is the error of the system, if there is one.
+    /// The error of a stream that breaks. `place` maps a stream's channel to its index in the
+    /// configuration, and `source` is the system's error, if there is one.
     pub(crate) fn of(
         failure: StreamFailure,
         place: impl Fn(usize) -> usize,
@@ -102,7 +103,7 @@ impl StreamError {
         }
     }
 
-    /// Whether bytes of a channel were changed, rather than something failed.
+    /// Whether bytes of a channel were changed, as opposed to a failure.
     pub fn is_tampering(&self) -> bool {
         match self {
             Self::Protocol(error) => error.is_tampering(),

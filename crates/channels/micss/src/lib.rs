@@ -1,12 +1,14 @@
 //! MICSS: a TCP stream over n channels, of which any n - 1 together learn nothing.
 //!
-//! A stream is cut into records, each record is shared by XOR byte for byte, and share `i` goes to
-//! channel `i`. The bytes are in `docs/protocols/micss.md`; the paper is MICSS, III-D and III-E.
+//! A stream is split into records. Each record is shared by XOR, byte for byte, and share `i` is
+//! sent on channel `i`. `docs/protocols/micss.md` defines the bytes; the paper is MICSS, III-D and
+//! III-E.
 //!
-//! A [`Client`](client::MicssClient) listens where its [`ClientConfig`](config::MicssClientConfig)
-//! says, and carries every connection over its channels to a [`Server`](server::MicssServer), which
-//! connects to the service. Both run in a tokio runtime with time and network enabled, until the
-//! future that `run` is given ends. What they do meanwhile is their [`status`].
+//! A [`Client`](client::MicssClient) listens on the addresses in its
+//! [`ClientConfig`](config::MicssClientConfig), and carries every connection over its channels to a
+//! [`Server`](server::MicssServer), which connects to the service. Both run in a tokio runtime with
+//! time and network enabled, until the future that is passed to `run` completes. Their [`status`]
+//! reports what they do.
 //!
 //! ```
 //! use sunder_micss::client::MicssClient;
@@ -44,17 +46,39 @@
 //! # }
 //! ```
 //!
-//! The crate has two folders, and calls go from the second to the first:
-//! - `protocol`: state machines that do no input or output. Bytes and the time come in as
-//!   arguments, results go out.
-//! - `net`: [`client`] and [`server`] move bytes between sockets and the protocol; [`intercept`]
-//!   has the kernel hand connections over.
+//! Guaranteed, against an attacker with unlimited computing power who reads and changes all
+//! channels but one: the content of the stream stays secret, within the limits of
+//! [`random`]; with the tamper code, no changed byte is ever delivered, and a truncated
+//! stream is an error. Not guaranteed: availability against an attacker on one channel, and secrecy
+//! of lengths and times.
 //!
-//! Promised, against an attacker who reads and changes all channels but one and has any amount of
-//! computing: what the stream carries stays secret, as far as [`sharing::random`] goes; with the
-//! tamper code, no changed byte is ever delivered, and a stream that was cut short is an error.
-//! Not promised: that an attacker on one channel cannot stop the stream, nor that lengths and
-//! times stay hidden.
+//! # Map
+//!
+//! `protocol` is pure, and `net`, the driver, calls it:
+//!
+//! - `stream`: one end of a stream: `confirming`, `progress`, `timers`, `failure`; `losing` and
+//!   `rejoining` of channels. `rejoin`: messages for that. `options`: what the ends agree on.
+//! - `outgoing`, `incoming`: records to shares and back. `share_search`: which channels are right.
+//!   `record`: the bytes. `buffer`, `memory`, `receive_buffer`: their memory.
+//! - `cookie_quorum`: the cookies of a client. `admission`: whose connection or stream a server
+//!   evicts.
+//! - `failure_detector`: whether a channel is lost. `on_lost_channel`: what streams do then.
+//! - `target`, `allow`, `socks`: where a stream leads.
+//!
+//! `net`:
+//!
+//! - [`client`]: `application` (one stream), `peers` (the channels to a target), `pool` (ready
+//!   connections). [`server`]: `pending_connections`, `request` (one stream), `open_streams`,
+//!   `rejoins`.
+//! - `stream`: `driver` and its poll loop `pump` run one end of a stream. `connection`, `rejoins`,
+//!   `break_watcher`, `path_states`, `retained_memory`, `open_count`, `report`: what they need.
+//! - `paths`: `monitor` observes and probes each `path`; `links`: notifications of the kernel.
+//! - [`intercept`]: has the kernel hand connections over: `rules`, `tables`, `nft`, `program`,
+//!   `challenge`.
+//! - `socket`, `tcp_info`, `metrics`, `stop`: sockets, what the kernel knows of them, counts, the
+//!   end.
+//!
+//! [`config`] is read and checked before either. [`status`] is what both ends report.
 
 pub mod config;
 mod error;
@@ -69,10 +93,10 @@ pub use net::{client, intercept, server};
 pub use protocol::on_lost_channel::LostChannelAction;
 pub use protocol::stream::StreamProtocolError;
 pub use protocol::{allow, target};
-// For fuzz targets, and for tests and a demonstration that look at the bytes.
+// For fuzz targets, and for tests and a demonstration that inspect the bytes.
 #[doc(hidden)]
 pub use protocol::{incoming, outgoing, record, socks};
 pub use service::config::{ConfigProblem, ConfigProblems};
 
-/// The most channels of one stream. Bounds the memory and work of an association.
+/// The largest number of channels of a stream. It bounds the memory and work of an association.
 pub const MAX_CHANNELS: u8 = 16;

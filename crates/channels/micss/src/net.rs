@@ -1,4 +1,4 @@
-//! The driver: sockets, the kernel's rules and counts. It moves bytes between sockets and the
+//! The driver: sockets, the kernel's rules and metrics. It moves bytes between sockets and the
 //! protocol.
 
 pub mod client;

@@ -1,5 +1,5 @@
-//! The protocol: state machines that do no input or output. Bytes and the time come in as
-//! arguments; bytes, events and deadlines go out.
+//! The protocol: state machines without input or output. Bytes and the time come in as arguments;
+//! bytes, events and deadlines go out.
 
 pub(crate) mod admission;
 pub mod allow;

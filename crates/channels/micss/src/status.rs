@@ -10,7 +10,7 @@ pub struct MicssStatus {
     pub uptime_s: f64,
     /// The streams.
     pub streams: StreamCounts,
-    /// The open streams, by what they can still lose.
+    /// The open streams, by the number of channels that they can still lose.
     #[serde(default)]
     pub redundancy: StreamRedundancy,
     /// A server's limits, and how often they were reached.
@@ -40,12 +40,12 @@ pub struct StreamCounts {
     pub over_limit: u64,
 }
 
-/// The open streams, by how many of their channels they can still lose.
+/// The open streams, by the number of their channels that they can still lose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRedundancy {
     /// Streams that wait for a channel.
     pub waiting: u64,
-    /// The others, by the number of channels that they can lose: the first number is of streams
+    /// The others, by the number of channels that they can lose: the first number is the streams
     /// that can lose none.
     pub spare: Vec<u64>,
 }
@@ -57,24 +57,24 @@ pub struct ServerLimitStatus {
     pub waiting: u64,
     /// See `waiting`.
     pub max_waiting: u64,
-    /// Connections that were closed to make room for others of these.
+    /// Connections that were closed to make room for other connections without an open stream.
     pub waiting_evicted: u64,
-    /// Of these, streams that were associated, and whose request was not verified yet.
+    /// Of these, connections that were associated and whose request was not verified yet.
     pub unopened_evicted: u64,
     /// Connections whose clients requested terms that the server rejects.
     pub turned_away: u64,
-    /// The maximum number of open streams. Their number is among the streams, `under_way`; the
-    /// number of rejected ones too, `over_limit`.
+    /// The maximum number of open streams. Their number is `under_way` in `streams`, and the number
+    /// of rejected ones is `over_limit`.
     pub max_streams: u64,
     /// Open streams that were ended to make room for those of another source.
     pub streams_evicted: u64,
-    /// The bytes that are reserved for records of open streams, and their maximum:
+    /// The memory that is reserved for records of open streams, in bytes. Its maximum is
     /// `max_memory_mib`.
     pub memory_bytes: u64,
     /// See `memory_bytes`.
     pub max_memory_bytes: u64,
-    /// How often a stream was ended or refused, or limited to short records, because there was no
-    /// memory.
+    /// How often a stream was ended or refused, or limited to short records, because there was not
+    /// enough memory.
     pub out_of_memory: u64,
 }
 
@@ -103,16 +103,16 @@ pub enum StreamChannelState {
     Down,
 }
 
-/// A client that a server does not reach on a channel any more.
+/// A client that a server no longer reaches on a channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LostPeer {
     /// Its address on the channel.
     pub peer: String,
-    /// For how long it was not heard, in seconds.
+    /// How long it has not been heard, in seconds.
     pub for_s: f64,
     /// Why it counts as lost.
     pub why: String,
-    /// The number of its streams that use the channel, and wait if they need it.
+    /// The number of its streams that use the channel. Those that need it wait.
     pub streams: u64,
 }
 
@@ -124,20 +124,21 @@ pub struct StreamChannelStatus {
     /// Whether it can be used.
     #[serde(default)]
     pub state: StreamChannelState,
-    /// The time in this state, in seconds; of a channel that is down, since it was last heard.
+    /// The time in this state, in seconds. For a channel that is down, the time since it was last
+    /// heard.
     #[serde(default)]
     pub state_s: Option<f64>,
     /// Why it is down.
     #[serde(default)]
     pub why: Option<String>,
-    /// At a server: the number of clients' addresses that have streams on it, or had when they were
+    /// At a server: the number of client addresses that have streams on it, or had when they were
     /// lost.
     #[serde(default)]
     pub peers: u64,
     /// At a server: the number of these that it does not reach.
     #[serde(default)]
     pub peers_down: u64,
-    /// At a server: some of those that it does not reach, the last that were lost.
+    /// At a server: some of those that it does not reach, the most recently lost.
     #[serde(default)]
     pub lost: Vec<LostPeer>,
     /// Connections that are ready for a stream.
@@ -155,10 +156,10 @@ pub struct StreamChannelStatus {
     /// How long streams have waited for bytes of this channel while others had brought more, in
     /// seconds.
     pub waited_s: f64,
-    /// The number of streams under which it broke, or that went on without it.
+    /// The number of streams under which it broke, or that continued without it.
     pub broken: u64,
-    /// The number of connections that have taken another's place in an open stream: the stream had
-    /// lost the channel, or the channel had been out.
+    /// The number of connections that have replaced another in an open stream, after the stream had
+    /// lost the channel or the channel's path was lost.
     #[serde(default)]
     pub rejoined: u64,
     /// The number of streams that found changed bytes on it. Counted only if a threshold below the

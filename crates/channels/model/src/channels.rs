@@ -1,4 +1,4 @@
-//! Channels, sets of them, and the pairs (k, M) that say how a symbol is sent over a set.
+//! Channels, sets of channels, and the pairs (k, M) that define how a symbol is sent over a set.
 
 mod channel;
 mod set;

@@ -1,9 +1,9 @@
-//! Numbers of twice the precision of `f64`: an unevaluated sum of two, some 32 decimal digits
-//! (double-double arithmetic; Dekker 1971, Knuth 4.2.2).
+//! Numbers with twice the precision of `f64`, about 32 decimal digits: the unevaluated sum of two
+//! `f64` (double-double arithmetic; Dekker 1971, Knuth 4.2.2).
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// The sum of its two parts, the second no more than half a unit in the last place of the first.
+/// The sum of two parts. The second is at most half a unit in the last place of the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub(crate) struct DoubleDouble(f64, f64);
 
@@ -82,21 +82,21 @@ impl Div for DoubleDouble {
     }
 }
 
-/// The rounded sum, and what rounding lost of it.
+/// The rounded sum, and its rounding error.
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let of_b = sum - a;
     (sum, (a - (sum - of_b)) + (b - of_b))
 }
 
-/// The same where `a` is not the smaller.
+/// The same if `a` is not smaller in magnitude than `b`.
 fn quick_two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     (sum, b - (sum - a))
 }
 
-/// The rounded product, and what rounding lost of it. Without a fused multiply-add, which is slow
-/// where the processor need not have one.
+/// The rounded product, and its rounding error. It avoids a fused multiply-add, which is slow on
+/// targets that do not guarantee the instruction.
 fn two_product(a: f64, b: f64) -> (f64, f64) {
     let product = a * b;
     let ((a, a_low), (b, b_low)) = (halves(a), halves(b));
@@ -115,12 +115,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_f64_rounds_away_is_kept() {
+    fn double_double_keeps_what_f64_rounds_away() {
         let (one, tiny) = (DoubleDouble::ONE, DoubleDouble::from(1e-25));
         assert_eq!((one + tiny) - one, tiny);
         let third = one / DoubleDouble::from(3.0);
         assert!((third * DoubleDouble::from(3.0) - one).abs().to_f64() < 1e-31);
-        // (1 + e)^2 = 1 + 2 e + e^2, of which f64 has not the last.
+        // (1 + e)^2 = 1 + 2 e + e^2; `f64` loses the last term.
         let near = one + DoubleDouble::from(f64::EPSILON);
         let square = DoubleDouble::from(f64::EPSILON * f64::EPSILON);
         assert_eq!(near * near - one - DoubleDouble::from(2.0 * f64::EPSILON), square);

@@ -1,10 +1,10 @@
-//! The channel model: what privacy, loss, delay and rate a set of channels gives, and the best
-//! schedule for a request.
+//! The channel model: the privacy, loss, delay and rate of a set of channels, and the best schedule
+//! for a request.
 //!
-//! It follows Pohly and McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret
-//! Sharing Protocols" (DSN 2016); section numbers in this crate are that paper's, and docs/model.md
-//! tells what it adds and where it reads it differently. Everything here is a pure function of its
-//! arguments.
+//! It follows Pohly and McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret Sharing
+//! Protocols" (DSN 2016). Section numbers in this crate refer to that paper. docs/model.md
+//! describes the additions and the points where this crate interprets the paper differently. Every
+//! function here is a pure function of its arguments.
 //!
 //! ```
 //! use sunder_model::{
@@ -33,6 +33,19 @@
 //! assert!(plan.certificates[0].gap < 1e-9);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Map
+//!
+//! All modules are pure.
+//!
+//! - `channels`: channels, sets of them, and the pairs (k, M).
+//! - `schedules`: what needs no linear program: properties of a symbol, averages, the optimal rate.
+//! - `planning`: `request` is checked, `plan` finds the best schedule, `pareto` and `sensitivity`
+//!   show what would improve it.
+//! - `solver`: `program` alternates `master` (prices of the rows) and `pricing` (the best pair at
+//!   these prices). `linear`: columns and rows.
+//! - [`simulate`]: a Monte-Carlo simulation, to check the formulas. `double_double`: numbers of
+//!   twice the precision.
 
 mod channels;
 mod double_double;

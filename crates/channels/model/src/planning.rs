@@ -1,4 +1,4 @@
-//! Plans: what a schedule is requested for, the best schedule, and what could make it better.
+//! Plans: the request for a schedule, the best schedule, and the changes that would improve it.
 
 mod pareto;
 mod plan;

@@ -1,5 +1,5 @@
-//! Schedules, and what is known of symbols and schedules without a program: properties of one
-//! symbol, averages, the optimal rate, and schedules that are written down directly.
+//! Schedules and what can be computed without a linear program: the properties of one symbol,
+//! averages, the optimal rate, and explicitly constructed schedules.
 
 mod limited;
 mod properties;

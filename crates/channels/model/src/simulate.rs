@@ -1,5 +1,5 @@
-//! A Monte-Carlo simulation of the single-symbol process (III-C), as a check of the formulas of
-//! IV-A: it draws whether each share is seen and whether it is lost, and uses no code of theirs.
+//! A Monte-Carlo simulation of the single-symbol process (III-C), to check the formulas of IV-A. It
+//! draws whether each share is seen and whether it is lost, and shares no code with the formulas.
 //!
 //! ```
 //! use sunder_model::simulate::ScheduleSimulation;
@@ -35,19 +35,19 @@ use crate::channels::{ChannelSet, ChannelSubset, MAX_CHANNELS, ShareSelection, S
 use crate::schedules::ShareSchedule;
 use sample::ScheduleSampler;
 
-/// How many standard deviations each side of the mean hold 99% of a normal distribution.
+/// How many standard deviations on each side of the mean contain 99% of a normal distribution.
 const NORMAL_QUANTILE: f64 = 2.575_829_303_548_901;
 
-/// How far, relative to it, a mean can be off by rounding alone. It keeps the interval of a delay
-/// that never varies from excluding the same delay computed in another order.
+/// The relative error of a mean that rounding alone can cause. It prevents the interval of a
+/// constant delay from excluding the same delay computed in another order.
 const ROUNDING: f64 = 1e-12;
 
-/// Symbols sent one by one, and what became of them.
+/// Symbols that are sent one by one, and their outcomes.
 ///
-/// For each, a selection is drawn, then whether each group of channels is seen or loses its shares,
-/// then the same for each share. An adversary learns the symbol by seeing at least k shares; it is
-/// lost if fewer than k arrive, and else takes as long as the kth share to arrive. Channels of a
-/// selection that are not in the set have no risk and deliver nothing.
+/// For each symbol, it draws a selection, then whether each group of channels is seen or loses its
+/// shares, then the same for each share. An adversary who sees at least k shares learns the symbol.
+/// The symbol is lost if fewer than k shares arrive. Otherwise its delay is that of the kth share
+/// to arrive. Channels of a selection that are not in the set have no risk and deliver nothing.
 #[derive(Clone, Debug)]
 pub struct ScheduleSimulation<'a> {
     set: &'a ChannelSet,
@@ -57,35 +57,35 @@ pub struct ScheduleSimulation<'a> {
     learnt: u64,
     /// The delays of all symbols that arrived, in milliseconds.
     delivered: RunningMoments,
-    /// The same for each entry of the schedule on its own.
+    /// The same for each entry of the schedule.
     by_entry: Vec<RunningMoments>,
 }
 
-/// What a [`ScheduleSimulation`] has found so far, with 99% confidence intervals.
+/// The results of a [`ScheduleSimulation`] so far, with 99% confidence intervals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SimulationEstimates {
-    /// How many symbols were sent.
+    /// The number of symbols sent.
     pub symbols: u64,
     /// The proportion of symbols that an adversary learns, Z(p), with its Wilson score interval.
     pub risk: MeanEstimate,
     /// The proportion of symbols that are lost, L(p), with its Wilson score interval.
     pub loss: MeanEstimate,
-    /// The delay as the paper has it, each (k, M) weighted by how often it is sent, whatever
-    /// arrives: D(p), in milliseconds. It is the mean of the entries' mean delays, weighted by
-    /// their proportions. None until two symbols of each entry have arrived, without which the
-    /// spread of the entry's delays is unknown.
+    /// The delay as the paper defines it, where each (k, M) is weighted by how often it is sent,
+    /// whatever arrives: D(p), in milliseconds. It is the mean of the entries' mean delays,
+    /// weighted by their proportions. `None` until two symbols of each entry have arrived, because
+    /// the variance of an entry's delays is unknown before.
     pub delay_ms: Option<MeanEstimate>,
-    /// The mean delay of the symbols that arrived, in milliseconds. None until two have.
+    /// The mean delay of the symbols that arrived, in milliseconds. `None` until two have arrived.
     pub delivered_delay_ms: Option<MeanEstimate>,
 }
 
 /// A mean and its 99% confidence interval.
 ///
-/// The intervals of delays are those of a normal distribution with the variance found, which needs
-/// many symbols of each entry: of a delay too rare to have occurred they know nothing.
+/// The intervals of delays assume a normal distribution with the sample variance, which requires
+/// many symbols of each entry. They do not cover delays that are too rare to have occurred.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanEstimate {
-    /// The mean of what was found.
+    /// The sample mean.
     pub mean: f64,
     /// The interval's lower end, at least 0.
     pub low: f64,
@@ -94,7 +94,7 @@ pub struct MeanEstimate {
 }
 
 impl<'a> ScheduleSimulation<'a> {
-    /// Symbols sent over `set` as `schedule` says; none so far.
+    /// A simulation of symbols sent over `set` by `schedule`. No symbol has been sent yet.
     pub fn new(set: &'a ChannelSet, schedule: &'a ShareSchedule) -> Self {
         Self {
             set,
@@ -107,8 +107,8 @@ impl<'a> ScheduleSimulation<'a> {
         }
     }
 
-    /// Sends as many more `symbols`. Each number from `random` must be uniform over all 64-bit
-    /// numbers and independent of the others. Many short runs are the same as one long one.
+    /// Sends `symbols` more symbols. Each number from `random` must be uniform over all 64-bit
+    /// numbers and independent of the others. Several short runs are equivalent to one long run.
     pub fn run(&mut self, symbols: u64, random: &mut impl FnMut() -> u64) {
         for _ in 0..symbols {
             let index = self.sampler.draw(random());
@@ -122,8 +122,8 @@ impl<'a> ScheduleSimulation<'a> {
         }
     }
 
-    /// What all runs together have found. Of no symbols at all it is known only that a proportion
-    /// is within 0 to 1.
+    /// The results of all runs together. Without any symbols, a proportion is only known to be
+    /// within 0 to 1.
     pub fn estimates(&self) -> SimulationEstimates {
         SimulationEstimates {
             symbols: self.symbols,
@@ -134,8 +134,8 @@ impl<'a> ScheduleSimulation<'a> {
         }
     }
 
-    /// D(p): stratified, because the symbols that arrived are not in the proportions in which they
-    /// were sent.
+    /// D(p), as a stratified estimate: the symbols that arrived are not in the proportions in which
+    /// they were sent.
     fn delay_ms(&self) -> Option<MeanEstimate> {
         let proportions = self.schedule.entries().iter().map(|(_, p)| *p);
         MeanEstimate::of_mixture(self.by_entry.iter().zip(proportions))
@@ -143,13 +143,13 @@ impl<'a> ScheduleSimulation<'a> {
 }
 
 impl MeanEstimate {
-    /// Whether `value` is within the interval, its ends included.
+    /// Whether the interval includes `value`.
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 
-    /// A probability of which `hits` of `draws` give evidence: Wilson's score interval, which holds
-    /// also near 0 and 1. Without draws, all of 0 to 1 with the middle for a mean.
+    /// An estimate of a probability from `hits` in `draws`: Wilson's score interval, which is valid
+    /// even near 0 and 1. Without draws, the interval is 0 to 1 and the mean is its middle.
     #[expect(clippy::cast_precision_loss, reason = "the interval is far wider")]
     fn of_proportion(hits: u64, draws: u64) -> Self {
         if draws == 0 {
@@ -160,15 +160,14 @@ impl MeanEstimate {
         let centre = (mean + square / 2.0) / (1.0 + square);
         let variance = mean * (1.0 - mean) / n + square / (4.0 * n);
         let half = NORMAL_QUANTILE * variance.sqrt() / (1.0 + square);
-        // The ends are 0 and 1 exactly where nothing or everything was hit; rounding must not keep
-        // them from it.
+        // If nothing or everything was hit, an end is exactly 0 or 1; rounding must not change
+        // that.
         let low = if hits == 0 { 0.0 } else { (centre - half).max(0.0) };
         let high = if hits == draws { 1.0 } else { (centre + half).min(1.0) };
         Self { mean, low, high }
     }
 
-    /// The sum of the means of independent `parts`, each times its weight. None if one has no
-    /// variance yet.
+    /// The weighted sum of the means of independent `parts`. `None` if one has no variance yet.
     fn of_mixture<'m>(parts: impl IntoIterator<Item = (&'m RunningMoments, f64)>) -> Option<Self> {
         let (mut mean, mut variance) = (0.0, 0.0);
         for (moments, weight) in parts {
@@ -180,12 +179,13 @@ impl MeanEstimate {
     }
 }
 
-/// Mean and variance of numbers as they come, by Welford's method: sums of squares would cancel.
+/// Running mean and variance by Welford's method, which avoids the cancellation of a sum of
+/// squares.
 #[derive(Clone, Copy, Debug, Default)]
 struct RunningMoments {
     count: u64,
     mean: f64,
-    /// The sum of the squares of the distances from the mean.
+    /// The sum of the squared differences from the mean.
     squares: f64,
 }
 
@@ -198,7 +198,7 @@ impl RunningMoments {
         self.squares += before * (value - self.mean);
     }
 
-    /// The sample variance divided by the count; unknown of fewer than two.
+    /// The sample variance divided by the count. `None` for fewer than two values.
     #[expect(clippy::cast_precision_loss, reason = "a count beyond 2^53 is out of reach")]
     fn variance_of_mean(&self) -> Option<f64> {
         let freedom = self.count.checked_sub(1).filter(|freedom| *freedom > 0)?;
@@ -216,7 +216,7 @@ fn is_learnt(
     let mut seen = 0;
     for (index, channel) in set.channels().iter().enumerate() {
         if selection.channels().contains(index) {
-            // The channel's own draw comes on top of the groups', whatever these were.
+            // The channel's own draw is in addition to the draws of its groups.
             let own = happens(channel.risk(), random);
             seen += usize::from(own || struck.contains(index));
         }
@@ -224,7 +224,7 @@ fn is_learnt(
     seen >= selection.k()
 }
 
-/// How long one symbol takes, in milliseconds; None if it is lost.
+/// The delay of one symbol, in milliseconds. `None` if it is lost.
 fn delay_ms(
     set: &ChannelSet,
     selection: ShareSelection,
@@ -247,7 +247,8 @@ fn delay_ms(
     delays.get(selection.k() - 1).copied()
 }
 
-/// The channels of all groups that were struck. Whether one is says nothing about the others.
+/// The channels of all groups whose shared event occurs. These events are independent of each
+/// other.
 fn struck(
     groups: &[SharedRiskGroup],
     probability: impl Fn(&SharedRiskGroup) -> f64,
@@ -257,7 +258,7 @@ fn struck(
     struck.flat_map(|group| group.channels().iter()).collect()
 }
 
-/// True with this probability, to 2^-53. Certainties cost no random number.
+/// True with this probability, to within 2^-53. Probabilities of 0 and 1 use no random number.
 #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
 fn happens(probability: f64, random: &mut impl FnMut() -> u64) -> bool {
     const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn two_channels_of_one_fate_by_hand() {
+    fn two_channels_with_a_shared_risk_group_by_hand() {
         let channels = vec![
             ChannelModel::new(RiskProbability(0.5), LossProbability(0.5), 1.0, 1.0).unwrap(),
             ChannelModel::new(RiskProbability(0.2), LossProbability(0.0), 10.0, 1.0).unwrap(),

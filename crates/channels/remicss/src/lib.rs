@@ -1,4 +1,4 @@
-//! ReMICSS: IP packets over n channels, as shares of which any k give a packet back.
+//! ReMICSS: sends IP packets over n channels as shares, any k of which reconstruct a packet.
 //!
 //! A [`IpTunnel`] is one end: a TUN device, and a UDP socket for each channel. It is made from a
 //! [`TunnelConfig`], and reports its [`TunnelStatus`]. An eavesdropper on fewer channels than a
@@ -40,11 +40,24 @@
 //! # Ok::<(), sunder_remicss::ConfigProblems>(())
 //! ```
 //!
-//! The other modules are the layers of the protocol, each of which uses only those before it:
-//! `wire` (datagrams, tokens, messages), `send`, `recv`, `control` (handshake, estimates, paths and
-//! addresses) and `endpoint` (the two halves of one end). They are state machines: bytes and the
-//! time come in, bytes and timers go out. Time is a [`Duration`](std::time::Duration) since any
-//! epoch that the caller keeps to. They are public for tests, benchmarks and fuzz targets only.
+//! # Map
+//!
+//! The layers of the protocol are pure, and each uses only those before it. They are public for
+//! tests, benchmarks and fuzz targets only. Time is a [`Duration`](std::time::Duration) since an
+//! epoch that the caller chooses.
+//!
+//! - `wire`: the bytes: `datagram`, `tokens`, `symbol`, `part`, `handshake`, `control`, `path`,
+//!   `terms`, `options`, `keys`.
+//! - `send`: `sender`, with its `encoder`; `schedule` chooses (k, M), `plan` and `spare` compute
+//!   schedules; `codel_queue`: packets that wait.
+//! - `recv`: `receiver`, `reassembly` of symbols, `part_joiner`, `reorder_buffer`; `fault_tracker`:
+//!   which channels are in quarantine; `sequence_window`, `byte_ring`, `channel_bits`: their data.
+//! - `control`: `handshake`; `monitor`, which combines `incoming` and `outgoing` into an `estimate`
+//!   of each channel; `path_prober` for the MTU; `peer_address` and `unverified` datagrams.
+//! - `endpoint`: one end: its halves `inbound` and `outbound`, and their `shared_state`.
+//!
+//! The driver is `tunnel`: the threads `sending`, `receiving` and `planning`, and `status_source`.
+//! [`config`] is read and checked before; [`status`] is what an end reports.
 
 pub mod config;
 #[doc(hidden)]

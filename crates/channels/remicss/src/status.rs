@@ -93,10 +93,10 @@ pub struct TunnelChannelStatus {
     pub state_out: Option<String>,
     /// The state for what this end receives, as it sees it.
     pub state_in: Option<String>,
-    /// The time since which it is missing from the association, in seconds.
+    /// How long it has been missing from the association, in seconds.
     pub missing_s: Option<f64>,
-    /// The time since which no packet waits for it, as it would cost much rate, in seconds: it gets
-    /// a share of a packet if it is ready.
+    /// Since when no packet waits for it, because it would cost much rate, in seconds. It still
+    /// gets a share of a packet if it is ready.
     pub spare_s: Option<f64>,
     /// The configured risk. Absent if no channel has one.
     pub risk: Option<f64>,

@@ -1,5 +1,15 @@
 //! The `sunder` command: `commands` has one file for each subcommand; the other modules have what
 //! several subcommands share.
+//!
+//! # Map
+//!
+//! - `commands`: one file or folder for each subcommand, and the list of all. A daemon also has
+//!   `metrics` and `page` (of `sunder status`) and `examine` (for `sunder doctor`). `streams` has
+//!   what `proxy` and `serve` share.
+//! - `daemon`: what daemons share: their configuration, status and tests.
+//! - `checks`: tests of this host that change nothing, for `sunder doctor` and for warnings.
+//! - `share_files`: the files of `split` and `join`. `circuits`: circuits by name or file.
+//!   `numbers`: numbers for people, pure.
 
 // A build without all systems leaves some of what they share unused.
 #![cfg_attr(not(feature = "default"), allow(dead_code))]

@@ -1,5 +1,11 @@
 //! What commands print, and how they fail: messages on standard error, results on standard output,
 //! progress on a terminal, exit codes.
+//!
+//! # Map
+//!
+//! - This file: messages, results and JSON; which characters are printable.
+//! - `failure`: failures and their exit codes, pure. [`table`]: aligned columns, pure.
+//! - `progress`: a progress bar. [`signals`]: signals that end the command.
 
 mod failure;
 mod progress;

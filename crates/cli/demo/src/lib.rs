@@ -1,4 +1,15 @@
 //! `sunder demo`: demonstrates Sunder on this machine alone, without configuration.
+//!
+//! # Map
+//!
+//! - The default demonstration, channels: `topology` has three channels, the programs at their ends
+//!   (`http`), and a `tap` on each. `source` is the file that crosses them. `samples`, `histogram`
+//!   and `examine` search the captures for it, `report` prints.
+//! - `sign`: signatures and a refresh: `theft`, `memory_scan`, `verifier`. `compute`: two parties.
+//!   `chat`: a proxy and three members: `stage`, `distinguisher`. Each has its Cargo feature.
+//! - `scratch`: files without a name, of which nothing remains.
+//!
+//! `histogram` and the reports are pure.
 
 #[cfg(feature = "mix")]
 mod chat;
@@ -59,26 +70,26 @@ pub struct Arguments {
 #[derive(Clone, Copy, ValueEnum)]
 enum Demonstration {
     /// A file crosses three channels from a file server to its client, over loopback but with the
-    /// real protocol. An eavesdropper on each channel records what it sees, and the captures of each
-    /// channel and each pair are searched for the file. Needs disk space for four times the file in
-    /// TMPDIR, or /tmp. Fails if the file arrives changed, or if one or two eavesdroppers have
-    /// anything but noise
+    /// real protocol. An eavesdropper on each channel records what it sees, and the captures of
+    /// each channel and each pair are searched for the file. Needs disk space for four times the
+    /// file in TMPDIR, or /tmp. Fails if the file arrives changed, or if one or two eavesdroppers
+    /// have anything but noise
     Channels,
     /// A new RSA key of 2048 bits is split for four servers. Any two of them sign a file. Then the
     /// key moves to four others, which sign the file too. All servers are in this process. openssl
-    /// verifies the signatures, if it is installed. Fails if one is wrong, if shares of an old and a
-    /// new server sign together, or if a share of an old server is in memory after the move
+    /// verifies the signatures, if it is installed. Fails if one is wrong, if shares of an old and
+    /// a new server sign together, or if a share of an old server is in memory after the move
     #[cfg(feature = "quorum")]
     Sign,
-    /// Two parties compute AES-128 of a key and a block without showing them to each other, over TCP
-    /// on this machine. Shows the costs of each phase, and what each party has received. Fails if
-    /// the output is not that of FIPS 197, or if a party has received the other's input or anything
-    /// but noise
+    /// Two parties compute AES-128 of a key and a block without showing them to each other, over
+    /// TCP on this machine. Shows the costs of each phase, and what each party has received. Fails
+    /// if the output is not that of FIPS 197, or if a party has received the other's input or
+    /// anything but noise
     #[cfg(feature = "compute")]
     Compute,
-    /// Three members of a group talk through a proxy, in this process. Shows what the proxy receives
-    /// from a member that writes to one member, to another, or to nobody, with statistical tests of
-    /// it. Fails if a line does not arrive, or if a test tells these apart
+    /// Three members of a group talk through a proxy, in this process. Shows what the proxy
+    /// receives from a member that writes to one member, to another, or to nobody, with statistical
+    /// tests of it. Fails if a line does not arrive, or if a test tells these apart
     #[cfg(feature = "mix")]
     Chat,
 }

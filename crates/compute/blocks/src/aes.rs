@@ -1,7 +1,7 @@
 //! AES-128 (FIPS 197) on many blocks at a time, by the widest instructions of the processor.
 //!
-//! What is faster than one call for each operation is generic over [`crate::lanes::Lanes`] and run
-//! by [`AesKernel::run`].
+//! Combined operations that are faster than separate calls are generic over [`crate::lanes::Lanes`]
+//! and run by [`AesKernel::run`].
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -18,17 +18,17 @@ use crate::lanes::{KEY_VECTORS, KernelJob, Lanes, MAX_WIDTH, PortableLanes};
 /// `vaes256`, `aesni` or `portable`. One that this processor cannot run is ignored.
 pub const KERNEL_VARIABLE: &str = "SUNDER_AES";
 
-/// An instruction set with code of its own. All compute the same, in time that depends on nothing
-/// but the number of blocks.
+/// An implementation for one instruction set. All kernels compute the same results, in time that
+/// depends only on the number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AesKernel {
-    /// VAES with AVX-512: four blocks a vector.
+    /// VAES with AVX-512: four blocks per vector.
     #[cfg(target_arch = "x86_64")]
     Vaes512,
-    /// VAES with AVX2: two blocks a vector.
+    /// VAES with AVX2: two blocks per vector.
     #[cfg(target_arch = "x86_64")]
     Vaes256,
-    /// AES-NI with AVX: one block a vector.
+    /// AES-NI with AVX: one block per vector.
     #[cfg(target_arch = "x86_64")]
     Aesni,
     /// The `aes` crate.
@@ -77,8 +77,8 @@ impl AesKernel {
         }
     }
 
-    /// Runs a job with this kernel's vectors, or with the portable ones where the processor cannot
-    /// run the kernel.
+    /// Runs a job with this kernel's vectors, or with the portable ones if the processor does not
+    /// support the kernel.
     pub fn run<J: KernelJob>(self, job: J) -> J::Output {
         #[cfg(target_arch = "x86_64")]
         {
@@ -135,12 +135,12 @@ pub struct Aes128 {
 }
 
 impl Aes128 {
-    /// Takes a key, for the best kernel.
+    /// A cipher with this key, for the best kernel.
     pub fn new(key: Block) -> Self {
         Self::with_kernel(key, AesKernel::best())
     }
 
-    /// Takes a key, for one kernel.
+    /// A cipher with this key, for the given kernel.
     pub fn with_kernel(key: Block, kernel: AesKernel) -> Self {
         Self { key: Zeroizing::new(key), kernel }
     }
@@ -165,7 +165,7 @@ pub fn encrypt_each<const N: usize>(keys: &[Block], blocks: &mut [[Block; N]]) {
     encrypt_each_with(AesKernel::best(), keys, blocks);
 }
 
-/// Is [`encrypt_each`], with one kernel.
+/// Like [`encrypt_each`], with the given kernel.
 ///
 /// # Panics
 /// When there is not one key for each array of blocks.

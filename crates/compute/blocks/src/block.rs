@@ -9,8 +9,8 @@ use zeroize::DefaultIsZeroes;
 
 /// A block of 128 bits: a label, a key, a row of a bit matrix. As an integer it is little-endian.
 ///
-/// Blocks are secret more often than not, so they are neither printed nor compared with `==`:
-/// tests compare [`Block::to_bytes`], other code uses [`ConstantTimeEq`].
+/// Most blocks are secret, so the type implements neither `Display` nor `==`. Tests compare
+/// [`Block::to_bytes`], and other code uses [`ConstantTimeEq`].
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(16))]
 pub struct Block([u8; 16]);
@@ -57,8 +57,8 @@ impl Block {
         self.0[i / 8] >> (i % 8) & 1 == 1
     }
 
-    /// Asks the processor to load the block at a place into its cache. Reads nothing: any place
-    /// will do.
+    /// Hints to the processor to load the block at `place` into its cache. Does not read it, so any
+    /// `place` is allowed.
     #[inline(always)]
     pub fn prefetch(blocks: &[Self], place: usize) {
         #[cfg(target_arch = "x86_64")]

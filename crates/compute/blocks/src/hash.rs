@@ -19,9 +19,9 @@ fn offsets<L: Lanes>(k: usize) -> [u64; MAX_WIDTH] {
     offsets
 }
 
-/// The hash that is keyed again for each tweak, `E(k, s(x)) ^ s(x)` with `k = start ^ i`, where `i`
+/// The hash with a new AES key for each tweak, `E(k, s(x)) ^ s(x)` with `k = start ^ i`, where `i`
 /// is the tweak and `s` a linear orthomorphism (CRYPTO 2020, section 4). With a random `start` for
-/// each instance its security does not fall with the number of instances or blocks.
+/// each instance, its security does not degrade with the number of instances or blocks.
 #[derive(Clone, Copy)]
 pub struct MiTccr {
     start: Block,
@@ -29,12 +29,13 @@ pub struct MiTccr {
 }
 
 impl MiTccr {
-    /// Takes the start point of an instance, which is public, random, and chosen before the inputs.
+    /// The hash of an instance with this start point, which must be public, random, and chosen
+    /// before the inputs.
     pub fn new(start: Block) -> Self {
         Self::with_kernel(start, AesKernel::best())
     }
 
-    /// Takes the start point, for one kernel.
+    /// Like [`Self::new`], with the given kernel.
     pub fn with_kernel(start: Block, kernel: AesKernel) -> Self {
         Self { start, kernel }
     }

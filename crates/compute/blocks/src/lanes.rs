@@ -2,9 +2,9 @@
 //!
 //! Code that is generic over [`Lanes`] is compiled once for each kernel, with the instructions of
 //! that kernel: it implements [`KernelJob`], and [`crate::aes::AesKernel::run`] runs it. All its
-//! functions are marked `#[inline(always)]`, and it has no closures, which cannot be marked: what
-//! is not inlined is compiled without the kernel's instructions, and slow. A value of a [`Lanes`]
-//! type proves that the processor has the instructions, so that its methods are safe.
+//! functions must be `#[inline(always)]`, and it must not use closures, which cannot be marked:
+//! code that is not inlined is compiled without the kernel's instructions, and slow. A value of a
+//! [`Lanes`] type proves that the processor has the instructions, so that its methods are safe.
 
 #[cfg(target_arch = "x86_64")]
 mod isa;
@@ -26,13 +26,13 @@ pub const KEY_VECTORS: usize = 4;
 /// The largest [`Lanes::WIDTH`].
 pub const MAX_WIDTH: usize = 4;
 
-/// What is run with the vectors of a kernel.
+/// A job that runs with the vectors of a kernel.
 pub trait KernelJob {
     /// What the job returns.
     type Output;
 
-    /// Does the job. To be marked `#[inline(always)]`: otherwise it is compiled without the
-    /// kernel's instructions, and slow.
+    /// Runs the job. Implementations must be `#[inline(always)]`: otherwise they are compiled
+    /// without the kernel's instructions, and slow.
     fn run<L: Lanes>(self, lanes: L) -> Self::Output;
 }
 
@@ -119,7 +119,7 @@ pub trait Lanes: Copy {
     /// Returns all ones in the lanes whose least significant bit is set, and zeros in the others.
     fn lsb_mask(self, vector: Self::Vector) -> Self::Vector;
 
-    /// Returns the blocks of `a` and `b` by turns: `a0, b0, a1, b1, ..`, as two vectors.
+    /// Returns the blocks of `a` and `b` alternately: `a0, b0, a1, b1, ..`, as two vectors.
     fn interleave(self, a: Self::Vector, b: Self::Vector) -> [Self::Vector; 2];
 
     /// The inverse of [`Self::interleave`].
@@ -143,8 +143,8 @@ pub trait Lanes: Copy {
     ) -> [Self::Vector; N];
 
     /// Encrypts the lanes of `blocks[g][k]` under the keys in the lanes of `keys[g][k]`. Each step
-    /// of a key's schedule waits for the one before it: with few blocks for each key, two groups
-    /// take less than twice as long as one, where there are registers for them (`WIDTH` of 4).
+    /// of a key schedule depends on the previous one. With few blocks per key, two groups therefore
+    /// take less than twice as long as one, if there are enough registers (`WIDTH` of 4).
     fn encrypt_groups<const N: usize, const G: usize>(
         self,
         keys: [[Self::Vector; KEY_VECTORS]; G],

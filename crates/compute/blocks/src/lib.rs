@@ -1,5 +1,5 @@
-//! Blocks of 128 bits, and AES on many of them at a time: what garbled circuits and oblivious
-//! transfer are made of.
+//! Blocks of 128 bits, and AES on many blocks at a time: the building blocks of garbled circuits
+//! and oblivious transfer.
 //!
 //! ```
 //! use sunder_blocks::{Block, hash::MiTccr, prg::Prg};
@@ -12,14 +12,20 @@
 //! MiTccr::new(Block::from(1)).hash(0, &mut labels);
 //! ```
 //!
-//! - [`prg`] pseudorandom blocks from a seed, [`hash`] a correlation robust hash, [`transpose`] for
-//!   bit matrices of 128 rows, [`aes`] AES-128 under one key and under many.
-//! - [`aes::AesKernel`] is the code for one instruction set: VAES with AVX-512, VAES with AVX2,
-//!   AES-NI, or any processor. The fastest is chosen at run time; all give the same results.
-//!   [`lanes`] lets other crates write code that is compiled for each.
+//! Running times depend only on lengths. A [`Block`] is `Copy` and does not wipe itself: the owner
+//! of a collection of secret blocks must wipe it.
 //!
-//! Everything takes time that depends on lengths only. A [`Block`] is `Copy` and not wiped by
-//! itself: collections of secret blocks are wiped by whoever has them.
+//! # Map
+//!
+//! All modules are pure.
+//!
+//! - `block`: a block of 128 bits. [`prg`]: pseudorandom blocks from a seed. [`hash`]: a
+//!   correlation robust hash. [`transpose`]: bit matrices of 128 rows.
+//! - [`aes`]: AES-128 under one key and under many. [`aes::AesKernel`] is the code for one
+//!   instruction set: VAES with AVX-512, VAES with AVX2, AES-NI, or portable code. The fastest is
+//!   chosen at run time. All give the same results.
+//! - [`lanes`]: vectors of blocks, with which other crates can write code that is compiled for each
+//!   kernel. `isa` and `x86` are for x86-64, `portable` for every processor.
 
 pub mod aes;
 mod block;

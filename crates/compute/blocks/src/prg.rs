@@ -3,7 +3,7 @@
 use crate::aes::{Aes128, AesKernel};
 use crate::block::Block;
 
-/// How many blocks are made at a time where the caller takes them one by one, or as bytes.
+/// The number of blocks generated at a time if the caller takes single blocks or bytes.
 const BUFFER: usize = 64;
 
 /// A stream of pseudorandom blocks from a seed: block `j` is the encryption of `j` under the seed.
@@ -14,7 +14,7 @@ pub struct Prg {
 }
 
 impl Prg {
-    /// Starts the stream of a seed, which is secret and has 128 bits of entropy.
+    /// Starts the stream of a seed. The seed must be secret and have 128 bits of entropy.
     pub fn new(seed: Block) -> Self {
         Self::with_kernel(seed, AesKernel::best())
     }
@@ -24,7 +24,7 @@ impl Prg {
         Self { cipher: Aes128::with_kernel(seed, kernel), next: 0 }
     }
 
-    /// Leaves out the next blocks of the stream.
+    /// Skips the next blocks of the stream.
     pub fn skip(&mut self, blocks: u64) {
         self.next = self.next.wrapping_add(blocks);
     }
@@ -35,7 +35,8 @@ impl Prg {
         self.next = self.next.wrapping_add(blocks.len() as u64);
     }
 
-    /// Overwrites bytes with the next blocks of the stream. A block that is not used up is dropped.
+    /// Overwrites bytes with the next blocks of the stream. The rest of a partly used block is
+    /// dropped.
     pub fn fill_bytes(&mut self, bytes: &mut [u8]) {
         let mut blocks = [Block::ZERO; BUFFER];
         for piece in bytes.chunks_mut(16 * BUFFER) {

@@ -19,7 +19,7 @@ pub fn transpose(rows: &[Block], columns: &mut [Block]) {
     transpose_with(AesKernel::best(), rows, columns);
 }
 
-/// Is [`transpose`], with the instructions of one kernel.
+/// Like [`transpose`], with the given kernel.
 ///
 /// # Panics
 /// As [`transpose`].
@@ -36,10 +36,10 @@ struct TransposeJob<'a> {
     columns: &'a mut [Block],
 }
 
-/// Rows are taken in groups, of which a vector has a byte.
+/// The number of rows that are transposed together.
 const GROUP: usize = 8;
 
-/// How many groups there are, and bytes in a block.
+/// The number of groups, and of bytes in a block.
 const GROUPS: usize = ROWS / GROUP;
 
 impl KernelJob for TransposeJob<'_> {

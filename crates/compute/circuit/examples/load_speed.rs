@@ -1,4 +1,4 @@
-//! How long it takes until a generated circuit can be computed.
+//! Measures the time until a generated circuit is ready for computation.
 //!
 //! usage: `load_speed [RUNS]`
 //!

@@ -14,14 +14,14 @@ pub const ONE: Wire = 1;
 /// garbler come first, those of the evaluator follow.
 pub const FIRST_INPUT: Wire = 2;
 
-/// How many parts can be under way at once: a part begins when all that are so far before it, and
-/// those that [`CircuitPart::dependencies`] names, are complete.
+/// The maximum number of parts in progress. A part may begin when all parts at least this far
+/// before it, and those that [`CircuitPart::dependencies`] names, are complete.
 pub const MAX_UNDER_WAY: usize = 32;
 
-/// The number of linear gates of a batch at most.
+/// The maximum number of linear gates of a batch.
 pub const MAX_LINEAR: usize = 1 << 15;
 
-/// The number of ANDs of a batch at most.
+/// The maximum number of ANDs of a batch.
 pub const MAX_ANDS: usize = 1 << 13;
 
 /// A linear gate: `out = a XOR b`.
@@ -68,9 +68,9 @@ pub struct AndGate {
 /// Gates that are processed in one go: the linear ones first, then the ANDs. Places are those of
 /// the part's arena.
 ///
-/// A place is used again when no later gate reads its value. But in one run of `linear`, and in
-/// `ands`, no gate writes a place that a gate of the same run, or of `ands`, reads or writes: its
-/// gates can be processed in any order, or at the same time.
+/// A place is reused when no later gate reads its value. But within one run of `linear`, and within
+/// `ands`, no gate writes a place that another gate of that run, or of `ands`, reads or writes.
+/// Such gates can be processed in any order or concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateBatch<'a> {
     /// The linear gates, each after those whose outputs it reads.
@@ -86,9 +86,9 @@ pub struct GateBatch<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ArenaCopy {
-    /// Its place in the arena that has it.
+    /// Its place in the source arena.
     pub from: Wire,
-    /// Its place in the arena that gets it.
+    /// Its place in the target arena.
     pub to: Wire,
 }
 
@@ -98,20 +98,20 @@ pub struct ArenaCopy {
 /// reads. A part's arena has the constants and at first nothing else.
 #[derive(Clone, Copy, Debug)]
 pub struct CircuitPart<'a> {
-    /// What is copied from the circuit's arena to the part's before the first batch.
+    /// The values to copy from the circuit's arena to the part's before the first batch.
     pub imports: &'a [ArenaCopy],
-    /// What is copied from the part's arena to the circuit's after the last batch.
+    /// The values to copy from the part's arena to the circuit's after the last batch.
     pub exports: &'a [ArenaCopy],
     /// Bit k is set if the part that is k + 1 before this one has to be complete first.
     pub dependencies: u32,
     /// The gates of this part.
     pub gates: GarblingGateCounts,
-    /// Those of all parts before it.
+    /// The gates of all parts before it.
     pub before: GarblingGateCounts,
     pub(crate) batches: PartBatches<'a>,
 }
 
-/// Numbers of gates, by what garbling makes of them.
+/// Numbers of gates, by their cost in garbling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GarblingGateCounts {
     /// ANDs.
@@ -128,7 +128,7 @@ impl GarblingGateCounts {
         Self { ands: ands + other.ands, xors: xors + other.xors, batches: batches + other.batches }
     }
 
-    /// Each number so many times.
+    /// Multiplies each number.
     pub(crate) fn times(self, times: u64) -> Self {
         let Self { ands, xors, batches } = self;
         Self {
@@ -153,7 +153,7 @@ pub(crate) struct PartBatches<'a> {
     pub(crate) linear: &'a [LinearGate],
     pub(crate) runs: &'a [u32],
     pub(crate) ands: &'a [AndGate],
-    /// The end of the batch before, and of each of these.
+    /// The end of the previous batch.
     pub(crate) start: GateBatchEnds,
     pub(crate) ends: &'a [GateBatchEnds],
 }
@@ -172,7 +172,7 @@ impl<'a> CircuitPart<'a> {
     }
 }
 
-/// What is known of a circuit before its first part.
+/// The properties of a circuit that are known before its first part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CircuitShape {
     /// The number of input bits of the garbler, at the places from [`FIRST_INPUT`] on.
@@ -184,7 +184,7 @@ pub struct CircuitShape {
     pub outputs: Vec<Wire>,
     /// The number of places of the circuit's arena, with those of the constants and of the inputs.
     pub places: u32,
-    /// The number of places of a part's arena, at most.
+    /// The maximum number of places of a part's arena.
     pub part_places: u32,
     /// The number of ANDs.
     pub ands: u64,
@@ -208,7 +208,7 @@ impl CircuitShape {
 ///
 /// The parts are the same at both parties.
 pub trait CircuitSource: Sync {
-    /// What is known of the circuit.
+    /// The shape of the circuit.
     fn shape(&self) -> &CircuitShape;
 
     /// The number of parts.

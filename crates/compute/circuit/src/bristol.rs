@@ -7,7 +7,7 @@ mod write;
 pub use read::{BristolReadError, BristolReadReason, MAX_INPUTS, read};
 pub use write::{BristolWriteError, write};
 
-/// One of the formats.
+/// A version of the Bristol format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BristolFormat {
     /// The older one: two input values, one output value, and AND, XOR and INV.

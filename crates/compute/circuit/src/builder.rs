@@ -1,4 +1,4 @@
-//! Builds circuits without gates that constants, or gates that exist already, make unnecessary.
+//! Builds circuits, and omits gates that are redundant because of constants or equal earlier gates.
 
 mod integers;
 mod sorting;
@@ -13,8 +13,8 @@ use crate::circuit::{Circuit, GateKind};
 /// Builds a circuit gate by gate.
 ///
 /// Values of several bits are slices of wires, the least significant bit first. Constants are
-/// folded, equal gates that are near each other become one, and [`finish`](Self::finish) drops
-/// gates that no output needs.
+/// folded, equal gates near each other are merged, and [`finish`](Self::finish) drops gates that no
+/// output needs.
 ///
 /// ```
 /// use sunder_circuit::CircuitBuilder;
@@ -33,8 +33,9 @@ pub struct CircuitBuilder {
     recent_gates: HashMap<GateKey, Wire, BuildHasherDefault<GateKeyHasher>>,
 }
 
-/// The most gates that are known: beyond it all are forgotten. Equal gates are rarely far from each
-/// other, and a table of all gates takes many times the memory of the circuit.
+/// The maximum number of remembered gates. When it is exceeded, all are forgotten. Equal gates are
+/// rarely far from each other, and a table of all gates would take many times the memory of the
+/// circuit.
 const MAX_RECENT_GATES: usize = 1 << 18;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl std::hash::Hash for GateKey {
     }
 }
 
-/// A hash for the keys of gates, which nobody chooses to collide.
+/// A fast hash for the keys of gates. It need not resist chosen collisions.
 #[derive(Default)]
 struct GateKeyHasher(u64);
 

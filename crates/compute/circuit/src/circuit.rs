@@ -6,11 +6,11 @@ use sha2::{Digest, Sha256};
 
 use crate::batch::{FIRST_INPUT, ONE, Wire, ZERO};
 
-/// A circuit in memory, as a struct of arrays with 9 bytes a gate.
+/// A circuit in memory, as a struct of arrays with 9 bytes per gate.
 ///
 /// Wires [`ZERO`] and [`ONE`] are the constants, the inputs start at [`FIRST_INPUT`], those of the
-/// garbler first, and each gate defines the next wire. So each gate comes after those whose outputs
-/// it reads, and a circuit that exists is valid.
+/// garbler first, and each gate defines the next wire. Each gate therefore comes after the gates
+/// whose outputs it reads, and every value of this type is a valid circuit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circuit {
     inputs: Vec<u32>,
@@ -77,7 +77,7 @@ impl Circuit {
         }
     }
 
-    /// Makes room for so many more gates.
+    /// Reserves memory for more gates.
     pub(crate) fn reserve(&mut self, gates: usize) {
         self.kinds.reserve_exact(gates);
         self.a.reserve_exact(gates);
@@ -135,8 +135,8 @@ impl Circuit {
         assert!(self.outputs.len() < u32::MAX as usize, "too many outputs");
     }
 
-    /// The same circuit with these output values in place of its own, without gates that no output
-    /// needs. The other gates keep their order.
+    /// Replaces the circuit's outputs by these values, and removes gates that no output needs. The
+    /// other gates keep their order.
     ///
     /// # Panics
     /// If a wire is not defined.
@@ -158,7 +158,7 @@ impl Circuit {
         numbers.extend(0..first);
         let mut kept = 0;
         for from in 0..self.kinds.len() {
-            // What is not needed has no reader: any number will do.
+            // A gate that is not needed has no reader, so its number does not matter.
             if !needed[numbers.len()] {
                 numbers.push(ZERO);
                 continue;

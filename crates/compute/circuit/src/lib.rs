@@ -1,4 +1,4 @@
-//! Boolean circuits of two parties: what is garbled and evaluated.
+//! Boolean circuits with the inputs of two parties, for garbling and evaluation.
 //!
 //! A [`Circuit`] is a list of gates in memory. A [`CircuitSource`] supplies the gates of a circuit
 //! in parts, which several threads can process at once, and each part in batches, with wires mapped
@@ -18,6 +18,17 @@
 //! let schedule = CircuitSchedule::new(&circuit);
 //! assert_eq!(evaluate_64(&schedule, &[0b1100, 0b1010]), [0b1000]);
 //! ```
+//!
+//! # Map
+//!
+//! All modules are pure.
+//!
+//! - `circuit`: a circuit in memory. `builder`: builds one: `integers`, `sorting`, `tables`.
+//!   [`generate`]: generators of circuits, one file for each.
+//! - `batch`: batches of gates, and the interface of what supplies them. `schedule`: a circuit as
+//!   batches: `part_boundaries`, the `order` in a `part`, `places` in the arena, and `rounds` of a
+//!   circuit that is repeated.
+//! - [`bristol`]: both text formats. `evaluate`: plain evaluation. [`bits`]: bits and bytes.
 
 mod batch;
 pub mod bits;

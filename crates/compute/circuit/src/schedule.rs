@@ -21,14 +21,14 @@ use part_boundaries::cuts;
 use places::{CircuitPlaceAllocator, WireLastReaders};
 use rounds::RepeatedCircuitRounds;
 
-/// The gates of a circuit in parts and batches: the ANDs of a part by their depth (how many ANDs
-/// are on the longest path from what the part begins with), the linear gates just before the ANDs
-/// that need them.
+/// The gates of a circuit in parts and batches. The ANDs of a part are ordered by their depth (the
+/// number of ANDs on the longest path from the part's imports), and linear gates come just before
+/// the ANDs that need them.
 ///
-/// A part has up to 49,152 gates that follow each other in the circuit: its labels fit into the
-/// cache of a core, the tables of its ANDs into a frame, and several cores share a larger circuit.
+/// A part has up to 49,152 consecutive gates of the circuit. Its labels fit into the cache of a
+/// core, the tables of its ANDs fit into a frame, and several cores can share a larger circuit.
 ///
-/// A schedule has about 12 bytes a gate. Clones share them.
+/// A schedule takes about 12 bytes per gate, which clones share.
 #[derive(Clone, Debug)]
 pub struct CircuitSchedule(Arc<CircuitScheduleParts>);
 
@@ -36,11 +36,11 @@ pub struct CircuitSchedule(Arc<CircuitScheduleParts>);
 struct CircuitScheduleParts {
     shape: CircuitShape,
     parts: Vec<ConnectedPart>,
-    /// If the circuit is repeated.
+    /// The rounds, if the circuit is repeated.
     rounds: Option<RepeatedCircuitRounds>,
 }
 
-/// A part, and what connects it to others.
+/// A part, and its connections to others.
 #[derive(Debug)]
 struct ConnectedPart {
     scheduled: ScheduledPart,
@@ -50,10 +50,10 @@ struct ConnectedPart {
     before: GarblingGateCounts,
 }
 
-/// The most gates of a part.
+/// The maximum number of gates of a part.
 const PART_GATES: usize = 48 << 10;
 
-/// The gates of a part at most.
+/// The maximum number of gates of a part.
 const MAX_PART: usize = 1 << 30;
 
 impl CircuitSchedule {
@@ -63,17 +63,18 @@ impl CircuitSchedule {
     }
 
     /// Schedules a circuit as one part, with as few batches as its depth allows: for a protocol in
-    /// which each takes a round trip.
+    /// which each batch takes a round trip.
     pub fn in_one_part(circuit: &Circuit) -> Self {
         Self::with(circuit, false, circuit.len().clamp(1, MAX_PART))
     }
 
-    /// Schedules a circuit that is repeated so many times, each time on its last outputs: they are
-    /// the evaluator's inputs of the next round, while the garbler's stay. With
-    /// [`generate::aes128`](crate::generate::aes128), for example, a block is encrypted again and
-    /// again. It has the memory of one round, but is of gates without end.
+    /// Schedules a circuit that is repeated `times` times. The outputs of a round are the
+    /// evaluator's inputs of the next round, and the garbler's inputs stay the same. With
+    /// [`generate::aes128`](crate::generate::aes128), for example, a block is encrypted repeatedly.
+    /// The schedule takes the memory of one round for any number of rounds.
     ///
-    /// `None` if `times` is 0, or the outputs are none or not as many as the evaluator's inputs.
+    /// `None` if `times` is 0, there are no outputs, or their number is not that of the evaluator's
+    /// inputs.
     pub fn repeated(circuit: &Circuit, times: u64) -> Option<Self> {
         Self::repeated_with(circuit, times, PART_GATES)
     }
@@ -94,12 +95,12 @@ impl CircuitSchedule {
         Self(Arc::new(CircuitScheduleParts { shape, parts, rounds: None }))
     }
 
-    /// What is known of the circuit.
+    /// The shape of the circuit.
     pub fn shape(&self) -> &CircuitShape {
         &self.0.shape
     }
 
-    /// How often the circuit is repeated; 1 if it is not.
+    /// The number of repetitions of the circuit; 1 if it is not repeated.
     pub fn rounds(&self) -> u64 {
         self.0.rounds.as_ref().map_or(1, |rounds| rounds.times)
     }
@@ -141,7 +142,7 @@ fn scheduled(
     })
 }
 
-/// Schedules all parts, each on its own, by as many threads as there are cores.
+/// Schedules all parts independently, with one thread for each core.
 fn schedule_each(
     circuit: &Circuit,
     last_parts: &WireLastReaders,
@@ -163,7 +164,7 @@ fn schedule_each(
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(count);
     thread::scope(|scope| {
         for _ in 1..threads {
-            // With fewer threads it takes longer.
+            // If a thread cannot be created, scheduling takes longer.
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
@@ -304,8 +305,8 @@ mod tests {
         }
     }
 
-    /// Evaluates as many parts at a time as may be under way, in random order: imports are read
-    /// when a part begins, exports are written when it ends.
+    /// Evaluates the maximum number of parts concurrently, in random order. Imports are read when a
+    /// part begins, and exports are written when it ends.
     fn evaluate_in_any_order(
         schedule: &CircuitSchedule,
         inputs: &[u64],

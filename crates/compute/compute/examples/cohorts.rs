@@ -1,5 +1,6 @@
 //! Two hospitals count the patients of both who had a complication. Each has one bit for each of
-//! 4,096 patients of a register; both learn the count, and nothing else. Semi-honest.
+//! 4,096 patients of a register. Both learn the count and nothing else, if both follow the protocol
+//! (semi-honest).
 //!
 //! Here both are threads of one program. On two hosts, each runs its half, and the second is given
 //! the first one's address and key.
@@ -14,7 +15,7 @@ use transport::{
 
 const PATIENTS: u32 = 4_096;
 
-/// How many bits are 1 in both inputs.
+/// The circuit that counts the bits that are 1 in both inputs.
 fn common_patients() -> CircuitSchedule {
     let mut builder = CircuitBuilder::new(&[PATIENTS, PATIENTS]);
     let (treated, complications) = (builder.input(0), builder.input(1));

@@ -1,11 +1,11 @@
-//! How long whole runs take on loopback, from the connection until both parties have the output,
-//! with their set-up.
+//! Measures whole runs on loopback, from the connection until both parties have the output,
+//! including the set-up.
 //!
 //! usage: `run_speed [RUNS [pinned]]`
 //!
-//! The circuits and schemes take turns, so that all meet the same conditions. Prints medians, with
-//! the least and the most, in milliseconds: of the run, then of phases at the garbler and at the
-//! evaluator, which overlap. With `pinned`, each party has one core.
+//! The circuits and schemes alternate, so that all run under the same conditions. Prints medians,
+//! with the least and the most, in milliseconds: of the run, then of phases at the garbler and at
+//! the evaluator, which overlap. With `pinned`, each party has one core.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -16,14 +16,14 @@ use circuit::{CircuitSchedule, generate};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use sunder_compute::{ComputePhase, ComputeRole, ComputeSession, ComputeSettings, GarblingScheme};
 
-/// The schemes, the one to compare with first.
+/// The schemes; the first one is the reference.
 const SCHEMES: [GarblingScheme; 3] =
     [GarblingScheme::HalfGates, GarblingScheme::ThreeHalves, GarblingScheme::Glnp15];
 
 /// The phases that are printed.
 const PHASES: [ComputePhase; 3] = [ComputePhase::Setup, ComputePhase::Inputs, ComputePhase::Gates];
 
-/// What one run takes, in milliseconds: the whole, and the phases of both parties.
+/// The times of one run in milliseconds: the total, and the phases of both parties.
 type Times = [f64; 1 + 2 * PHASES.len()];
 
 fn main() {
@@ -73,7 +73,7 @@ fn run(schedule: &CircuitSchedule, scheme: GarblingScheme, is_pinned: bool) -> T
     times
 }
 
-/// Returns when this party has the output, and what the phases took.
+/// Returns the time at which this party has the output, and the measurements of the phases.
 fn party(
     stream: TcpStream,
     role: ComputeRole,
@@ -83,7 +83,7 @@ fn party(
 ) -> (Instant, [f64; PHASES.len()]) {
     let mut settings = ComputeSettings { scheme, ..ComputeSettings::default() };
     if is_pinned {
-        // The threads that this one starts stay there too.
+        // Threads that this one starts inherit the core.
         let mut cores = CpuSet::new();
         cores.set(role as usize - 1);
         sched_setaffinity(None, &cores).expect("a core for each party");
@@ -103,7 +103,7 @@ fn party(
     (end, PHASES.map(|phase| figures[phase as usize].time.as_secs_f64() * 1e3))
 }
 
-/// Tells the other party when no more is sent.
+/// Shuts down the writing direction on drop.
 struct Writer(TcpStream);
 
 impl Write for Writer {
@@ -118,7 +118,7 @@ impl Write for Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // If the other party is gone, nobody needs it.
+        // If the other party is gone, the shutdown is not needed.
         let _ = self.0.shutdown(Shutdown::Write);
     }
 }

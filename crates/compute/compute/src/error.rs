@@ -1,4 +1,4 @@
-//! What can go wrong, and in which phase.
+//! Errors, and the phases in which they occur.
 
 use std::fmt;
 use std::io;
@@ -8,40 +8,40 @@ use std::time::Duration;
 use crate::malformed::MalformedComputeFrame;
 use crate::settings::{ComputeProtocol, ComputeRole};
 
-/// Why there is no output. Each is one line.
+/// Why there is no output. Each text is one line.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The connection has failed.
     #[error("{phase}: {source}")]
     Io {
-        /// What was being done.
+        /// The current phase.
         phase: ComputePhase,
         /// The error of the connection.
         source: Arc<io::Error>,
     },
-    /// The other party has gone.
+    /// The other party has closed the connection.
     #[error("{phase}: the other party has ended the connection")]
     Ended {
-        /// What was being done.
+        /// The current phase.
         phase: ComputePhase,
     },
-    /// The other party has stopped to work.
+    /// The other party does not respond.
     #[error("{phase}: nothing from the other party for {} s", .after.as_secs_f64())]
     Silent {
-        /// What was being done.
+        /// The current phase.
         phase: ComputePhase,
-        /// For how long.
+        /// The time without a message.
         after: Duration,
     },
-    /// The other party has given up, and says why.
+    /// The other party has aborted with a reason.
     #[error("{phase}: the other party has given up: {reason}")]
     Aborted {
-        /// What was being done.
+        /// The current phase.
         phase: ComputePhase,
         /// Why.
         reason: ComputeAbortReason,
     },
-    /// What arrives is not of this protocol.
+    /// The received bytes are not of this protocol.
     #[error("the other end does not speak this protocol: is it sunder compute?")]
     NotThisProtocol,
     /// The other party has another version.
@@ -61,10 +61,10 @@ pub enum Error {
         /// Of both.
         role: ComputeRole,
     },
-    /// The parties do not want to compute the same.
+    /// The parties are to compute different things.
     #[error("{what} is not the same at both parties")]
     Differs {
-        /// In what.
+        /// The difference.
         what: &'static str,
     },
     /// The circuits have inputs and outputs of different lengths.
@@ -75,23 +75,23 @@ pub enum Error {
         /// Of the other's.
         theirs: String,
     },
-    /// The other party sends what it may not.
+    /// The other party has sent an invalid message.
     #[error("{phase}: the other party sends {source}")]
     Malformed {
-        /// What was being done.
+        /// The current phase.
         phase: ComputePhase,
-        /// What it has sent.
+        /// What is wrong with the message.
         source: MalformedComputeFrame,
     },
     /// The base transfers or their extension have failed.
     #[error("{phase}: {source}")]
     Transfer {
-        /// What was being done.
+        /// The current phase.
         phase: ComputePhase,
         /// The error of the transfers.
         source: ot::Error,
     },
-    /// The input has another length than the circuit's.
+    /// The input does not have the length that the circuit takes.
     #[error("the input has {given} bits, the circuit takes {expected} of the {role}")]
     InputLen {
         /// Of the party.
@@ -104,7 +104,7 @@ pub enum Error {
     /// The circuit is larger than the protocol allows.
     #[error("the circuit has more than 2^28 bits of input or output")]
     TooLarge,
-    /// The evaluator does not have the labels of the output that it reports.
+    /// The evaluator cannot prove that it has the labels of the output that it reports.
     #[error("the evaluator reports an output that it cannot prove: it is not used")]
     Unproven,
     /// The session was stopped, with [`Stopper::stop`](crate::ComputeStopper::stop).
@@ -114,12 +114,12 @@ pub enum Error {
     #[error("the session has failed before: make a new one")]
     Failed,
     /// The system gives no random bytes or no thread.
-    #[error("the system refuses: {0}")]
+    #[error("the operating system reports an error: {0}")]
     System(Arc<io::Error>),
 }
 
 impl Error {
-    /// Whether it is a failed security check, and not a failure of the network.
+    /// Whether it is a failed security check rather than a network failure.
     pub fn is_security(&self) -> bool {
         match self {
             Self::Unproven => true,
@@ -131,7 +131,7 @@ impl Error {
         }
     }
 
-    /// What the other party is told.
+    /// The reason that is sent to the other party.
     pub(crate) fn reason(&self) -> Option<ComputeAbortReason> {
         match self {
             Self::NotThisProtocol | Self::Version { .. } => Some(ComputeAbortReason::Version),
@@ -150,7 +150,7 @@ impl Error {
         }
     }
 
-    /// The system refuses.
+    /// An error of the operating system.
     pub(crate) fn system(error: io::Error) -> Self {
         Self::System(Arc::new(error))
     }
@@ -168,12 +168,12 @@ impl Error {
         }
     }
 
-    /// Of two errors of one run, the one that says more.
+    /// The more specific of two errors of one run.
     pub(crate) fn more_specific(self, other: Self) -> Self {
         if other.specificity() > self.specificity() { other } else { self }
     }
 
-    /// Whether it may only be the effect of another one.
+    /// Whether it may be only a consequence of another error.
     pub(crate) fn may_be_consequence(&self) -> bool {
         self.specificity() < 3
     }
@@ -205,18 +205,20 @@ impl From<ot::Error> for Error {
     }
 }
 
-/// What a party does. Phases overlap.
+/// A phase of a session. Phases overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ComputePhase {
-    /// The parties say what they are, and make the base transfers.
+    /// The parties exchange their roles and versions, and make the base transfers.
     Setup,
-    /// They compare what they compute.
+    /// The parties check that they compute the same.
     Agreement,
-    /// The evaluator gets the labels of both inputs; or each party gets its share of the other's.
+    /// In Yao's protocol, the evaluator gets the labels of both inputs. In GMW, each party gets its
+    /// share of the other's input.
     Inputs,
-    /// The parties make the triples of the ANDs. Only of GMW.
+    /// The parties make the triples of the ANDs. Only in GMW.
     Triples,
-    /// The garbler garbles and sends, the evaluator receives and evaluates; or both evaluate.
+    /// In Yao's protocol, the garbler garbles and sends while the evaluator receives and evaluates.
+    /// In GMW, both evaluate.
     Gates,
     /// The parties learn the output.
     Output,
@@ -227,7 +229,7 @@ impl ComputePhase {
     pub const ALL: [Self; 6] =
         [Self::Setup, Self::Agreement, Self::Inputs, Self::Triples, Self::Gates, Self::Output];
 
-    /// Whether a protocol has it.
+    /// Whether the protocol has this phase.
     pub fn is_of(self, protocol: ComputeProtocol) -> bool {
         self != Self::Triples || protocol == ComputeProtocol::Gmw
     }
@@ -258,7 +260,7 @@ impl fmt::Display for ComputePhase {
     }
 }
 
-/// Why a party gives up, as it tells the other.
+/// Why a party aborts, as it reports to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ComputeAbortReason {
@@ -268,13 +270,13 @@ pub enum ComputeAbortReason {
     Role = 2,
     /// The circuit or the settings differ.
     Differs = 3,
-    /// It has received what may not be sent.
+    /// It has received an invalid message.
     Malformed = 4,
     /// The evaluator's result is wrong.
     Unproven = 5,
     /// Its input does not fit the circuit.
     Input = 6,
-    /// Its system refuses.
+    /// Its operating system has failed.
     System = 7,
     /// It cannot load its circuit.
     Circuit = 8,
@@ -310,7 +312,7 @@ impl fmt::Display for ComputeAbortReason {
             Self::Malformed => "it has received what it does not understand",
             Self::Unproven => "the reported output is not proven",
             Self::Input => "its input does not fit the circuit",
-            Self::System => "its system refuses",
+            Self::System => "its operating system has reported an error",
             Self::Circuit => "it cannot load its circuit",
             Self::Stopped => "it was stopped",
         })
@@ -321,9 +323,9 @@ impl fmt::Display for ComputeAbortReason {
 mod tests {
     use super::*;
 
-    /// What somebody on the path has changed is also why the connection ends.
+    /// A manipulation on the path also ends the connection, but the security error is reported.
     #[test]
-    fn a_security_error_says_more_than_the_end_of_the_connection() {
+    fn a_security_error_outranks_the_end_of_the_connection() {
         let phase = ComputePhase::Setup;
         let changed = || {
             let error = transport::Error::Changed { peer: "peer".to_owned() };

@@ -1,4 +1,4 @@
-//! What fuzz targets do with the bytes of the other party.
+//! Entry points of the fuzz targets: they run a party on the bytes of the other.
 
 use std::io::{Cursor, Read, sink};
 
@@ -10,10 +10,10 @@ use crate::{
     OutputLearners,
 };
 
-/// Gives any bytes to every parser. What is understood is encoded to the same bytes.
+/// Passes arbitrary bytes to every parser. Parsed values must encode to the same bytes.
 ///
 /// # Panics
-/// If it is not.
+/// If they do not.
 pub fn parsers(bytes: &[u8]) {
     if let Some(header) = bytes.first_chunk::<HEADER_LEN>()
         && let Ok((kind, length)) = parse_header(*header)
@@ -35,8 +35,8 @@ pub fn parsers(bytes: &[u8]) {
     }
 }
 
-/// Runs a party whose other party says hello and then sends these frames, each of a kind and with
-/// a content. The run ends, with an error of one line if it is none.
+/// Runs a party whose peer sends a hello and then these frames, each with a kind and a content. The
+/// run must end, with a result or an error of one line.
 ///
 /// # Panics
 /// If it does not.
@@ -58,7 +58,7 @@ pub fn peer(
     }
     let session = ComputeSession::over(Cursor::new(sent), sink(), role, settings);
     let mut session = session.expect("the system gives threads and random bytes");
-    // Frames of the right lengths are a run, with any output.
+    // Frames of the right lengths are a valid run, with any output.
     match session.run(&schedule, &[1]) {
         Ok(_) => session.finish().expect("everything is taken"),
         Err(error) => {
@@ -68,7 +68,7 @@ pub fn peer(
     }
 }
 
-/// Runs a party on any bytes of the other one.
+/// Runs a party on arbitrary bytes of the other.
 ///
 /// # Panics
 /// If it does not end with an error.

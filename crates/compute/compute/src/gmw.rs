@@ -1,10 +1,11 @@
-//! The protocol of Goldreich, Micali and Wigderson, for two parties that follow it (Transputation,
-//! appendix A.3 and table 5): each wire's value is the sum of a share of each party.
+//! The protocol of Goldreich, Micali and Wigderson for two semi-honest parties (Transputation,
+//! appendix A.3 and table 5). Each party has a share of each wire, and the wire's value is the sum
+//! of both shares.
 //!
-//! Shares of a linear gate's output are computed by each party alone. An AND takes a triple and an
-//! exchange of two bits in each direction; all ANDs of a level share one exchange. A thread makes
-//! the triples, as far ahead as its queue allows, while another evaluates the gates.
-//! `docs/protocols/gmw.md` specifies it.
+//! Each party computes its shares of linear gates locally. An AND takes a triple and an exchange of
+//! two bits in each direction. All ANDs of a level share one exchange. One thread makes the
+//! triples, as far ahead as its queue allows, while another evaluates the gates.
+//! `docs/protocols/gmw.md` specifies the protocol.
 
 pub(crate) mod gates;
 pub(crate) mod triples;
@@ -55,7 +56,8 @@ pub(crate) fn run(
     }
 }
 
-/// Agrees, shares the inputs, evaluates all gates and opens the output.
+/// Checks that both parties compute the same, shares the inputs, evaluates all gates and opens the
+/// output.
 fn evaluate(
     party: &ComputeParty,
     source: &dyn CircuitSource,
@@ -78,7 +80,7 @@ fn evaluate(
     figures.count(ComputePhase::Inputs, || shares.set_inputs(shape, *role, input, [seed, theirs]));
     figures.leave(ComputePhase::Inputs);
     figures.enter(ComputePhase::Gates);
-    // Waiting takes no processor time.
+    // Waiting is not counted as processor time.
     figures.count(ComputePhase::Gates, || evaluate_gates(party, source, &mut shares, supply))?;
     figures.leave(ComputePhase::Gates);
     figures.enter(ComputePhase::Output);
@@ -87,7 +89,7 @@ fn evaluate(
     output
 }
 
-/// What the parties agree on: no scheme, and nothing public of it.
+/// The parameters that both parties must share. GMW has no garbling scheme and no public value.
 fn begin(party: &ComputeParty, shape: &CircuitShape) -> ComputeBegin {
     let ComputeParty { settings, number, .. } = party;
     let begin = ComputeBegin::new(*number, shape, settings.scheme, settings.learns, Block::ZERO);
@@ -137,7 +139,8 @@ fn exchange(
     Ok(())
 }
 
-/// Tells the other party the own shares of the output if it may learn it, and adds its shares.
+/// Sends this party's shares of the output if the other party may learn it, and adds the other
+/// party's shares.
 fn output(
     party: &ComputeParty,
     shares: &GmwWireShares,

@@ -48,6 +48,19 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Map
+//!
+//! - `session`: one set-up, and any number of runs. `party`: a party and the set-up of its
+//!   transfers.
+//! - `parties`: Yao's protocol: `garbler` and `evaluator`. `gmw`: the other protocol; its `gates`,
+//!   `triples` and `words` are pure.
+//! - `link`: the connection, with a thread that writes frames and one that reads them. `queue` and
+//!   `worker` are what its threads use.
+//! - `wire`: the frames `hello`, `begin` and others. `settings`, `malformed`, `error`. These are
+//!   pure.
+//! - [`predict`]: what a run costs, without the other party. `figures`: measured times and bytes.
+//!   `random`: random blocks.
 
 mod error;
 mod figures;

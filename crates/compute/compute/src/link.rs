@@ -1,4 +1,4 @@
-//! The connection of two parties: a thread that writes frames, and one that reads them.
+//! The connection of two parties, with a thread that writes frames and one that reads them.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,33 +12,33 @@ use crate::queue::{WeightedPopResult, WeightedPushError, WeightedQueue};
 use crate::wire::{ComputeFrame, ComputeFrameKind, ComputeHello, HEADER_LEN, parse_header};
 use crate::worker::TimedJoinHandle;
 
-/// The [`weight`] of tables that the garbler sends before it has answered all of the evaluator's
-/// transfers.
+/// The maximum [`weight`] of tables that the garbler sends before it has answered all of the
+/// evaluator's transfers.
 pub(crate) const WINDOW: usize = 32 << 20;
 
-/// What a frame of tables weighs in a window: its bytes, and what it takes beside them. So short
-/// frames do not take more memory than long ones.
+/// The weight of a frame of tables in a window: its bytes plus its overhead. The window therefore
+/// bounds the memory of short frames as well.
 pub(crate) const fn weight(length: usize) -> usize {
     length + 64
 }
 
-/// The weight of tables that wait once the evaluator evaluates.
+/// The maximum weight of queued tables while the evaluator evaluates.
 const EVALUATING_WINDOW: usize = 2 << 20;
 
-/// The bytes that wait to be sent.
+/// The maximum number of bytes that are queued for sending.
 const MAX_QUEUED: usize = 2 << 20;
 
-/// Frames other than tables that wait to be handled.
+/// The maximum number of received frames, other than tables, that are queued.
 const MAX_CONTROL: usize = 64;
 
-/// A party that has nothing to send says after so long that it lives, or after a quarter of the
-/// timeout.
+/// The maximum keepalive interval of a party that has nothing to send. The interval is at most a
+/// quarter of the timeout.
 const MAX_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a party that gives up waits until the other has read why.
+/// How long a party that aborts waits until the other has read the reason.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Buffers that are kept to be used again.
+/// The maximum number of buffers that are kept for reuse.
 const MAX_SPARE_BUFFERS: usize = 16;
 
 /// A frame's kind and content.
@@ -50,7 +50,7 @@ pub(crate) struct PartyLink {
     writing: TimedJoinHandle<io::Result<()>>,
     reading: TimedJoinHandle<()>,
     closer: Option<Box<dyn Fn() + Send + Sync>>,
-    /// Whether everything that was sent is to arrive.
+    /// Whether to wait on drop until everything that was sent has arrived.
     drain_on_drop: bool,
 }
 
@@ -59,27 +59,27 @@ struct PartyLinkState {
     outbox: WeightedQueue<Vec<u8>>,
     /// Frames of the set-up.
     setup: WeightedQueue<Vec<u8>>,
-    /// Frames of an instance, but for those of the next queue.
+    /// Frames of an instance, except those of `tables`.
     control: WeightedQueue<ReceivedComputeFrame>,
     /// Tables, or the columns of the triples.
     tables: WeightedQueue<Vec<u8>>,
-    /// Closed when this party has begun the set-up, or has given up.
+    /// Closed when this party has begun the set-up or has aborted.
     setup_begun: WeightedQueue<()>,
-    /// Why reading or writing has ended.
+    /// The error that ended reading or writing.
     failure: Mutex<Option<Error>>,
     spare_buffers: Mutex<Vec<Vec<u8>>>,
-    /// Whether this party has given up.
+    /// Whether this party has aborted.
     has_given_up: AtomicBool,
     figures: Arc<PhaseFiguresRecorder>,
     timeout: Duration,
 }
 
-/// The queue of frames that are to be sent, and those that have arrived; for several threads.
+/// The queues of frames to send and of received frames, shared by several threads.
 #[derive(Clone)]
 pub(crate) struct PartyFrameQueues(Arc<PartyLinkState>);
 
 impl PartyLink {
-    /// Starts the threads, and says hello.
+    /// Starts the threads, and sends the hello.
     pub(crate) fn new(
         reader: impl Read + Send + 'static,
         writer: impl Write + Send + 'static,
@@ -108,7 +108,7 @@ impl PartyLink {
         let of_reading = shared.clone();
         let reading =
             TimedJoinHandle::spawn("compute-read", move || receive(&of_reading, reader, hello));
-        // The thread that writes ends, too.
+        // Ends the writing thread as well.
         let reading = reading.inspect_err(|_| shared.outbox.close())?;
         Ok(Self { shared, writing, reading, closer, drain_on_drop: true })
     }
@@ -117,8 +117,8 @@ impl PartyLink {
         PartyFrameQueues(self.shared.clone())
     }
 
-    /// Ends the link because of an error of [`PartyFrameQueues::fail`]. Returns the error that says
-    /// most.
+    /// Ends the link because of an error of [`PartyFrameQueues::fail`]. Returns the most specific
+    /// error.
     pub(crate) fn fail(&mut self, error: Error) -> Error {
         self.drain_on_drop = false;
         self.frames().fail(&error);
@@ -133,7 +133,7 @@ impl PartyLink {
         self.frames().give_up(Some(reason));
     }
 
-    /// What the other party may have said before the connection was lost.
+    /// Returns the reason that the other party may have sent before the connection was lost.
     fn find_cause(&mut self, error: Error) -> Error {
         // Reading ends by itself when the connection is lost.
         self.reading.end_within(LINGER);
@@ -143,7 +143,7 @@ impl PartyLink {
         }
     }
 
-    /// Sends what waits. Returns when it will arrive.
+    /// Sends the queued frames. Returns when their delivery is ensured.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.shared.outbox.close();
         let written = self.writing.end().unwrap_or_else(|| Err(ErrorKind::BrokenPipe.into()));
@@ -158,12 +158,13 @@ impl Drop for PartyLink {
         self.shared.close_inbound();
         let limit = if self.drain_on_drop { self.shared.timeout } else { LINGER };
         if self.writing.end_within(limit) {
-            // What the other party still sends is read, so that it can read what was sent to it.
+            // Keeps reading, so that the other party is not blocked and can read what was sent to
+            // it.
             self.reading.end_within(if self.drain_on_drop { Duration::ZERO } else { LINGER });
         }
         if let Some(close) = &self.closer {
             close();
-            // Whoever still writes or reads gets an error now.
+            // A thread that is still writing or reading now gets an error.
             self.writing.end_within(LINGER);
             self.reading.end_within(LINGER);
         }
@@ -181,7 +182,7 @@ impl PartyLinkState {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reading or writing has ended with an error. The first one counts.
+    /// Records the error that ended reading or writing. Only the first one counts.
     fn failed(&self, error: Error) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         *failure = Some(match failure.take() {
@@ -203,7 +204,7 @@ impl PartyLinkState {
 }
 
 impl PartyFrameQueues {
-    /// Gives up: the other party is told why, and whoever waits for a frame gets an error.
+    /// Aborts: the other party is told the reason, and threads that wait for a frame get an error.
     pub(crate) fn fail(&self, error: &Error) {
         self.0.failed(error.clone());
         self.give_up(error.reason());
@@ -215,7 +216,7 @@ impl PartyFrameQueues {
             .map(|reason| ComputeFrame::of(ComputeFrameKind::Abort, &[reason as u8]).into_bytes());
         self.0.outbox.close_after(abort);
         self.0.setup_begun.close();
-        // What has arrived may say more than an error of the connection.
+        // Frames that have arrived may contain a more specific error.
         self.0.setup.close();
         self.0.control.close();
         self.0.tables.close();
@@ -226,25 +227,26 @@ impl PartyFrameQueues {
         ComputeFrame::new(kind, self.0.take_spare_buffer())
     }
 
-    /// Sends a frame, when there is room for it.
+    /// Sends a frame, as soon as there is room in the queue.
     ///
     /// # Errors
     /// If the connection has failed.
     pub(crate) fn send(&self, frame: ComputeFrame) -> Result<(), Error> {
         let kind = frame.kind();
-        // The set-up would wait behind the tables, for round trips of a long path.
+        // Otherwise the set-up would be queued behind the tables, for several round trips of a long
+        // path.
         if kind == ComputeFrameKind::Tables {
             self.0.setup_begun.pop();
         }
         let phase = phase_of(kind);
         let bytes = frame.into_bytes();
         let length = bytes.len();
-        // Before it may be written: a run can end when it is.
+        // Counted before the frame is queued, because the run can end as soon as it is written.
         self.0.figures.sent(kind, length);
         let sent = self.0.outbox.push(bytes, length, self.0.timeout);
         if kind == ComputeFrameKind::Base {
-            // Who sends it computes for milliseconds afterwards. On a single processor the thread
-            // that writes would have to wait for that: it does not interrupt who computes.
+            // The sender computes for milliseconds afterwards. On a single processor the writing
+            // thread would have to wait for that, because it does not preempt the computation.
             self.0.outbox.wait_until_taken(self.0.timeout);
             self.0.setup_begun.close();
         }
@@ -257,7 +259,7 @@ impl PartyFrameQueues {
     /// Waits for the set-up's frame of the other party.
     ///
     /// # Errors
-    /// If something else comes, or the connection fails.
+    /// If another frame arrives, or the connection fails.
     pub(crate) fn setup(&self) -> Result<Vec<u8>, Error> {
         self.0.setup.pop().ok_or_else(|| self.ended(ComputePhase::Setup))
     }
@@ -265,7 +267,7 @@ impl PartyFrameQueues {
     /// Waits for a frame of an instance.
     ///
     /// # Errors
-    /// If another one comes, or the connection fails.
+    /// If another frame arrives, or the connection fails.
     pub(crate) fn expect(&self, expected: ComputeFrameKind) -> Result<Vec<u8>, Error> {
         let phase = phase_of(expected);
         match self.0.control.pop() {
@@ -282,7 +284,7 @@ impl PartyFrameQueues {
     /// Waits for a frame of exactly this length.
     ///
     /// # Errors
-    /// As [`Self::expect`], and if it has another length.
+    /// As [`Self::expect`], and if it has the wrong length.
     pub(crate) fn expect_len(
         &self,
         kind: ComputeFrameKind,
@@ -291,10 +293,10 @@ impl PartyFrameQueues {
         check_len(kind, self.expect(kind)?, expected)
     }
 
-    /// Waits for a frame with so many bytes of the columns of triples.
+    /// Waits for a frame of the columns of triples with `expected` bytes.
     ///
     /// # Errors
-    /// If it has another length, or the connection fails.
+    /// If it has the wrong length, or the connection fails.
     pub(crate) fn triples(&self, expected: usize) -> Result<Vec<u8>, Error> {
         let content = self.0.tables.pop().ok_or_else(|| self.ended(ComputePhase::Triples))?;
         check_len(ComputeFrameKind::Triples, content, expected)
@@ -313,12 +315,12 @@ impl PartyFrameQueues {
         self.0.tables.try_pop()
     }
 
-    /// The evaluator evaluates as tables arrive, so that fewer need to wait.
+    /// Sets whether the evaluator evaluates as tables arrive, so that fewer need to be queued.
     pub(crate) fn set_evaluating(&self, is_evaluating: bool) {
         self.0.tables.set_max_weight(if is_evaluating { EVALUATING_WINDOW } else { WINDOW });
     }
 
-    /// A buffer that is not needed any more.
+    /// Returns a buffer for reuse.
     pub(crate) fn recycle(&self, buffer: Vec<u8>) {
         self.0.recycle(buffer);
     }
@@ -344,7 +346,7 @@ fn write(shared: &PartyLinkState, mut writer: impl Write) -> io::Result<()> {
         shared.failed(io_error(copy, ComputePhase::Gates, shared.timeout));
         shared.outbox.clear();
     }
-    // A connection is finished when it is dropped: what was written arrives.
+    // Dropping the writer finishes the connection, so that everything that was written arrives.
     drop(writer);
     result
 }
@@ -380,7 +382,7 @@ fn receive(shared: &PartyLinkState, reader: impl Read, ours: ComputeHello) {
     shared.setup.close();
     shared.control.close();
     shared.tables.close();
-    // The other party may still be sending what nobody wants any more, but not for ever.
+    // Discards what the other party is still sending, for a limited time.
     let start = Instant::now();
     let mut rest = [0; 16 << 10];
     while start.elapsed() < shared.timeout
@@ -411,7 +413,7 @@ fn receive_frames(
                 let length = content.len();
                 shared.tables.push(content, weight(length), shared.timeout)
             }
-            // All tables are there: an empty one says so.
+            // All tables have arrived, which an empty frame signals.
             ComputeFrameKind::Decoding => shared
                 .tables
                 .push(Vec::new(), 0, shared.timeout)

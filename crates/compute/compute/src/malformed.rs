@@ -1,49 +1,49 @@
-//! What the other party may not send.
+//! Errors in the frames of the other party.
 
-/// Why bytes are not what the other party may send.
+/// Why a frame of the other party is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedComputeFrame {
-    /// No frame has this number.
-    #[error("a frame of kind {0}, which there is not")]
+    /// The kind of a frame is unknown.
+    #[error("a frame of unknown kind {0}")]
     Kind(u8),
-    /// A frame is longer than any of its kind.
+    /// A frame is longer than the maximum of its kind.
     #[error("a frame \"{kind}\" of {length} bytes, more than {max}")]
     TooLong {
         /// The frame.
         kind: &'static str,
         /// Its length.
         length: usize,
-        /// The most bytes.
+        /// The maximum length.
         max: usize,
     },
-    /// A frame has another length than it must have now.
+    /// A frame has the wrong length.
     #[error("a frame \"{kind}\" of {length} bytes in place of {expected}")]
     Length {
         /// The frame.
         kind: &'static str,
         /// Its length.
         length: usize,
-        /// What it must be.
+        /// The required length.
         expected: usize,
     },
-    /// A frame may not come now.
+    /// A frame came in place of another kind.
     #[error("a frame \"{kind}\", where \"{expected}\" must come")]
     Order {
         /// The frame.
         kind: &'static str,
-        /// What must come.
+        /// The required kind.
         expected: &'static str,
     },
-    /// A frame may not come now, or more of them than can be needed.
-    #[error("a frame \"{kind}\" that is not waited for")]
+    /// A frame came at the wrong time, or there were too many.
+    #[error("an unexpected frame \"{kind}\"")]
     Unexpected {
         /// The frame.
         kind: &'static str,
     },
-    /// A field has a value that it cannot have.
-    #[error("a {0} that there is not")]
+    /// A field has an invalid value.
+    #[error("an unknown {0}")]
     Value(&'static str),
-    /// There are more or fewer tables than the circuit has gates for.
+    /// There are more or fewer tables than the circuit has gates.
     #[error("tables that do not end with the circuit's last gate")]
     Tables,
 }

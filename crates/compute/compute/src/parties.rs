@@ -1,4 +1,4 @@
-//! The two parties in one instance.
+//! The two parties of Yao's protocol in one instance.
 
 pub(crate) mod evaluator;
 pub(crate) mod garbler;
@@ -10,7 +10,7 @@ use blocks::prg::Prg;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-/// The transfers of one frame.
+/// The maximum number of transfers of one frame.
 const FRAME_TRANSFERS: usize = 1 << 14;
 /// The bytes of the digest of the output's labels.
 pub(crate) const DIGEST_LEN: usize = 16;
@@ -21,10 +21,10 @@ pub(crate) fn parts(count: u32) -> impl Iterator<Item = Range<usize>> {
     (0..count).step_by(FRAME_TRANSFERS).map(move |start| start..count.min(start + FRAME_TRANSFERS))
 }
 
-/// Passes on the labels of `count` inputs, which both parties derive from a seed.
+/// Calls `take` with the labels of `count` inputs, which both parties derive from a seed.
 fn for_each_label(seed: Block, count: u32, mut take: impl FnMut(u32, Block)) {
     let mut stream = Prg::new(seed);
-    // Many at a time: each call schedules the key again.
+    // Many at a time, because each call expands the key again.
     let mut labels = Zeroizing::new([Block::ZERO; 256]);
     let mut next = 0;
     while next < count {
@@ -37,7 +37,7 @@ fn for_each_label(seed: Block, count: u32, mut take: impl FnMut(u32, Block)) {
     }
 }
 
-/// A bit of packed ones.
+/// Bit `at` of packed bits.
 fn bit(bits: &[u8], at: usize) -> bool {
     bits[at / 8] >> (at % 8) & 1 == 1
 }

@@ -1,4 +1,4 @@
-//! A party, and how it sets up the transfers.
+//! A party, and the set-up of its transfers.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -14,16 +14,16 @@ use crate::random::PartyRng;
 use crate::settings::{ComputeRole, ComputeSettings};
 use crate::wire::{ComputeFrame, ComputeFrameKind};
 
-/// What a run needs of its session.
+/// The part of a session that a run needs.
 pub(crate) struct ComputeParty {
     pub(crate) role: ComputeRole,
     pub(crate) settings: ComputeSettings,
     pub(crate) frames: PartyFrameQueues,
     pub(crate) figures: Arc<PhaseFiguresRecorder>,
     pub(crate) random: PartyRng,
-    /// Of the garbler's labels.
+    /// The offset of the garbler's labels.
     pub(crate) offset: Zeroizing<Block>,
-    /// The next instance.
+    /// The number of the next instance.
     pub(crate) number: u64,
 }
 
@@ -35,8 +35,8 @@ pub(crate) enum ObliviousTransferEnd {
     Receiver(Box<ot::extension::OtExtensionReceiver>),
 }
 
-/// The transfers, which a thread may still be setting up. The thread ends before this is dropped:
-/// nothing secret is left in it.
+/// The transfers, which a thread may still be setting up. Dropping this waits for the thread, so
+/// that no secret remains in it.
 pub(crate) struct ObliviousTransferSetUp {
     thread: Option<JoinHandle<Result<ObliviousTransferEnd, Error>>>,
     transfers: Option<ObliviousTransferEnd>,
@@ -50,10 +50,10 @@ impl ObliviousTransferSetUp {
         Ok(Self { thread: Some(thread.map_err(Error::system)?), transfers: None })
     }
 
-    /// The transfers, when they are set up.
+    /// Waits until the transfers are set up.
     ///
     /// # Errors
-    /// If they cannot be.
+    /// If the set-up fails.
     pub(crate) fn wait(&mut self) -> Result<&mut ObliviousTransferEnd, Error> {
         if let Some(thread) = self.thread.take() {
             self.transfers = Some(thread.join().unwrap_or(Err(Error::Failed))?);
@@ -71,7 +71,7 @@ impl Drop for ObliviousTransferSetUp {
 }
 
 impl ComputeParty {
-    /// The work of the thread that sets up the transfers.
+    /// The task of the thread that sets up the transfers.
     pub(crate) fn set_up_task(
         &mut self,
     ) -> impl FnOnce() -> Result<ObliviousTransferEnd, Error> + Send + 'static {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_up_that_nobody_waits_for_ends_before_it_is_dropped() {
+    fn dropping_a_set_up_waits_for_its_thread() {
         let (ended, has_ended) = channel();
         let work = move || {
             Sha256::digest(vec![0; 8 << 20]);

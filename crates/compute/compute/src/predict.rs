@@ -1,4 +1,4 @@
-//! What a run will take, before there is another party.
+//! Predicts the cost of a run without another party.
 
 mod gmw;
 
@@ -26,23 +26,23 @@ use crate::wire::{ComputeBegin, ComputeHello, HEADER_LEN};
 
 pub use gmw::GmwSteps;
 
-/// The transfers that are made to measure their speed.
+/// The number of transfers that are made to measure their speed.
 const MAX_TRANSFERS: usize = 1 << 16;
 
-/// The bytes that the parties send, exactly, but for the signs of life of slow runs: frames with
-/// their headers, without what the transport adds.
+/// The exact number of bytes that the parties send: frames with their headers, without the overhead
+/// of the transport and without the keepalives of slow runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PredictedTraffic {
     /// By the garbler.
     pub garbler: u64,
     /// By the evaluator.
     pub evaluator: u64,
-    /// Round trips until the garbler has the result, or would have it.
+    /// The number of round trips until the garbler has the result, or would have it.
     pub round_trips: u32,
 }
 
 impl PredictedTraffic {
-    /// That of a session with so many instances.
+    /// The traffic of a session with `instances` instances.
     pub fn of(source: &dyn CircuitSource, settings: &ComputeSettings, instances: u32) -> Self {
         match settings.protocol {
             ComputeProtocol::Yao => Self::of_yao(source, settings, instances),
@@ -71,7 +71,7 @@ impl PredictedTraffic {
         Self::of_session(settings, instances, [garbler, evaluator], instances + 1)
     }
 
-    /// That of a session whose parties send so much in each instance.
+    /// The traffic of a session, given the bytes of each instance.
     fn of_session(
         settings: &ComputeSettings,
         instances: u32,
@@ -90,16 +90,16 @@ impl PredictedTraffic {
     }
 }
 
-/// The bytes of a frame with so many of content.
+/// The length of a frame whose content has `len` bytes.
 fn frame(len: usize) -> u64 {
     (HEADER_LEN + len) as u64
 }
 
-/// What the steps of one instance of Yao's protocol take here, garbling and evaluating in as many
-/// threads as the settings say.
+/// The durations of the steps of one instance of Yao's protocol, measured on this computer with the
+/// threads of the settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct YaoSteps {
-    /// The set-up of the transfers, and whatever else does not depend on the circuit.
+    /// The set-up of the transfers, and everything else that does not depend on the circuit.
     pub set_up: Duration,
     /// The extension for the evaluator's input, at both parties one after the other.
     pub inputs: Duration,
@@ -129,8 +129,8 @@ impl YaoSteps {
         Ok(Self { set_up, inputs, garble, evaluate })
     }
 
-    /// What so many instances take where the network takes `network` in all, and both parties
-    /// compute at the same time.
+    /// The duration of a number of instances if the network takes `network` in total and both
+    /// parties compute concurrently.
     pub fn total(&self, network: Duration, instances: u32) -> Duration {
         // Gates are garbled while the transfers are set up.
         let computing = self.inputs + self.garble.max(self.evaluate);
@@ -143,8 +143,8 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (work(), start.elapsed())
 }
 
-/// What both parties take for a circuit of one AND, in two threads over a pair of sockets: it is as
-/// long as the set-up of the transfers.
+/// The duration of a circuit of one AND, with both parties in two threads over a pair of sockets.
+/// It is almost only the set-up of the transfers.
 fn measure_set_up(settings: &ComputeSettings) -> Result<Duration, Error> {
     let mut circuit = Circuit::new(&[1, 1]);
     let and = circuit.and(FIRST_INPUT, FIRST_INPUT + 1);
@@ -157,7 +157,8 @@ fn measure_set_up(settings: &ComputeSettings) -> Result<Duration, Error> {
     })
 }
 
-/// Does the same at both ends of a pair of sockets; what the garbler's end gives.
+/// Runs the same function at both ends of a pair of sockets. Returns the result of the garbler's
+/// end.
 fn both_parties<T>(
     settings: &ComputeSettings,
     work: impl Fn(&mut ComputeSession) -> Result<T, Error> + Sync,
@@ -178,7 +179,7 @@ fn both_parties<T>(
     })
 }
 
-/// Tells the other party when no more is sent: otherwise each would wait for the other to end.
+/// Shuts down the writing direction on drop. Otherwise each party would wait for the other to end.
 pub(crate) struct ShutdownOnDropWriter(pub(crate) UnixStream);
 
 impl Write for ShutdownOnDropWriter {
@@ -193,7 +194,7 @@ impl Write for ShutdownOnDropWriter {
 
 impl Drop for ShutdownOnDropWriter {
     fn drop(&mut self) {
-        // If the other party is gone, nobody needs it.
+        // If the other party is gone, the shutdown is not needed.
         let _ = self.0.shutdown(Shutdown::Write);
     }
 }
@@ -211,7 +212,7 @@ fn set_up_transfers(
     Ok((keys.receive(&reply)?, receiver))
 }
 
-/// What `count` transfers take.
+/// The duration of `count` transfers.
 fn extend(
     count: usize,
     settings: &ComputeSettings,
@@ -231,8 +232,8 @@ fn extend(
     Ok(scaled(start.elapsed(), count as u64, tried as u64))
 }
 
-/// What garbling and evaluating the whole circuit take: measured with the first parts, until about
-/// `limit`.
+/// The durations of garbling and evaluating the whole circuit, extrapolated from the first parts,
+/// which are measured for about `limit`.
 fn gates(
     source: &dyn CircuitSource,
     settings: &ComputeSettings,
@@ -274,7 +275,7 @@ fn gates(
     (scaled(garbling, all, done), scaled(evaluating, all, done))
 }
 
-/// The parts that are garbled before they are evaluated.
+/// The number of parts that are garbled before they are evaluated.
 const MEASURED_PARTS: usize = 32;
 
 struct TimedPartJob<'a> {
@@ -282,7 +283,7 @@ struct TimedPartJob<'a> {
     tables: Vec<u8>,
 }
 
-/// Works on all jobs.
+/// Processes all jobs.
 fn process<'a>(
     threads: usize,
     jobs: Vec<TimedPartJob<'a>>,
@@ -302,7 +303,7 @@ fn process<'a>(
     })
 }
 
-/// A duration for `count`, from that for `tried`.
+/// Scales the duration of `tried` items to `count` items.
 fn scaled(duration: Duration, count: u64, tried: u64) -> Duration {
     let nanos = duration.as_nanos() * u128::from(count) / u128::from(tried.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -24,15 +24,15 @@ struct WeightedQueueState<T> {
 pub(crate) enum WeightedPushError {
     /// The queue is closed.
     Closed,
-    /// There was no room within the time.
+    /// There was no room within the time limit.
     Full,
 }
 
-/// What [`WeightedQueue::pop_within`] finds.
+/// The result of [`WeightedQueue::pop_within`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WeightedPopResult<T> {
     Item(T),
-    /// Nothing within the time.
+    /// No item within the time limit.
     Nothing,
     /// The queue is closed and empty.
     Closed,
@@ -46,12 +46,12 @@ impl<T> WeightedQueue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, WeightedQueueState<T>> {
-        // Every change is complete before anything can panic.
+        // A poisoned lock is safe to use, because changes are complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room, for a limited time, and adds an item. One that is heavier than
-    /// the bound fits an empty queue.
+    /// Waits for room, for a limited time, and adds an item. An empty queue accepts an item of any
+    /// weight.
     ///
     /// # Errors
     /// If the queue is closed, or stays full.
@@ -61,7 +61,7 @@ impl<T> WeightedQueue<T> {
         weight: usize,
         limit: Duration,
     ) -> Result<(), WeightedPushError> {
-        // Without an end if there is none that can be told.
+        // No time limit if it cannot be represented.
         let end = Instant::now().checked_add(limit);
         let mut state = self.lock();
         while !state.is_closed
@@ -138,13 +138,13 @@ impl<T> WeightedQueue<T> {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// From now on nothing is added. What is there can be taken.
+    /// Closes the queue for new items. Present items can still be taken.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();
     }
 
-    /// Closes it after a last item, for which there is always room.
+    /// Closes the queue after a last item, which is always accepted.
     pub(crate) fn close_after(&self, last: Option<T>) {
         let mut state = self.lock();
         if !state.is_closed {
@@ -154,7 +154,7 @@ impl<T> WeightedQueue<T> {
         self.changed.notify_all();
     }
 
-    /// Closes it, and forgets what is there.
+    /// Closes the queue and drops its items.
     pub(crate) fn clear(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_queue_ends_who_waits_for_room() {
+    fn closing_the_queue_ends_waiting_pushes() {
         let queue = Arc::new(WeightedQueue::new(1));
         queue.push(1, 1, LONG).unwrap();
         let pushing = queue.clone();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_until_items_are_taken_goes_on_then() {
+    fn wait_until_taken_returns_when_items_are_taken() {
         let queue = Arc::new(WeightedQueue::new(2));
         queue.push(1, 1, LONG).unwrap();
         queue.push(2, 1, LONG).unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_after_its_time() {
+    fn queue_waits_time_out() {
         let queue = WeightedQueue::new(1);
         let short = Duration::from_millis(1);
         queue.push((), 0, LONG).unwrap();

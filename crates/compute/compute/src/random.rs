@@ -1,14 +1,14 @@
-//! Random blocks: from the system, or for tests from a seed.
+//! Random blocks, from the system or, in tests, from a seed.
 
 use blocks::Block;
 
 use crate::error::Error;
 
-/// Where a party's random blocks come from.
+/// A party's random number generator.
 pub(crate) struct PartyRng(blocks::prg::Prg);
 
 impl PartyRng {
-    /// A generator with a seed of the system.
+    /// A generator with a seed from the system.
     pub(crate) fn system() -> Result<Self, Error> {
         let mut seed = zeroize::Zeroizing::new([0; 16]);
         let filled = getrandom::fill(&mut *seed);

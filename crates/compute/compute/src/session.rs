@@ -17,29 +17,29 @@ use crate::random::PartyRng;
 use crate::settings::{ComputeProtocol, ComputeRole, ComputeSettings, OutputLearners};
 use crate::wire::ComputeHello;
 
-/// The most bits of an input.
+/// The maximum number of bits of an input.
 const MAX_INPUT_BITS: u32 = 1 << 28;
-/// The most bits of an output: the frame with its labels' last bits must hold them.
+/// The maximum number of bits of an output: the last bits of its labels must fit into a frame.
 const MAX_OUTPUT_BITS: usize = 8 * ((1 << 20) - 16);
 
 /// A connection of two parties that compute.
 ///
-/// The base transfers are made in a thread of their own from the beginning: a circuit can be loaded
+/// A separate thread makes the base transfers from the start, so that a circuit can be loaded
 /// meanwhile.
 pub struct ComputeSession {
-    /// Dropped first: that ends the thread of the set-up.
+    /// Dropped first, which ends the thread of the set-up.
     link: PartyLink,
     setup: ObliviousTransferSetUp,
     party: ComputeParty,
     has_failed: bool,
 }
 
-/// Follows how far a session is, from another thread.
+/// Reports the progress of a session to another thread.
 #[derive(Clone)]
 pub struct ComputeProgress(Arc<PhaseFiguresRecorder>);
 
 impl ComputeProgress {
-    /// The ANDs that were garbled, evaluated or opened, in all instances together.
+    /// The number of ANDs that were garbled, evaluated or opened, over all instances.
     pub fn ands(&self) -> u64 {
         self.0.ands()
     }
@@ -50,9 +50,9 @@ impl ComputeProgress {
 pub struct ComputeStopper(PartyFrameQueues);
 
 impl ComputeStopper {
-    /// Stops it, unless it is finished: what it runs, now or later, ends with [`Error::Stopped`].
-    /// The other party is told; the session waits for that when it is dropped, for two seconds at
-    /// most.
+    /// Stops the session unless it is finished. Its current or next run ends with
+    /// [`Error::Stopped`]. The other party is told; dropping the session waits for that, for at
+    /// most two seconds.
     pub fn stop(&self) {
         self.0.fail(&Error::Stopped);
     }
@@ -62,7 +62,7 @@ impl ComputeSession {
     /// Starts a session on a connection of `transport`. The other party has the other role.
     ///
     /// # Errors
-    /// If the system gives no thread or no random bytes.
+    /// If the system provides no thread or no random bytes.
     pub fn start(
         connection: Connection,
         role: ComputeRole,
@@ -77,9 +77,9 @@ impl ComputeSession {
     }
 
     /// Starts a session on any reliable stream, whose reads and writes end with
-    /// [`TimedOut`](std::io::ErrorKind::TimedOut) if the other party does not answer. A writer that
-    /// shuts its direction down when it is dropped saves the other party a second: it waits so long
-    /// for the end of the stream.
+    /// [`TimedOut`](std::io::ErrorKind::TimedOut) if the other party does not answer. A writer
+    /// should shut down its direction when it is dropped. Otherwise the other party waits one
+    /// second for the end of the stream.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -120,13 +120,13 @@ impl ComputeSession {
         Ok(Self { link, setup, party, has_failed: false })
     }
 
-    /// Computes an instance: the circuit of `source` on this party's input
-    /// and the other's. Bit i of an input or output is bit i mod 8 of byte i div 8. `None`: this
-    /// party does not learn the output.
+    /// Computes an instance: the circuit of `source` on this party's input and the other's. Bit i
+    /// of an input or output is bit i mod 8 of byte i div 8. Returns `None` if this party does not
+    /// learn the output.
     ///
     /// # Errors
-    /// If the other party computes something else, does what it may not, or is gone. The session
-    /// can then not be used any more.
+    /// If the other party computes something else, deviates from the protocol, or is gone. The
+    /// session cannot be used any more.
     pub fn run(
         &mut self,
         source: &dyn CircuitSource,
@@ -168,12 +168,13 @@ impl ComputeSession {
         run(&mut self.party, &mut self.setup, source, input)
     }
 
-    /// From the next instance on, another party learns the output. Both parties change it alike.
+    /// Changes who learns the output, from the next instance on. Both parties must make the same
+    /// change.
     pub fn set_learns(&mut self, learns: OutputLearners) {
         self.party.settings.learns = learns;
     }
 
-    /// What the phases have taken so far, in the order of [`ComputePhase::ALL`].
+    /// The measurements of the phases so far, in the order of [`ComputePhase::ALL`].
     pub fn figures(&self) -> [PhaseFigures; ComputePhase::ALL.len()] {
         self.party.figures.phases()
     }
@@ -184,26 +185,26 @@ impl ComputeSession {
         *self.party.offset
     }
 
-    /// A handle with which another thread sees how far the session is.
+    /// A handle to follow the progress of the session from another thread.
     pub fn watch(&self) -> ComputeProgress {
         ComputeProgress(self.party.figures.clone())
     }
 
-    /// A handle with which another thread stops the session.
+    /// A handle to stop the session from another thread.
     pub fn stopper(&self) -> ComputeStopper {
         ComputeStopper(self.party.frames.clone())
     }
 
-    /// Ends the session without a result, and tells the other party why: for what this party finds
-    /// out only after the start, for example that its circuit cannot be loaded.
+    /// Aborts the session, and tells the other party the reason. For problems that this party finds
+    /// only after the start, for example that its circuit cannot be loaded.
     pub fn give_up(self, reason: ComputeAbortReason) {
         self.link.give_up(reason);
     }
 
-    /// Ends the session. Returns when the other party will get what was sent to it.
+    /// Ends the session. Returns when the delivery of everything that was sent is ensured.
     ///
     /// # Errors
-    /// If the connection fails before.
+    /// If the connection fails before that.
     pub fn finish(self) -> Result<(), Error> {
         self.link.finish()
     }

@@ -1,4 +1,4 @@
-//! What the parties agree on.
+//! The settings of a session.
 
 use std::num::NonZero;
 use std::thread;
@@ -10,7 +10,7 @@ use ot::extension::{OtExtension, OtExtensionKind, OtExtensionSecurity};
 
 use crate::malformed::MalformedComputeFrame;
 
-/// How the parties compute. Roles, settings, circuits and outputs are the same in both.
+/// The protocol of a computation. Roles, settings, circuits and outputs do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ComputeProtocol {
@@ -19,8 +19,8 @@ pub enum ComputeProtocol {
     #[default]
     Yao = 0,
     /// That of Goldreich, Micali and Wigderson (Transputation, A.3): both parties hold shares of
-    /// each wire. A few bits for each AND beside its transfers, and an exchange for each level of
-    /// ANDs.
+    /// each wire. Each AND takes a few bits in addition to its transfers, and each level of ANDs
+    /// takes an exchange.
     Gmw = 1,
 }
 
@@ -34,13 +34,13 @@ impl ComputeProtocol {
     }
 }
 
-/// The part of a party. With [`ComputeProtocol::Gmw`] both do nearly the same.
+/// The role of a party. In [`ComputeProtocol::Gmw`] both parties do nearly the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ComputeRole {
-    /// Garbles the circuit, and has its first input.
+    /// Garbles the circuit, and provides its first input.
     Garbler = 1,
-    /// Evaluates it, and has its second input.
+    /// Evaluates it, and provides its second input.
     Evaluator = 2,
 }
 
@@ -105,26 +105,27 @@ impl OutputLearners {
     }
 }
 
-/// How a session computes. Both parties need the same, but for `timeout` and `threads`.
+/// The settings of a session. Both parties need the same values, except for `timeout` and
+/// `threads`.
 #[derive(Clone, Copy, Debug)]
 pub struct ComputeSettings {
     /// The protocol.
     pub protocol: ComputeProtocol,
-    /// The garbling scheme of Yao's protocol. The other one has none.
+    /// The garbling scheme of Yao's protocol. Ignored in GMW.
     pub scheme: GarblingScheme,
     /// The oblivious transfers.
     pub transfers: OtExtension,
     /// Who learns the output.
     pub learns: OutputLearners,
-    /// How long a party waits for a sign of life of the other one.
+    /// How long a party waits for a frame of the other, such as a keepalive.
     pub timeout: Duration,
-    /// The threads that garble or evaluate, at most; 0 is taken for 1. What is sent does not depend
-    /// on it.
+    /// The maximum number of threads that garble or evaluate; 0 means 1. It does not change what is
+    /// sent.
     pub threads: usize,
 }
 
 impl ComputeSettings {
-    /// As many threads as can be of use for a circuit.
+    /// The number of threads that are useful for a circuit.
     pub(crate) fn threads_for(&self, source: &dyn CircuitSource) -> usize {
         usize::try_from(source.parts()).map_or(self.threads, |parts| self.threads.min(parts))
     }

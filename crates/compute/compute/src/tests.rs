@@ -159,7 +159,7 @@ fn the_predicted_bytes_are_those_that_are_sent() {
 }
 
 #[test]
-fn more_transfers_than_one_frame_has() {
+fn transfers_span_several_frames() {
     let circuit = generate::minimum(3_000, 3_000, 20);
     let inputs: Vec<Vec<u8>> = (0..2_u32)
         .map(|party| (0..7_500_u32).map(|at| (at * 31 + party).to_le_bytes()[0]).collect())
@@ -188,7 +188,7 @@ fn refused(
 }
 
 #[test]
-fn parties_that_compute_something_else_say_so() {
+fn mismatched_computations_are_rejected_with_a_reason() {
     let settings =
         ComputeSettings { timeout: Duration::from_secs(5), ..ComputeSettings::default() };
     let aes = generate::aes128();

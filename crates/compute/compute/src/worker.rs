@@ -1,4 +1,4 @@
-//! A thread that is waited for, with a limit.
+//! A thread that can be joined with a time limit.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// A thread. Dropped, it goes on if it has not ended.
+/// A handle to a thread. If it is dropped, the thread continues.
 pub(crate) struct TimedJoinHandle<T> {
-    /// Loses its sender when the work ends.
+    /// Its sender is dropped when the work ends.
     ended: Receiver<()>,
     thread: Option<JoinHandle<T>>,
 }
@@ -17,14 +17,14 @@ impl<T: Send + 'static> TimedJoinHandle<T> {
     /// Starts it.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the system cannot create a thread.
     pub(crate) fn spawn(
         name: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Self, Error> {
         let (working, ended) = channel();
         let work = move || {
-            // Dropped at the end, also if the work panics.
+            // Dropped at the end, even if the work panics.
             let _working = working;
             work()
         };
@@ -37,7 +37,7 @@ impl<T: Send + 'static> TimedJoinHandle<T> {
         self.thread.take()?.join().ok()
     }
 
-    /// Waits for a limited time. Whether it has ended: then nothing of it is left.
+    /// Waits for a limited time. Returns whether the thread has ended.
     pub(crate) fn end_within(&mut self, limit: Duration) -> bool {
         if self.ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
             return false;

@@ -1,4 +1,4 @@
-//! How fast cores garble and evaluate, by scheme, circuit and number of threads.
+//! Measures the speed of garbling and evaluating, by scheme, circuit and number of threads.
 //!
 //! usage: `garble_speed [KERNEL|best [RUNS [THREADS,.. [SCHEME]]]]`
 //!

@@ -1,4 +1,4 @@
-//! Labels in memory: those of a circuit, which threads share, and those of a part.
+//! Labels in memory: the shared labels of a circuit, and a thread's labels of a part.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,20 +6,20 @@ use blocks::Block;
 use circuit::CircuitPart;
 use zeroize::Zeroize;
 
-/// The labels of the inputs, the outputs, and of values that parts pass on, by place. Wiped on
+/// The labels of the inputs, of the outputs and of values that parts exchange, by place. Wiped on
 /// drop.
 ///
-/// Threads read and write them at the same time, but never one place: a part that reads a place
-/// begins when the part that writes it is complete, and the other way round. So no access needs an
-/// order of its own.
+/// Threads access them concurrently, but never the same place: a part that reads a place begins
+/// only after the part that writes it is complete, and vice versa. So relaxed atomic accesses
+/// suffice.
 pub(crate) struct LabelArena {
     labels: Vec<[AtomicU64; 2]>,
-    /// The labels of a value.
+    /// The number of labels of a value.
     labels_per_place: usize,
 }
 
 impl LabelArena {
-    /// Labels of zero: `each` for each of a number of places.
+    /// Zero labels, `labels_per_place` for each of a number of places.
     pub(crate) fn new(places: u32, labels_per_place: usize) -> Self {
         let mut labels = Vec::new();
         labels.resize_with(places as usize * labels_per_place, Default::default);
@@ -74,7 +74,7 @@ impl Drop for LabelArena {
     }
 }
 
-/// What a thread needs to garble or evaluate one part after another: their labels. Wiped on drop.
+/// A thread's buffer for garbling or evaluating parts one after another. Wiped on drop.
 #[derive(Default)]
 pub struct PartLabelBuffer {
     pub(crate) labels: Vec<Block>,
@@ -83,7 +83,7 @@ pub struct PartLabelBuffer {
 }
 
 impl PartLabelBuffer {
-    /// Makes room for so many labels.
+    /// Sets the number of labels. If it changes, the old labels are wiped.
     pub(crate) fn reserve(&mut self, labels: usize) {
         if self.labels.len() != labels {
             self.labels.zeroize();
@@ -91,7 +91,7 @@ impl PartLabelBuffer {
         }
     }
 
-    /// Makes room for so many blocks of random bits.
+    /// Reserves memory for `blocks` blocks of random bits.
     pub(crate) fn reserve_coins(&mut self, blocks: usize) {
         if self.coins.capacity() < blocks {
             self.coins.zeroize();

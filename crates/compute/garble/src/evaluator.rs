@@ -8,7 +8,7 @@ use crate::arena::{LabelArena, PartLabelBuffer};
 use crate::half_gates::{self, FixedKeyLabelHash, LabelHash, LabelKeyedHash, RekeyedLabelHash};
 use crate::{Error, GarblingScheme, glnp15, three_halves};
 
-/// Evaluates a garbled circuit, part by part. The labels that it holds are wiped on drop.
+/// Evaluates a garbled circuit part by part. Its labels are wiped on drop.
 pub struct Evaluator {
     scheme: GarblingScheme,
     kernel: AesKernel,
@@ -22,12 +22,12 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// Starts the evaluation, with the public value that is [`crate::Garbler::public`].
+    /// Starts the evaluation. `public` is the value of [`crate::Garbler::public`].
     pub fn new(scheme: GarblingScheme, public: Block, shape: &CircuitShape) -> Self {
         Self::with_kernel(scheme, public, shape, AesKernel::best())
     }
 
-    /// Is [`Self::new`], with one kernel.
+    /// Like [`Self::new`], with the given kernel.
     pub fn with_kernel(
         scheme: GarblingScheme,
         public: Block,
@@ -44,8 +44,8 @@ impl Evaluator {
         Self { scheme, kernel, public, universal, labels, outputs, inputs, part_places }
     }
 
-    /// Takes the label of an input bit, counted from 0, the garbler's first. Each input needs one
-    /// before the first part.
+    /// Sets the label of an input bit. Input bits are counted from 0, those of the garbler first.
+    /// All labels must be set before the first part.
     ///
     /// # Panics
     /// When there is no such input.
@@ -55,12 +55,12 @@ impl Evaluator {
     }
 
     /// Evaluates a part with its tables, [`GarblingScheme::part_len`] bytes. Several threads can
-    /// evaluate parts at the same time, each with a memory of its own and as
-    /// [`CircuitPart::dependencies`] says. Wrong tables of that length give wrong outputs, which
-    /// nothing detects.
+    /// evaluate parts concurrently, each with its own `memory`, in an order that
+    /// [`CircuitPart::dependencies`] allows. Wrong tables of the right length give wrong outputs,
+    /// which are not detected.
     ///
     /// # Errors
-    /// When the tables have another length; then nothing has changed.
+    /// When the tables have the wrong length. The evaluator is then unchanged.
     ///
     /// # Panics
     /// When a gate's place is not in the arena: the part is of another circuit.

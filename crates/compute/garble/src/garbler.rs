@@ -13,7 +13,7 @@ use crate::arena::{LabelArena, PartLabelBuffer};
 use crate::half_gates::{self, FixedKeyLabelHash, LabelHash, LabelKeyedHash, RekeyedLabelHash};
 use crate::{GarblingScheme, glnp15, three_halves};
 
-/// Garbles a circuit, part by part. What it holds is secret, and wiped on drop.
+/// Garbles a circuit part by part. Its state is secret, and wiped on drop.
 pub struct Garbler {
     scheme: GarblingScheme,
     kernel: AesKernel,
@@ -22,8 +22,8 @@ pub struct Garbler {
     /// The seed of the random bits of three halves, and its universal hash: empty in other schemes.
     coins: Block,
     universal: Vec<Block>,
-    /// With an offset the labels of 0: those of 1 differ by it. Otherwise those of 0 and of 1,
-    /// whose least significant bits differ.
+    /// In schemes with an offset, the labels of 0, from which those of 1 differ by the offset.
+    /// Otherwise the labels of 0 and 1, whose least significant bits differ.
     labels: LabelArena,
     outputs: Vec<Wire>,
     inputs: u32,
@@ -37,18 +37,18 @@ impl Drop for Garbler {
     }
 }
 
-/// The labels that are drawn at a time.
+/// The number of labels that are drawn at a time.
 const LABELS_PER_DRAW: usize = 1 << 12;
 
 impl Garbler {
-    /// Starts a garbled circuit. All labels come from the seed, which is secret, random and of this
-    /// circuit only. The offset is secret and random, and can be that of other circuits; its least
-    /// significant bit is set. Schemes without an offset ignore it.
+    /// Starts a garbled circuit. All labels are derived from the seed, which must be secret, random
+    /// and used for this circuit only. The offset must be secret and random, and can be shared with
+    /// other circuits; its least significant bit is set to 1. Schemes without an offset ignore it.
     pub fn new(scheme: GarblingScheme, seed: Block, offset: Block, shape: &CircuitShape) -> Self {
         Self::with_kernel(scheme, seed, offset, shape, AesKernel::best())
     }
 
-    /// Is [`Self::new`], with one kernel. All give the same tables.
+    /// Like [`Self::new`], with the given kernel. All kernels give the same tables.
     pub fn with_kernel(
         scheme: GarblingScheme,
         seed: Block,
@@ -109,8 +109,8 @@ impl Garbler {
         self.offset
     }
 
-    /// Returns the labels of 0 and 1 of input bits, which are counted from 0, the garbler's first.
-    /// To be called before the first part, which can use their places again.
+    /// Returns the labels of 0 and 1 of input bits. Input bits are counted from 0, those of the
+    /// garbler first. Must be called before the first part, which can reuse their places.
     ///
     /// # Panics
     /// When there are no such inputs.
@@ -118,8 +118,8 @@ impl Garbler {
         inputs.map(|input| self.pair(self.input(input))).collect()
     }
 
-    /// Returns what [`Self::input_pairs`] does as blocks: two for each input, or only the label of
-    /// 0 where that of 1 differs by the offset.
+    /// Returns the labels of [`Self::input_pairs`] as blocks: two for each input, or only the label
+    /// of 0 in schemes with an offset.
     ///
     /// # Panics
     /// When there are no such inputs.
@@ -130,9 +130,9 @@ impl Garbler {
         (place(inputs.start)..place(inputs.end)).map(|place| self.labels.get(place)).collect()
     }
 
-    /// Makes `label` that of the value `bit` of an input, as when both parties derive it. To be
-    /// called before the first part, and with a label that is random to the evaluator unless it is
-    /// the one that the evaluator gets.
+    /// Sets the label of the value `bit` of an input, for example one that both parties derive.
+    /// Must be called before the first part. The label must be random to the evaluator, unless it
+    /// is the one that the evaluator gets.
     ///
     /// # Panics
     /// When there is no such input.
@@ -154,8 +154,8 @@ impl Garbler {
     }
 
     /// Garbles a part, and appends its tables, [`GarblingScheme::part_len`] bytes. Several threads
-    /// can garble parts at the same time, each with a memory of its own and as
-    /// [`CircuitPart::dependencies`] says. The tables are the same in any order.
+    /// can garble parts concurrently, each with its own `memory`, in an order that
+    /// [`CircuitPart::dependencies`] allows. The order does not change the tables.
     ///
     /// # Panics
     /// When a gate's place is not in the arena: the part is of another circuit.
@@ -218,7 +218,7 @@ impl Garbler {
     ) {
         let (start, offset, universal) = (self.public, self.offset, &self.universal[..]);
         let mut before = three_halves::all_keys(part.before);
-        // All at once: batches can be short.
+        // For the whole part at once, because batches can be short.
         memory.reserve_coins(usize::try_from(three_halves::all_coins(part.gates)).expect("few"));
         let PartLabelBuffer { labels, coins } = memory;
         let mut random = Prg::with_kernel(self.coins, self.kernel);
@@ -251,9 +251,9 @@ impl Garbler {
         }
     }
 
-    /// Returns what decodes the outputs, after the last part: the exclusive or of an output bit and
-    /// the least significant bit of its label. The evaluator learns the outputs from it, and the
-    /// garbler from the evaluator's bits.
+    /// Returns the decoding bits of the outputs, after the last part: each is the exclusive or of
+    /// an output bit and the least significant bit of its label. With them, the evaluator decodes
+    /// its labels, and the garbler decodes bits that the evaluator sends.
     pub fn decoding(&self) -> Vec<bool> {
         self.outputs.iter().map(|place| self.pair(*place)[0].lsb()).collect()
     }

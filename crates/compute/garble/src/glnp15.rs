@@ -117,7 +117,7 @@ fn are_alike(a: &LinearGate, b: &LinearGate) -> bool {
     a.is_xor() == b.is_xor()
 }
 
-/// Asks for the pairs of linear gates to come.
+/// Prefetches the pairs of the next linear gates.
 #[inline(always)]
 fn prefetch_pairs(gates: &[LinearGate], from: usize, count: usize, pairs: &[[Block; 2]]) {
     for gate in gates.iter().skip(from).take(count) {
@@ -127,7 +127,7 @@ fn prefetch_pairs(gates: &[LinearGate], from: usize, count: usize, pairs: &[[Blo
     }
 }
 
-/// Asks for the labels of linear gates to come.
+/// Prefetches the labels of the next linear gates.
 #[inline(always)]
 fn prefetch_labels(gates: &[LinearGate], from: usize, count: usize, labels: &[Block]) {
     for gate in gates.iter().skip(from).take(count) {
@@ -207,7 +207,7 @@ fn garble_ands<L: Lanes>(
     }
     let [a, a_one] = lanes.gather_pairs(pairs, a);
     let [b, b_one] = lanes.gather_pairs(pairs, b);
-    // By signal bits instead of values.
+    // Orders the labels by signal bits instead of values.
     let (a_mask, b_mask) = (lanes.lsb_mask(a), lanes.lsb_mask(b));
     let a_both = lanes.xor(a, a_one);
     let b_both = lanes.xor(b, b_one);

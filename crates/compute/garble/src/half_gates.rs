@@ -1,6 +1,6 @@
 //! Half gates (Zahur, Rosulek, Evans: "Two halves make a whole", EUROCRYPT 2015, figure 2), with
 //! free XOR: the labels of each wire differ by one offset, whose least significant bit is 1. The
-//! least significant bit of a label says which rows it belongs to (point and permute).
+//! least significant bit of a label selects the rows that it decrypts (point and permute).
 //!
 //! An AND's table is two blocks. Its number `g` gives the tweaks `2 g` and `2 g + 1` of its two
 //! halves. Gates are processed in groups of two vectors for each input.

@@ -28,14 +28,20 @@
 //! # Ok::<(), sunder_garble::Error>(())
 //! ```
 //!
-//! What is promised: an evaluator that has one label of each input learns the outputs that it can
-//! decode and nothing else, if the [`GarblingScheme`]'s assumption holds. Nothing is promised of a
-//! garbler that deviates: tables that compute something else are not detected.
+//! Guarantee: an evaluator with one label of each input learns the outputs that it can decode and
+//! nothing else, if the assumption of the [`GarblingScheme`] holds. There is no guarantee against a
+//! deviating garbler: tables that compute something else are not detected.
 //!
-//! No input or output, no clock; [`workers`] has the threads. A garbler holds as many labels as the
-//! circuit's arena has places, and a thread as many as a part's, whatever the number of gates. Time
-//! and memory accesses depend on the circuit only.
+//! The crate does no I/O and uses no clock. Threads are in [`workers`]. A garbler stores one label
+//! per place of the circuit's arena, and a thread one per place of a part's arena, whatever the
+//! number of gates. Running time and memory accesses depend only on the circuit.
 //! `docs/protocols/garbling.md` describes each scheme.
+//!
+//! # Map
+//!
+//! - `garbler`, `evaluator`: the two ends. `arena`: labels in memory.
+//! - `scheme`: the schemes; their code is in `half_gates`, `three_halves` and `glnp15`.
+//! - [`workers`]: threads that process jobs in order. The other modules are pure.
 
 mod arena;
 mod evaluator;
@@ -57,9 +63,9 @@ pub enum Error {
     /// The tables are not those of the part.
     #[error("the tables of a part have {needed} bytes, {available} were given")]
     TablesLen {
-        /// How many bytes the part's tables have.
+        /// The length of the part's tables in bytes.
         needed: usize,
-        /// How many there are.
+        /// The length of the given tables in bytes.
         available: usize,
     },
     /// The decoding bits are not those of this circuit.

@@ -1,4 +1,4 @@
-//! The garbling schemes, and what each puts on the wire.
+//! The garbling schemes and the lengths of their tables.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,23 +10,24 @@ use crate::three_halves;
 /// A garbling scheme. Both parties must use the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GarblingScheme {
-    /// Half gates (Zahur, Rosulek, Evans 2015) with a hash that is keyed again for each gate (Guo,
-    /// Katz, Wang, Weng, Yu 2020). Assumes that AES is an ideal cipher; its security does not fall
-    /// with the number of gates or of circuits. AND: 32 bytes, XOR: none.
+    /// Half gates (Zahur, Rosulek, Evans 2015) with a hash that uses a new AES key for each gate
+    /// (Guo, Katz, Wang, Weng, Yu 2020). Assumes that AES is an ideal cipher. Its security does not
+    /// degrade with the number of gates or circuits. AND: 32 bytes, XOR: none.
     #[default]
     HalfGates,
-    /// Half gates, where the labels are the AES keys: four key schedules an AND. Assumes that AES
-    /// is circular correlation robust under related keys. AND: 32 bytes, XOR: none.
+    /// Half gates with the labels as AES keys: four key schedules per AND. Assumes that AES is
+    /// circular correlation robust under related keys. AND: 32 bytes, XOR: none.
     HalfGatesKeyed,
     /// Half gates with AES under one fixed key (Bellare, Hoang, Keelveedhi, Rogaway 2013), for
-    /// comparison: assumes that AES under it is an ideal permutation, and its security falls with
-    /// the number of gates. AND: 32 bytes, XOR: none.
+    /// comparison. Assumes that AES under this key is an ideal permutation. Its security degrades
+    /// with the number of gates. AND: 32 bytes, XOR: none.
     FixedKey,
     /// Gueron, Lindell, Nof, Pinkas 2015: assumes only that AES is a pseudorandom function. AND: 32
     /// bytes and a bit, XOR: 16 bytes.
     Glnp15,
-    /// Three halves (Rosulek, Roy 2021), with a hash that is keyed again for each 128 gates: half
-    /// gates' assumption, less to send. AND: 24 bytes and five bits, XOR: none.
+    /// Three halves (Rosulek, Roy 2021), with a hash that uses a new AES key for each 128 gates:
+    /// the same assumption as half gates, with less to send. AND: 24 bytes and five bits, XOR:
+    /// none.
     ThreeHalves,
 }
 
@@ -82,7 +83,7 @@ impl fmt::Display for GarblingScheme {
     }
 }
 
-/// A name that no scheme has.
+/// A string is not the name of a scheme.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no garbling scheme '{0}': there are {list}", list = NAMES.join(", "))]
 pub struct UnknownGarblingScheme(String);

@@ -1,4 +1,4 @@
-//! Each scheme against a plain evaluation, and what tables look like.
+//! Tests each scheme against a plain evaluation, and the statistics of tables.
 
 mod circuits;
 
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::workers::with_workers;
 use crate::{Error, Evaluator, Garbler, GarblingScheme, PartLabelBuffer};
 
-/// What a run leaves behind.
+/// The results of a run.
 struct Run {
     outputs: Vec<bool>,
     output_labels: Vec<[Block; 2]>,
@@ -262,7 +262,7 @@ fn labels_of_inputs_are_uniform() {
 #[test]
 #[allow(clippy::cast_precision_loss)] // Some thousands.
 fn the_colours_of_labels_are_uniform() {
-    // The bit by which an output is decoded, and the one that an evaluator sees, say nothing of it.
+    // The decoding bit of an output, and the bit that an evaluator sees, do not reveal it.
     let (schedule, bits) = aes();
     for scheme in GarblingScheme::ALL {
         let runs: Vec<_> = (0..40).map(|seed| best(scheme, &schedule, &bits, seed)).collect();
@@ -308,7 +308,7 @@ fn the_same_inputs_never_give_the_same_tables() {
 }
 
 /// What goes over the wire for AES of FIPS 197 with seed 5, hashed. A change here is a change of
-/// the wire format: the version that `compute` agrees on has to change with it.
+/// the wire format, which needs a new protocol version in `compute`.
 const WIRE: [u64; 5] = [
     0xE4CF_9601_47B4_C287, // half-gates
     0xD381_A787_E826_120D, // half-gates-keyed
@@ -387,7 +387,7 @@ fn any_tables_of_the_right_length_are_evaluated() {
 }
 
 #[test]
-fn inputs_take_labels_from_outside() {
+fn input_labels_can_be_set() {
     let (schedule, bits) = aes();
     let shape = schedule.shape();
     let mut labels = vec![Block::ZERO; 256];
@@ -466,7 +466,7 @@ fn tables_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn schemes_are_known_by_their_names() {
+fn garbling_scheme_names_round_trip() {
     for scheme in GarblingScheme::ALL {
         assert_eq!(scheme.name().parse(), Ok(scheme));
     }

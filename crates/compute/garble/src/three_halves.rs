@@ -7,19 +7,19 @@
 //!   left  = h(A) ^ h(A ^ B) ^ i G0 ^ (i ^ j) G2 ^ (control bits) (halves of A and B)
 //!   right = h(B) ^ h(A ^ B) ^ j G1 ^ (i ^ j) G2 ^ (control bits) (halves of A and B)
 //!
-//! where `G0`, `G1`, `G2` are halves, the table. The control bits of each row (section 5) are
-//! `r1 S1 ^ r2 S2 ^ Rp`. With the orthomorphism `s`, (left, right) -> (right, left ^ right), which
-//! is a multiplication in GF(4), `S1 (A, B) = A ^ B ^ s(A)` and `S2 (A, B) = A ^ s(B)`; `Rp` adds
-//! the left half of `B` if `i = 0`, and the right half of `A` if `j = 0`. The two bits `r1`, `r2`
-//! of a row are random ("dicing"), so that they say nothing of the row; five bits of the table,
-//! encrypted by one bit of each hash, give those of each row.
+//! where `G0`, `G1`, `G2` are halves, the table. The control bits of each row (section 5) are `r1
+//! S1 ^ r2 S2 ^ Rp`. With the orthomorphism `s`, (left, right) -> (right, left ^ right), which is a
+//! multiplication in GF(4), `S1 (A, B) = A ^ B ^ s(A)` and `S2 (A, B) = A ^ s(B)`; `Rp` adds the
+//! left half of `B` if `i = 0`, and the right half of `A` if `j = 0`. The two bits `r1`, `r2` of a
+//! row are random ("dicing"), so they do not reveal the row. Five bits of the table, encrypted with
+//! one bit of each hash, contain those of each row.
 //!
 //! The hash is the paper's, `H(Z, t) = E(k, Z ^ U(t)) ^ a(Z ^ U(t))`: `a` multiplies both halves by
 //! x in GF(2^64), and the universal hash `U` is a table of random blocks. The half `h(Z)` is the
 //! high half of `H`, and the bit is the least significant of the low half. `a(U(t))` is public and
 //! the same for both labels, and is left out. The key is changed after each [`ANDS_PER_KEY`] ANDs
 //! and at the start of each batch: `k = start ^ n` with `n` from 1; `U` is made with `n = 0`.
-//! `docs/protocols/garbling.md` states what is proven of it.
+//! `docs/protocols/garbling.md` states the proven security bound.
 //!
 //! A batch's tables are the pairs `G0`, `G1` of its ANDs, then their `G2`, then for each eight ANDs
 //! five bytes with five bits each, from the least significant.
@@ -32,24 +32,24 @@ use circuit::{AndGate, GarblingGateCounts, GateBatch};
 
 use crate::half_gates::{exceeds_cache, linear, prefetch};
 
-/// How many ANDs have one key: a multiple of the ANDs of a vector, and of [`ANDS_PER_PACK`].
+/// The number of ANDs per key: a multiple of the ANDs of a vector, and of [`ANDS_PER_PACK`].
 pub(crate) const ANDS_PER_KEY: usize = 128;
 
 /// The hashes of an AND: of each label, and of their sum.
 const HASHES: usize = 3;
 
-/// How many ANDs ahead labels are asked for.
+/// The number of ANDs ahead for which labels are prefetched.
 const PREFETCH_DISTANCE: usize = 16;
 
 /// The left half.
 const LEFT: Block =
     Block::from_bytes([255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0]);
 
-/// The bits of an AND that encrypt the control bits, and how many ANDs have whole bytes of them.
+/// The number of encrypted control bits of an AND, and of ANDs whose control bits fill whole bytes.
 const CONTROL_BITS_PER_AND: usize = 5;
 const ANDS_PER_PACK: usize = 8;
 
-/// The garbler's random bits of an AND.
+/// The number of the garbler's random bits per AND.
 const COINS_PER_AND: usize = 2;
 
 /// The length of the tables of a number of ANDs, in bytes.
@@ -79,7 +79,7 @@ pub(crate) fn universal(start: Block, kernel: AesKernel) -> Vec<Block> {
 #[derive(Clone, Copy)]
 pub(crate) struct ThreeHalvesHash<'a> {
     pub(crate) start: Block,
-    /// How many keys there were before the batch.
+    /// The number of keys before the batch.
     pub(crate) keys_before: u64,
     /// [`universal`].
     pub(crate) universal: &'a [Block],
@@ -104,12 +104,12 @@ impl ThreeHalvesHash<'_> {
     }
 }
 
-/// The random blocks of all batches together, or more: a batch with n ANDs has n / 64, rounded up.
+/// An upper bound of the random blocks of all batches: a batch with n ANDs has n / 64, rounded up.
 pub(crate) const fn all_coins(gates: GarblingGateCounts) -> u64 {
     gates.ands / 64 + gates.batches
 }
 
-/// The keys of all batches together, or more.
+/// An upper bound of the keys of all batches.
 pub(crate) const fn all_keys(gates: GarblingGateCounts) -> u64 {
     gates.ands / ANDS_PER_KEY as u64 + gates.batches
 }
@@ -153,7 +153,7 @@ impl KernelJob for ThreeHalvesGarbleJob<'_> {
                 let universal = hash.universal(lanes, at_key);
                 let made = garble_vector(lanes, &key, universal, &offset, inputs, (coins, at));
                 store_outputs(lanes, made.output, gates, labels);
-                // A length that is known when this is compiled spares calls.
+                // A length that is known at compile time avoids calls.
                 if gates.len() == L::WIDTH {
                     lanes.store(made.pair, &mut pairs[16 * at..]);
                     lanes.store_low_halves(made.half, &mut halves[8 * at..]);
@@ -186,7 +186,7 @@ fn copy(to: &mut [u8], from: &[u8], count: usize) {
     to[..count].copy_from_slice(&from[..count]);
 }
 
-/// The offset, and what is made of it.
+/// The offset, and values derived from it.
 struct ThreeHalvesOffset<V> {
     value: V,
     /// Under the orthomorphism once, and twice.
@@ -205,7 +205,7 @@ impl<V: Copy> ThreeHalvesOffset<V> {
     }
 }
 
-/// What is made of a vector of ANDs.
+/// The garbled ANDs of a vector.
 struct GarbledAndVector<V> {
     output: V,
     /// `G0` and `G1`.
@@ -235,7 +235,7 @@ fn store_outputs<L: Lanes>(lanes: L, outputs: L::Vector, gates: &[AndGate], labe
     }
 }
 
-/// Garbles a vector of ANDs, whose first one takes its random bits at the place `coins.1`.
+/// Garbles a vector of ANDs. The random bits of the first one are at `coins.1`.
 #[inline(always)]
 fn garble_vector<L: Lanes>(
     lanes: L,

@@ -1,7 +1,7 @@
-//! Threads that work on jobs which are added and taken in order.
+//! Threads that process jobs. Jobs are added and taken in order.
 //!
-//! What comes out does not depend on the number of threads: a job begins when those that it waits
-//! for are complete, and jobs are taken in the order in which they were added.
+//! The results do not depend on the number of threads: a job begins when the jobs that it depends
+//! on are complete, and jobs are taken in the order in which they were added.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,16 +12,16 @@ use random::wipe_stack;
 
 use crate::arena::PartLabelBuffer;
 
-/// Works on a job.
+/// The function that processes a job.
 type CircuitJobFn<'a, J> = dyn Fn(&mut PartLabelBuffer, &mut J) + Sync + 'a;
 
-/// The jobs under way, as the thread sees them that adds and takes them. It works on jobs itself
-/// while it waits for the next one.
+/// The pending jobs, for the thread that adds and takes them. While it waits for the next result,
+/// this thread processes jobs itself.
 pub struct CircuitJobPool<'a, J> {
     shared: &'a SharedCircuitJobs<J>,
     work: &'a CircuitJobFn<'a, J>,
     memory: PartLabelBuffer,
-    /// The jobs that were added and not taken.
+    /// The number of jobs that were added and not taken.
     count: usize,
     max_count: usize,
 }
@@ -32,7 +32,7 @@ struct SharedCircuitJobs<J> {
 }
 
 struct CircuitJobQueue<J> {
-    /// The number of the first of them.
+    /// The number of the first entry.
     first: u64,
     /// In order.
     entries: VecDeque<CircuitJobEntry<J>>,
@@ -51,8 +51,8 @@ enum CircuitJobStage<J> {
     Complete(J),
 }
 
-/// Runs `drive` while this thread and `threads - 1` more work on the jobs that it adds. Those that
-/// it has not taken at its end are dropped.
+/// Runs `drive` while this thread and `threads - 1` others process the jobs that it adds. Jobs that
+/// are not taken when it returns are dropped.
 ///
 /// # Panics
 /// If `work` or `drive` panics.
@@ -71,13 +71,13 @@ pub fn with_workers<J: Send, T>(
     let (shared, work) = (&shared, &work);
     thread::scope(|scope| {
         for _ in 1..threads.min(MAX_UNDER_WAY) {
-            // With fewer threads it takes longer.
+            // If a thread cannot be created, the work takes longer.
             let _ = thread::Builder::new()
                 .name("garble".into())
                 .spawn_scoped(scope, || shared.work(work));
         }
         let _closing = CircuitJobCloseGuard(shared);
-        // One job each, and one more that waits for each thread.
+        // One job in progress and one waiting for each thread.
         let max_count = if threads < 2 { 1 } else { (2 * threads).min(MAX_UNDER_WAY) };
         drive(&mut CircuitJobPool {
             shared,
@@ -100,8 +100,8 @@ impl<J> CircuitJobPool<'_, J> {
         self.count == 0
     }
 
-    /// Adds a job. Bit k of `waits`: the job that was added k + 1 before it has to be complete
-    /// before it begins.
+    /// Adds a job. If bit k of `waits` is set, it begins only after the job that was added k + 1
+    /// before it is complete.
     ///
     /// # Panics
     /// If there is no room.
@@ -117,7 +117,7 @@ impl<J> CircuitJobPool<'_, J> {
         }
     }
 
-    /// Waits until the job that was added first is complete, and takes it. `None`: there is none.
+    /// Waits until the oldest job is complete, and takes it. `None` if there is no job.
     ///
     /// # Panics
     /// If a job has panicked in another thread.
@@ -154,7 +154,7 @@ impl<J> SharedCircuitJobs<J> {
         self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a thread does until there are no more jobs.
+    /// Processes jobs until there are no more.
     fn work(&self, work: &CircuitJobFn<'_, J>) {
         let mut memory = PartLabelBuffer::default();
         let mut jobs = self.lock();
@@ -171,7 +171,7 @@ impl<J> SharedCircuitJobs<J> {
         wipe_stack();
     }
 
-    /// Runs a job that was begun.
+    /// Runs a job that has begun.
     fn run(
         &self,
         number: u64,
@@ -192,7 +192,7 @@ impl<J> SharedCircuitJobs<J> {
 impl<J> CircuitJobQueue<J> {
     /// The first job that can begin, and its number.
     fn begin(&mut self) -> Option<(u64, J)> {
-        // Bit k: the one k + 1 before is not complete.
+        // Bit k is set if the job k + 1 before is not complete.
         let mut pending = 0_u32;
         for (number, entry) in (self.first..).zip(&mut self.entries) {
             let is_ready = matches!(entry.stage, CircuitJobStage::Added(_))
@@ -238,7 +238,7 @@ impl<J> Drop for CircuitJobCloseGuard<'_, J> {
     }
 }
 
-/// Says that a job has panicked if it is dropped.
+/// Records that a job has panicked if it is dropped.
 struct CircuitJobPanicGuard<'a, J>(&'a SharedCircuitJobs<J>);
 
 impl<J> Drop for CircuitJobPanicGuard<'_, J> {
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_are_taken_in_order_and_begin_after_those_they_wait_for() {
+    fn jobs_are_taken_in_order_and_begin_after_their_dependencies() {
         let mut rng = 1_u32;
         for threads in [1, 2, 4, 40] {
             let is_complete: Vec<AtomicBool> = (0..1_000).map(|_| AtomicBool::new(false)).collect();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_taken_is_dropped() {
+    fn untaken_jobs_are_dropped() {
         with_workers(3, |_, _: &mut u32| {}, |workers| workers.add(1, 0));
     }
 

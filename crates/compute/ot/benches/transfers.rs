@@ -1,4 +1,4 @@
-//! How long transfers take each end, on one core.
+//! Measures the processor time of transfers at each end, on one core.
 //!
 //! `cargo bench -p sunder-ot` prints milliseconds for the base transfers of a set-up, and millions
 //! of extended transfers a second: medians, with the least and the most, of processor time. An

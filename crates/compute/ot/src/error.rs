@@ -1,49 +1,50 @@
 //! Why a step of a transfer fails.
 
-/// Why a step of a transfer fails. Nothing has changed then, except after [`Error::Inconsistent`].
+/// Why a step of a transfer fails. The state is then unchanged, except after
+/// [`Error::Inconsistent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A message of the peer has another length.
+    /// A message of the peer has the wrong length.
     #[error("the peer's message has {found} bytes, not {expected}")]
     Length {
-        /// What it must have, in bytes.
+        /// The required length in bytes.
         expected: usize,
-        /// What it has, in bytes.
+        /// The length in bytes.
         found: usize,
     },
-    /// A buffer of the caller has another length than the number of transfers requires.
+    /// The length of an argument does not fit the number of transfers.
     #[error("{what}: {found} where {expected} belong")]
     Argument {
-        /// Which one.
+        /// The argument.
         what: &'static str,
-        /// The length it must have.
+        /// The required length.
         expected: usize,
-        /// The length it has.
+        /// Its length.
         found: usize,
     },
-    /// The caller chose a message that is not there.
+    /// The caller chose a message that does not exist.
     #[error("message {chosen} is chosen, where there are {count}")]
     Choice {
-        /// Its number, from 0 on.
+        /// The number of the chosen message, from 0.
         chosen: usize,
-        /// How many messages there are.
+        /// The number of messages.
         count: usize,
     },
     /// Bytes of the peer are not the encoding of a point of the group (RFC 9496, 4.3.1).
     #[error("element {0} of the peer's message is not a point")]
     Point(usize),
-    /// The peer's point is the identity, with which everybody knows the keys.
+    /// The peer's point is the identity, for which everybody knows the keys.
     #[error("the peer's point is the identity")]
     Identity,
-    /// The peer's modulus is not an odd number of the size that is used.
+    /// The peer's modulus is not an odd number of the required size.
     #[error("the peer's modulus is not an odd number of {0} bits")]
     Modulus(u32),
     /// Bytes of the peer are not a number below the modulus that has an inverse.
     #[error("element {0} of the peer's message is not an invertible number modulo N")]
     Number(usize),
-    /// The receiver did not use the same choices in all columns, or made its trees wrong: it tries
-    /// to learn the offset. The state cannot be used any more, because each try can give away bits
-    /// of the offset.
+    /// The receiver did not use the same choices in all columns, or built its trees wrongly: it
+    /// tries to learn the offset. The state cannot be used any more, because each attempt can
+    /// reveal bits of the offset.
     #[error("the receiver's message is inconsistent: it does not follow the protocol")]
     Inconsistent,
     /// A message was inconsistent earlier.

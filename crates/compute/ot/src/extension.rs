@@ -1,16 +1,18 @@
-//! The extension of 128 base transfers to any number of transfers, by symmetric cryptography.
+//! Oblivious transfer extension: from 128 base transfers to any number of transfers, by symmetric
+//! cryptography.
 //!
-//! The transfers are correlated: the sender has one secret offset, and gets a block q for each
-//! transfer; the receiver gets q for the choice 0, and q plus the offset (exclusive or) for the
-//! choice 1. Hashed they are random transfers: [`OtExtensionSender::random`],
+//! The transfers are correlated: the sender has one secret offset and gets a block q for each
+//! transfer. The receiver gets q for the choice 0, and q plus the offset (exclusive or) for the
+//! choice 1. Hashing the blocks gives random transfers: [`OtExtensionSender::random`],
 //! [`OtExtensionReceiver::random`].
 //!
-//! `SoftSpokenOT` (Roy 2022) with k bits a tree; with k = 1 it is the extension of Ishai, Kilian,
-//! Nissim, Petrank 2003 in the form of Asharov, Lindell, Schneider, Zohner 2013. For each tree of
-//! k base transfers, the receiver knows 2^k leaves, and the sender all but the one that k bits of
-//! its offset name. Each leaf is stretched to a row of one bit for each transfer. Of a tree, the
-//! receiver sends u plus its choices, where u is the sum of all rows: 16 / k bytes a transfer for
-//! all trees. With u plus the choices the sender makes up for the row that it lacks.
+//! The protocol is `SoftSpokenOT` (Roy 2022) with k bits per tree. With k = 1 it is the extension
+//! of Ishai, Kilian, Nissim, Petrank 2003 in the form of Asharov, Lindell, Schneider, Zohner 2013.
+//! For each tree of k base transfers, the receiver knows 2^k leaves, and the sender knows all but
+//! the one that k bits of its offset select. Each leaf is expanded to a row of one bit per
+//! transfer. For each tree, the receiver sends u plus its choices, where u is the sum of all rows.
+//! This takes 16 / k bytes per transfer for all trees. From it, the sender compensates for the row
+//! that it does not know.
 //!
 //! ```
 //! use blocks::Block;
@@ -51,52 +53,52 @@ pub use receiver::OtExtensionReceiver;
 pub use sender::OtExtensionSender;
 pub use set_up::{OtReceiverSetUp, OtSenderBaseKeys, OtSenderSetUp, SENDER_LEN};
 
-/// The bits of an offset, and the base transfers of a set-up.
+/// The number of bits of an offset, and of base transfers of a set-up.
 pub const BASE_TRANSFERS: usize = 128;
 
-/// How many transfers are made at a time: what fits in the caches.
+/// The number of transfers that are made at a time, which fits into the caches.
 const PIECE_TRANSFERS: usize = 8192;
 
 /// The length of the salt with which the receiver's set-up message begins, in bytes.
 const SALT_LEN: usize = 16;
 
-/// How many base transfers make a tree.
+/// The number of base transfers per tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtExtensionKind {
-    /// One: 16 bytes a transfer, and the least computation.
+    /// One: 16 bytes per transfer, and the least computation.
     Iknp,
-    /// Two: 8 bytes a transfer.
+    /// Two: 8 bytes per transfer.
     SoftSpoken2,
-    /// Four: 4 bytes a transfer.
+    /// Four: 4 bytes per transfer.
     SoftSpoken4,
-    /// Eight: 2 bytes a transfer, with eight times the computation of four.
+    /// Eight: 2 bytes per transfer, with eight times the computation of four.
     SoftSpoken8,
 }
 
-/// Against what the sender is secure. The receiver is secure against any sender that follows the
-/// protocol, in both.
+/// The receivers against which the sender is secure. In both cases the receiver is secure only
+/// against a sender that follows the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtExtensionSecurity {
     /// A receiver that follows the protocol.
     SemiHonest,
     /// Any receiver: the sender checks that the receiver used the same choices in all rows (Roy
-    /// 2022, section 4), and that it made its trees rightly (section 5). A receiver that cheats is
-    /// found out, except that with probability 2^-j it learns j bits of the offset. The challenge
-    /// of the check is a hash of the receiver's message (Fiat, Shamir).
+    /// 2022, section 4), and that it built its trees correctly (section 5). A cheating receiver is
+    /// detected, except that with probability 2^-j it learns j bits of the offset. The challenge of
+    /// the check is a hash of the receiver's message (Fiat, Shamir).
     MaliciousReceiver,
 }
 
-/// Which extension. Both ends have the same.
+/// The parameters of an extension. Both ends must use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtExtension {
-    /// How many base transfers make a tree.
+    /// The number of base transfers per tree.
     pub kind: OtExtensionKind,
-    /// Against what it is secure.
+    /// The security of the sender.
     pub security: OtExtensionSecurity,
 }
 
 impl OtExtensionKind {
-    /// All of them, by increasing computation.
+    /// All kinds, by increasing computation.
     pub const ALL: [Self; 4] =
         [Self::Iknp, Self::SoftSpoken2, Self::SoftSpoken4, Self::SoftSpoken8];
 
@@ -144,7 +146,8 @@ impl OtExtension {
         matches!(self.security, OtExtensionSecurity::MaliciousReceiver)
     }
 
-    /// The width of the rows for `count` transfers, in blocks: one more where it is checked.
+    /// The width of the rows for `count` transfers, in blocks. One block more if the extension is
+    /// checked.
     const fn width(self, count: usize) -> usize {
         count.div_ceil(128) + self.is_checked() as usize
     }

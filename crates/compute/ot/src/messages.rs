@@ -1,10 +1,10 @@
-//! Chosen messages of any length, by random transfers: the sender encrypts both messages of a
+//! Transfers of messages of any length, by random transfers: the sender encrypts both messages of a
 //! transfer with its two keys, and the receiver decrypts the one that it chose.
 //!
 //! The keys come from [`crate::base`], [`crate::extension::OtExtensionSender::random`] and
-//! [`crate::extension::OtExtensionReceiver::random`], and are used for nothing else. All messages
-//! of a call have the same length, and nothing of their content is checked: whoever can change
-//! ciphertexts changes messages.
+//! [`crate::extension::OtExtensionReceiver::random`], and must be used for nothing else. All
+//! messages of a call have the same length. Their content is not authenticated: an attacker who can
+//! change ciphertexts can change messages.
 
 use blocks::Block;
 use blocks::prg::Prg;
@@ -15,11 +15,12 @@ use crate::Error;
 use crate::bits::{bit, bytes_of};
 use crate::error::{check_argument, check_len};
 
-/// The ciphertexts of the messages of all transfers: of `len` bytes each, and as long.
-/// `messages` has the two messages of the first transfer, then those of the second, and so on.
+/// Encrypts the messages of all transfers, of `len` bytes each. A ciphertext is as long as its
+/// message. `messages` has the two messages of the first transfer, then those of the second, and so
+/// on.
 ///
 /// # Errors
-/// If the messages are not two for each pair of keys.
+/// If there are not two messages for each pair of keys.
 pub fn encrypt(keys: &[[Block; 2]], messages: &[u8], len: usize) -> Result<Vec<u8>, Error> {
     check_argument("bytes of messages", messages.len(), pairs_len(keys.len(), len))?;
     let mut ciphertexts = messages.to_vec();
@@ -34,7 +35,7 @@ pub fn encrypt(keys: &[[Block; 2]], messages: &[u8], len: usize) -> Result<Vec<u
 /// sender's ciphertexts.
 ///
 /// # Errors
-/// If the choices are not one for each key, in whole bytes, or the ciphertexts not two.
+/// If there is not one choice (in whole bytes) and two ciphertexts for each key.
 pub fn decrypt(
     keys: &[Block],
     choices: &[u8],
@@ -63,8 +64,8 @@ fn pairs_len(keys: usize, len: usize) -> usize {
     keys.saturating_mul(2).saturating_mul(len)
 }
 
-/// Encrypts or decrypts a message by a key that is used once: one that has the length of a key, or
-/// less, by the key itself.
+/// Encrypts or decrypts a message by a key that is used once. A message of at most the key's length
+/// is masked with the key itself.
 pub fn add_pad(key: Block, message: &mut [u8]) {
     let mut pad = [Block::ZERO; 64];
     let mut prg = (message.len() > 16).then(|| Prg::new(key));

@@ -1,12 +1,13 @@
-//! One of N messages, by random transfers: one for each bit of the choice (Naor, Pinkas 1999).
+//! 1-of-N oblivious transfer, from one random transfer for each bit of the choice (Naor, Pinkas
+//! 1999).
 //!
-//! The bits of a message's number are cut into a low and a high half, down to single bits, whose
-//! keys are those of the transfers. With the keys `a` of its low half and `b` of its high half,
-//! message i has the key F(a, high half) + F(b, low half) (exclusive or), where F is AES-128. Who
-//! has one key of each transfer can compute one of the N; a sender computes all with 2 N blocks of
-//! AES and keys of which there are some 4 times the root of N.
+//! The bits of a message's number are split into a low and a high half, recursively down to single
+//! bits, whose keys are those of the transfers. With the keys `a` of its low half and `b` of its
+//! high half, message i has the key F(a, high half) + F(b, low half) (exclusive or), where F is
+//! AES-128. With one key of each transfer, a receiver can compute one of the N keys. The sender
+//! computes all of them with 2 N blocks of AES and about 4 times the root of N AES keys.
 //!
-//! As in [`crate::messages`], the keys are used once, and nothing of the content is checked.
+//! As in [`crate::messages`], the keys must be used once, and the content is not authenticated.
 
 use blocks::Block;
 use blocks::aes::Aes128;
@@ -18,7 +19,7 @@ use crate::Error;
 use crate::error::{check_argument, check_len};
 use crate::messages::add_pad;
 
-/// How many transfers a choice among `count` messages takes: the bits of the largest number.
+/// The number of transfers for a choice among `count` messages: the bits of the largest number.
 pub const fn transfers(count: usize) -> usize {
     match count.checked_sub(1) {
         Some(last) => (usize::BITS - last.leading_zeros()) as usize,
@@ -44,11 +45,11 @@ pub fn choices(chosen: &[usize], count: usize) -> Result<Vec<u8>, Error> {
     Ok(packed)
 }
 
-/// Overwrites `out` with the keys of as many messages, of which the receiver gets one, from the
-/// keys of [`transfers`]. If there is only one message, its key is zero.
+/// Overwrites `out` with the keys of `out.len()` messages, of which the receiver gets one, from the
+/// keys of the [`transfers`]. If there is only one message, its key is zero.
 ///
 /// # Errors
-/// If the keys are not those of as many transfers as the messages take.
+/// If the number of keys is not that of the transfers.
 pub fn keys(pairs: &[[Block; 2]], out: &mut [Block]) -> Result<(), Error> {
     check_argument("keys", pairs.len(), transfers(out.len()))?;
     fill(pairs, out);
@@ -85,7 +86,7 @@ fn fill(pairs: &[[Block; 2]], out: &mut [Block]) {
 /// depends on the choice.
 ///
 /// # Errors
-/// If the choice is not below `count`, or the keys are not those of as many transfers as it takes.
+/// If the choice is not below `count`, or the number of keys is wrong.
 pub fn key(keys: &[Block], chosen: usize, count: usize) -> Result<Block, Error> {
     check_choice(chosen, count)?;
     check_argument("keys", keys.len(), transfers(count))?;
@@ -112,11 +113,11 @@ fn block(key: Block, number: usize) -> Block {
     block[0]
 }
 
-/// The ciphertexts of messages of `len` bytes each, of which the receiver gets one, by the keys of
-/// [`transfers`]. They are as long as the messages.
+/// Encrypts messages of `len` bytes each, of which the receiver gets one, with the keys of the
+/// [`transfers`]. The ciphertexts are as long as the messages.
 ///
 /// # Errors
-/// If the messages are not `count`, or the keys not those of as many transfers as they take.
+/// If the number of messages is not `count`, or the number of keys is wrong.
 pub fn encrypt(
     pairs: &[[Block; 2]],
     messages: &[u8],
@@ -136,12 +137,11 @@ pub fn encrypt(
     Ok(ciphertexts)
 }
 
-/// The chosen message, from the chosen keys and the sender's ciphertexts. The choice is hidden from
-/// who measures the time: all ciphertexts are read.
+/// The chosen message, from the chosen keys and the sender's ciphertexts. All ciphertexts are read,
+/// so the running time does not depend on the choice.
 ///
 /// # Errors
-/// If the choice is not below `count`, the keys are not those of as many transfers as it takes, or
-/// the ciphertexts not `count`.
+/// If the choice is not below `count`, or the number of keys or of ciphertexts is wrong.
 pub fn decrypt(
     keys: &[Block],
     chosen: usize,

@@ -1,12 +1,5 @@
 //! Emulated networks on one machine, and experiments on them.
 //!
-//! - [`sandbox`]: namespaces in which a program can create networks without root.
-//! - [`EmulatedHost`]: a network namespace.
-//! - [`EmulatedLink`]: an emulated link between two hosts, with rate, delay, loss and other
-//!   conditions.
-//! - [`Experiment`]: a file that defines what many trials vary, measure and draw.
-//! - [`Trial`]: a network, the programs on it, and a measurement; [`perform`] runs it.
-//!
 //! ```
 //! use std::path::Path;
 //!
@@ -32,7 +25,21 @@
 //! # Ok::<(), sunder_lab::ExperimentError>(())
 //! ```
 //!
-//! In a sandbox, [`experiment::run()`] performs it and writes the results.
+//! In a sandbox, [`experiment::run()`] runs the experiment and writes the results.
+//!
+//! # Map
+//!
+//! - [`experiment`]: [`Experiment`], a file that defines what many trials vary, measure and draw.
+//!   `file` reads it and makes a [`Trial`] for each point; `run` runs all, and writes a `journal`,
+//!   tables and graphs. `schedule`, `statistic`, `columns`, `value`, `built_in`.
+//! - `trial`: a network, the programs on it, and a measurement. `perform` runs it: `program`, and
+//!   one `driver` for each measurement that needs more than the output of a program.
+//! - [`sandbox`]: namespaces in which a program can create networks without root. `network`: the
+//!   hosts and links of a trial. `host`: [`EmulatedHost`], a network namespace.
+//! - `link`: [`EmulatedLink`] between two hosts: `device` is an end, `tap` the eavesdropper;
+//!   `line`, `impairment` and `conditions` are pure.
+//! - `channel_model`: links as channels of the model, pure. [`capture`]: reads datagrams of a
+//!   capture, pure. `clock`, `search`: the clock, and programs by name.
 
 #![allow(clippy::cast_precision_loss, reason = "counts and times are far below 2^52")]
 

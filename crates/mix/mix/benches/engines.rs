@@ -1,5 +1,5 @@
-//! What an exchange takes by each engine: processor time at both ends, one after the other, on one
-//! core, and bytes.
+//! Measures an exchange with each engine: the time at both ends, one after the other on one core,
+//! and the bytes.
 //!
 //! `cargo bench -p sunder-mix --bench engines` prints milliseconds of elapsed time, medians with
 //! the least and the most, and the lengths of the messages. An argument is the number of exchanges,

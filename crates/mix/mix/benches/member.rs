@@ -1,4 +1,4 @@
-//! How long a member computes in a round, apart from its engine, on one core.
+//! Measures a member's computation in a round, without its engine, on one core.
 //!
 //! `cargo bench -p sunder-mix --bench member` prints milliseconds: medians, with the least and the
 //! most, of elapsed time. An argument is the number of rounds, by default 100.
@@ -61,7 +61,7 @@ fn measure(shape: &MailboxShape, rounds: u64) {
         member.handle_slots(&slots);
         times[1].push(start.elapsed().as_secs_f64() * 1e3);
 
-        // All take part, and all others have nothing to say.
+        // All members take part, and all others have nothing to send.
         sum = exchange.update;
         let others = (1..u16::MAX).take(shape.members() - 1);
         let others = others.map(|member| Participant { member, nonce: [7; 16] });

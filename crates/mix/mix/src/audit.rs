@@ -1,17 +1,17 @@
-//! An audit of one update of a member, by the proxy, which has the update, and another member, the
-//! auditor, which can compute its mask and the order of the slots. They evaluate a garbled circuit
-//! that tells the proxy one bit: whether the update without its mask is zero in all slots but at
-//! most s of the member's own. The proxy learns nothing else of mask and order, and the auditor
-//! nothing of the update.
+//! The audit of a member's update. Its two parties are the proxy, which has the update, and another
+//! member, the auditor, which can compute the update's mask and the order of the slots. They
+//! evaluate a garbled circuit that tells the proxy one bit: whether the update without its mask is
+//! zero in all slots except at most s of the member's own slots. The proxy learns nothing else
+//! about mask and order, and the auditor learns nothing about the update.
 //!
-//! The circuit does not depend on the length of slots, because each is hashed first. The hash is
-//! linear over GF(2), so the hash of a slot is the sum of those of update and mask. The proxy draws
-//! its key after the update has come.
+//! The circuit does not depend on the length of slots, because each slot is hashed first. The hash
+//! is linear over GF(2), so the hash of an unmasked slot is the sum of the hashes of update and
+//! mask. The proxy draws the hash's key after it has received the update.
 //!
-//! The auditor garbles. The labels of the update's hashes come by extended transfers with a check
-//! of the receiver: a proxy that deviates gets the circuit's one bit for another update, and no
-//! more. Each audit has a set-up of its own. No step has an input or an output; lengths depend on
-//! the shape only. `docs/protocols/mix.md` has the messages.
+//! The auditor garbles. The proxy gets the labels of the update's hashes by extended transfers with
+//! a check of the receiver: a deviating proxy gets the circuit's one bit for another update, but
+//! nothing more. Each audit has its own set-up. This module does no I/O. Lengths depend only on the
+//! shape. `docs/protocols/mix.md` specifies the messages.
 
 mod circuit;
 
@@ -26,7 +26,8 @@ use zeroize::Zeroizing;
 
 use crate::{Mailbox, MailboxShape, MixGroupKey, Participant, SlotPermutation};
 
-/// In a larger mailbox nothing is audited: the tables would be too long.
+/// The maximum number of slots of a mailbox with audits. In larger ones the tables would be too
+/// long.
 pub const MAX_AUDIT_SLOTS: usize = 1 << 14;
 
 /// The bits of a slot's hash. It misses a change with a probability of (L / 8 + 1) / 2^32 at most.
@@ -37,7 +38,7 @@ const EXTENSION: OtExtension = OtExtension {
     kind: OtExtensionKind::SoftSpoken4,
     security: OtExtensionSecurity::MaliciousReceiver,
 };
-/// What the proxy draws: the hash's key, and a seed.
+/// Length of the proxy's random input: the hash's key, and a seed.
 pub(crate) const RANDOM_LEN: usize = POINT_LEN + 16;
 const SCHEME: GarblingScheme = GarblingScheme::HalfGates;
 const LABEL_LEN: usize = 16;
@@ -45,7 +46,7 @@ const LABEL_LEN: usize = 16;
 /// Why a step of an audit fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpdateAuditError {
-    /// A message has another length.
+    /// A message has the wrong length.
     #[error("a message of an audit has {len} bytes, and not {expected}")]
     Length {
         /// How many bytes it should have.
@@ -53,18 +54,18 @@ pub enum UpdateAuditError {
         /// How many it has.
         len: usize,
     },
-    /// It is no message of a transfer.
+    /// A message of an oblivious transfer is invalid.
     #[error("{0}")]
     Transfer(#[from] ot::Error),
-    /// The garbled circuit is another one.
+    /// The garbled circuit is not that of the audit.
     #[error("{0}")]
     Circuit(#[from] garble::Error),
 }
 
-/// The bytes of the auditor's set-up message.
+/// Length of the auditor's set-up message in bytes.
 pub(crate) const SET_UP_LEN: usize = SENDER_LEN;
 
-/// The bytes of the proxy's choices.
+/// Length of the proxy's choices in bytes.
 pub(crate) fn choices_len(shape: &MailboxShape) -> usize {
     POINT_LEN + EXTENSION.reply_len() + EXTENSION.message_len(HASH_BITS * shape.slots())
 }
@@ -86,7 +87,7 @@ pub(crate) struct UpdateAuditor {
     labels: Zeroizing<Block>,
 }
 
-/// Whose update is audited, as the auditor knows it.
+/// The audited update, as the auditor knows it.
 pub(crate) struct AuditSubject<'a> {
     pub(crate) shape: &'a MailboxShape,
     pub(crate) key: &'a MixGroupKey,
@@ -107,7 +108,7 @@ impl UpdateAuditor {
     /// bits, the tables, and the bit that decodes the output.
     ///
     /// # Errors
-    /// If the choices have another length, or the proxy deviates in the transfers.
+    /// If the choices have the wrong length, or the proxy deviates in the transfers.
     pub(crate) fn tables(
         self,
         subject: &AuditSubject,
@@ -124,7 +125,8 @@ impl UpdateAuditor {
         let schedule = circuit::schedule(shape);
         let mut garbler = Garbler::new(SCHEME, *labels, *offset, schedule.shape());
         let slots = input_count(shape.slots());
-        // The proxy has the label of its bit, and evaluates with the sum of it and the mask's.
+        // The proxy has the labels of the bits of the update's hash. Here the labels of 0 and 1 are
+        // exchanged where the hash of the mask has a one, so the proxy evaluates with their sum.
         let masks = subject.mask_hashes(&KeyedHash::new(*point));
         for ((input, zero), at) in (slots..).zip(zeros.iter()).zip(0..) {
             garbler.set_input(input, bit(&masks, at), *zero);
@@ -172,16 +174,16 @@ impl AuditSubject<'_> {
 /// The proxy's end, before the auditor's tables.
 pub(crate) struct AuditEvaluation {
     schedule: CircuitSchedule,
-    /// Of the hashes' bits. Wiped on drop.
+    /// The labels of the hashes' bits. Wiped on drop.
     labels: Zeroizing<Vec<Block>>,
 }
 
 impl AuditEvaluation {
-    /// Begins with the auditor's set-up message. Also returns the choices for it. The bytes are
-    /// uniformly random, secret, used once, and drawn after the update has come.
+    /// Handles the auditor's set-up message, and returns the choices to send. `random` must be
+    /// uniformly random, secret, used once, and drawn after the update has arrived.
     ///
     /// # Errors
-    /// If it is not a set-up message.
+    /// If the message is not a set-up message.
     pub(crate) fn new(
         shape: &MailboxShape,
         update: &Mailbox,
@@ -203,11 +205,11 @@ impl AuditEvaluation {
         Ok((Self { schedule: circuit::schedule(shape), labels }, choices))
     }
 
-    /// Whether the update has nothing but at most s slots of the member's own, by the auditor's
-    /// tables. An auditor that deviates can make it say anything.
+    /// Evaluates the auditor's tables. Returns whether the update writes only to at most s of the
+    /// member's own slots. A deviating auditor can choose the result.
     ///
     /// # Errors
-    /// If the message has another length.
+    /// If the message has the wrong length.
     pub(crate) fn verdict(self, message: &[u8]) -> Result<bool, UpdateAuditError> {
         let Self { schedule, labels } = self;
         let slots = schedule.shape().garbler_inputs;
@@ -234,7 +236,7 @@ impl AuditEvaluation {
     }
 }
 
-/// The hash of a slot: half of a polynomial's value, which is linear without a last block.
+/// The hash of a slot: half of the value of a polynomial, which is linear without the last block.
 fn hash_of(hash: &KeyedHash, slot: &[u8]) -> [u8; HASH_LEN] {
     *hash.tag(slot, 0).first_chunk().expect("a tag is longer")
 }

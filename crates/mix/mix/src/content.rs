@@ -1,4 +1,4 @@
-//! What is in a slot, before it is sealed.
+//! The content of a slot before it is sealed.
 
 use zeroize::Zeroizing;
 
@@ -10,15 +10,15 @@ pub const MAX_TEXT_LEN: usize = 64 << 10;
 const HEADER_LEN: usize = 34;
 /// Set in the length of the last fragment of a message.
 const LAST_FRAGMENT_FLAG: u16 = 1 << 15;
-/// Set in the length where an acknowledgement refuses.
+/// Set in the length if the acknowledgement is a refusal.
 const REFUSED_FLAG: u16 = 1 << 14;
 /// The bits of the length itself.
 const LEN_MASK: u16 = REFUSED_FLAG - 1;
 /// The bytes of a [`ConversationDigest`].
 pub(crate) const DIGEST_LEN: usize = 8;
 
-/// The first bytes of a SHA-256, which tell two texts of the same partner apart. A partner can do
-/// no more by two texts with the same digest than by its texts.
+/// The first bytes of a SHA-256 digest, which distinguish two texts of the same partner. A partner
+/// gains nothing from a collision, because it chooses both texts anyway.
 pub(crate) type ConversationDigest = [u8; DIGEST_LEN];
 
 /// How many bytes of text a slot carries.
@@ -26,27 +26,27 @@ pub(crate) const fn capacity(slot_len: usize) -> usize {
     slot_len - HEADER_LEN - TAG_LEN
 }
 
-/// What one end has received of the other's stream.
+/// What one end has received of the stream of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FragmentAcknowledgement {
-    /// All fragments up to this one, and the digest of all of them in order: see
-    /// [`crate::conversation::chain`].
+    /// The number of the last fragment up to which all have arrived, and the digest of all of them
+    /// in order: see [`crate::conversation::chain`].
     Received(u32, ConversationDigest),
-    /// What the stream says cannot be told from what was shown before, or is damaged: nothing more
-    /// of it is taken. The greatest number of a message that was shown, or 0.
+    /// The receiver rejects the rest of the stream, because a message is damaged or may have been
+    /// shown before. Contains the greatest stamp of a shown message, or 0.
     Refused(u64),
 }
 
 /// The content of a slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SlotContent<'a> {
-    /// The stream of what the writer sends.
+    /// The number of the writer's stream.
     pub(crate) stream: u64,
-    /// The number of the fragment in it, or 0: there is none.
+    /// The number of the fragment in this stream, or 0 if there is no fragment.
     pub(crate) number: u32,
-    /// The stream of what the writer receives, or 0: none yet.
+    /// The number of the partner's stream that is acknowledged, or 0 if there is none yet.
     pub(crate) acknowledged_stream: u64,
-    /// What has arrived of it.
+    /// The acknowledgement of the partner's stream.
     pub(crate) acknowledged: FragmentAcknowledgement,
     /// Whether the fragment ends a message.
     pub(crate) last: bool,
@@ -55,7 +55,7 @@ pub(crate) struct SlotContent<'a> {
 }
 
 impl<'a> SlotContent<'a> {
-    /// What is in a slot that is for nobody.
+    /// The content of a slot without a receiver.
     pub(crate) const NOTHING: Self = Self {
         stream: 0,
         number: 0,
@@ -87,7 +87,7 @@ impl<'a> SlotContent<'a> {
         slot
     }
 
-    /// The content of a slot that was opened; `None` if it is none.
+    /// Decodes the content of an opened slot; `None` if it is malformed.
     pub(crate) fn decode(slot: &'a [u8]) -> Option<Self> {
         let (stream, rest) = slot.split_first_chunk()?;
         let (number, rest) = rest.split_first_chunk()?;
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn slot_content_round_trip() {
         for len in [0, 1, capacity(64)] {
             let text = vec![7; len];
             let content = SlotContent {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_none() {
+    fn slot_content_with_too_long_text_is_malformed() {
         let mut slot = [0; 64];
         assert!(SlotContent::decode(&slot).is_some());
         slot[33] = 14;

@@ -1,5 +1,5 @@
-//! What a member has said to a partner and heard from it: fragments that wait to be acknowledged,
-//! and fragments that arrived.
+//! A conversation with a partner: outgoing fragments that wait for acknowledgement, and incoming
+//! fragments.
 
 mod framing;
 mod incoming;
@@ -13,42 +13,42 @@ use incoming::IncomingFragments;
 pub(crate) use outgoing::ConversationFull;
 use outgoing::{AcknowledgementEffect, OutgoingFragments};
 
-/// How many fragments are sent beyond the last one that was acknowledged.
+/// The send window: the maximum number of fragments beyond the last acknowledged one.
 const WINDOW: u32 = 16;
-/// For how many exchanges after the last text a conversation counts as current.
+/// The number of exchanges after the last text for which a conversation counts as current.
 const CURRENT_EXCHANGES: u64 = 256;
 
 /// Both directions of a conversation.
 pub(crate) struct Conversation {
     outgoing: OutgoingFragments,
     incoming: IncomingFragments,
-    /// The exchange after which there last was new text, of either end; 0: none since the start.
+    /// The exchange of the last new text of either end; 0 if there was none since the start.
     last_text_exchange: u64,
 }
 
-/// What a slot of the partner has brought.
+/// The effects of a slot of the partner.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotReadOutcome {
-    /// A message that it completed: each fragment that is awaited can complete more than one.
+    /// The messages that it completed. One fragment can complete several.
     pub(crate) messages: Vec<String>,
-    /// The numbers of own messages that were shown.
+    /// The numbers of own messages that the partner has shown.
     pub(crate) delivered: Vec<u64>,
-    /// The numbers of own messages of which nobody can tell any more whether they were shown: the
-    /// state is older than what the partner has. They are not sent again.
+    /// The numbers of own messages that the partner may or may not have shown, because this
+    /// member's state is an old copy. They are not sent again.
     pub(crate) uncertain: Vec<u64>,
-    /// Whether anything has changed that has to be stored.
+    /// Whether a change must be stored.
     pub(crate) changed: bool,
 }
 
 impl Conversation {
-    /// A new one, in this life of the state.
+    /// A new conversation, in this incarnation of the state.
     pub(crate) fn new(life: u64) -> Self {
         let (outgoing, incoming) = (OutgoingFragments::new(life), IncomingFragments::default());
         Self { outgoing, incoming, last_text_exchange: 0 }
     }
 
-    /// Appends a message with a number and a stamp, to be cut into fragments of at most `capacity`
-    /// bytes. Each stamp is greater than all before.
+    /// Queues a message with a number and a stamp, in fragments of at most `capacity` bytes. The
+    /// stamp must be greater than all earlier ones.
     pub(crate) fn push(
         &mut self,
         exchange: u64,
@@ -60,40 +60,40 @@ impl Conversation {
         self.outgoing.push(id, stamp, text.as_bytes(), capacity)
     }
 
-    /// Gives up all messages that wait, and returns their numbers.
+    /// Drops all queued messages, and returns their numbers.
     pub(crate) fn give_up(&mut self) -> Vec<u64> {
         self.outgoing.give_up()
     }
 
-    /// Whether there is something that was never sent: a fragment, or an acknowledgement.
+    /// Whether a new fragment or an acknowledgement is to be sent.
     pub(crate) fn has_new(&self) -> bool {
         self.incoming.is_acknowledgement_due() || self.outgoing.has_new()
     }
 
-    /// Whether a fragment that was sent has not been acknowledged.
+    /// Whether a sent fragment is not acknowledged yet.
     pub(crate) fn has_sent(&self) -> bool {
         self.outgoing.has_sent()
     }
 
-    /// How many messages have not been acknowledged.
+    /// The number of messages that are not acknowledged yet.
     pub(crate) fn undelivered(&self) -> usize {
         self.outgoing.messages()
     }
 
-    /// When there was new text, if the conversation is current at this exchange.
+    /// The exchange of the last new text, if the conversation is current at this exchange.
     pub(crate) fn current(&self, exchange: u64) -> Option<u64> {
-        // A member that has joined again counts its exchanges from the beginning.
+        // A member that has joined again counts its exchanges from zero.
         let recent = self.last_text_exchange > 0
             && exchange.saturating_sub(self.last_text_exchange) < CURRENT_EXCHANGES;
         (recent || self.undelivered() > 0).then_some(self.last_text_exchange)
     }
 
-    /// The slot to write to the partner in this exchange: the next fragment, or, with `again` or
-    /// without a new one, one that was sent: with `awaited` the one that the partner awaits, else
-    /// the one that was sent least recently; and an acknowledgement.
+    /// The slot to write to the partner in this exchange. It contains an acknowledgement and the
+    /// next new fragment. With `again`, or without a new fragment, it retransmits one: with
+    /// `awaited` the first unacknowledged fragment, otherwise the least recently sent one.
     ///
-    /// The caller draws `awaited`: fragments in a fixed order, of which the partner reads each
-    /// fourth, could be the same four for ever.
+    /// The caller draws `awaited` at random. In a fixed order, a partner that reads every fourth
+    /// slot could get the same four fragments for ever.
     pub(crate) fn write(
         &mut self,
         exchange: u64,
@@ -109,8 +109,8 @@ impl Conversation {
             .encode(slot_len)
     }
 
-    /// Takes a slot of the partner. `capacity` is that of the slots to it, and `stamp` the last one
-    /// that was given out.
+    /// Handles a slot of the partner. `capacity` is that of the slots to the partner, and `stamp`
+    /// is the last stamp used.
     pub(crate) fn read(
         &mut self,
         exchange: u64,
@@ -129,12 +129,12 @@ impl Conversation {
         SlotReadOutcome { messages: messages.unwrap_or_default(), delivered, uncertain, changed }
     }
 
-    /// Cuts what waits into fragments of another length, in a new stream.
+    /// Fragments the queued messages again, with another fragment length and in a new stream.
     pub(crate) fn refragment(&mut self, capacity: usize) {
         self.outgoing.restart(self.outgoing.stream(), capacity);
     }
 
-    /// At most how many bytes are stored.
+    /// The maximum length of the stored state in bytes.
     pub(crate) fn stored_len(&self) -> usize {
         self.outgoing.stored_len() + self.incoming.stored_len()
     }
@@ -144,7 +144,7 @@ impl Conversation {
         self.incoming.encode(out);
     }
 
-    /// The conversation that was stored, in another life of the state.
+    /// Decodes a stored conversation, for a new incarnation of the state.
     pub(crate) fn decode(
         state: &mut ConversationStateReader<'_>,
         life: u64,

@@ -1,4 +1,4 @@
-//! All conversations of a member, by the partners' keys, and their bytes for the state file.
+//! All conversations of a member, by the partners' keys, and their encoding for the state file.
 
 use std::collections::BTreeMap;
 
@@ -10,37 +10,38 @@ use crate::conversation::{Conversation, ConversationFull, SlotReadOutcome};
 use crate::state::{ConversationStateError, ConversationStateReader};
 
 const VERSION: u8 = 2;
-/// How many are kept of partners that are no members.
+/// The maximum number of conversations with partners that are no longer members.
 const MAX_FORMER: usize = 4096;
 
-/// A message that waited for somebody who is no member any more.
+/// An undelivered message for a partner that is no longer a member.
 pub(crate) struct GivenUpMessage {
     pub(crate) partner: [u8; 32],
     /// Its number.
     pub(crate) id: u64,
 }
 
-/// All conversations of a member, which outlive epochs and restarts. Texts and partners are
-/// secret, and wiped on drop.
+/// All conversations of a member. They persist over epochs and restarts. Texts and partners are
+/// secret. Texts are wiped on drop.
 pub struct Conversations {
     /// See [`Self::new`].
     incarnation: u64,
     /// The number of the last message.
     last_id: u64,
-    /// The stamp of the last message, which is above the time when this life began.
+    /// The stamp of the last message, not below the start time of this life of the state.
     stamp: u64,
-    /// The greatest epoch and round in it whose mailbox was read.
+    /// The epoch and round of the last mailbox that was read.
     read: (u32, u64),
-    /// The bytes of a fragment.
+    /// The maximum length of a fragment in bytes.
     capacity: usize,
     partners: BTreeMap<[u8; 32], Conversation>,
     generation: u64,
 }
 
 impl Conversations {
-    /// None yet, of a member that has no state. `life` is the time since 1970 in microseconds when
-    /// this process began to use the state: what is sent in one life of a state has other numbers
-    /// than what is sent in another one, also if both go on from the same stored state.
+    /// The empty conversations of a member without a stored state. `incarnation` is the time, in
+    /// microseconds since 1970, when this process began to use the state. Two incarnations of a
+    /// state use different numbers for what they send, even if both start from the same stored
+    /// state.
     pub fn new(incarnation: u64) -> Self {
         Self {
             incarnation,
@@ -53,21 +54,21 @@ impl Conversations {
         }
     }
 
-    /// Grows with every change that has to be stored before the member's next request is sent, and
-    /// before its events are acted upon. If one is not stored, messages are lost or doubled after a
+    /// A counter of changes. Each change must be stored before the member's next request is sent
+    /// and before its events are acted upon. Otherwise messages are lost or duplicated after a
     /// restart.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// How many messages were sent and not delivered yet.
+    /// The number of messages that were sent but not delivered yet.
     pub fn undelivered(&self) -> usize {
         self.partners.values().map(Conversation::undelivered).sum()
     }
 
-    /// All that is stored. Secret.
+    /// The encoded state. Secret.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        // A buffer that grew would leave a copy behind that is not wiped.
+        // A growing buffer would leave copies that are not wiped.
         let partners = self.partners.values().map(|conversation| 32 + conversation.stored_len());
         let len = 64 + partners.sum::<usize>();
         let mut out = Zeroizing::new(Vec::with_capacity(len));
@@ -86,10 +87,10 @@ impl Conversations {
         out
     }
 
-    /// What [`Self::to_bytes`] returned, in another life: see [`Self::new`].
+    /// Decodes the output of [`Self::to_bytes`], for a new incarnation `life`: see [`Self::new`].
     ///
     /// # Errors
-    /// If it is something else.
+    /// If the bytes are malformed or of another version.
     pub fn from_bytes(bytes: &[u8], life: u64) -> Result<Self, ConversationStateError> {
         let mut state = ConversationStateReader(bytes);
         if state.byte()? != VERSION {
@@ -113,7 +114,7 @@ impl Conversations {
     }
 
     /// Begins an epoch with these members, whose slots carry `capacity` bytes of text. Returns the
-    /// messages that waited for others, which nobody can get any more.
+    /// undelivered messages for partners that are no longer members.
     pub(crate) fn begin_epoch(
         &mut self,
         capacity: usize,
@@ -151,7 +152,7 @@ impl Conversations {
         self.read = (epoch, round);
     }
 
-    /// The conversations there are.
+    /// Iterates over all conversations.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8; 32], &Conversation)> {
         self.partners.iter()
     }
@@ -171,7 +172,7 @@ impl Conversations {
         Ok(id)
     }
 
-    /// The slot to write to a partner, which was among [`Self::iter`]: see [`Conversation::write`].
+    /// The slot to write to a partner of [`Self::iter`]: see [`Conversation::write`].
     pub(crate) fn write(
         &mut self,
         exchange: u64,
@@ -183,7 +184,7 @@ impl Conversations {
         self.with(partner).write(exchange, again, awaited, slot_len)
     }
 
-    /// Takes a slot of a partner.
+    /// Handles a slot that a partner has written.
     pub(crate) fn read(
         &mut self,
         exchange: u64,

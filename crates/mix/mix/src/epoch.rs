@@ -1,4 +1,4 @@
-//! The members of a group between two changes, and their key.
+//! An epoch: the members of a group between two membership changes, and the group key.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use keys::IdentityPublicKey;
 
 use crate::{MailboxShape, MixGroupKey};
 
-/// What a member knows of an epoch, checked.
+/// An epoch as one of its members knows it. The fields are checked.
 #[derive(Debug)]
 pub struct MemberEpoch {
     number: u32,
@@ -19,38 +19,38 @@ pub struct MemberEpoch {
 /// A member of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupMember {
-    /// How it is called in the group.
+    /// Its name in the group.
     pub name: String,
-    /// Its identity.
+    /// Its identity key.
     pub key: IdentityPublicKey,
 }
 
-/// Members that cannot be those of an epoch.
+/// Why a list of members is not valid for an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberEpochError {
-    /// The own key is not among them.
+    /// This client's key is not in the list.
     #[error("this client is not a member of epoch {0}")]
     NotAMember(u32),
-    /// There are more than the group can have.
+    /// The group does not have slots for this many members.
     #[error("{members} members are more than {max}, for which the group has slots")]
     TooMany {
-        /// How many there are.
+        /// The number of members in the list.
         members: usize,
-        /// How many there may be.
+        /// The maximum of the group.
         max: usize,
     },
-    /// Two have the same name or key.
+    /// Two members have the same name or key.
     #[error("two members have the name or the key of {0}")]
     Twice(String),
 }
 
 impl MemberEpoch {
-    /// An epoch, of which the member with the key `own` has learned the group key. A member's
-    /// number is its place in `members`.
+    /// An epoch as the member with the identity `own` knows it. A member's number is its index in
+    /// `members`.
     ///
     /// # Errors
-    /// If `own` is not the key of a member, there are more members than the shape has, or two have
-    /// the same name or key.
+    /// If `own` is not the key of a member, there are more members than the shape allows, or two
+    /// members have the same name or key.
     pub fn new(
         number: u32,
         shape: MailboxShape,
@@ -80,7 +80,7 @@ impl MemberEpoch {
         self.number
     }
 
-    /// The numbers of the group.
+    /// The shape of the group's mailbox.
     pub fn shape(&self) -> &MailboxShape {
         &self.shape
     }
@@ -113,7 +113,7 @@ mod tests {
     use keys::IdentitySecretKey;
 
     #[test]
-    fn members_of_an_epoch_are_checked() {
+    fn member_epoch_is_checked() {
         let member = |name: &str, key: u8| GroupMember {
             name: name.to_owned(),
             key: IdentitySecretKey::new(&[key; 32]).public(),

@@ -1,4 +1,4 @@
-//! What the fuzz target reaches of the inside of this crate.
+//! Entry point of the fuzz target into private parts of this crate.
 
 use zeroize::Zeroizing;
 
@@ -8,8 +8,8 @@ use crate::state::ConversationStateReader;
 
 const SLOT_LEN: usize = 64;
 
-/// A member reads these slots, which a partner may have written: who has the keys of the two can
-/// seal any content.
+/// Lets a member read these slots as if a partner had written them. A partner knows the keys of the
+/// pair, so it can seal any content.
 ///
 /// # Panics
 /// If the conversation cannot be stored and restored.
@@ -19,9 +19,9 @@ pub fn read_slots(slots: &[Vec<u8>]) {
     let text = "more than one fragment of text, and more than two of it";
     let mut stamp = 5_u64;
     for (exchange, slot) in (1..).zip(slots) {
-        // Whoever deviates can have the stamps run out.
+        // A deviating partner can exhaust the stamps.
         stamp = stamp.saturating_add(1);
-        // If too much waits, it is not taken.
+        // Ignores the error of a full queue.
         _ = conversation.push(exchange, (exchange, stamp), text, capacity);
         let Some(content) = SlotContent::decode(slot) else { continue };
         let received = conversation.read(exchange, &content, capacity, &mut stamp);

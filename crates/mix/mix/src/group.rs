@@ -1,18 +1,19 @@
-//! The proxy's end of one group: who is connected, the epoch, the rounds, what waits for the
-//! administrator. It knows neither sockets nor files: messages and time in, messages, work for
-//! threads, state to be stored and events out.
+//! The proxy's end of one group: the connections, the epoch, the rounds, and the messages that wait
+//! for the administrator. It is a state machine without I/O. Its inputs are messages and the time.
+//! Its outputs are messages, jobs for threads, state to store and events.
 //!
 //! After each call of a `handle_` function the driver
-//! 1. runs what [`MixGroup::poll_job`] returns, in any thread, and hands it to
+//! 1. runs the jobs of [`MixGroup::poll_job`], in any thread, and passes the results to
 //!    [`MixGroup::handle_done`];
-//! 2. writes what [`MixGroup::poll_store`] returns, so that it survives a crash;
-//! 3. sends what [`MixGroup::poll_transmit`] returns, and ends a connection after its last message;
+//! 2. writes the state of [`MixGroup::poll_store`] so that it survives a crash;
+//! 3. sends the messages of [`MixGroup::poll_transmit`], and ends a connection after its last
+//!    message;
 //! 4. reads [`MixGroup::poll_event`], and calls [`MixGroup::handle_timeout`] at
 //!    [`MixGroup::poll_timeout`].
 //!
-//! What one connection does changes nothing for the others, except that a round is open until its
-//! interval has passed if a member that was told of it does not answer. `docs/protocols/mix.md`
-//! says which message may change what.
+//! A connection cannot affect the others, with one exception: if a member that was told of a round
+//! does not answer, the round stays open until its interval has passed. `docs/protocols/mix.md`
+//! says what each message may change.
 
 mod audits;
 mod connection;
@@ -52,16 +53,16 @@ use crate::wire::{
     GroupName, MemberToProxy, MembershipStatus, MixTerms, ProxyRefusal, ProxyToMember,
 };
 
-/// The most connections of clients that are not members, and the most requests to join that wait.
+/// The maximum number of connections of clients that are not members, and of pending join requests.
 pub const MAX_NON_MEMBERS: usize = 64;
-/// The most requests to join and notices that a connection may send in an interval.
+/// The maximum number of join requests and notices that a connection may send in an interval.
 const MAX_MEMBERSHIP_MESSAGES: u32 = 4;
 /// The same for the administrator, with its answers and announcements.
 const MAX_ADMINISTRATOR_MESSAGES: u32 = 256;
-/// The most set-up messages of one connection.
+/// The maximum number of set-up messages of one connection.
 const MAX_SET_UPS: u32 = 64;
 
-/// Which group it is, and how its members make exchanges.
+/// The settings of a group.
 #[derive(Clone, Debug)]
 pub struct MixGroupSettings {
     /// Its name at the proxy.
@@ -70,21 +71,22 @@ pub struct MixGroupSettings {
     pub administrator: IdentityPublicKey,
     /// The engine, the shape and the intervals.
     pub terms: MixTerms,
-    /// How many rounds are between two whose updates are audited, [`MIN_AUDIT_ROUNDS`] at least; 0:
-    /// there are no audits.
+    /// The number of rounds between two audited updates, at least [`MIN_AUDIT_ROUNDS`]; 0 for no
+    /// audits.
     pub audit_every_rounds: u64,
 }
 
-/// Why a group cannot be kept.
+/// Why a group cannot be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MixGroupError {
-    /// What was stored is not the state of this group.
+    /// The stored state is not that of this group.
     #[error("the stored state: {0}")]
     Stored(#[from] GroupStateError),
-    /// The engine cannot make exchanges of this shape.
+    /// The engine does not support this shape.
     #[error("the engine: {0}")]
     Engine(#[from] MixEngineError),
-    /// Audits are too frequent, so that members would not answer, or a mailbox is too large.
+    /// Audits are so frequent that members would refuse them, or the mailbox is too large for
+    /// audits.
     #[error(
         "audits are made of {MAX_AUDIT_SLOTS} slots, and each {MIN_AUDIT_ROUNDS} rounds, at most"
     )]
@@ -94,11 +96,12 @@ pub enum MixGroupError {
 /// A message to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupTransmit {
-    /// On this connection.
+    /// The connection.
     pub connection: u64,
     /// Its bytes.
     pub message: Vec<u8>,
-    /// Whether the connection is to be closed after it. The group has forgotten it.
+    /// Whether to close the connection after the message. The group has already forgotten the
+    /// connection.
     pub is_last: bool,
 }
 
@@ -111,7 +114,7 @@ pub struct MixGroup {
     settings: MixGroupSettings,
     connections: BTreeMap<u64, GroupConnection>,
     epoch: Option<AnnouncedEpoch>,
-    /// The next epoch, which begins as soon as no opening of the current one is being made.
+    /// The next epoch. It begins as soon as no opening of the current epoch is being computed.
     announced: Option<AnnouncedEpoch>,
     rounds: GroupRounds,
     joins: PendingJoins,
@@ -128,11 +131,12 @@ pub struct MixGroup {
 }
 
 impl MixGroup {
-    /// The group with the state that was stored last, if any. `seed` is 32 random bytes, never the
-    /// same twice.
+    /// The group with the last stored state, if any. `seed` is 32 random bytes that must never be
+    /// used twice.
     ///
     /// # Errors
-    /// If the state is damaged or another group's, or the engine cannot make such exchanges.
+    /// If the state is damaged or belongs to another group, or the engine does not support the
+    /// shape.
     pub fn new(
         settings: MixGroupSettings,
         stored: Option<&[u8]>,
@@ -178,8 +182,8 @@ impl MixGroup {
         })
     }
 
-    /// A client has connected with this key, which the connection has authenticated, and has named
-    /// the group in its greeting. `id` is the connection's, never used before.
+    /// A client has connected and has named the group in its greeting. The connection has
+    /// authenticated its key. `id` identifies the connection and must not have been used before.
     pub fn handle_connected(&mut self, now: Instant, id: u64, key: IdentityPublicKey) {
         if let Some(old) = self.connection_of(&key) {
             self.refuse(old, ProxyRefusal::Replaced);
@@ -219,7 +223,7 @@ impl MixGroup {
         }
     }
 
-    /// A message has come.
+    /// Handles a message of a connection.
     pub fn handle_message(&mut self, now: Instant, id: u64, message: &[u8]) {
         if !self.connections.contains_key(&id) {
             return;
@@ -233,11 +237,11 @@ impl MixGroup {
         self.advance(now);
     }
 
-    /// A job has been done.
+    /// Handles the result of a job.
     pub fn handle_done(&mut self, now: Instant, done: FinishedGroupJob) {
         match done.0 {
             GroupJobOutcome::Exchange { connection: id, result } => {
-                // Without its connection nothing of an exchange counts.
+                // The exchange of a closed connection is dropped.
                 let Some(connection) = self.connections.get_mut(&id) else { return };
                 match result {
                     Ok((engine, product)) => {
@@ -253,41 +257,41 @@ impl MixGroup {
         self.advance(now);
     }
 
-    /// The time of [`MixGroup::poll_timeout`] has come.
+    /// Must be called at the time of [`MixGroup::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance(now);
     }
 
-    /// When [`MixGroup::handle_timeout`] is to be called next.
+    /// When to call [`MixGroup::handle_timeout`] next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let open = self.rounds.open().filter(|_| !self.is_waiting_for_openings())?;
         open.timeout(self.exchanges(open.number()).any(|_| true))
     }
 
-    /// Work that takes time. Jobs may be done at the same time, in any order.
+    /// The next job to run. Jobs may run concurrently and in any order.
     pub fn poll_job(&mut self) -> Option<GroupJob> {
         self.jobs.pop_front()
     }
 
-    /// The state, if it has changed: it takes the place of what was stored before, in one step.
-    /// Nothing is transmitted as long as this has a value.
+    /// The state to store, if it has changed. It must replace the stored state atomically.
+    /// [`Self::poll_transmit`] returns nothing until then.
     pub fn poll_store(&mut self) -> Option<Vec<u8>> {
         let is_stored = std::mem::replace(&mut self.is_stored, true);
         (!is_stored)
             .then(|| stored::encode(self.epoch.as_ref(), self.rounds.reserved(), &self.notices))
     }
 
-    /// A message to send. None while there is a state to be stored.
+    /// The next message to send. `None` while a state must be stored.
     pub fn poll_transmit(&mut self) -> Option<GroupTransmit> {
         if self.is_stored { self.transmits.pop_front() } else { None }
     }
 
-    /// What has happened, for the log.
+    /// The next event, for the log.
     pub fn poll_event(&mut self) -> Option<MixGroupEvent> {
         self.events.pop_front()
     }
 
-    /// The mailbox that is read in the open round: what the proxy has of the messages.
+    /// The mailbox that is read in the open round: all that the proxy has of the messages.
     pub fn closed_mailbox(&self) -> Option<&Mailbox> {
         self.rounds.closed_mailbox()
     }
@@ -297,7 +301,7 @@ impl MixGroup {
         self.settings.terms.max_to_proxy_len()
     }
 
-    /// How the group does.
+    /// The status of the group.
     pub fn status(&self, now: Instant) -> MixGroupStatus {
         let is_member = |it: &&GroupConnection| self.number_of(&it.key).is_some();
         let late = self.connections.values().filter_map(|it| {
@@ -363,7 +367,7 @@ impl MixGroup {
         self.transmits.push_back(GroupTransmit { connection, message, is_last: false });
     }
 
-    /// Ends a connection, and says why.
+    /// Ends a connection with a refusal.
     fn refuse(&mut self, id: u64, refusal: ProxyRefusal) {
         let Some(connection) = self.connections.remove(&id) else { return };
         let message = ProxyToMember::Refused(refusal).encode();
@@ -384,7 +388,7 @@ impl MixGroup {
         }
     }
 
-    /// Whether it is the key of a member or of the administrator.
+    /// Whether the key belongs to a member or to the administrator.
     fn is_inside(&self, key: &IdentityPublicKey) -> bool {
         matches!(self.standing(key), MembershipStatus::Member | MembershipStatus::Administrator)
     }

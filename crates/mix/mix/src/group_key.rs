@@ -1,4 +1,4 @@
-//! The group key of an epoch, and the masks that it gives.
+//! The group key of an epoch, and the masks derived from it.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::{Mailbox, Participant};
 
-/// Bytes of a block of AES.
+/// Length of an AES block in bytes.
 const BLOCK: usize = 16;
 
-/// The key K of an epoch, which all members have and the proxy does not. Secret, wiped on drop.
+/// The key K of an epoch. All members know it; the proxy does not. Secret, wiped on drop.
 pub struct MixGroupKey {
     bytes: Zeroizing<[u8; 32]>,
     keyed: SharedKey,
 }
 
 impl MixGroupKey {
-    /// A key of random bytes.
+    /// A key made of 32 random bytes.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self { keyed: SharedKey::new(&bytes), bytes: Zeroizing::new(bytes) }
     }
@@ -53,7 +53,8 @@ impl fmt::Debug for MixGroupKey {
     }
 }
 
-/// What a participant adds to all slots of a mailbox: uniform for who does not have the group key.
+/// The mask that a participant adds to all slots of a mailbox. It looks uniformly random without
+/// the group key.
 pub struct ParticipantMask {
     prg: Prg,
     /// The number of the block that `prg` gives next.

@@ -1,7 +1,75 @@
 //! Mix-in-place (MIPNet): members of a group exchange messages through a mailbox that one proxy
-//! keeps. The proxy learns who took part in a round, not who wrote to whom, or whether anybody did.
+//! keeps. The proxy learns who took part in a round, but not who wrote to whom or whether anybody
+//! wrote.
 //!
-//! `docs/protocols/mix.md` specifies the protocol and says what is promised, and against whom.
+//! `docs/protocols/mix.md` specifies the protocol, its guarantees and the attackers that it
+//! resists.
+//!
+//! ```
+//! use sunder_mix::engine::{MixEngineName, member, proxy};
+//! use sunder_mix::{Mailbox, MailboxShape};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // 3 members with 2 slots each, of which they write 1. They read 4 slots of 64 bytes.
+//! let shape = MailboxShape::new(3, 2, 1, 4, 64)?;
+//! // Real seeds are random. Each end sends its set-up messages to the other.
+//! let mut member = member(MixEngineName::Ot, &shape, [1; 32])?;
+//! let mut proxy = proxy(MixEngineName::Ot, &shape, [2; 32])?;
+//! while !(member.is_ready() && proxy.is_ready()) {
+//!     if let Some(message) = member.poll_set_up() {
+//!         proxy.handle_set_up(&message)?;
+//!     }
+//!     if let Some(message) = proxy.poll_set_up() {
+//!         member.handle_set_up(&message)?;
+//!     }
+//! }
+//!
+//! // The member's exchange in a round: the proxy gets the update, but not which slots are read.
+//! // Masks and encryption, which hide the contents from the proxy, are not shown.
+//! let (mut closed, mut update) = (Mailbox::new(&shape), Mailbox::new(&shape));
+//! closed.slot_mut(5)[..5].copy_from_slice(b"hello");
+//! update.slot_mut(1)[..3].copy_from_slice(b"bye");
+//! let opening = proxy.opening(&closed)?;
+//! let request = member.request(&opening, &update, &[5, 0, 2, 3])?;
+//! let (received, answer) = proxy.answer(&request, &closed)?;
+//! assert_eq!(received, update);
+//! assert_eq!(&member.slots(&answer)?[0][..5], b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Map
+//!
+//! Pure modules, of both ends:
+//!
+//! - [`round`], `mailbox`, `shape`, `slot_permutation`: a round, its mailbox, and which slot is
+//!   whose.
+//! - [`engine`]: how a member reads slots and hands in its update: `ot`; to compare, `circuit` and
+//!   `bdd`. `slots`, `transfers`: what they share.
+//! - `audit`: the check of a member's update by another member, as a garbled `circuit`.
+//! - [`membership`]: invitations, joining, the keys of epochs, leaving. `epoch`, `group_key`: who
+//!   is in the group, and its key.
+//! - [`wire`]: messages between member and proxy. `reader`: reads what is not trusted. `random`: a
+//!   generator of random bytes.
+//!
+//! Pure modules of the member:
+//!
+//! - [`client`]: one client of one group over successive connections. It combines membership, the
+//!   engine and the rounds. `presence`: when it connects and leaves.
+//! - `member`: `writing`, `reading` and `auditing` in a round. `conversations` has a `conversation`
+//!   with each partner: messages to fragments (`content`) and back. `pair`: keys of two members.
+//!   `state`: what is stored.
+//!
+//! Pure modules of the proxy:
+//!
+//! - [`group`]: one group: connections, `exchanges`, `rounds`, `audits`, `membership`. A `job` is a
+//!   computation that any thread can run.
+//!
+//! `net` is the driver, with threads, sockets and files:
+//!
+//! - [`proxy`]: all groups of a proxy (`group`), with `workers` for the engines. [`chat`]: the
+//!   `session` of a member, its `output` and `history`. `outbox`: what waits to be sent. `state`:
+//!   files.
 
 mod audit;
 pub mod client;

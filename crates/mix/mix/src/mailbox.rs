@@ -2,8 +2,8 @@
 
 use crate::MailboxShape;
 
-/// N slots of L bytes, as the proxy has them: each the sum (exclusive or) of the participants'
-/// masks and of what was written. Also an update, which has the same form.
+/// N slots of L bytes as the proxy stores them: each is the sum (exclusive or) of the participants'
+/// masks and of the written contents. An update has the same type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mailbox {
     slot_len: usize,
@@ -16,7 +16,7 @@ impl Mailbox {
         Self { slot_len: shape.slot_len(), bytes: vec![0; shape.mailbox_len()] }
     }
 
-    /// A mailbox of these bytes; `None` if there are not as many as the shape has.
+    /// A mailbox of these bytes; `None` if their number is not that of the shape.
     pub fn from_bytes(shape: &MailboxShape, bytes: Vec<u8>) -> Option<Self> {
         let slot_len = shape.slot_len();
         (bytes.len() == shape.mailbox_len()).then_some(Self { slot_len, bytes })
@@ -35,7 +35,7 @@ impl Mailbox {
     /// One slot.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If there is no such slot.
     pub fn slot(&self, slot: usize) -> &[u8] {
         &self.bytes[slot * self.slot_len..][..self.slot_len]
     }
@@ -43,7 +43,7 @@ impl Mailbox {
     /// One slot.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If there is no such slot.
     pub fn slot_mut(&mut self, slot: usize) -> &mut [u8] {
         &mut self.bytes[slot * self.slot_len..][..self.slot_len]
     }
@@ -51,7 +51,7 @@ impl Mailbox {
     /// Adds (exclusive or) an update of the same shape.
     ///
     /// # Panics
-    /// If it has another length.
+    /// If the lengths differ.
     pub fn add(&mut self, update: &Self) {
         assert_eq!(self.bytes.len(), update.bytes.len(), "mailboxes of one shape");
         self.bytes.iter_mut().zip(&update.bytes).for_each(|(byte, added)| *byte ^= added);

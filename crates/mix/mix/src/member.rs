@@ -1,4 +1,4 @@
-//! A member's end of the rounds: what it writes, what it reads, and what it learns from that.
+//! A member's end of the rounds: what it writes and reads, and the events that follow.
 
 mod auditing;
 mod reading;
@@ -23,29 +23,32 @@ use auditing::MemberAudits;
 use reading::ExchangeReads;
 use writing::WrittenSlot;
 
-/// A member in an epoch: does one exchange in each round, whether it has something to say or not.
+/// A member in an epoch. It makes one exchange in each round, whether or not it has something to
+/// send.
 ///
-/// Its driver carries each [`MemberExchange`] to the proxy by an engine, and what comes back to
-/// [`Self::handle_slots`]. What may be lost between the two is sent again in later rounds.
+/// The driver sends each [`MemberExchange`] to the proxy by means of an engine, and passes the
+/// slots that it gets back to [`Self::handle_slots`]. Contents that may have been lost are sent
+/// again in later rounds.
 pub struct MixMember {
     identity: Arc<IdentitySecretKey>,
     epoch: MemberEpoch,
-    /// By number; none with itself.
+    /// By member number; `None` for this member itself.
     pairs: Vec<Option<PairKeys>>,
     numbers: HashMap<[u8; 32], u16>,
     conversations: Conversations,
     random: Prg,
     least_participants: usize,
     anonymity_set: usize,
-    /// How many exchanges this member has begun.
+    /// The number of exchanges that this member has begun.
     exchange: u64,
-    /// The greatest round of the epoch in which it has begun one.
+    /// The last round of the epoch in which it began an exchange.
     round: u64,
-    /// The last round of the epoch in which it got an answer; 0: none. It is a participant of it.
+    /// The last round of the epoch that was answered, in which it is therefore a participant; 0 if
+    /// there is none.
     answered: u64,
-    /// The member that is read next in search of new conversations.
+    /// The member whose slot is read next in the search for new conversations.
     scan: u16,
-    /// What it wrote in its last exchanges, to compare.
+    /// What it wrote in its last exchanges, for comparison with what it reads.
     written: VecDeque<WrittenSlot>,
     /// What it reads in the last exchange.
     reading: Option<ExchangeReads>,
@@ -56,38 +59,38 @@ pub struct MixMember {
 /// A member's part of a round.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MemberExchange {
-    /// The nonce of its mask, for all to see.
+    /// The nonce of its mask. Public.
     pub nonce: [u8; NONCE_LEN],
     /// What it adds to the mailbox of the round.
     pub update: Mailbox,
-    /// The q slots that it reads of the mailbox before. Secret from the proxy. If nothing is read
-    /// in the round, they are there all the same.
+    /// The q slots that it reads of the previous mailbox. Secret from the proxy. They are present
+    /// even if nothing is read in the round.
     pub reads: Vec<usize>,
 }
 
-/// The number of a message that a member has sent: it counts them over all partners, also after a
-/// restart.
+/// The number of a message that a member has sent. It counts all messages to all partners, and
+/// continues after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChatMessageId(pub u64);
 
-/// What a member has learned.
+/// An event of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberEvent {
-    /// A message has come, the next one of its sender.
+    /// A message has arrived. A sender's messages arrive in order.
     Message {
         /// The sender's name.
         from: String,
         /// The text.
         text: String,
     },
-    /// A message that was sent has arrived.
+    /// A message of this member was delivered.
     Delivered {
         /// Its number.
         id: ChatMessageId,
         /// The receiver's name.
         to: String,
     },
-    /// A message that was sent is given up.
+    /// A message of this member will not be sent any more.
     GivenUp {
         /// Its number.
         id: ChatMessageId,
@@ -96,13 +99,13 @@ pub enum MemberEvent {
         /// Why.
         reason: GivenUpReason,
     },
-    /// The mailbox is not that of this round and these participants: the proxy has replayed or
-    /// changed it, or a member has written into a slot that is not its own. Nothing of it is used.
+    /// The mailbox is not that of this round and these participants: the proxy replayed or changed
+    /// it, or a member wrote into another member's slot. Nothing of it is used.
     NotOfThisRound {
         /// The round.
         round: u64,
     },
-    /// The proxy has answered this member in a round, and does not list it as a participant.
+    /// The proxy answered this member in a round but does not list it as a participant.
     LeftOut {
         /// The round.
         round: u64,
@@ -112,19 +115,19 @@ pub enum MemberEvent {
 /// Why a message is not sent any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GivenUpReason {
-    /// The receiver is no member any more.
+    /// The receiver is no longer a member.
     #[error("no longer a member of the group")]
     Removed,
-    /// The state is an old one, and the receiver has got so much since that it no longer knows
-    /// whether it has got this.
+    /// The state was restored from an old copy, and the receiver can no longer tell whether it has
+    /// already received this message.
     #[error("it may have arrived before your state was restored: ask, or say it again")]
     Uncertain,
 }
 
-/// Something that a proxy that follows the protocol does not ask for.
+/// The proxy deviates from the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MixMemberError {
-    /// It is of another epoch.
+    /// The round is of another epoch.
     #[error("the proxy has opened a round of epoch {epoch} in epoch {own}")]
     Epoch {
         /// The proxy's.
@@ -132,7 +135,7 @@ pub enum MixMemberError {
         /// The member's.
         own: u32,
     },
-    /// There was a later one before.
+    /// The round is not after the last one.
     #[error("the proxy has opened round {round} after round {last}")]
     Round {
         /// Its number.
@@ -140,7 +143,7 @@ pub enum MixMemberError {
         /// The number of the last one.
         last: u64,
     },
-    /// It has the mailbox of a round that is not over, or older than one that was read before.
+    /// The round whose mailbox is offered is not over, or is older than one that was already read.
     #[error("the proxy gives the mailbox of round {read} in round {round} to read")]
     Read {
         /// Its number.
@@ -154,7 +157,7 @@ pub enum MixMemberError {
     /// A message of an audit is wrong.
     #[error("{0}")]
     AuditMessage(#[from] UpdateAuditError),
-    /// A participant is no member, or they are not in order.
+    /// A participant is not a member, or the participants are not in order.
     #[error("the participants of round {0} are not members with ascending numbers")]
     Participants(u64),
 }
@@ -167,9 +170,9 @@ pub enum MemberSendError {
         "not sent: {participants} members took part in the last round, and the least is {least}"
     )]
     AnonymitySet {
-        /// How many took part.
+        /// The number of participants of the last round.
         participants: usize,
-        /// How many have to.
+        /// The required number of participants.
         least: usize,
     },
     /// No other member has this name.
@@ -187,8 +190,9 @@ pub enum MemberSendError {
 }
 
 impl MixMember {
-    /// A member with these conversations. It sends only while `least_participants` have taken part
-    /// in the last round. The random bytes of `seed` are secret, and never used for another member.
+    /// A member with these conversations. It sends only while at least `least_participants` members
+    /// took part in the last round. The random bytes of `seed` are secret and must not be used for
+    /// another member.
     #[expect(clippy::missing_panics_doc, reason = "a code has 32 bytes")]
     pub fn new(
         identity: Arc<IdentitySecretKey>,
@@ -222,13 +226,13 @@ impl MixMember {
         member
     }
 
-    /// Leaves its epoch for another. Conversations go on, by the partners' keys.
+    /// Changes to another epoch. Conversations continue, by the partners' keys.
     pub fn begin_epoch(&mut self, epoch: MemberEpoch) {
         let before = std::mem::replace(&mut self.epoch, epoch);
         self.enter_epoch(before.members());
     }
 
-    /// Enters the epoch. Before, there were these members.
+    /// Enters the epoch. `before` are the members of the previous epoch.
     fn enter_epoch(&mut self, before: &[GroupMember]) {
         let (members, own) = (self.epoch.members(), usize::from(self.epoch.own()));
         let pair = |(number, member): (usize, &GroupMember)| {
@@ -249,15 +253,15 @@ impl MixMember {
         self.auditing = MemberAudits::default();
     }
 
-    /// Begins the exchange of a round. If one was begun in the same round before, of which the
-    /// proxy has not taken the request, this one is in place of it.
+    /// Begins the exchange of a round. It replaces an earlier exchange of the same round whose
+    /// request the proxy has not taken.
     ///
-    /// `is_stored` says whether the conversations are stored as they are. If not, this exchange
-    /// writes to nobody: what it would say could be lost, and to wait for the disk would tell the
-    /// proxy that there is something to say.
+    /// `is_stored` says whether the current state of the conversations is stored. If not, this
+    /// exchange writes to nobody: its contents could be lost, and waiting for the disk would tell
+    /// the proxy that there is something to send.
     ///
     /// # Errors
-    /// If the start of the round cannot be. Nothing has changed then.
+    /// If the start of the round deviates from the protocol. The member is then unchanged.
     pub fn handle_round(
         &mut self,
         start: &RoundStart,
@@ -275,7 +279,7 @@ impl MixMember {
         Ok(MemberExchange { nonce, update, reads })
     }
 
-    /// Reports if this member has taken part in the round that is read, and is not listed.
+    /// Reports if this member took part in the round that is read but is not listed.
     fn check_listed(&mut self, start: &RoundStart) {
         let own = self.epoch.own();
         let read = start.read.as_ref().filter(|read| read.round == self.answered);
@@ -302,8 +306,8 @@ impl MixMember {
         if ascending && known { Ok(()) } else { Err(MixMemberError::Participants(read.round)) }
     }
 
-    /// Takes the slots of the last exchange, in the order of its `reads`. Ignored if nothing was to
-    /// be read in it.
+    /// Handles the slots of the last exchange, in the order of its `reads`. Ignores them if nothing
+    /// was to be read.
     pub fn handle_slots(&mut self, slots: &[Vec<u8>]) {
         self.answered = self.round;
         if let Some(reading) = self.reading.take() {
@@ -311,7 +315,7 @@ impl MixMember {
         }
     }
 
-    /// Queues a message to the member with a name. It is delivered once, after those before it.
+    /// Queues a message to the member with this name. Messages are delivered once and in order.
     ///
     /// # Errors
     /// If there is no such member, the text is empty or too long, too much waits for the receiver,
@@ -334,14 +338,14 @@ impl MixMember {
         id.map(ChatMessageId).map_err(|_| MemberSendError::Full(to.to_owned()))
     }
 
-    /// The next thing that it has learned. See [`Conversations::generation`] for what is to be done
-    /// before.
+    /// The next event. [`Conversations::generation`] says what must be stored before it is acted
+    /// upon.
     pub fn poll_event(&mut self) -> Option<MemberEvent> {
         self.events.pop_front()
     }
 
-    /// How many members took part in the last round that was read and found in order: among so many
-    /// the proxy cannot tell who wrote. 0 before the first.
+    /// The size of the anonymity set: the number of participants of the last round whose mailbox
+    /// was read and correct. 0 before the first such round.
     pub fn anonymity_set(&self) -> usize {
         self.anonymity_set
     }
@@ -361,7 +365,7 @@ impl MixMember {
         &self.conversations
     }
 
-    /// The conversations, of a member that ends.
+    /// Consumes the member and returns its conversations.
     pub fn into_conversations(self) -> Conversations {
         self.conversations
     }

@@ -1,8 +1,8 @@
-//! Who the members of a group are: invitations and joining, the epochs' keys, leaving
+//! Membership of a group: invitations, joining, the epochs' keys and leaving
 //! (`docs/protocols/mix.md`, groups and membership).
 //!
-//! The administrator, a member, decides. The proxy carries what is made here, and can read none of
-//! it but the members' public keys in an announcement, whose signature it checks with
+//! One member, the administrator, decides. The proxy forwards the messages made here. It can read
+//! only the members' public keys in an announcement, whose signature it checks with
 //! [`EpochAnnouncement::verify`].
 
 mod administrator;

@@ -1,4 +1,4 @@
-//! The drivers: they move bytes between connections, files and the protocol, and decide nothing.
+//! The drivers. They move bytes between connections, files and the protocol's state machines.
 
 pub mod chat;
 mod outbox;

@@ -1,4 +1,4 @@
-//! What two members have in common: keys that seal slots, and the slots in which they are.
+//! The keys that two members share. They seal slots and select the slot of a message.
 
 use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::aead::inout::InOutBuf;
@@ -9,19 +9,19 @@ use zeroize::Zeroizing;
 
 use crate::round::NONCE_LEN;
 
-/// The bytes of a slot that are no content: its authenticator.
+/// Length of the authenticator of a slot in bytes.
 pub(crate) const TAG_LEN: usize = 16;
 
 /// The keys of a pair of members, one for each direction.
 pub(crate) struct PairKeys {
-    /// For what this member writes to the other.
+    /// For messages of this member to the other.
     pub(crate) to: PairKey,
-    /// For what the other writes to this member.
+    /// For messages of the other to this member.
     pub(crate) from: PairKey,
 }
 
 impl PairKeys {
-    /// The keys that the identity `own` has with that of `partner`.
+    /// The keys that the identities `own` and `partner` share.
     pub(crate) fn new(own: &IdentitySecretKey, partner: &IdentityPublicKey) -> Self {
         let secret = own.x25519();
         let shared = MontgomeryPoint(partner.x25519()).mul_clamped(*secret);
@@ -43,7 +43,7 @@ pub(crate) struct PairKey(SharedKey);
 pub(crate) struct SlotWriteContext {
     pub(crate) epoch: u32,
     pub(crate) round: u64,
-    /// The writer's.
+    /// The writer's nonce in this round.
     pub(crate) nonce: [u8; NONCE_LEN],
 }
 
@@ -52,7 +52,7 @@ impl PairKey {
         Self(SharedKey::new(key))
     }
 
-    /// In which of the writer's `slots` slots a message of this round is.
+    /// The offset, among the writer's `slots` slots, of a message in this round.
     pub(crate) fn offset(&self, epoch: u32, round: u64, slots: usize) -> usize {
         let code = self.0.authenticate(&[b"slot", &epoch.to_be_bytes(), &round.to_be_bytes()]);
         let number = u64::from_be_bytes(*code.first_chunk().expect("a code has 32 bytes"));
@@ -67,8 +67,8 @@ impl PairKey {
         tag.copy_from_slice(&sealed.expect("a slot is short"));
     }
 
-    /// Decrypts a slot, or returns false if it was not sealed with this key in this exchange. Then
-    /// nothing of it is to be used.
+    /// Decrypts a slot. Returns false if it was not sealed with this key in this exchange: the
+    /// caller must then not use its bytes.
     pub(crate) fn open(&self, at: SlotWriteContext, slot: &mut [u8]) -> bool {
         let (content, tag) = split(slot);
         self.cipher(at)
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_end_seals_only_the_other_opens() {
+    fn sealed_slots_open_only_with_the_key_of_the_pair() {
         let (alice, bob, carol) = (secret(1), secret(2), secret(3));
         let at = SlotWriteContext { epoch: 2, round: 3, nonce: [4; 16] };
         let mut slot = [5; 100];

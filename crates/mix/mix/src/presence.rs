@@ -1,27 +1,28 @@
-//! When a member connects to the proxy, and when it leaves. The proxy sees both, so they depend on
-//! time, connections and rounds alone: what was sent, delivered or received has no way in here.
+//! Decides when a member connects to the proxy and when it leaves. The proxy sees both, so they
+//! depend only on time, connections and rounds. This module has no access to what was sent,
+//! delivered or received.
 
 use std::time::{Duration, Instant};
 
-/// The first wait before connecting again.
+/// The first wait before a reconnection.
 const MIN_WAIT: Duration = Duration::from_millis(250);
-/// The longest.
+/// The longest wait before a reconnection.
 const MAX_WAIT: Duration = Duration::from_secs(15);
-/// After a connection of this time the next wait is the first one again.
+/// A connection of at least this duration resets the wait to [`MIN_WAIT`].
 const STABLE: Duration = Duration::from_secs(5);
 
-/// What is to be done now.
+/// What the driver must do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PresenceAction {
-    /// Connect; then [`Presence::handle_opened`] or [`Presence::handle_closed`] is called.
+    /// Connect, then call [`Presence::handle_opened`] or [`Presence::handle_closed`].
     Connect,
-    /// Leave, for good.
+    /// Disconnect for good.
     Leave,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum PresenceConnection {
-    /// None until then.
+    /// No connection until this time.
     Waiting(Instant),
     Connecting,
     Open {
@@ -34,12 +35,12 @@ enum PresenceConnection {
 pub(crate) struct Presence {
     connection: PresenceConnection,
     wait: Duration,
-    /// The rounds until it leaves.
+    /// The number of rounds until the member leaves.
     rounds_until_leave: Option<u64>,
 }
 
 impl Presence {
-    /// One that connects at once.
+    /// A member that connects at once.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             connection: PresenceConnection::Waiting(now),
@@ -48,7 +49,7 @@ impl Presence {
         }
     }
 
-    /// What is to be done now, if it is something else than before.
+    /// The next action, if there is one.
     pub(crate) fn poll(&mut self, now: Instant) -> Option<PresenceAction> {
         match self.connection {
             _ if self.rounds_until_leave == Some(0) => Some(PresenceAction::Leave),
@@ -60,7 +61,7 @@ impl Presence {
         }
     }
 
-    /// When [`Presence::poll`] is to be called next.
+    /// When to call [`Presence::poll`] next.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         match self.connection {
             PresenceConnection::Waiting(until) => Some(until),
@@ -68,13 +69,14 @@ impl Presence {
         }
     }
 
-    /// The connection is there.
+    /// The connection is established.
     pub(crate) fn handle_opened(&mut self, now: Instant) {
         self.connection = PresenceConnection::Open { since: now };
     }
 
-    /// The connection has ended, or there is none. Returns after which time the next attempt is.
-    /// `random` is uniform: so the clients of a proxy that was restarted do not come all at once.
+    /// The connection has ended, or could not be established. Returns the wait before the next
+    /// attempt. `random` is uniform, so that not all clients reconnect to a restarted proxy at the
+    /// same time.
     pub(crate) fn handle_closed(&mut self, now: Instant, random: u32) -> Duration {
         if let PresenceConnection::Open { since } = self.connection
             && now.saturating_duration_since(since) >= STABLE
@@ -87,13 +89,13 @@ impl Presence {
         again_in
     }
 
-    /// It leaves after so many more rounds, unless it leaves before that anyway.
+    /// Leaves after `rounds` more rounds, unless it is to leave earlier anyway.
     pub(crate) fn leave_after(&mut self, rounds: u64) {
         self.rounds_until_leave =
             Some(self.rounds_until_leave.map_or(rounds, |left| left.min(rounds)));
     }
 
-    /// It has taken part in a round with enough others.
+    /// The member has taken part in a round with enough participants.
     pub(crate) fn handle_round(&mut self) {
         self.rounds_until_leave = self.rounds_until_leave.map(|left| left.saturating_sub(1));
     }
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_until_a_connection_lasts() {
+    fn reconnection_backoff_grows_until_a_connection_is_stable() {
         let mut now = Instant::now();
         let mut presence = Presence::new(now);
         let mut waits = Vec::new();
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn it_leaves_after_the_rounds_and_no_others() {
+    fn presence_leaves_after_the_given_rounds() {
         let now = Instant::now();
         let mut presence = Presence::new(now);
         presence.poll(now);
@@ -134,7 +136,7 @@ mod tests {
         presence.leave_after(5);
         presence.handle_round();
         assert_eq!(presence.poll(now), None);
-        // A connection that ends is no reason to leave sooner or later.
+        // The end of a connection does not change when the member leaves.
         presence.handle_closed(now, 0);
         presence.handle_opened(now);
         presence.handle_round();

@@ -1,14 +1,14 @@
-//! Random bytes from a seed, such that what was drawn cannot be drawn again.
+//! A forward-secure generator of random bytes.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// A generator whose state, if somebody gets it, does not give what was drawn before. Secret.
+/// A generator of random bytes. Its state does not reveal earlier output. Secret.
 pub(crate) struct ForwardSecureRng(Zeroizing<[u8; 32]>);
 
 impl ForwardSecureRng {
-    /// Begins with a seed of 32 random bytes, which is for this generator only.
+    /// Starts from a seed of 32 random bytes, which must not be used for anything else.
     pub(crate) fn new(seed: [u8; 32]) -> Self {
         Self(Zeroizing::new(seed))
     }
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_drawn_twice() {
+    fn forward_secure_rng_does_not_repeat_output() {
         let mut random = ForwardSecureRng::new([1; 32]);
         let one = random.draw::<70>();
         let left = ForwardSecureRng::new(*random.0);

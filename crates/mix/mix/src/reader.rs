@@ -1,6 +1,6 @@
-//! Numbers and bytes from a message whose sender may have put anything into it.
+//! Reads numbers and bytes from an untrusted message.
 
-/// What has not been read yet.
+/// The unread rest of a message.
 pub(crate) struct UntrustedReader<'a>(&'a [u8]);
 
 impl<'a> UntrustedReader<'a> {

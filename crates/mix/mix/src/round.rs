@@ -8,7 +8,7 @@ pub const NONCE_LEN: usize = 16;
 pub struct Participant {
     /// Its number in the epoch.
     pub member: u16,
-    /// What it has drawn for its mask of the round.
+    /// The random nonce of its mask in this round.
     pub nonce: [u8; NONCE_LEN],
 }
 
@@ -17,18 +17,18 @@ pub struct Participant {
 pub struct ReadRound {
     /// Its number.
     pub round: u64,
-    /// Who handed in an update, each once, with ascending numbers.
+    /// The members that handed in an update, each once, in ascending order of their numbers.
     pub participants: Vec<Participant>,
 }
 
 /// A round that the proxy has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoundStart {
-    /// The epoch in which it is.
+    /// The epoch of the round.
     pub epoch: u32,
-    /// Its number, greater than those of all rounds opened before in the epoch.
+    /// Its number, greater than those of all earlier rounds of the epoch.
     pub round: u64,
-    /// The round that is read in it: the one before. None in the first round of an epoch, and in
-    /// the first one after the proxy was restarted.
+    /// The previous round, whose mailbox is read in this one. `None` in the first round of an epoch
+    /// and in the first round after a restart of the proxy.
     pub read: Option<ReadRound>,
 }

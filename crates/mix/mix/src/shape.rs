@@ -1,19 +1,19 @@
-//! The numbers that a group agrees on.
+//! The parameters of a group's mailbox.
 
 use std::ops::RangeInclusive;
 
-/// `n_g` of the paper.
+/// Members of a group: `n_g` in the paper.
 pub(crate) const MEMBERS: RangeInclusive<usize> = 2..=1024;
-/// m of the paper.
+/// Slots per member: m in the paper.
 pub(crate) const SLOTS_PER_MEMBER: RangeInclusive<usize> = 1..=1024;
-/// Of a slot, in bytes.
+/// Length of a slot in bytes.
 pub(crate) const SLOT_LEN: RangeInclusive<usize> = 64..=4096;
-/// The sentinel, the member's own slot, and one of another member at least.
+/// Slots read per exchange: at least the sentinel, an own slot, and a slot of another member.
 pub(crate) const READS: RangeInclusive<usize> = 3..=64;
-/// Of a mailbox, in bytes.
+/// Maximum length of a mailbox in bytes.
 pub const MAX_MAILBOX_LEN: usize = 64 << 20;
 
-/// The numbers that a group agrees on, checked.
+/// The checked parameters of a group's mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailboxShape {
     members: usize,
@@ -23,27 +23,28 @@ pub struct MailboxShape {
     slot_len: usize,
 }
 
-/// A number that is out of its range.
+/// A parameter is out of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is {value}, but must be {min} to {max}")]
 pub struct MailboxShapeError {
-    /// Which number.
+    /// The name of the parameter.
     pub what: &'static str,
-    /// What it is.
+    /// Its value.
     pub value: usize,
-    /// The least that it may be.
+    /// The minimum.
     pub min: usize,
-    /// The most that it may be.
+    /// The maximum.
     pub max: usize,
 }
 
 impl MailboxShape {
-    /// A group of `members` (`n_g`), with `slots_per_member` (m) slots of `slot_len` bytes each, of
-    /// which a member writes `writes` (s) in an exchange, and reads `reads` (q) of all.
+    /// The shape for `members` members (`n_g`), each with `slots_per_member` slots (m) of
+    /// `slot_len` bytes. In an exchange a member writes `writes` of its own slots (s) and reads
+    /// `reads` of all slots (q).
     ///
     /// # Errors
-    /// If a number is out of its range, `writes` is not 1 to `slots_per_member`, or a mailbox has
-    /// more than [`MAX_MAILBOX_LEN`] bytes.
+    /// If a parameter is out of its range, `writes` is not 1 to `slots_per_member`, or a mailbox
+    /// has more than [`MAX_MAILBOX_LEN`] bytes.
     pub fn new(
         members: usize,
         slots_per_member: usize,
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_range_is_named() {
+    fn mailbox_shape_errors_name_the_parameter_out_of_range() {
         assert_eq!(MailboxShape::new(100, 2, 1, 12, 256).unwrap().slots(), 201);
         for (numbers, what) in [
             ((1, 2, 1, 12, 256), "the number of members is 1, but must be 2 to 1024"),

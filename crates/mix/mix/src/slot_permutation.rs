@@ -1,11 +1,11 @@
-//! Where the slots of members are in a round, which the proxy does not know.
+//! The secret order of the members' slots in a round.
 
 use zeroize::Zeroizing;
 
 use crate::{MailboxShape, MixGroupKey};
 
-/// The permutation p of a round: the places of the members' slots, and of the sentinel. Secret from
-/// the proxy. The member's own memory accesses depend on it.
+/// The permutation p of a round: the positions of the members' slots and of the sentinel. It is
+/// secret from the proxy. The member's own memory accesses depend on it.
 pub struct SlotPermutation {
     places: Zeroizing<Vec<u32>>,
     slots_per_member: usize,
@@ -26,7 +26,7 @@ impl SlotPermutation {
         Self { places, slots_per_member: shape.slots_per_member() }
     }
 
-    /// The place of a member's slot, by its offset among the member's.
+    /// The position of a member's slot, given its offset among the member's slots.
     ///
     /// # Panics
     /// If there is no such member or slot.
@@ -36,14 +36,14 @@ impl SlotPermutation {
         members[member * self.slots_per_member + offset] as usize
     }
 
-    /// The place of the slot that nobody writes.
+    /// The position of the sentinel, the slot that nobody writes.
     #[expect(clippy::missing_panics_doc, reason = "a mailbox has slots")]
     pub fn sentinel(&self) -> usize {
         *self.places.last().expect("a mailbox has slots") as usize
     }
 }
 
-/// A number below `n`, of random bytes. None is more likely than another by more than n / 2^64.
+/// Maps random bytes to a number below `n`. The bias is at most n / 2^64.
 pub(crate) fn below(random: [u8; 8], n: usize) -> usize {
     let scaled = (u128::from(u64::from_le_bytes(random)) * n as u128) >> 64;
     usize::try_from(scaled).expect("less than a usize")
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_slot_has_a_place_of_its_own_which_the_round_changes() {
+    fn slot_permutation_is_a_bijection_that_changes_each_round() {
         let shape = MailboxShape::new(7, 3, 1, 3, 64).unwrap();
         let places = |round| {
             let order = SlotPermutation::new(&MixGroupKey::new([3; 32]), round, &shape);
@@ -72,7 +72,7 @@ mod tests {
 
     /// Chi-squared with 24 degrees of freedom: above 60 with a probability below 10^-4.
     #[test]
-    fn all_places_are_as_likely() {
+    fn slot_positions_are_uniform() {
         let shape = MailboxShape::new(2, 2, 1, 3, 64).unwrap();
         let (key, rounds) = (MixGroupKey::new([5; 32]), 5_000_u32);
         let mut counts = [[0_u32; 5]; 5];

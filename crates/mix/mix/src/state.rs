@@ -1,20 +1,20 @@
-//! Parts of what a member stores.
+//! Encoding of a member's stored state.
 
 use zeroize::Zeroizing;
 
-/// Bytes are not the state of conversations.
+/// The bytes are not a stored state of conversations of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the state of conversations of this version")]
 pub struct ConversationStateError;
 
-/// Appends bytes, with their length before them.
+/// Appends bytes, preceded by their length.
 pub(crate) fn put_bytes(out: &mut Zeroizing<Vec<u8>>, bytes: &[u8]) {
     let len = u32::try_from(bytes.len()).expect("what is stored is short");
     out.extend_from_slice(&len.to_be_bytes());
     out.extend_from_slice(bytes);
 }
 
-/// What is left of bytes that are read from their beginning.
+/// The unread rest of a stored state.
 pub(crate) struct ConversationStateReader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> ConversationStateReader<'a> {
@@ -36,7 +36,7 @@ impl<'a> ConversationStateReader<'a> {
         Ok(*array)
     }
 
-    /// Bytes after their length, of which there are at most `max`.
+    /// Reads a length, of at most `max`, and that number of bytes.
     pub(crate) fn bytes(&mut self, max: usize) -> Result<&'a [u8], ConversationStateError> {
         let len = self.u32()? as usize;
         if len > max {

@@ -1,11 +1,10 @@
-//! The messages between a member and the proxy, and their bytes.
+//! The messages between a member and the proxy, and their encoding.
 //!
-//! A connection carries whole messages, and has authenticated the keys of both ends. The member's
-//! first one is a [`MixHello`]; the proxy answers with [`ProxyToMember::Welcome`] or
-//! [`ProxyToMember::Refused`]. What is decoded is well formed and within the bounds that the
-//! [`MixTerms`] of the group set, and its encoding is the only one it has. What members and the
-//! administrator say to each other passes as bytes, which the proxy does not read. The layout is in
-//! `docs/protocols/mix.md`.
+//! A connection carries whole messages and has authenticated the keys of both ends. The member's
+//! first message is a [`MixHello`], which the proxy answers with [`ProxyToMember::Welcome`] or
+//! [`ProxyToMember::Refused`]. A decoded message is well formed and within the bounds that the
+//! [`MixTerms`] of the group set. Each message has exactly one encoding. Messages between members
+//! and the administrator are opaque bytes to the proxy. The layout is in `docs/protocols/mix.md`.
 
 pub(crate) mod fields;
 mod refusal;
@@ -37,19 +36,19 @@ pub const MAX_NOTICE_LEN: usize = 256;
 /// The longest message that sets an engine up, in bytes.
 pub const MAX_SET_UP_LEN: usize = 256 << 10;
 
-/// Why bytes are not a message.
+/// Why bytes could not be decoded as a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MixWireError {
-    /// It is of another version.
+    /// The greeting is of another version.
     #[error("a greeting of version {0}, and not {VERSION}")]
     Version(u8),
-    /// It is none of the kinds that may come here.
+    /// The kind is unknown, or not allowed here.
     #[error("a message of kind {0}, which is unknown here")]
     Kind(u8),
-    /// It is too short or too long.
+    /// The message is too short or too long.
     #[error("a message has a wrong length")]
     Length,
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("{0} is not valid")]
     Invalid(&'static str),
 }
@@ -58,7 +57,7 @@ pub enum MixWireError {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupName(String);
 
-/// A text is not the name of a group.
+/// A string is not the name of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a group's name has 1 to {MAX_GROUP_NAME_LEN} small letters, digits and hyphens")]
 pub struct GroupNameError;
@@ -87,7 +86,7 @@ impl fmt::Display for GroupName {
     }
 }
 
-/// The first message of a connection: which group the client wants to talk to.
+/// The first message of a connection. It names the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MixHello {
     /// The name of the group.
@@ -103,7 +102,7 @@ impl MixHello {
     /// The message that `bytes` are.
     ///
     /// # Errors
-    /// If they are of another version, or no greeting.
+    /// If they are of another version or not a greeting.
     pub fn decode(bytes: &[u8]) -> Result<Self, MixWireError> {
         let mut reader = MixWireReader::new(bytes);
         match reader.u8()? {
@@ -116,12 +115,12 @@ impl MixHello {
     }
 }
 
-/// What the proxy takes the client for.
+/// The client's membership, as the proxy knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MembershipStatus {
-    /// Neither a member nor waiting: it may join.
+    /// Not a member, and without a pending join request. It may join.
     Unknown,
-    /// Its request to join waits for the administrator.
+    /// Its join request is waiting for the administrator.
     Waiting,
     /// A member of the current epoch.
     Member,
@@ -129,19 +128,19 @@ pub enum MembershipStatus {
     Administrator,
 }
 
-/// A message of a member, or of who wants to be one, after its greeting.
+/// A message after the greeting from a member or from a client that wants to join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberToProxy {
     /// Asks the administrator to be admitted.
     Join(Vec<u8>),
-    /// A member's notice to the administrator: its prekey, or that it leaves. It replaces the one
-    /// before.
+    /// A member's notice to the administrator: its prekey, or that it leaves. It replaces the
+    /// member's previous notice.
     Notice(Vec<u8>),
     /// The administrator's announcement of an epoch.
     Announce(Vec<u8>),
-    /// The administrator's answer to a request to join. The request does not wait any longer.
+    /// The administrator's answer to a join request, which is then no longer pending.
     JoinAnswer {
-        /// Whose request.
+        /// The key of the client that sent the request.
         key: IdentityPublicKey,
         /// The answer, for the client.
         answer: Vec<u8>,
@@ -168,27 +167,27 @@ pub enum MemberToProxy {
 pub enum ProxyToMember {
     /// The answer to the greeting.
     Welcome {
-        /// How exchanges are made.
+        /// The terms of the group's exchanges.
         terms: MixTerms,
-        /// What the proxy takes the client for.
+        /// The client's membership, as the proxy knows it.
         standing: MembershipStatus,
         /// The current epoch; 0 before the first one.
         epoch: u32,
     },
     /// The proxy ends the connection.
     Refused(ProxyRefusal),
-    /// To the administrator: a request to join, which waits for an answer or an announcement.
+    /// To the administrator: a join request. It is pending until an answer or an announcement.
     JoinRequest {
         /// The key of the client, which the connection has authenticated.
         key: IdentityPublicKey,
-        /// What the client said.
+        /// The sealed join request.
         request: Vec<u8>,
     },
     /// To the administrator: a member's last notice.
     Notice {
         /// The member's key, which the connection has authenticated.
         key: IdentityPublicKey,
-        /// What it said.
+        /// The notice.
         notice: Vec<u8>,
     },
     /// The administrator's answer to the client's request to join.
@@ -198,21 +197,21 @@ pub enum ProxyToMember {
     Announcement(Vec<u8>),
     /// The engine's set-up.
     SetUp(Vec<u8>),
-    /// A round is open. The member's next message about rounds is its request.
+    /// A round is open. The member answers with its request.
     Round {
         /// The round.
         start: RoundStart,
         /// What the engine needs for the request.
         opening: Vec<u8>,
     },
-    /// The answer to the request of this round: the member has taken part in it.
+    /// The answer to the request of this round. The member is a participant of the round.
     Answer {
         /// The round.
         round: u64,
         /// The engine's answer.
         body: Vec<u8>,
     },
-    /// The request of this round came after the round was closed: the member has not taken part.
+    /// The request came after the round was closed. The member is not a participant of the round.
     Late {
         /// The round.
         round: u64,
@@ -221,12 +220,12 @@ pub enum ProxyToMember {
     Audit {
         /// The epoch.
         epoch: u32,
-        /// A round of it, of which the member was told who took part.
+        /// A round of this epoch. The member was told its participants.
         round: u64,
-        /// Whose update.
+        /// The participant whose update is audited.
         subject: Participant,
     },
-    /// The proxy's choices in the audit that it has asked for.
+    /// The proxy's choices in the audit that it has requested.
     AuditChoices(Vec<u8>),
     /// To the administrator: two auditors have found that a member has written into slots that are
     /// not its own, or into more than it may.
@@ -257,7 +256,7 @@ impl MemberToProxy {
     /// The message that `bytes` are.
     ///
     /// # Errors
-    /// If they are no message of a group with these terms.
+    /// If they are not a message of a group with these terms.
     pub fn decode(bytes: &[u8], terms: &MixTerms) -> Result<Self, MixWireError> {
         let mut reader = MixWireReader::new(bytes);
         let message = match reader.u8()? {
@@ -284,7 +283,8 @@ impl ProxyToMember {
     /// The message's bytes.
     ///
     /// # Panics
-    /// If participants are more than a group has members, or not in ascending order.
+    /// If there are more participants than a group can have members, or they are not in ascending
+    /// order.
     pub fn encode(&self) -> Vec<u8> {
         let parts: &[&[u8]] = match self {
             Self::Welcome { terms, standing, epoch } => {
@@ -312,10 +312,10 @@ impl ProxyToMember {
         parts.concat()
     }
 
-    /// The message that `bytes` are. `terms` are those of the proxy's welcome, if it has come.
+    /// The message that `bytes` are. `terms` are those of the proxy's welcome, if it has arrived.
     ///
     /// # Errors
-    /// If they are no message of a group with these terms. Without terms, only a welcome and a
+    /// If they are not a message of a group with these terms. Without terms, only a welcome and a
     /// refusal are messages; with them, a welcome is not.
     pub fn decode(bytes: &[u8], terms: Option<&MixTerms>) -> Result<Self, MixWireError> {
         let mut reader = MixWireReader::new(bytes);
@@ -445,7 +445,7 @@ fn decode_participants(
     Ok(participants)
 }
 
-/// The place of a value among all of its kind, as it is sent.
+/// The index of a value among all values of its type, which is its encoding.
 fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
     let place = all.iter().position(|it| it == value).expect("all values are there");
     u8::try_from(place).expect("there are few")

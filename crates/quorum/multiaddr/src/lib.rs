@@ -1,4 +1,4 @@
-//! In place of the crate `multiaddr`: Malachite re-exports one of its types and does not use it, and
+//! In place of the crate `multiaddr`: Malachite re-exports one of its types without using it, and
 //! the real crate needs 48 others.
 
 /// A type without values.

@@ -1,8 +1,9 @@
-//! How long an entry of the agreement log takes from being submitted to being committed at the same
-//! server: four servers on loopback, each with its log on disk, one entry at a time.
+//! The latency of the agreement log: the time from the submission of an entry until it is committed
+//! at the same server. Four servers run on loopback, each with its log on disk, with one entry at a
+//! time.
 //!
-//! `cargo bench -p sunder-quorum --bench log` prints a table in Markdown, in ms: a row for each of
-//! three runs, and their medians. `-- 12` performs twelve. Leave the machine to it.
+//! `cargo bench -p sunder-quorum --bench log` prints a Markdown table in ms, with a row for each of
+//! three runs, and their medians. `-- 12` performs twelve runs. Run nothing else on the host.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use zeroize::Zeroizing;
 
 const ENTRIES: usize = 500;
 
-/// How many runs there are, unless an argument says another number.
+/// The default number of runs.
 const RUNS: usize = 3;
 
 struct Server {
@@ -116,8 +117,8 @@ fn link(servers: &[Server]) {
     }
 }
 
-/// Entries one after the other, at each server in turn. Returns the median, the 99th percentile and
-/// the longest time, in ms.
+/// Commits entries one after another, at each server in turn. Returns the median, the 99th
+/// percentile and the longest time, in ms.
 async fn commit(servers: &mut [Server], name: &str) -> [f64; 3] {
     let mut times = Vec::new();
     for number in 0..ENTRIES {
@@ -132,7 +133,7 @@ async fn commit(servers: &mut [Server], name: &str) -> [f64; 3] {
     [ENTRIES / 2, ENTRIES * 99 / 100, ENTRIES - 1].map(|index| ms(times[index]))
 }
 
-/// What a run measures, in the order of [`run`]'s results.
+/// The measurements of a run, in the order of [`run`]'s results.
 const COLUMNS: [&str; 8] = [
     "four servers: p50",
     "p99",
@@ -176,7 +177,7 @@ async fn run() -> [f64; 8] {
     link(&servers);
     let [four_p50, four_p99, _] = commit(&mut servers, "four servers").await;
 
-    // The one that proposes, so that the others go on in the next round.
+    // The proposer, so that the others must continue in the next round.
     let proposer = servers[0].monitor.status().proposer.expect("it runs");
     let is_proposer = |it: &Server| secret(it.number).public().to_string() == proposer;
     let index = servers.iter().position(is_proposer).expect("one of them");
@@ -184,7 +185,7 @@ async fn run() -> [f64; 8] {
     // The first one takes the longest.
     let [three_p50, three_p99, first] = commit(&mut servers, "three servers").await;
 
-    // It takes what it has missed, with certificates.
+    // It catches up by commit certificates.
     let last = Height(servers[0].monitor.status().committed);
     let begin = Instant::now();
     servers.push(start(number, folder, address, applied).await);
@@ -192,7 +193,7 @@ async fn run() -> [f64; 8] {
     wait(&servers[3].monitor, |status| status.applied >= last.0).await;
     let caught_up = ms(begin.elapsed());
 
-    // Only two run, which do not suffice, until one of the others starts again.
+    // Only two servers run, which do not suffice, until another one starts again.
     servers.remove(3).stop().await;
     let (number, folder, address, applied) = servers.remove(2).stop().await;
     let entry = Bytes::from_static(b"entry that waits");

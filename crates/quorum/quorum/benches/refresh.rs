@@ -1,4 +1,4 @@
-//! How long a refresh takes, with all servers of both groups on this machine.
+//! The duration of a refresh, with all servers of both groups on this host.
 //!
 //! `cargo bench -p sunder-quorum --bench refresh` measures f = 1 to 3; `-- 4` measures f = 4, which
 //! needs 8 GiB of memory and some minutes.
@@ -14,7 +14,7 @@ use sunder_quorum::in_process::{
 };
 use sunder_quorum::{CombinatorialSharing, DealerKey, ShareRange};
 
-/// The number of refreshes for each f, of which the median counts.
+/// The number of refreshes for each f. The median is reported.
 const RUNS: [usize; 4] = [9, 5, 3, 1];
 
 fn main() {

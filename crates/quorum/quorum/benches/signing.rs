@@ -1,7 +1,8 @@
-//! How long a signature takes a server and the requester, and from a request to its signature.
+//! The processor time of a signature at a server and the requester, and the time of a whole
+//! request.
 //!
-//! `cargo bench -p sunder-quorum --bench signing` prints ms of processor time. The whole time is
-//! virtual: each server has a processor of its own, and links take no time.
+//! `cargo bench -p sunder-quorum --bench signing` prints ms of processor time. The time of a whole
+//! request is virtual: each server has its own processor, and links have no delay.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use sunder_quorum::{CombinatorialSharing, DealerKey, ServerIndex, ShareRange};
 const MODULUS_BITS: u32 = 2048;
 const MESSAGE: &[u8] = b"addresses: 192.0.2.1";
 
-/// How many whole signatures are measured.
+/// The number of measured requests.
 const SIGNATURES: usize = 300;
 
 fn main() {
@@ -75,8 +76,8 @@ fn request(servers: &SigningServers, answers: &[(ServerIndex, Vec<u8>)]) {
     assert!(outputs.any(|it| matches!(it, SignRequestOutput::Event(SignRequestEvent::Signed(_)))));
 }
 
-/// The times from a request to its signature; first when all servers answer, then when one of the
-/// chosen ones does not, which answered before.
+/// The times from a request to its signature: first if all servers answer, then if one of the
+/// chosen servers, which answered before, does not.
 fn whole(servers: &SigningServers, group: &CombinatorialSharing) -> (Vec<f64>, Vec<f64>) {
     let mut health = SignerHealth::new(group);
     let sign = |health: &mut SignerHealth, silent: &[ServerIndex]| {

@@ -1,4 +1,4 @@
-//! What fuzz targets reach of the inside. Tests run the same with a few changes of valid bytes.
+//! Internals for fuzz targets. Tests run the same code with a few changes of valid bytes.
 
 pub use crate::net::api::fuzzing as api;
 pub use crate::net::consensus::fuzzing::open_log;
@@ -9,10 +9,11 @@ use crate::protocol::group::{QuorumGroup, QuorumMember};
 pub use crate::protocol::link::fuzzing as link;
 use crate::protocol::wire::Sha256Digest;
 
-/// The share files of a ceremony for four servers with the identity keys 1 to 4, 32 times the byte.
+/// The share files of a ceremony for four servers. The secret identity keys repeat the bytes 1 to
+/// 4.
 ///
 /// # Panics
-/// If the system gives no random bytes.
+/// If the system provides no random bytes.
 pub fn share_files() -> Vec<QuorumShareFile> {
     let member = |number: u8| QuorumMember {
         identity: keys::IdentitySecretKey::new(&[number; 32]).public(),
@@ -23,13 +24,13 @@ pub fn share_files() -> Vec<QuorumShareFile> {
     QuorumShareFile::deal(&fixture::small_key(), &group, &mut generator).expect("random bytes")
 }
 
-/// The bytes with the digest at their end that a share file has there.
+/// The bytes, with their last 32 replaced by the digest that a valid share file has there.
 pub fn with_digest(bytes: &[u8]) -> Vec<u8> {
     let content = &bytes[..bytes.len().saturating_sub(32)];
     [content, &Sha256Digest::of(&[content]).0].concat()
 }
 
-/// The bytes with a few changes.
+/// The bytes with a few random changes.
 #[cfg(test)]
 pub(crate) fn changed(bytes: &[u8], random: &mut sim::SeededRng) -> Vec<u8> {
     let mut bytes = bytes.to_vec();

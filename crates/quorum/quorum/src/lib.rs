@@ -1,8 +1,8 @@
 //! Threshold RSA signatures by a group of 3f+1 servers, and the refresh that moves the key to
 //! another group: TSPSS (Chen 2004). Specified in `docs/protocols/quorum.md`.
 //!
-//! Any f+1 servers sign, and whoever has the public key verifies. Here four servers have the key,
-//! of which one may be faulty:
+//! Any f+1 servers produce a signature, and anyone can verify it with the public key. Here four
+//! servers share the key, and one of them may be faulty:
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -63,6 +63,35 @@
 //! assert!(request.is_finished());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Map
+//!
+//! `protocol` is pure:
+//!
+//! - [`server`]: one server: `signing` and `answering`, `refreshing`, `inviting`, `voting`. `epoch`
+//!   is what it follows from `start`, `participation` its part in a run, `change` what it stores.
+//! - [`signing`]: `request` combines `partial` signatures; `answer`: messages; `evidence` of wrong
+//!   ones; `health` of the servers. [`policy`]: which messages may be signed.
+//! - [`refresh`]: moves the key. `old_server` sends a `dealing` with a `manifest`; `new_server`
+//!   checks it, or files a `complaint`. `agreement` is the state that follows from each `entry` of
+//!   the log. `possession`, `recovery`, `session`, `retries`: proofs, servers that missed it, keys,
+//!   repetition.
+//! - `consensus`: the agreement log: `engine` runs Malachite, with `pool`, `timers`, `signing`,
+//!   `codec`; `fair_queue` limits the rate of each link. `admission`: which entries are valid.
+//!   `log_types`.
+//! - `link`: one connection of two servers: `handshake`, `records`, `lanes`, `backoff`.
+//! - `ceremony`, `combination`, `share`, `rsa`, `integer`: the dealer, which server holds which
+//!   shares, and the arithmetic. [`group`], `voting`, `wire`: epochs, voting keys, encodings.
+//!
+//! [`log`] is the agreement log as the service sees it, with one in memory. `net` is the driver:
+//!
+//! - [`node`]: a server: `core` is the event loop, `local` and `incoming` are requests, `answers`
+//!   writes the audit of partial signatures. `health`, `problem_tracker` and `status` report what
+//!   is wrong. `config`, `open`: the start.
+//! - [`api`]: the local API: `server`, `route`, `client`. [`store`]: the files of a server.
+//!   [`links`]: connections between servers. [`consensus`]: the thread and the disk of the log.
+//! - [`nodes`], [`ceremony_files`]: other files. `full_disk`: advice in errors. [`in_process`]:
+//!   whole groups in one process, to measure.
 
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -1,11 +1,11 @@
-//! The agreement log, as the service sees it: it submits entries and gets committed ones in the
-//! same order at every server. Which engine is behind it, the service does not know.
+//! The agreement log as seen by the service, which submits entries and receives committed entries
+//! in the same order at every server. The service does not depend on the consensus engine.
 //!
-//! An adapter starts with the height that its service has applied. The service says which servers
-//! agree on the next one ([`AgreementLog::applied`]). It then applies one height after the other:
-//! it takes a [`CommittedEntries`], applies its entries, and says so with the set of servers of the
-//! next height. What it has applied and the height it keeps together, in one transaction: after a
-//! restart the log goes on from there.
+//! An adapter starts at the height that its service has applied. The service states which servers
+//! agree on the next height ([`AgreementLog::applied`]). It then processes one height after
+//! another: it takes a [`CommittedEntries`], applies its entries, and calls
+//! [`AgreementLog::applied`] with the set of servers for the next height. The service stores its
+//! state and the height in one transaction, so that the log continues from there after a restart.
 //!
 //! A server outside the set follows the log and submits entries, but does not vote.
 
@@ -24,59 +24,58 @@ pub use crate::protocol::log_types::{
 };
 use crate::protocol::voting::VotingSecret;
 
-/// An entry is not accepted.
+/// Why an entry is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// It is empty, or longer than [`MAX_ENTRY_LEN`].
-    #[error("an entry of {0} bytes: it has 1 to {MAX_ENTRY_LEN}")]
+    #[error("an entry has {0} bytes, and must have 1 to {MAX_ENTRY_LEN}")]
     Length(usize),
-    /// Too many entries wait already.
-    #[error("too many entries wait to be committed")]
+    /// Too many entries are waiting.
+    #[error("too many entries are waiting to be committed")]
     Full,
     /// The log has failed.
     #[error("the agreement log has failed")]
     Failed,
 }
 
-/// The log has failed and commits nothing more. The process must start again; if the reason is in
-/// its storage, an operator must act.
+/// The log has failed and commits nothing more. The process must be restarted. If the storage is
+/// the cause, an operator must act.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the agreement log has failed: {0}")]
 pub struct LogFailed(pub Arc<dyn std::error::Error + Send + Sync>);
 
-/// How far a log is, from which the health of a server follows: entries that wait while the height
-/// stays the same, or while entries of others are committed, are what is wrong, not a process that
-/// has ended.
+/// The progress of a log, for health checks. A log that runs is still unhealthy if entries wait
+/// while no height is committed, or while only entries of other servers are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogProgress {
     /// The last height that was committed.
     pub committed: Height,
-    /// The entries that this server knows to wait.
+    /// The number of entries that are known to this server and wait.
     pub waiting: usize,
-    /// For how long the oldest of those has waited that this server has submitted.
+    /// How long the oldest waiting entry that this server submitted has waited.
     pub oldest: Option<Duration>,
 }
 
 /// A replicated log, at one server.
 pub trait AgreementLog {
-    /// Submits an entry. If this server and 2f+1 of the set keep running, it is committed some
-    /// time, at least once, unless the check of a height refuses it or another entry of its slot is
-    /// committed. It is lost if this server stops before.
+    /// Submits an entry. If this server and 2f+1 of the set keep running, it is eventually
+    /// committed at least once, unless the check of a height refuses it or another entry of its
+    /// slot is committed. It is lost if this server stops first.
     ///
     /// # Errors
-    /// When the entry is not accepted.
+    /// If the entry is not accepted.
     fn submit(&mut self, entry: Bytes) -> Result<(), SubmitError>;
 
-    /// The next height. It is ready once it is committed, and the one before has been applied.
+    /// The next height. Ready once it is committed and the previous height has been applied.
     ///
     /// # Errors
-    /// When the log has failed.
+    /// If the log has failed.
     fn poll_committed(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<CommittedEntries, LogFailed>>;
 
-    /// As [`Self::poll_committed`], in a future. Nothing is lost if it is dropped.
+    /// As [`Self::poll_committed`], as a future. Dropping it loses nothing.
     fn committed(&mut self) -> impl Future<Output = Result<CommittedEntries, LogFailed>> + Send
     where
         Self: Send,
@@ -84,14 +83,15 @@ pub trait AgreementLog {
         poll_fn(|context| self.poll_committed(context))
     }
 
-    /// Names the file with what this server has voted for. A server uses a voting key with one file
-    /// only: with another one, it could vote twice in a height.
+    /// Identifies the file that records this server's votes. A server uses a voting key with one
+    /// file only. With another file, it could vote twice at a height.
     fn incarnation(&self) -> LogIncarnation;
 
-    /// Says that the service has applied a height, which servers agree on the next one, and which
-    /// entries may be committed there. All servers must say the same: a correct server votes for no
-    /// value with an entry that the check does not admit. With `key` this server votes, if it is
-    /// the one that the set has. Said first of the height with which the log was opened.
+    /// Reports that the service has applied a height, which servers agree on the next one, and
+    /// which entries may be committed there. All servers must report the same, because a correct
+    /// server does not vote for a value with an entry that the check does not admit. This server
+    /// votes if `key` is its voting key in the set. The first call is for the height with which the
+    /// log was opened.
     fn applied(
         &mut self,
         height: Height,
@@ -100,15 +100,15 @@ pub trait AgreementLog {
         key: Option<Arc<VotingSecret>>,
     );
 
-    /// Allows the log to forget the heights up to this one. A server that has not applied them can
-    /// then not catch up from this one: it needs the service's state from elsewhere.
+    /// Allows the log to delete the heights up to this one. A server that has not applied them can
+    /// then not catch up from this log. It needs the service's state from elsewhere.
     fn prune(&mut self, through: Height);
 
-    /// How far the log is.
+    /// The progress of the log.
     fn progress(&self) -> LogProgress;
 }
 
-/// Whether an entry may be submitted.
+/// Checks the length of an entry.
 pub(crate) fn check_length(entry: &[u8]) -> Result<(), SubmitError> {
     if (1..=MAX_ENTRY_LEN).contains(&entry.len()) {
         Ok(())

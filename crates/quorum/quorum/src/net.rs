@@ -1,4 +1,4 @@
-//! The driver: files, sockets and the daemon.
+//! The driver: files, sockets and the server process.
 
 pub mod api;
 pub mod ceremony_files;

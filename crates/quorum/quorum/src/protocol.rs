@@ -1,4 +1,4 @@
-//! The protocol without input or output.
+//! The protocol, without I/O.
 
 pub(crate) mod admission;
 pub(crate) mod ceremony;

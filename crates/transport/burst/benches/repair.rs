@@ -1,5 +1,5 @@
-//! How fast repair packets are made, and lost packets recovered: GB/s of the packets that are
-//! protected, one core, the median of many runs.
+//! The throughput of making repair packets and of recovering lost packets: GB/s of protected
+//! packets, on one core, as the median of many runs.
 //!
 //! `cargo bench -p sunder-burst --bench repair`
 
@@ -26,7 +26,7 @@ fn main() {
             }
             repairs = black_box(encoder.packets());
         });
-        // The first m are lost.
+        // The first m packets are lost.
         let used = median(|| {
             let mut decoder = RepairDecoder::new(MAX_PACKETS, m, LEN);
             for (index, packet) in packets.iter().enumerate().skip(m) {

@@ -12,7 +12,7 @@ use crate::protocol::{BurstConfig, BurstConnection, BurstSecurity};
 /// Connects to a listener and waits for the handshake.
 ///
 /// # Errors
-/// If there is no socket, or as [`Error`](crate::Error) says.
+/// If no socket can be opened, or as described by [`Error`](crate::Error).
 pub fn connect(
     peer: SocketAddr,
     config: BurstConfig,

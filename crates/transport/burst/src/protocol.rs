@@ -1,4 +1,4 @@
-//! The protocol, without input or output.
+//! The protocol, without I/O.
 
 mod blocks;
 mod config;
@@ -19,7 +19,7 @@ pub use config::{BurstConfig, BurstWaitReason, ClientKeyFilter, Error};
 pub use connection::{BurstConnection, BurstSecurity};
 pub use listener::{BurstListener, BurstListenerSecurity};
 
-/// A number of bytes, or a rate, as an integer.
+/// Converts a number of bytes, or a rate, to an integer.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
 fn to_u64(value: f64) -> u64 {
     value as u64

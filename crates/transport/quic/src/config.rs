@@ -1,4 +1,4 @@
-//! What an end of connections is configured with.
+//! The configuration of an end of connections.
 
 use std::io;
 use std::sync::Arc;
@@ -8,47 +8,47 @@ use keys::{IdentityPublicKey, IdentitySecretKey};
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 
-/// How many keep-alives may be lost in a row before a connection fails.
+/// The number of keepalives in the time after which a silent connection fails.
 const KEEP_ALIVES_PER_SILENCE: u32 = 3;
 
-/// What one end of connections has, and how long it waits.
+/// The settings of an end of connections.
 #[derive(Clone, Debug)]
 pub struct QuicConfig {
-    /// What this end proves to be.
+    /// The key that this end proves.
     pub identity: Arc<IdentitySecretKey>,
-    /// Whom it talks to.
+    /// Which peers this end accepts.
     pub peers: QuicPeerPolicy,
-    /// The listener's key, if only those who know it may connect; both ends give it. `None` is
-    /// standard QUIC, in which a listener shows its key to whoever asks; then peers' keys are taken
-    /// for nothing, and not reported.
+    /// The listener's key, if only clients that know it may connect. Both ends must set it. `None`
+    /// is standard QUIC, in which a listener presents its key to any client; in that case, the
+    /// connection does not report the peer's key.
     pub listener: Option<IdentityPublicKey>,
-    /// How fast it sends.
+    /// The congestion control of this end.
     pub congestion: QuicCongestionControl,
-    /// How many bytes may be unacknowledged at first, if something is known of the path: its rate
-    /// times its round-trip time.
+    /// The initial congestion window in bytes, if the path is known: its rate times its round-trip
+    /// time.
     pub initial_window: Option<u64>,
-    /// How many bytes of a stream wait until they are acknowledged, and until they are read. Also
-    /// the most that is under way: a path needs its rate times its round-trip time.
+    /// The size in bytes of the send buffer and of the receive buffer of a stream. It also limits
+    /// the bytes in flight: a path needs its rate times its round-trip time.
     pub window: u32,
-    /// How long a client waits for the listener.
+    /// How long a client waits for the handshake.
     pub connect_timeout: Duration,
-    /// After how long without a word of the peer a connection fails.
+    /// How long the peer may be silent before a connection fails.
     pub idle_timeout: Duration,
 }
 
-/// Whose connections are accepted, and to whom one connects.
+/// Which peers an end accepts.
 #[derive(Clone, Debug)]
 pub enum QuicPeerPolicy {
-    /// Those with one of these keys.
+    /// Peers with one of these keys.
     Only(Vec<IdentityPublicKey>),
-    /// Everybody: of a client, also an attacker on the path.
+    /// Any peer. A client with this policy accepts an attacker on the path, too.
     DangerAny,
 }
 
 /// The congestion controls of `quinn-proto`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuicCongestionControl {
-    /// CUBIC (RFC 9438): every loss is taken for congestion.
+    /// CUBIC (RFC 9438): every loss counts as congestion.
     Cubic,
     /// New Reno (RFC 9002, 7).
     NewReno,
@@ -61,7 +61,7 @@ impl QuicCongestionControl {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Bbr, Self::Cubic, Self::NewReno];
 
-    /// Its name, as the kernel's TCP has it.
+    /// Its name, as in the Linux kernel.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
@@ -72,7 +72,8 @@ impl QuicCongestionControl {
 }
 
 impl QuicConfig {
-    /// BBR, windows of 64 MiB (300 ms at 1.7 Gbit/s), 5 s to connect and 15 s of silence.
+    /// BBR, windows of 64 MiB (enough for 300 ms at 1.7 Gbit/s), a handshake timeout of 5 s, and an
+    /// idle timeout of 15 s.
     pub fn new(identity: Arc<IdentitySecretKey>, peers: QuicPeerPolicy) -> Self {
         Self {
             identity,

@@ -1,4 +1,4 @@
-//! A connection: one stream in each direction.
+//! A connection with one stream in each direction.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,13 +23,13 @@ use crate::reassembly::QuicReorderBuffer;
 use crate::refusal::{QuicConnectionIds, QuicRefusalReason};
 use crate::shared_endpoint::SharedQuicEndpoint;
 
-/// The name that a client asks for. Keys say who the peer is.
+/// The server name that a client requests. It has no meaning, as keys authenticate the peer.
 const SERVER_NAME: &str = "sunder";
 
-/// The time from a refusal, which is not authentic, until the client believes it.
+/// How long a client ignores a refusal, as refusals are not authenticated.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
-/// A connection: one stream in each direction.
+/// A connection with one stream in each direction.
 #[expect(clippy::struct_excessive_bools, reason = "each holds or not, whatever the others do")]
 pub(crate) struct QuicConnection {
     hub: SharedQuicEndpoint,
@@ -39,27 +39,28 @@ pub(crate) struct QuicConnection {
     config: QuicConfig,
     began_at: Duration,
     is_connected: bool,
-    /// Of a client's first datagram.
+    /// The connection identifiers of a client's first datagram.
     initial_ids: Option<QuicConnectionIds>,
-    /// When a client believes a refusal, which is not authentic.
+    /// When a client believes a refusal; refusals are not authenticated.
     refusal: Option<(Duration, QuicRefusalReason)>,
-    /// The stream to the peer, once there is one.
+    /// The stream to the peer, once it is open.
     outgoing: Option<StreamId>,
     outgoing_state: QuicSendStreamState,
     incoming: Option<StreamId>,
     received: QuicReorderBuffer,
-    /// Whether the end of the peer's stream has come.
+    /// Whether the end of the peer's stream has arrived.
     is_fully_received: bool,
-    /// Nobody uses it any more: it ends after what was written has arrived.
+    /// Whether the program no longer uses the connection: it ends once everything written has
+    /// arrived.
     is_closing: bool,
     close_error: Option<QuicError>,
-    /// Whether there may be something to be sent now.
+    /// Whether there may be something to send now.
     has_output: bool,
-    /// As `quinn-proto` says, after everything was sent.
+    /// The timeout that `quinn-proto` returned after everything was sent.
     timeout: Option<Duration>,
 }
 
-/// How far the stream to the peer is.
+/// The state of the stream to the peer.
 #[expect(clippy::struct_excessive_bools, reason = "each holds or not, whatever the others do")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct QuicSendStreamState {
@@ -70,7 +71,7 @@ struct QuicSendStreamState {
 }
 
 impl QuicConnection {
-    /// A client's connection to `peer`. `seed` makes tests repeatable.
+    /// Creates a client's connection to `peer`. With a `seed`, it is reproducible, for tests.
     pub(crate) fn connect(
         peer: SocketAddr,
         config: &QuicConfig,
@@ -85,7 +86,7 @@ impl QuicConnection {
         Ok(Self::new(hub, handle, connection, true, config, now))
     }
 
-    /// A connection that a listener has accepted.
+    /// Creates a connection that a listener has accepted.
     pub(crate) fn accepted(
         hub: SharedQuicEndpoint,
         handle: ConnectionHandle,
@@ -128,11 +129,11 @@ impl QuicConnection {
         }
     }
 
-    /// What a datagram means for the connection.
+    /// The events that a datagram causes for the connection.
     fn events_of(&self, now: Duration, datagram: &ReceivedDatagram<'_>) -> Vec<ConnectionEvent> {
         let mut hub = self.hub.lock();
         if !self.is_client {
-            // The endpoint has looked at it.
+            // The endpoint has already handled it.
             return hub.take_queued_events(self.handle);
         }
         match hub.handle(now, datagram.from, datagram.bytes, &mut Vec::new()) {
@@ -145,7 +146,7 @@ impl QuicConnection {
         }
     }
 
-    /// Takes what has come out of the connection after something went in.
+    /// Handles the connection's events after it has handled input.
     fn take_events(&mut self, now: Duration) {
         self.has_output = true;
         while let Some(event) = self.connection.poll_endpoint_events() {
@@ -189,15 +190,15 @@ impl QuicConnection {
         }
     }
 
-    /// Takes what has arrived of the peer's stream, in any order: `quinn-proto` fails if it has to
+    /// Reads what has arrived of the peer's stream, in any order: `quinn-proto` fails if it must
     /// keep more than 1,024 separate parts of a stream.
     fn receive(&mut self, now: Duration) {
         let Some(id) = self.incoming.filter(|_| !self.is_fully_received) else { return };
         let window = self.config.window as usize;
         let mut stream = self.connection.recv_stream(id);
         let Ok(mut chunks) = stream.read(false) else { return };
-        // If nothing is ready, what is missing may be among what has arrived. The peer's window is
-        // opened by what is taken, so what an honest peer sends fits into twice the window.
+        // If nothing can be read in order, the missing part may be among what has arrived. Reading
+        // opens the peer's window, so what a correct peer sends fits into twice the window.
         while self.received.len() < window
             || (self.received.ready_len() == 0 && self.received.len() <= 2 * window)
         {
@@ -227,7 +228,7 @@ impl QuicConnection {
         self.has_output = true;
     }
 
-    /// Closes the connection if nobody uses it any more and all has arrived.
+    /// Closes the connection if the program no longer uses it and everything has arrived.
     fn end_closing(&mut self, now: Duration) {
         let is_done = self.outgoing_state.has_arrived || self.outgoing.is_none();
         if self.is_closing && is_done && !self.connection.is_closed() {
@@ -347,7 +348,7 @@ impl streams::UdpStreamConnection for QuicConnection {
             && !self.outgoing_state.is_finished
         {
             self.outgoing_state.is_finished = true;
-            // It fails only if the peer has stopped the stream, which is an event.
+            // This fails only if the peer has stopped the stream, which is reported as an event.
             let _ = self.connection.send_stream(id).finish();
             self.has_output = true;
         }

@@ -1,4 +1,4 @@
-//! The listening side.
+//! The listening side of a socket.
 
 use std::io;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::identity;
 use crate::refusal::{QuicConnectionIds, QuicRefusalReason};
 use crate::shared_endpoint::SharedQuicEndpoint;
 
-/// The bit that every datagram of QUIC begins with, after the one that says which header it has.
+/// The fixed bit of a QUIC header, which follows the header form bit.
 const FIXED_BIT: u8 = 0x40;
 
-/// Listens for connections.
+/// Accepts connections on a UDP socket.
 pub struct QuicEndpoint {
     hub: SharedQuicEndpoint,
     config: QuicConfig,
 }
 
 impl QuicEndpoint {
-    /// An endpoint. `seed` makes tests repeatable.
+    /// Creates an endpoint. With a `seed`, it is reproducible, for tests.
     ///
     /// # Errors
-    /// If the configuration is out of the range of QUIC.
+    /// If the configuration is out of QUIC's range.
     pub fn new(config: &QuicConfig, seed: Option<[u8; 32]>) -> io::Result<Self> {
         let mut server = ServerConfig::with_crypto(identity::server(config)?);
         server.transport_config(Arc::new(config.transport()?)).migration(true);
@@ -82,8 +82,8 @@ impl QuicEndpoint {
         }
     }
 
-    /// Answers a datagram that cannot be decrypted: if it is a client's first one, that was not
-    /// encrypted with this listener's key.
+    /// Sends a refusal in response to a client's first datagram that was not encrypted with this
+    /// listener's key, and so cannot be decrypted.
     fn refuse(&self, first: &[u8]) -> DatagramRouting {
         let is_insecure = self.config.listener.is_none();
         let (reason, why) = if is_insecure {

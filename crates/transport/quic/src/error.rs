@@ -1,63 +1,64 @@
-//! Why there is no connection, or none any more.
+//! Why a connection could not be opened, or has failed.
 
 use std::io;
 use std::time::Duration;
 
 use quinn_proto::{ConnectionError, TransportErrorCode};
 
-/// The codes with which `quinn-proto` reports a problem of TLS: this and the alert's number.
+/// The codes with which `quinn-proto` reports a TLS error: the start of the range plus the number
+/// of the alert.
 const CRYPTO_ERRORS: std::ops::Range<u64> = 0x100..0x200;
 
-/// Why there is no connection, or none any more.
+/// Why a connection could not be opened, or has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuicError {
-    /// The handshake did not end in time.
+    /// The handshake did not finish in time.
     #[error(
         "no answer within the {} s of the handshake: is a listener there, and does a firewall let \
          UDP through?", .0.as_secs()
     )]
     NoAnswer(Duration),
-    /// The listener has no room.
+    /// The listener has too many connections.
     #[error("the listener refused the connection")]
     Refused,
-    /// The listener has another key than the one that the first packets were encrypted for.
+    /// The listener has another key than the one with which the first packets were encrypted.
     #[error("the listener there has another key than the expected one")]
     OtherKey,
-    /// The listener is insecure.
+    /// The listener does not encrypt.
     #[error("the listener there does not encrypt")]
     Insecure,
-    /// The peer's key is not among those that were expected, or its proof is wrong.
+    /// The peer's key is not an expected one, or its proof is invalid.
     #[error("the peer does not have the key that was expected: {0}")]
     Untrusted(String),
     /// The peer does not accept this end's key.
     #[error("the peer did not accept this end's key: {0}")]
     NotAccepted(String),
-    /// Nothing was heard from the peer.
+    /// Nothing was received from the peer for this long.
     #[error("the peer was silent for {} s", .0.as_secs())]
     Silent(Duration),
-    /// The peer has closed the connection although not all of the stream has arrived.
+    /// The peer closed the connection before all of the stream had arrived.
     #[error("the peer closed the connection before all data had arrived")]
     Truncated,
-    /// The peer has closed the connection: what is written does not arrive.
+    /// The peer closed the connection: written data does not arrive.
     #[error("the peer closed the connection")]
     Closed,
     /// The connection was closed or finished on this side.
     #[error("the connection was closed on this side")]
     ClosedHere,
-    /// The path has lost so many parts of what was under way that `quinn-proto` gives up.
+    /// So much of the data in flight was lost that `quinn-proto` fails.
     #[error(
         "more than 1,024 parts of the stream were missing at a time, the limit of the QUIC \
-         library: begin again where it ended, or take another transport"
+         library: resume where it ended, or use another transport"
     )]
     TooManyGaps,
-    /// Anything else.
+    /// Any other error.
     #[error("QUIC: {0}")]
     Protocol(String),
 }
 
 impl QuicError {
-    /// What it means that a connection is lost, if its handshake was done or not.
+    /// The error for a lost connection, depending on whether its handshake was complete.
     pub(crate) fn of(
         lost: &ConnectionError,
         is_connected: bool,

@@ -1,4 +1,4 @@
-//! TLS 1.3 in which both ends prove Ed25519 identities by raw public keys (RFC 7250).
+//! TLS 1.3 in which both ends prove Ed25519 identities with raw public keys (RFC 7250).
 
 use std::io;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use rustls::{
 use crate::config::{QuicConfig, QuicPeerPolicy};
 use crate::initial_keys::{self, InitialKeyDeriver};
 
-/// What comes before the 32 bytes of an Ed25519 key in a `SubjectPublicKeyInfo` (RFC 8410, 4).
+/// The prefix of a 32-byte Ed25519 key in a `SubjectPublicKeyInfo` (RFC 8410, 4).
 const SPKI_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// The protocol that runs inside (ALPN, RFC 7301).
+/// The application protocol (ALPN, RFC 7301).
 const APPLICATION: &[u8] = b"sunder";
 
 /// The client's side of handshakes.
@@ -80,12 +80,12 @@ fn server_tls(config: &QuicConfig) -> Result<ServerConfig, Error> {
     Ok(tls)
 }
 
-/// The peer's key, of what it has shown and proved in the handshake.
+/// The peer's key, from what the peer has presented and proved in the handshake.
 pub(crate) fn peer_key(shown: &[CertificateDer<'_>]) -> Option<IdentityPublicKey> {
     parse(shown.first()?)
 }
 
-/// AES-128 first: it is the fastest where there are instructions for it.
+/// AES-128 first: it is the fastest on processors with AES instructions.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![
@@ -109,7 +109,7 @@ fn own_key(identity: &Arc<IdentitySecretKey>) -> Arc<CertifiedKey> {
     Arc::new(CertifiedKey::new(vec![shown], Arc::new(QuicSigningKey(identity.clone()))))
 }
 
-/// The own key, which signs handshakes.
+/// This end's key, which signs handshakes.
 #[derive(Clone, Debug)]
 struct QuicSigningKey(Arc<IdentitySecretKey>);
 
@@ -138,7 +138,7 @@ impl Signer for QuicSigningKey {
     }
 }
 
-/// Checks the peer's key and its signature of the handshake.
+/// Verifies the peer's key and its signature of the handshake.
 #[derive(Debug)]
 struct PeerVerifier(QuicPeerPolicy);
 
@@ -174,7 +174,7 @@ impl PeerVerifier {
     }
 }
 
-/// Not reached: only TLS 1.3 is spoken.
+/// Never called, as only TLS 1.3 is enabled.
 fn refuse_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into())
 }

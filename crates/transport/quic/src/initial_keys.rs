@@ -1,8 +1,9 @@
-//! The keys of the first packets, which depend on the listener's public key.
+//! Initial keys that depend on the listener's public key.
 //!
-//! Standard QUIC encrypts the first packets with keys that everybody can compute from the
-//! connection's identifier (RFC 9001, 5.2). Here the listener's public key is appended to the
-//! identifier: a listener answers only those who know its key, and shows it to nobody else.
+//! Standard QUIC encrypts the first packets with keys that anyone can derive from the connection
+//! identifier (RFC 9001, 5.2). Here the listener's public key is appended to the identifier for
+//! this derivation. So a listener answers only clients that know its key, and reveals its key to
+//! nobody else.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectError, ConnectionId, Side, TransportError};
 use rustls::quic::{Suite, Version};
 
-/// The version of QUIC: 1.
+/// QUIC version 1.
 pub(crate) const VERSION: u32 = 1;
 
-/// Makes the keys of first packets.
+/// Derives the keys of the first packets.
 #[derive(Clone, Copy)]
 pub(crate) struct InitialKeyDeriver {
     pub(crate) listener: IdentityPublicKey,
@@ -48,7 +49,7 @@ impl InitialKeyDeriver {
     }
 }
 
-/// A client's TLS with these keys.
+/// A client's TLS with these initial keys.
 pub(crate) struct KeyedTlsClient {
     pub(crate) tls: Arc<QuicClientConfig>,
     pub(crate) first: InitialKeyDeriver,
@@ -66,7 +67,7 @@ impl crypto::ClientConfig for KeyedTlsClient {
     }
 }
 
-/// A listener's TLS with these keys.
+/// A listener's TLS with these initial keys.
 pub(crate) struct KeyedTlsServer {
     pub(crate) tls: Arc<QuicServerConfig>,
     pub(crate) first: InitialKeyDeriver,
@@ -98,7 +99,7 @@ impl crypto::ServerConfig for KeyedTlsServer {
     }
 }
 
-/// A session of TLS with these keys.
+/// A TLS session with these initial keys.
 struct KeyedTlsSession {
     session: Box<dyn Session>,
     first: InitialKeyDeriver,

@@ -1,8 +1,9 @@
 //! QUIC (RFC 9000) as one reliable stream in each direction, for [`udp::streams`].
 //!
-//! The protocol is that of the crate `quinn-proto`; sockets, threads and batches are those of
-//! [`udp`]. Both ends prove Ed25519 identities by TLS 1.3 with raw public keys (RFC 7250), so there
-//! are no certificates. `docs/protocols/quic.md` says what is used of QUIC and what is set how.
+//! The protocol is implemented by the crate `quinn-proto`; sockets, threads and batching by
+//! [`udp`]. Both ends prove Ed25519 identities in TLS 1.3 with raw public keys (RFC 7250), so there
+//! are no certificates. `docs/protocols/quic.md` describes which parts of QUIC are used, with which
+//! settings.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -36,6 +37,16 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Map
+//!
+//! All modules but this file are pure; [`udp::streams`] is the driver.
+//!
+//! - `connection`: one stream in each direction, with its `reassembly`. `endpoint`: the listening
+//!   side. `shared_endpoint`: what the connections of a socket share.
+//! - `identity`: TLS with raw public keys. `initial_keys`: keys that depend on the key of the
+//!   listener. `refusal`: tells a client why it is refused.
+//! - `config`, `error`.
 
 mod config;
 mod connection;
@@ -62,7 +73,7 @@ pub use error::QuicError;
 /// Connects to a listener and waits for the handshake.
 ///
 /// # Errors
-/// If there is no socket, or as [`QuicError`] says.
+/// If no socket can be opened, or as described by [`QuicError`].
 pub fn connect(peer: SocketAddr, config: &QuicConfig) -> io::Result<UdpStream> {
     let local = match peer {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
@@ -73,7 +84,7 @@ pub fn connect(peer: SocketAddr, config: &QuicConfig) -> io::Result<UdpStream> {
     streams::connect(socket, Box::new(connection))
 }
 
-/// Listens on an address; port 0 is any. Up to `backlog` connections wait to be accepted.
+/// Listens on an address; port 0 chooses any. At most `backlog` connections wait to be accepted.
 ///
 /// # Errors
 /// If the address cannot be used.

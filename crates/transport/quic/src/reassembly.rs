@@ -1,16 +1,16 @@
-//! Parts of a stream that have arrived in any order.
+//! The reorder buffer of a stream.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Buf, Bytes};
 
-/// Parts of a stream that have arrived in any order, without overlaps.
+/// Parts of a stream that have arrived in any order, stored without overlaps.
 #[derive(Debug, Default)]
 pub(crate) struct QuicReorderBuffer {
-    /// In order, not yet read.
+    /// In order, not read yet.
     ready: VecDeque<Bytes>,
     ready_len: usize,
-    /// By the position of the first byte: what waits for bytes before it.
+    /// Parts that wait for bytes before them, by the position of their first byte.
     waiting: BTreeMap<u64, Bytes>,
     waiting_len: usize,
     /// The position of the next byte in order.
@@ -18,7 +18,7 @@ pub(crate) struct QuicReorderBuffer {
 }
 
 impl QuicReorderBuffer {
-    /// Takes a part.
+    /// Inserts a part.
     pub(crate) fn insert(&mut self, position: u64, bytes: Bytes) {
         if position != self.next {
             self.waiting_len += bytes.len();
@@ -41,7 +41,7 @@ impl QuicReorderBuffer {
         self.ready.push_back(bytes);
     }
 
-    /// How many bytes it holds.
+    /// The number of bytes in the buffer.
     pub(crate) fn len(&self) -> usize {
         self.ready_len + self.waiting_len
     }
@@ -51,7 +51,7 @@ impl QuicReorderBuffer {
         self.ready_len
     }
 
-    /// Moves bytes to the reader. Returns how many.
+    /// Copies bytes to the reader and removes them. Returns how many.
     pub(crate) fn read(&mut self, mut to: &mut [u8]) -> usize {
         let mut moved = 0;
         while let Some(first) = self.ready.front_mut()

@@ -1,12 +1,12 @@
-//! Tells a client that the listener has another key, or none.
+//! Tells a client that the listener has another key, or does not encrypt.
 //!
-//! First packets are encrypted with the listener's key, so a listener with another one cannot read
-//! them, and a close of QUIC could not be read by the client. The refusal is a Version Negotiation
-//! packet (RFC 9000, 17.2.1), which is not encrypted, with one version that does not exist.
+//! First packets are encrypted with the listener's key, so a listener with another key cannot read
+//! them, and the client could not read a QUIC close from it. So the refusal is an unencrypted
+//! Version Negotiation packet (RFC 9000, 17.2.1) with a single version that does not exist.
 
 use crate::initial_keys::VERSION;
 
-/// Why a listener refuses, as a version in its answer.
+/// Why a listener rejects a client, as the version in its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuicRefusalReason {
     /// The listener has another key: "SNDK".
@@ -18,7 +18,7 @@ pub(crate) enum QuicRefusalReason {
 /// The first bit of a long header, and the fixed bit.
 const LONG_HEADER: u8 = 0xc0;
 
-/// The bits of the packet's type in a long header, which are not encrypted: zeros for Initial.
+/// The bits of the packet type in a long header. They are not encrypted, and are zero for Initial.
 const PACKET_TYPE: u8 = 0x30;
 
 /// The minimum length of a client's first datagram (RFC 9000, 14.1).
@@ -35,7 +35,7 @@ pub(crate) struct QuicConnectionIds {
 }
 
 impl QuicConnectionIds {
-    /// The identifiers, and the rest of the datagram. `None` without a long header.
+    /// The version, the identifiers and the rest of the datagram. `None` without a long header.
     fn parse(datagram: &[u8]) -> Option<(u32, Self, &[u8])> {
         let (first, rest) = datagram.split_first()?;
         let (version, rest) = rest.split_first_chunk()?;
@@ -46,14 +46,14 @@ impl QuicConnectionIds {
         is_long.then_some((u32::from_be_bytes(*version), ids, rest))
     }
 
-    /// The identifiers of a client's first datagram, if it is one: an Initial packet, padded.
+    /// The identifiers of a client's first datagram; `None` if this is not a padded Initial packet.
     pub(crate) fn from_initial(datagram: &[u8]) -> Option<Self> {
         let is_initial = datagram.first()? & PACKET_TYPE == 0 && datagram.len() >= MIN_FIRST_LEN;
         let (version, ids, _) = Self::parse(datagram)?;
         (is_initial && version == VERSION).then_some(ids)
     }
 
-    /// The refusal of a connection whose first datagram has these.
+    /// Makes the refusal for a connection whose first datagram had these identifiers.
     pub(crate) fn refusal(&self, reason: QuicRefusalReason) -> Vec<u8> {
         let mut refusal = vec![LONG_HEADER, 0, 0, 0, 0];
         for id in [&self.sender, &self.receiver] {
@@ -64,7 +64,8 @@ impl QuicConnectionIds {
         refusal
     }
 
-    /// Why a datagram refuses the connection whose first datagram had these, if it does.
+    /// The reason, if a datagram is a refusal of the connection whose first datagram had these
+    /// identifiers.
     pub(crate) fn parse_refusal(&self, datagram: &[u8]) -> Option<QuicRefusalReason> {
         let (version, answer, rest) = Self::parse(datagram)?;
         let is_for_this = answer.receiver == self.sender && answer.sender == self.receiver;
@@ -74,7 +75,7 @@ impl QuicConnectionIds {
     }
 }
 
-/// A connection identifier behind its length, and the rest.
+/// Reads a length and a connection identifier. Returns the identifier and the rest.
 fn identifier(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(*len)).filter(|(id, _)| id.len() <= MAX_ID_LEN)

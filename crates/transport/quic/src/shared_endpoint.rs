@@ -1,4 +1,5 @@
-//! What the connections of a socket share: `quinn-proto` keeps their identifiers in one place.
+//! The state that the connections of a socket share: `quinn-proto` keeps all their identifiers in
+//! one endpoint.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,21 +12,21 @@ use udp::streams::instant;
 
 use crate::initial_keys::VERSION;
 
-/// What the connections of a socket share.
+/// The state that the connections of a socket share.
 #[derive(Clone)]
 pub(crate) struct SharedQuicEndpoint(Arc<Mutex<QuicEndpointState>>);
 
 pub(crate) struct QuicEndpointState {
     pub(crate) endpoint: quinn_proto::Endpoint,
-    /// What datagrams mean for connections that have not taken it yet.
+    /// Events that connections have not handled yet.
     inboxes: HashMap<ConnectionHandle, Vec<ConnectionEvent>>,
 }
 
 impl SharedQuicEndpoint {
-    /// For connections that this end accepts, or for one that it makes. `seed` is for tests.
+    /// Creates an endpoint that accepts connections, or opens one. `seed` is for tests.
     pub(crate) fn new(server: Option<Arc<ServerConfig>>, seed: Option<[u8; 32]>) -> Self {
         let mut config = EndpointConfig::default();
-        // Other protocols on the socket are told apart by the bit, so it is always set.
+        // The fixed bit is always set, because it tells QUIC from other protocols on the socket.
         config.grease_quic_bit(false).supported_versions(vec![VERSION]);
         let endpoint = quinn_proto::Endpoint::new(Arc::new(config), server, true, seed);
         Self(Arc::new(Mutex::new(QuicEndpointState { endpoint, inboxes: HashMap::new() })))
@@ -37,7 +38,7 @@ impl SharedQuicEndpoint {
 }
 
 impl QuicEndpointState {
-    /// Takes a datagram. `answer` is where what is to be sent back is written.
+    /// Handles a datagram. A datagram to be sent back is written to `answer`.
     pub(crate) fn handle(
         &mut self,
         now: Duration,
@@ -49,17 +50,17 @@ impl QuicEndpointState {
         self.endpoint.handle(instant(now), from, None, None, datagram, answer)
     }
 
-    /// Keeps an event until its connection takes it.
+    /// Queues an event for its connection.
     pub(crate) fn queue_event(&mut self, handle: ConnectionHandle, event: ConnectionEvent) {
         self.inboxes.entry(handle).or_default().push(event);
     }
 
-    /// The events of a connection that it has not taken.
+    /// Takes the queued events of a connection.
     pub(crate) fn take_queued_events(&mut self, handle: ConnectionHandle) -> Vec<ConnectionEvent> {
         self.inboxes.get_mut(&handle).map(std::mem::take).unwrap_or_default()
     }
 
-    /// A connection is over.
+    /// Removes a connection that is over.
     pub(crate) fn forget(&mut self, handle: ConnectionHandle) {
         self.inboxes.remove(&handle);
     }

@@ -24,7 +24,7 @@ fn a_stream_arrives_on_any_path() {
     }
 }
 
-/// The library alone gives up here: it overshoots, and then lacks thousands of parts at a time.
+/// `quinn-proto` alone fails here: it overshoots, and then has thousands of gaps at a time.
 #[test]
 fn many_gaps_do_not_end_a_connection() {
     for congestion in [QuicCongestionControl::Bbr, QuicCongestionControl::Cubic] {
@@ -62,7 +62,7 @@ fn keys_decide_who_connects() {
     let pair = Pair::connect(1, path(1, 50_000_000, 0), &client, &server).unwrap();
     assert_eq!(pair.peer_keys(), [server.identity.public(), client.identity.public()]);
 
-    // A client with another key of the listener is told so.
+    // A client that expects another key of the listener gets a clear error.
     for listener in [Some(other), None] {
         let stranger = crate::QuicConfig { listener, ..client.clone() };
         let error = Pair::connect(1, path(1, 50_000_000, 0), &stranger, &server).err().unwrap();
@@ -71,7 +71,7 @@ fn keys_decide_who_connects() {
     let insecure = crate::QuicConfig { listener: None, ..server.clone() };
     let error = Pair::connect(1, path(1, 50_000_000, 0), &client, &insecure).err().unwrap();
     assert_eq!(error, "the listener there does not encrypt");
-    // Nor is another listener taken for it, or another client admitted.
+    // The client accepts no other listener, and the listener no other client.
     let expects = crate::QuicConfig { peers: QuicPeerPolicy::Only(vec![other]), ..client.clone() };
     let error = Pair::connect(1, path(1, 50_000_000, 0), &expects, &server).err().unwrap();
     assert!(error.starts_with("the peer does not have the key that was expected"), "{error}");

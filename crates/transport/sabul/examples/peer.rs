@@ -10,7 +10,7 @@ use std::time::Instant;
 use sunder_sabul::{SabulConfig, connect, listen};
 use udp::streams::UdpStream;
 
-/// The stream is this many pseudorandom bytes again and again.
+/// The stream repeats this many pseudorandom bytes.
 const PERIOD: usize = 1_000_003;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,7 +50,7 @@ fn send(stream: &mut UdpStream, total: usize) -> Result<(), Error> {
         stream.write_all(&period[..count])?;
         left -= count;
     }
-    // The answer says that everything has arrived.
+    // The answer confirms that everything has arrived.
     stream.read_exact(&mut [0])
 }
 

@@ -1,4 +1,4 @@
-//! The protocol as [`udp::streams`] drives it.
+//! Runs the protocol over UDP sockets, driven by [`udp::streams`].
 
 mod connection;
 mod endpoint;
@@ -19,7 +19,7 @@ pub use endpoint::SabulEndpoint;
 /// Connects to a listener and waits for the handshake.
 ///
 /// # Errors
-/// If there is no socket, or as [`ConnectError`](crate::SabulConnectError) says.
+/// If no socket can be opened, or as described by [`ConnectError`](crate::SabulConnectError).
 pub fn connect(peer: SocketAddr, config: SabulConfig) -> io::Result<UdpStream> {
     let local = match peer {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
@@ -32,7 +32,7 @@ pub fn connect(peer: SocketAddr, config: SabulConfig) -> io::Result<UdpStream> {
     streams::connect(socket, Box::new(SabulStreamConnection::connecting(connecting, peer)))
 }
 
-/// Listens on an address; port 0 is any. Up to `backlog` connections wait to be accepted.
+/// Listens on an address; port 0 chooses any. At most `backlog` connections wait to be accepted.
 ///
 /// # Errors
 /// If the address cannot be used.

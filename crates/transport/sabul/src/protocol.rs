@@ -1,4 +1,5 @@
-//! The protocol, without I/O: datagrams and the time come in, datagrams and deadlines go out.
+//! The protocol, without I/O: its input is datagrams and the time, its output datagrams and
+//! deadlines.
 
 mod arrivals;
 mod congestion;

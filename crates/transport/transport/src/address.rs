@@ -1,10 +1,10 @@
-//! Addresses as people write them.
+//! Addresses as users enter them.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use crate::error::Error;
 
-/// The addresses of `HOST:PORT`, in the order in which they are to be tried. An IPv6 address is in
+/// Resolves `HOST:PORT` to addresses, in the order in which to try them. An IPv6 address is in
 /// brackets, and may have a zone: `[fe80::1%eth0]:7000`.
 pub(crate) fn resolve(address: &str) -> Result<Vec<SocketAddr>, Error> {
     let reason = "no address: give HOST:PORT, with an IPv6 address in brackets";
@@ -16,7 +16,7 @@ pub(crate) fn resolve(address: &str) -> Result<Vec<SocketAddr>, Error> {
     Ok(alternating(resolved.collect()))
 }
 
-/// The host, without brackets, and the port.
+/// Splits an address into the host, without brackets, and the port.
 fn split(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let host = match host.strip_prefix('[') {
@@ -28,8 +28,8 @@ fn split(address: &str) -> Option<(&str, u16)> {
     Some((host, port.parse().ok()?))
 }
 
-/// Both families in turn, beginning with that of the first address (RFC 8305, 4): if one family
-/// does not work, the other one is next.
+/// Alternates between IPv6 and IPv4, starting with the family of the first address (RFC 8305, 4),
+/// so that if one family does not work, the other one is tried next.
 fn alternating(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
     let (same, other): (Vec<_>, Vec<_>) =

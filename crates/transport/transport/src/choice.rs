@@ -1,6 +1,6 @@
-//! The choice of a transport: the fastest one by the predictions of [`crate::model`].
+//! The choice of a transport: the one that [`crate::model`] predicts to be the fastest.
 //!
-//! `docs/protocols/choice.md` states how it is made.
+//! `docs/protocols/choice.md` describes the method.
 
 mod auto;
 mod cache;

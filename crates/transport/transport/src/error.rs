@@ -1,4 +1,4 @@
-//! What can go wrong, and in which step.
+//! The errors of this crate, with the step that failed.
 
 use std::fmt;
 use std::io;
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use crate::protocol::handshake::{HandshakeRefusal, TransportHandshakeError};
 
-/// Why there is no connection, or why it has ended. Each is one line that names the step, and says
-/// what to do where that is known.
+/// Why a connection could not be opened, or has failed. Each text is one line, which names the step
+/// and, where possible, the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be understood.
+    /// The address is invalid.
     #[error("{address}: {reason}")]
     Address {
-        /// As it was given.
+        /// The address as given.
         address: String,
         /// What is wrong.
         reason: &'static str,
     },
-    /// The name has no address.
-    #[error("{address}: the name has no address that is known here: {source}")]
+    /// The name cannot be resolved.
+    #[error("{address}: the name cannot be resolved: {source}")]
     Resolve {
-        /// As it was given.
+        /// The address as given.
         address: String,
         /// The system's error.
         source: io::Error,
@@ -29,23 +29,23 @@ pub enum Error {
     /// There is no such transport.
     #[error("there is no transport {name}; choose auto or one of {known}")]
     UnknownTransport {
-        /// As it was given.
+        /// The name as given.
         name: String,
-        /// All names.
+        /// The names of all transports.
         known: String,
     },
-    /// An end that connects must know whom it connects to.
+    /// A connecting end needs the key of the other end.
     #[error("{peer}: the key of the other end is missing; it prints it when it starts")]
     NoKey {
         /// The other end.
         peer: String,
     },
-    /// The system refuses, or the connection has broken.
+    /// The system returned an error, or the connection has broken.
     #[error("{peer}: {step}: {}", explain(*step, source))]
     Io {
-        /// What was being done.
+        /// The step that failed.
         step: ConnectionStep,
-        /// The other end, or the address where this one listens.
+        /// The other end, or the address to listen on.
         peer: String,
         /// The system's error.
         source: io::Error,
@@ -53,45 +53,45 @@ pub enum Error {
     /// A step took too long.
     #[error("{peer}: {step}: nothing for {} s{}", .after.as_secs_f64(), advice(*step))]
     TimedOut {
-        /// What was waited for.
+        /// The step that timed out.
         step: ConnectionStep,
         /// The other end.
         peer: String,
-        /// For how long.
+        /// The time limit.
         after: Duration,
     },
-    /// The handshake has failed, or what arrives was changed.
+    /// The handshake has failed, or received data was changed on the path.
     #[error("{peer}: {source}")]
     Security {
         /// The other end.
         peer: String,
-        /// Why.
+        /// The cause.
         source: TransportHandshakeError,
     },
-    /// A record was not sent by the peer.
-    #[error("{peer}: what arrives was changed on the way, or is not of this connection")]
+    /// A received record was not sent by the peer.
+    #[error("{peer}: received data was changed on the path, or is not of this connection")]
     Changed {
         /// The other end.
         peer: String,
     },
-    /// The stream has ended before its end.
+    /// The stream was cut before its end.
     #[error("{peer}: the connection was cut before its end")]
     Truncated {
         /// The other end.
         peer: String,
     },
-    /// A message is longer than the receiver takes.
-    #[error("a message of {length} bytes is longer than the {max} that are taken")]
+    /// A message is longer than the receiver accepts.
+    #[error("a message of {length} bytes is longer than the limit of {max}")]
     TooLong {
-        /// Of the message.
+        /// The length of the message, in bytes.
         length: u64,
-        /// What [`Messages::receive`](crate::MessageStream::receive) was told.
+        /// The limit that was passed to [`Messages::receive`](crate::MessageStream::receive).
         max: usize,
     },
     /// The listener is closed.
     #[error("the listener is closed")]
     Closed,
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     #[error("the system gives no random bytes: {0}")]
     Random(getrandom::Error),
 }
@@ -106,19 +106,18 @@ impl Error {
         }
     }
 
-    /// Whether the other end has no room for another connection at the moment.
+    /// Whether the other end has too many connections at the moment.
     pub fn is_busy(&self) -> bool {
         let busy = TransportHandshakeError::Refused(HandshakeRefusal::Busy);
         matches!(self, Self::Security { source, .. } if *source == busy)
     }
 
-    /// The error of [`connect`](crate::connect) or of a connection that an [`io::Error`] has
-    /// inside.
+    /// The [`Error`] of [`connect`](crate::connect) or of a connection that an [`io::Error`] wraps.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref().and_then(|inner| inner.downcast_ref())
     }
 
-    /// The error of a connection to `peer`, out of the [`io::Error`] that has it inside.
+    /// The error of a connection to `peer` that an [`io::Error`] wraps.
     pub(crate) fn from_io(peer: &str, error: io::Error) -> Self {
         match error.downcast() {
             Ok(error) => error,
@@ -126,7 +125,7 @@ impl Error {
         }
     }
 
-    /// What a step on the connection to `peer` has failed with.
+    /// The error of a failed step on the connection to `peer`.
     pub(crate) fn at(
         step: ConnectionStep,
         peer: &str,
@@ -166,7 +165,7 @@ impl Error {
     }
 }
 
-/// An error of the system in words that say what to do.
+/// The text for a system error, with a remedy where there is one.
 fn explain(step: ConnectionStep, source: &io::Error) -> String {
     let is_connecting = matches!(step, ConnectionStep::Connect(_) | ConnectionStep::Relay);
     let words = match source.kind() {
@@ -188,7 +187,7 @@ fn explain(step: ConnectionStep, source: &io::Error) -> String {
             "the system does not allow it: choose a port above 1023"
         }
         io::ErrorKind::ConnectionReset => {
-            "the other end has broken off, or something on the path has"
+            "the other end, or something on the path, has reset the connection"
         }
         io::ErrorKind::BrokenPipe => "the other end has closed the connection",
         _ => return source.to_string(),
@@ -196,13 +195,13 @@ fn explain(step: ConnectionStep, source: &io::Error) -> String {
     words.to_owned()
 }
 
-/// What to do when nothing has come.
+/// What to check if nothing has arrived.
 fn advice(step: ConnectionStep) -> &'static str {
     match step {
         ConnectionStep::Connect(_) | ConnectionStep::Relay => {
             ": is its host up, and does a firewall let it through?"
         }
-        ConnectionStep::Answer => ": is it a listener of Sunder, and this its port?",
+        ConnectionStep::Answer => ": does Sunder listen on this port?",
         _ => "",
     }
 }
@@ -213,29 +212,29 @@ impl From<Error> for io::Error {
     }
 }
 
-/// What a connection was doing.
+/// A step of a connection, for error texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionStep {
-    /// Opening the socket at which it listens.
+    /// Opening the listening socket.
     Listen,
-    /// The transport's own set-up.
+    /// The transport's own handshake.
     Connect(&'static str),
-    /// A relay is to find the other end.
+    /// Waiting for a relay to connect this end to the other.
     Relay,
-    /// The first message of the handshake is being sent.
+    /// Sending the first message of the handshake.
     Hello,
-    /// The end that has connected waits for the answer.
+    /// The connecting end waits for the answer.
     Answer,
-    /// The end that was connected to waits for the first message.
+    /// The accepting end waits for the first message.
     Request,
-    /// The end that was connected to has answered, and waits for the proof that the first message
-    /// was not a replay.
+    /// The accepting end has answered, and waits for the proof that the first message was not a
+    /// replay.
     Confirm,
     /// Reading.
     Read,
-    /// Writing: the peer does not take more.
+    /// Writing: the peer does not accept more data.
     Write,
-    /// Waiting until all that was written has arrived.
+    /// Waiting until everything written has arrived.
     Finish,
 }
 

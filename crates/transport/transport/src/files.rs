@@ -1,9 +1,9 @@
-//! Moves a file to another host: resumed after a break, with its digest checked at the end.
+//! File transfers: resumed after a break, with a digest check at the end.
 //!
-//! [`send`] offers a file, and connects again after a break or silence. A [`FileReceiver`] takes
-//! files of its connections into a directory. Both tell their progress as [`FileTransferEvent`]s.
-//! What arrives is in `.NAME.part` until it is complete: a later attempt goes on from there if the
-//! beginning is that of the same file, also after either program was killed.
+//! [`send`] offers a file, and reconnects after a break or silence. A [`FileReceiver`] stores the
+//! files of its connections in a directory. Both report progress as [`FileTransferEvent`]s. Until a
+//! file is complete, its data is in `.NAME.part`. A later attempt resumes from there if that is the
+//! beginning of the same file, even if either program was killed.
 
 mod digest;
 mod part;
@@ -21,47 +21,47 @@ use std::time::Duration;
 
 use crate::protocol::file::FileName;
 
-/// A peer from which nothing has come for so long is given up.
+/// A peer that is silent for this long is given up.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often an end says that it is there.
+/// The interval at which an end sends a sign of life.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What happens to a file.
+/// An event of a file transfer.
 #[derive(Debug)]
 pub enum FileTransferEvent<'a> {
-    /// A file of this name and length is on its way.
+    /// A file of this name and length is offered.
     Offered {
         /// Its name.
         name: &'a FileName,
         /// Its length in bytes.
         length: u64,
     },
-    /// The receiver has so many bytes.
+    /// The receiver has this many bytes.
     Position(u64),
-    /// What an earlier attempt has left is compared.
+    /// What an earlier attempt left is compared with the file.
     Comparing,
-    /// Nothing has come from the receiver for so long; another connection is tried.
+    /// The receiver has been silent for too long; the sender reconnects.
     Silent {
         /// The transport of the silent connection.
         transport: &'static str,
-        /// For how long.
+        /// How long it was silent.
         silence: Duration,
     },
-    /// The connection was much slower than its path; another one has taken its place.
+    /// The connection was much slower than the path, and was replaced.
     Slow {
         /// The transport of the slow connection.
         transport: &'static str,
         /// How fast the file arrived on it, in bytes/s.
         rate: f64,
-        /// The transport of the other connection.
+        /// The transport of the new connection.
         by: &'static str,
     },
-    /// The connection has broken; another attempt begins after the pause.
+    /// The connection has broken; the next attempt begins after `pause`.
     Broken {
-        /// Why.
+        /// The cause.
         error: &'a FileSendError,
-        /// How long.
+        /// The time until the next attempt.
         pause: Duration,
     },
 }

@@ -1,4 +1,4 @@
-//! What fuzz targets do with the bytes of a connection.
+//! Helpers for fuzz targets, which pass bytes to the parsers and to connections.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +25,7 @@ use crate::stream::{ByteStream, PathStatistics};
 pub use crate::probe::fuzzing as probe;
 pub use crate::transports::udp::fuzzing as udp;
 
-/// Gives any bytes to every parser. What is understood is encoded to the same bytes.
+/// Passes any bytes to every parser, and checks that what is parsed is encoded to the same bytes.
 ///
 /// # Panics
 /// If it is not.
@@ -52,17 +52,17 @@ pub fn parsers(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(message) = FileReceiverMessage::read(&mut rest) {
         let encoded = message.encode();
-        // The text of a failure may have had characters that are left out.
+        // Characters of the failure's text may have been removed.
         if !matches!(message, FileReceiverMessage::Failed(_)) {
             assert!(bytes[..bytes.len() - rest.len()].ends_with(&encoded));
         }
     }
 }
 
-/// Bytes that are not those of the other end end the handshake.
+/// Checks that the handshake fails if bytes of the other end are changed.
 ///
 /// # Panics
-/// If they do not.
+/// If it does not.
 pub fn handshake(change: impl Fn(&[u8]) -> Vec<u8>) {
     let (_, request) = connect();
     let seen = cut::<REQUEST_LEN>(&change(&request), &request);
@@ -81,10 +81,10 @@ pub fn handshake(change: impl Fn(&[u8]) -> Vec<u8>) {
     assert_eq!(two.confirm(&seen).is_ok(), seen == confirm);
 }
 
-/// Whoever changes what crosses a connection gets nothing to its end that was not sent.
+/// Checks that data changed in transit never makes an end receive what was not sent.
 ///
 /// # Panics
-/// If that happens.
+/// If it does.
 pub fn records(chunks: &[Vec<u8>], pieces: &[u16], change: impl Fn(&[u8]) -> Vec<u8>) {
     let (one, two) = sessions();
     let (mut sealer, mut stream) = (one.sealer, Vec::new());
@@ -104,12 +104,12 @@ pub fn records(chunks: &[Vec<u8>], pieces: &[u16], change: impl Fn(&[u8]) -> Vec
     if changed == stream {
         assert_eq!((end, received.len()), (Ok(true), sent.len()));
     } else if end == Ok(true) {
-        // What comes after the end does not matter.
+        // What follows the end does not matter.
         assert!(changed.starts_with(&stream) && received == sent);
     }
 }
 
-/// Returns whether the stream has come to its end.
+/// Returns whether the stream has ended.
 fn deliver(
     mut opener: RecordOpener,
     mut stream: &[u8],
@@ -137,11 +137,11 @@ fn deliver(
     }
 }
 
-/// A sender that sends these bytes creates nothing outside of the directory, and nothing in it but
+/// Checks that a sender of these bytes creates nothing outside the directory, and nothing in it but
 /// its file.
 ///
 /// # Panics
-/// If it does.
+/// If that does not hold.
 pub fn sender(directory: &Path, bytes: &[u8]) {
     let inside = directory.join("inside");
     std::fs::create_dir_all(&inside).expect("a directory for the test");
@@ -157,7 +157,7 @@ pub fn sender(directory: &Path, bytes: &[u8]) {
     std::fs::remove_dir_all(&inside).expect("it is there");
 }
 
-/// A stream from which these bytes come, and which takes everything.
+/// A stream that reads these bytes, and accepts all writes.
 struct Memory(Mutex<VecDeque<u8>>);
 
 impl ByteStream for Memory {
@@ -224,7 +224,7 @@ fn sessions() -> (TransportSession, TransportSession) {
     (one, two)
 }
 
-/// The bytes, cut to the length, or filled up with those of `rest`.
+/// The bytes, truncated to the length, or extended with those of `rest`.
 fn cut<const N: usize>(bytes: &[u8], rest: &[u8; N]) -> [u8; N] {
     let mut all = *rest;
     let len = bytes.len().min(N);

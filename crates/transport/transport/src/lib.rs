@@ -1,10 +1,10 @@
 //! One reliable, encrypted connection over any transport.
 //!
-//! [`connect`] and [`Listener`] give a [`Connection`], which is [`Read`](std::io::Read) and
-//! [`Write`](std::io::Write), whatever carries it; [`names`] has the transports. Both ends prove
-//! their keys, and all that they send is encrypted, unless the options say that it is not. What the
-//! ends send each other is specified in `docs/protocols/transport.md`. The transports and the
-//! choice among them are those of the Transputation paper, 4 and 5.
+//! [`connect`] and [`Listener`] open a [`Connection`], which implements [`Read`](std::io::Read) and
+//! [`Write`](std::io::Write) over any transport; [`names`] lists the transports. Both ends prove
+//! their keys and encrypt all data, unless the options disable that. The protocol between the ends
+//! is specified in `docs/protocols/transport.md`. The transports and the choice among them follow
+//! the Transputation paper, sections 4 and 5.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -37,6 +37,23 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Map
+//!
+//! - `net`: connections as programs use them: `connect` (with `addresses` of a name), `listener`
+//!   (`pending` and `accepted` connections), `handshaking`, `connection`. `messages`: messages over
+//!   them.
+//! - `transports`: one file for each transport. All implement the interface in `stream`.
+//! - `protocol`: pure: `handshake`, `file`, `relay`.
+//! - [`choice`]: which transport is the fastest. `auto` and `examine` measure, `racing` opens
+//!   connections meanwhile, `cache` is a file; `decide` and `remembered` are pure. [`model`]:
+//!   predicts durations, pure.
+//! - [`probe`]: measures a path. `net`, `host` and `repeated_probe` drive it; `prober`,
+//!   `reflector`, `packet`, `train`, `rate` and `path` are pure.
+//! - [`files`]: sends and receives files, each as `part` until it is complete. [`relay`]: connects
+//!   two parties: `server`, `client`, `pairs`. [`measurement`]: exchanges of a given size.
+//! - `address`, [`window`]: pure. `options`, `error`. `user_state`: files of this user. `process`:
+//!   protects connections from use after a fork.
 
 mod address;
 pub mod choice;

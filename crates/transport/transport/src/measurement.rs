@@ -1,8 +1,8 @@
-//! Exchanges of a given size, to measure a transport.
+//! Exchanges of a given size, to measure transports.
 //!
-//! The client sends a request and then, in each round, its bytes; the server answers each round
+//! The client sends a request and then, in each round, its bytes. The server answers each round
 //! with its own bytes and one more. So the last byte that the client reads shows that the server's
-//! program has read everything. `docs/protocols/transport.md` specifies it.
+//! program has read everything. `docs/protocols/transport.md` specifies the protocol.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -14,34 +14,34 @@ use crate::options::ConnectionOptions;
 
 /// The first bytes of a request.
 const MAGIC: [u8; 8] = *b"measure1";
-/// The magic, bytes to the server, bytes to the client, rounds.
+/// The length of a request: the magic, bytes to the server, bytes to the client, rounds.
 const REQUEST_LEN: usize = 28;
-/// A round may have so many bytes each way.
+/// The largest number of bytes in a round, in each direction.
 const MAX_BYTES: u64 = 1 << 40;
 const MAX_ROUNDS: u32 = 1 << 20;
-/// The server ends a measurement in which nothing happens for so long.
+/// The server ends a measurement after this long without progress.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 static BLOCK: [u8; 64 << 10] = [0x5a; 64 << 10];
 
-/// What one exchange has taken, from the start of the connection.
+/// The times of an exchange, measured from the start of connecting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExchangeTiming {
     /// The transport that was used.
     pub transport: &'static str,
-    /// Until the connection was there.
+    /// The time until the connection was open.
     pub connected: Duration,
-    /// Until the first byte of an answer was read.
+    /// The time until the first byte of an answer was read.
     pub first_byte: Duration,
-    /// Until the last byte was read, which the server sends when it has read everything.
+    /// The time until the last byte was read, which the server sends after it has read everything.
     pub complete: Duration,
-    /// What the connection knows at the end.
+    /// The statistics of the connection at the end.
     pub statistics: ConnectionStatistics,
 }
 
 /// Connects to `HOST:PORT`, where [`serve`] answers, and measures one exchange.
 ///
 /// # Errors
-/// If there is no connection, or it fails before the exchange is complete.
+/// If no connection can be opened, or it fails before the exchange is complete.
 pub fn measure(
     address: &str,
     options: &ConnectionOptions,
@@ -55,7 +55,7 @@ pub fn measure(
     let first_byte = run.map_err(|error| Error::from_io(address, error))?;
     let complete = start.elapsed();
     connection.complete();
-    // The server takes an end that leaves before it has heard of the end for a failure.
+    // If the client closes before it has read the end, the server counts the measurement as failed.
     let _ = connection.read(&mut [0]);
     Ok(ExchangeTiming {
         transport: connection.transport(),
@@ -66,7 +66,8 @@ pub fn measure(
     })
 }
 
-/// The client's part on a connection. Returns the time from `start` to the first byte of an answer.
+/// Runs the client's part on a connection. Returns the time from `start` to the first byte of an
+/// answer.
 fn run(
     connection: &mut Connection,
     exchange: ExchangeProfile,
@@ -93,13 +94,14 @@ fn run(
 /// Answers one measurement on an accepted connection.
 ///
 /// # Errors
-/// If the client asks for something else, or the connection fails.
+/// If the request is invalid, or the connection fails.
 pub fn serve(connection: &mut Connection) -> io::Result<ExchangeProfile> {
     connection.set_timeout(Some(SILENCE_TIMEOUT))?;
     let mut request = [0; REQUEST_LEN];
     connection.read_exact(&mut request)?;
-    let exchange = parse(&request)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no request to measure"))?;
+    let exchange = parse(&request).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "not a request for a measurement")
+    })?;
     for round in 0..exchange.rounds {
         read(connection, part(exchange.sent, exchange.rounds, round))?;
         write(connection, part(exchange.received, exchange.rounds, round) + 1)?;
@@ -119,7 +121,7 @@ fn parse(request: &[u8; REQUEST_LEN]) -> Option<ExchangeProfile> {
     is_possible.then_some(ExchangeProfile { sent, received, rounds })
 }
 
-/// The bytes of a round: all rounds have as many, but for one.
+/// The bytes of a round: the total is divided evenly, except for one round.
 fn part(bytes: u64, rounds: u32, round: u32) -> u64 {
     let rounds = u64::from(rounds);
     bytes / rounds + u64::from(u64::from(round) < bytes % rounds)

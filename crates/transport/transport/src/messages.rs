@@ -1,16 +1,15 @@
-//! Messages on top of a connection (Transputation, 5: packets of any size; ten that are sent are
-//! ten that are received).
+//! Messages over a connection (Transputation, 5: packets of any size, with boundaries preserved).
 
 use std::io::{self, ErrorKind, Read, Write};
 
 use crate::error::Error;
 
-/// The bytes of a message's length.
+/// The length of the length field of a message, in bytes.
 const HEADER_LEN: usize = 8;
 
-/// Messages over a [`Connection`](crate::Connection), one of its halves, or a `&mut` of these. Each
-/// is received as it was sent, of any length, also 0. It keeps nothing itself, so messages and
-/// plain bytes may alternate, if both ends agree on the order.
+/// Messages over a [`Connection`](crate::Connection), one of its halves, or a `&mut` to one of
+/// these. Each message arrives as it was sent, with any length, including 0. Nothing is buffered
+/// here, so messages and plain bytes may alternate if both ends agree on the order.
 ///
 /// ```
 /// use sunder_transport::MessageStream;
@@ -28,7 +27,7 @@ const HEADER_LEN: usize = 8;
 pub struct MessageStream<C>(C);
 
 impl<C> MessageStream<C> {
-    /// Messages over `connection`.
+    /// Sends and receives messages over `connection`.
     pub fn new(connection: C) -> Self {
         Self(connection)
     }
@@ -40,33 +39,33 @@ impl<C> MessageStream<C> {
 }
 
 impl<C: Write> MessageStream<C> {
-    /// Writes a message. It is sent when written bytes would be: when the buffer is full, the
-    /// connection is read from, or flushed.
+    /// Writes a message. It is sent when other written bytes would be: when the buffer is full,
+    /// when the connection is read, or on a flush.
     ///
     /// # Errors
-    /// As writing.
+    /// As for writing bytes.
     pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
         self.0.write_all(&(message.len() as u64).to_be_bytes())?;
         self.0.write_all(message)
     }
 
-    /// Sends what was written.
+    /// Sends everything that was written.
     ///
     /// # Errors
-    /// As writing.
+    /// As for writing bytes.
     pub fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
 }
 
 impl<C: Read> MessageStream<C> {
-    /// Waits for a message of at most `max` bytes; `None` is the end of the stream. Memory is taken
-    /// as the message arrives, not when its length does.
+    /// Waits for a message of at most `max` bytes; `None` is the end of the stream. Memory is
+    /// allocated as the message arrives, not when its length does.
     ///
     /// # Errors
     /// [`Error::TooLong`] inside for a longer message, [`ErrorKind::UnexpectedEof`] if the stream
-    /// ends within one, otherwise as reading. A read that times out before a message has begun can
-    /// be repeated; after any other error the connection is of no more use.
+    /// ends within one, otherwise as for reading. A read that times out before a message has begun
+    /// can be repeated. After any other error the connection cannot be used any more.
     pub fn receive(&mut self, max: usize) -> io::Result<Option<Vec<u8>>> {
         let mut header = [0; HEADER_LEN];
         let begun = loop {
@@ -95,7 +94,7 @@ impl<C: Read> MessageStream<C> {
 mod tests {
     use super::*;
 
-    /// Gives one byte at a time.
+    /// Reads one byte at a time.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {

@@ -1,6 +1,7 @@
-//! What an exchange takes over each transport, predicted from what was measured of the path.
+//! Predicts how long an exchange takes over each transport, from measurements of the path.
 //!
-//! [`predict`] is pure. `docs/protocols/choice.md` states each formula with its assumptions.
+//! [`predict`] is a pure function. `docs/protocols/choice.md` describes each formula and its
+//! assumptions.
 
 mod exchange;
 mod flow;

@@ -1,4 +1,4 @@
-//! The connection, as programs use it: moves bytes between a transport's stream and the protocol.
+//! Connections as programs use them: moves bytes between a transport's stream and the protocol.
 
 mod accepted;
 mod addresses;

@@ -1,4 +1,4 @@
-//! What a connection is to be.
+//! The options of connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,40 +9,41 @@ use zeroize::Zeroizing;
 use crate::error::Error;
 use crate::model::ExchangeProfile;
 
-/// What a connection, or a listener's connections, are to be.
+/// The options of a connection, or of a listener's connections.
 #[derive(Clone, Debug)]
 pub struct ConnectionOptions {
     /// The transport of [`connect`](crate::connect). A listener accepts all of them.
     pub transport: TransportChoice,
-    /// Who the ends are, and whether what they send is encrypted.
+    /// The keys of the ends, and whether the connection is encrypted.
     pub security: ConnectionSecurity,
-    /// What will be exchanged, if it is known: the choice of a transport depends on it.
+    /// The exchange that will follow, if it is known: the choice of a transport depends on it.
     pub exchange: Option<ExchangeProfile>,
-    /// The path, if it was measured: the buffers of sockets are made for it.
+    /// The path, if it was measured: the sizes of socket buffers depend on it.
     pub path: Option<PathEstimate>,
-    /// TCP's congestion control, as in `net.ipv4.tcp_available_congestion_control`; `None` is the
-    /// system's.
+    /// TCP's congestion control, as in `net.ipv4.tcp_available_congestion_control`; `None` uses the
+    /// system's default.
     pub congestion: Option<String>,
-    /// The size of a socket's buffers in bytes; `None` is what the path needs, or the system's.
+    /// The size of socket buffers in bytes; `None` uses what the path needs, or the system's
+    /// default.
     pub buffer: Option<usize>,
-    /// Whether [`TransportChoice::Auto`] is TCP, as a transport over UDP has just failed.
+    /// Whether [`TransportChoice::Auto`] chooses TCP, because a transport over UDP has just failed.
     pub avoids_udp: bool,
-    /// Whether TCP sends, and asks the other end for, only packets that every path of IPv6 carries:
-    /// 1,280 bytes. For a path that may lose longer ones without an ICMP message, which the kernel
-    /// does not find out unless `net.ipv4.tcp_mtu_probing` allows it.
+    /// Whether TCP sends, and requests from the other end, only packets of at most 1,280 bytes,
+    /// which every IPv6 path carries. This helps on a path that drops longer packets without an
+    /// ICMP message: the kernel does not detect that unless `net.ipv4.tcp_mtu_probing` is enabled.
     pub has_short_segments: bool,
-    /// Whether a transport that does not repair losses may be used although the path has some.
+    /// Whether a transport without retransmission may be used although the path loses packets.
     pub accept_loss: bool,
-    /// How long connecting may take, for each address of a name.
+    /// The time limit for connecting, for each address of a name.
     pub connect_timeout: Duration,
-    /// How long the handshake may take.
+    /// The time limit for the handshake.
     pub handshake_timeout: Duration,
-    /// How long a read or write may wait; `None` is as long as the peer is there.
+    /// The time limit of each read or write; `None` waits as long as the peer is alive.
     pub timeout: Option<Duration>,
 }
 
 impl ConnectionOptions {
-    /// The usual ones, with this security.
+    /// The default options, with this security.
     pub fn new(security: ConnectionSecurity) -> Self {
         Self {
             transport: TransportChoice::Auto,
@@ -61,66 +62,67 @@ impl ConnectionOptions {
     }
 }
 
-/// The usual limit of connecting. The kernel repeats a lost first packet of TCP after 1 and 3 s, so
-/// the third one can still be answered.
+/// The default time limit for connecting. The kernel retransmits TCP's first packet after 1 and 3
+/// s, so that the third one can still be answered.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(4500);
 
-/// The usual limit of the handshake: a message that is lost twice still arrives over a path of
-/// 300 ms, and who has connected to something else knows it within 5 s.
+/// The default time limit for the handshake. A message that is lost twice still arrives over a path
+/// of 300 ms, and a client that has connected to another program learns it within 5 s.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(4500);
 
-/// Which transport.
+/// The transport to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// The one that is expected to be the fastest.
+    /// The transport that is predicted to be the fastest.
     #[default]
     Auto,
-    /// The one of this name: one of [`names`](crate::names).
+    /// The transport of this name, which is one of [`names`](crate::names).
     Named(&'static str),
 }
 
-/// What is known of a path.
+/// Measurements of a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathEstimate {
     /// The round-trip time without queues.
     pub round_trip: Duration,
-    /// The bottleneck's rate, in bytes per second.
+    /// The rate of the bottleneck, in bytes/s.
     pub rate: f64,
-    /// The part of what is sent that is lost, from 0 to 1.
+    /// The fraction of packets that is lost, 0 to 1.
     pub loss: f64,
 }
 
-/// Who the ends of a connection are, and whether what they send is encrypted.
+/// How the ends authenticate each other, and whether the connection is encrypted.
 #[derive(Clone, Debug)]
 pub enum ConnectionSecurity {
-    /// A handshake (Noise IK) in which both ends prove their keys; then everything is encrypted.
+    /// A handshake (Noise IK), in which both ends prove their keys. Afterwards everything is
+    /// encrypted.
     Noise {
         /// This end's key.
         identity: Arc<IdentitySecretKey>,
         /// The keys that the other end may have.
         peers: PeerKeyPolicy,
     },
-    /// None: whoever is on the path can read and change everything.
+    /// No security: anyone on the path can read and change everything.
     Insecure,
 }
 
 /// The keys that the other end may have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PeerKeyPolicy {
-    /// Any. Who connects must know this end's public key, so the key is an invitation: whoever has
-    /// been given it can connect. Not possible for the end that connects.
+    /// Any key. As a client must know this end's public key to connect, that key acts as an access
+    /// code: anyone who has received it can connect. Not possible for the connecting end.
     Any,
     /// One of these.
     Pinned(Vec<IdentityPublicKey>),
 }
 
 impl ConnectionSecurity {
-    /// Encrypted, with this key, and any peer that knows it.
+    /// An encrypted connection, with this key, to any peer that knows it.
     pub fn open(identity: IdentitySecretKey) -> Self {
         Self::Noise { identity: Arc::new(identity), peers: PeerKeyPolicy::Any }
     }
 
-    /// Encrypted, with this key, and a peer that has one of these.
+    /// An encrypted connection, with this key, to a peer that has one of these keys.
     pub fn pinned(identity: IdentitySecretKey, peers: Vec<IdentityPublicKey>) -> Self {
         Self::Noise { identity: Arc::new(identity), peers: PeerKeyPolicy::Pinned(peers) }
     }
@@ -143,15 +145,15 @@ impl PeerKeyPolicy {
     }
 }
 
-/// A key of random bytes, for one connection or one run of a program.
+/// A random key, for one connection or one run of a program.
 ///
 /// # Errors
-/// When the system gives no random bytes.
+/// If the system provides no random bytes.
 pub fn random_identity() -> Result<IdentitySecretKey, Error> {
     Ok(IdentitySecretKey::new(&*random_bytes()?))
 }
 
-/// The bytes of such a key.
+/// The bytes of a random key.
 pub(crate) fn random_bytes() -> Result<Zeroizing<[u8; keys::KEY_LEN]>, Error> {
     let mut random = Zeroizing::new([0; keys::KEY_LEN]);
     getrandom::fill(&mut *random).map_err(Error::Random)?;

@@ -1,5 +1,6 @@
-//! Measures a path: round-trip time, loss, the rate of the narrowest link in each direction, and
-//! what the far host can do. `docs/protocols/probe.md` specifies the protocol.
+//! Measures a path: its round-trip time, its loss, the rate of the narrowest link in each
+//! direction, and the capabilities of the remote host. `docs/protocols/probe.md` specifies the
+//! protocol.
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

@@ -1,10 +1,10 @@
-//! A process that was forked has copies of its parent's connections, but not of their threads, and
-//! both would encrypt with the same numbers. So only the process that has opened a connection or a
-//! listener uses it.
+//! Protects connections from use after a fork. A forked process has copies of its parent's
+//! connections, but not of their threads, and both processes would encrypt with the same nonces. So
+//! only the process that opened a connection or a listener may use it.
 
 use std::io;
 
-/// The process that has opened something.
+/// The process that opened a connection or a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwningProcess(u32);
 
@@ -14,16 +14,16 @@ impl OwningProcess {
         Self(std::process::id())
     }
 
-    /// Whether this is another process now: one that was forked.
+    /// Whether the current process is another one, such as a forked child.
     pub(crate) fn is_other(self) -> bool {
         self != Self::current()
     }
 
     /// # Errors
-    /// If this is another process now.
+    /// If the current process is another one.
     pub(crate) fn check(self) -> io::Result<()> {
         if self.is_other() {
-            let what = "the connection is of the process that has forked this one";
+            let what = "the connection belongs to the parent of this forked process";
             return Err(io::Error::new(io::ErrorKind::NotConnected, what));
         }
         Ok(())

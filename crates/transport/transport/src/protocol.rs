@@ -1,5 +1,5 @@
-//! What the ends of a connection send each other, without input or output. Specified in
-//! `docs/protocols/transport.md`.
+//! The protocol between the ends of a connection, without I/O. `docs/protocols/transport.md`
+//! specifies it.
 
 pub(crate) mod file;
 pub(crate) mod handshake;

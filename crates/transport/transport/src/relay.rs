@@ -1,6 +1,6 @@
-//! A relay: two parties that nobody reaches from outside, because they are behind address
-//! translation, both connect to it, and it passes on the bytes between them. It sees those of their
-//! handshake and of encrypted records.
+//! A relay for two parties that cannot be reached from outside, because both are behind address
+//! translation. Both connect to the relay, which forwards the bytes between them. It sees their
+//! handshake messages and encrypted records.
 
 mod client;
 mod pairs;

@@ -1,4 +1,4 @@
-//! What a transport gives: a reliable stream of bytes each way.
+//! The interface of a transport: a reliable byte stream in each direction.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,76 +6,78 @@ use std::time::Duration;
 
 use keys::IdentityPublicKey;
 
-/// A connection of a transport. Both of its halves share it, from two threads.
+/// A connection of a transport. Its reading and its writing half share it, in two threads.
 pub trait ByteStream: Send + Sync {
-    /// Waits for bytes. 0 is the end: the peer writes no more.
+    /// Waits for bytes. 0 is the end of the stream: the peer writes no more.
     ///
     /// # Errors
-    /// [`io::ErrorKind::TimedOut`] after [`Self::set_timeout`], and if the connection has failed.
+    /// [`io::ErrorKind::TimedOut`] after the limit of [`Self::set_timeout`]; another error if the
+    /// connection has failed.
     fn read(&self, to: &mut [u8]) -> io::Result<usize>;
 
-    /// Waits until the transport takes some of the bytes. Returns how many.
+    /// Waits until the transport accepts some of the bytes. Returns how many.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// As for [`Self::read`].
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Says that no more is written. Returns when what was written will arrive even if the process
+    /// Ends the stream to the peer. Returns when everything written will arrive even if the process
     /// ends.
     ///
     /// # Errors
-    /// If the connection fails before.
+    /// If the connection fails before that.
     fn finish(&self) -> io::Result<()>;
 
-    /// Ends it at once. Whoever reads or writes gets an error.
+    /// Closes the connection at once. Waiting reads and writes return an error.
     fn close(&self);
 
-    /// Whether threads of this process work for it, which do not exist in one that was forked.
+    /// Whether the connection depends on threads of this process, which a forked child does not
+    /// have.
     fn has_threads(&self) -> bool {
         true
     }
 
-    /// Limits how long each read or write waits from now on.
+    /// Sets the time limit of each later read or write.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system returns an error.
     fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// The other end.
+    /// The address of the other end.
     fn peer_addr(&self) -> SocketAddr;
 
     /// The transport's name.
     fn transport(&self) -> &'static str;
 
-    /// What is known of the path.
+    /// Measurements of the path.
     fn statistics(&self) -> PathStatistics;
 
-    /// The peer's key, if the transport has a handshake of its own and encrypts. Otherwise the
-    /// connection does it.
+    /// The peer's key, if the transport has its own authenticated handshake and encryption. If
+    /// `None`, the connection adds them.
     fn peer(&self) -> Option<IdentityPublicKey> {
         None
     }
 }
 
-/// What a transport knows of its path. What it does not know is `None`.
+/// What a transport has measured of its path. Unknown values are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PathStatistics {
-    /// The mean round-trip time.
+    /// The smoothed round-trip time.
     pub round_trip: Option<Duration>,
-    /// The least round-trip time.
+    /// The min RTT.
     pub min_round_trip: Option<Duration>,
-    /// Packets that were sent, those sent again included.
+    /// The number of packets sent, with retransmissions.
     pub packets_sent: Option<u64>,
-    /// Packets that were sent again.
+    /// The number of retransmitted packets.
     pub packets_sent_again: Option<u64>,
-    /// The rate at which the path has delivered, in bytes per second.
+    /// The delivery rate of the path, in bytes/s.
     pub delivery_rate: Option<u64>,
-    /// The rate at which packets arrive that were sent without gaps, in bytes per second.
+    /// The rate at which packets that were sent back to back arrive, in bytes/s.
     pub link_rate: Option<u64>,
     /// The name of the congestion control.
     pub congestion: Option<String>,
-    /// The size of the buffer to send from, in bytes.
+    /// The size of the send buffer, in bytes.
     pub send_buffer: Option<usize>,
-    /// The size of the buffer to receive into, in bytes.
+    /// The size of the receive buffer, in bytes.
     pub receive_buffer: Option<usize>,
 }

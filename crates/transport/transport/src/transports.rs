@@ -1,4 +1,4 @@
-//! The transports. Each is one file and one line here.
+//! The registry of transports. Each transport is one file and one line here.
 
 mod buffers;
 mod burst;
@@ -27,7 +27,7 @@ use crate::stream::ByteStream;
 use datagrams::DatagramStream;
 use refusals::RefusalLoggingEndpoint;
 
-/// All of them, in the order of `--help`.
+/// All transports, in the order of `--help`.
 static TRANSPORTS: &[&dyn Transport] = &[
     &tcp::TcpTransport,
     &mptcp::MptcpTransport,
@@ -38,44 +38,44 @@ static TRANSPORTS: &[&dyn Transport] = &[
     &micss::MicssTransport,
 ];
 
-/// Connections over UDP that are open, and that nobody has taken.
+/// The largest number of open connections over UDP that wait to be accepted.
 const BACKLOG: usize = 128;
 
-/// What is used where nothing is known of the path.
+/// The transport that is used if nothing is known of the path.
 pub(crate) static DEFAULT: &dyn Transport = &tcp::TcpTransport;
 
-/// What is tried beside it, before anything is known.
+/// The transport that is tried beside it while nothing is known of the path.
 pub(crate) static SECOND: burst::BurstTransport = burst::BurstTransport;
 
-/// A kind of connection, by a name.
+/// A transport.
 pub(crate) trait Transport: Sync {
     /// Its name, as in `--transport NAME`.
     fn name(&self) -> &'static str;
 
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     fn about(&self) -> &'static str;
 
-    /// Connects, within [`ConnectionOptions::connect_timeout`].
+    /// Connects within [`ConnectionOptions::connect_timeout`].
     fn connect(
         &self,
         to: SocketAddr,
         options: &ConnectionOptions,
     ) -> io::Result<Arc<dyn ByteStream>>;
 
-    /// Whether it must know the path's rate and loss, as it does not find them itself.
+    /// Whether it must be told the path's rate and loss, as it does not measure them itself.
     fn needs_path(&self) -> bool {
         false
     }
 
-    /// Whether it sends datagrams of UDP: what blocks one of these transports blocks all.
+    /// Whether it uses UDP: what blocks one such transport blocks them all.
     fn is_over_udp(&self) -> bool {
         false
     }
 
-    /// How it listens, if it is over UDP.
+    /// The endpoint with which it listens, if it uses UDP.
     ///
     /// # Errors
-    /// When the system or the options do not allow it.
+    /// If the system returns an error, or the options do not allow it.
     fn endpoint(
         &self,
         _options: &ConnectionOptions,
@@ -83,17 +83,17 @@ pub(crate) trait Transport: Sync {
         Ok(None)
     }
 
-    /// A connection that its endpoint has accepted.
+    /// Wraps a connection that its endpoint has accepted.
     fn wrap(&self, stream: UdpStream) -> Arc<dyn ByteStream> {
         Arc::new(DatagramStream { stream, transport: self.name() })
     }
 }
 
-/// Accepts connections of all transports over UDP, on one socket.
+/// Accepts connections of all transports over UDP on one socket.
 pub(crate) struct DatagramListener(UdpStreamAcceptor);
 
 impl DatagramListener {
-    /// Listens. A datagram belongs to the first transport whose endpoint takes it.
+    /// Starts to listen. A datagram belongs to the first transport whose endpoint accepts it.
     pub(crate) fn bind(address: SocketAddr, options: &ConnectionOptions) -> io::Result<Self> {
         let probe = ProbeEndpoint::new(options.congestion.as_deref())?;
         let mut endpoints: Vec<Box<dyn UdpStreamEndpoint>> = vec![Box::new(probe)];
@@ -111,18 +111,18 @@ impl DatagramListener {
         transport.map(|transport| transport.wrap(stream)).ok_or(io::ErrorKind::Unsupported.into())
     }
 
-    /// Accepts no more: [`Self::accept`] fails.
+    /// Stops accepting: [`Self::accept`] fails.
     pub(crate) fn close(&self) {
         self.0.close();
     }
 }
 
-/// The names of all transports, and what each is for.
+/// The names of all transports, each with its purpose.
 pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     TRANSPORTS.iter().map(|transport| (transport.name(), transport.about()))
 }
 
-/// The transport of this name.
+/// The transport with this name.
 pub(crate) fn named(name: &str) -> Result<&'static dyn Transport, Error> {
     let found = TRANSPORTS.iter().find(|transport| transport.name() == name);
     found.copied().ok_or_else(|| {

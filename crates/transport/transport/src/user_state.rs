@@ -1,4 +1,4 @@
-//! What this user's programs keep from run to run: the directory for it, and a key.
+//! State that this user's programs keep between runs: its directory, and a key.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -10,7 +10,8 @@ use keys::{IdentitySecretKey, file};
 
 use crate::options::random_bytes;
 
-/// `sunder/transport` in `$XDG_STATE_HOME`, or in `~/.local/state`; `None` without a home.
+/// `sunder/transport` in `$XDG_STATE_HOME`, or in `~/.local/state`; `None` without a home
+/// directory.
 pub(crate) fn directory() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
     let state = absolute("XDG_STATE_HOME")
@@ -18,15 +19,16 @@ pub(crate) fn directory() -> Option<PathBuf> {
     state.map(|state| state.join("sunder/transport"))
 }
 
-/// Makes the directory, for its user only: whom a user connects to is nobody else's business.
+/// Creates the directory, accessible only to its user, because it shows whom the user connects to.
 pub(crate) fn create(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
-/// This user's key for sending: `identity.key` in the directory, made when it is first needed. A
-/// receiver knows by it that a sender which was stopped is back. `None` without a home.
+/// This user's key for sending: `identity.key` in the directory, created on first use. By this key,
+/// a receiver recognises a sender that was stopped and has started again. `None` without a home
+/// directory.
 ///
-/// # Errors
+/// If the key cannot be read or created.
 /// When the key cannot be read or made.
 pub fn persistent_identity() -> io::Result<Option<IdentitySecretKey>> {
     directory().map(|directory| of_directory(&directory)).transpose()
@@ -41,7 +43,7 @@ fn of_directory(directory: &Path) -> io::Result<IdentitySecretKey> {
     IdentitySecretKey::read(&path).map_err(io::Error::other)
 }
 
-/// Makes a key file. If another process does so at the same time, one of the keys stays.
+/// Creates a key file. If another process creates it at the same time, one of the two keys remains.
 fn make(path: &Path) -> io::Result<()> {
     let new = path.with_extension(format!("{:016x}", getrandom::u64()?));
     let linked = file::create(&new, &*random_bytes()?).and_then(|()| fs::hard_link(&new, path));

@@ -1,11 +1,12 @@
-//! How much may be sent at once into a buffer (Transputation, 4.2).
+//! How much can be sent at once into a receive buffer (Transputation, 4.2).
 
-/// The most bytes that may be sent in one window: L = B / (1 - `R_arrival` / `R_read`).
+/// The largest number of bytes that can be sent in one window: L = B / (1 - `R_arrival` /
+/// `R_read`).
 ///
-/// While the reader takes the `buffer` bytes that the buffer holds, more arrive; while it takes
-/// those, more again. L is the sum of this geometric series. It converges where the reader is
-/// faster than what arrives: `0 <= arrival_rate < read_rate`, both in bytes per second. Elsewhere
-/// the result is `None`: the buffer never becomes empty, and [`overflow_after`] says how much fits.
+/// While the reader reads a full buffer of `buffer` bytes, more bytes arrive; while it reads those,
+/// still more. L is the sum of this geometric series. It converges if the reader is faster than the
+/// arrivals: `0 <= arrival_rate < read_rate`, both in bytes/s. Otherwise the result is `None`, as
+/// the buffer never becomes empty; [`overflow_after`] computes how much fits in that case.
 ///
 /// ```
 /// use sunder_transport::window::max_window;
@@ -19,17 +20,16 @@ pub fn max_window(buffer: u64, arrival_rate: f64, read_rate: f64) -> Option<f64>
     is_inside.then(|| bytes(buffer) / (1.0 - arrival_rate / read_rate))
 }
 
-/// The bytes after which a buffer overflows that is filled at one rate and read at another, lower
-/// one: B / (1 - `R_read` / `R_arrival`). The series of [`max_window`] with both rates exchanged:
-/// while the buffer is filled, some is read. `None` where the reader is as fast, and it never
-/// overflows.
+/// The number of bytes after which a buffer overflows if it is filled at one rate and read at a
+/// lower one: B / (1 - `R_read` / `R_arrival`). This is the series of [`max_window`] with the rates
+/// exchanged: while the buffer is filled, some of it is read. `None` if the reader is at least as
+/// fast, so that the buffer never overflows.
 pub fn overflow_after(buffer: u64, arrival_rate: f64, read_rate: f64) -> Option<f64> {
     max_window(buffer, read_rate, arrival_rate)
 }
 
-/// The least buffer into which a window fits that arrives at one rate and is read at another: the
-/// inverse of [`overflow_after`]. Of a reader whose speed is not known, nothing is expected: the
-/// buffer then has the size of the window.
+/// The smallest buffer for a window that arrives at one rate and is read at another: the inverse of
+/// [`overflow_after`]. If the reading rate is unknown, the buffer is as large as the window.
 pub fn receive_buffer(window: f64, arrival_rate: f64, read_rate: Option<f64>) -> f64 {
     let is_known = |rate: &f64| rate.is_finite() && *rate >= 0.0;
     let read_rate = read_rate.filter(is_known).unwrap_or(0.0);

@@ -2,7 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-/// The length in bytes of a salt of PSS: that of the hash, as RFC 8017 recommends.
+/// The length of a PSS salt in bytes: that of the hash, as RFC 8017 recommends.
 pub const SALT_LEN: usize = 32;
 
 const HASH_LEN: usize = 32;
@@ -14,7 +14,7 @@ const DIGEST_INFO: [u8; 19] =
 /// The last byte of an encoding for PSS.
 const PSS_TRAILER: u8 = 0xbc;
 
-/// How a message is encoded as a number that is signed.
+/// How a message is encoded as the number to sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RsaEncoding {
     /// EMSA-PKCS1-v1_5: one number for each message.
@@ -27,9 +27,8 @@ pub enum RsaEncoding {
 }
 
 impl RsaEncoding {
-    /// The number for a message, below a modulus of `len` bytes whose highest bit is 1; big-endian,
-    /// of `len` bytes. `None` if so few bytes have no space for it: 62 have for PKCS #1 v1.5, 66
-    /// for PSS.
+    /// The number for a message, big-endian, of `len` bytes, and below a modulus of `len` bytes
+    /// whose highest bit is 1. `None` if `len` is too small: PKCS #1 v1.5 needs 62 bytes, PSS 66.
     pub fn encode(&self, message: &[u8], len: usize) -> Option<Vec<u8>> {
         let hash = Sha256::digest(message);
         match self {
@@ -55,7 +54,7 @@ impl RsaEncoding {
         }
     }
 
-    /// The encoding that has made a number, if it is PSS.
+    /// The encoding that produced a number, if it is PSS.
     pub(super) fn pss_of(encoded: &[u8]) -> Option<Self> {
         let (masked, rest) = encoded.split_at_checked(encoded.len().checked_sub(HASH_LEN + 1)?)?;
         let mut unmasked = vec![0; masked.len()];

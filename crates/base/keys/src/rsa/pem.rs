@@ -31,7 +31,7 @@ pub(super) fn encode(der: &[u8]) -> String {
     format!("{BEGIN}\n{}\n{END}\n", digits.trim_end())
 }
 
-/// The bytes in a PEM text that consists of one block. Line breaks may be anywhere.
+/// The bytes in a PEM text that consists of one block, with any line breaks.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim().strip_prefix(BEGIN)?.strip_suffix(END)?;
     let digits: Vec<u8> = without_space(digits).collect();
@@ -46,7 +46,7 @@ pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     }
     let padding = digits.iter().rev().take_while(|&&digit| digit == b'=').count();
     der.truncate(der.len().checked_sub(padding)?);
-    // One text has these bytes, but for white space.
+    // Apart from white space, only one text encodes these bytes.
     without_space(&encode(&der)).eq(without_space(text)).then_some(der)
 }
 

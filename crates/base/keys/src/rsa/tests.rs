@@ -57,8 +57,8 @@ fn signatures_of_openssl_are_verified() {
     }
 }
 
-/// Checks all that `verify` accepts against the definition of an encoding, with numbers that have
-/// no signature.
+/// Checks everything that `verify` accepts against the definition of the encoding, with numbers
+/// instead of signatures.
 #[test]
 fn only_the_encoding_itself_is_accepted() {
     let salt = [7; SALT_LEN];
@@ -93,7 +93,7 @@ fn other_keys_are_refused() {
     fs::remove_file(&path).unwrap();
     let missing = RsaPublicKey::read(&path).unwrap_err();
     assert!(matches!(missing, KeyFileError::Missing { .. }), "{missing}");
-    // A new key in its place would not be the one that signs.
+    // A new key would not be the one that signs.
     assert!(missing.to_string().ends_with("no such file; copy it from where it is"), "{missing}");
 
     assert_eq!(RsaPublicKey::new(&[0xfe; 128]), Err(RsaKeyError::Even));

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// The largest configuration, in bytes. So a device that is named by mistake is refused before
-/// memory runs out.
+/// The largest configuration, in bytes. With this limit, a device that is named by mistake does not
+/// exhaust memory.
 const MAX_LEN: u64 = 1 << 20;
 
 /// Why a file cannot be read as a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigFileError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("no such file: {}; check its name", .path.display())]
     Missing {
         /// Its name.

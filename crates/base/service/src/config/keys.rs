@@ -99,7 +99,7 @@ impl ConfigKeys {
         }
         match self.nearest(table, name) {
             Some(meant) => format!("write `{}`", meant.name),
-            None => format!("take it out; what can stand here: {}", self.names(table).join(", ")),
+            None => format!("remove it; the keys here are {}", self.names(table).join(", ")),
         }
     }
 

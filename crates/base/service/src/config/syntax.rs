@@ -18,7 +18,7 @@ pub(super) struct BlankedToml {
 pub(super) fn check(text: &str, keys: ConfigKeys) -> (Vec<ConfigProblem>, Option<BlankedToml>) {
     let (_, errors) = DeTable::parse_recoverable(text);
     let lines: Vec<&str> = text.lines().collect();
-    // Further errors in a line follow from its first one.
+    // Further errors in a line are consequences of its first one.
     let mut wrong: BTreeMap<usize, &Error> = BTreeMap::new();
     for error in &errors {
         let start = error.span().unwrap_or_default().start;
@@ -36,20 +36,20 @@ pub(super) fn check(text: &str, keys: ConfigKeys) -> (Vec<ConfigProblem>, Option
                     if key.is_empty() { KeyPath::default() } else { KeyPath::default().key(key) };
                 problems.push(problem(error, key, keys).at(Some(span), path));
                 lost.push(key.to_owned());
-                // Spans in the rest are those in the text.
+                // Spans in the rest are the same as in the text.
                 rest.extend(line.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
             }
             None => rest.push_str(line),
         }
         start += line.len();
     }
-    // Below a wrong header, the table of a line is unknown.
+    // After an invalid header, the table of a line is unknown.
     let has_lost_head = lost.iter().any(|key| key.starts_with('['));
     let is_rest = !has_lost_head && DeTable::parse(&rest).is_ok();
     (problems, is_rest.then_some(BlankedToml { text: rest, malformed_keys: lost }))
 }
 
-/// The key of a line, or what the line has in its place.
+/// The key of a line, or the beginning of the line in its place.
 fn key_in(line: &str) -> &str {
     line.split_once('=').map_or(line, |(key, _)| key).trim()
 }

@@ -1,4 +1,4 @@
-//! What is reported, and where.
+//! Tests of the reported problems and their places.
 
 use super::*;
 
@@ -15,7 +15,7 @@ const KEYS: ConfigKeys = ConfigKeys(&[&[
     key("channel", "source", "\"192.0.2.20\""),
 ]]);
 
-/// Reads all keys; what is wrong, each with its line, place and fix.
+/// Reads all keys; returns the problems, each with its line, place and fix.
 fn said(text: &str) -> Vec<String> {
     let reader = |table: &ConfigTable<'_>| {
         let listen = table.require("listen").and_then(|listen| listen.list()).unwrap_or_default();
@@ -48,7 +48,7 @@ fn said(text: &str) -> Vec<String> {
     problems.into_iter().map(said).collect()
 }
 
-/// Whether there are exactly these problems, each of which begins and ends so.
+/// Checks that exactly these problems are reported, each given by its beginning and its end.
 fn assert_said(text: &str, expected: &[(&str, &str)]) {
     let said = said(text);
     assert_eq!(said.len(), expected.len(), "{text}\n{said:#?}");

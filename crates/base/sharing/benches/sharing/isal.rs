@@ -1,7 +1,8 @@
-//! Intel's storage library, for comparison: the same linear combinations, by another hand.
+//! Intel's storage library libisal, for comparison: an independent implementation of the same
+//! linear combinations.
 //!
-//! It is loaded at run time, so that nothing here needs it. Its field is GF(2^8) modulo 0x11D, ours
-//! modulo 0x11B; the work is the same.
+//! It is loaded at run time, so that no build depends on it. Its field is GF(2^8) modulo 0x11D,
+//! ours modulo 0x11B; the work is the same.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uchar};
@@ -22,7 +23,7 @@ type EncodeData = unsafe extern "C" fn(
 pub(crate) struct Isal {
     init_tables: InitTables,
     encode_data: EncodeData,
-    /// Keeps the functions where they are.
+    /// Keeps the library loaded, so that the functions stay valid.
     _library: Library,
 }
 
@@ -40,7 +41,7 @@ impl Isal {
         }
     }
 
-    /// Prepares a matrix with as many weights as inputs times outputs.
+    /// Prepares a matrix from `inputs * outputs` weights.
     pub(crate) fn matrix(&self, inputs: usize, outputs: usize) -> Matrix {
         let weights: Vec<u8> = (2..=255).cycle().take(inputs * outputs).collect();
         let mut tables = vec![0; 32 * inputs * outputs];

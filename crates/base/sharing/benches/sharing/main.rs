@@ -1,8 +1,7 @@
-//! How fast secrets are split and joined, beside Intel's libisal in the same run.
+//! Compares the speed of splitting and joining secrets with Intel's libisal in the same run.
 //!
 //! `cargo bench -p sunder-sharing` prints tables of GB/s of secret; `-- --quick` takes a tenth of
-//! the time and is less exact. All buffers begin at a multiple of 64 bytes, the same for both
-//! libraries.
+//! the time and is less exact. All buffers begin at a multiple of 64 bytes, for both libraries.
 
 mod isal;
 mod point;
@@ -21,13 +20,13 @@ use sunder_sharing::{SharingParameters, keyed, tamper};
 const LENGTHS: [usize; 2] = [1408, 1 << 16];
 const SHARINGS: [(u8, u8); 6] = [(1, 1), (2, 2), (2, 3), (3, 5), (5, 5), (5, 8)];
 
-/// How much faster than libisal the arithmetic should be, and how much of its speed should remain
-/// when the random bytes are made as well.
+/// The goals: the ratio of our arithmetic's speed to libisal's, and the fraction of our speed that
+/// remains if the random bytes are made, too.
 const GOALS: (f64, f64) = (2.0, 0.8);
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "--quick");
-    // Short slices: most of them then pass without another process getting in between.
+    // Slices are short, so that most of them pass without an interruption by another process.
     let stopwatch = if quick {
         Stopwatch { rounds: 15, slice: Duration::from_micros(200) }
     } else {
@@ -111,7 +110,7 @@ fn kernels_header() -> String {
     row("k", "m", FieldKernel::available())
 }
 
-/// The speeds of the kernels, which are the first.
+/// The speeds of the kernels, which are the first ones.
 fn kernels_row(sharing: SharingParameters, speeds: &[f64]) -> String {
     let figures = speeds[..FieldKernel::available().len()].iter().map(|&speed| figure(Some(speed)));
     row(sharing.threshold(), sharing.shares(), figures)
@@ -133,7 +132,7 @@ fn figure(speed: Option<f64>) -> String {
     speed.map_or_else(|| "-".into(), |speed| format!("{speed:.2}"))
 }
 
-/// How many times as fast, and whether that reaches the goal.
+/// The ratio of the speeds, and whether it reaches the goal.
 fn ratio(ours: Option<f64>, theirs: Option<f64>, goal: f64) -> String {
     let Some((ours, theirs)) = ours.zip(theirs) else { return "-".into() };
     let ratio = ours / theirs;

@@ -1,4 +1,4 @@
-//! One sharing at one length, with its buffers, and all that can be done with them.
+//! A sharing at one length, with its buffers and all measured tasks.
 
 use random::RandomGenerator;
 use sunder_sharing::kernels::FieldKernel;
@@ -6,16 +6,16 @@ use sunder_sharing::{Joiner, SharingParameters, Splitter};
 
 use crate::isal::{Isal, Matrix};
 
-/// What is measured. Kernels by their place in [`Kernel::available`].
+/// The measured tasks. Kernels are indices in [`Kernel::available`].
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Task {
     /// The arithmetic of a split.
     Split(usize),
-    /// A split with the seeded generator, by the best kernel.
+    /// A split with the seeded generator and the best kernel.
     Seeded,
     /// The arithmetic of a split that computes all shares.
     IsalTextbook,
-    /// The arithmetic of a split that computes as many shares as ours.
+    /// The arithmetic of a split that computes as many shares as our split does.
     IsalSystematic,
     /// A join.
     Join(usize),
@@ -31,7 +31,7 @@ pub(crate) struct Point<'a> {
     isal: Option<&'a Isal>,
     secret: &'static mut [u8],
     shares: Vec<&'static mut [u8]>,
-    /// The coefficients of the textbook, which keeps them apart from the shares.
+    /// The coefficients of the textbook split, which stores them apart from the shares.
     coefficients: Vec<&'static mut [u8]>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Point<'a> {
         isal.apply(&matrix, &inputs, computed, times);
     }
 
-    /// Joins the last `k` shares, none of whose weights is special.
+    /// Joins the last `k` shares, which have no special weights.
     fn join(&mut self, kernel: usize, times: usize) {
         let first = self.shares.len() - usize::from(self.sharing.threshold());
         let coordinates: Vec<u8> = (1..=self.sharing.shares()).skip(first).collect();
@@ -132,8 +132,8 @@ impl<'a> Point<'a> {
     }
 }
 
-/// Buffers that begin at multiples of 64 bytes, some lines apart lest all fall into the same sets
-/// of the cache. Never given back: the program is short.
+/// Buffers that begin at multiples of 64 bytes, with some cache lines between them, so that they do
+/// not all map to the same cache sets. They are never freed, as the program is short.
 fn buffers(count: usize, len: usize) -> Vec<&'static mut [u8]> {
     let stride = len.next_multiple_of(64) + 3 * 64;
     let arena = vec![0u8; count * stride + 64].leak();

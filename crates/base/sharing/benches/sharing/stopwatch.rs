@@ -1,19 +1,19 @@
-//! Measures several tasks in turns, so that what disturbs one disturbs all.
+//! Measures several tasks in turns, so that disturbances affect all of them alike.
 
 use std::time::{Duration, Instant};
 
 /// How long and how often each task is measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Stopwatch {
-    /// How many measurements the median is taken of.
+    /// The number of measurements from which the median is taken.
     pub(crate) rounds: usize,
-    /// How long one measurement takes, about.
+    /// The approximate duration of a measurement.
     pub(crate) slice: Duration,
 }
 
 impl Stopwatch {
-    /// Returns each task's median speed in GB/s, where a task does `bytes` of work `times` times
-    /// when it is called.
+    /// Returns the median speed of each task in GB/s. When called, a task does `bytes` of work
+    /// `times` times.
     pub(crate) fn compare<T: Copy>(
         self,
         bytes: usize,
@@ -32,7 +32,7 @@ impl Stopwatch {
         speeds.into_iter().map(median).collect()
     }
 
-    /// How often the task must be done to fill a slice.
+    /// How often the task must be repeated to fill a slice.
     fn calibrate<T: Copy>(self, task: T, run: &mut impl FnMut(T, usize)) -> usize {
         let mut times = 1;
         while time(task, times, run) < self.slice {

@@ -1,5 +1,5 @@
-//! NEON: 16 products by two table look-ups inside registers, one for each nibble, so the data
-//! decide no address.
+//! NEON: 16 products with two table look-ups inside registers, one for each nibble, so no address
+//! depends on the data.
 
 use std::arch::aarch64::{
     uint8x16_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vqtbl1q_u8, vshrq_n_u8, vst1q_u8,

@@ -1,5 +1,5 @@
-//! Ordinary integers, for processors without a vector kernel: eight products at a time by
-//! doubling. Branches are on the public weights only.
+//! Ordinary integers, for processors without a vector kernel: eight products at a time by doubling.
+//! Branches depend on the public weights only.
 
 use super::vector::impl_vector;
 use super::weight::KernelWeight;

@@ -1,18 +1,18 @@
-//! The loop that every kernel shares, generic over the vector type.
+//! The loop that all kernels share, generic over the vector type.
 //!
-//! A kernel is a [`SimdVector`], which [`impl_vector`] implements by its instructions. The method
-//! `pass` enables them and calls [`combine_rows`]. What that needs is inlined into it, so it is
-//! compiled once for each instruction set and number of outputs: small functions, whose loops keep
-//! everything in registers.
+//! A kernel is a [`SimdVector`], which [`impl_vector`] implements with its instructions. The method
+//! `pass` enables these instructions and calls [`combine_rows`]. The functions that this calls are
+//! inlined, so the code is compiled once for each instruction set and number of outputs, as small
+//! functions whose loops keep everything in registers.
 
 use super::weight::KernelWeight;
 
 /// A vector register of bytes, with the operations of a linear combination over GF(2^8).
 ///
 /// # Safety
-/// Every method may be called only where the processor has the vector's instructions.
+/// Each method may only be called if the processor supports the vector's instructions.
 pub(super) trait SimdVector: Copy {
-    /// How many bytes a vector holds; a power of two, at most [`MAX_BYTES`].
+    /// The number of bytes in a vector; a power of two, at most [`MAX_BYTES`].
     const BYTES: usize;
 
     /// The all-zero vector.
@@ -27,7 +27,7 @@ pub(super) trait SimdVector: Copy {
     /// Returns `self + vector * weight` in every byte.
     unsafe fn add_product(self, vector: Self, weight: &KernelWeight) -> Self;
 
-    /// Is [`combine_rows`], for as many vectors at a time as suit the registers.
+    /// Runs [`combine_rows`] with as many vectors at a time as suit the registers.
     unsafe fn pass<const R: usize>(
         weights: &[KernelWeight],
         inputs: &[*const u8],
@@ -37,9 +37,8 @@ pub(super) trait SimdVector: Copy {
     );
 }
 
-/// Implements [`SimdVector`] for a type by expressions in its instructions: the instruction sets
-/// that `pass` enables, how many vectors it takes at a time, and an expression for each other
-/// method.
+/// Implements [`SimdVector`] for a type. Its arguments are the instruction sets that `pass`
+/// enables, the number of vectors at a time, and an expression for each other method.
 macro_rules! impl_vector {
     (
         $vector:ty, $(features: $features:literal,)? unroll: $unroll:literal,
@@ -54,7 +53,7 @@ macro_rules! impl_vector {
             #[allow(unused_unsafe)] // Ordinary integers need none.
             #[inline(always)]
             unsafe fn zero() -> Self {
-                // SAFETY: the caller's processor has the instructions, here and below.
+                // SAFETY: the caller's processor supports the instructions, here and below.
                 unsafe { $zero }
             }
 
@@ -102,18 +101,18 @@ pub(super) use impl_vector;
 /// The widest vector of any kernel, in bytes.
 const MAX_BYTES: usize = 64;
 
-/// How many outputs are computed in one pass over the inputs. Each loaded vector is used for all
-/// of them while it is in a register.
+/// The number of outputs that are computed in one pass over the inputs. Each loaded vector is used
+/// for all of them while it is in a register.
 const ROWS: usize = 4;
 
-/// How many bytes are taken through all passes before the next, so that the inputs of the second
-/// pass still are in the first-level cache.
+/// The number of bytes that go through all passes before the next bytes do, so that the inputs are
+/// still in the first-level cache in the second pass.
 const CHUNK: usize = 4096;
 
 /// Computes `outputs[r][j] = sum_i weights[r][i] * inputs[i][j]`.
 ///
 /// # Safety
-/// As `Kernel::combine`.
+/// As for `Kernel::combine`.
 pub(super) unsafe fn combine<V: SimdVector>(
     weights: &[KernelWeight],
     inputs: &[*const u8],
@@ -142,11 +141,11 @@ pub(super) unsafe fn combine<V: SimdVector>(
     }
 }
 
-/// Computes `R` outputs, the bytes from `start` to `end`, which are not none, `U` vectors at a
-/// time.
+/// Computes the bytes from `start` to `end` of `R` outputs, `U` vectors at a time. The range must
+/// not be empty.
 ///
 /// # Safety
-/// As `Kernel::combine`: the weights are those of `R` outputs, and `end` is within the buffers.
+/// As for `Kernel::combine`: the weights are those of `R` outputs, and `end` is within the buffers.
 #[inline(always)]
 pub(super) unsafe fn combine_rows<V: SimdVector, const R: usize, const U: usize>(
     weights: &[KernelWeight],
@@ -160,7 +159,7 @@ pub(super) unsafe fn combine_rows<V: SimdVector, const R: usize, const U: usize>
     unsafe {
         let mut at = start;
         if end - start >= 2 * U * V::BYTES {
-            // One vector apart, and then no store goes across two cache lines.
+            // The first vector may overlap the second; after it, no store crosses two cache lines.
             let ahead = outputs[0].add(start).align_offset(V::BYTES);
             if ahead > 0 {
                 block::<V, R, 1>(weights, inputs, outputs, at);
@@ -217,7 +216,7 @@ unsafe fn block<V: SimdVector, const R: usize, const U: usize>(
     }
 }
 
-/// Computes fewer bytes than a vector holds, through a buffer that does hold a vector.
+/// Computes fewer bytes than a vector has, through a buffer with the size of a vector.
 #[inline(always)]
 unsafe fn short_block<V: SimdVector, const R: usize>(
     weights: &[KernelWeight],

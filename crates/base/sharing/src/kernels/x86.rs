@@ -1,6 +1,6 @@
-//! The vectors of x86-64. Where there is no instruction for products (AVX2, SSSE3), a product is
-//! two shuffles, one for each nibble. A shuffle's table and index are in registers, so the data
-//! decide no address.
+//! The vectors of x86-64. With AVX2 and SSSE3, which have no instruction for products, a product is
+//! two shuffles, one for each nibble. Tables and indices of shuffles are in registers, so no
+//! address depends on the data.
 
 use std::arch::x86_64::{
     __m128i, __m256i, __m512i, _mm_and_si128, _mm_loadu_si128, _mm_set1_epi8, _mm_setzero_si128,
@@ -14,7 +14,7 @@ use std::arch::x86_64::{
 use super::vector::impl_vector;
 use super::weight::KernelWeight;
 
-// GFNI with AVX-512: 64 products an instruction.
+// GFNI with AVX-512: 64 products for each instruction.
 impl_vector! {
     __m512i, features: "gfni,avx512f", unroll: 4,
     zero: _mm512_setzero_si512(),
@@ -26,11 +26,11 @@ impl_vector! {
     },
 }
 
-/// A register of 32 bytes; a type of its own, because AVX2 multiplies in another way.
+/// A register of 32 bytes. It is a separate type, because AVX2 multiplies in another way.
 #[derive(Clone, Copy)]
 pub(super) struct GfniVector(__m256i);
 
-// GFNI with AVX2: 32 products an instruction.
+// GFNI with AVX2: 32 products for each instruction.
 impl_vector! {
     GfniVector, features: "gfni,avx2", unroll: 2,
     zero: Self(_mm256_setzero_si256()),

@@ -1,4 +1,4 @@
-//! PCLMULQDQ: one product an instruction.
+//! PCLMULQDQ: one product for each instruction.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
@@ -35,7 +35,7 @@ fn product(a: u64, b: u64) -> __m128i {
     _mm_clmulepi64_si128::<0x00>(vector(a), vector(b))
 }
 
-/// The vector as a number.
+/// The vector as an integer.
 #[inline]
 #[target_feature(enable = "sse2")]
 pub(super) fn to_u128(vector: __m128i) -> u128 {

@@ -1,6 +1,7 @@
-//! The one operation on whole messages: a sum of products of blocks and powers, not reduced.
+//! The operation on whole messages: a sum of products of blocks and powers, not reduced.
 //!
-//! It is additive, so a message's sum is that of its pieces, each with its own powers.
+//! It is additive: the sum of a message is the sum of those of its pieces, each with its own
+//! powers.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -12,8 +13,8 @@ use super::portable::{self, BLOCK};
 #[cfg(target_arch = "x86_64")]
 use super::{clmul, wide};
 
-/// An instruction set for which there is a kernel of the keyed hash. All give the same tags, in
-/// time that depends on the length only.
+/// The instruction sets with a kernel of the keyed hash. All kernels give the same tags, in a time
+/// that depends on the length only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashKernel {
     /// Carry-less multiplication of eight blocks at a time, with AVX-512.
@@ -55,15 +56,14 @@ impl HashKernel {
     }
 
     /// Returns the sum of the products of a message's blocks and as many powers, not reduced. The
-    /// last block is filled up with zeros. The kernel is one of [`Self::available`].
+    /// last block is padded with zeros. The kernel must be one of [`Self::available`].
     ///
     /// # Panics
-    /// When there is not one power a block.
+    /// If the number of powers differs from the number of blocks.
     pub(super) fn sum(self, message: &[u8], powers: &[u64]) -> u128 {
         assert!(powers.len() == message.len().div_ceil(BLOCK), "a power a block");
         match self {
-            // SAFETY: callers have the kernel from `available`, so this processor has what it
-            // needs.
+            // SAFETY: callers have the kernel from `available`, so this processor supports it.
             #[cfg(target_arch = "x86_64")]
             Self::Wide => unsafe { wide::sum(message, powers) },
             // SAFETY: as above.
@@ -76,10 +76,10 @@ impl HashKernel {
         }
     }
 
-    /// Returns one product, not reduced. The kernel is one of [`Self::available`].
+    /// Returns one product, not reduced. The kernel must be one of [`Self::available`].
     pub(super) fn multiply(self, a: u64, b: u64) -> u128 {
         match self {
-            // SAFETY: as in `sum`; what has the wide instructions has these.
+            // SAFETY: as in `sum`; processors with the wide instructions support these, too.
             #[cfg(target_arch = "x86_64")]
             Self::Wide | Self::Clmul => unsafe { clmul::multiply(a, b) },
             // SAFETY: as in `sum`.

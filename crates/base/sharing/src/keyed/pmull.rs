@@ -1,4 +1,4 @@
-//! PMULL: one product an instruction.
+//! PMULL: one product for each instruction.
 
 use std::arch::aarch64::{
     uint64x2_t, vdupq_n_u64, veorq_u64, vgetq_lane_u64, vmull_p64, vreinterpretq_u64_p128,
@@ -33,7 +33,7 @@ fn product(a: u64, b: u64) -> uint64x2_t {
     vreinterpretq_u64_p128(vmull_p64(a, b))
 }
 
-/// The vector as a number.
+/// The vector as an integer.
 #[inline]
 #[target_feature(enable = "neon")]
 fn number(vector: uint64x2_t) -> u128 {

@@ -1,4 +1,4 @@
-//! Carry-less products by ordinary multiplications, in constant time where those are.
+//! Carry-less products from ordinary multiplications; in constant time if those are.
 
 /// The length of a block, in bytes.
 pub(super) const BLOCK: usize = 8;
@@ -6,7 +6,7 @@ pub(super) const BLOCK: usize = 8;
 /// Every fourth bit.
 const HOLES: u128 = 0x1111_1111_1111_1111_1111_1111_1111_1111;
 
-/// So many bits of a factor can be multiplied with holes: every fourth of them, that is 15.
+/// This number of bits of a factor can be multiplied at once: every fourth of them, that is, 15.
 const SAFE: u32 = 60;
 
 /// Returns the sum of the products of blocks and powers, not reduced.
@@ -19,7 +19,7 @@ pub(super) fn sum(message: &[u8], powers: &[u64]) -> u128 {
     last.iter().fold(sum, |sum, &power| sum ^ multiply(short_block(rest), power))
 }
 
-/// The block of fewer than eight bytes.
+/// Returns a block from fewer than eight bytes.
 #[inline]
 pub(super) fn short_block(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |block, &byte| block << 8 | u64::from(byte))
@@ -27,9 +27,9 @@ pub(super) fn short_block(bytes: &[u8]) -> u64 {
 
 /// Returns the carry-less product.
 ///
-/// Every fourth bit of either factor is taken at a time. The integer product of such numbers has at
-/// every fourth place a count, of which the lowest bit is wanted. Up to 15 it stays within its four
-/// places; 16 would not, so the highest four bits of one factor are done by themselves.
+/// Each step takes every fourth bit of either factor. The integer product of such numbers has a
+/// count at every fourth place, of which the lowest bit is the result. A count up to 15 fits into
+/// the four bits; 16 would not, so the highest four bits of one factor are multiplied separately.
 pub(super) fn multiply(a: u64, b: u64) -> u128 {
     let (a, b) = (u128::from(a), u128::from(b));
     let below = b & ((1 << SAFE) - 1);

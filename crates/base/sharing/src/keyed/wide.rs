@@ -1,4 +1,5 @@
-//! VPCLMULQDQ with AVX-512: four products an instruction, of the even blocks or of the odd ones.
+//! VPCLMULQDQ with AVX-512: four products for each instruction, of the even blocks or of the odd
+//! ones.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
@@ -10,7 +11,7 @@ use std::arch::x86_64::{
 use super::clmul::to_u128;
 use super::portable::BLOCK;
 
-/// How many blocks a vector holds.
+/// The number of blocks in a vector.
 const LANES: usize = 8;
 
 /// Returns the sum of the products of blocks and powers, not reduced.
@@ -81,7 +82,7 @@ fn load_eight(powers: &[u64; LANES]) -> __m512i {
     unsafe { _mm512_loadu_si512(powers.as_ptr().cast()) }
 }
 
-/// Loads fewer than 64 bytes, and zeros behind them.
+/// Loads fewer than 64 bytes, followed by zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn load_short(bytes: &[u8]) -> __m512i {
@@ -90,7 +91,7 @@ fn load_short(bytes: &[u8]) -> __m512i {
     unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().cast()) }
 }
 
-/// Loads at most eight powers, and zeros behind them.
+/// Loads at most eight powers, followed by zeros.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn load_few(powers: &[u64]) -> __m512i {

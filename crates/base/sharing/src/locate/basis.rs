@@ -1,4 +1,4 @@
-//! The shares that are believed, and what they say of the others.
+//! The basis: `k` shares that are trusted, and the discrepancies of the others.
 
 use zeroize::Zeroizing;
 
@@ -8,29 +8,29 @@ use crate::kernels::WeightMatrix;
 use crate::scheme::{SecretSharingScheme, SharingParameters};
 use crate::split::secret_weights;
 
-/// How many bytes of each share are looked at in one go.
+/// The number of bytes of each share that are processed at a time.
 pub(super) const CHUNK: usize = 4096;
 
-/// `k` shares that are believed, for as long as the others do not contradict them. Shares are
-/// meant by their places in a list.
+/// `k` shares that are trusted as long as the others do not contradict them. Shares are identified
+/// by their indices in a list.
 pub(super) struct ShareBasis {
     members: Vec<usize>,
     others: Vec<usize>,
-    /// What each share's byte is multiplied by to add up to the secret's: zero for the others.
+    /// The weights of all shares' bytes in the secret's: zero for shares outside the basis.
     secret_weights: Vec<u8>,
-    /// From the members to the secret (the first row) and to the others.
+    /// The weights from the basis to the secret (the first row) and to the other shares.
     weights: WeightMatrix,
-    /// From the others' discrepancies to the syndromes, once they are needed.
+    /// The weights from the other shares' discrepancies to the syndromes, once they are needed.
     syndrome_weights: Option<WeightMatrix>,
-    /// By how much the others differ from what the members say: [`CHUNK`] bytes for each. While
-    /// they are being computed, they hold shares.
+    /// The differences between the other shares and the values that follow from the basis:
+    /// [`CHUNK`] bytes for each. While they are being computed, they contain shares.
     discrepancies: Zeroizing<Vec<u8>>,
-    /// The syndromes of each byte's shares: [`CHUNK`] bytes for each.
+    /// The syndromes of each byte: [`CHUNK`] bytes for each syndrome.
     syndromes: Vec<u8>,
 }
 
 impl ShareBasis {
-    /// A basis of these members, which are in order.
+    /// Creates a basis of these members, which must be in order.
     pub(super) fn new(sharing: SharingParameters, coordinates: &[u8], members: Vec<usize>) -> Self {
         let others: Vec<usize> = (0..coordinates.len()).filter(|i| !members.contains(i)).collect();
         let nodes: Vec<u8> = members.iter().map(|&i| coordinates[i]).collect();
@@ -57,18 +57,18 @@ impl ShareBasis {
         }
     }
 
-    /// The shares that are believed, in order.
+    /// The shares of the basis, in order.
     pub(super) fn trusted_shares(&self) -> &[usize] {
         &self.members
     }
 
-    /// The weight with which an error of share `i` is in the secret.
+    /// The weight of an error of share `i` in the secret.
     pub(super) fn secret_weight(&self, i: usize) -> u8 {
         self.secret_weights[i]
     }
 
-    /// Computes what the members say of the secret's bytes from `start` on, and the others'
-    /// discrepancies. Returns whether there are none.
+    /// Computes from the basis the secret's bytes from `start` on, and the other shares'
+    /// discrepancies. Returns whether there are no discrepancies.
     pub(super) fn interpolate(
         &mut self,
         shares: &[&[u8]],
@@ -90,13 +90,14 @@ impl ShareBasis {
         agreed
     }
 
-    /// The other shares, and their discrepancies at the first `len` bytes last interpolated.
+    /// The other shares, and the discrepancies of the first `len` bytes that were last
+    /// interpolated.
     pub(super) fn discrepancies(&self, len: usize) -> impl Iterator<Item = (usize, &[u8])> {
         let rows = self.discrepancies.chunks_exact(CHUNK).map(move |row| &row[..len]);
         self.others.iter().copied().zip(rows)
     }
 
-    /// How many of the others disagree at each byte.
+    /// The number of other shares that disagree, for each byte.
     pub(super) fn disagreeing(&self, len: usize) -> [u8; CHUNK] {
         let mut counts = [0; CHUNK];
         for (_, row) in self.discrepancies(len) {
@@ -106,8 +107,8 @@ impl ShareBasis {
         counts
     }
 
-    /// Computes the syndromes of the first `len` bytes last interpolated: row `j` has those that
-    /// are called `S_j`.
+    /// Computes the syndromes of the first `len` bytes that were last interpolated: row `j`
+    /// contains the `S_j`.
     pub(super) fn syndromes(&mut self, code: &ReedSolomonCode, len: usize) -> Vec<&[u8]> {
         let weights = self.syndrome_weights.get_or_insert_with(|| {
             WeightMatrix::new(self.others.len(), code.syndrome_rows(&self.others))
@@ -123,6 +124,6 @@ impl ShareBasis {
 
 /// Whether any byte is not zero.
 pub(super) fn has_nonzero(bytes: &[u8]) -> bool {
-    // Without an early end, so that it is done in vectors.
+    // Without an early exit, so that it can be vectorised.
     bytes.iter().fold(0, |sum, byte| sum | byte) != 0
 }

@@ -1,4 +1,4 @@
-//! The decoder of one byte's shares, a generalised Reed-Solomon code over GF(2^8).
+//! The decoder for the shares of one byte, a generalised Reed-Solomon code over GF(2^8).
 //!
 //! A word of the code is the values of a polynomial of degree below `k` at `s` coordinates. With
 //! the multipliers `v_i = 1 / prod (x_i - x_l)` over `l != i`, every word `c` satisfies
@@ -7,8 +7,8 @@
 //! `e_l`, then `S_j = sum v_l e_l x_l^j`, and Berlekamp and Massey's algorithm gives the polynomial
 //! `prod (1 - x_l z)` over the wrong shares, the locator.
 //!
-//! Polynomials are arrays of coefficients, the lowest first. Products are looked up in a table
-//! here: by errors, never by what is secret.
+//! Polynomials are arrays of coefficients, the lowest first. Products are looked up in a table,
+//! whose addresses depend on the errors, never on a secret.
 
 use std::sync::LazyLock;
 
@@ -27,17 +27,17 @@ fn row(value: impl Fn(u8) -> u8) -> [u8; 256] {
     row
 }
 
-/// The code of the shares at some coordinates. Errors are given as places in their list.
+/// The code of the shares at some coordinates. Errors are given as indices in their list.
 pub(super) struct ReedSolomonCode {
     coordinates: Vec<u8>,
     multipliers: Vec<u8>,
     redundancy: usize,
-    /// `x_i^-j` for every share `i`, one row for each `j` up to the most errors there can be.
+    /// `x_i^-j` for every share `i`, one row for each `j` up to the largest number of errors.
     inverse_powers: Vec<Vec<u8>>,
 }
 
 impl ReedSolomonCode {
-    /// The code of shares at distinct coordinates that are not zero, any `k` of which are enough.
+    /// The code of shares at distinct nonzero coordinates, any `k` of which are enough.
     pub(super) fn new(coordinates: &[u8], k: usize) -> Self {
         let redundancy = coordinates.len() - k;
         let multiplier = |&x: &u8| {
@@ -53,8 +53,8 @@ impl ReedSolomonCode {
         Self { coordinates: coordinates.to_vec(), multipliers, redundancy, inverse_powers }
     }
 
-    /// The weights with which the values of the shares at `places` add up to the syndromes, one
-    /// row for each of those, where all other shares' values are zero.
+    /// The weights with which the values of the shares at `places` add up to the syndromes, if all
+    /// other shares' values are zero: one row for each syndrome.
     pub(super) fn syndrome_rows(&self, places: &[usize]) -> impl Iterator<Item = Vec<u8>> {
         let first: Vec<u8> = places.iter().map(|&i| self.multipliers[i]).collect();
         let coordinates: Vec<u8> = places.iter().map(|&i| self.coordinates[i]).collect();
@@ -62,7 +62,7 @@ impl ReedSolomonCode {
         std::iter::successors(Some(first), next).take(self.redundancy)
     }
 
-    /// Returns the places and values of the errors in the word nearest to one with these
+    /// Returns the indices and values of the errors relative to the nearest word with these
     /// syndromes. `None` if more than `floor((s - k) / 2)` are wrong.
     pub(super) fn decode(&self, syndromes: &[u8]) -> Option<Vec<(usize, u8)>> {
         let (locator, count) = locator(syndromes)?;
@@ -89,7 +89,7 @@ impl ReedSolomonCode {
         Some(wrong.iter().zip(numerators).zip(denominators).map(error).collect())
     }
 
-    /// The values of a polynomial at `1 / x_i`, for every share `i` at one of `places`.
+    /// The values of a polynomial at `1 / x_i`, for every share `i` in `places`.
     fn evaluate(&self, polynomial: &[u8], places: &[usize]) -> Vec<u8> {
         let mut values = vec![0; places.len()];
         for (&coefficient, powers) in polynomial.iter().zip(&self.inverse_powers) {
@@ -106,19 +106,19 @@ fn product(a: u8, b: u8) -> u8 {
     PRODUCTS[usize::from(a)][usize::from(b)]
 }
 
-/// The products of elements at the same place.
+/// The element-wise products.
 fn products(a: &[u8], b: &[u8]) -> Vec<u8> {
     a.iter().zip(b).map(|(&a, &b)| multiply(a, b)).collect()
 }
 
-/// Berlekamp and Massey's algorithm: the shortest recurrence of the sequence, as the polynomial
-/// `1 + c_1 z + c_2 z^2 ..` with `sum c_i S_(n-i) = 0`, and its length. `None` if that is above
-/// half the number of syndromes.
+/// Berlekamp and Massey's algorithm: the shortest recurrence of the sequence, as the polynomial `1
+/// + c_1 z + c_2 z^2 ..` with `sum c_i S_(n-i) = 0`, and its length. `None` if that exceeds half
+/// the number of syndromes.
 fn locator(syndromes: &[u8]) -> Option<([u8; 256], usize)> {
     let (mut current, mut length) = ([0; 256], 0);
     current[0] = 1;
-    // The polynomial before the length last grew, its length, how many steps ago that was, and
-    // what it missed by.
+    // The polynomial before the length last grew, its length, the number of steps since then, and
+    // its discrepancy.
     let (mut previous, mut previous_length, mut age, mut previous_miss) = (current, 0, 0, 1);
     for n in 0..syndromes.len() {
         age += 1;
@@ -152,7 +152,7 @@ fn evaluator(syndromes: &[u8], locator: &[u8; 256], count: usize) -> [u8; 256] {
     evaluator
 }
 
-/// The sum of `a_i b_(n-i)`, where `b_n` is the last. `a` is not longer than `b`.
+/// The sum of `a_i b_(n-i)`, where `b_n` is the last element. `a` must not be longer than `b`.
 fn convolution(a: &[u8], b: &[u8]) -> u8 {
     a.iter().zip(b.iter().rev()).fold(0, |sum, (&a, &b)| sum ^ product(a, b))
 }

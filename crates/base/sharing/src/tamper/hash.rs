@@ -9,15 +9,15 @@ pub const BLOCK: usize = 16;
 
 /// A hash in progress.
 pub(super) trait BlockHash {
-    /// Takes the next coefficients.
+    /// Adds the next coefficients.
     fn update(&mut self, blocks: &[[u8; BLOCK]]);
 
-    /// The value of all that was taken.
+    /// The value of the polynomial.
     fn finish(self) -> [u8; BLOCK];
 }
 
-/// For every processor: carry-less multiplication where there is any, and a constant-time
-/// replacement where there is none.
+/// For every processor: carry-less multiplication if the processor supports it, otherwise a
+/// constant-time replacement.
 impl BlockHash for Polyval {
     fn update(&mut self, blocks: &[[u8; BLOCK]]) {
         UniversalHash::update(self, Block::cast_slice_from_core(blocks));
@@ -41,7 +41,7 @@ mod tests {
         hash.finish()
     }
 
-    /// By all the means that this processor has.
+    /// The hash with each implementation that this processor supports.
     fn hashes(point: [u8; BLOCK], blocks: &[[u8; BLOCK]], piece: usize) -> Vec<[u8; BLOCK]> {
         let any = hash(Polyval::new(&point.into()), blocks, piece);
         #[cfg(target_arch = "x86_64")]

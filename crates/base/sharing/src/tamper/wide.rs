@@ -1,9 +1,10 @@
-//! POLYVAL with AVX-512: four blocks an instruction, and [`STEP`] instructions between reductions.
+//! POLYVAL with AVX-512: four blocks for each instruction, and [`STEP`] instructions between
+//! reductions.
 //!
-//! The four lanes of a vector are four polynomials in `x^4`: lane `i` sums up the blocks `i`,
-//! `i + 4`, `i + 8` .. by Horner's rule, [`STEP`] of them at a time. The last vector's lanes are
-//! multiplied by `x^4, x^3, x^2, x` instead, and then added. It takes the same time whatever the
-//! blocks are.
+//! The four lanes of a vector are four polynomials in `x^4`: lane `i` sums the blocks `i`, `i + 4`,
+//! `i + 8` .. by Horner's rule, [`STEP`] of them at a time. The lanes of the last vector are
+//! multiplied by `x^4, x^3, x^2, x` instead, and then added. The time does not depend on the
+//! content of the blocks.
 #![allow(unsafe_code)]
 
 use std::arch::is_x86_feature_detected as has;
@@ -16,8 +17,9 @@ use std::arch::x86_64::{
 
 use super::hash::{BLOCK, BlockHash};
 
-/// How many vectors are multiplied before the sum of the products is reduced. Each step waits for
-/// the one before it, but only to reduce; at this number the multiplications take longer.
+/// The number of vectors that are multiplied before the sum of the products is reduced. The
+/// reduction of each step depends on the step before; with this number, the multiplications take
+/// longer than that.
 const STEP: usize = 8;
 
 /// A hash in progress. Wiped on drop.
@@ -30,7 +32,7 @@ pub(super) struct WideBlockHash {
 type PointPowers = [__m512i; STEP + 1];
 
 impl WideBlockHash {
-    /// `None` where the processor lacks the instructions.
+    /// `None` if the processor does not support the instructions.
     pub(super) fn new(point: &[u8; BLOCK]) -> Option<Self> {
         let available = has!("vpclmulqdq") && has!("avx512f") && has!("avx512bw");
         // SAFETY: just checked.
@@ -40,7 +42,7 @@ impl WideBlockHash {
 
 impl BlockHash for WideBlockHash {
     fn update(&mut self, blocks: &[[u8; BLOCK]]) {
-        // SAFETY: a value of this type exists only where the instructions do.
+        // SAFETY: a value of this type exists only if the processor supports the instructions.
         self.sum = unsafe { update(self.sum, &self.powers, blocks) };
     }
 
@@ -54,9 +56,9 @@ impl BlockHash for WideBlockHash {
 
 impl Drop for WideBlockHash {
     fn drop(&mut self) {
-        // As `zeroize` does, but by whole vectors: it would write byte by byte, which takes longer
-        // than hashing a packet.
-        // SAFETY: the writes are to fields of this value, where all bits zero are valid.
+        // Like `zeroize`, but with whole vectors: `zeroize` would write byte by byte, which takes
+        // longer than hashing a packet. SAFETY: the writes are to fields of this value, where all
+        // bits zero are valid.
         unsafe {
             std::ptr::from_mut(&mut self.powers).write_volatile(std::mem::zeroed());
             std::ptr::from_mut(&mut self.sum).write_volatile(std::mem::zeroed());
@@ -77,7 +79,7 @@ fn start(point: &[u8; BLOCK]) -> WideBlockHash {
 
     let mut powers = [_mm512_broadcast_i32x4(_mm512_castsi512_si128(x4)); STEP + 1];
     for i in 1..STEP {
-        // Of the two factors, one is as early as can be, so that few products wait for others.
+        // One of the two factors is as early as possible, so that few products wait for others.
         let half = i.div_ceil(2);
         powers[i] = multiply(powers[i - half], powers[half - 1]);
     }
@@ -90,7 +92,7 @@ fn update(mut sum: __m128i, powers: &PointPowers, blocks: &[[u8; BLOCK]]) -> __m
     let lanes = powers[STEP];
     let (vectors, rest) = blocks.as_chunks::<4>();
     if let Some((last, before)) = vectors.split_last() {
-        // The sum so far goes on with the first block, in the lowest lane.
+        // The sum so far is added to the first block, in the lowest lane.
         let mut sums = _mm512_zextsi128_si512(sum);
         let (steps, short) = before.as_chunks::<STEP>();
         for vectors in steps {
@@ -109,7 +111,7 @@ fn update(mut sum: __m128i, powers: &PointPowers, blocks: &[[u8; BLOCK]]) -> __m
     sum
 }
 
-/// Adds up to [`STEP`] vectors, but not none, to the sums of the lanes.
+/// Adds up to [`STEP`] vectors, at least one, to the sums of the lanes.
 #[inline]
 #[target_feature(enable = "vpclmulqdq,avx512f,avx512bw")]
 fn step(sums: __m512i, vectors: &[[[u8; BLOCK]; 4]], powers: &PointPowers) -> __m512i {
@@ -154,8 +156,8 @@ impl WideProduct {
         }
     }
 
-    /// Divides by `x^128` modulo `x^128 + x^127 + x^126 + x^121 + 1`, as Montgomery does for
-    /// numbers: twice, what clears the lowest 64 bits is added, and they are dropped.
+    /// Divides by `x^128` modulo `x^128 + x^127 + x^126 + x^121 + 1`, like Montgomery's method for
+    /// integers: twice, a multiple is added that clears the lowest 64 bits, which are then dropped.
     #[inline]
     #[target_feature(enable = "vpclmulqdq,avx512f,avx512bw")]
     fn reduce(self) -> __m512i {

@@ -1,5 +1,5 @@
-//! The keyed hash agrees with its documentation, and its bound is tight: for each change there are
-//! points at which the tag is valid, and an attacker who sees tags finds the point.
+//! The keyed hash agrees with its documentation, and its bound is tight: each change has points at
+//! which the tag is valid, and an attacker who sees tags finds the point.
 
 use sunder_sharing::keyed::{HashKernel, KeyedHash, TamperedMessage};
 
@@ -25,7 +25,7 @@ fn power(a: u64, n: u64) -> u64 {
     })
 }
 
-/// `1 / a`, for `a` that is not zero.
+/// `1 / a`, for nonzero `a`.
 fn invert(a: u64) -> u64 {
     power(a, u64::MAX - 1)
 }
@@ -47,7 +47,7 @@ fn hash(point: u64) -> KeyedHash {
     KeyedHash::new(point.to_le_bytes())
 }
 
-/// Computed by another program, which adds up all powers one by one.
+/// Computed by an independent program, which adds all powers one by one.
 #[test]
 fn known_answers() {
     let counting: Vec<u8> = (0..=255).cycle().take(1400).collect();
@@ -67,7 +67,7 @@ fn known_answers() {
     }
 }
 
-/// All lengths around those at which something changes, at every alignment.
+/// All lengths around those at which the code path changes, at every alignment.
 #[test]
 fn every_kernel_gives_the_documented_tag() {
     let mut rng = TestRng::new(1);
@@ -116,7 +116,7 @@ fn every_bit_counts() {
     assert_eq!(hash.verify(&message, last, tag), Ok(()));
 }
 
-/// The reason why the last block includes the length.
+/// Shows why the last block includes the length.
 #[test]
 fn zeros_at_the_end_of_a_block_do_not_count() {
     let hash = hash(0x0123_4567_89AB_CDEF);
@@ -124,15 +124,15 @@ fn zeros_at_the_end_of_a_block_do_not_count() {
     assert_ne!(hash.tag(b"zeros", 5), hash.tag(b"zeros\0\0\0", 8));
 }
 
-/// The theorem's bound cannot be improved: a change of `d` blocks and the tag that fits at `d + 1`
-/// points, and at no other that is tried.
+/// The theorem's bound is tight: a change of `d` blocks is valid at `d + 1` points, and at no other
+/// point that is tried.
 #[test]
 fn a_change_fits_at_as_many_points_as_the_theorem_says() {
     let mut rng = TestRng::new(3);
     for d in [1, 2, 5, 20] {
         let (message, last) = (rng.bytes(8 * d), block(&rng.bytes(8)));
-        // The change is the polynomial with these roots. The last block is not the attacker's to
-        // change, so the coefficient of r must vanish: the inverses of the roots add up to zero.
+        // The change is the polynomial with these roots. The attacker cannot change the last block,
+        // so the coefficient of r must vanish: the inverses of the roots must add up to zero.
         let mut roots: Vec<u64> = (0..d).map(|_| block(&rng.bytes(8))).collect();
         roots.push(invert(roots.iter().fold(0, |sum, &root| sum ^ invert(root))));
         let change = polynomial(&roots);
@@ -166,7 +166,7 @@ fn polynomial(roots: &[u64]) -> Vec<u64> {
 }
 
 /// Not promised: an attacker who sees messages and their tags can solve for the point. Here two
-/// that differ in one block, so that the polynomial is a square: `tag + tag' = (m + m') r^2`.
+/// messages differ in one block, so that the polynomial is a square: `tag + tag' = (m + m') r^2`.
 #[test]
 fn whoever_sees_tags_finds_the_point() {
     let mut rng = TestRng::new(4);

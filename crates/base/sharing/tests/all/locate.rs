@@ -1,5 +1,5 @@
-//! Wrong shares are found and named, within the bounds that the crate promises; beyond them there
-//! is no silent wrong result if there is a verifier.
+//! Wrong shares are found and identified within the promised bounds. Beyond them, a verifier
+//! prevents silent wrong results.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,8 @@ fn spoil(share: &mut [u8], rng: &mut TestRng) {
     }
 }
 
-/// Every sharing with `m <= 7`, every set of up to `e` wholly wrong shares, named exactly.
+/// Every sharing with `m <= 7` and every set of up to `e` completely wrong shares; exactly these
+/// are identified.
 #[test]
 fn wholly_wrong_shares_are_named() {
     let mut rng = TestRng::new(1);
@@ -171,16 +172,16 @@ fn nothing_is_shared_too() {
     assert_eq!(correct(sharing, &[4, 2, 1], &[&[], &[], &[]], &mut []), Ok(vec![]));
 }
 
-/// A sharing, some of its shares in any order, and errors: at each byte that has any, a few
-/// shares of any choice.
+/// A sharing, some of its shares in any order, and errors: a few wrong shares at each of some
+/// bytes.
 #[derive(Debug, Clone)]
 struct Scene {
     k: u8,
     m: u8,
-    /// How many shares there are, from `k` to `m`.
+    /// The number of shares, from `k` to `m`.
     s: usize,
     len: usize,
-    /// The most wrong shares at a byte.
+    /// The largest number of wrong shares at a byte.
     most: usize,
     seed: u64,
 }
@@ -214,7 +215,8 @@ proptest! {
             prop_assert_eq!(found, Ok(wrong.clone()));
             prop_assert_eq!(&joined, &secret);
         }
-        // No promise otherwise, but no panic either; and with a verifier, never a wrong secret.
+        // Beyond the bound nothing is promised, but there must be no panic, and with a verifier no
+        // wrong secret.
         let verified =
             correct_with(sharing, &present, &views(&shares), &mut joined, |found| found == secret);
         if scene.s - wrong.len() >= usize::from(scene.k) {

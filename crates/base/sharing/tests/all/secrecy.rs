@@ -1,9 +1,9 @@
 //! An eavesdropper with any `k - 1` shares sees the same distribution for every secret.
 //!
-//! Proved for one byte, which is all: bytes are shared independently of each other. Whatever the
-//! secret, the map from the random bytes to any `k - 1` shares is one to one, so uniform random
-//! bytes make uniform shares. Shown by enumeration where the random bytes are three or fewer, and
-//! by the rank of the map for all.
+//! This is shown for one byte, which suffices as bytes are shared independently of each other. For
+//! each secret, the map from the random bytes to any `k - 1` shares is one to one, so that uniform
+//! random bytes give uniform shares. The tests show it by enumeration for up to three random bytes,
+//! and by the rank of the map for all.
 
 use sunder_sharing::{SharingParameters, Splitter};
 
@@ -11,7 +11,8 @@ use crate::textbook::{
     TestRng, coordinates, invert, multiply, name, sharings, split_by, split_given, subsets,
 };
 
-/// Every `(k - 1)`-subset, every secret, all `256^(k-1)` values of the random bytes, for `k <= 3`.
+/// Every `(k - 1)`-subset, every secret, and all `256^(k-1)` values of the random bytes, for `k <=
+/// 3`.
 #[test]
 fn enumerated_for_every_secret() {
     for sharing in sharings(6).into_iter().filter(|sharing| sharing.threshold() <= 3) {
@@ -33,14 +34,15 @@ fn enumerated_for_three_random_bytes() {
     }
 }
 
-/// All tuples of random bytes, one at each position of the buffers.
+/// All tuples of random bytes, one tuple at each position of the buffers.
 fn all_random_bytes(sharing: SharingParameters) -> Vec<Vec<u8>> {
     let count = usize::from(sharing.threshold()) - 1;
     let byte = |position: usize, i: usize| position.to_le_bytes()[i];
     (0..count).map(|i| (0..1usize << (8 * count)).map(|p| byte(p, i)).collect()).collect()
 }
 
-/// With these random bytes, every subset of `k - 1` shares takes every value exactly once.
+/// Checks that with these random bytes, every subset of `k - 1` shares takes every value exactly
+/// once.
 fn assert_uniform(sharing: SharingParameters, secret: u8, random: &[Vec<u8>]) {
     let positions = random.first().map_or(1, Vec::len);
     let shares = split_given(sharing, &vec![secret; positions], random);
@@ -87,7 +89,7 @@ fn one_to_one_by_rank_at_any_coordinates() {
     }
 }
 
-/// And some subsets of the largest sharings.
+/// Some subsets of the largest sharings.
 #[test]
 fn one_to_one_by_rank_when_large() {
     let mut rng = TestRng::new(1);
@@ -103,8 +105,8 @@ fn one_to_one_by_rank_when_large() {
     }
 }
 
-/// Each share as a combination of the secret (column 0) and the random bytes: read off from what
-/// the split does to unit vectors, and checked to be all it does on a thousand random ones.
+/// Each share as a linear combination of the secret (column 0) and the random bytes, found by
+/// splitting unit vectors, and verified with a thousand random inputs.
 fn matrix_of(splitter: &Splitter) -> Vec<Vec<u8>> {
     let k = usize::from(splitter.sharing().threshold());
     // Position `p` of the buffers shares unit vector `p`.

@@ -1,16 +1,15 @@
-//! The same claim with the real generator: fewer than `k` shares pass for uniform, for every
-//! secret.
+//! The same claim with the real generator: fewer than `k` shares look uniform, for every secret.
 //!
-//! Each chi-squared statistic is turned into a standard normal one (Wilson and Hilferty, 1931)
-//! and must lie within 7 of zero, on either side: too even is as suspicious as too uneven. One
-//! such test fails by chance once in 10^11, and there are fewer than 2,000 in this file, so a
+//! Each chi-squared statistic is converted to a standard normal one (Wilson and Hilferty, 1931) and
+//! must be within 7 of zero on both sides, as a distribution that is too even is suspicious, too. A
+//! test fails by chance once in 10^11 runs, and there are fewer than 2,000 in this file, so a
 //! failure is a false alarm with a probability below 10^-7.
 
 use sunder_sharing::SharingParameters;
 
 use crate::textbook::{TestRng, name, sharings, split, subsets};
 
-/// How many bytes are shared for each test.
+/// The number of bytes that are shared for each test.
 const LEN: usize = 1 << 18;
 
 fn assert_uniform(counts: &[u32], what: &str) {
@@ -73,16 +72,16 @@ fn every_pair_looks_jointly_uniform() {
     }
 }
 
-/// A retransmission: the same secret is shared again and again, and the eavesdropper keeps one
-/// share of each. Returns the values of its first byte.
+/// Models retransmissions: the same secret is shared many times, and the eavesdropper keeps one
+/// share each time. Returns how often each value of its first byte occurs.
 fn retransmit(times: usize, mut share: impl FnMut() -> u8) -> [u32; 256] {
     let mut counts = [0; 256];
     (0..times).for_each(|_| counts[usize::from(share())] += 1);
     counts
 }
 
-/// Published attack (RUSTSEC-2024-0398): where coefficients are never zero, no share ever equals
-/// the secret, and the one value that never comes is the secret.
+/// The published attack RUSTSEC-2024-0398: if coefficients are never zero, no share ever equals the
+/// secret, so the one value that never occurs is the secret.
 fn never_seen(counts: &[u32; 256]) -> Vec<usize> {
     (0..256).filter(|&value| counts[value] == 0).collect()
 }
@@ -96,7 +95,8 @@ fn ten_thousand_sharings_of_one_secret_give_nothing_away() {
         for x in 0..usize::from(sharing.shares()) {
             let counts = retransmit(10_000, || split(sharing, &[SECRET])[x][0]);
             assert_uniform(&counts, &name(sharing));
-            // Every value comes 39 times on average, so none stays away but once in 10^13 runs.
+            // Every value occurs 39 times on average, so that one never occurs only once in 10^13
+            // runs.
             assert_eq!(never_seen(&counts), [0; 0], "{}", name(sharing));
             // `share - secret` is zero as often as it should be: 39 times, give or take 7 * 6.2.
             assert!(counts[usize::from(SECRET)] < 83, "{}", name(sharing));

@@ -1,9 +1,9 @@
-//! The tamper code against an attacker who knows the message, holds one share, and may change it.
+//! Tests the tamper code against an attacker who knows the message and controls one share.
 //!
-//! What such an attacker adds to the share is added to the joined record, times a weight that
-//! is known; so every record here is really shared, changed in one share, and joined. A million
-//! attempts must all be reported. The same attack on a hash in the code's place must always
-//! succeed: that is why there is a code and not a hash.
+//! A difference that such an attacker adds to the share is added to the joined record, multiplied
+//! by a known weight. So every record in these tests is shared, changed in one share, and joined. A
+//! million attempts must all be detected. The same attack on a hash instead of the code must always
+//! succeed, which shows why the code is needed.
 
 use polyval::Polyval;
 use polyval::universal_hash::UniversalHash;
@@ -22,7 +22,8 @@ trait Check {
 
     fn verify(&self, check: &[u8], message: &[u8]) -> bool;
 
-    /// What to add to the check of `old` to make it that of `new`, as far as one can know.
+    /// The difference to add to the check of `old` to make it valid for `new`, as far as the
+    /// attacker can know it.
     fn craft(&self, old: &[u8], new: &[u8], rng: &mut TestRng) -> Vec<u8>;
 }
 
@@ -37,7 +38,7 @@ impl Check for Code {
         tamper::verify(check.try_into().unwrap(), &[message]).is_ok()
     }
 
-    /// The point is unknown, so it is guessed; half the time it is changed as well.
+    /// The point is unknown, so it is guessed. In half of the cases it is changed as well.
     fn craft(&self, old: &[u8], new: &[u8], rng: &mut TestRng) -> Vec<u8> {
         let guess: [u8; 16] = rng.bytes(16).try_into().unwrap();
         let moved = if rng.below(2) == 0 { [0; 16] } else { rng.bytes(16).try_into().unwrap() };
@@ -67,7 +68,7 @@ fn add(a: &[u8; 16], b: &[u8; 16]) -> [u8; 16] {
     std::array::from_fn(|i| a[i] ^ b[i])
 }
 
-/// The tag as the documentation has it: x^(d+2), nothing at x^(d+1), the blocks, the length.
+/// The tag as documented: x^(d+2), nothing at x^(d+1), the blocks, the length.
 fn documented_tag(point: &[u8; 16], message: &[u8]) -> [u8; 16] {
     let mut hash = Polyval::new(point.into());
     let mut one = [0; 16];
@@ -99,9 +100,9 @@ enum Change {
     Replace,
     SwapHalves,
     SwapBlocks,
-    /// Fewer bytes, which leaves zeros off where the message ends in them.
+    /// Removes bytes; if the message ends in zeros, only zeros.
     Shorten,
-    /// More bytes, all zeros: the padding becomes message.
+    /// Appends zeros, so that padding becomes part of the message.
     Lengthen,
 }
 
@@ -115,7 +116,7 @@ const CHANGES: [Change; 6] = [
 ];
 
 impl Change {
-    /// The changed message, which differs from the message.
+    /// The changed message, which always differs from the original.
     fn apply(self, message: &[u8], rng: &mut TestRng) -> Vec<u8> {
         let mut new = message.to_vec();
         match self {
@@ -141,7 +142,7 @@ enum Forgery {
     Crafted,
 }
 
-/// One sharing, whose share at `held` the attacker controls and which is joined with others.
+/// A sharing in which the attacker controls the share at `held`, which is joined with others.
 struct Target<'a, C> {
     splitter: Splitter,
     joiner: Joiner,
@@ -165,7 +166,7 @@ impl<'a, C: Check> Target<'a, C> {
         }
     }
 
-    /// Shares a record, adds `difference` to the joined record, through one share, and returns the
+    /// Shares a record, adds `difference` to the joined record through one share, and returns the
     /// message if it is accepted.
     fn deliver(&mut self, message: &[u8], difference: &[u8]) -> Option<Vec<u8>> {
         let record = self.record(message);
@@ -203,7 +204,8 @@ impl<'a, C: Check> Target<'a, C> {
     }
 
     fn attempt(&mut self, change: Change, forgery: Forgery, rng: &mut TestRng) -> Attempt {
-        // Two or more blocks; half the messages are zeros, to which a length is all there is.
+        // Two or more blocks. Half of the messages are zeros, so that only their length is
+        // significant.
         let len = 33 + rng.below(ROOM - 64);
         let message = if rng.below(2) == 0 { vec![0; len] } else { rng.bytes(len) };
         let new = change.apply(&message, rng);
@@ -231,7 +233,7 @@ enum Attempt {
     Accepted,
 }
 
-/// The length and the room of a record.
+/// The record's content: the length, and the message in its space.
 fn room(message: &[u8]) -> Vec<u8> {
     let mut room = vec![u8::try_from(message.len()).unwrap()];
     room.extend(message);
@@ -239,8 +241,8 @@ fn room(message: &[u8]) -> Vec<u8> {
     room
 }
 
-/// Every single share of XOR with n = 2..5, and of Shamir with several thresholds. With n = 1 there
-/// is no share less than the threshold.
+/// XOR with n = 2..5, and Shamir with several thresholds, with each single share. With n = 1, an
+/// attacker with one share has reached the threshold.
 fn targets() -> Vec<SharingParameters> {
     let xor = (2..=5).map(|n| SharingParameters::xor(n).unwrap());
     let shamir = [(2, 2), (2, 3), (3, 3), (3, 5), (5, 8)];
@@ -265,15 +267,14 @@ fn a_million_attempts_are_all_reported() {
                     }
                 }
             }
-            // And unchanged messages are accepted, since otherwise the attempts would show nothing.
+            // Unchanged messages must be accepted; otherwise the attempts would show nothing.
             assert_eq!(target.deliver(b"as it was", &[]).as_deref(), Some(&b"as it was"[..]));
         }
     }
 }
 
-/// The reason why the code is not a hash: an attacker who knows the message knows the difference of
-/// its hashes, and adding that to one share is enough. SHA-256 is broken every time, without a
-/// guess.
+/// The reason for the code: an attacker who knows the message also knows the difference of two
+/// hashes, and only needs to add it to one share. SHA-256 is broken every time, without guessing.
 #[test]
 fn the_same_attack_on_a_plain_hash_always_succeeds() {
     let mut rng = TestRng::new(3);
@@ -308,9 +309,9 @@ fn shares_of_different_records_do_not_mix() {
     }
 }
 
-/// The theorem over a field so small that everything can be tried: GF(2^4).
+/// Tests the theorem exhaustively over a small field, GF(2^4).
 mod small_field {
-    /// How many elements the field has.
+    /// The number of elements of the field.
     const Q: u8 = 16;
 
     /// Modulo `x^4 + x + 1`.
@@ -330,7 +331,7 @@ mod small_field {
         [1, 0].iter().chain(s.iter().rev()).chain(&[0]).fold(0, horner)
     }
 
-    /// With the best difference to the tag: for how many points the change is accepted.
+    /// The number of points for which a change is accepted, with the best difference to the tag.
     fn accepted(s: &[u8], new: &[u8], moved: u8) -> u8 {
         let mut by_difference = [0; Q as usize];
         for x in 0..Q {
@@ -344,9 +345,9 @@ mod small_field {
         (0..1u32 << (4 * d)).map(move |number| (0..d).map(|i| block(number, i)).collect())
     }
 
-    /// The most points for which any change at all is accepted: all messages, changed into each of
-    /// `news`, with all differences to the point and the tag. Apart from changes of the tag alone,
-    /// which are never accepted.
+    /// The largest number of points for which any change is accepted: all messages, changed into
+    /// each of `news`, with all differences to the point and the tag. Changes of the tag alone are
+    /// never accepted and are left out.
     fn worst(d: u32, news: &[Vec<u8>]) -> u8 {
         let of = |s: Vec<u8>| {
             let changes = news.iter().flat_map(|new| (0..Q).map(move |moved| (new, moved)));
@@ -360,9 +361,9 @@ mod small_field {
     fn the_bound_holds_for_odd_d() {
         let all: Vec<Vec<u8>> = messages(1).collect();
         assert!(worst(1, &all) <= 2);
-        // For a given change of the point, the check's polynomial takes all its values (but for the
-        // constant, which is the tag's) as the message goes through all of its own, whatever it
-        // is changed into. So a few of the latter are as good as all.
+        // For a given change of the point, the polynomial of the check takes all values (except for
+        // the constant, which belongs to the tag) as the message takes all values, whatever the new
+        // message is. So a few new messages are as good as all.
         let few: Vec<Vec<u8>> = messages(3).step_by(1365).collect();
         assert!(worst(3, &few) <= 4);
     }
@@ -372,13 +373,13 @@ mod small_field {
         assert_eq!(worst(3, &[vec![0, 0, 0]]), 4);
     }
 
-    /// Why the number of blocks is made odd.
+    /// Shows why the number of blocks is made odd.
     #[test]
     fn the_bound_fails_for_even_d() {
-        // With two blocks, the point can be moved without notice, although the message stays.
+        // With two blocks, the point can be changed undetected if the message stays the same.
         assert_eq!(accepted(&[3, 9], &[3, 9], 5), Q);
         assert!(messages(2).all(|s| messages(2).all(|new| s == new || accepted(&s, &new, 5) <= 3)));
-        // With four, the message changes, and it is accepted whatever the point is.
+        // With four blocks, the message changes, and is accepted for every point.
         let new = vec![1, 2, 3, 4];
         let forged = |s: &Vec<u8>| *s != new && (1..4).any(|moved| accepted(s, &new, moved) == Q);
         assert_eq!(messages(4).filter(forged).count(), 3, "one for each");

@@ -1,4 +1,4 @@
-//! Listening.
+//! Accepts connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,8 +10,8 @@ use super::driver::UdpStreamDriver;
 use super::wake::UdpDriverWaker;
 use crate::socket::UdpBatchSocket;
 
-/// Accepts connections of all protocols that share a socket. Dropping it ends no connection that
-/// was accepted.
+/// Accepts connections of all protocols that share a socket. Dropping it does not end accepted
+/// connections.
 #[derive(Debug)]
 pub struct UdpStreamAcceptor {
     local: SocketAddr,
@@ -20,11 +20,11 @@ pub struct UdpStreamAcceptor {
 }
 
 impl UdpStreamAcceptor {
-    /// Listens on a socket. Each datagram belongs to the first endpoint that takes it. Up to
+    /// Listens on a socket. Each datagram belongs to the first endpoint that accepts it. At most
     /// `backlog` connections wait to be accepted.
     ///
     /// # Errors
-    /// If the system gives no thread or event.
+    /// If the system cannot create a thread or an event.
     pub fn new(
         socket: UdpBatchSocket,
         endpoints: Vec<Box<dyn UdpStreamEndpoint>>,
@@ -39,7 +39,7 @@ impl UdpStreamAcceptor {
         Ok(Self { local, backlog, wake })
     }
 
-    /// The address it listens on.
+    /// The address on which it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
@@ -52,7 +52,7 @@ impl UdpStreamAcceptor {
         self.backlog.pop()
     }
 
-    /// Listens no more. Whoever waits in [`accept`](Self::accept) gets an error.
+    /// Stops listening. A waiting [`accept`](Self::accept) returns an error.
     pub fn close(&self) {
         self.backlog.close();
         self.wake.wake();

@@ -15,7 +15,7 @@ pub struct AcceptedUdpStream {
     pub protocol: &'static str,
 }
 
-/// The connections that wait to be accepted.
+/// The queue of connections that wait to be accepted.
 #[derive(Debug)]
 pub(super) struct UdpAcceptBacklog {
     state: Mutex<AcceptBacklogState>,
@@ -35,8 +35,9 @@ impl UdpAcceptBacklog {
         Self { state: Mutex::default(), changed: Condvar::new(), capacity: capacity.max(1) }
     }
 
-    /// Adds a connection. Returns it if the acceptor is closed. There may be more than the
-    /// capacity: those that shook hands when it was reached, whose peers know that they are open.
+    /// Adds a connection. Returns it if the acceptor is closed. The queue may exceed its capacity
+    /// by connections whose handshake was in progress when it became full, because their peers may
+    /// consider them open.
     pub(super) fn push(&self, accepted: AcceptedUdpStream) -> Option<AcceptedUdpStream> {
         let mut state = self.lock();
         if state.is_closed {
@@ -56,13 +57,13 @@ impl UdpAcceptBacklog {
         !self.lock().is_closed
     }
 
-    /// The socket has failed.
+    /// Records that the socket has failed.
     pub(super) fn fail(&self) {
         self.lock().has_failed = true;
         self.changed.notify_all();
     }
 
-    /// Waits for one.
+    /// Waits for a connection.
     pub(super) fn pop(&self) -> io::Result<AcceptedUdpStream> {
         let mut state = self.lock();
         loop {
@@ -79,7 +80,7 @@ impl UdpAcceptBacklog {
         }
     }
 
-    /// Takes no more, and closes those that wait.
+    /// Closes the queue, and the connections in it.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;

@@ -1,4 +1,4 @@
-//! Connecting.
+//! Opens connections.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -10,17 +10,18 @@ use super::now;
 use super::stream::UdpStream;
 use crate::socket::{UdpBatchSocket, is_full};
 
-/// The time from an ICMP error, which is not authentic, until it ends the attempt to connect.
+/// How long an ICMP error is ignored before it ends the attempt to connect. ICMP errors are not
+/// authenticated.
 const ICMP_ERROR_WAIT: Duration = Duration::from_secs(1);
 
-/// A datagram that no protocol takes for its own.
+/// A datagram that no protocol accepts.
 const UNKNOWN_DATAGRAM: [u8; 1] = [0];
 
-/// Drives a connection on a socket of its own, and waits until it is open.
+/// Drives a connection on its own socket, and waits until it is open.
 ///
 /// # Errors
-/// If the socket fails, the host says that nobody listens there and nothing else arrives for a
-/// second, or the connection fails before it is open.
+/// If the socket fails; if the host reports that the port is closed and nothing else arrives for a
+/// second; or if the connection fails before it is open.
 pub fn connect(
     socket: UdpBatchSocket,
     connection: Box<dyn UdpStreamConnection>,
@@ -33,8 +34,8 @@ pub fn connect(
     Ok(stream)
 }
 
-/// Whether the system or ICMP says that the peer's port cannot be reached. The kernel only tells
-/// this to a socket that is connected, which one that follows a peer to other addresses is not.
+/// Detects ICMP errors for the peer's port. The kernel reports them only to a connected socket. The
+/// socket of a connection is not connected, because the peer may migrate.
 struct PeerReachability {
     socket: UdpSocket,
     failed: Option<(Duration, io::Error)>,
@@ -44,7 +45,7 @@ impl PeerReachability {
     /// Sends a datagram that the peer ignores.
     ///
     /// # Errors
-    /// If there is no route to the peer, or a rule of this host forbids to send to it.
+    /// If there is no route to the peer, or a firewall rule of this host blocks it.
     fn check(peer: SocketAddr) -> io::Result<Self> {
         let any: SocketAddr = match peer {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -54,7 +55,7 @@ impl PeerReachability {
         socket.set_nonblocking(true)?;
         socket.connect(peer)?;
         match socket.send(&UNKNOWN_DATAGRAM) {
-            // A full buffer says nothing of the peer.
+            // A full buffer says nothing about the peer.
             Err(error) if !error.raw_os_error().is_some_and(is_full) => return Err(error),
             _ => {}
         }
@@ -62,7 +63,7 @@ impl PeerReachability {
     }
 
     /// # Errors
-    /// If ICMP has said that the port cannot be reached, a while ago.
+    /// If ICMP reported the port as unreachable long enough ago.
     fn poll(&mut self) -> io::Result<()> {
         if self.failed.is_none()
             && let Err(error) = self.socket.recv(&mut [0])

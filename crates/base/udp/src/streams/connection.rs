@@ -1,4 +1,4 @@
-//! What the driver and a protocol know of each other.
+//! The interface between the driver and a protocol.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,148 +7,152 @@ use std::time::Duration;
 /// A datagram that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedDatagram<'a> {
-    /// Who sent it, or pretends to be.
+    /// Its sender's address, which may be forged.
     pub from: SocketAddr,
     /// Its payload.
     pub bytes: &'a [u8],
-    /// When the kernel received it. Datagrams that it received together have the same time.
+    /// When the kernel received it. Datagrams that were received together have the same time.
     pub arrived_at: Duration,
 }
 
 /// One end of a reliable stream in each direction, over datagrams.
 ///
-/// It does no I/O: datagrams and the time since any epoch come in, datagrams and deadlines go out.
+/// It does no I/O: its input is datagrams and the time since any epoch, its output datagrams and
+/// deadlines.
 pub trait UdpStreamConnection: Send {
-    /// Takes a datagram. The driver does not compare its sender with the peer's address.
+    /// Handles a datagram. The driver does not compare its sender with the peer's address.
     fn handle_datagram(&mut self, now: Duration, datagram: &ReceivedDatagram<'_>);
 
-    /// Does what is due.
+    /// Handles timers that are due.
     fn handle_timeout(&mut self, now: Duration);
 
-    /// The time of the next call of [`handle_timeout`](Self::handle_timeout) and
-    /// [`poll_transmit`](Self::poll_transmit): not in the future if there is something to send now.
-    /// `None` if the connection is over, and needs no more calls except of [`read`](Self::read).
+    /// When to call [`handle_timeout`](Self::handle_timeout) and
+    /// [`poll_transmit`](Self::poll_transmit) next: not in the future if there is something to send
+    /// now. `None` if the connection is over; then only [`read`](Self::read) is called.
     fn poll_timeout(&self) -> Option<Duration>;
 
-    /// Writes the next datagram to be sent now into an empty buffer. Returns to whom.
+    /// Writes the next datagram that is to be sent now into an empty buffer. Returns its
+    /// destination.
     fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> Option<SocketAddr>;
 
-    /// Moves bytes of the stream from the peer into a buffer that is not empty. Never
-    /// [`Nothing`](UdpStreamRead::Nothing) if the connection is over.
+    /// Copies bytes of the peer's stream into a buffer, which must not be empty. If the connection
+    /// is over, this never returns [`Nothing`](UdpStreamRead::Nothing).
     ///
     /// # Errors
-    /// If the connection has failed, after all bytes that arrived before.
+    /// If the connection has failed, once all bytes that arrived before were read.
     fn read(&mut self, to: &mut [u8], now: Duration) -> io::Result<UdpStreamRead>;
 
-    /// Takes bytes of the stream to the peer, as many as there is room for. Returns how many.
+    /// Copies as many bytes to the send buffer as there is room for. Returns their number.
     ///
     /// # Errors
-    /// If the connection has failed, or no more is to be written.
+    /// If the connection has failed, or the stream to the peer was finished.
     fn write(&mut self, bytes: &[u8], now: Duration) -> io::Result<usize>;
 
-    /// No more is written: when the peer has read all that was, its stream ends. A protocol without
-    /// half-closed connections then ends the other direction, too.
+    /// Finishes the stream to the peer: it ends after everything that was written. If the protocol
+    /// has no half-closed connections, this also ends the other direction.
     fn finish(&mut self, now: Duration);
 
-    /// Whether the peer has acknowledged all that was written, and the end of the stream if there
-    /// is one.
+    /// Whether the peer has acknowledged everything written, including the end of the stream if it
+    /// was finished.
     fn is_flushed(&self) -> bool;
 
-    /// Nobody reads or writes any more: ends, after what was written has arrived.
+    /// Closes the connection after everything written has arrived. Afterwards it is neither read
+    /// nor written.
     fn close(&mut self, now: Duration);
 
-    /// Ends at once. The peer does not take it for the end of the stream, if the protocol can tell
-    /// it the difference.
+    /// Closes the connection at once. If the protocol can express it, the peer does not treat this
+    /// as the end of the stream.
     fn abort(&mut self, now: Duration) {
         self.close(now);
     }
 
-    /// How far it is.
+    /// The state of the connection.
     fn state(&self) -> UdpStreamState;
 
-    /// Why it has failed, if it has.
+    /// The error with which it failed, if it has.
     fn error(&self) -> Option<io::Error>;
 
     /// The peer's address.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// The public key that the peer has proved to have, if the protocol has that.
+    /// The public key that the peer has proved, if the protocol supports that.
     fn peer_key(&self) -> Option<[u8; 32]> {
         None
     }
 
-    /// What it has done so far.
+    /// The statistics of the connection.
     fn statistics(&self) -> UdpStreamStatistics;
 }
 
-/// What a reader gets.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UdpStreamRead {
-    /// So many bytes, at least one.
+    /// The number of bytes read, at least one.
     Bytes(usize),
-    /// Nothing yet.
+    /// Nothing has arrived yet.
     Nothing,
-    /// The peer has finished the stream: there is nothing more.
+    /// The peer has finished the stream: no more data follows.
     End,
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpStreamState {
-    /// Whether it shakes hands, is open, or over.
+    /// Whether it is in its handshake, open, or over.
     pub phase: UdpStreamPhase,
-    /// Whether a reader that waits has something to do: there are bytes, the end or an error.
+    /// Whether a waiting reader should be woken, for bytes, the end or an error.
     pub is_readable: bool,
-    /// Whether a writer that waits has something to do: there is room worth a wake-up or an error.
-    /// Who waits until the connection is open or all has arrived is woken then, too.
+    /// Whether a waiting writer should be woken, for enough free space or an error. Threads that
+    /// wait until the connection is open, or until everything has arrived, are woken then, too.
     pub is_writable: bool,
 }
 
 /// The phases of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UdpStreamPhase {
-    /// It shakes hands: nothing can be read.
+    /// It is in its handshake: nothing can be read.
     Connecting,
-    /// It is open, in one direction at least.
+    /// It is open in at least one direction.
     Open,
-    /// It is over, as both ends wished or by an error. What has arrived can still be read.
+    /// It has ended, regularly or by an error. What has arrived can still be read.
     Over,
 }
 
-/// What a connection has done.
+/// The statistics of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpStreamStatistics {
-    /// Bytes of the stream that programs have written and read.
+    /// The number of stream bytes that programs have written and read.
     pub bytes_written: u64,
     /// See `bytes_written`.
     pub bytes_read: u64,
-    /// Bytes that were written and are not acknowledged, if the protocol counts them.
+    /// The number of bytes that were written and are not acknowledged, if the protocol counts them.
     pub bytes_unacknowledged: Option<u64>,
-    /// Packets with bytes of the stream, sent for the first time.
+    /// Packets with stream bytes that were sent for the first time.
     pub packets_sent: u64,
-    /// Packets with bytes that were sent before, or that repair others.
+    /// Packets with retransmitted bytes, or with repair data.
     pub packets_repeated: u64,
-    /// Packets with bytes of the stream that have arrived for the first time.
+    /// Packets with stream bytes that arrived for the first time.
     pub packets_received: u64,
-    /// Datagrams that were not from the peer or of no use.
+    /// Datagrams that were not from the peer, or of no use.
     pub packets_refused: u64,
-    /// The mean round-trip time, once it is known.
+    /// The smoothed round-trip time, once it is known.
     pub round_trip: Option<Duration>,
-    /// At what rate it sends if it has enough to send, in bytes/s, if it has one.
+    /// The sending rate in bytes/s if there is enough to send, if the protocol has one.
     pub rate_bytes_per_s: Option<u64>,
-    /// At what rate packets arrive that were sent without gaps, in bytes/s, if that was measured.
+    /// The rate at which packets that were sent back to back arrive, in bytes/s, if it was
+    /// measured.
     pub link_rate_bytes_per_s: Option<u64>,
-    /// The name of its congestion control, if it has a choice of them or one that is known.
+    /// The name of its congestion control, if the protocol offers several, or a well-known one.
     pub congestion: Option<&'static str>,
 }
 
-/// Decides for datagrams of a socket to which connection they belong, and makes connections: the
-/// listening side of a protocol, without I/O.
+/// The listening side of a protocol, without I/O: assigns the datagrams of a socket to connections,
+/// and creates connections.
 pub trait UdpStreamEndpoint: Send {
     /// The protocol's name.
     fn protocol(&self) -> &'static str;
 
-    /// Takes a datagram.
+    /// Handles a datagram.
     fn handle_datagram(
         &mut self,
         now: Duration,
@@ -156,47 +160,47 @@ pub trait UdpStreamEndpoint: Send {
         load: ListenerLoad,
     ) -> DatagramRouting;
 
-    /// A connection that it made is over.
+    /// Removes a connection of this endpoint that is over.
     fn forget(&mut self, id: u64);
 
-    /// A connection that it made has failed before it was open.
+    /// Reports that a connection of this endpoint failed before it was open.
     fn failed(&mut self, _peer: SocketAddr, _error: &io::Error) {}
 }
 
-/// What becomes of a datagram.
+/// What to do with a datagram.
 pub enum DatagramRouting {
     /// It belongs to another protocol.
     NotMine,
-    /// It belongs to a connection, which takes it.
+    /// It belongs to this connection, which handles it.
     To(u64),
-    /// This is to be sent back.
+    /// This datagram is to be sent back.
     Answer(Vec<u8>),
-    /// Somebody asks for a connection and gets none.
+    /// It is a request for a connection, which is rejected.
     Refuse {
-        /// This is to be sent back.
+        /// This datagram is to be sent back.
         answer: Vec<u8>,
-        /// For a log: what is wrong with "it", who asks. Nothing of it is verified, nor where the
-        /// datagram comes from.
+        /// The reason for a log, about "it", the client. Nothing of it is verified, not even the
+        /// source of the datagram.
         why: &'static str,
     },
-    /// It has made a connection, which is accepted once it is open.
+    /// It has created a connection, which is accepted once it is open.
     Accept {
-        /// Its number, which no other connection of this endpoint has.
+        /// Its number, unique in this endpoint.
         id: u64,
         /// The connection. It does not get this datagram from the driver.
         connection: Box<dyn UdpStreamConnection>,
     },
-    /// Nothing is done.
+    /// The datagram is dropped.
     Nothing,
 }
 
-/// How much a listening socket has to do.
+/// The load of a listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ListenerLoad {
-    /// There is room for connections.
+    /// New connections are possible.
     Light,
-    /// There is less room: who connects has to prove its address first.
+    /// Connections are scarce: clients must prove their address first.
     Heavy,
-    /// There is no room for another connection.
+    /// No further connection is possible.
     Full,
 }

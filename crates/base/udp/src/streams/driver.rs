@@ -1,4 +1,4 @@
-//! The thread of a socket.
+//! The driver thread of a socket.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -20,57 +20,58 @@ use crate::batch::DatagramBatch;
 use crate::recv_buffer::DatagramReceiveBuffer;
 use crate::socket::UdpBatchSocket;
 
-/// The longest sleep. Nothing needs it; it bounds what a mistake costs.
+/// The longest sleep. It is not needed; it limits the effect of a bug.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// The most connections of a listening socket.
+/// The largest number of connections of a listening socket.
 const MAX_CONNECTIONS: usize = 10_000;
 
-/// From this number of connections that shake hands on, who connects has to prove its address.
+/// From this number of connections in their handshake on, clients must prove their address.
 const HEAVY_LOAD: usize = 64;
 
-/// How many datagrams a connection takes or makes at once. Meanwhile programs wait for its lock.
+/// How many datagrams a connection handles or makes at a time. Meanwhile programs wait for its
+/// lock.
 const MAX_DATAGRAMS: usize = 64;
 
-/// The connection of a socket that does not listen.
+/// The key of the only connection of a socket that does not listen.
 pub(super) const SINGLE_CONNECTION_KEY: UdpStreamKey = UdpStreamKey { endpoint: 0, id: 0 };
 
-/// The thread of a socket: receives, calls the protocols, sends.
+/// The driver of a socket: receives datagrams, calls the protocols, and sends datagrams.
 pub(super) struct UdpStreamDriver {
     socket: UdpBatchSocket,
     wake: Arc<UdpDriverWaker>,
-    /// Those that listen. Without any, all datagrams are for the only connection.
+    /// The endpoints that listen. Without any, all datagrams are for the only connection.
     endpoints: Vec<Box<dyn UdpStreamEndpoint>>,
     backlog: Option<Arc<UdpAcceptBacklog>>,
     connections: HashMap<UdpStreamKey, DrivenUdpStream>,
-    /// How many of them are not accepted yet.
+    /// The number of connections that are not open yet.
     handshakes_in_progress: usize,
     deadlines: BTreeSet<(Duration, UdpStreamKey)>,
-    /// What is served next.
+    /// The connections to serve next.
     due: Vec<UdpStreamKey>,
-    /// `None` while it is read.
+    /// `None` while it is being read.
     received: Option<DatagramReceiveBuffer>,
     batch: DatagramBatch,
-    /// To whom the batch is to be sent, if there is one.
+    /// The destination of the batch, if there is one.
     batch_destination: Option<SocketAddr>,
     datagram: Vec<u8>,
 }
 
 struct DrivenUdpStream {
     slot: Arc<UdpStreamSlot>,
-    /// As in `deadlines`. `None` if it is in `due`.
+    /// The same as in `deadlines`. `None` if the connection is in `due`.
     deadline: Option<Duration>,
-    /// Whether programs know it.
+    /// Whether programs have it.
     is_accepted: bool,
 }
 
 impl UdpStreamDriver {
-    /// A driver for endpoints that listen, or for one connection.
+    /// Creates a driver for endpoints that listen, or for one connection.
     pub(super) fn new(
         socket: UdpBatchSocket,
         endpoints: Vec<Box<dyn UdpStreamEndpoint>>,
     ) -> io::Result<Self> {
-        // Without them datagrams are only taken for as late as the thread is.
+        // Without timestamps, the arrival time of a datagram is when the thread handles it.
         let _ = socket.enable_timestamps();
         Ok(Self {
             socket,
@@ -92,12 +93,12 @@ impl UdpStreamDriver {
         self.wake.clone()
     }
 
-    /// Connections that become open are handed over from now on.
+    /// From now on passes connections to `backlog` when they are open.
     pub(super) fn listen(&mut self, backlog: Arc<UdpAcceptBacklog>) {
         self.backlog = Some(backlog);
     }
 
-    /// Adds a connection that a program has.
+    /// Adds a connection that a program already has.
     pub(super) fn add(
         &mut self,
         key: UdpStreamKey,
@@ -120,14 +121,14 @@ impl UdpStreamDriver {
         slot
     }
 
-    /// Runs it in a thread of its own, until its connections are over and nobody listens.
+    /// Runs the driver in its own thread, until its connections are over and no acceptor listens.
     pub(super) fn spawn(self) -> io::Result<()> {
         std::thread::Builder::new().name("streams".into()).spawn(move || self.run())?;
         Ok(())
     }
 
     fn run(mut self) {
-        // Sleeps end when they should, and not 50 µs later.
+        // Makes sleeps end on time, instead of 50 µs late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         loop {
             if self.receive().is_err() {
@@ -177,7 +178,7 @@ impl UdpStreamDriver {
         }
     }
 
-    /// Takes what has arrived.
+    /// Receives what has arrived.
     fn receive(&mut self) -> io::Result<()> {
         let mut received = self.received.take().unwrap_or_default();
         let result = received.receive(&self.socket);
@@ -200,7 +201,7 @@ impl UdpStreamDriver {
         result.map(|_| ())
     }
 
-    /// The connection that takes a datagram, if there is one.
+    /// The connection for a datagram, if there is one.
     fn route(
         &mut self,
         now: Duration,
@@ -240,7 +241,7 @@ impl UdpStreamDriver {
         }
     }
 
-    /// Gives datagrams to a connection.
+    /// Passes datagrams to a connection.
     fn deliver(
         &mut self,
         now: Duration,
@@ -263,7 +264,7 @@ impl UdpStreamDriver {
         run.clear();
     }
 
-    /// Lets a connection do what is due, and send once.
+    /// Lets a connection handle its timers, and send once.
     fn serve(&mut self, key: UdpStreamKey) {
         let Some(entry) = self.connections.get_mut(&key) else { return };
         let now = now();
@@ -316,7 +317,7 @@ impl UdpStreamDriver {
         }
     }
 
-    /// Sends what there is, until the socket's buffer is full.
+    /// Sends the batches until the socket's buffer is full.
     fn send(&mut self) {
         let Some(to) = self.batch_destination else { return };
         if let Some(position) = self.socket.send(&self.batch, to).full_at {
@@ -327,7 +328,7 @@ impl UdpStreamDriver {
         }
     }
 
-    /// Hands a connection over that has become open.
+    /// Passes a connection to the acceptor once it is open.
     fn accept(&self, slot: Arc<UdpStreamSlot>) {
         let (Some(backlog), Some(endpoint)) =
             (&self.backlog, self.endpoints.get(slot.key.endpoint))
@@ -356,7 +357,7 @@ impl UdpStreamDriver {
 }
 
 impl Drop for UdpStreamDriver {
-    /// Whoever waits for something learns that it will not come, also after a panic.
+    /// Wakes every waiting thread with an error, even after a panic.
     fn drop(&mut self) {
         for entry in self.connections.values() {
             entry.slot.make_unusable(StreamUnusableReason::Abandoned);

@@ -1,4 +1,4 @@
-//! A connection that programs and the driver share.
+//! A connection as shared between programs and the driver.
 
 use std::fmt;
 use std::io;
@@ -10,44 +10,46 @@ use std::time::Duration;
 use super::connection::{UdpStreamConnection, UdpStreamPhase};
 use super::now;
 
-/// Which connection of a socket: the index of its endpoint, and the number that this gave it.
+/// The key of a connection on a socket: the index of its endpoint, and the endpoint's number for
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct UdpStreamKey {
     pub(super) endpoint: usize,
     pub(super) id: u64,
 }
 
-/// How often a program looks whether the driver has had the lock: a driver that gets no processor
-/// for long does not keep it from working.
+/// How often a program yields to let the driver have the lock. The limit keeps a program working
+/// while the driver gets no processor time.
 const MAX_YIELDS: u32 = 1000;
 
-/// A connection that programs and the driver share.
+/// A connection as shared between programs and the driver.
 #[derive(Debug)]
 pub(super) struct UdpStreamSlot {
     pub(super) key: UdpStreamKey,
     shared: Mutex<UdpStreamSlotState>,
     /// Whether the driver waits for the lock.
     pub(super) is_driver_waiting: AtomicBool,
-    /// For readers: something can be read.
+    /// Signals readers that something can be read.
     readable: Condvar,
-    /// For writers and who waits for the connection or its end: something else has happened.
+    /// Signals other changes to writers, and to threads that wait until the connection is open or
+    /// ends.
     changed: Condvar,
 }
 
 /// What a slot's lock protects.
 pub(super) struct UdpStreamSlotState {
     pub(super) connection: Box<dyn UdpStreamConnection>,
-    /// When the driver looks at it again by itself; `None` while it does.
+    /// When the driver will next serve it on its own; `None` while the driver serves it.
     pub(super) driver_wakes_at: Option<Duration>,
-    /// Whether it is over, and the driver does not look at it again.
+    /// Whether it is over, and the driver no longer serves it.
     pub(super) is_removed_from_driver: bool,
-    /// How long each read and write waits, if there is a limit.
+    /// The time limit of each read and write, if any.
     pub(super) timeout: Option<Duration>,
-    /// Why programs can use it no more.
+    /// Why programs can no longer use it.
     pub(super) unusable: Option<StreamUnusableReason>,
-    /// The streams of programs.
+    /// The number of streams that programs have.
     pub(super) users: usize,
-    /// Whether one waits until the driver has sent what there is to send at the end.
+    /// Whether a thread waits until the driver has sent the last datagrams.
     pub(super) is_final_send_awaited: bool,
     pub(super) bytes_written: u64,
     pub(super) bytes_read: u64,
@@ -55,23 +57,23 @@ pub(super) struct UdpStreamSlotState {
     other_waiters: usize,
 }
 
-/// Why programs cannot use a connection, whatever its state is.
+/// Why programs can no longer use a connection, independent of its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamUnusableReason {
     /// A program closed it.
     Closed,
-    /// There is no driver any more.
+    /// The driver has ended.
     Abandoned,
 }
 
-/// For what a program's thread waits.
+/// What a program's thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamWaitCondition {
     Bytes,
     Change,
 }
 
-/// Who has to be woken, once the lock is released.
+/// Which threads must be woken once the lock is released.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(super) struct StreamWakeups {
@@ -103,11 +105,11 @@ impl UdpStreamSlot {
         }
     }
 
-    /// Locks it for a program, after the driver if that waits. Whoever holds the lock keeps the
-    /// others from working: not for long.
+    /// Locks it for a program, after the driver if that is waiting. The lock must be held only
+    /// briefly.
     pub(super) fn lock_for_program(&self) -> MutexGuard<'_, UdpStreamSlotState> {
-        // Who writes without a pause would lock it again before the driver has woken up, and so
-        // keep it from sending until there is no room for more.
+        // Without this, a thread that writes continuously would take the lock again before the
+        // driver wakes up, which could then send nothing until the buffer is full.
         for _ in 0..MAX_YIELDS {
             if !self.is_driver_waiting.load(Ordering::Relaxed) {
                 break;
@@ -126,15 +128,14 @@ impl UdpStreamSlot {
     }
 
     fn lock_now(&self) -> MutexGuard<'_, UdpStreamSlotState> {
-        // A thread that panics in a protocol leaves an abandoned connection.
+        // If a thread panics in a protocol, the connection is abandoned.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Releases the lock until something may have happened.
     ///
     /// # Errors
-    /// If the connection is unusable, or the timeout of an operation that began at `began_at` is
-    /// over.
+    /// If the connection is unusable, or the operation that began at `began_at` has timed out.
     pub(super) fn wait<'a>(
         &'a self,
         shared: MutexGuard<'a, UdpStreamSlotState>,
@@ -150,7 +151,7 @@ impl UdpStreamSlot {
         Ok(shared)
     }
 
-    /// Releases the lock until something may have happened, or for that long.
+    /// Releases the lock until something may have happened, or for at most that long.
     pub(super) fn wait_at_most<'a>(
         &'a self,
         mut shared: MutexGuard<'a, UdpStreamSlotState>,
@@ -182,7 +183,7 @@ impl UdpStreamSlot {
         }
     }
 
-    /// Releases the lock until something has happened or time has passed.
+    /// Releases the lock until something has happened, or for that long.
     pub(super) fn wait_for_change<'a>(
         &'a self,
         shared: MutexGuard<'a, UdpStreamSlotState>,
@@ -192,12 +193,13 @@ impl UdpStreamSlot {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// What the connection had to send when it was closed, or its last stream dropped, is sent.
+    /// Records that the last datagrams were sent, after the connection was closed or its last
+    /// stream was dropped.
     pub(super) fn notify_final_send(&self) {
         self.changed.notify_all();
     }
 
-    /// Programs cannot use it from now on.
+    /// Makes it unusable for programs.
     pub(super) fn make_unusable(&self, why: StreamUnusableReason) {
         self.lock_for_program().unusable.get_or_insert(why);
         self.wake(StreamWakeups { readers: true, other_waiters: true });
@@ -205,7 +207,7 @@ impl UdpStreamSlot {
 }
 
 impl UdpStreamSlotState {
-    /// The threads that have something to do now.
+    /// The threads that have something to do.
     pub(super) fn waiting(&self) -> StreamWakeups {
         if self.readers + self.other_waiters == 0 {
             return StreamWakeups { readers: false, other_waiters: false };
@@ -220,7 +222,7 @@ impl UdpStreamSlotState {
     }
 
     /// # Errors
-    /// If programs cannot use it.
+    /// If programs can no longer use it.
     pub(super) fn check(&self) -> io::Result<()> {
         match self.unusable {
             Some(StreamUnusableReason::Closed) => {

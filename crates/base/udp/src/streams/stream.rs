@@ -10,7 +10,7 @@ use super::now;
 use super::slot::{StreamUnusableReason, StreamWaitCondition, UdpStreamSlot, UdpStreamSlotState};
 use super::wake::UdpDriverWaker;
 
-/// How many bytes are moved at once. Meanwhile the driver waits.
+/// How many bytes are copied at a time. Meanwhile the driver waits.
 const MAX_COPY_LEN: usize = 1 << 18;
 
 /// How often an attempt to connect is checked.
@@ -19,14 +19,14 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a stream waits for the driver when it is closed or dropped.
 const MAX_CLOSE_WAIT: Duration = Duration::from_millis(200);
 
-/// A connection, to read from and write to, also through a reference. Clones are the same
-/// connection, for other threads. When the last one is dropped the connection is closed, after what
-/// was written has arrived.
+/// A connection, which can be read and written even through a shared reference. Clones are the same
+/// connection, for other threads. Dropping the last one closes the connection after everything
+/// written has arrived.
 #[derive(Debug)]
 pub struct UdpStream {
     slot: Arc<UdpStreamSlot>,
     wake: Arc<UdpDriverWaker>,
-    /// Whether it waits for the driver when it is closed or dropped. The driver itself must not.
+    /// Whether closing or dropping it waits for the driver. The driver itself must not wait.
     waits_for_driver: bool,
 }
 
@@ -41,12 +41,12 @@ impl UdpStream {
         self.slot.lock_for_program().connection.peer_addr()
     }
 
-    /// The public key that the peer has proved to have, if the protocol has that.
+    /// The public key that the peer has proved, if the protocol supports that.
     pub fn peer_key(&self) -> Option<[u8; 32]> {
         self.slot.lock_for_program().connection.peer_key()
     }
 
-    /// What the connection has done so far.
+    /// The statistics of the connection.
     pub fn statistics(&self) -> UdpStreamStatistics {
         let shared = self.slot.lock_for_program();
         UdpStreamStatistics {
@@ -56,17 +56,17 @@ impl UdpStream {
         }
     }
 
-    /// From now on each operation that waits longer than this fails with
+    /// Sets the time limit of each operation: one that waits longer fails with
     /// [`TimedOut`](io::ErrorKind::TimedOut).
     pub fn set_timeout(&self, timeout: Option<Duration>) {
         self.slot.lock_for_program().timeout = timeout;
     }
 
-    /// Writes no more, and waits until all that was written has arrived. The peer's stream ends.
-    /// With a protocol without half-closed connections, the connection ends.
+    /// Finishes the stream to the peer, and waits until everything written has arrived. If the
+    /// protocol has no half-closed connections, the connection ends.
     ///
     /// # Errors
-    /// If the connection fails before.
+    /// If the connection fails before that.
     pub fn finish(&self) -> io::Result<()> {
         let mut shared = self.slot.lock_for_program();
         shared.check()?;
@@ -76,10 +76,10 @@ impl UdpStream {
         self.wait_until_acknowledged()
     }
 
-    /// Waits until all that was written has arrived.
+    /// Waits until everything written has arrived.
     ///
     /// # Errors
-    /// If the connection fails before.
+    /// If the connection fails before that.
     pub fn wait_until_acknowledged(&self) -> io::Result<()> {
         let began_at = now();
         let mut shared = self.slot.lock_for_program();
@@ -96,8 +96,8 @@ impl UdpStream {
         Ok(())
     }
 
-    /// Ends the connection at once, for all clones: whoever reads or writes gets an error. Waits,
-    /// shortly, until the peer has been told.
+    /// Closes the connection at once, for all clones: reads and writes return an error. Waits
+    /// shortly until the peer was notified.
     pub fn close(&self) {
         self.slot.make_unusable(StreamUnusableReason::Closed);
         let mut shared = self.slot.lock_for_program();
@@ -106,7 +106,8 @@ impl UdpStream {
         self.wait_for_driver(shared);
     }
 
-    /// Waits, shortly, until what is due has left: the process may end now, and with it the driver.
+    /// Waits shortly until pending datagrams were sent, because the process may end next, and the
+    /// driver with it.
     fn wait_for_driver<'a>(&'a self, mut shared: MutexGuard<'a, UdpStreamSlotState>) {
         let is_due = shared.driver_wakes_at.is_none() && !shared.is_removed_from_driver;
         shared.is_final_send_awaited = self.waits_for_driver && is_due;
@@ -124,10 +125,10 @@ impl UdpStream {
         self.waits_for_driver = false;
     }
 
-    /// Waits until the connection has shaken hands.
+    /// Waits until the handshake is complete.
     ///
     /// # Errors
-    /// If the connection fails, or `check`, which is called from time to time.
+    /// If the connection fails, or if `check` does, which is called at intervals.
     pub(super) fn wait_until_open(
         &self,
         mut check: impl FnMut() -> io::Result<()>,
@@ -159,7 +160,7 @@ impl Clone for UdpStream {
 }
 
 impl Drop for UdpStream {
-    /// Waits until acknowledgements and what closes the connection have left.
+    /// Waits until acknowledgements and the close were sent.
     fn drop(&mut self) {
         let mut shared = self.slot.lock_for_program();
         shared.users -= 1;
@@ -214,7 +215,7 @@ impl Write for &UdpStream {
         }
     }
 
-    /// Bytes are sent as soon as the path takes them: there is nothing to flush.
+    /// Bytes are sent as soon as possible, so there is nothing to flush.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The driver with a protocol that is as simple as possible, over loopback.
+//! Tests of the driver with a minimal protocol over loopback.
 
 mod toy;
 
@@ -72,7 +72,7 @@ fn the_driver_gets_the_lock_before_a_program_that_takes_it_again() {
             while !slot.is_driver_waiting.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
-            // It sleeps by now, as a rule.
+            // By now it usually sleeps.
             thread::sleep(Duration::from_millis(1));
             drop(held);
             let _again = slot.lock_for_program();
@@ -99,7 +99,7 @@ fn halves_work_in_their_own_threads() {
     let mut writer = client.clone();
     let to_write = bytes.clone();
     let writing = thread::spawn(move || {
-        // More than the toy's room: it has to wait.
+        // More than the buffer of the test protocol, so that the writer must wait.
         writer.write_all(&to_write).unwrap();
         writer.finish().unwrap();
     });
@@ -165,7 +165,7 @@ fn a_closed_listener_wakes_who_accepts() {
         listener.close();
         assert_eq!(accepting.join().unwrap(), "the listener was closed");
     });
-    // What it has accepted goes on.
+    // Accepted connections continue.
     client.write_all(b"x").unwrap();
     server.read_exact(&mut [0]).unwrap();
 }

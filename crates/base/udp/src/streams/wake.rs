@@ -1,4 +1,4 @@
-//! How programs' threads wake the thread of a socket.
+//! Wakes the driver thread of a socket from programs' threads.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::socket::UdpBatchSocket;
 #[derive(Debug)]
 pub(super) struct UdpDriverWaker {
     event: OwnedFd,
-    /// The connections that have something to do.
+    /// The connections for which the driver was woken.
     woken: Mutex<Vec<UdpStreamKey>>,
 }
 
@@ -32,7 +32,7 @@ impl UdpDriverWaker {
 
     /// Ends the driver's sleep.
     pub(super) fn wake(&self) {
-        // It fails only if the driver is to be woken already.
+        // This fails only if a wake-up is already pending.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
@@ -41,8 +41,8 @@ impl UdpDriverWaker {
         std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sleeps until a datagram has arrived, there is room for one if `until_room`, somebody wakes
-    /// it, or time has passed.
+    /// Sleeps until a datagram has arrived, the socket can send if `until_room`, another thread
+    /// wakes the driver, or time has passed.
     pub(super) fn sleep(
         &self,
         socket: &UdpBatchSocket,

@@ -22,28 +22,28 @@ pub struct NftMatchExpression(pub(crate) String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceName(pub(crate) String);
 
-/// A protocol that is not intercepted and shows in the clear where applications connect to.
+/// A protocol that is not intercepted and reveals in the clear where applications connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BypassProtocol {
-    /// UDP to port 443, for which browsers use TCP instead if it is refused.
+    /// UDP to port 443. If it is refused, browsers use TCP instead.
     Quic,
-    /// Look-ups of names, by UDP and TCP to port 53.
+    /// DNS queries, by UDP and TCP to port 53.
     Dns,
 }
 
-/// The text is not the name of such a protocol.
+/// The text is not the name of a [`BypassProtocol`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("name what is refused: quic or dns")]
+#[error("give the protocols to refuse: quic or dns")]
 pub struct BypassProtocolError;
 
-/// The text is not an expression that only compares.
+/// The text is not an expression of comparisons only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write what nft compares connections with, as in: tcp dport {{ 80, 443 }}")]
+#[error("give an nft expression that matches connections, as in: tcp dport {{ 80, 443 }}")]
 pub struct NftMatchExpressionError;
 
 /// The text is not the name of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("name an interface that other hosts' connections come in by, as in: eth0")]
+#[error("give an interface on which other hosts' connections arrive, as in: eth0")]
 pub struct InterfaceNameError;
 
 impl FromStr for NftMatchExpression {
@@ -97,8 +97,8 @@ impl FromStr for BypassProtocol {
 }
 
 impl InterceptConfig {
-    /// Redirects matching connections to this port: those of this host, and those of other hosts
-    /// that arrive on one of these interfaces.
+    /// Redirects matching connections to this port: connections of this host, and connections of
+    /// other hosts that arrive on one of these interfaces.
     pub fn new(matching: NftMatchExpression, port: u16, from: Vec<InterfaceName>) -> Self {
         Self { matching, port, from, refused: None }
     }

@@ -81,30 +81,30 @@ const SERVER: &[ConfigKey] = &[
     key("", "max_memory_mib", "512"),
 ];
 
-/// The default port of intercepted connections. The MICSS paper has 6522 (III-B). But any user of
-/// the host can listen on that port while the client does not run, and then the client cannot
+/// The default port of intercepted connections. The MICSS paper uses 6522 (III-B). But any user of
+/// the host can listen on that port while the client is not running, and then the client cannot
 /// start.
 const INTERCEPT_PORT: u16 = 522;
 
 impl MicssClientConfig {
-    /// Reads a client's configuration: one of `socks`, `forward` and `intercept` at least, and the
-    /// channels of a server or of peers. [`CLIENT_KEYS`] has an example of each key;
-    /// `docs/guides/micss.md` describes them.
+    /// Reads a client's configuration. It must have at least one of `socks`, `forward` and
+    /// `intercept`, and the channels of a server or of peers. [`CLIENT_KEYS`] has an example of
+    /// each key; `docs/guides/micss.md` describes them.
     ///
     /// # Errors
-    /// When the text is no such configuration: all its problems.
+    /// When the text is not a valid configuration: all its problems.
     pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
         read(text, CLIENT_KEYS, client)
     }
 }
 
 impl MicssServerConfig {
-    /// Reads a server's configuration: `listen`, an address on each channel, and `allow`, the
-    /// services that clients may ask for. [`SERVER_KEYS`] has an example of each key;
+    /// Reads a server's configuration. It must have `listen`, an address on each channel, and
+    /// `allow`, the services that clients may request. [`SERVER_KEYS`] has an example of each key;
     /// `docs/guides/micss.md` describes them.
     ///
     /// # Errors
-    /// When the text is no such configuration: all its problems.
+    /// When the text is not a valid configuration: all its problems.
     pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
         read(text, SERVER_KEYS, server)
     }
@@ -149,12 +149,12 @@ fn client(table: &ConfigTable<'_>) -> Option<MicssClientConfig> {
     })
 }
 
-/// Whether a key is there, and not as an empty list.
+/// Whether a key is present and not an empty list.
 fn has_entrance(table: &ConfigTable<'_>, name: &str) -> bool {
     table.has(name) && table.get(name).is_none_or(|value| value.count() != Some(0))
 }
 
-/// The server for everything that is no peer's.
+/// The server for all destinations except peers' addresses.
 fn gateway(table: &ConfigTable<'_>, integrity: Integrity) -> Option<RemoteServerConfig> {
     let found = match table.get("channel") {
         Some(channels) => channels.count(),
@@ -163,8 +163,8 @@ fn gateway(table: &ConfigTable<'_>, integrity: Integrity) -> Option<RemoteServer
     remote(table, found, integrity)
 }
 
-/// The channels and the threshold in a table: the outermost, or a peer's. `found` is the number of
-/// channels, if it is known.
+/// The channels and the threshold in a table: the top-level one, or a peer's. `found` is the number
+/// of channels, if it is known.
 fn remote(
     table: &ConfigTable<'_>,
     found: Option<usize>,
@@ -177,10 +177,10 @@ fn remote(
         return Some(RemoteServerConfig { channels, threshold: all? });
     };
     let range = 1..=all.unwrap_or(MAX_CHANNELS).into();
-    let threshold = value.integer_in_explained(range, "1 to as many as there are channels")?;
-    // Without the tamper code nothing tells which channels were changed.
+    let threshold = value.integer_in_explained(range, "1 to the number of channels")?;
+    // Without the tamper code, changed channels cannot be identified.
     if integrity == Integrity::None && all.is_some_and(|all| threshold < all) {
-        let range = "as many as there are channels, or leave out integrity = \"none\"";
+        let range = "the number of channels, or leave out integrity = \"none\"";
         value.out_of_range(threshold, range);
     }
     Some(RemoteServerConfig { channels, threshold })
@@ -209,7 +209,7 @@ fn peers(table: &ConfigTable<'_>, integrity: Integrity) -> Vec<PeerConfig> {
     table.tables("peer").iter().filter_map(&mut peer).collect()
 }
 
-/// A peer's addresses, which are not among those that are `known`.
+/// A peer's addresses. None of them may be among the `known` ones.
 fn addresses(list: &ConfigValue<'_>, known: &mut HashSet<IpAddr>) -> Option<Vec<IpAddr>> {
     let values = list.list()?;
     if values.is_empty() {
@@ -233,7 +233,7 @@ fn forward(table: &ConfigTable<'_>) -> Option<PortForward> {
     Some(PortForward { listen: listen?, target: target? })
 }
 
-/// What clients may ask for, or what a forward leads to.
+/// A service that clients may request, or the target of a forward.
 fn target<T: FromStr<Err = ServiceTargetError>>(value: &ConfigValue<'_>, key: &str) -> Option<T> {
     let text = value.text()?;
     let refused = |error: ServiceTargetError| {
@@ -262,7 +262,7 @@ fn intercept(table: &ConfigTable<'_>) -> Option<InterceptConfig> {
     })
 }
 
-/// What a text means. The error says what to write in its place.
+/// Parses a value. The error states what to write instead.
 fn advised<T: FromStr<Err: Display>>(value: &ConfigValue<'_>, key: &str) -> Option<T> {
     let text = value.text()?;
     let refused = |fix: T::Err| value.refuse(format!("{key} \"{text}\""), fix.to_string());
@@ -296,7 +296,7 @@ fn server(table: &ConfigTable<'_>) -> Option<MicssServerConfig> {
         (Some(value), least) => {
             value.integer_in_explained(least.unwrap_or(1).into()..=all, "min_channels to 16")
         }
-        // Clients of a server with one address may have several paths to it.
+        // Several paths of a client may lead to one address of the server.
         (None, Some(least)) => listeners.map(|listeners| listeners.max(least)),
         (None, None) => None,
     };
@@ -339,12 +339,12 @@ fn max_streams(table: &ConfigTable<'_>) -> usize {
     whole(table, "max_streams", 1..=1_000_000, 4096)
 }
 
-/// At most 15 minutes: after a longer time the kernel has given the connections up.
+/// At most 15 minutes: after that the kernel has closed the connections.
 fn lost_channel_timeout(table: &ConfigTable<'_>) -> Duration {
     Duration::from_secs(whole(table, "lost_channel_timeout_s", 1..=900, 90))
 }
 
-/// A whole number in this range. The default also stands in for a wrong one, which is reported.
+/// A whole number in this range. If the value is wrong, it is reported and the default is returned.
 fn whole<T: TryFrom<i64>>(
     table: &ConfigTable<'_>,
     name: &str,
@@ -354,7 +354,7 @@ fn whole<T: TryFrom<i64>>(
     table.get(name).and_then(|value| value.integer_in(range)).unwrap_or(default)
 }
 
-/// The number of channels, if there may be so many.
+/// The number of channels, if it is within the limits.
 fn channel_count(table: &ConfigTable<'_>, found: usize) -> Option<u8> {
     let all = u8::try_from(found).ok().filter(|all| (1..=MAX_CHANNELS).contains(all));
     if all.is_none() {

@@ -29,11 +29,11 @@ use service::listening::{ConfiguredListener, listen};
 use service::log::LogRateLimiter;
 use service::reload::{ReloadRequest, Reloader, reloads};
 
-/// The minimum interval between restorations of the rules, so that a program that changes them
-/// again and again costs little time here.
+/// The minimum interval between restorations of the rules, which limits the work if another program
+/// changes them repeatedly.
 const MIN_RESTORE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// After how long the client tries again to restore rules.
+/// The interval after which the client retries to restore rules.
 const RESTORE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A client that listens, and does not accept yet.
@@ -44,7 +44,7 @@ pub struct MicssClient {
     /// The kind of each listener.
     kinds: Vec<ApplicationListenerKind>,
     installed: Option<Arc<InstalledInterceptRules>>,
-    /// Rules that are in force only for connections that they have intercepted already.
+    /// Rules that only serve connections that they have intercepted already.
     retired: Vec<Weak<InstalledInterceptRules>>,
     /// Exists once this client has rules.
     tables: Option<Arc<InstalledNftTables>>,
@@ -68,9 +68,9 @@ impl MicssClient {
     /// Listens on the configured addresses, and installs the rules of interception.
     ///
     /// # Errors
-    /// If an address is not available; the error's text includes the address. If the directory
-    /// cannot be opened. If the kernel rejects the rules. From then on the kernel refuses what the
-    /// rules would intercept, if it accepts rules for that; the error's text says so.
+    /// If an address is not available; the error names it. If the directory cannot be opened. If
+    /// the kernel rejects the rules: then the kernel is made to refuse the connections that match
+    /// them, if it accepts rules for that, and the error says whether it does.
     pub async fn bind(config: MicssClientConfig) -> io::Result<Self> {
         let intercept = config.intercept.clone();
         let started = Self::start(config).await;
@@ -165,7 +165,7 @@ impl MicssClient {
                         in_force = self.handle.in_force();
                         filling = in_force.peers.keep_filled();
                     }
-                    // The caller may have given up.
+                    // The caller may have stopped waiting.
                     let _ = answer.send(taken.and_then(|()| self.local_addresses()));
                 }
             }
@@ -203,7 +203,7 @@ impl MicssClient {
                 self.tables = Some(Arc::clone(&tables));
                 let retired = self.retired.iter().filter_map(Weak::upgrade);
                 let mut known = self.installed.clone().into_iter().chain(retired);
-                // A table is named after its port, so there is one for each port.
+                // A table is named after its port, so there is one table for each port.
                 Some(match known.find(|known| known.port() == new.port()) {
                     Some(known) => {
                         known.replace(new)?;
@@ -258,8 +258,8 @@ impl MicssClientHandle {
     }
 }
 
-/// Waits until rules have changed, and at least for a pause. If the rules could not be restored,
-/// waits for a short time only.
+/// Waits until rules have changed, but at least until the pause is over. If the rules could not be
+/// restored, it waits for a short time only.
 async fn changed(
     tables: Option<&InstalledNftTables>,
     pause: Instant,
@@ -273,8 +273,8 @@ async fn changed(
 async fn next_attempt(change: impl Future<Output = ()>, pause: Instant, is_unrestored: bool) {
     sleep_until(pause).await;
     if is_unrestored {
-        // The next attempt is soon, whether something changes or not, and however often this is
-        // called meanwhile.
+        // The next attempt is soon, even if nothing changes, and no matter how often this is called
+        // meanwhile.
         let _ = timeout_at(pause + RESTORE_RETRY_INTERVAL, change).await;
     } else {
         change.await;

@@ -4,8 +4,9 @@
 //! The rules (`rules.rs`) are one nftables table of the client, without routes or routing rules.
 //! The table is installed in one transaction, which replaces the table of a client that was killed,
 //! and is removed when the client stops. A connection that matches is intercepted or refused, and
-//! never leaves in the clear: also if no program listens on the port, or another program does, or a
-//! listener is missing. After a failed start, a table remains that refuses what matches.
+//! never leaves in the clear, even if no program listens on the port, another program does, or a
+//! listener is missing. After a failed start, a table remains that refuses the connections that
+//! match.
 
 mod challenge;
 mod nft;
@@ -39,7 +40,8 @@ pub(crate) use tables::InstalledNftTables;
 const BACKLOG: u32 = 4096;
 
 impl InterceptConfig {
-    /// Whether any user of this host can listen on the port, and so keep the client from starting.
+    /// Whether any user of this host can listen on the port, and so prevent the client from
+    /// starting.
     pub fn is_unprivileged_port(&self) -> bool {
         let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
         let first = first.ok().and_then(|first| first.trim().parse().ok()).unwrap_or(1024);
@@ -70,7 +72,7 @@ impl InterceptConfig {
         let v4 = self.listen_v4().map_err(named)?;
         let v6 = match TcpSocket::new_v6() {
             Ok(socket) => Some(self.listen_v6(socket).map_err(named)?),
-            // The kernel was built or started without IPv6, so there are no such connections.
+            // The kernel was built or started without IPv6, so no such connections exist.
             Err(_) => None,
         };
         [v4].into_iter()
@@ -79,9 +81,9 @@ impl InterceptConfig {
             .collect()
     }
 
-    // The rules hand connections to transparent listeners only, so that no other program can take
-    // them. Being transparent needs a privilege, as a mark does. Unlike a mark, it applies also to
-    // sockets in the handshake and in TIME_WAIT.
+    // The rules pass connections to transparent listeners only, so that no other program can
+    // receive them. A transparent socket needs a privilege, as a mark does. Unlike a mark, the
+    // option also applies to sockets in the handshake and in TIME_WAIT.
 
     fn listen_v4(&self) -> io::Result<TcpListener> {
         let socket = TcpSocket::new_v4()?;
@@ -112,11 +114,11 @@ impl InterceptConfig {
         original.ok()?.as_socket().filter(|destination| *destination != local)
     }
 
-    /// Checks that the rules could be installed, and changes nothing.
+    /// Checks whether the rules could be installed. It changes nothing.
     ///
     /// # Errors
-    /// If `nft` is missing ([`ErrorKind::NotFound`]), this process has no right to use it
-    /// ([`ErrorKind::PermissionDenied`]), or the kernel would reject the rules: the message, in one
+    /// If `nft` is missing ([`ErrorKind::NotFound`]), if this process has no right to use it
+    /// ([`ErrorKind::PermissionDenied`]), or if the kernel would reject the rules. The error is one
     /// line.
     pub fn check(&self) -> io::Result<()> {
         nft::check(&self.rules())
@@ -190,20 +192,20 @@ struct ActiveInterceptRules {
     /// The input of `nft`.
     text: String,
     intercept: InterceptConfig,
-    /// The rules whose connections may still be open.
+    /// Earlier rules whose connections may still be open.
     earlier: Vec<InterceptConfig>,
-    /// Another program has removed or changed them, and they could not be restored.
+    /// Whether another program has removed or changed them and they could not be restored.
     is_missing: bool,
 }
 
 impl ActiveInterceptRules {
-    /// All earlier rules and these, each once, for the rules that replace them.
+    /// These rules and all earlier ones, without duplicates, for the rules that replace them.
     fn with_those_before(&self) -> Vec<InterceptConfig> {
         let earlier = self.earlier.iter().filter(|one| **one != self.intercept);
         earlier.chain([&self.intercept]).cloned().collect()
     }
 
-    /// Puts `text` in force, in place of the table that there is, if any.
+    /// Installs `text` in place of the current table, if there is one.
     fn install(&mut self, tables: &InstalledNftTables, text: String) -> io::Result<()> {
         let table = self.intercept.table();
         tables.install(&table, &format!("{}{text}", removal(&table)))?;
@@ -229,8 +231,7 @@ impl InstalledInterceptRules {
         Ok(())
     }
 
-    /// Restores the rules if another program has removed or changed them. Returns whether that was
-    /// so.
+    /// Restores the rules if another program has removed or changed them. Returns whether it had.
     ///
     /// # Errors
     /// If they cannot be restored, which is logged.
@@ -286,7 +287,10 @@ impl Drop for InstalledInterceptRules {
         let table = self.rules().intercept.table();
         // No stop was requested, so nothing may leave in the clear.
         if thread::panicking() {
-            error!("the rules stay, and what they match is refused: nft delete table inet {table}");
+            error!(
+                "the rules stay, and connections that match them are refused: nft delete table \
+                    inet {table}"
+            );
             return;
         }
         if let Err(error) = self.tables.remove(&table) {
@@ -295,8 +299,8 @@ impl Drop for InstalledInterceptRules {
     }
 }
 
-/// The tables of clients that were killed or could not start: connections that match them are
-/// refused, since no program listens there. Empty if they cannot be listed.
+/// The tables that clients left when they were killed or could not start. Connections that match
+/// them are refused, since no program listens on their ports. Empty if tables cannot be listed.
 pub fn leftover_tables() -> Vec<String> {
     let listening = listening_ports();
     let refuses = |table: &String| {
@@ -324,8 +328,8 @@ fn listening_ports() -> HashSet<u16> {
     sockets.iter().flatten().flat_map(|text| text.lines().filter_map(port)).collect()
 }
 
-/// Whether this host's own connections by IPv6 cannot be intercepted: the redirect leads over `lo`.
-/// If another interface has IPv6 and `lo` does not, their packets are dropped.
+/// Whether IPv6 connections of this host cannot be intercepted: the redirect leads over `lo`. If
+/// another interface has IPv6 and `lo` does not, their packets are dropped.
 pub fn lacks_ipv6() -> bool {
     let has_ipv6 = |name: &str| {
         let disabled = fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"));
@@ -333,7 +337,7 @@ pub fn lacks_ipv6() -> bool {
     };
     let interfaces = fs::read_dir("/proc/sys/net/ipv6/conf").into_iter().flatten().flatten();
     let mut names = interfaces.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    // These two are settings for interfaces created later.
+    // These two are the settings for interfaces created later.
     let is_one = |name: &str| name != "all" && name != "default";
     !has_ipv6("lo") && names.any(|name| is_one(&name) && has_ipv6(&name))
 }

@@ -14,10 +14,10 @@ use crate::status::{StreamChannelState, StreamChannelStatus, StreamCounts, Strea
 use crate::{StreamError, StreamProtocolError};
 use service::log::LogRateLimiter;
 
-/// The round-trip time is sampled at one of so many reads.
+/// The round-trip time is sampled once in this many reads.
 const RTT_SAMPLE_INTERVAL: u64 = 64;
 
-/// A count that only grows, or a gauge. Nothing depends on the order in which counts change.
+/// A counter or a gauge. Nothing depends on the order in which counts change.
 #[derive(Debug, Default)]
 pub(crate) struct AtomicMetric(AtomicU64);
 
@@ -57,22 +57,22 @@ pub(crate) struct ChannelMetrics {
     /// Streams under which a connection of the channel broke.
     broken: AtomicMetric,
     tampered: AtomicMetric,
-    /// How often it has fallen silent under a stream, or another channel that the stream needed.
+    /// How often it, or another channel that the stream needed, has fallen silent under a stream.
     silent: AtomicMetric,
     pub(crate) sent: AtomicMetric,
     received: AtomicMetric,
     waited_us: AtomicMetric,
     rtt_us: AtomicMetric,
     reads: AtomicMetric,
-    /// Connections that have taken another's place in an open stream.
+    /// Connections that have replaced another in an open stream.
     rejoined: AtomicMetric,
-    /// Limit the log lines that a stream goes on without it, that it has sent wrong shares, and
+    /// Limit the log lines that a stream continues without it, that it has sent wrong shares, and
     /// that a stream uses it again.
     lost: Mutex<[LogRateLimiter; 3]>,
 }
 
 impl ChannelMetrics {
-    /// Bytes were read from a connection. Samples the round-trip time now and then.
+    /// Counts bytes that were read from a connection, and sometimes samples the round-trip time.
     pub(crate) fn read(&self, stream: &TcpStream, bytes: usize) {
         self.received.add(bytes as u64);
         let before = self.reads.0.fetch_add(1, Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl ChannelMetrics {
         }
     }
 
-    /// A stream goes on without it.
+    /// Records that a stream continues without it.
     pub(crate) fn record_loss(&self, why: ChannelLossReason) {
         match why {
             ChannelLossReason::Tampered => self.tampered.increment(),
@@ -98,21 +98,21 @@ impl ChannelMetrics {
         }
     }
 
-    /// A stream has just lost it. If that must be logged, returns how often it happened since the
-    /// last log line.
+    /// Records that a stream has just lost it. If that must be logged, returns how often it
+    /// happened since the last log line.
     pub(crate) fn loss_log_permit(&self, why: ChannelLossReason) -> Option<u64> {
         let is_lie = matches!(why, ChannelLossReason::Tampered);
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(is_lie)].count_event()
     }
 
-    /// A stream uses it again, or by another connection. If that must be logged, returns how often
-    /// it happened since the last log line.
+    /// Records that a stream uses it again, or over another connection. If that must be logged,
+    /// returns how often it happened since the last log line.
     pub(crate) fn record_rejoin(&self) -> Option<u64> {
         self.rejoined.increment();
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)[2].count_event()
     }
 
-    /// It, or another channel that a stream needed, was silent for too long.
+    /// Records that it, or another channel that a stream needed, was silent for too long.
     pub(crate) fn record_silence(&self) {
         self.silent.increment();
     }
@@ -122,12 +122,13 @@ impl ChannelMetrics {
         self.silent.value()
     }
 
-    /// A stream waits for it while other channels have brought more, until the result is dropped.
+    /// Counts the time for which a stream waits for it while other channels have brought more,
+    /// until the result is dropped.
     pub(crate) fn wait(self: &Arc<Self>) -> ChannelWaitTimer {
         ChannelWaitTimer { metrics: Arc::clone(self), since: Instant::now() }
     }
 
-    /// The counts, of a channel to this server.
+    /// The counts, as the status of a channel to this server.
     #[expect(clippy::cast_precision_loss, reason = "microseconds are far below 2^53")]
     pub(crate) fn channel(&self, server: String) -> StreamChannelStatus {
         let rtt_us = self.rtt_us.value();
@@ -179,20 +180,21 @@ pub(crate) struct StreamMetrics {
     pub(crate) over_limit: AtomicMetric,
     /// How often rules of interception were restored.
     pub(crate) restored: AtomicMetric,
-    /// Whether rules are missing that cannot be restored.
+    /// Whether rules are missing and cannot be restored.
     pub(crate) unrestored: AtomicBool,
     said: Mutex<[LogRateLimiter; 6]>,
-    /// Open streams, by how many channels they can lose; those that wait for one first.
+    /// Open streams by the number of channels that they can still lose. The first entry is the
+    /// streams that wait for a channel.
     spare: Mutex<Vec<u64>>,
 }
 
-/// Events that strangers, or an attacker on a channel, can cause as often as they like. Their log
-/// lines are limited.
+/// Events that unauthenticated senders, or an attacker on a channel, can cause as often as they
+/// like. Their log lines are limited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LimitedLogEvent {
     /// Something that no valid client does.
     Strange,
-    /// An application that does not speak SOCKS5, or asks for what is not supported.
+    /// An application that does not speak SOCKS5, or requests something that is not supported.
     NotSocks,
     /// A request that is refused.
     Refused,
@@ -222,12 +224,13 @@ impl StreamMetrics {
         }
     }
 
-    /// Counts an open stream by how many channels it can lose, until the result is dropped.
+    /// Counts an open stream by the number of channels that it can lose, until the result is
+    /// dropped.
     pub(crate) fn count_spare(self: &Arc<Self>) -> RedundancyGauge {
         RedundancyGauge { metrics: Arc::clone(self), place: None }
     }
 
-    /// The open streams, by what they can still lose.
+    /// The open streams, by the number of channels that they can still lose.
     pub(crate) fn redundancy(&self) -> StreamRedundancy {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let (waiting, spare) = spare.split_first().unwrap_or((&0, &[]));
@@ -263,13 +266,14 @@ impl StreamMetrics {
         self.since.elapsed()
     }
 
-    /// A stream begins. It counts as open until the result is dropped.
+    /// Counts a new stream as open until the result is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> ActiveStream {
         self.under_way.increment();
         ActiveStream(Arc::clone(self))
     }
 
-    /// A stream has not opened. Without a valid client, wrong bytes are no sign of tampering yet.
+    /// Records that a stream did not open. Without a verified client, wrong bytes do not yet
+    /// indicate tampering.
     pub(crate) fn record_unopened(&self, error: &StreamError) {
         match error {
             StreamError::Protocol(StreamProtocolError::Refused(_)) => self.refused.increment(),
@@ -277,7 +281,7 @@ impl StreamMetrics {
         }
     }
 
-    /// A stream has ended.
+    /// Records that a stream has ended.
     pub(crate) fn end(&self, error: Option<&StreamError>) {
         match error {
             None => self.finished.increment(),
@@ -302,15 +306,16 @@ impl StreamMetrics {
     }
 }
 
-/// An open stream, as it is counted by how many channels it can lose.
+/// An open stream, counted by the number of channels that it can lose.
 pub(crate) struct RedundancyGauge {
     metrics: Arc<StreamMetrics>,
-    /// Zero while it waits for a channel, otherwise one more than it can lose.
+    /// Zero while it waits for a channel, otherwise one more than the number of channels it can
+    /// lose.
     place: Option<usize>,
 }
 
 impl RedundancyGauge {
-    /// It can lose so many channels; or it waits for one.
+    /// Sets the number of channels that it can lose. `None`: it waits for one.
     pub(crate) fn set(&mut self, spare: Option<usize>) {
         let place = Some(spare.map_or(0, |spare| spare + 1));
         if place != self.place {
@@ -340,7 +345,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn losses_do_not_fill_the_log_and_lies_are_not_lost_among_them() {
+    async fn losses_are_rate_limited_in_the_log_and_tampering_has_its_own_limit() {
         let (metrics, other) = (ChannelMetrics::default(), ChannelMetrics::default());
         assert_eq!(metrics.loss_log_permit(ChannelLossReason::Ended), Some(1));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The paths to a peer, one for each channel: whether they work, and the consequences if not.
+//! The paths to a peer, one for each channel: their states, and the consequences of a lost path.
 
 mod links;
 pub(crate) mod monitor;

@@ -36,7 +36,8 @@ use service::accept::RoundRobinAcceptor;
 use service::listening::{ConfiguredListener, listen};
 use service::reload::{ReloadRequest, Reloader, reloads};
 
-/// The most connections that others have accepted and the server has not taken yet.
+/// The largest number of connections that were accepted elsewhere and that the server has not taken
+/// yet.
 const MAX_HANDED_OVER: usize = 64;
 
 /// A server that listens, and does not accept yet.
@@ -44,9 +45,9 @@ pub struct MicssServer {
     handle: MicssServerHandle,
     reloads: mpsc::Receiver<ReloadRequest<MicssServerConfig>>,
     listening: Vec<ConfiguredListener>,
-    /// Tells clients its addresses, if configured.
+    /// Sends clients this server's addresses, if configured.
     directory: Option<DirectoryServer>,
-    /// Connections that others have accepted.
+    /// Connections that were accepted elsewhere.
     handed_over: mpsc::Receiver<(TcpStream, SocketAddr)>,
 }
 
@@ -73,8 +74,8 @@ impl MicssServer {
     /// Listens on the configured addresses.
     ///
     /// # Errors
-    /// If an address is not available; the error's text includes the address. If a key of the
-    /// directory cannot be read.
+    /// If an address is not available; the error names it. If a key of the directory cannot be
+    /// read.
     pub async fn bind(config: MicssServerConfig) -> io::Result<Self> {
         let listening = listen(config.listen.iter().copied(), &[]).await?;
         let directory = directory_server(&config, &[]).await?;
@@ -109,7 +110,7 @@ impl MicssServer {
         self.listening.iter().map(ConfiguredListener::address).collect()
     }
 
-    /// The directory's server, which tells clients the addresses, if configured.
+    /// The directory's server, which sends clients the addresses, if configured.
     pub fn directory_server(&self) -> Option<&DirectoryServer> {
         self.directory.as_ref()
     }
@@ -177,7 +178,7 @@ impl MicssServer {
                         self.handle.open.reconfigure(&config);
                         path_status = directory_server.as_ref().map(DirectoryServer::listening).unwrap_or_default();
                     }
-                    // The caller may have given up.
+                    // The caller may have stopped waiting.
                     let _ = reply.send(match taken {
                         Ok(directory_server) => {
                             // Two tasks must not accept from one listener.
@@ -226,7 +227,7 @@ fn answer(directory_server: Option<DirectoryServer>) -> JoinSet<()> {
 }
 
 impl ActiveServerConfig {
-    /// Counts continue on addresses that stay.
+    /// Counts continue for addresses that are kept.
     fn new(
         config: MicssServerConfig,
         listening: &[ConfiguredListener],
@@ -274,8 +275,9 @@ impl MicssServerHandle {
         }
     }
 
-    /// Gives the server a connection that was accepted elsewhere, of a client that has sent its
-    /// [preamble](crate::config::StreamChannelConfig::preamble). It counts to the first listener.
+    /// Passes the server a connection that was accepted elsewhere, after its client has sent its
+    /// [preamble](crate::config::StreamChannelConfig::preamble). It counts towards the first
+    /// listener.
     ///
     /// # Errors
     /// If the server has stopped.
@@ -299,8 +301,8 @@ impl MicssServerHandle {
         (Arc::clone(&in_force.config), in_force.channel_metrics.clone())
     }
 
-    /// Monitors the paths of an open stream's channels, whose connections come from `peers`; not of
-    /// a channel whose listener is closed.
+    /// Monitors the paths of an open stream's channels, whose connections come from `peers`, except
+    /// for channels whose listener is closed.
     fn watch(&self, driver: &mut StreamDriver, peers: &[SocketAddr]) {
         let mut peers = peers.iter();
         driver.watch(|connection| self.path_of(connection, *peers.next()?));
@@ -320,8 +322,8 @@ impl MicssServerHandle {
         self.monitor.path_for(place, listener, peer.ip(), connection.socket())
     }
 
-    /// A connection is to take the place of a channel's in an open stream, and must have sent
-    /// nothing else. Unless its client proves that it may, it is closed.
+    /// Handles a connection that asks to replace a channel's in an open stream. It must have sent
+    /// nothing else. Unless its client proves the right to do so, it is closed.
     fn claim(
         &self,
         rejoin: Rejoin,
@@ -336,7 +338,7 @@ impl MicssServerHandle {
             if let Some(path) = self.path_of(&connection, peer) {
                 connection.watch(&path);
             }
-            // A client makes no more before it is answered.
+            // A client makes no other claim before this one is answered.
             let _ = claims.try_send(RejoinClaim { rejoin, cookie, connection });
         }
     }

@@ -1,4 +1,4 @@
-//! TCP sockets: how they connect, their options, and how they close.
+//! TCP sockets: connecting, options and closing.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -41,8 +41,8 @@ pub async fn connect(channel: &StreamChannelConfig, mark: Option<u32>) -> io::Re
 /// Ends this direction of a connection.
 ///
 /// # Errors
-/// The error of the system, unless the connection is closed: that is found where the other
-/// direction is read.
+/// The error of the system, unless the connection is already closed: reading the other direction
+/// reports that.
 pub(crate) fn end_writing(stream: &TcpStream) -> io::Result<()> {
     match SockRef::from(stream).shutdown(Shutdown::Write) {
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -50,20 +50,20 @@ pub(crate) fn end_writing(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Closes a connection such that its peer sees an error, not an end.
+/// Closes a connection so that its peer sees an error, not an orderly end.
 pub(crate) fn reset(stream: TcpStream) {
     reset_when_dropped(&stream);
     drop(stream);
 }
 
-/// Makes a connection's peer see an error, not an end, however this end of it is closed: also when
-/// its task is stopped or panics, and when the whole process is killed.
+/// Makes a connection's peer see an error, not an orderly end, however this end is closed: even
+/// when its task is stopped or panics, and when the process is killed.
 pub(crate) fn reset_when_dropped(stream: &TcpStream) {
     // If that fails, the connection is broken already.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
-/// Makes a connection end in the usual way again, after the last byte was sent.
+/// Restores the orderly end of a connection, after the last byte was sent.
 pub(crate) fn end_when_dropped(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(None);
 }

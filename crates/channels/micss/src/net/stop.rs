@@ -6,14 +6,14 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::info;
 
-/// The time limit of open streams to finish after a stop, and so of the process to stop.
+/// How long open streams may run after a stop. It bounds the time until the process stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits for streams to finish for a while, then ends them.
 pub(crate) async fn drain<T: 'static>(mut streams: JoinSet<T>) {
     let all_end = async { while streams.join_next().await.is_some() {} };
     if timeout(DRAIN_TIMEOUT, all_end).await.is_err() {
-        info!(streams = streams.len(), "streams broken off by the stop");
+        info!(streams = streams.len(), "streams ended by the stop");
         streams.shutdown().await;
     }
 }

@@ -1,8 +1,8 @@
-//! The kernel's information on a connection: whether its peer still answers, and how soon; and how
-//! to make the kernel probe the peer.
+//! The kernel's information about a connection: whether its peer still answers, and how soon. Also
+//! makes the kernel probe the peer.
 
-// Two system calls, `getsockopt` and `setsockopt`, for options that no library sets by the number
-// of a descriptor.
+// Two system calls, `getsockopt` and `setsockopt`, for options that no library sets on a raw file
+// descriptor.
 #![allow(unsafe_code)]
 
 use std::mem::{MaybeUninit, size_of};
@@ -33,14 +33,14 @@ const RECEIVE_BUFFER_LOCK: c_int = 2;
 pub(crate) struct TcpInfoSample {
     /// The time since the last packet from the peer.
     pub(crate) since_received: Duration,
-    /// Whether the peer has not acknowledged something. Data for which it has no buffer space does
-    /// not count.
+    /// Whether the peer has not acknowledged something, except for data for which it has no buffer
+    /// space.
     pub(crate) is_unanswered: bool,
     /// The number of consecutive retransmissions or keepalives without an answer.
     pub(crate) unanswered_probes: u32,
     /// An upper bound of the round-trip time, if one was measured.
     pub(crate) round_trip: Option<Duration>,
-    /// The number of packets with data that were sent, and how many of them were sent again.
+    /// The number of data packets that were sent, and how many of them were retransmitted.
     pub(crate) sent: u64,
     pub(crate) resent: u64,
 }
@@ -60,8 +60,9 @@ pub(crate) fn sample(socket: RawFd) -> Option<TcpInfoSample> {
     })
 }
 
-/// The time since the peer was heard, if it has not acknowledged data that was sent again; else
-/// zero. A peer whose application only does not read has acknowledged all that fits its buffer.
+/// The time since the peer was last heard, if it has not acknowledged retransmitted data; otherwise
+/// zero. A live peer whose application is not reading has acknowledged everything that fits into
+/// its buffer.
 pub(crate) fn unacknowledged_for(stream: &TcpStream) -> Duration {
     let sample = sample(stream.as_raw_fd());
     let silent = sample.filter(|seen| seen.is_unanswered && seen.unanswered_probes > 0);
@@ -84,19 +85,19 @@ pub(crate) fn restore_keepalive(socket: RawFd) {
     set(socket, TCP_KEEPIDLE, KEEPALIVE_S.into());
 }
 
-/// Keeps the kernel from closing the connection, which its user decides.
+/// Keeps the kernel from closing the connection, so that the caller decides this.
 pub(crate) fn extend_keepalive(socket: RawFd) {
     set(socket, TCP_KEEPCNT, MAX_KEEPALIVES);
 }
 
-/// Sets how many bytes the kernel holds of a connection before they are read. A kernel that could
-/// not lift the limit again (before Linux 5.14) does not set it.
+/// Limits how many bytes of a connection the kernel buffers before they are read. On a kernel that
+/// cannot lift the limit again (before Linux 5.14), nothing is set.
 pub(crate) fn set_receive_buffer(socket: &TcpStream, size: ReceiveBufferSize) {
     let socket = socket.as_raw_fd();
     match size {
         ReceiveBufferSize::Limited(bytes) => {
             if set_at(SOL_SOCKET, socket, SO_BUF_LOCK, RECEIVE_BUFFER_LOCK) {
-                // Without this the window would stay that of the first buffer.
+                // Otherwise the window would stay at the size of the first buffer.
                 set(socket, TCP_WINDOW_CLAMP, c_int::MAX / 2);
                 // The kernel doubles the value.
                 let half = c_int::try_from(bytes / 2).unwrap_or(c_int::MAX);
@@ -104,8 +105,8 @@ pub(crate) fn set_receive_buffer(socket: &TcpStream, size: ReceiveBufferSize) {
             }
         }
         ReceiveBufferSize::Automatic => {
-            // The kernel enlarges a buffer when more is read in a round trip than before, for which
-            // there must be room.
+            // The kernel enlarges a buffer when more is read in a round trip than before, and this
+            // needs free space.
             set_at(SOL_SOCKET, socket, SO_RCVBUF, DEFAULT_RMEM_MAX);
             set_at(SOL_SOCKET, socket, SO_BUF_LOCK, 0);
         }
@@ -120,8 +121,8 @@ fn set(socket: RawFd, option: c_int, value: c_int) {
 fn set_at(level: c_int, socket: RawFd, option: c_int, value: c_int) -> bool {
     let Ok(len) = socklen_t::try_from(size_of::<c_int>()) else { return false };
     // A connection that rejects options is broken, which the next read or write reports. SAFETY:
-    // the kernel reads `len` bytes, which is the value's size. If the descriptor were another
-    // file's by now, that would be no error of memory.
+    // the kernel reads `len` bytes, which is the value's size. If the descriptor belonged to
+    // another file by now, memory safety would not be affected.
     unsafe { libc::setsockopt(socket, level, option, (&raw const value).cast(), len) == 0 }
 }
 

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_include_what_begins_alike() {
+    fn networks_include_addresses_with_the_same_prefix() {
         for (allowed, target, expected) in [
             ("192.0.2.0/24:80", "192.0.2.255:80", true),
             ("192.0.2.0/24:80", "192.0.3.0:80", false),

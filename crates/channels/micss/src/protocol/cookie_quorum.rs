@@ -1,4 +1,4 @@
-//! A client's wait for the cookies of a set of connections, one for each channel. It goes on
+//! A client's wait for the cookies of a set of connections, one for each channel. It continues
 //! without channels that bring none, or another channel's, as long as enough are left.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,11 +9,11 @@ use subtle::ConstantTimeEq;
 
 use crate::protocol::incoming::LATE_CHANNEL_TIMEOUT;
 
-/// The time limit of channels to connect and to bring their cookie. If one packet in seven is lost,
-/// TCP alone needs more than 10 s for one connection in fifty.
+/// The time limit for channels to connect and bring their cookies. If one packet in seven is lost,
+/// TCP alone takes more than 10 s for one connection in fifty.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The cookies that have arrived, and the channels that are waited for.
+/// The cookies that have arrived, and the channels that are still awaited.
 pub(crate) struct CookieQuorum {
     needed: usize,
     /// The channels that have neither brought a cookie nor failed.
@@ -37,9 +37,9 @@ impl CookieQuorum {
         Self { needed, pending, unusable, cookies, deadline: now + HANDSHAKE_TIMEOUT }
     }
 
-    /// A channel has brought a cookie. Returns whether it is used: a server generates every cookie
-    /// anew, so if another channel has brought the same, it was copied, and this channel is left
-    /// out.
+    /// Handles the cookie of a channel. Returns whether the channel is used. A server generates
+    /// every cookie anew, so if another channel has brought the same one, it was copied, and this
+    /// channel is left out.
     pub(crate) fn handle_cookie(
         &mut self,
         channel: usize,
@@ -59,13 +59,13 @@ impl CookieQuorum {
         true
     }
 
-    /// A channel will not bring a cookie.
+    /// Records that a channel will not bring a cookie.
     pub(crate) fn handle_failed(&mut self, channel: usize) {
         self.pending.remove(&channel);
     }
 
-    /// The path of a channel is lost, or is not any more. While it is, the channel is not waited
-    /// for if enough others have brought their cookie.
+    /// Records that the path of a channel is lost, or works again. While it is lost, the channel is
+    /// not awaited if enough others have brought their cookies.
     pub(crate) fn handle_path(&mut self, channel: usize, is_unusable: bool) {
         if is_unusable {
             self.unusable.insert(channel);
@@ -74,7 +74,7 @@ impl CookieQuorum {
         }
     }
 
-    /// After the deadline, the channels that are still waited for; before it, none.
+    /// After the deadline, the channels that are still awaited; before it, none.
     pub(crate) fn late(&self, now: Duration) -> impl DoubleEndedIterator<Item = usize> {
         self.pending.iter().copied().filter(move |_| now >= self.deadline)
     }

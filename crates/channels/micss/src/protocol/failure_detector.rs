@@ -1,14 +1,14 @@
 //! Detects when a channel to one peer is lost.
 //! [`on_lost_channel`](crate::protocol::on_lost_channel) decides what streams do then.
 //!
-//! Pure: the time and observations come in, events and deadlines go out. Times are since an epoch
-//! of the caller's.
+//! Pure: the time and observations come in, events and deadlines go out. The caller chooses the
+//! epoch of times.
 //!
-//! A channel is probed when nothing was heard on it for a moment: by keepalives on its connections,
-//! and by new connections. What the kernel sends or retransmits is a probe as well. The channel is
-//! lost when several probes had enough time for an answer, given its round-trip time, and none was
-//! answered on any of its connections. A peer whose application only does not read answers all of
-//! these.
+//! A channel is probed when nothing was heard on it for a while: by keepalives on its connections,
+//! and by new connections. Packets that the kernel sends or retransmits count as probes as well.
+//! The channel is lost when several probes had enough time for an answer, given its round-trip
+//! time, and none was answered on any of its connections. A live peer whose application is not
+//! reading answers all of these.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -34,22 +34,22 @@ const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 /// The maximum time for answers.
 const MAX_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The number of consecutive probes that must have no answer, without a known loss of packets and
-/// at most.
+/// The number of consecutive probes that must be unanswered: if no packet loss is known, and at
+/// most.
 const MIN_UNANSWERED: u32 = 3;
 const MAX_UNANSWERED: u32 = 6;
 
-/// The maximum chance that so many probes on a channel that is not lost have no answer.
+/// The maximum probability that this many probes on a channel that is not lost are unanswered.
 const MAX_CHANCE: f64 = 0.002;
 
 /// The interval of probes of a lost channel: a tenth of the time since its loss, within these
 /// limits.
 const LOST_POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
-/// The minimum interval of reports that a lost channel is lost for another kind of cause.
+/// The minimum interval of reports that the cause of a loss has changed.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The precision of the kernel's time of the last packet.
+/// The resolution of the kernel's time of the last packet.
 const CLOCK_RESOLUTION: Duration = Duration::from_millis(50);
 
 /// Why a channel is lost.
@@ -59,7 +59,7 @@ pub(crate) enum PathLossCause {
     #[error("no answer")]
     NoAnswer,
     /// The system has no route to the peer.
-    #[error("no way to it from this host: {0}")]
+    #[error("no route to it from this host: {0}")]
     Unreachable(String),
     /// The peer's host answers, but refuses connections. Open connections may still work.
     #[error("nobody listens there: {0}")]
@@ -67,7 +67,7 @@ pub(crate) enum PathLossCause {
 }
 
 impl PathLossCause {
-    /// What a failed connection attempt says about the channel, if anything.
+    /// The cause that a failed connection attempt indicates, if any.
     pub(crate) fn of(error: &std::io::Error) -> Option<Self> {
         use std::io::ErrorKind::{
             AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable,
@@ -145,7 +145,7 @@ pub(crate) struct PathObservation {
     pub(crate) unanswered_probes: u32,
     /// An upper bound of the round-trip time, if it is known.
     pub(crate) round_trip: Option<Duration>,
-    /// The fraction of packets that were sent again, 0 to 1.
+    /// The fraction of packets that were retransmitted, 0 to 1.
     pub(crate) loss: f64,
 }
 
@@ -154,12 +154,12 @@ pub(crate) struct PathObservation {
 pub(crate) enum FailureDetectorEvent {
     /// Probe the peer.
     Probe {
-        /// Also by a new connection.
+        /// Whether to probe by a new connection too.
         connect: bool,
     },
-    /// Open connections do not work from now on.
+    /// Open connections no longer work.
     Cut,
-    /// The channel is lost, or is lost for another kind of cause, which is reported at most once a
+    /// The channel is lost, or its loss has another cause now, which is reported at most once a
     /// minute: a host may refuse some attempts and not answer others.
     Lost(PathLoss),
     /// The channel is no longer lost.
@@ -173,7 +173,7 @@ pub(crate) enum FailureDetectorEvent {
 #[derive(Clone, Copy, Debug)]
 struct PathLossReport {
     is_cut: bool,
-    /// When a change was reported, after the first report.
+    /// When a change of the cause was reported, after the first report.
     changed_at: Option<Duration>,
 }
 
@@ -218,8 +218,8 @@ impl FailureDetector {
         self.events.pop_front()
     }
 
-    /// The channel was observed. Must be called at [`Self::poll_timeout`], and when the channel
-    /// comes into use.
+    /// Handles an observation of the channel. Must be called at [`Self::poll_timeout`], and when
+    /// the channel comes into use.
     pub(crate) fn handle_observation(&mut self, now: Duration, seen: &PathObservation) {
         if let Some(age) = seen.since_received {
             self.hear(now, now.saturating_sub(age));
@@ -248,7 +248,7 @@ impl FailureDetector {
         }
     }
 
-    /// Probes a channel that is wanted and on which nothing was heard for a moment. It is lost if
+    /// Probes a channel that is wanted and on which nothing was heard for a while. It is lost if
     /// there is no answer. While new connections are refused, open ones are checked.
     fn check_silence(&mut self, now: Duration, seen: &PathObservation) {
         if !seen.is_wanted {
@@ -272,7 +272,7 @@ impl FailureDetector {
         }
     }
 
-    /// A connection was established.
+    /// Records that a connection was established.
     pub(crate) fn handle_connected(&mut self, now: Duration) {
         if let PathState::Lost(PathLoss { cause: PathLossCause::Refused(_), .. }) = self.state {
             self.recover(now);
@@ -280,7 +280,8 @@ impl FailureDetector {
         self.hear(now, now);
     }
 
-    /// A connection attempt has failed, or the system has no route to the peer any more.
+    /// Records that a connection attempt has failed, or that the system no longer has a route to
+    /// the peer.
     pub(crate) fn handle_failure(&mut self, now: Duration, cause: PathLossCause) {
         match &mut self.state {
             PathState::Lost(lost)
@@ -288,20 +289,20 @@ impl FailureDetector {
             {
                 lost.cause = cause;
             }
-            // It is lost from now on, or open streams can use it, or cannot any more.
+            // It is lost from now on, or whether open streams can use it has changed.
             PathState::Unknown | PathState::Up { .. } | PathState::Lost(_) => self.lose(now, cause),
         }
     }
 
-    /// A connection has ended unexpectedly: the peer may accept none any more.
+    /// Records that a connection has ended unexpectedly: the peer may no longer accept any.
     pub(crate) fn handle_suspicion(&mut self, now: Duration) {
         if self.state.lost().is_none() {
             self.probe(now, true);
         }
     }
 
-    /// A stream is waiting for the channel. If it is lost, probes it soon, however long it has been
-    /// lost.
+    /// Records that a stream is waiting for the channel. A lost channel is then probed soon,
+    /// however long it has been lost.
     pub(crate) fn handle_demand(&mut self) {
         if self.state.lost().is_some() {
             self.attempt_at = self.attempt_at.min(self.attempted_at + LOST_POLL_INTERVAL.0);
@@ -350,8 +351,8 @@ impl FailureDetector {
         (self.lost_at, self.probing_since, self.poll_at) = (now, None, Some(self.attempt_at));
     }
 
-    /// Reports the state of a lost channel, unless the last report said the same, or a change was
-    /// reported just now.
+    /// Reports the state of a lost channel, unless the last report was the same, or a change was
+    /// reported recently.
     fn report(&mut self, now: Duration) {
         let PathState::Lost(lost) = &self.state else { return };
         let is_cut = lost.cause.breaks_open_connections();
@@ -393,8 +394,8 @@ impl FailureDetector {
     }
 }
 
-/// How many consecutive probes must have no answer on a channel that loses this part of packets.
-/// A probe has none if either it or its answer is lost.
+/// How many consecutive probes must be unanswered on a channel that loses this fraction of packets.
+/// A probe is unanswered if either it or its answer is lost.
 fn min_unanswered(loss: f64) -> u32 {
     let chance = 1.0 - (1.0 - loss).powi(2);
     let is_enough = |count: &u32| chance.powf(f64::from(*count)) <= MAX_CHANCE;

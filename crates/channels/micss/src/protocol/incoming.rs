@@ -1,14 +1,15 @@
-//! The receiving half of a stream: shares from every channel in, checked payloads out.
+//! The receiving half of a stream: shares come in from every channel, verified payloads go out.
 //!
-//! The next channel to read decides how far channels can drift apart. It is the one furthest
-//! behind, and none may be further ahead than the buffer of one record, so a fast channel's bytes
-//! wait in the network, and TCP's flow control slows it down to the slowest (MICSS, III-E).
+//! The choice of the channel to read next limits how far channels can drift apart. The channel
+//! furthest behind is read first, and none may be further ahead than the buffer of one record. So a
+//! fast channel's bytes wait in the network, and TCP's flow control slows it down to the slowest
+//! (MICSS, III-E).
 //!
 //! If fewer shares are needed than there are channels, channels may be lost: those that end or
 //! break, those whose shares do not arrive while the others' have, and those that carry changed
 //! bytes. The stream continues with the rest. A record does not wait for shares that are late: if
-//! the others make it, it is taken, and the late channels are *behind* until they have brought
-//! theirs, which are dropped.
+//! it can be joined from the others, it is taken, and the late channels are *behind* until their
+//! shares have arrived, which are dropped.
 
 mod share_search;
 mod shares;
@@ -32,21 +33,21 @@ use crate::protocol::record::{
     self, HEADER_LEN, MAX_OPENING, MAX_RECORD, MicssRecordError, MicssRecordKind, SMALL_RECORD,
 };
 
-/// How long a record that has begun may wait for its next byte: a peer always sends whole records,
-/// so a longer pause means that a channel is stuck, or that a length was changed. TCP that loses
-/// one packet in seven is sometimes silent for half a minute: it retransmits a lost packet after
-/// 0.2 s, 0.4 s and so on, each time twice as long.
+/// How long a record that has begun may wait for its next byte. A peer always sends whole records,
+/// so a longer pause means that a channel is stuck, or that a length was changed. If one packet in
+/// seven is lost, TCP is sometimes silent for half a minute: it retransmits a lost packet after 0.2
+/// s, 0.4 s and so on, doubling each time.
 pub const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long the record waits for further shares once enough channels have brought theirs. Then it
-/// is taken without them.
+/// How long a record waits for further shares once enough channels have brought theirs. Then it is
+/// taken without them.
 pub const LATE_SHARE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The same if the shares that have arrived make no record: some of them may be an attacker's. Then
-/// the channels are lost that have not brought theirs.
+/// The same if the shares that have arrived do not form a valid record: some of them may be an
+/// attacker's. Then the channels are lost whose shares have not arrived.
 pub const STALLED_CHANNEL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time limit of the peer for the first record: the request, or its answer.
+/// The time limit for the peer's first record: the request, or its answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// [`STALLED_CHANNEL_TIMEOUT`] when a stream opens.
@@ -71,7 +72,7 @@ pub struct IncomingRecords {
     longest: usize,
     /// The search for the right channels of the next record, if they contradict each other.
     dispute: Option<CorrectShareSearch>,
-    /// The shares of the next record that had arrived first did not make it.
+    /// The shares of the next record that arrived first did not form a valid record.
     is_contradicted: bool,
     /// Selects the sets of shares that a dispute tries.
     random: RandomShareSets,
@@ -93,38 +94,38 @@ impl IncomingRecords {
         }
     }
 
-    /// Payloads have no headers from now on: `integrity = "none"`. Channels can no longer be lost,
-    /// since a changed one cannot be identified.
+    /// Makes payloads have no headers from now on: `integrity = "none"`. Channels can no longer be
+    /// lost, since a changed one cannot be identified.
     pub fn drop_records(&mut self) {
         self.records = false;
         self.shares.may_lose = false;
         self.record_len = None;
     }
 
-    /// The next record opens a stream, so it is short: strangers can send these as well, and the
-    /// longer they are, the more work it is to find the wrong channels.
+    /// The next record opens a stream, so it must be short: unauthenticated senders can send such
+    /// records too, and the longer they are, the more work it is to find the wrong channels.
     pub fn expect_opening(&mut self) {
         self.longest = MAX_OPENING;
     }
 
-    /// Long records need memory of this lease from now on.
+    /// Limits the memory of long records by this lease from now on.
     pub(crate) fn limit_memory(&mut self, lease: MemoryLease) {
         self.shares.lease = lease;
     }
 
-    /// Goes on without a channel, if possible. Returns whether it is.
+    /// Continues without a channel, if possible. Returns whether it is possible.
     pub fn lose(&mut self, channel: usize, why: ChannelLossReason) -> bool {
-        // It may have been the channel's header.
+        // It may have come from the lost channel's header.
         self.record_len = None;
         self.shares.lose(channel, why)
     }
 
-    /// Whether the stream can go on with one channel less.
+    /// Whether the stream can continue with one channel fewer.
     pub(crate) fn has_spare(&self) -> bool {
         self.shares.has_spare()
     }
 
-    /// The next channel that was lost, and why. To be called after all other functions.
+    /// The next channel that was lost, and why. Must be called after all other methods.
     pub fn poll_lost(&mut self) -> Option<(usize, ChannelLossReason)> {
         self.shares.losses.pop_front()
     }
@@ -134,7 +135,7 @@ impl IncomingRecords {
         self.shares.channels.iter().all(|channel| !channel.lost)
     }
 
-    /// Whether bytes have arrived that were not taken.
+    /// Whether bytes have arrived that were not consumed.
     pub(crate) fn is_waiting(&self) -> bool {
         let IncomingShares { start, channels, .. } = &self.shares;
         channels.iter().any(|channel| !channel.lost && channel.end > *start)
@@ -150,14 +151,15 @@ impl IncomingRecords {
         self.shares.received(channel)
     }
 
-    /// How many bytes a channel owes of records that were taken without it.
+    /// How many bytes a channel still has to bring of records that were taken without it.
     pub(crate) fn behind(&self, channel: usize) -> u64 {
         self.shares.channels[channel].behind
     }
 
-    /// A channel's connection was replaced by one whose first byte is at this position. A channel
-    /// that was lost takes part again; if its first byte is of a later record, from then on.
-    /// Returns false, and changes nothing, if that is too late for a channel that is needed.
+    /// Records that a channel's connection was replaced by one whose first byte is at this
+    /// position. A channel that was lost takes part again, from that position if it is in a later
+    /// record. Returns false, and changes nothing, if the position is too late for a channel that
+    /// is needed.
     pub(crate) fn rejoin(&mut self, channel: usize, from: u64) -> bool {
         self.shares.rejoin(channel, from)
     }
@@ -167,21 +169,21 @@ impl IncomingRecords {
         (0..self.shares.channels.len()).all(|channel| !self.is_behind(channel))
     }
 
-    /// Whether records were taken without a channel that has not brought its shares of them yet.
+    /// Whether records were taken without a channel whose shares of them have not arrived yet.
     pub(crate) fn is_behind(&self, channel: usize) -> bool {
         self.behind(channel) > 0
     }
 
-    /// How many bytes of such records a channel has brought late, and how many with those that it
-    /// has not brought yet.
+    /// How many bytes of such records a channel has brought late, and how many there are together
+    /// with those still missing.
     pub(crate) fn late_bytes(&self, channel: usize) -> (u64, u64) {
         let ChannelShareProgress { behind, dropped, .. } = self.shares.channels[channel];
         (dropped, dropped + behind)
     }
 
-    /// Does not wait any longer for the shares of the next record that are late, after the time of
-    /// [`next_record_timeout`](Self::next_record_timeout). If the others do not make it, it waits
-    /// for them again. Returns whether that is possible.
+    /// Stops waiting for the late shares of the next record, after the time of
+    /// [`next_record_timeout`](Self::next_record_timeout). If the others do not form a valid
+    /// record, it waits for them again. Returns whether that is possible.
     pub fn skip_late(&mut self) -> bool {
         let possible = !self.is_contradicted() && self.can_lose_stalled();
         if possible {
@@ -197,7 +199,7 @@ impl IncomingRecords {
         self.is_contradicted || self.dispute.is_some()
     }
 
-    /// Goes on without the channels that the next record waits for, after the time of
+    /// Continues without the channels for which the next record waits, after the time of
     /// [`next_record_timeout`](Self::next_record_timeout). Returns whether that is possible.
     pub fn lose_stalled(&mut self) -> bool {
         let possible = self.can_lose_stalled();
@@ -217,14 +219,14 @@ impl IncomingRecords {
             && self.shares.awaited().count() - stalled >= self.shares.threshold
     }
 
-    /// The channels that have not brought the next record, or its header, and for which it waits.
+    /// The channels for which the next record, or its header, waits.
     pub(crate) fn stalled(&self) -> impl Iterator<Item = usize> {
         let needed = self.shares.start + self.record_len.unwrap_or(HEADER_LEN);
         self.shares.awaited().filter(move |&channel| self.shares.channels[channel].end < needed)
     }
 
-    /// The channels to read from, the one furthest behind first: without those whose buffer is
-    /// full, and those that have ended or were lost.
+    /// The channels to read from, the one furthest behind first. Channels whose buffer is full, and
+    /// those that have ended or were lost, are omitted.
     pub fn wanted(&self) -> impl Iterator<Item = usize> + use<> {
         let mut order: Vec<usize> = self
             .shares
@@ -240,7 +242,7 @@ impl IncomingRecords {
         order.into_iter()
     }
 
-    /// Of the channels that the next record waits for, the one furthest behind, if others have
+    /// The channel furthest behind among those for which the next record waits, if others have
     /// brought more.
     pub fn awaited(&self) -> Option<usize> {
         let channel = self.wanted().find(|&channel| !self.shares.channels[channel].skipped)?;
@@ -255,7 +257,7 @@ impl IncomingRecords {
             self.shares.buffer =
                 ZeroizingBuffer::new(self.shares.room * (self.shares.channels.len() + 1));
         }
-        // A channel that repeats many bytes would have to bring them in small pieces.
+        // A channel that repeats many bytes would otherwise have to bring them in small pieces.
         let is_short = self.shares.room - self.shares.channels[channel].end < SMALL_RECORD / 2;
         if is_short && self.shares.start > self.shares.room / 2 {
             self.shares.compact();
@@ -265,7 +267,7 @@ impl IncomingRecords {
         &mut self.shares.buffer[start + end..start + limit]
     }
 
-    /// A channel has filled the first `len` bytes of its space.
+    /// Records that the first `len` bytes of a channel's space are filled.
     ///
     /// # Panics
     /// If the space was shorter.
@@ -286,7 +288,7 @@ impl IncomingRecords {
         }
     }
 
-    /// Takes bytes that were read from a channel before the stream began, at most 4 KiB.
+    /// Adds bytes that were read from a channel before the stream began, at most 4 KiB.
     ///
     /// # Panics
     /// If there are more.
@@ -306,16 +308,16 @@ impl IncomingRecords {
             .unwrap_or_default()
     }
 
-    /// A channel has ended: no further bytes will arrive on it.
+    /// Records that a channel has ended: no further bytes will arrive on it.
     pub fn close(&mut self, channel: usize) {
         self.shares.channels[channel].closed = true;
     }
 
-    /// How long to wait for the next record, if there is a limit: [`LATE_SHARE_TIMEOUT`] from when
-    /// enough channels have brought it, if [`skip_late`](Self::skip_late) helps, or
-    /// [`STALLED_CHANNEL_TIMEOUT`] if [`lose_stalled`](Self::lose_stalled) does; else
-    /// [`RECORD_TIMEOUT`] from the last byte. If channels can be lost, bytes of fewer channels than
-    /// needed do not begin a record, since an attacker may have added them.
+    /// How long to wait for the next record, if there is a limit. It is [`LATE_SHARE_TIMEOUT`] from
+    /// when enough channels have brought it, if [`skip_late`](Self::skip_late) helps, or
+    /// [`STALLED_CHANNEL_TIMEOUT`] if [`lose_stalled`](Self::lose_stalled) does; otherwise
+    /// [`RECORD_TIMEOUT`] from the last byte. If channels can be lost, bytes on fewer channels than
+    /// needed do not start a record, since an attacker may have added them.
     pub fn next_record_timeout(&self) -> Option<Duration> {
         if self.can_lose_stalled() {
             let is_contradicted = self.is_contradicted();
@@ -333,12 +335,11 @@ impl IncomingRecords {
         (self.shares.live().filter(has_begun).count() >= fewest).then_some(RECORD_TIMEOUT)
     }
 
-    /// The next element of the stream, if it has arrived. To be called again until it returns
-    /// `None`.
+    /// The next element of the stream, if it has arrived. Call it until it returns `None`.
     ///
     /// # Errors
-    /// If the shares do not make a stream, or there is no memory for a long record. Then nothing
-    /// that arrives later may be used.
+    /// If the shares do not form a valid stream, or there is no memory for a long record. Then
+    /// nothing that arrives later may be used.
     pub fn take_next(&mut self) -> Result<Option<ReceivedRecord<'_>>, MicssRecordError> {
         loop {
             if let Poll::Ready(next) = self.poll_next()? {
@@ -399,7 +400,7 @@ impl IncomingRecords {
                 self.make_room()?;
             }
             match self.record_len {
-                // The late shares have come: finds out which of the others is wrong.
+                // The late shares have arrived: find out which of the others is wrong.
                 Some(len)
                     if self.is_contradicted
                         && self.dispute.is_none()
@@ -430,8 +431,8 @@ impl IncomingRecords {
         }
     }
 
-    /// The next record's header, or all of it, is not valid. If it was taken without late shares,
-    /// it waits for them again. Returns whether that is so.
+    /// Handles an invalid header or record. If it was taken without late shares, it waits for them
+    /// again. Returns whether it does.
     fn waits_for_skipped(&mut self) -> bool {
         let is_skipped = self.shares.awaited().count() < self.shares.live().count();
         if is_skipped {
@@ -441,8 +442,8 @@ impl IncomingRecords {
         is_skipped
     }
 
-    /// The next record's header, or all of it, of which `len` bytes have arrived on every channel,
-    /// is not valid. Starts the search for a set of shares that makes a valid record.
+    /// Handles an invalid header or record of which `len` bytes have arrived on every channel.
+    /// Starts the search for a set of shares that forms a valid record.
     fn begin_dispute(&mut self, len: usize) -> Result<(), MicssRecordError> {
         self.dispute = Some(CorrectShareSearch::new(&mut self.shares, self.longest, len)?);
         self.record_len = None;
@@ -481,8 +482,8 @@ impl IncomingRecords {
     }
 
     /// With records, a channel may end only after the stream's last record: its bytes must at least
-    /// be enough for the next one. Goes on without those that end before, if possible. Returns
-    /// whether there were any.
+    /// be enough for the next one. Continues without channels that end earlier, if possible.
+    /// Returns whether there were any.
     fn lose_ended(&mut self) -> Result<bool, MicssRecordError> {
         let needed = self.shares.start + self.record_len.unwrap_or(HEADER_LEN);
         let is_short = |&channel: &usize| {
@@ -498,7 +499,7 @@ impl IncomingRecords {
         Ok(!short.is_empty())
     }
 
-    /// How far channels may fill their buffers. Inside a long record, not far beyond its end, so
+    /// How far channels may fill their buffers. Within a long record, not far beyond its end, so
     /// that few bytes are moved to the front for the next one.
     fn limit(&self) -> usize {
         match self.record_len {
@@ -510,7 +511,7 @@ impl IncomingRecords {
     }
 
     /// Joins and verifies a record of `len` bytes that has arrived, and consumes it if it is valid.
-    /// After a dispute, drops wrong channels before. Pending: to be called again at once.
+    /// After a dispute, drops wrong channels first. Pending: call it again at once.
     fn take_record(&mut self, len: usize) -> Result<Poll<MicssRecordKind>, MicssRecordError> {
         let mut right = None;
         if let Some(dispute) = &mut self.dispute {

@@ -6,7 +6,7 @@
 pub(crate) struct MemoryLease(Option<Box<dyn FnMut(usize) -> bool + Send + Sync>>);
 
 impl MemoryLease {
-    /// A lease of which `resize` sets the size, in bytes, and returns whether that is possible;
+    /// A lease whose size, in bytes, is set by `resize`, which returns whether that is possible;
     /// reducing it always is. The default lease has no limit.
     pub(crate) fn limited(resize: impl FnMut(usize) -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Box::new(resize)))

@@ -1,7 +1,7 @@
-//! What a new stream does while channels are lost, and when an open one ends.
+//! Decides what a new stream does while channels are lost, and when an open stream ends.
 //!
-//! Pure: the states of channels and the time come in, since an epoch of the caller's; decisions and
-//! deadlines go out.
+//! Pure: the states of channels and the time come in, decisions and deadlines go out. The caller
+//! chooses the epoch of times.
 
 use std::time::Duration;
 
@@ -22,22 +22,21 @@ pub enum LostChannelAction {
 pub(crate) enum StreamAdmission {
     /// It opens.
     Open,
-    /// It waits for a change, at most until then.
+    /// It waits for a change, at most until this time.
     WaitUntil(Duration),
     /// It fails, because of the channel with this index.
     Fail(usize),
 }
 
-/// The decision on a stream that was requested at `since` and can go on without `spare` of these
-/// channels.
+/// The decision for a stream that was requested at `since` and can continue without `spare` of
+/// these channels.
 pub(crate) fn admit<'a>(
     channels: impl Iterator<Item = &'a PathState>,
     spare: usize,
     policy: LostChannelAction,
     (now, since, patience): (Duration, Duration, Duration),
 ) -> StreamAdmission {
-    // If connecting fails at once, with an error of the system, a stream that does not wait may
-    // try.
+    // If connecting fails at once, with the system's error, a stream that does not wait may try.
     let keeps_out = |state: &PathState| match policy {
         LostChannelAction::Fail => state.unusable_since().is_some(),
         LostChannelAction::Wait => state.lost().is_some(),
@@ -52,9 +51,9 @@ pub(crate) fn admit<'a>(
     }
 }
 
-/// When an open stream ends, and because of which of its channels (by their order here), if it can
-/// go on without `spare` of them and waits so long for another. Each channel is given by the time
-/// since when it has been unusable, if it is.
+/// When an open stream ends, and because of which of its channels (by their order here). The stream
+/// can continue without `spare` of them and waits for `patience`. Each channel is given by the time
+/// since when it has been unusable, or `None`.
 pub(crate) fn end_of_stream(
     channels: impl Iterator<Item = Option<Duration>>,
     spare: usize,
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn new_streams_fail_or_wait_as_they_are_told() {
+    fn new_streams_fail_or_wait_by_the_policy() {
         let up = PathState::Up { since: Duration::ZERO };
         let silent = lost(50, PathLossCause::NoAnswer);
         let refused = lost(50, PathLossCause::Refused("refused".into()));
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn running_streams_end_when_one_more_than_they_can_spare_was_lost_for_so_long() {
+    fn open_streams_end_when_a_needed_channel_was_lost_for_the_timeout() {
         let up = PathState::Up { since: Duration::ZERO };
         let [early, late] = [50, 70].map(|since| lost(since, PathLossCause::NoAnswer));
         let refused = lost(10, PathLossCause::Refused("refused".into()));

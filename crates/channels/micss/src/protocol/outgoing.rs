@@ -1,6 +1,7 @@
-//! The sending half of a stream: payloads in, one share for each channel out. The shares that the
-//! peer has not acknowledged are kept, so that a channel whose connection is replaced can go on
-//! where the peer needs it: as shares, or as the records of which they can be made again.
+//! The sending half of a stream: payloads come in, one share for each channel goes out. Shares that
+//! the peer has not acknowledged are kept, so that a channel whose connection is replaced can
+//! continue at the position that the peer needs. They are kept as shares, or as records from which
+//! the shares can be recomputed.
 
 mod chunk;
 mod retention;
@@ -17,26 +18,26 @@ use crate::protocol::record::{
 };
 use chunk::ShareChunk;
 
-/// How many bytes of each channel's shares are kept at most. A kernel queues no more of a
-/// connection, unless its limits were raised.
+/// The maximum number of bytes that are kept of each channel's shares. A kernel queues no more for
+/// a connection, unless its limits were raised.
 pub const MAX_KEPT: u64 = 4 << 20;
 
-/// How far a channel may be behind before the stream goes on without it, in bytes of its shares.
+/// How far a channel may be behind before the stream continues without it, in bytes of its shares.
 pub const MAX_LAG: u64 = 1 << 20;
 
 /// The interval of requests for an acknowledgement, in bytes: a quarter of what was sent, within
 /// these limits.
 const ACK_INTERVAL: (u64, u64) = (64 << 10, 512 << 10);
 
-/// Records are appended to shares that are kept already while there is so much space behind them.
+/// Records are appended to a chunk of shares while at least this much space is left in it.
 const MIN_APPEND: usize = SMALL_RECORD / 2;
 
-/// Records on their way to the channels.
+/// Records that are on their way to the channels.
 ///
 /// The application's bytes are read into [`payload_mut`](Self::payload_mut) and sealed, possibly
 /// several times, and then taken by each channel at its own rate. Further records follow when as
-/// many channels as are needed have taken their whole share, which limits the sender to the rate of
-/// the slowest of these.
+/// many channels as needed have taken their whole share, which limits the sender to the rate of the
+/// slowest of these.
 ///
 /// A position is a number of bytes of a channel's shares since the first record. It is the same on
 /// all channels.
@@ -45,34 +46,35 @@ pub struct OutgoingRecords {
     generator: RandomGenerator,
     /// False: only the payload is shared, as in the paper.
     records: bool,
-    /// Nothing but acknowledgements may follow.
+    /// Whether only acknowledgements may follow.
     finished: bool,
     /// Bytes that precede the next record, unencrypted and equal on every channel.
     before: Vec<u8>,
     /// The number of such bytes that the shares contain, which positions do not count.
     preface: u64,
-    /// The maximum length of the next records; grows when it is used up.
+    /// The maximum length of the next records. It grows when it is used up.
     room: usize,
     /// A record before it is shared. Takes no memory until there is a payload.
     plain: ZeroizingBuffer,
-    /// The shares that are not taken, or kept, the oldest first.
+    /// The shares that are kept or not taken yet, the oldest first.
     chunks: VecDeque<ShareChunk>,
-    /// Memory for the shares of further chunks, and for their records: the last one is in the
-    /// processor's cache.
+    /// Memory for the shares of further chunks, and for their records. The last one is most likely
+    /// in the processor's cache.
     spare: Vec<ZeroizingBuffer>,
     spare_plain: Vec<ZeroizingBuffer>,
-    /// The memory of all chunks and for further ones, in bytes. A stream that keeps many chunks
+    /// The memory of all chunks and the spare memory, in bytes. A stream that keeps many chunks
     /// needs it for each record.
     held: usize,
     /// How many bytes of its shares each channel has taken; `None` for lost channels.
     taken: Vec<Option<u64>>,
-    /// The minimum number of channels.
+    /// The number of channels that are needed.
     fewest: usize,
-    /// The number of bytes that all shares have, preface included.
+    /// The number of bytes of all shares, preface included.
     end: u64,
     /// Whether shares are kept until they are acknowledged.
     keeps: bool,
-    /// The end of what is acknowledged, and of what has to be, preface included.
+    /// The position up to which everything is acknowledged, and the one up to which an
+    /// acknowledgement was requested, preface included.
     acknowledged: u64,
     requested: u64,
     /// The limit of the memory for new records, and for shares that are kept.
@@ -109,33 +111,33 @@ impl OutgoingRecords {
         }
     }
 
-    /// Keeps shares until they are acknowledged, as far as there is memory for that.
+    /// Keeps shares until they are acknowledged, as long as there is memory for that.
     pub(crate) fn keep(&mut self) {
         self.keeps = true;
     }
 
-    /// Long records need memory of `lease` from now on, without which they stay short, and shares
-    /// that are kept that of `kept`, without which they are dropped.
+    /// Limits the memory of long records by `lease`, without which they stay short, and the memory
+    /// of kept shares by `kept`, without which they are dropped.
     pub(crate) fn limit_memory(&mut self, lease: MemoryLease, kept: MemoryLease) {
         (self.lease, self.kept) = (lease, kept);
     }
 
-    /// Random bytes of its generator.
+    /// Draws random bytes from its generator.
     ///
     /// # Errors
-    /// If there are none.
+    /// If the random source fails.
     pub(crate) fn random<const N: usize>(&mut self) -> Result<[u8; N], RandomError> {
         self.generator.array()
     }
 
-    /// Payloads are shared without a header from now on: `integrity = "none"`. Channels can no
-    /// longer be lost, and shares are not kept.
+    /// Shares payloads without a header from now on: `integrity = "none"`. Channels can no longer
+    /// be lost, and shares are not kept.
     pub fn drop_records(&mut self) {
         (self.records, self.keeps) = (false, false);
         self.fewest = self.taken.len();
     }
 
-    /// Goes on without a channel, if possible. Returns whether it is.
+    /// Continues without a channel, if possible. Returns whether it is possible.
     pub fn lose(&mut self, channel: usize) -> bool {
         if self.taken[channel].is_none() {
             return true;
@@ -147,7 +149,7 @@ impl OutgoingRecords {
         possible
     }
 
-    /// Whether the stream can go on with one channel less.
+    /// Whether the stream can continue with one channel fewer.
     pub fn has_spare(&self) -> bool {
         self.live() > self.fewest
     }
@@ -172,8 +174,8 @@ impl OutgoingRecords {
         self.taken.iter().flatten().filter(|&&taken| taken >= end).count()
     }
 
-    /// A channel that is too far behind, if the stream can go on without it: what it takes next is
-    /// not kept, or by so much that it is of no use.
+    /// A channel that is too far behind, if the stream can continue without it: the bytes that it
+    /// takes next are not kept, or it is so far behind that it is of no use.
     pub(crate) fn lagging_channel(&self) -> Option<usize> {
         let base = self.chunks.front().map_or(self.end, |oldest| oldest.start);
         let is_overtaken = |taken: u64| taken < base || self.end - taken > MAX_LAG;
@@ -186,13 +188,14 @@ impl OutgoingRecords {
         self.taken[channel].map_or(0, |taken| self.end - taken)
     }
 
-    /// Sends these bytes before the next record on every channel, unencrypted.
+    /// Sends these bytes on every channel before the next record, unencrypted.
     pub fn precede(&mut self, bytes: Vec<u8>) {
         self.before = bytes;
     }
 
-    /// Makes space for a payload of so many bytes, with the stream's end behind it, up to the
-    /// maximum length of a record. Only while no channel has taken a part of the sealed records.
+    /// Makes space for a payload of this many bytes, with the stream's end after it, up to the
+    /// maximum length of a record. Only allowed while no channel has taken a part of the sealed
+    /// records.
     pub fn make_room(&mut self, len: usize) {
         self.drop_old();
         let needed = 2 * HEADER_LEN + len.min(MAX_PAYLOAD);
@@ -218,7 +221,7 @@ impl OutgoingRecords {
         }
     }
 
-    /// Makes the newest chunk longer, of which no channel has taken anything.
+    /// Makes the newest chunk longer. No channel may have taken anything of it.
     fn enlarge(&mut self, room: usize) {
         let channels = self.taken.len();
         let Some(newest) = self.chunks.back_mut() else { return };
@@ -278,16 +281,16 @@ impl OutgoingRecords {
         self.chunks.back().map_or(0, |newest| newest.len)
     }
 
-    /// The space behind the sealed records in the newest chunk.
+    /// The space after the sealed records in the newest chunk.
     fn remaining(&self) -> usize {
         self.part() - self.newest_len()
     }
 
-    /// Makes a record of the first `len` bytes of the payload and shares it, behind those that are
-    /// sealed and not taken yet.
+    /// Makes a record of the first `len` bytes of the payload and shares it, after the records that
+    /// are sealed and not taken yet.
     ///
     /// # Errors
-    /// If there are no random bytes.
+    /// If the random source fails.
     ///
     /// # Panics
     /// If the payload is shorter than `len`, or if there is no space for the bytes before it.
@@ -338,14 +341,15 @@ impl OutgoingRecords {
         Ok(())
     }
 
-    /// The seed of the next record, if shares are kept and it is worth making them again.
+    /// The seed of the next record, if shares are kept and it is worth recomputing them.
     fn seed(&mut self) -> Result<Option<SharingSeed>, RandomError> {
         let is_long = self.part() == MAX_RECORD && self.plain.len() == MAX_RECORD;
         let may_add = self.chunks.back().is_some_and(ShareChunk::may_add_record);
         if self.keeps && is_long && may_add { self.generator.seed() } else { Ok(None) }
     }
 
-    /// Makes a record of data, as [`Self::seal`], which requests an acknowledgement now and then.
+    /// Seals a record of data as [`Self::seal`] does, and sometimes requests an acknowledgement
+    /// with it.
     ///
     /// # Errors
     /// As [`Self::seal`].
@@ -362,8 +366,8 @@ impl OutgoingRecords {
         Ok(())
     }
 
-    /// Requests an acknowledgement of all that was sent, if an idle stream keeps more memory than
-    /// it should and has not requested it. Returns whether it does.
+    /// Requests an acknowledgement of everything that was sent, if an idle stream keeps more memory
+    /// than it should and has not requested it. Returns whether it does.
     ///
     /// # Errors
     /// As [`Self::seal`].
@@ -379,7 +383,8 @@ impl OutgoingRecords {
         Ok(true)
     }
 
-    /// The peer has consumed everything before a position. Returns false if it cannot have.
+    /// Records that the peer has consumed everything before a position. Returns false if it cannot
+    /// have.
     pub(crate) fn handle_acknowledged(&mut self, position: u64) -> bool {
         let acknowledged = position.saturating_add(self.preface);
         if acknowledged > self.end {
@@ -401,14 +406,14 @@ impl OutgoingRecords {
         oldest.max(self.preface) - self.preface
     }
 
-    /// Whether a channel can go on at this position.
+    /// Whether a channel can continue at this position.
     pub(crate) fn can_rejoin(&self, position: u64) -> bool {
         let at = position.saturating_add(self.preface);
         position >= self.kept_from() && at <= self.end
     }
 
-    /// A channel's connection was replaced, or the channel takes part again: it goes on at this
-    /// position, which is [possible](Self::can_rejoin).
+    /// Records that a channel's connection was replaced, or that the channel takes part again: it
+    /// continues at this position, which must be [possible](Self::can_rejoin).
     pub(crate) fn rejoin(&mut self, channel: usize, position: u64) {
         self.taken[channel] = Some(position + self.preface);
         self.make_again(channel);
@@ -420,7 +425,7 @@ impl OutgoingRecords {
         self.taken.iter().flatten().all(|&taken| taken <= start)
     }
 
-    /// The space on each channel behind the sealed records, in bytes: for the next record, header
+    /// The space on each channel after the sealed records, in bytes: for the next record, header
     /// included.
     pub fn room(&self) -> usize {
         let is_new =
@@ -447,7 +452,7 @@ impl OutgoingRecords {
         self.seal(kind, payload.len())
     }
 
-    /// Seals the end of the stream: a record, or without records nothing.
+    /// Seals the end of the stream: a record, or nothing without records.
     ///
     /// # Errors
     /// As [`Self::seal`].
@@ -476,7 +481,7 @@ impl OutgoingRecords {
         &chunk.shares[part * channel + from..part * channel + chunk.len]
     }
 
-    /// A channel has taken the next `len` bytes of its share.
+    /// Records that a channel has taken the next `len` bytes of its share.
     ///
     /// # Panics
     /// If there were fewer.
@@ -493,13 +498,14 @@ impl OutgoingRecords {
         self.ahead_of(self.end) == self.live()
     }
 
-    /// Whether as many channels as are needed have taken their whole share, so that further records
-    /// may follow.
+    /// Whether as many channels as needed have taken their whole share, so that further records may
+    /// follow.
     pub fn is_sent_on_enough(&self) -> bool {
         self.ahead_of(self.end) >= self.fewest
     }
 
-    /// Frees memory that an idle stream does not need. Only while no channel has bytes to take.
+    /// Frees memory that an idle stream does not need. Only allowed while no channel has bytes to
+    /// take.
     pub fn shrink(&mut self) {
         if !self.is_sent_on_all() {
             return;

@@ -1,15 +1,16 @@
-//! How much the kernel may hold of a connection before it is read.
+//! How many bytes of a connection the kernel may buffer before they are read.
 //!
-//! The kernel enlarges a connection's receive buffer to several times what is read in a round trip.
-//! While the buffers behind it fill, that can be megabytes, which then stay in the kernel if the
-//! application reads nothing. If many streams are open, so that this could use up the kernel's
-//! memory for TCP, buffers are not enlarged until more was read than the buffers behind them hold.
-//! With few streams the kernel decides from the start, which is faster on long paths.
+//! The kernel enlarges a connection's receive buffer to several times the bytes that are read in a
+//! round trip. While the stream's own buffers fill, that can be megabytes, which then stay in the
+//! kernel if the application reads nothing. If so many streams are open that this could use up the
+//! kernel's memory for TCP, buffers are not enlarged until more was read than the stream's own
+//! buffers hold. With few streams the kernel decides from the start, which is faster on long paths.
 
-/// From this number of bytes on, the buffer is limited. A short exchange takes no system calls.
+/// The number of read bytes from which the buffer is limited. A short exchange needs no system
+/// calls.
 const UNLIMITED: u32 = 16 << 10;
 
-/// The limit, in bytes: what Linux begins with.
+/// The limit, in bytes: Linux's initial size.
 const LIMIT: u32 = 128 << 10;
 
 /// The number of bytes after which the buffer is not limited any more.
@@ -18,23 +19,23 @@ const LIMITED: u32 = 256 << 10;
 /// The size of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReceiveBufferSize {
-    /// So many bytes.
+    /// At most this many bytes.
     Limited(u32),
-    /// As the kernel finds best.
+    /// The kernel decides.
     Automatic,
 }
 
 /// The receive buffer of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveBufferLimiter {
-    /// The bytes that were read, until there are enough.
+    /// The number of bytes that were read, up to the point where the size no longer changes.
     read: u32,
     is_limited: bool,
 }
 
 impl ReceiveBufferLimiter {
-    /// So many bytes were read, while many streams are open or not. Returns the size of the buffer
-    /// from now on, if that changes.
+    /// Records that bytes were read, and whether many streams are open. Returns the size of the
+    /// buffer from now on, if it changes.
     pub(crate) fn handle_read(
         &mut self,
         len: usize,

@@ -6,10 +6,10 @@
 //! point (16) | tag (16) | kind (1) | length (3, big-endian) | payload (length)
 //! ```
 //!
-//! where point and tag are the tamper code ([`sharing::tamper`]) of all that follows them. They
-//! come first, at a position that does not depend on the length: if the tag were behind the
-//! payload, an attacker who knows the payload could shorten the record so that chosen payload bytes
-//! are taken for point and tag.
+//! where point and tag are the tamper code ([`sharing::tamper`]) of everything after them. They
+//! come first, at a position that does not depend on the length: if the tag came after the payload,
+//! an attacker who knows the payload could shorten the record so that payload bytes of their choice
+//! are read as point and tag.
 
 use random::{RandomError, RandomGenerator};
 use sharing::tamper::{self, OVERHEAD};
@@ -23,13 +23,14 @@ pub const MAX_PAYLOAD: usize = (48 << 10) - HEADER_LEN;
 /// The longest record, in bytes.
 pub const MAX_RECORD: usize = HEADER_LEN + MAX_PAYLOAD;
 
-/// The longest record that opens a stream: a request has a name of 255 bytes at most.
+/// The longest record that opens a stream. A request contains a name of at most 255 bytes.
 pub const MAX_OPENING: usize = 512;
 
-/// The length of each key, and of the name, in the payload of [`MicssRecordKind::Opened`].
+/// The length of each key, and of the stream's identifier, in the payload of
+/// [`MicssRecordKind::Opened`].
 pub(crate) const REJOIN_KEY_LEN: usize = 16;
 
-/// The length of the payload of [`MicssRecordKind::Opened`] over so many channels.
+/// The length of the payload of [`MicssRecordKind::Opened`] for this number of channels.
 pub const fn opened_len(channels: usize) -> usize {
     REJOIN_KEY_LEN * (1 + channels)
 }
@@ -43,7 +44,7 @@ pub(crate) const SMALL_RECORD: usize = 4 << 10;
 pub enum MicssRecordKind {
     /// Bytes of the stream.
     Data = 0,
-    /// Client to server, first of all: the service to connect to, a
+    /// Client to server, the first record: the service to connect to, a
     /// [`Target`](crate::protocol::target::ServiceTarget).
     Open = 1,
     /// Server to client: the service is connected. The payload is the keys by which
@@ -52,15 +53,16 @@ pub enum MicssRecordKind {
     /// Server to client: the service is not connected. The payload is one byte, a
     /// [`Refusal`](crate::protocol::target::ServiceRefusal).
     Refused = 3,
-    /// The sender has no more bytes (a half-close). No payload, and nothing follows but
-    /// acknowledgements.
+    /// The sender has no more bytes (a half-close). It has no payload, and only acknowledgements
+    /// follow.
     Finish = 4,
-    /// The sender's application aborted: the stream is incomplete. No payload, and nothing follows.
+    /// The sender's application aborted: the stream is incomplete. It has no payload, and nothing
+    /// follows.
     Abort = 5,
-    /// Bytes of the stream, which the peer acknowledges.
+    /// Bytes of the stream, which the peer must acknowledge.
     DataAck = 6,
-    /// The sender has consumed what the peer has sent, up to a position. The payload is its 8
-    /// bytes.
+    /// The sender has consumed the peer's bytes up to a position. The payload is the 8 bytes of the
+    /// position.
     Ack = 7,
 }
 
@@ -80,12 +82,12 @@ impl MicssRecordKind {
     }
 }
 
-/// Why received shares do not make a stream.
+/// Why received shares do not form a valid stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MicssRecordError {
     /// The record's code is wrong, or its length is impossible: at least one channel has carried
     /// changed bytes.
-    #[error("a record was changed on its way")]
+    #[error("a record was changed in transit")]
     Tampered,
     /// The code is right, but the peer sent a kind that this version does not know.
     #[error("the peer sent a record of the unknown kind {0}")]
@@ -104,7 +106,7 @@ pub enum MicssRecordError {
     Uneven,
 }
 
-/// Fills in the header of the record whose payload is in `record` behind `HEADER_LEN` bytes.
+/// Fills in the header of the record whose payload is in `record` after `HEADER_LEN` bytes.
 ///
 /// # Errors
 /// If there are no random bytes.
@@ -121,7 +123,7 @@ pub(crate) fn protect(
     Ok(())
 }
 
-/// The length of a whole record by its header, which may have been changed; `None` if it exceeds
+/// The length of a whole record by its header, which may have been changed. `None` if it exceeds
 /// `longest`, the maximum length of a record here.
 pub(crate) fn length_within(header: &[u8; HEADER_LEN], longest: usize) -> Option<usize> {
     let [.., high, middle, low] = *header;
@@ -129,7 +131,7 @@ pub(crate) fn length_within(header: &[u8; HEADER_LEN], longest: usize) -> Option
     (len <= longest).then_some(len)
 }
 
-/// Verifies a whole record's code and returns its kind. The payload is behind `HEADER_LEN` bytes.
+/// Verifies a whole record's code and returns its kind. The payload comes after `HEADER_LEN` bytes.
 ///
 /// # Errors
 /// If the record was changed or has an unknown kind.

@@ -1,11 +1,12 @@
-//! How a new connection takes a channel's place in an open stream.
+//! How a new connection replaces a channel's connection in an open stream.
 //!
-//! When a stream opens, the server sends the client a key for each channel, within a record: so who
-//! is on fewer channels than are needed to read the stream knows none. A client that connects a
-//! channel anew proves that it has the channel's key, and the server that it has it as well. The
-//! keys are random and independent, and a proof with a channel's key crosses that channel only. So
-//! nobody learns anything about the key of a channel that it is not on, whatever it can compute.
-//! Each proof is for one connection, whose cookie is in it.
+//! When a stream opens, the server sends the client a key for each channel, within a record. So an
+//! attacker on fewer channels than are needed to read the stream knows none of the keys. A client
+//! that reconnects a channel proves that it has the channel's key, and the server proves that it
+//! has the key too. The keys are random and independent, and a proof with a channel's key crosses
+//! that channel only. So an attacker learns nothing about the key of a channel that it is not on,
+//! whatever it can compute. Each proof is for one connection, because it covers the connection's
+//! cookie.
 
 use association::{ChannelPositions, ConnectionCookie, HEADER_LEN, PROOF_LEN, Rejoin, Rejoined};
 use hmac::{Hmac, KeyInit, Mac};
@@ -17,17 +18,17 @@ use zeroize::Zeroizing;
 use crate::protocol::outgoing::OutgoingRecords;
 use crate::protocol::record::REJOIN_KEY_LEN;
 
-/// The length of a stream's name, and of a key, in bytes.
+/// The length of a stream's identifier, and of a key, in bytes.
 const KEY_LEN: usize = REJOIN_KEY_LEN;
 
-/// The length of the server's answer to a client that takes a channel's place, in bytes.
+/// The length of the server's answer to a client that replaces a channel's connection, in bytes.
 pub(crate) const ANSWER_LEN: usize = HEADER_LEN + 16 + PROOF_LEN;
 
-/// What a proof is for.
+/// The prefix of the bytes that a proof covers.
 const CLIENT: &[u8] = b"sunder micss rejoin";
 const SERVER: &[u8] = b"sunder micss rejoined";
 
-/// The name of a stream, and the keys of its channels.
+/// The identifier of a stream, and the keys of its channels.
 #[derive(Clone)]
 pub(crate) struct RejoinKeys {
     stream: [u8; KEY_LEN],
@@ -35,7 +36,7 @@ pub(crate) struct RejoinKeys {
 }
 
 impl RejoinKeys {
-    /// New keys for so many channels.
+    /// New keys for this number of channels.
     ///
     /// # Errors
     /// If there are no random bytes.
@@ -45,7 +46,7 @@ impl RejoinKeys {
         Ok(Self { stream, keys: keys.collect::<Result<_, _>>()? })
     }
 
-    /// The stream's name, by which the server finds it.
+    /// The stream's identifier, by which the server finds it.
     pub(crate) fn stream(&self) -> [u8; KEY_LEN] {
         self.stream
     }
@@ -56,7 +57,7 @@ impl RejoinKeys {
         Zeroizing::new(self.stream.iter().chain(keys).copied().collect())
     }
 
-    /// The keys in a payload. `None` if they are not those of so many channels.
+    /// The keys in a payload. `None` if it does not have the length for this number of channels.
     pub(crate) fn parse(payload: &[u8], channels: u8) -> Option<Self> {
         let (stream, keys) = payload.split_first_chunk()?;
         let (keys, rest) = keys.as_chunks();
@@ -93,7 +94,7 @@ impl RejoinKeys {
         Rejoined { positions: state, proof }
     }
 
-    /// Whether a client has the key of the channel whose place it claims.
+    /// Whether a client has the key of the channel that it claims.
     pub(crate) fn verify(&self, rejoin: &Rejoin, cookie: ConnectionCookie) -> bool {
         let proof = self.proof(CLIENT, rejoin.channel, rejoin.positions, cookie);
         proof.is_some_and(|proof| proof.ct_eq(&rejoin.proof).into())
@@ -140,7 +141,7 @@ mod tests {
         RejoinKeys::random(3, &mut random).unwrap()
     }
 
-    /// The attacker knows everything about the other channels, and all that crosses its own.
+    /// The attacker knows everything about the other channels, and everything that crosses its own.
     #[test]
     fn a_proof_is_for_one_channel_one_connection_and_one_state() {
         let keys = keys();

@@ -15,7 +15,7 @@ pub enum SocksError {
     #[error("{}", other_protocol(*.0))]
     Version(u8),
     /// The client requires a password.
-    #[error("the client offers no connection without a password")]
+    #[error("the client does not offer access without a password")]
     NoMethod,
     /// BIND and UDP ASSOCIATE are not supported.
     #[error("command {0} is not CONNECT")]
@@ -25,7 +25,7 @@ pub enum SocksError {
     Target(#[from] ServiceTargetError),
 }
 
-/// What the first byte of a connection that is not SOCKS5 says of it, and what to do.
+/// The protocol that the first byte of a connection that is not SOCKS5 indicates, and the fix.
 fn other_protocol(first: u8) -> String {
     match first {
         4 => "SOCKS4: set the application to SOCKS5".to_owned(),

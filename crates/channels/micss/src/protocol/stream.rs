@@ -2,9 +2,10 @@
 //! directions, lost channels, and all timeouts. Bytes and the time come in; bytes, events and the
 //! next deadline go out. Channels are given by their index in the association.
 //!
-//! A driver does, in any order and repeatedly:
+//! A driver does the following, in any order and repeatedly:
 //!
-//! - takes events first, and calls [`StreamEndpoint::advance`] while [`StreamEndpoint::has_work`];
+//! - handles events first, and calls [`StreamEndpoint::advance`] while
+//!   [`StreamEndpoint::has_work`];
 //! - writes [`to_send`](StreamEndpoint::to_send) of each channel, and reports it by
 //!   [`StreamEndpoint::handle_sent`];
 //! - reads the channels of [`wanted`](StreamEndpoint::wanted) into
@@ -57,7 +58,7 @@ const COALESCE_DELAY: Duration = Duration::from_millis(2);
 /// everything, the close would be a reset, which can overtake the answer.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the driver must do or know.
+/// An action for the driver, or an event.
 #[derive(Debug)]
 pub(crate) enum StreamProtocolEvent {
     /// At a server: the client requests this service. [`StreamEndpoint::accept`] or
@@ -65,16 +66,15 @@ pub(crate) enum StreamProtocolEvent {
     Requested(Zeroizing<Vec<u8>>),
     /// At a client: the server is connected to the service.
     Opened,
-    /// The stream goes on without a channel, which must be closed in both directions. The stream
-    /// does not use it any more.
+    /// The stream continues without a channel, which must be closed in both directions.
     Lost(usize, ChannelLossReason),
-    /// A channel that the stream needs has no connection any more: it must be closed, and nothing
-    /// is read from the channel or sent on it until another takes its place.
+    /// A channel that the stream needs has lost its connection, which must be closed. Nothing is
+    /// read from the channel or sent on it until another connection replaces it.
     Detached(usize),
-    /// At a client: a new connection on a channel is wanted. The driver connects it, reads its
-    /// cookie and sends what [`StreamEndpoint::offer`] returns, and passes the server's answer to
-    /// [`StreamEndpoint::handle_answer`]; or it reports by [`StreamEndpoint::handle_rejoin_failed`]
-    /// that this failed.
+    /// At a client: a channel must be reconnected. The driver connects it, reads its cookie, sends
+    /// what [`StreamEndpoint::offer`] returns, and passes the server's answer to
+    /// [`StreamEndpoint::handle_answer`]. If this fails, it calls
+    /// [`StreamEndpoint::handle_rejoin_failed`].
     Rejoin(usize),
     /// At a client: the same, but the path of the channel is lost, and must be probed soon.
     Probe(usize),
@@ -88,8 +88,8 @@ pub(crate) enum StreamProtocolEvent {
     /// The stream is broken. The application's connection must be reset. There may still be bytes
     /// to send: [`StreamProtocolEvent::Closed`] follows.
     Failed(StreamFailure),
-    /// The channels must be closed: after a failure or, at a server, a refusal, everything was sent
-    /// that could be.
+    /// The channels must be closed: after a failure or, at a server, a refusal, all remaining bytes
+    /// were sent if possible.
     Closed {
         /// Whether they must be reset, because no record could tell the peer.
         reset: bool,
@@ -117,7 +117,7 @@ pub(crate) struct StreamRequest<'a> {
     pub(crate) has_records: bool,
     /// Whether the connections may be reused.
     pub(crate) is_reusable: bool,
-    /// Whether there is no application to read from before [`StreamProtocolEvent::Opened`] and
+    /// Whether there is no application to read from until [`StreamProtocolEvent::Opened`] and
     /// [`StreamEndpoint::connect_application`].
     pub(crate) waits_for_answer: bool,
 }
@@ -160,8 +160,8 @@ pub(crate) struct StreamEndpoint {
     has_received_all: bool,
     /// When all sealed records have been sent, payloads have no header.
     drops_records: bool,
-    /// An acknowledgement is due, which the peer has requested or which tells it that channels take
-    /// more.
+    /// Whether an acknowledgement is due, because the peer has requested it or must learn that
+    /// channels can take more.
     owes_acknowledgement: bool,
     /// The replacement of the channels' connections.
     rejoining: StreamRejoinState,
@@ -171,7 +171,7 @@ pub(crate) struct StreamEndpoint {
 }
 
 enum StreamPhase {
-    /// A client waits for the channels' confirms.
+    /// A client waits for the channels' Confirms.
     Confirming(PendingConfirms),
     /// A client waits for the server's answer.
     Answer,
@@ -202,7 +202,7 @@ enum ApplicationReadState {
 impl StreamEndpoint {
     /// A client's end on channels that have these cookies.
     ///
-    /// # Errors
+    /// If the cookies do not form a valid list, or the random source fails.
     /// If the cookies make no valid list, or there are no random bytes.
     ///
     /// # Panics
@@ -235,11 +235,11 @@ impl StreamEndpoint {
         Ok(stream)
     }
 
-    /// A server's end. `channels` are those that have brought this list, with the bytes that were
-    /// read behind it; the others are lost.
+    /// A server's end. `channels` are those that have delivered this list, with the bytes that were
+    /// read after it; the others are lost.
     ///
     /// # Errors
-    /// If there are no random bytes.
+    /// If the random source fails.
     ///
     /// # Panics
     /// If there are fewer channels than needed, or more bytes than [`IncomingRecords::put`] takes.
@@ -306,8 +306,8 @@ impl StreamEndpoint {
         })
     }
 
-    /// Long records need memory of these leases from now on, and shares that are kept for channels
-    /// whose connections are replaced that of the last.
+    /// Limits the memory of long records by these leases from now on, and the memory of shares that
+    /// are kept for replaced connections by the last one.
     pub(crate) fn limit_memory(
         &mut self,
         outgoing: MemoryLease,
@@ -347,15 +347,15 @@ impl StreamEndpoint {
         !self.is_once() && is_whole && is_level
     }
 
-    /// After [`StreamProtocolEvent::Finished`]: the bytes that were read from a channel behind the
+    /// After [`StreamProtocolEvent::Finished`]: the bytes that were read from a channel after the
     /// stream's end.
     pub(crate) fn trailing_bytes(&self, channel: usize) -> &[u8] {
         self.incoming.trailing_bytes(channel)
     }
 
-    /// The direction that has ended, if one has and the other has not. Its connections are not used
-    /// any more, so a driver watches them meanwhile, and reports if they break: the application,
-    /// and without records also the channels, which with records are used to the stream's end.
+    /// The direction that has ended, if one has and the other has not. Its connections are no
+    /// longer used, so the driver watches them and reports if they break: the application, and
+    /// without records also the channels, which with records are used to the stream's end.
     pub(crate) fn half_closed(&self) -> Option<EndedDirection> {
         match (self.application == ApplicationReadState::Sent, self.has_received_all, &self.phase) {
             (true, false, StreamPhase::Confirming(_) | StreamPhase::Answer | StreamPhase::Open) => {
@@ -368,7 +368,8 @@ impl StreamEndpoint {
 
     // The service, at a server, and the application.
 
-    /// At a server: the service is connected. Tells the client, and carries what the service sends.
+    /// At a server: reports that the service is connected. The client is notified, and the
+    /// service's bytes are carried.
     pub(crate) fn accept(&mut self, now: Duration) {
         if !matches!(self.phase, StreamPhase::Connecting) {
             return;
@@ -402,7 +403,7 @@ impl StreamEndpoint {
         self.outgoing.seal_payload(MicssRecordKind::Opened, &payload)
     }
 
-    /// At a server: the service is not connected. Tells the client why.
+    /// At a server: reports that the service is not connected. The client is sent the reason.
     pub(crate) fn refuse(&mut self, refusal: ServiceRefusal, now: Duration) {
         if !matches!(self.phase, StreamPhase::Connecting) {
             return;
@@ -420,8 +421,7 @@ impl StreamEndpoint {
         self.update(now);
     }
 
-    /// At a client whose application has waited for the answer: the application is read from now
-    /// on.
+    /// At a client whose application has waited for the answer: starts reading the application.
     pub(crate) fn connect_application(&mut self, now: Duration) {
         if self.application == ApplicationReadState::Absent {
             self.application = ApplicationReadState::Reading;
@@ -429,8 +429,8 @@ impl StreamEndpoint {
         }
     }
 
-    /// Sealed records wait for the application's first bytes, which can be sent with them unless
-    /// payloads have no headers.
+    /// Delays sealed records until the application's first bytes, which can be sent with them
+    /// unless payloads have no headers.
     fn hold(&mut self, now: Duration) {
         if !self.is_raw() {
             self.timers.start_coalescing(now + COALESCE_DELAY);
@@ -445,22 +445,22 @@ impl StreamEndpoint {
         self.application == ApplicationReadState::Reading && is_next && is_running
     }
 
-    /// The buffer for the application's next bytes, of which `available` have arrived. Only while
-    /// they are wanted.
+    /// The buffer for the application's next bytes, of which `available` have arrived. Only allowed
+    /// while they are wanted.
     pub(crate) fn application_space(&mut self, available: usize) -> &mut [u8] {
         self.outgoing.make_room(available);
         self.outgoing.payload_mut()
     }
 
     /// Whether the end can be sent together with the first `len` bytes of
-    /// [`StreamEndpoint::application_space`], so that it is useful to know whether the application
-    /// has ended behind them.
+    /// [`StreamEndpoint::application_space`], so that it is worth checking whether the application
+    /// has ended.
     pub(crate) fn end_fits_behind(&self, len: usize) -> bool {
         self.outgoing.room() >= 2 * HEADER_LEN + len
     }
 
-    /// The application has filled the first `len` bytes of its space. It has ended if there are
-    /// none, or if `is_end`.
+    /// Records that the application has filled the first `len` bytes of its space. It has ended if
+    /// there are none, or if `is_end`.
     pub(crate) fn handle_application(&mut self, len: usize, is_end: bool, now: Duration) {
         let sealed = self.seal_application(len, is_end || len == 0);
         self.timers.stop_coalescing();
@@ -557,8 +557,8 @@ impl StreamEndpoint {
         }
     }
 
-    /// A channel that is wanted has filled the first `len` bytes of its space, or has ended if
-    /// there are none.
+    /// Records that a channel that is wanted has filled the first `len` bytes of its space, or has
+    /// ended if there are none.
     pub(crate) fn handle_received(&mut self, channel: usize, len: usize, now: Duration) {
         self.timers.received(now);
         if let StreamPhase::Confirming(confirming) = &mut self.phase {
@@ -579,7 +579,7 @@ impl StreamEndpoint {
 
     /// A channel is broken.
     pub(crate) fn handle_broken(&mut self, channel: usize, kind: io::ErrorKind, now: Duration) {
-        // The server resets it when it takes another. What it has brought until then counts.
+        // The server resets it when it accepts another. Bytes that arrived before count.
         let is_replaced = self.rejoining.has_offer(channel) && self.wait_for_rejoin(channel, now);
         let goes_on = is_replaced
             || self.lose(channel, ChannelLossReason::Broken)
@@ -590,7 +590,7 @@ impl StreamEndpoint {
         self.update(now);
     }
 
-    /// Since when the path of a channel has been unusable, if it is.
+    /// Sets since when the path of a channel has been unusable, if it is.
     pub(crate) fn handle_path(
         &mut self,
         channel: usize,

@@ -1,5 +1,5 @@
 //! The service that a client asks the server to connect to, encoded as a SOCKS5 address (RFC 1928,
-//! section 5), also in an `Open` record.
+//! section 5), in SOCKS requests and in `Open` records.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,8 +18,8 @@ pub struct ServiceTarget {
 /// A host: an address, or a name that the server resolves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TargetHost {
-    /// An address. An IPv4 address that is mapped to IPv6, as `::ffff:127.0.0.1`, is that IPv4
-    /// address.
+    /// An address. An IPv4 address that is mapped to IPv6, such as `::ffff:127.0.0.1`, is converted
+    /// to the IPv4 address.
     Address(IpAddr),
     /// A name of 1 to 255 bytes, in lower case: letters, digits, hyphens, underscores and dots. Not
     /// an address.
@@ -54,7 +54,7 @@ pub enum ServiceTargetError {
 pub enum ParsedPrefix<T> {
     /// The value, and its length in bytes.
     Done(T, usize),
-    /// At least so many more bytes are needed.
+    /// At least this many more bytes are needed.
     Missing(usize),
 }
 
@@ -135,8 +135,8 @@ impl ServiceTarget {
     }
 }
 
-/// A host as an application writes it. The text of an address is that address, also where a name is
-/// expected: browsers send every host as a name.
+/// A host as an application writes it. The text of an address is parsed as that address, even where
+/// a name is expected: browsers send every host as a name.
 fn parse_host(bytes: &[u8]) -> Result<TargetHost, ServiceTargetError> {
     let text = str::from_utf8(bytes).unwrap_or_default();
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -294,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_parses_encodes_to_itself(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn parsed_bytes_encode_to_the_same_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(ParsedPrefix::Done(target, len)) = ServiceTarget::parse_prefix(&bytes) {
                 let again = ServiceTarget::parse(&target.encode());
                 prop_assert_eq!(again, Ok(target));

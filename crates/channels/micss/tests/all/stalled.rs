@@ -20,7 +20,7 @@ const MAX_HELD: u64 = 4 << 20;
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn streams_of_stalled_readers_hold_little() {
+async fn streams_of_stalled_readers_use_little_memory() {
     let sent = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&sent);
     let testbed = Testbed::new(3, "tamper-code", move |mut service| {

@@ -4,17 +4,19 @@ use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
-/// The rates a channel can have. Wide enough for any unit; the ends keep the arithmetic exact.
+/// The rates that a channel can have. The range is wide enough for any unit, and its ends keep the
+/// arithmetic exact.
 pub const RATES: RangeInclusive<f64> = 1e-6..=1e9;
 
 /// The delays a channel can have, in milliseconds: up to a day.
 pub const DELAYS_MS: RangeInclusive<f64> = 0.0..=86_400_000.0;
 
-/// The probability z that an adversary sees a share: 0 to 1, which is checked where it is used.
+/// The probability z that an adversary sees a share. The range 0 to 1 is checked where it is used.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct RiskProbability(pub f64);
 
-/// The probability l that a share is lost: 0 to less than 1, which is checked where it is used.
+/// The probability l that a share is lost. The range, 0 to less than 1, is checked where it is
+/// used.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct LossProbability(pub f64);
 
@@ -27,28 +29,28 @@ pub struct ChannelModel {
     rate: f64,
 }
 
-/// Why there can be no such channel.
+/// Why the values do not define a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum ChannelModelError {
-    /// A risk is a probability.
+    /// The risk is not a probability.
     #[error("risk z = {0} is not within 0 to 1")]
     Risk(f64),
-    /// A channel that loses everything is none.
+    /// The loss is not within 0 to less than 1: a channel that loses everything is not allowed.
     #[error("loss l = {0} is not from 0 to below 1; leave out a channel that loses everything")]
     Loss(f64),
-    /// A delay is not negative, and finite.
+    /// The delay is negative, too large or not a number.
     #[error("delay d = {0} ms is not within 0 ms to a day")]
     Delay(f64),
-    /// A channel that carries nothing is none.
+    /// The rate is too small, too large or not a number.
     #[error("rate r = {0} is not within 0.000001 to 1000000000")]
     Rate(f64),
 }
 
 impl ChannelModel {
-    /// A channel on which an adversary sees a share with probability `risk` (z, 0 to 1), which
-    /// loses a share with probability `loss` (l, 0 to less than 1), delivers it after `delay_ms`
-    /// (d, in [`DELAYS_MS`]) if it is not lost, and carries `rate` shares in a unit of time (r, in
-    /// [`RATES`], any unit).
+    /// A channel with these properties: an adversary sees a share with probability `risk` (z, 0 to
+    /// 1), a share is lost with probability `loss` (l, 0 to less than 1), a share that is not lost
+    /// arrives after `delay_ms` (d, in [`DELAYS_MS`]), and the channel carries `rate` shares in a
+    /// unit of time (r, in [`RATES`], any unit).
     ///
     /// # Errors
     /// If one of them is outside its range, or not a number.
@@ -84,12 +86,12 @@ impl ChannelModel {
         self.loss
     }
 
-    /// The time a share takes if it is not lost, in milliseconds: d.
+    /// The delay of a share that is not lost, in milliseconds: d.
     pub fn delay_ms(&self) -> f64 {
         self.delay_ms
     }
 
-    /// The most shares this channel carries in a unit of time: r.
+    /// The largest number of shares that this channel carries in a unit of time: r.
     pub fn rate(&self) -> f64 {
         self.rate
     }

@@ -5,13 +5,13 @@ use thiserror::Error;
 use super::channel::{ChannelModel, LossProbability, RiskProbability};
 use super::subset::{ChannelSubset, MAX_CHANNELS};
 
-/// The most groups of channels that share a risk.
+/// The largest number of groups of channels that share a risk.
 pub const MAX_GROUPS: usize = 4;
 
-/// Channels that fail together: one provider, one duct, one power supply. With probability `risk`
-/// one adversary sees all of them at once, with probability `loss` a share on every one of them is
-/// lost at once; beyond that each channel has its own z and l. (The paper assumes disjoint
-/// channels; this is what becomes of its formulas where they are not.)
+/// Channels that fail together because they share one provider, duct or power supply. With
+/// probability `risk` one adversary sees all of them at once. With probability `loss` a share on
+/// every one of them is lost at once. In addition each channel has its own z and l. (The paper
+/// assumes disjoint channels; groups extend its formulas to channels that are not.)
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedRiskGroup {
     channels: ChannelSubset,
@@ -25,12 +25,12 @@ impl SharedRiskGroup {
         self.channels
     }
 
-    /// The probability that all of them are seen at once.
+    /// The probability that an adversary sees all of them at once.
     pub fn risk(&self) -> f64 {
         self.risk
     }
 
-    /// The probability that all of them lose their share at once.
+    /// The probability that all of them lose their shares at once.
     pub fn loss(&self) -> f64 {
         self.loss
     }
@@ -58,7 +58,7 @@ impl SharedRiskGroup {
     }
 }
 
-/// Why there can be no such set of channels.
+/// Why the values do not define a set of channels.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum ChannelSetError {
     /// There is no channel.
@@ -70,26 +70,27 @@ pub enum ChannelSetError {
     /// More groups than [`MAX_GROUPS`].
     #[error("{0} groups are more than the {MAX_GROUPS} that a plan can be made for")]
     TooManyGroups(usize),
-    /// A group of one channel, or of none.
+    /// A group has fewer than two channels.
     #[error("a group needs at least two channels")]
     SmallGroup,
     /// A group names a channel that the set does not have.
-    #[error("a group has channel {0}, which there is not")]
+    #[error("a group names channel {0}, which does not exist")]
     UnknownChannel(usize),
-    /// A group's risk is a probability.
+    /// The risk of a group is not a probability.
     #[error("a group's risk z = {0} is not within 0 to 1")]
     GroupRisk(f64),
-    /// A group's loss is a probability below 1.
+    /// The loss of a group is not within 0 to less than 1.
     #[error("a group's loss l = {0} is not from 0 to below 1")]
     GroupLoss(f64),
 }
 
-/// What groups can do: one outcome of all their draws, its probability, and each channel's own
-/// probability in it, which is 1 for the channels of a group that was struck.
+/// One outcome of the draws of all groups: its probability, and the probability of each channel in
+/// this outcome, which is 1 for the channels of a group that is seen, or loses its shares, as a
+/// whole.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RiskGroupOutcome {
     pub(crate) probability: f64,
-    /// Each channel's z or l in this scenario.
+    /// Each channel's z or l in this outcome.
     pub(crate) channel_probabilities: Vec<f64>,
 }
 
@@ -98,7 +99,7 @@ pub(crate) struct RiskGroupOutcome {
 pub struct ChannelSet {
     channels: Vec<ChannelModel>,
     groups: Vec<SharedRiskGroup>,
-    /// The channels by delay, the fastest first.
+    /// The channels by delay, fastest first.
     by_delay: Vec<usize>,
     risk_scenarios: Vec<RiskGroupOutcome>,
     loss_scenarios: Vec<RiskGroupOutcome>,
@@ -113,11 +114,11 @@ impl ChannelSet {
         Self::with_groups(channels, Vec::new())
     }
 
-    /// A set of channels, some of which are in groups. A channel may be in several groups.
+    /// A set of channels, some of which belong to groups. A channel may belong to several groups.
     ///
     /// # Errors
     /// If there is no channel, there are more than [`MAX_CHANNELS`] or more than [`MAX_GROUPS`]
-    /// groups, or a group has a channel that the set has not.
+    /// groups, or a group names a channel that is not in the set.
     pub fn with_groups(
         channels: Vec<ChannelModel>,
         groups: Vec<SharedRiskGroup>,
@@ -164,7 +165,7 @@ impl ChannelSet {
         &self.groups
     }
 
-    /// How many channels: n.
+    /// The number of channels: n.
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.channels.len()
@@ -175,23 +176,23 @@ impl ChannelSet {
         ChannelSubset::first(self.len())
     }
 
-    /// The channels' indices, the fastest first.
+    /// The channels' indices, fastest first.
     pub(crate) fn by_delay(&self) -> &[usize] {
         &self.by_delay
     }
 
-    /// What groups can do to secrecy.
+    /// The outcomes of the groups for secrecy.
     pub(crate) fn risk_scenarios(&self) -> &[RiskGroupOutcome] {
         &self.risk_scenarios
     }
 
-    /// What groups can do to delivery.
+    /// The outcomes of the groups for delivery.
     pub(crate) fn loss_scenarios(&self) -> &[RiskGroupOutcome] {
         &self.loss_scenarios
     }
 }
 
-/// Every outcome of the groups' independent draws that is possible; without groups, one.
+/// Every possible outcome of the groups' independent draws. Without groups there is one.
 fn scenarios(
     own: Vec<f64>,
     groups: impl Iterator<Item = (ChannelSubset, f64)>,

@@ -1,10 +1,10 @@
-//! Sets of channels, and a selection of shares over one: the pair (k, M) of the paper's III-C.
+//! Sets of channels, and a selection of shares on one: the pair (k, M) of the paper's III-C.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// The most channels that a plan can be made for.
+/// The largest number of channels in a plan.
 pub const MAX_CHANNELS: usize = 20;
 
 /// A set M of channels of a [`crate::ChannelSet`], by index.
@@ -22,12 +22,12 @@ impl ChannelSubset {
     /// No channel.
     pub const EMPTY: Self = Self(0);
 
-    /// The first `n` channels; all that there can be if `n` is more.
+    /// The first `n` channels, or all channels if `n` is larger than [`MAX_CHANNELS`].
     pub fn first(n: usize) -> Self {
         (0..n.min(MAX_CHANNELS)).collect()
     }
 
-    /// This set and `channel`, which is left out if it is not below [`MAX_CHANNELS`].
+    /// This set with `channel` added. A channel that is not below [`MAX_CHANNELS`] is ignored.
     #[must_use]
     pub fn with(self, channel: usize) -> Self {
         if channel < MAX_CHANNELS { Self(self.0 | 1 << channel) } else { self }
@@ -43,12 +43,12 @@ impl ChannelSubset {
         other.0 & !self.0 == 0
     }
 
-    /// How many channels: |M|.
+    /// The number of channels: |M|.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -78,15 +78,15 @@ impl FromIterator<usize> for ChannelSubset {
     }
 }
 
-/// How one symbol is sent: shares on each channel of M, any k of which give it back (III-C). The
-/// paper's set of all of these is the calligraphic M.
+/// How one symbol is sent: one share on each channel of M, any k of which reconstruct it (III-C).
+/// The paper calls the set of all selections the calligraphic M.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShareSelection {
     k: usize,
     channels: ChannelSubset,
 }
 
-/// Why there is no such selection.
+/// The threshold is not within 1 to |M|.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a threshold of {k} is not within 1 to {m}, the number of channels used")]
 pub struct ShareSelectionError {
@@ -95,7 +95,7 @@ pub struct ShareSelectionError {
 }
 
 impl ShareSelection {
-    /// `k` of the channels in `channels`.
+    /// A selection with one share on each of `channels` and the threshold `k`.
     ///
     /// # Errors
     /// Unless 1 <= k <= |M|.
@@ -104,12 +104,12 @@ impl ShareSelection {
         if k < 1 || k > m { Err(ShareSelectionError { k, m }) } else { Ok(Self { k, channels }) }
     }
 
-    /// How many shares give the symbol back: k.
+    /// The number of shares that reconstruct the symbol: k.
     pub fn k(self) -> usize {
         self.k
     }
 
-    /// How many shares there are: m.
+    /// The number of shares: m.
     pub fn m(self) -> usize {
         self.channels.len()
     }

@@ -1,11 +1,12 @@
-//! Pareto fronts: what a better value of one property costs in another.
+//! Pareto fronts: how much one property must worsen to improve another.
 
 use super::plan::{OptimalSchedule, PlanError};
 use super::request::{PlanRequest, ScheduleObjective};
 use crate::channels::ChannelSet;
 
-/// Plans along the Pareto front of two properties under a request, from the one that is best in the
-/// first property to the one that is best in the second; none is worse than another in both.
+/// Plans along the Pareto front of two properties under a request, from the plan that is best in
+/// the first property to the one that is best in the second. No plan on the front is worse than
+/// another in both.
 ///
 /// ```
 /// use sunder_model::{
@@ -30,18 +31,19 @@ use crate::channels::ChannelSet;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The ends are lexicographic: best in one, and among those in the other. Between them the first
-/// property is bound to evenly spaced values and the second made best. It is an iterator, since
-/// each point is a program of its own, so that a caller can report the progress.
+/// The two ends are lexicographic optima: best in one property and, among those schedules, best in
+/// the other. Between them the first property is bounded by evenly spaced values and the second is
+/// optimised. This is an iterator because each point is a separate linear program, so a caller can
+/// report progress.
 #[derive(Debug)]
 pub struct ParetoFront<'a> {
     set: &'a ChannelSet,
     request: PlanRequest,
     first: ScheduleObjective,
     second: ScheduleObjective,
-    /// The first property's values at the two ends.
+    /// The values of the first property at the two ends.
     ends: (f64, f64),
-    /// The plans at the ends, until they have been given out.
+    /// The plans at the ends, until the iterator has returned them.
     best_first: Option<OptimalSchedule>,
     best_second: Option<OptimalSchedule>,
     points: usize,
@@ -49,11 +51,12 @@ pub struct ParetoFront<'a> {
 }
 
 impl ChannelSet {
-    /// The Pareto front of `first` and `second` in `points` plans, two at least; fewer if one plan
-    /// is best in both. The request's own objectives are not used, its bounds and kappa and mu are.
+    /// The Pareto front of `first` and `second` in `points` plans, at least two. There are fewer if
+    /// one plan is best in both. Only the request's bounds, kappa and mu are used, not its
+    /// objectives.
     ///
     /// # Errors
-    /// If there is no plan at all: see [`ChannelSet::plan`].
+    /// If there is no plan: see [`ChannelSet::plan`].
     pub fn pareto_front(
         &self,
         request: &PlanRequest,
@@ -65,7 +68,7 @@ impl ChannelSet {
         let best_first = best(vec![first, second])?;
         let best_second = best(vec![second, first])?;
         let ends = (best_first.averages.value_of(first), best_second.averages.value_of(first));
-        // Where the ends are one, so is all between.
+        // If the ends are equal, all points between them are too.
         let apart = !is_near(ends.0, ends.1, 1e-8);
         Ok(ParetoFront {
             set: self,
@@ -82,7 +85,8 @@ impl ChannelSet {
 }
 
 impl ParetoFront<'_> {
-    /// The plan that is best in the second property while the first is at its `place`-th value.
+    /// The plan that is best in the second property while the first is bounded by its `place`-th
+    /// value.
     #[expect(clippy::cast_precision_loss, reason = "there are few points")]
     fn between(&self, place: usize) -> Result<OptimalSchedule, PlanError> {
         let part = place as f64 / (self.points - 1) as f64;
@@ -92,7 +96,7 @@ impl ParetoFront<'_> {
             self.set.plan(&request.with_objectives(vec![self.second]))
         };
         match plan(value) {
-            // Between ends that are almost one, a value may be beyond the best by rounding.
+            // If the ends are almost equal, rounding can move a value beyond the optimum.
             Err(PlanError::Infeasible { best, .. }) if is_near(best, value, 1e-6) => plan(best),
             planned => planned,
         }

@@ -1,11 +1,11 @@
-//! The best schedule for a request: which programs to solve, in which order, and which bound makes
-//! it impossible where there is none.
+//! Finds the best schedule for a request: which linear programs to solve, in which order, and, if
+//! no schedule exists, which bound is infeasible.
 //!
-//! Every program here has a feasible point that is written down and not searched for: the limited
-//! schedule at the best rate ([`ChannelSet::limited_schedule_at_best_rate`]). Bounds are then added
-//! one by one; before each, the property it bounds is made as small as the bounds before it allow.
-//! So a bound that cannot be kept is known by name, and with it the best value there is. No program
-//! is unbounded: proportions sum to 1, and rates to no more than the channels carry.
+//! Every program here has a feasible point that is known without a search: the limited schedule at
+//! the best rate ([`ChannelSet::limited_schedule_at_best_rate`]). Bounds are then added one by one.
+//! Before each, the property that it bounds is minimised under the bounds already added. So an
+//! infeasible bound is identified, together with the best value that can be reached. No program is
+//! unbounded: proportions sum to 1, and rates are limited by the channels.
 
 use thiserror::Error;
 
@@ -20,27 +20,29 @@ use crate::solver::{
     PropertyWeights, ROUNDING, RowRelation, SelectionLimits, SolverError,
 };
 
-/// How far a value may be beyond a bound, relative to it, to count as within: what rounding costs.
+/// By how much a value may exceed a bound, relative to the bound, and still satisfy it: it allows
+/// for rounding.
 const RELATIVE_TOLERANCE: f64 = 1e-9;
 
-/// And absolute, where a bound is 0: a probability that is none.
+/// The same as an absolute value, for bounds of 0: smaller probabilities count as 0.
 const ABSOLUTE_TOLERANCE: f64 = 1e-30;
 
-/// Bounds, and optima, that are smaller than this part of the largest value there is are kept to
-/// within a millionth of this.
+/// Bounds and optima below this fraction of the largest possible value are met to within a
+/// millionth of it.
 const MIN_UNIT: f64 = 1e-8;
 
-/// A proportion that is left by rounding, and used for nothing.
+/// Smaller proportions are rounding errors, and are dropped.
 const MIN_PROPORTION: f64 = 1e-18;
 
-/// By how much bounds are relaxed, so that rounding in them leaves the schedules that just keep
-/// them: a few units in the last place, of `f64` and of [`DoubleDouble`].
+/// By how much bounds are relaxed, so that rounding does not exclude schedules that meet them
+/// exactly: a few units in the last place, of `f64` and of [`DoubleDouble`].
 const RELAXED: (f64, f64) = (1e-15, 1e-28);
 
-/// What the product of small probabilities is at most where it is too small for a number.
+/// An upper bound of a product of small probabilities that underflows.
 const MIN_GAP: f64 = 1e-300;
 
-/// How far a row may be off in the end: rows are of order 1, bounds in units of themselves.
+/// By how much the final solution may violate a row. Rows are of order 1, and bounds are in units
+/// of themselves.
 const ROW_TOLERANCE: f64 = 1e-6;
 
 /// The best schedule for a request.
@@ -50,11 +52,12 @@ pub struct OptimalSchedule {
     pub schedule: ShareSchedule,
     /// Its averages on the channels it was made for.
     pub averages: ScheduleAverages,
-    /// For each objective of the request, how good it is and how much better it could be at most.
+    /// For each objective of the request, its value and a bound on how much better it could be.
     pub certificates: Vec<OptimalityCertificate>,
 }
 
-/// How good a schedule is in an objective, and the proof that there is no better.
+/// The value of a schedule in an objective, and the proof that no schedule is better by more than
+/// the gap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptimalityCertificate {
     /// The objective.
@@ -62,19 +65,18 @@ pub struct OptimalityCertificate {
     /// The property's value.
     pub value: f64,
     /// No schedule for the request is better by more than this: the duality gap, in the property's
-    /// unit. All rounding is in it, that of the proof too.
+    /// unit. It includes all rounding, even that of the proof.
     pub gap: f64,
     /// How often all selections were priced.
     pub rounds: usize,
-    /// How many selections took part in the end.
+    /// The number of selections in the final program.
     pub columns: usize,
 }
 
 impl OptimalityCertificate {
-    /// For a property's value in the end, which the objectives after it can have made a little
-    /// worse.
+    /// For a property's final value, which later objectives may have made slightly worse.
     fn new(objective: ScheduleObjective, value: f64, optimum: &ProgramOptimum) -> Self {
-        // The program makes the rate's negative least.
+        // The program minimises the negative of the rate.
         let minimised = if objective == ScheduleObjective::Rate { -value } else { value };
         let gap = (minimised - optimum.bound).max(0.0) + ROUNDING * value.abs() + MIN_GAP;
         Self { objective, value, gap, rounds: optimum.rounds, columns: optimum.pool_len }
@@ -87,19 +89,21 @@ pub enum PlanError {
     /// The request itself is wrong.
     #[error(transparent)]
     Request(#[from] PlanRequestError),
-    /// No schedule keeps this bound, and those before it in the order risk, loss, delay after the
-    /// rate.
+    /// No schedule meets this bound together with the bounds before it. Their order is risk, loss,
+    /// delay, after the rate.
     #[error("{}", infeasible(*bound, *wanted, *best))]
     Infeasible {
-        /// The first bound that cannot be kept.
+        /// The first infeasible bound.
         bound: ScheduleBound,
-        /// What it asks for.
+        /// The requested value.
         wanted: f64,
-        /// The best there is, with everything else that was asked for before it.
+        /// The best possible value under all requirements before it.
         best: f64,
     },
-    /// The solver failed, which is a fault of ours and not of the request.
-    #[error("no exact plan was found: {0}; leave out bounds or channels of extremely small values")]
+    /// The solver failed, which is a bug of this crate and not an error in the request.
+    #[error(
+        "no exact plan was found: {0}; leave out bounds or channels with extremely small values"
+    )]
     Solver(#[from] SolverError),
 }
 
@@ -111,18 +115,18 @@ fn infeasible(bound: ScheduleBound, wanted: f64, best: f64) -> String {
         ScheduleBound::MinRate => ("", "at least", "highest"),
     };
     format!(
-        "a {name} of {relation} {wanted}{unit} cannot be had: with the rest of what is asked, the \
+        "a {name} of {relation} {wanted}{unit} cannot be met: with the other requirements, the \
          {extreme} is {best}{unit}"
     )
 }
 
 impl ChannelSet {
     /// The best schedule for `request`: feasible, and best in its objectives in their order.
-    /// Without objectives, any feasible one.
+    /// Without objectives, any feasible schedule.
     ///
     /// # Errors
-    /// If the request contradicts itself or the channels, or no schedule keeps its bounds: then the
-    /// first that cannot be kept is named, with the best value there is.
+    /// If the request contradicts itself or the channels, or if a bound is infeasible: the error
+    /// then names the first such bound and the best possible value.
     pub fn plan(&self, request: &PlanRequest) -> Result<OptimalSchedule, PlanError> {
         request.check(self)?;
         let requirements = request.rounded();
@@ -141,19 +145,19 @@ impl ChannelSet {
     }
 }
 
-/// The conditions so far, and a schedule that meets them.
+/// The conditions added so far, and a schedule that meets them.
 struct SchedulePlanner<'a> {
     set: &'a ChannelSet,
-    /// Homogeneous rows: true of q if they are of any multiple.
+    /// Homogeneous rows: if q satisfies them, so does every multiple of q.
     rows: Vec<ProgramRow>,
     limits: SelectionLimits,
-    /// The rate that is kept; 0 if any will do.
+    /// The rate to keep; 0 if any rate is allowed.
     least_rate: f64,
     schedule: ShareSchedule,
 }
 
 impl<'a> SchedulePlanner<'a> {
-    /// Kappa, mu and the rate.
+    /// Adds kappa, mu and the rate.
     #[expect(clippy::cast_precision_loss, reason = "k and m are small")]
     fn new(set: &'a ChannelSet, requirements: &ScheduleRequirements) -> Result<Self, PlanError> {
         let mut rows = Vec::new();
@@ -171,7 +175,7 @@ impl<'a> SchedulePlanner<'a> {
                 ..LinearFunction::default()
             }));
         }
-        // What is free is as low as can be: that leaves the most rate.
+        // Free values are set as low as possible, which allows the highest rate.
         let kappa = requirements.kappa.unwrap_or(requirements.min_k as f64);
         let mu = requirements.mu.unwrap_or(kappa.max(requirements.min_m as f64));
         let schedule = set.limited_schedule_at_best_rate(kappa, mu).ok_or(SolverError::NoStart)?;
@@ -180,7 +184,7 @@ impl<'a> SchedulePlanner<'a> {
             SelectionLimits { min_k: *min_k, min_m: *min_m, kth_delay_ms: kth_delay_ms.clone() };
         let mut planner = Self { set, rows, limits, least_rate: 0.0, schedule };
         let highest = if kth_delay_ms.is_some() {
-            // It depends on the selections that are left, and so does a feasible schedule.
+            // The rate, and a feasible schedule, depend on the selections that are left.
             planner.maximise_rate()?;
             (planner.value(ScheduleObjective::Rate) * (1.0 - RELATIVE_TOLERANCE)).into()
         } else {
@@ -200,8 +204,8 @@ impl<'a> SchedulePlanner<'a> {
         Ok(planner)
     }
 
-    /// No channel carries more than its rate when `rate` symbols are sent (IV-D; at `R_C(mu)` these
-    /// inequalities and mu leave only the paper's equalities).
+    /// Adds rows that no channel carries more than its rate when `rate` symbols are sent (IV-D). At
+    /// `R_C(mu)`, these inequalities and mu imply the paper's equalities.
     fn keep_rate(&mut self, rate: DoubleDouble) {
         self.least_rate = self.least_rate.max(rate.to_f64());
         for (i, channel) in self.set.channels().iter().enumerate() {
@@ -214,7 +218,7 @@ impl<'a> SchedulePlanner<'a> {
         }
     }
 
-    /// Risk, loss and delay, one after the other.
+    /// Adds the bounds of risk, loss and delay, one after the other.
     fn keep_bounds(&mut self, requirements: &ScheduleRequirements) -> Result<(), PlanError> {
         let bounds = [
             (ScheduleBound::MaxRisk, requirements.max_risk, ScheduleObjective::Risk),
@@ -241,14 +245,14 @@ impl<'a> SchedulePlanner<'a> {
         Ok(())
     }
 
-    /// Makes the schedule best in `objective`, and keeps it so from now on.
+    /// Optimises `objective`, and keeps its optimum from now on.
     fn optimise(&mut self, objective: ScheduleObjective) -> ProgramOptimum {
         let optimum = match objective {
             ScheduleObjective::Rate => self.maximise_rate(),
             _ => self.minimise(objective),
         };
-        // Where the solver fails there is a schedule still, and the gap tells how good it is at
-        // least.
+        // If the solver fails, the current schedule is still valid, and the gap bounds how far it
+        // is from the optimum.
         let optimum = optimum.unwrap_or_else(|_| ProgramOptimum {
             columns: self.schedule.entries().to_vec(),
             value: self.value(objective),
@@ -270,9 +274,9 @@ impl<'a> SchedulePlanner<'a> {
         optimum
     }
 
-    /// Makes the schedule one of least `objective` under the rows.
+    /// Minimises `objective` under the rows.
     fn minimise(&mut self, objective: ScheduleObjective) -> Result<ProgramOptimum, SolverError> {
-        // A mean over delivered symbols is a ratio of two sums. Scaling q so that its denominator
+        // A mean over delivered symbols is a ratio of two sums. Scaling q so that the denominator
         // is 1 makes it linear (Charnes and Cooper).
         let (norm, unit) = if objective == ScheduleObjective::DeliveredDelay {
             (
@@ -290,8 +294,8 @@ impl<'a> SchedulePlanner<'a> {
         self.solve(linear(objective), rows, unit)
     }
 
-    /// Makes the schedule one of the highest rate under the rows, with q = p R: one program for
-    /// both, in a unit that is near the result, since the solver's tolerance is absolute.
+    /// Maximises the rate under the rows, with q = p R: one program gives both. The unit is near
+    /// the result, because the solver's tolerance is absolute.
     fn maximise_rate(&mut self) -> Result<ProgramOptimum, SolverError> {
         let total = self.set.total_rate();
         let mut unit = total;
@@ -334,8 +338,9 @@ impl<'a> SchedulePlanner<'a> {
         Ok(optimum)
     }
 
-    /// Whatever the solver says, the schedule must meet every row. Numbers that differ by more than
-    /// its precision, a risk bound of 1e-14 beside risks of 0.2, are where it could be wrong.
+    /// Checks that the schedule meets every row, whatever the solver reports. The solver could be
+    /// wrong if numbers differ by more than its precision, such as a risk bound of 1e-14 beside
+    /// risks of 0.2.
     fn check(&self) -> Result<(), SolverError> {
         let entries = self.schedule.entries().iter();
         if entries.clone().any(|(selection, _)| !self.limits.allow(self.set, *selection)) {
@@ -348,13 +353,14 @@ impl<'a> SchedulePlanner<'a> {
             let off = if row.relation == RowRelation::Equal { sum.abs() } else { sum };
             off <= ROW_TOLERANCE
         };
-        // In a row of the rate, a slow channel's part can be as small as what is tolerated.
+        // In a row of the rate, the part of a slow channel can be as small as the tolerance.
         let is_fast =
             self.value(ScheduleObjective::Rate) >= self.least_rate * (1.0 - ROW_TOLERANCE);
         if is_fast && self.rows.iter().all(is_kept) { Ok(()) } else { Err(SolverError::Imprecise) }
     }
 
-    /// Keeps a property at `value` or less, to the solver's precision in units of `unit`.
+    /// Adds the row that a property is at most `value`, to the solver's precision in units of
+    /// `unit`.
     fn keep_at_most(&mut self, objective: ScheduleObjective, value: f64, unit: f64) {
         let mut left = linear(objective);
         let value = value * (1.0 + RELAXED.0);
@@ -366,7 +372,7 @@ impl<'a> SchedulePlanner<'a> {
         self.rows.push(at_most_zero(left.scaled(1.0 / unit)));
     }
 
-    /// The largest value that a property has for any selection.
+    /// The largest value of a property over all selections.
     fn largest(&self, objective: ScheduleObjective) -> f64 {
         match objective {
             ScheduleObjective::Risk | ScheduleObjective::Loss | ScheduleObjective::Rate => 1.0,

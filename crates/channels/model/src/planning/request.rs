@@ -1,4 +1,5 @@
-//! What is required of a schedule: kappa and mu, bounds, objectives; checked before any program.
+//! The requirements of a schedule: kappa, mu, bounds and objectives. They are checked before any
+//! program is solved.
 
 use std::ops::RangeInclusive;
 
@@ -7,68 +8,69 @@ use thiserror::Error;
 use crate::channels::ChannelSet;
 use crate::schedules::ScheduleAverages;
 
-/// A property that a schedule can be made best in.
+/// A property that a schedule can optimise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScheduleObjective {
-    /// The least risk Z(p): the most privacy.
+    /// The lowest risk Z(p): the most privacy.
     Risk,
-    /// The least loss L(p).
+    /// The lowest loss L(p).
     Loss,
-    /// The least delay D(p), as the paper has it: the mean over symbols sent.
+    /// The lowest delay D(p), as the paper defines it: the mean over symbols sent.
     Delay,
-    /// The least mean delay of the symbols that arrive.
+    /// The lowest mean delay of the symbols that arrive.
     DeliveredDelay,
-    /// The highest rate, in symbols in the unit of time of the channels' rates.
+    /// The highest rate, in symbols per unit of time of the channels' rates.
     Rate,
 }
 
-/// A bound that a schedule must keep.
+/// A bound that a schedule must meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScheduleBound {
-    /// Risk at most.
+    /// An upper bound of the risk.
     MaxRisk,
-    /// Loss at most.
+    /// An upper bound of the loss.
     MaxLoss,
-    /// Delay at most, in milliseconds; D(p) as the paper has it.
+    /// An upper bound of the delay D(p) as the paper defines it, in milliseconds.
     MaxDelay,
-    /// Mean delay of the symbols that arrive at most, in milliseconds.
+    /// An upper bound of the mean delay of the symbols that arrive, in milliseconds.
     MaxDeliveredDelay,
-    /// Rate at least.
+    /// A lower bound of the rate.
     MinRate,
 }
 
 impl ScheduleBound {
-    /// The property that is bounded, in words.
+    /// The name of the bounded property.
     pub(crate) fn property(self) -> &'static str {
         match self {
             Self::MaxRisk => "risk",
             Self::MaxLoss => "loss",
             Self::MaxDelay => "delay",
-            Self::MaxDeliveredDelay => "delay of what arrives",
+            Self::MaxDeliveredDelay => "delay of the symbols that arrive",
             Self::MinRate => "rate",
         }
     }
 }
 
-/// What is required of a schedule. [`ScheduleRequirements::default`] requires nothing;
-/// [`PlanRequest::new`] checks it.
+/// The requirements of a schedule. [`ScheduleRequirements::default`] requires nothing;
+/// [`PlanRequest::new`] validates them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScheduleRequirements {
     /// The mean threshold, 1 to mu; free if `None`.
     pub kappa: Option<f64>,
     /// The mean multiplicity, kappa to n; free if `None`.
     pub mu: Option<f64>,
-    /// Whether the rate must be `R_C(mu)`, the most there is at `mu`, which must be given (IV-D).
-    /// With `kth_delay_ms`, the most of the selections that are left.
+    /// Whether the rate must be `R_C(mu)`, the highest rate for `mu`, which must then be given
+    /// (IV-D). With `kth_delay_ms`, it must be the highest rate that the remaining selections
+    /// allow.
     pub full_rate: bool,
-    /// The least threshold that any symbol may have; 1 is free, floor(kappa) the limited schedule
-    /// of IV-E.
+    /// The smallest threshold of any symbol. 1 does not restrict it; floor(kappa) is the limited
+    /// schedule of IV-E.
     pub min_k: usize,
-    /// The least multiplicity that any symbol may have; 1 is free, floor(mu) that of IV-E.
+    /// The smallest multiplicity of any symbol. 1 does not restrict it; floor(mu) is that of IV-E.
     pub min_m: usize,
-    /// The delays, in milliseconds, that the kth fastest channel of a selection may have: a symbol
-    /// arrives then, if no share is lost. `None`: any. Without a schedule of such selections, there
-    /// is no plan.
+    /// The allowed delays of the kth fastest channel of a selection, in milliseconds: without
+    /// losses, a symbol arrives after that delay. `None` allows any. If such selections make no
+    /// schedule, there is no plan.
     pub kth_delay_ms: Option<RangeInclusive<f64>>,
     /// The highest risk Z(p), 0 to 1.
     pub max_risk: Option<f64>,
@@ -78,10 +80,10 @@ pub struct ScheduleRequirements {
     pub max_delay_ms: Option<f64>,
     /// The highest mean delay of the symbols that arrive, in milliseconds.
     pub max_delivered_delay_ms: Option<f64>,
-    /// The lowest rate, in symbols in the unit of time of the channels' rates.
+    /// The lowest rate, in symbols per unit of time of the channels' rates.
     pub min_rate: Option<f64>,
-    /// What to be best in, the most important first; each next one decides among the schedules
-    /// that are best in all before it.
+    /// The objectives, most important first. Each one selects among the schedules that are best in
+    /// all before it.
     pub objectives: Vec<ScheduleObjective>,
 }
 
@@ -104,56 +106,56 @@ impl Default for ScheduleRequirements {
     }
 }
 
-/// What is wrong with a request, whatever the channels are good for.
+/// What is wrong with a request, independent of the channels' properties.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum PlanRequestError {
-    /// kappa is not a number from 1 on.
-    #[error("kappa = {0} is not a number from 1 on")]
+    /// kappa is not a number of at least 1.
+    #[error("kappa = {0} is not a number of at least 1")]
     Kappa(f64),
-    /// mu is not a number from 1 on.
-    #[error("mu = {0} is not a number from 1 on")]
+    /// mu is not a number of at least 1.
+    #[error("mu = {0} is not a number of at least 1")]
     Mu(f64),
     /// kappa is more than mu.
     #[error("kappa = {kappa} is more than mu = {mu}")]
     KappaAboveMu {
-        /// The mean threshold asked for.
+        /// The requested mean threshold.
         kappa: f64,
-        /// The mean multiplicity asked for.
+        /// The requested mean multiplicity.
         mu: f64,
     },
-    /// kappa or mu is more than there are channels.
-    #[error("{name} = {value} is more than the {n} channels there are")]
+    /// kappa or mu is larger than the number of channels.
+    #[error("{name} = {value} is more than the number of channels, {n}")]
     TooFewChannels {
         /// Which of them: `kappa` or `mu`.
         name: &'static str,
         /// Its value.
         value: f64,
-        /// How many channels there are.
+        /// The number of channels.
         n: usize,
     },
-    /// The highest rate depends on mu.
+    /// The full rate is requested without mu, on which it depends.
     #[error("the full rate depends on mu; give mu too")]
     FullRateWithoutMu,
-    /// No symbol can have so high a least threshold.
+    /// `min_k` is higher than any symbol's threshold can be.
     #[error("a threshold of at least {min_k} for every symbol contradicts kappa or the channels")]
     MinK {
-        /// The least threshold asked for.
+        /// The requested smallest threshold.
         min_k: usize,
     },
-    /// No symbol can have so high a least multiplicity.
+    /// `min_m` is higher than any symbol's multiplicity can be.
     #[error("at least {min_m} shares for every symbol contradict mu or the channels")]
     MinM {
-        /// The least multiplicity asked for.
+        /// The requested smallest multiplicity.
         min_m: usize,
     },
-    /// A bound is not a number, or outside what it bounds.
+    /// A bound is not a number, or is outside the range of its property.
     #[error("the bound on {} is not within its range: {}", .0.property(), .1)]
     Bound(ScheduleBound, f64),
 }
 
 impl ScheduleRequirements {
-    /// The schedules of IV-E: no symbol has k below floor(kappa) or m below floor(mu). Without
-    /// kappa or mu, nothing.
+    /// Restricts the request to the schedules of IV-E: no symbol has k below floor(kappa) or m
+    /// below floor(mu). Without kappa or mu, it changes nothing.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     pub fn limited(mut self) -> Self {
@@ -163,8 +165,8 @@ impl ScheduleRequirements {
     }
 }
 
-/// Requirements that do not contradict each other. Only the channels can be too few for them, or
-/// too bad, which [`ChannelSet::plan`] finds.
+/// Requirements that do not contradict each other. [`ChannelSet::plan`] reports if the channels
+/// cannot meet them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanRequest(ScheduleRequirements);
 
@@ -222,8 +224,8 @@ impl PlanRequest {
         Self(ScheduleRequirements { objectives, ..self.0.clone() })
     }
 
-    /// The same with kappa and mu exact where they are whole numbers, or each other, but for
-    /// rounding: a few units in the last place of the largest mean there is.
+    /// The same, but kappa and mu are rounded to whole numbers, or to each other, if they differ
+    /// only by rounding: a few units in the last place of the largest possible mean.
     pub(crate) fn rounded(&self) -> ScheduleRequirements {
         let near = |a: f64, b: f64| (a - b).abs() < 1e-14;
         let whole = |mean: f64| if near(mean, mean.round()) { mean.round() } else { mean };
@@ -233,8 +235,8 @@ impl PlanRequest {
         ScheduleRequirements { kappa, mu, ..self.0.clone() }
     }
 
-    /// The same with `objective` no worse than `value`, which some schedule has, whatever was
-    /// required of it before.
+    /// The same, but `objective` must be no worse than `value`, which some schedule reaches,
+    /// whatever was required of it before.
     pub(crate) fn bounded(&self, objective: ScheduleObjective, value: f64) -> Self {
         let mut bounded = self.clone();
         let bound = match objective {
@@ -248,7 +250,7 @@ impl PlanRequest {
         bounded
     }
 
-    /// Checks that there are channels enough.
+    /// Checks that there are enough channels.
     #[expect(clippy::cast_precision_loss, reason = "there are few channels")]
     pub(crate) fn check(&self, set: &ChannelSet) -> Result<(), PlanRequestError> {
         let ScheduleRequirements { kappa, mu, min_k, min_m, .. } = self.0;
@@ -268,14 +270,14 @@ impl PlanRequest {
     }
 }
 
-/// Whether a least number for each symbol is above the mean of all.
+/// Whether a minimum for each symbol exceeds the mean of all symbols.
 #[expect(clippy::cast_precision_loss, reason = "what is not exact is far above any mean")]
 fn is_above(least: usize, mean: Option<f64>) -> bool {
     mean.is_some_and(|mean| least as f64 > mean)
 }
 
 impl ScheduleAverages {
-    /// The average that `objective` is about.
+    /// The average that `objective` optimises.
     pub fn value_of(&self, objective: ScheduleObjective) -> f64 {
         match objective {
             ScheduleObjective::Risk => self.risk,

@@ -1,49 +1,49 @@
-//! Which channel's risk, loss, delay or rate changes the answer most.
+//! Which channel's risk, loss, delay or rate affects the plan most.
 
 use super::plan::PlanError;
 use super::request::{PlanRequest, ScheduleObjective};
 use crate::channels::{ChannelModel, ChannelSet, LossProbability, RiskProbability};
 
-/// By how much a quantity is made better to see what it changes: a tenth.
+/// By how much a quantity is improved to measure its effect: a tenth.
 pub const SENSITIVITY_STEP: f64 = 0.1;
 
 /// A quantity of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChannelQuantity {
-    /// z
+    /// The risk z.
     Risk,
-    /// l
+    /// The loss l.
     Loss,
-    /// d
+    /// The delay d.
     Delay,
-    /// r
+    /// The rate r.
     Rate,
 }
 
 impl ChannelQuantity {
-    /// All of them.
+    /// All quantities.
     pub const ALL: [Self; 4] = [Self::Risk, Self::Loss, Self::Delay, Self::Rate];
 }
 
-/// What one quantity of one channel changes.
+/// The effect of one quantity of one channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChannelSensitivity {
     /// The channel, by index.
     pub channel: usize,
-    /// Which of its quantities.
+    /// The quantity.
     pub quantity: ChannelQuantity,
-    /// The best value of the request's first objective, were this quantity better by a tenth: risk,
-    /// loss and delay lower, the rate higher. An error if there were no plan then.
+    /// The best value of the request's first objective if this quantity were better by a tenth: a
+    /// lower risk, loss or delay, or a higher rate. An error if there were no plan.
     pub value: Result<f64, PlanError>,
 }
 
 impl ChannelSet {
-    /// The best value of the request's first objective (the rate, if it has none) were one quantity
-    /// of one channel a tenth better, for each channel and quantity in turn. The plan is made anew
-    /// each time, so the answer holds for that step and not only for a vanishing one.
+    /// For each channel and quantity in turn: the best value of the request's first objective (the
+    /// rate, if it has none) if that quantity were better by a tenth. Each plan is computed anew,
+    /// so the result is exact for this step and not only for an infinitesimal one.
     ///
-    /// Better is not always better: with the full rate asked for, a faster channel has to be used
-    /// more.
+    /// A better quantity does not always improve the plan: at full rate, a faster channel must be
+    /// used more.
     pub fn sensitivities(
         &self,
         request: &PlanRequest,
@@ -77,7 +77,7 @@ impl ChannelSet {
             less(old.delay_ms(), ChannelQuantity::Delay),
             rate,
         );
-        // Only a rate at the very end of its range cannot be better; then nothing changes.
+        // Only a rate at the end of its range cannot be improved; then nothing changes.
         channels[channel] = better.unwrap_or(old);
         Self::with_groups(channels, self.groups().to_vec()).unwrap_or_else(|_| self.clone())
     }

@@ -1,4 +1,5 @@
-//! Schedules made directly, without a program: Theorem 5, and a schedule at the optimal rate.
+//! Schedules that are constructed without a linear program: Theorem 5, and a schedule at the
+//! optimal rate.
 
 use super::schedule::ShareSchedule;
 use crate::channels::{ChannelSet, ChannelSubset, ShareSelection};
@@ -7,7 +8,7 @@ impl ChannelSet {
     /// A schedule of mean threshold `kappa` and mean multiplicity `mu` in which no symbol has
     /// k < floor(kappa) or m < floor(mu) (Theorem 5). `None` unless 1 <= kappa <= mu <= n.
     ///
-    /// The first channels are used; [`ChannelSet::limited_schedule_at_best_rate`] uses all.
+    /// It uses the first channels only; [`ChannelSet::limited_schedule_at_best_rate`] uses all.
     pub fn limited_schedule(&self, kappa: f64, mu: f64) -> Option<ShareSchedule> {
         let valid = kappa >= 1.0 && kappa <= mu && self.multiplicities().contains(&mu);
         let mut left = mu;
@@ -19,8 +20,8 @@ impl ChannelSet {
         valid.then(|| from_uses(kappa, mu, &uses.collect::<Vec<f64>>())).flatten()
     }
 
-    /// As [`ChannelSet::limited_schedule`], and at the optimal rate `R_C(mu)` too: limiting a
-    /// schedule never costs rate (IV-E).
+    /// As [`ChannelSet::limited_schedule`], but also at the optimal rate `R_C(mu)`: limiting a
+    /// schedule never reduces the rate (IV-E).
     pub fn limited_schedule_at_best_rate(&self, kappa: f64, mu: f64) -> Option<ShareSchedule> {
         let valid = kappa >= 1.0 && kappa <= mu;
         let best = self.best_rate(mu).filter(|_| valid)?;
@@ -29,16 +30,17 @@ impl ChannelSet {
     }
 }
 
-/// What rounding leaves between two ends that are one, for up to 20 channels.
+/// The largest distance between two equal ends that rounding can cause, for up to 20 channels.
 const MIN_ARC: f64 = 1e-13;
 
-/// A schedule in which channel i carries a share of a proportion `uses[i]` of the symbols, whose
-/// sum is `mu`; the mean threshold is `kappa`, and k and m are the means rounded down or up.
+/// A schedule in which channel i carries a share of a fraction `uses[i]` of the symbols. The uses
+/// sum to `mu`, the mean threshold is `kappa`, and k and m are the means rounded down or up.
 ///
-/// The uses are laid end to end on a line and the line is wound around a circle of length 1. A
-/// point of the circle then stands for the channels wound over it, floor(mu) or ceil(mu) of them
-/// and none twice, and an arc between two ends for the proportion of symbols that use just those.
-/// The larger of the two thresholds goes to arcs with the most channels: it fits, as kappa <= mu.
+/// The uses are laid end to end on a line, and the line is wound around a circle of length 1. Each
+/// point of the circle then lies under floor(mu) or ceil(mu) different channels. An arc between two
+/// neighbouring ends is the fraction of symbols that use exactly the channels over it. The larger
+/// of the two thresholds is assigned to the arcs with the most channels, where it fits because
+/// kappa <= mu.
 #[expect(clippy::cast_precision_loss, reason = "there are few channels")]
 fn from_uses(kappa: f64, mu: f64, uses: &[f64]) -> Option<ShareSchedule> {
     let ends = uses.iter().scan(0.0, |end, used| {
@@ -51,8 +53,8 @@ fn from_uses(kappa: f64, mu: f64, uses: &[f64]) -> Option<ShareSchedule> {
     let arcs = cuts
         .windows(2)
         .map(|cut| (wound_over(f64::midpoint(cut[0], cut[1]), &ends), cut[1] - cut[0]));
-    // Only a sliver can have one channel more or less, and it must not: its selection would be one
-    // that was asked never to be used.
+    // Only a sliver that rounding causes can have one channel more or less. It is skipped, since
+    // the request may exclude its selection.
     let sizes = mu.floor()..=mu.ceil();
     let is_arc = |channels: ChannelSubset, length| {
         length > MIN_ARC && sizes.contains(&(channels.len() as f64))
@@ -75,19 +77,20 @@ fn from_uses(kappa: f64, mu: f64, uses: &[f64]) -> Option<ShareSchedule> {
     ShareSchedule::new(entries).ok()
 }
 
-/// The channels of which a part lies over `point` of the circle; `ends` is where each one ends.
+/// The channels that are wound over `point` of the circle. `ends` is where each channel ends on the
+/// line.
 fn wound_over(point: f64, ends: &[f64]) -> ChannelSubset {
     let covers = |i: &usize| {
         let start = if *i == 0 { 0.0 } else { ends[i - 1] };
-        // The first pass over the point that is not before the start.
+        // The first time that the line passes the point at or after the channel's start.
         let pass = point + (start - point).ceil().max(0.0);
         pass < ends[*i]
     };
     (0..ends.len()).filter(covers).collect()
 }
 
-/// The selection for the whole number `k`, but no more than there are channels: where mu is whole
-/// but for rounding, so may kappa be.
+/// The selection with the whole number `k`, but at most with the number of channels: if mu is a
+/// whole number up to rounding, kappa may be rounded as well.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to n")]
 fn selection(k: f64, channels: ChannelSubset) -> Option<ShareSelection> {
     ShareSelection::new((k as usize).min(channels.len()), channels).ok()

@@ -1,8 +1,9 @@
-//! What becomes of one symbol: subset risk, loss and delay (IV-A).
+//! The fate of one symbol: subset risk, loss and delay (IV-A).
 //!
-//! The number of shares seen, lost or arrived is a sum of independent draws of different
-//! probabilities, a Poisson binomial. It is built up channel by channel from sums of products of
-//! probabilities, never from a difference, so that a risk of 1e-15 is as exact as one of 0.5.
+//! The number of shares that are seen, lost or arrive is a sum of independent draws with different
+//! probabilities: a Poisson binomial distribution. It is computed channel by channel as sums of
+//! products of probabilities, without subtraction, so that a risk of 1e-15 is as exact as one of
+//! 0.5.
 
 use crate::channels::{ChannelSet, MAX_CHANNELS, ShareSelection};
 
@@ -13,22 +14,21 @@ pub struct SelectionProperties {
     pub risk: f64,
     /// The probability that fewer than k shares arrive: l(k, M).
     pub loss: f64,
-    /// The expected time until the kth share arrives, in milliseconds, given that it does:
-    /// d(k, M).
+    /// The expected time until the kth share arrives, in milliseconds, if it does: d(k, M).
     pub delay_ms: f64,
-    /// The probability that at least k shares arrive: 1 - l(k, M), exact also where it is small.
+    /// The probability that at least k shares arrive: 1 - l(k, M), exact even if it is small.
     pub delivered: f64,
 }
 
 impl SelectionProperties {
-    /// The delay weighted by the symbols that arrive: (1 - l) d, in milliseconds.
+    /// The delay times the probability of arrival: (1 - l) d, in milliseconds.
     pub fn delivered_delay_ms(&self) -> f64 {
         self.delivered * self.delay_ms
     }
 }
 
 impl ChannelSet {
-    /// Risk, loss and delay of a symbol of which any k of the shares on M are enough. O(|M| k).
+    /// Risk, loss and delay of a symbol that any k of the shares on M reconstruct. O(|M| k).
     ///
     /// Channels of M that are not in this set have no risk and deliver nothing.
     pub fn properties(&self, selection: ShareSelection) -> SelectionProperties {
@@ -68,12 +68,13 @@ impl ChannelSet {
         self.delivery(selection).1
     }
 
-    /// The probability that k shares arrive, and the expected time until then if they do.
+    /// The probability that k shares arrive, and the expected time until the kth arrives if it
+    /// does.
     fn delivery(&self, selection: ShareSelection) -> (f64, f64) {
         let k = selection.k();
         let (mut delivered, mut weighted, mut slowest) = (0.0, 0.0, 0.0);
         for scenario in self.loss_scenarios() {
-            // The kth share to arrive comes from a channel when k - 1 of the faster ones delivered.
+            // A channel brings the kth share if k - 1 of the faster channels delivered.
             let mut arrived = [0.0; MAX_CHANNELS + 1];
             arrived[0] = scenario.probability;
             let members = self.by_delay().iter().filter(|i| selection.channels().contains(**i));
@@ -109,14 +110,14 @@ fn at_least(k: usize, draws: impl Iterator<Item = f64>) -> f64 {
     enough
 }
 
-/// The mean delay of what is delivered. Where that is too unlikely for a number to hold, the last
-/// share is the one waited for.
+/// The mean delay of delivered symbols. If delivery is so unlikely that its probability underflows,
+/// the delay is that of the slowest channel.
 pub(crate) fn mean_delay(delivered: f64, weighted_ms: f64, slowest_ms: f64) -> f64 {
     if delivered > f64::MIN_POSITIVE { weighted_ms / delivered } else { slowest_ms }
 }
 
-/// Adds a draw to the distribution of a count: `count[j]` is the probability of j successes. What
-/// would be beyond its end is dropped.
+/// Adds a draw to the distribution of a count: `count[j]` is the probability of j successes. Counts
+/// beyond the end of the slice are dropped.
 fn add_draw(count: &mut [f64], success: f64, failure: f64) {
     for j in (1..count.len()).rev() {
         count[j] = count[j] * failure + count[j - 1] * success;

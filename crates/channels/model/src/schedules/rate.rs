@@ -1,17 +1,17 @@
-//! The optimal rate (IV-C): Theorems 1 to 4, in O(n log n) and not over subsets.
+//! The optimal rate (IV-C): Theorems 1 to 4, computed in O(n log n) instead of over all subsets.
 //!
-//! A rate counts source symbols in a unit of time; the mean multiplicity mu says how many shares
-//! each of them is sent as.
+//! A rate is a number of source symbols in a unit of time. The mean multiplicity mu is the mean
+//! number of shares for each symbol.
 
 use crate::channels::{ChannelModel, ChannelSet, ChannelSubset};
 use crate::double_double::DoubleDouble;
 
 impl ChannelSet {
-    /// `R_C` for a mean multiplicity `mu`: the most symbols that can be sent in a unit of time
-    /// (Theorem 4). `None` unless 1 <= mu <= n.
+    /// `R_C` for a mean multiplicity `mu`: the highest rate at which symbols can be sent (Theorem
+    /// 4). `None` unless 1 <= mu <= n.
     ///
-    /// Of the sets S of one size, that of the slowest channels gives the theorem's minimum, so only
-    /// n sets are looked at.
+    /// Among the sets S of one size, the slowest channels give the theorem's minimum, so only n
+    /// sets are examined.
     pub fn best_rate(&self, mu: f64) -> Option<f64> {
         if !self.multiplicities().contains(&mu) {
             return None;
@@ -19,7 +19,7 @@ impl ChannelSet {
         Some(self.best_rate_exactly(mu).to_f64())
     }
 
-    /// The same for a `mu` that there is, not rounded to an `f64`.
+    /// The same for a valid `mu`, not rounded to `f64`.
     pub(crate) fn best_rate_exactly(&self, mu: f64) -> DoubleDouble {
         let surplus = DoubleDouble::from(mu) - self.count().into();
         let (mut sum, mut size, mut best) =
@@ -33,10 +33,10 @@ impl ChannelSet {
         best
     }
 
-    /// The largest mean multiplicity at which `rate` symbols can be sent in a unit of time
-    /// (Theorem 3). `None` if `rate` is not positive, or more than the channels together carry.
+    /// The largest mean multiplicity at which `rate` symbols can be sent in a unit of time (Theorem
+    /// 3). `None` if `rate` is not positive, or exceeds the sum of the channels' rates.
     pub fn multiplicity_at(&self, rate: f64) -> Option<f64> {
-        // The sum is at most n, and not below 1 but by rounding.
+        // The sum is at most n, and only rounding makes it less than 1.
         let sum: f64 = self.channels().iter().map(|channel| (channel.rate() / rate).min(1.0)).sum();
         (rate > 0.0 && rate <= self.total_rate()).then(|| sum.max(1.0))
     }
@@ -62,14 +62,14 @@ impl ChannelSet {
     /// than n - mu of them (Corollary 2). `None` unless 1 <= mu <= n.
     pub fn fully_used(&self, mu: f64) -> Option<ChannelSubset> {
         let best = self.best_rate(mu)?;
-        // Rounding must not take out a channel whose rate is R_C.
+        // Rounding must not exclude a channel whose rate is R_C.
         let limit = best * (1.0 + 4.0 * f64::EPSILON);
         let channels = self.channels().iter().enumerate();
         Some(channels.filter(|(_, channel)| channel.rate() <= limit).map(|(i, _)| i).collect())
     }
 
-    /// r'_i, the shares that each channel carries in a unit of time at the optimal rate for `mu`
-    /// (Equation 4), in the channels' order. `None` unless 1 <= mu <= n.
+    /// r'_i, the number of shares that each channel carries in a unit of time at the optimal rate
+    /// for `mu` (Equation 4), in the channels' order. `None` unless 1 <= mu <= n.
     pub fn used_rates(&self, mu: f64) -> Option<Vec<f64>> {
         let best = self.best_rate(mu)?;
         Some(self.channels().iter().map(|channel| channel.rate().min(best)).collect())
@@ -80,7 +80,7 @@ impl ChannelSet {
         self.channels().iter().map(ChannelModel::rate).sum()
     }
 
-    /// The mean multiplicities there can be: 1 to n.
+    /// The valid mean multiplicities: 1 to n.
     pub fn multiplicities(&self) -> std::ops::RangeInclusive<f64> {
         1.0..=self.count()
     }

@@ -1,26 +1,27 @@
-//! Share schedules: how often each (k, M) is used (III-C), and their averages (IV-A).
+//! Share schedules: the proportion of symbols for each (k, M) (III-C), and averages of schedules
+//! (IV-A).
 
 use thiserror::Error;
 
 use crate::channels::{ChannelSet, ShareSelection};
 
-/// How far the probabilities given for a schedule may be from 1 in sum.
+/// By how much the sum of the given probabilities may differ from 1.
 const TOLERANCE: f64 = 1e-9;
 
-/// A share schedule p(k, M): each selection with the proportion of symbols it is used for. The
+/// A share schedule p(k, M): selections, each with the proportion of symbols that use it. The
 /// proportions are positive and sum to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShareSchedule {
     entries: Vec<(ShareSelection, f64)>,
 }
 
-/// Why there is no such schedule.
+/// Why the entries do not define a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum ShareScheduleError {
     /// A proportion is negative or not a number.
     #[error("a proportion of {0} is not within 0 to 1")]
     Proportion(f64),
-    /// The proportions are not those of a whole.
+    /// The proportions do not sum to 1.
     #[error("the proportions sum to {0}, not to 1")]
     Sum(f64),
 }
@@ -36,20 +37,20 @@ pub struct ScheduleAverages {
     pub risk: f64,
     /// The proportion of symbols that are lost: L(p).
     pub loss: f64,
-    /// The mean of the symbols' delays as the paper has it, each (k, M) weighted by how often it is
-    /// sent: D(p), in milliseconds.
+    /// The mean of the symbols' delays as the paper defines it, where each (k, M) is weighted by
+    /// how often it is sent: D(p), in milliseconds.
     pub delay_ms: f64,
-    /// The mean delay of the symbols that arrive, each (k, M) weighted by how often it is
-    /// delivered, in milliseconds. It is what a receiver measures.
+    /// The mean delay of the symbols that arrive, where each (k, M) is weighted by how often it is
+    /// delivered, in milliseconds. This is what a receiver measures.
     pub delivered_delay_ms: f64,
-    /// The most symbols in a unit of time before the first channel is full.
+    /// The highest rate, at which the first channel is fully used, in symbols per unit of time.
     pub rate: f64,
 }
 
 impl ShareSchedule {
-    /// A schedule of the selections in `entries`, each with its proportion of symbols. Entries of
-    /// proportion 0 are left out, equal selections are added up, and the proportions are scaled to
-    /// sum to 1 exactly.
+    /// A schedule of the selections in `entries`, each with its proportion of symbols. Entries with
+    /// proportion 0 are dropped, equal selections are merged, and the proportions are scaled to sum
+    /// to exactly 1.
     ///
     /// # Errors
     /// If a proportion is not within 0 to 1, or they do not sum to 1 within 1e-9.
@@ -78,7 +79,7 @@ impl ShareSchedule {
         Ok(Self { entries })
     }
 
-    /// One selection for every symbol.
+    /// The schedule that uses one selection for every symbol.
     pub fn constant(selection: ShareSelection) -> Self {
         Self { entries: vec![(selection, 1.0)] }
     }
@@ -92,7 +93,7 @@ impl ShareSchedule {
     pub fn channel_usage(&self, channel: usize) -> f64 {
         let using =
             self.entries.iter().filter(|(selection, _)| selection.channels().contains(channel));
-        // Not `sum`, which is -0 of nothing.
+        // Not `sum`, which returns -0 for no terms.
         using.fold(0.0, |used, (_, p)| used + p)
     }
 
@@ -123,7 +124,7 @@ impl ShareSchedule {
         }
     }
 
-    /// The most symbols that can be sent in a unit of time before the first channel is full.
+    /// The highest rate, at which the first channel is fully used, in symbols per unit of time.
     pub fn rate(&self, set: &ChannelSet) -> f64 {
         let channels = set.channels().iter().enumerate();
         let used = channels.map(|(i, channel)| (channel.rate(), self.channel_usage(i)));

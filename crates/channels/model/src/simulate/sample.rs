@@ -1,25 +1,26 @@
 //! Independent draws of the pairs (k, M) of a [`ShareSchedule`], one for each symbol (III-C).
 //!
-//! The proportions are held as whole numbers of 2^-52. A proportion is thereby exact to 2^-52; one
-//! that is smaller still is raised to 2^-52, at the cost of the largest.
+//! Proportions are stored as whole multiples of 2^-52, so each is exact to within 2^-52. A smaller
+//! proportion is raised to 2^-52, and the largest is reduced accordingly.
 
 use crate::schedules::ShareSchedule;
 
-/// What the weights of a schedule's entries sum to: 2^52.
+/// The sum of the weights of a schedule's entries: 2^52.
 const WHOLE: u64 = 1 << WHOLE_BITS;
 const WHOLE_BITS: u32 = 52;
 
-/// Independent draws from a schedule, as in III-C, by Vose's alias method (1991): a draw is one
-/// multiplication, one comparison and two look-ups, however many entries the schedule has.
+/// Independent draws from a schedule, as in III-C, by Vose's alias method (1991). A draw takes one
+/// multiplication, one comparison and two look-ups, for any number of entries.
 #[derive(Clone, Debug)]
 pub(crate) struct ScheduleSampler {
     columns: Vec<AliasColumn>,
 }
 
-/// One of the alias table's columns, all equally likely. Column j gives entry j or one other.
+/// One column of the alias table. All columns are equally likely. Column j yields entry j or one
+/// other entry.
 #[derive(Clone, Copy, Debug)]
 struct AliasColumn {
-    /// The entry is the column's own where the fraction, in units of 2^-64, is below this.
+    /// The column yields its own entry if the fraction, in units of 2^-64, is below this.
     keep: u64,
     other: usize,
 }
@@ -30,13 +31,13 @@ impl ScheduleSampler {
         Self { columns: alias_table(&weights(schedule)) }
     }
 
-    /// The place in [`ShareSchedule::entries`] of the entry that 64 bits choose. Each entry comes
-    /// with its proportion, to 2^-52, if `random` is uniform over all 64-bit numbers; equal bits
-    /// choose equal entries.
+    /// The index in [`ShareSchedule::entries`] of the entry that `random` selects. If `random` is
+    /// uniform over all 64-bit numbers, each entry occurs with its proportion, to within 2^-52.
+    /// Equal numbers select equal entries.
     #[expect(clippy::cast_possible_truncation, reason = "the halves of the product")]
     pub(crate) fn draw(&self, random: u64) -> usize {
-        // The product's high half is uniform over the columns, and its low half is how far into the
-        // column the bits point: one draw serves for both.
+        // The high half of the product is uniform over the columns, and its low half is the
+        // fraction within the column, so one random number is enough for both.
         let product = u128::from(random) * self.columns.len() as u128;
         let (column, fraction) = ((product >> 64) as usize, product as u64);
         let AliasColumn { keep, other } = self.columns[column];
@@ -54,8 +55,8 @@ fn weights(schedule: &ShareSchedule) -> Vec<u64> {
     const FINE: f64 = 18_446_744_073_709_551_616.0; // 2^64, so that rounding here does not count.
     let fine: Vec<u128> = schedule.entries().iter().map(|(_, p)| (p * FINE) as u128).collect();
     let total = fine.iter().sum::<u128>().max(1);
-    // Sums are rounded, not the weights themselves, so that what one loses the next one gets: the
-    // whole comes out exact and each weight within 1.
+    // The running sums are rounded, not the weights, so that each rounding error is passed to the
+    // next weight. The total is exact, and each weight is off by less than 1.
     let (mut sum, mut before) = (0, 0);
     let mut weights: Vec<u64> = Vec::with_capacity(fine.len());
     for fine in fine {
@@ -69,7 +70,7 @@ fn weights(schedule: &ShareSchedule) -> Vec<u64> {
         *weight = 1;
         raised += 1;
     }
-    // There are fewer than 2^25 selections, so that the largest has far more than it gives.
+    // There are fewer than 2^25 selections, so the largest weight is far larger than the reduction.
     if let Some(largest) = weights.iter_mut().max() {
         *largest -= raised;
     }
@@ -80,15 +81,15 @@ fn weights(schedule: &ShareSchedule) -> Vec<u64> {
 #[expect(clippy::cast_possible_truncation, reason = "a load below WHOLE fits 52 bits")]
 fn alias_table(weights: &[u64]) -> Vec<AliasColumn> {
     let whole = u128::from(WHOLE);
-    // The average load is the whole: one full column for each entry.
+    // The average load is one full column for each entry.
     let mut loads: Vec<u128> =
         weights.iter().map(|weight| u128::from(*weight) * weights.len() as u128).collect();
     let mut columns: Vec<AliasColumn> =
         (0..weights.len()).map(|own| AliasColumn { keep: 0, other: own }).collect();
     let (mut poor, mut rich): (Vec<usize>, Vec<usize>) =
         (0..weights.len()).partition(|entry| loads[*entry] < whole);
-    // What a poor entry leaves empty of its column a rich one fills. As nothing is rounded, the
-    // entries left when no poor one is fill their columns exactly.
+    // A rich entry fills the part of a column that a poor entry leaves empty. Without rounding, the
+    // entries that are left when no poor one remains fill their columns exactly.
     while let (Some(taker), Some(&giver)) = (poor.pop(), rich.last()) {
         let keep = (loads[taker] as u64) << (u64::BITS - WHOLE_BITS);
         columns[taker] = AliasColumn { keep, other: giver };

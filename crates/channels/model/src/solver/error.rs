@@ -1,4 +1,4 @@
-//! Why a program has no trustworthy solution.
+//! Why the solver has no reliable solution for a program.
 
 use thiserror::Error;
 
@@ -7,22 +7,22 @@ use crate::schedules::ShareScheduleError;
 /// Why the solver failed.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum SolverError {
-    /// Breaking a row costs too little to keep the rows.
+    /// Violating a row costs too little to enforce the rows.
     #[error("the rows have no finite prices")]
     Unbounded,
-    /// No solution meets all rows.
+    /// No solution satisfies all rows.
     #[error("the rows contradict each other")]
     Infeasible,
-    /// It did not end within its bound on rounds or pivots.
+    /// The solver did not finish within its limit of rounds or pivots.
     #[error("it takes too many rounds")]
     Rounds,
-    /// The schedule that the solver begins with does not exist.
+    /// The initial schedule of the solver does not exist.
     #[error("there is no schedule to start from")]
     NoStart,
-    /// The solution has a k or m below the least.
+    /// The solution contains a k or m below the minimum.
     #[error("a symbol is below the limits")]
     BelowLimits,
-    /// The solution breaks a row by more than its tolerance.
+    /// The solution violates a row by more than the tolerance.
     #[error("the numbers are too far apart")]
     Imprecise,
     /// The solution is not a schedule.

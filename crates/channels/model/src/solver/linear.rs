@@ -1,4 +1,4 @@
-//! What a linear program over schedules is made of: columns, linear functions of them, rows.
+//! The parts of a linear program over schedules: columns, linear functions of them, and rows.
 
 use std::ops::RangeInclusive;
 
@@ -6,9 +6,9 @@ use crate::channels::{ChannelSet, MAX_CHANNELS, ShareSelection};
 use crate::double_double::DoubleDouble;
 use crate::schedules::SelectionProperties;
 
-/// By how much less than it is the coefficient of a property is taken in a reduced cost, relative
-/// to the terms that it is the sum of. That is more than rounding can amount to in a property (250
-/// roundings at most, for 20 channels and 16 scenarios) and in a coefficient (50), of 1.1e-16 each.
+/// By how much the coefficient of a property is reduced in a reduced cost, relative to the terms
+/// that it is the sum of. This exceeds the rounding in a property (at most 250 roundings, for 20
+/// channels and 16 scenarios) and in a coefficient (50 roundings), each of 1.1e-16.
 pub(crate) const ROUNDING: f64 = 1e-13;
 
 /// A variable of a program.
@@ -24,25 +24,26 @@ impl ProgramColumn {
     }
 }
 
-/// What there is one of in all solutions of a program, and reduced costs are for one of.
+/// The quantity whose total is 1 in all solutions of a program. Reduced costs refer to one unit of
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramUnit {
     /// A symbol that is sent.
     Sent,
     /// A symbol that arrives.
     Delivered,
-    /// Nothing: the sum of q is what is to be high.
+    /// None: the program maximises the sum of q.
     Rate,
 }
 
-/// A linear function of a selection: a coefficient for each quantity that a program deals in. What
-/// is exact, all but the properties, stays so.
+/// A linear function of a selection: a coefficient for each quantity of a program. All quantities
+/// except the properties are exact, and stay exact.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinearFunction {
     pub(crate) constant: DoubleDouble,
     pub(crate) k: DoubleDouble,
     pub(crate) m: DoubleDouble,
-    /// For each channel, whether it is in M; empty where none matters.
+    /// For each channel, the coefficient if it is in M. Empty if no channel matters.
     pub(crate) channels: Vec<DoubleDouble>,
     pub(crate) properties: PropertyWeights,
 }
@@ -91,7 +92,7 @@ impl LinearFunction {
 }
 
 impl PropertyWeights {
-    /// These and `factor` times `other`.
+    /// The sum of these weights and `factor` times `other`.
     pub(crate) fn plus_scaled(self, other: Self, factor: f64) -> Self {
         Self {
             risk: self.risk + factor * other.risk,
@@ -102,7 +103,7 @@ impl PropertyWeights {
         }
     }
 
-    /// The same with each coefficient positive.
+    /// The same with the absolute value of each coefficient.
     pub(crate) fn absolute(self) -> Self {
         Self {
             risk: self.risk.abs(),
@@ -113,7 +114,7 @@ impl PropertyWeights {
         }
     }
 
-    /// Whether delivery or a delay has a part in it.
+    /// Whether it depends on delivery or a delay.
     pub(crate) fn needs_delivery(self) -> bool {
         self.delay_ms != 0.0 || self.delivered_delay_ms != 0.0 || self.delivered != 0.0
     }
@@ -123,7 +124,7 @@ impl PropertyWeights {
 #[derive(Clone, Debug)]
 pub(crate) struct ReducedCost {
     pub(crate) constant: f64,
-    /// At k, for that threshold.
+    /// For each threshold, at index k.
     pub(crate) by_k: [f64; MAX_CHANNELS + 1],
     /// For each channel in M.
     pub(crate) channels: Vec<f64>,
@@ -176,7 +177,7 @@ pub(crate) struct LinearProgram {
     pub(crate) objective: LinearFunction,
     pub(crate) rows: Vec<ProgramRow>,
     pub(crate) limits: SelectionLimits,
-    /// What the solutions have one of in all. But for [`ProgramUnit::Rate`], the objective is a
+    /// The quantity whose total is 1. Except for [`ProgramUnit::Rate`], the objective is a
     /// property.
     pub(crate) unit: ProgramUnit,
 }

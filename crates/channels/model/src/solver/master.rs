@@ -1,55 +1,57 @@
-//! The master program of column generation, over the columns there are: the simplex method with the
+//! The master program of column generation, over the current columns: the simplex method with the
 //! inverse of the basis, in numbers of twice the usual precision ([`DoubleDouble`]).
 //!
-//! Risks of 1e-15 stand beside risks of 1 here, and proportions of 1e-12 beside 1/2: in `f64` both
-//! would be rounding. Why no library's solver: docs/model.md.
+//! Programs combine risks of 1e-15 with risks of 1, and proportions of 1e-12 with 1/2. In `f64` the
+//! small ones would be lost in rounding errors. docs/model.md explains why no library's solver is
+//! used.
 
 use super::error::SolverError;
 use super::linear::{LinearFunction, LinearProgram, ProgramColumn, ProgramRow, RowRelation};
 use crate::double_double::DoubleDouble;
 
-/// Pivots after which a program is given up; a few hundred are usual.
+/// The largest number of pivots before the solver fails. A few hundred are usual.
 const MAX_PIVOTS: usize = 100_000;
 
-/// A reduced cost of less than this part of the terms that it is the sum of is 0: in the search
-/// with `f64`, and in the one that decides.
+/// A reduced cost below this fraction of the terms that it is the sum of counts as 0: in the search
+/// with `f64`, and in the final search.
 const COST_TOLERANCE: (f64, f64) = (1e-9, 1e-22);
 
-/// A pivot of less than this part of the largest in its column is 0.
+/// A pivot below this fraction of the largest in its column counts as 0.
 const MIN_PIVOT: f64 = 1e-20;
 
-/// Ratios that differ by less than this, relative and as numbers, are one.
+/// Ratios whose difference is below this, relative or absolute, are equal.
 const RATIO_TOLERANCE: (f64, f64) = (1e-22, 1e-30);
 
 /// A variable of the master program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MasterVariable {
-    /// How much of a column there is, by its place in the pool.
+    /// The amount of a column, by its index in the pool.
     Column(usize),
-    /// What a row of [`RowRelation::AtMost`] leaves.
+    /// The slack of a row of [`RowRelation::AtMost`].
     Slack(usize),
-    /// What a row of [`RowRelation::Equal`] is short of. It costs the limit.
+    /// By how much the left side of a row of [`RowRelation::Equal`] is too small. It costs the
+    /// limit.
     Shortfall(usize),
-    /// What a row is over. It costs the limit.
+    /// By how much the left side of a row is too large. It costs the limit.
     Surplus(usize),
 }
 
-/// The program over a pool of columns that grows.
+/// The program over a growing pool of columns.
 pub(crate) struct MasterProgram<'a> {
     objective: &'a LinearFunction,
     rows: &'a [ProgramRow],
     pool: Vec<PooledColumn>,
     basis: Vec<MasterVariable>,
     inverse: Vec<Vec<DoubleDouble>>,
-    /// How much there is of each variable of the basis.
+    /// The amount of each basic variable.
     amounts: Vec<DoubleDouble>,
     /// The unit of costs.
     scale: f64,
-    /// What breaking a row costs, in that unit.
+    /// The cost of violating a row, in that unit.
     limit: f64,
 }
 
-/// A column with its coefficients, in a unit of its own in which the largest is 1.
+/// A column with its coefficients, in its own unit, in which the largest is 1.
 struct PooledColumn {
     column: ProgramColumn,
     coefficients: Vec<DoubleDouble>,
@@ -59,7 +61,7 @@ struct PooledColumn {
 }
 
 impl<'a> MasterProgram<'a> {
-    /// The program without any column.
+    /// The program without columns.
     pub(crate) fn new(program: &'a LinearProgram) -> Self {
         let rows = &program.rows;
         let basis = rows.iter().enumerate().map(|(i, row)| match row.relation {
@@ -82,22 +84,22 @@ impl<'a> MasterProgram<'a> {
         }
     }
 
-    /// How many columns there are.
+    /// The number of columns.
     pub(crate) fn len(&self) -> usize {
         self.pool.len()
     }
 
-    /// Whether this column is among them.
+    /// Whether the pool contains this column.
     pub(crate) fn contains(&self, column: &ProgramColumn) -> bool {
         self.pool.iter().any(|pooled| pooled.column.selection == column.selection)
     }
 
-    /// One column more.
+    /// Adds a column.
     pub(crate) fn push(&mut self, column: ProgramColumn) {
         let coefficients = self.rows.iter().map(|row| row.left.evaluate(&column));
         let coefficients: Vec<DoubleDouble> = coefficients.collect();
         let most = coefficients.iter().map(|value| value.to_f64().abs()).fold(0.0, f64::max);
-        // A power of two, so that nothing is rounded.
+        // A power of two, so that scaling does not round.
         let unit = if most > 0.0 { most.log2().floor().exp2() } else { 1.0 };
         let by = DoubleDouble::from(1.0 / unit);
         let coefficients: Vec<DoubleDouble> =
@@ -107,9 +109,9 @@ impl<'a> MasterProgram<'a> {
         self.pool.push(PooledColumn { column, coefficients, nearest, cost, unit });
     }
 
-    /// The rows' prices at the best solution, for costs in units of `scale`, where breaking a row
-    /// costs `limit`, so that no price is larger. The limit keeps the first prices, of few columns,
-    /// from being wild.
+    /// Solves the program, and returns the rows' prices at the optimum, for costs in units of
+    /// `scale`. Violating a row costs `limit`, so no price is larger. This prevents extreme prices
+    /// in the first rounds, which have few columns.
     ///
     /// # Errors
     /// If the solver fails.
@@ -125,13 +127,13 @@ impl<'a> MasterProgram<'a> {
         Err(SolverError::Rounds)
     }
 
-    /// Prices of the same solution, as if it cost nothing to break a row: less wild where a row
-    /// that follows from the others can have any, and of no use where it does not.
+    /// Prices of the same solution as if violating a row cost nothing. They are less extreme for
+    /// redundant rows, which can have any price, and useless otherwise.
     pub(crate) fn minimal_prices(&self) -> Vec<f64> {
         self.nearest(&self.prices(0.0))
     }
 
-    /// The columns that the solution uses, and how much of each.
+    /// The columns with a positive amount in the solution, and their amounts.
     pub(crate) fn solution(&self) -> impl Iterator<Item = (&ProgramColumn, f64)> {
         let basic = self.basis.iter().zip(&self.amounts);
         basic.filter_map(|(variable, amount)| match variable {
@@ -148,7 +150,7 @@ impl<'a> MasterProgram<'a> {
         self.solution().map(|(column, q)| q * self.objective.evaluate(column).to_f64()).sum()
     }
 
-    /// By how much the solution breaks rows, in sum.
+    /// The sum of the violations of all rows.
     pub(crate) fn infeasibility(&self) -> f64 {
         let basic = self.basis.iter().zip(&self.amounts);
         let broken = basic.filter(|(variable, _)| {
@@ -157,9 +159,9 @@ impl<'a> MasterProgram<'a> {
         broken.map(|(_, amount)| amount.to_f64()).sum()
     }
 
-    /// Prices in `f64`, with the sign that makes them proof of a bound, which rounding and a limit
-    /// of 0 can take from them: what a row of [`RowRelation::AtMost`] leaves is worth something or
-    /// nothing.
+    /// Prices in `f64`, with the sign that a valid proof of a bound requires: the slack of a row of
+    /// [`RowRelation::AtMost`] must not have a negative value. Rounding and a limit of 0 can break
+    /// this.
     fn nearest(&self, prices: &[DoubleDouble]) -> Vec<f64> {
         let pairs = self.rows.iter().zip(prices);
         let nearest = pairs.map(|(row, price)| match row.relation {
@@ -186,7 +188,7 @@ impl<'a> MasterProgram<'a> {
         prices
     }
 
-    /// The variable of the least reduced cost, if it is below 0.
+    /// The variable with the lowest reduced cost, if that is below 0.
     fn entering(&self, prices: &[DoubleDouble]) -> Option<MasterVariable> {
         let nearest: Vec<f64> = prices.iter().map(|price| price.to_f64()).collect();
         let columns = self.pool.iter().enumerate().filter_map(|(place, pooled)| {
@@ -215,7 +217,7 @@ impl<'a> MasterProgram<'a> {
         least.map(|(variable, _)| variable).or_else(|| self.entering_exactly(prices))
     }
 
-    /// The same for columns, where `f64` sees none.
+    /// The same for columns, in full precision, for when the search in `f64` finds none.
     fn entering_exactly(&self, prices: &[DoubleDouble]) -> Option<MasterVariable> {
         let columns = self.pool.iter().enumerate().filter_map(|(place, pooled)| {
             let cost = pooled.cost / self.scale;
@@ -232,8 +234,8 @@ impl<'a> MasterProgram<'a> {
         candidates.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(variable, _)| variable)
     }
 
-    /// The inverse of the basis times the variable's column: what of each basic variable a unit of
-    /// it takes the place of.
+    /// The inverse of the basis times the variable's column: by how much a unit of the variable
+    /// reduces each basic variable.
     fn in_basis(&self, variable: MasterVariable) -> Vec<DoubleDouble> {
         let row = |inverse: &Vec<DoubleDouble>| match variable {
             MasterVariable::Column(place) => {
@@ -249,8 +251,8 @@ impl<'a> MasterProgram<'a> {
         self.inverse.iter().map(row).collect()
     }
 
-    /// The place in the basis that runs out first; of those that do at once, which is common here,
-    /// the lexicographically first, so that no basis comes twice.
+    /// The index of the basic variable that reaches 0 first. Ties are common here, and are broken
+    /// lexicographically, so that no basis repeats.
     fn leaving(&self, column: &[DoubleDouble]) -> Option<usize> {
         let most = column.iter().fold(0.0, |most: f64, value| most.max(value.to_f64().abs()));
         let places = (0..column.len()).filter(|i| column[*i].to_f64() > MIN_PIVOT * most);

@@ -1,8 +1,9 @@
-//! Pricing: the selections of least reduced cost, by one walk over all sets of channels.
+//! Pricing: finds the selections with the lowest reduced costs by one walk over all sets of
+//! channels.
 //!
-//! The walk adds channels in order of their delay, so that each set is another one and one channel
-//! more, and its distributions are those of the other and one draw more: O(n) work a set for all k
-//! together, and memory for one path. For 20 channels that is a million sets.
+//! The walk adds channels in order of their delay. Each set is an earlier one plus a channel, so
+//! its distributions are the earlier ones plus a draw: O(n) work for each set, for all k together,
+//! and memory for one path only. For 20 channels there are a million sets.
 
 use super::linear::{ProgramUnit, ReducedCost, SelectionLimits};
 use crate::channels::{ChannelSet, ChannelSubset, MAX_CHANNELS, RiskGroupOutcome, ShareSelection};
@@ -11,32 +12,32 @@ use crate::schedules::mean_delay;
 /// The distribution of a number of channels: at j, the probability of j.
 type CountDistribution = [f64; MAX_CHANNELS + 1];
 
-/// What the walk knows of a set of channels.
+/// The state of the walk for one set of channels.
 #[derive(Clone)]
 struct PricingNode {
     channels: ChannelSubset,
-    /// The part of the reduced cost that depends on the channels alone.
+    /// The part of the reduced cost that depends on the channels only.
     cost: f64,
-    /// For each scenario, how many shares are seen.
+    /// For each scenario, the distribution of the number of shares seen.
     seen: Vec<CountDistribution>,
-    /// For each scenario, how many shares arrive.
+    /// For each scenario, the distribution of the number of shares that arrive.
     arrived: Vec<CountDistribution>,
-    /// At k - 1, the probability that k shares arrive.
+    /// At index k - 1, the probability that k shares arrive.
     delivered: [f64; MAX_CHANNELS],
-    /// At k - 1, that probability times the expected time until they have.
+    /// At index k - 1, that probability times the expected time until the kth share arrives.
     delayed: [f64; MAX_CHANNELS],
     /// The delay of the slowest channel.
     slowest_ms: f64,
 }
 
-/// Finds the selections of least reduced cost, among those within limits.
+/// Finds the selections with the lowest reduced costs within limits.
 pub(crate) struct ColumnPricing<'a> {
     set: &'a ChannelSet,
     limits: &'a SelectionLimits,
     unit: ProgramUnit,
-    /// The nodes from the empty set to that which the walk is at.
+    /// The nodes from the empty set to the current set.
     path: Vec<PricingNode>,
-    /// For each m and k, the least reduced cost so far and its channels.
+    /// For each m and k, the lowest reduced cost so far and its channels.
     best: Vec<[(f64, ChannelSubset); MAX_CHANNELS + 1]>,
 }
 
@@ -57,7 +58,7 @@ impl<'a> ColumnPricing<'a> {
         Self { set, limits, unit, path: vec![root; set.len() + 1], best }
     }
 
-    /// The selection of least reduced cost for each k and m, the least of all first.
+    /// The selection with the lowest reduced cost for each k and m, in ascending order of cost.
     pub(crate) fn best(&mut self, cost: &ReducedCost) -> Vec<(ShareSelection, f64)> {
         self.best.fill([NONE; MAX_CHANNELS + 1]);
         self.path[0].cost = cost.constant;
@@ -71,11 +72,11 @@ impl<'a> ColumnPricing<'a> {
         found
     }
 
-    /// Visits the sets that are that of the node at `depth` and channels from place `next` on, of
-    /// the order by delay.
+    /// Visits all sets that extend the node at `depth` by channels from index `next` on, in order
+    /// of delay.
     fn walk(&mut self, cost: &ReducedCost, depth: usize, next: usize) {
         let order = self.set.by_delay();
-        // Behind these places there are too few channels for the least m.
+        // Beyond these indices there are too few channels for the smallest m.
         let end = order.len().min((depth + order.len() + 1).saturating_sub(self.limits.min_m));
         for (place, &channel) in order.iter().enumerate().take(end).skip(next) {
             let (nodes, below) = self.path.split_at_mut(depth + 1);
@@ -87,7 +88,7 @@ impl<'a> ColumnPricing<'a> {
         }
     }
 
-    /// Notes the reduced costs of the node at `depth`, whose channels are `depth` many.
+    /// Records the reduced costs of the node at `depth`, which has `depth` channels.
     fn note(&mut self, depth: usize, cost: &ReducedCost) {
         let min_k = self.limits.min_k;
         if depth < min_k {
@@ -111,7 +112,7 @@ impl<'a> ColumnPricing<'a> {
 }
 
 impl PricingNode {
-    /// Becomes `from` and one channel more, no faster than any of it.
+    /// Sets this node to `from` plus a channel that is not faster than any of its channels.
     fn extend(&mut self, from: &Self, set: &ChannelSet, channel: usize, cost: &ReducedCost) {
         let (m, weights) = (from.channels.len() + 1, cost.properties);
         self.channels = from.channels.with(channel);
@@ -144,7 +145,7 @@ impl PricingNode {
         }
     }
 
-    /// The new share, the slowest, is the kth to arrive where k - 1 of the others did.
+    /// The new share is the slowest, so it is the kth to arrive if k - 1 of the others arrive.
     fn extend_delay(&mut self, from: &Self, set: &ChannelSet, channel: usize, m: usize) {
         self.delivered[..m].copy_from_slice(&from.delivered[..m]);
         self.delayed[..m].copy_from_slice(&from.delayed[..m]);
@@ -158,7 +159,7 @@ impl PricingNode {
         }
     }
 
-    /// The reduced costs for each k, of which this node's `m` channels give 1 to m.
+    /// The reduced costs for each k from 1 to m, the number of this node's channels.
     fn costs(&self, m: usize, cost: &ReducedCost) -> CountDistribution {
         let weights = cost.properties;
         let mut costs = [0.0; MAX_CHANNELS + 1];
@@ -195,14 +196,14 @@ impl PricingNode {
     }
 }
 
-/// No channel, so for certain no share.
+/// Without channels, the number of shares is 0 with certainty.
 fn nothing_yet(scenario: &RiskGroupOutcome) -> CountDistribution {
     let mut count = [0.0; MAX_CHANNELS + 1];
     count[0] = scenario.probability;
     count
 }
 
-/// The probability of each number of shares, in all scenarios together.
+/// The probability of each number of shares over all scenarios.
 fn total(scenarios: &[CountDistribution]) -> CountDistribution {
     let (first, others) = scenarios.split_first().expect("there is always one");
     let mut total = *first;
@@ -212,9 +213,8 @@ fn total(scenarios: &[CountDistribution]) -> CountDistribution {
     total
 }
 
-/// The distribution `before` and one draw more. Numbers that cannot occur have the probability
-/// zero, and are computed all the same: loops of one length take less time than shorter ones of
-/// many.
+/// The distribution `before` plus a draw. Impossible numbers have probability zero and are computed
+/// nevertheless: loops of one fixed length are faster than shorter loops of varying lengths.
 fn draw_one_more(
     after: &mut CountDistribution,
     before: &CountDistribution,

@@ -1,12 +1,13 @@
 //! Linear programs over schedules (IV-B, IV-D, IV-E), and their solution by column generation.
 //!
-//! A program has one variable q(k, M) >= 0 for each selection: far too many to write down, n
-//! 2^(n-1) of them, in few rows. So it starts from a few, and alternates: the master program over
-//! the columns there are gives a price (dual value) to each row; pricing ([`ColumnPricing`]) looks
-//! through every selection for those that would lower the objective at these prices. When there is
-//! none, the solution is optimal over all of them, and what pricing found is the proof: the prices
-//! and the least reduced cost give a lower bound on every solution, whatever rounding was in the
-//! solver. Rounding in the proof itself is bounded, and taken off ([`ROUNDING`]).
+//! A program has one variable q(k, M) >= 0 for each selection. These n 2^(n-1) variables are too
+//! many to write down, but there are few rows. So the solver starts with a few columns and
+//! alternates two steps. The master program over the current columns gives each row a price (dual
+//! value). Pricing ([`ColumnPricing`]) then searches all selections for those that lower the
+//! objective at these prices. If there is none, the solution is optimal over all selections, and
+//! the result of pricing is the proof: the prices and the lowest reduced cost are a lower bound on
+//! every solution, regardless of rounding in the solver. Rounding in the proof itself is bounded
+//! and subtracted ([`ROUNDING`]).
 
 use super::error::SolverError;
 use super::linear::{
@@ -30,26 +31,28 @@ pub(crate) struct ProgramOptimum {
     pub(crate) pool_len: usize,
 }
 
-/// Rounds after which a program is given up; with 20 channels 45 were the most.
+/// The largest number of rounds before the solver fails. With 20 channels the largest observed
+/// number was 45.
 const MAX_ROUNDS: usize = 1000;
 
-/// A column of no less reduced cost than this, in units of the value, would not lower it.
+/// A column whose reduced cost is not below this, in units of the value, is not added.
 const REDUCED_COST_TOLERANCE: f64 = -1e-10;
 
-/// The gap at which a program is solved, relative to its value.
+/// The gap at which a program counts as solved, relative to its value.
 const GAP_TOLERANCE: f64 = 1e-9;
 
-/// The first and the last limit to prices, in units of the value.
+/// The first and the last limit of prices, in units of the value.
 const PRICE_LIMITS: (f64, f64) = (1e3, 1e18);
 
-/// The most that a solution may break rows by, in sum: rows are of order 1.
+/// The largest sum of violations of rows in a solution. Rows are of order 1.
 const MAX_INFEASIBILITY: f64 = 1e-20;
 
-/// As [`ROUNDING`], for what is exact until the terms are summed up (30 roundings).
+/// As [`ROUNDING`], for coefficients that are exact until the terms are summed (30 roundings).
 const SUMMING: f64 = 1e-14;
 
 impl LinearProgram {
-    /// Solves it, from `start`, the selections of a solution that is feasible but for the limits.
+    /// Solves the program. `start` contains the selections of a solution that is feasible except
+    /// for the limits.
     ///
     /// # Errors
     /// If the solver fails.
@@ -62,16 +65,16 @@ impl LinearProgram {
         let start = start.into_iter().filter(|selection| self.limits.allow(set, *selection));
         start.for_each(|selection| master.push(ProgramColumn::new(set, selection)));
         let mut pricing = ColumnPricing::new(set, &self.limits, self.unit);
-        // No property is negative; only the rate is made high.
+        // No property is negative; only the rate is maximised.
         let mut bound = if self.unit == ProgramUnit::Rate { f64::NEG_INFINITY } else { 0.0 };
-        // The unit that costs are in, so that tolerances are relative to the value.
+        // The unit of costs, so that tolerances are relative to the value.
         let mut scale = 1.0;
         let mut limit = PRICE_LIMITS.0;
-        // What the last limit led to.
+        // The result of the previous limit.
         let mut before = None;
         for rounds in 1..=MAX_ROUNDS {
             let prices = match master.solve(scale, limit) {
-                // What a column earns can be more than breaking the rows costs.
+                // A column can gain more than violating the rows costs.
                 Err(SolverError::Unbounded) if limit < PRICE_LIMITS.1 => {
                     limit *= 100.0;
                     continue;
@@ -88,7 +91,8 @@ impl LinearProgram {
             let is_near = |bound: f64| is_kept && value - bound <= GAP_TOLERANCE * value.abs();
             let is_limited = prices.iter().any(|price| price.abs() > 0.99 * limit);
             if !is_near(bound) && is_limited {
-                // A row that follows from the others has any price, and the least rounds the least.
+                // A redundant row can have any price, and the smallest price causes the least
+                // rounding.
                 let prices = master.minimal_prices();
                 let better = pricing.best(&self.reduced_cost(set, &prices, scale));
                 bound = bound.max(self.bound(&prices, scale, &better));
@@ -117,9 +121,9 @@ impl LinearProgram {
         Err(SolverError::Rounds)
     }
 
-    /// What reduced costs are at least at these prices, for costs in units of `scale`, whatever
-    /// rounding was in them and in the properties of a selection. As none of a selection's
-    /// quantities is negative, lower coefficients are enough for that.
+    /// A lower bound of the reduced costs at these prices, for costs in units of `scale`, including
+    /// any rounding in them and in the properties of a selection. No quantity of a selection is
+    /// negative, so reducing the coefficients is enough.
     #[expect(clippy::cast_precision_loss, reason = "k is small")]
     fn reduced_cost(&self, set: &ChannelSet, prices: &[f64], scale: f64) -> ReducedCost {
         let (mut constant, mut k) = (DoubleDouble::ZERO, DoubleDouble::ZERO);
@@ -146,15 +150,16 @@ impl LinearProgram {
         }
     }
 
-    /// What every solution's objective is at least, by these prices and the least reduced cost that
-    /// they leave (weak duality).
+    /// A lower bound of every solution's objective, from these prices and the lowest reduced cost
+    /// (weak duality).
     fn bound(&self, prices: &[f64], scale: f64, found: &[(ShareSelection, f64)]) -> f64 {
         let least = found.first().map_or(0.0, |(_, cost)| cost.min(0.0));
         let paid = self.rows.iter().zip(prices).map(|(row, price)| row.right * price);
         let paid: f64 = paid.map(|paid| paid - ROUNDING * paid.abs()).sum();
         match self.unit {
             ProgramUnit::Sent | ProgramUnit::Delivered => scale * (paid + least * (1.0 + ROUNDING)),
-            // Each unit of q costs -1: prices larger by this factor leave no reduced cost below 0.
+            // Each unit of q costs -1. With prices larger by this factor, no reduced cost is below
+            // 0.
             ProgramUnit::Rate => {
                 let left = 1.0 + scale * least;
                 if left > 0.0 { scale * paid / left } else { f64::NEG_INFINITY }
@@ -163,7 +168,8 @@ impl LinearProgram {
     }
 }
 
-/// Adds to the pool what would lower the value and is not in it; whether there was any.
+/// Adds to the pool the selections that would lower the value and are not in it. Returns whether
+/// there were any.
 fn add_improving(
     master: &mut MasterProgram,
     set: &ChannelSet,

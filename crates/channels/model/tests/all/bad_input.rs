@@ -146,7 +146,7 @@ fn sets_too_small_or_too_large() {
 }
 
 #[test]
-fn thresholds_and_subsets_that_cannot_be() {
+fn invalid_thresholds_and_subsets_are_rejected() {
     for (k, m) in [(0, 0), (1, 0), (0, 3), (4, 3), (usize::MAX, 3)] {
         let error = ShareSelection::new(k, ChannelSubset::first(m)).unwrap_err();
         assert_line(&error, &k.to_string());
@@ -159,7 +159,7 @@ fn thresholds_and_subsets_that_cannot_be() {
 }
 
 #[test]
-fn schedules_that_are_none() {
+fn invalid_schedules_are_rejected() {
     let one = ShareSelection::new(1, ChannelSubset::first(1)).unwrap();
     for bad in NO_NUMBERS.into_iter().chain([1.5]) {
         assert_refused!(ShareSchedule::new([(one, bad)]), ShareScheduleError::Proportion, bad);
@@ -186,7 +186,7 @@ fn refusal(request: &ScheduleRequirements) -> PlanRequestError {
 }
 
 #[test]
-fn kappa_and_mu_that_cannot_be() {
+fn invalid_kappa_and_mu_are_rejected() {
     for bad in NO_NUMBERS.into_iter().chain([0.0, 1.0 - f64::EPSILON]) {
         let request = ScheduleRequirements { kappa: Some(bad), ..ScheduleRequirements::default() };
         assert_refused!(Err::<(), _>(refusal(&request)), PlanRequestError::Kappa, bad);
@@ -222,7 +222,7 @@ fn kappa_and_mu_that_cannot_be() {
 }
 
 #[test]
-fn least_thresholds_and_multiplicities_that_cannot_be() {
+fn invalid_least_thresholds_and_multiplicities_are_rejected() {
     for min_k in [0, 4, usize::MAX] {
         let error = refusal(&ScheduleRequirements { min_k, ..ScheduleRequirements::default() });
         assert_eq!(error, PlanRequestError::MinK { min_k });
@@ -250,7 +250,7 @@ fn least_thresholds_and_multiplicities_that_cannot_be() {
 }
 
 #[test]
-fn bounds_that_cannot_be() {
+fn invalid_bounds_are_rejected() {
     type Set = fn(&mut ScheduleRequirements, f64);
     let bounds: [(&str, ScheduleBound, Set, bool); 5] = [
         ("risk", ScheduleBound::MaxRisk, |request, value| request.max_risk = Some(value), true),
@@ -262,7 +262,7 @@ fn bounds_that_cannot_be() {
             false,
         ),
         (
-            "delay of what arrives",
+            "delay of the symbols that arrive",
             ScheduleBound::MaxDeliveredDelay,
             |request, value| request.max_delivered_delay_ms = Some(value),
             false,
@@ -286,7 +286,7 @@ fn bounds_that_cannot_be() {
 
 /// The error of an infeasible request is one line too, with the feasible value.
 #[test]
-fn bounds_that_no_schedule_keeps() {
+fn infeasible_bounds_are_reported() {
     let request = ScheduleRequirements { max_risk: Some(0.1), ..ScheduleRequirements::default() };
     // All three shares are seen with probability 1/8.
     let error = plan(&request).unwrap_err();

@@ -288,7 +288,7 @@ impl Bounds {
 }
 
 #[test]
-fn bounds_are_kept_or_blamed_as_the_textbook_does() {
+fn bounds_are_met_or_reported_as_the_textbook_does() {
     let mut rng = SeededRng::new(5);
     let (mut kept, mut broken) = (0, [0; 5]);
     for n in sizes(400) {

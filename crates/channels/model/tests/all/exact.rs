@@ -79,8 +79,8 @@ struct Seen {
     within_rounding: usize,
     /// There is a schedule and no plan.
     refused: usize,
-    /// Plans with a gap of more than a millionth of the value: for the delay of what arrives, and
-    /// for all else.
+    /// Plans with a gap of more than a millionth of the value: for the delay of the symbols that
+    /// arrive, and for all else.
     wide_delivered: usize,
     wide: usize,
     /// The largest error and the largest gap of the plans for all else, relative to the value.

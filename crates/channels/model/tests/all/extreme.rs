@@ -18,7 +18,7 @@ const REQUESTS: usize = 20_000;
 const EXACT: (f64, f64) = (1e-6, 1e-14);
 
 #[test]
-fn whatever_is_asked_is_kept_or_refused() {
+fn requirements_are_met_or_reported_as_infeasible() {
     let mut rng = SeededRng::new(8);
     let (mut planned, mut impossible) = (0, 0);
     let mut tightest = 1.0;

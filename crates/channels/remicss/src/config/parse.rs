@@ -60,7 +60,7 @@ impl TunnelConfig {
     /// Reads a configuration.
     ///
     /// # Errors
-    /// When it is not one: all that is wrong.
+    /// When the text is not a valid configuration: all its problems.
     pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
         read(text, KEYS, config)
     }
@@ -140,17 +140,17 @@ fn flag(table: &ConfigTable<'_>, name: &str, default: bool) -> bool {
     table.get(name).and_then(|value| value.flag()).unwrap_or(default)
 }
 
-/// The number of channels, if there may be so many.
+/// The number of channels, if it is within the limits.
 fn channel_count(table: &ConfigTable<'_>, found: usize) -> Option<u8> {
     if !(1..=MAX_CHANNELS).contains(&found) {
-        // It is no single channel's line.
+        // Reported for the whole table, because it concerns no single channel.
         table.refuse(format!("{found} channels"), format!("give 1 to {MAX_CHANNELS}"));
         return None;
     }
     u8::try_from(found).ok()
 }
 
-/// Which end it is by the first channel, and the channels if nothing is wrong with any.
+/// Which end it is, by the first channel, and the channels if all are valid.
 fn channels(table: &ConfigTable<'_>) -> (TunnelEnd, Option<Vec<TunnelChannelConfig>>) {
     let tables = table.tables("channel");
     let is_server = tables.first().is_some_and(|channel| channel.get("listen").is_some());
@@ -198,7 +198,7 @@ fn channel(number: usize, table: &ConfigTable<'_>, end: TunnelEnd) -> Option<Tun
         return None;
     }
     let (server, listen) = (server.flatten(), listen.flatten());
-    // A client has any port.
+    // A client may have any port.
     let peer = server.or(client.flatten().map(|client| SocketAddr::new(client, 0)));
     let local = match (listen, server) {
         (Some(listen), _) => listen,
@@ -209,7 +209,7 @@ fn channel(number: usize, table: &ConfigTable<'_>, end: TunnelEnd) -> Option<Tun
             };
             SocketAddr::new(source.flatten().unwrap_or(any), 0)
         }
-        // It was reported what is wrong with it.
+        // Its problem was already reported.
         (None, None) => return None,
     };
     if peer.is_some_and(|peer| peer.is_ipv4() != local.is_ipv4()) {
@@ -223,7 +223,7 @@ fn channel(number: usize, table: &ConfigTable<'_>, end: TunnelEnd) -> Option<Tun
     Some(TunnelChannelConfig { local, peer, device, risk: risk.flatten().unwrap_or(0.0), rate_bps })
 }
 
-/// Refuses channels that the system would not tell apart.
+/// Rejects channels that the system could not distinguish.
 fn distinct(
     end: TunnelEnd,
     channels: &[Option<TunnelChannelConfig>],
@@ -250,15 +250,15 @@ fn distinct(
         if let Some(first) = before.position(is_first) {
             let (first, second) = (first + 1, second + 1);
             let what = format!("channels {first} and {second} have the same address");
-            table.refuse(what, "let each `listen` at its own");
+            table.refuse(what, "give each its own address");
             is_distinct = false;
         }
     }
     is_distinct
 }
 
-/// Refuses a server that anyone could be the client of, or that looks as if it knew addresses and
-/// does not look at them.
+/// Rejects a server that would accept anyone as its client, and one that has `client` addresses for
+/// only some channels.
 fn known_client(table: &ConfigTable<'_>, channels: &[TunnelChannelConfig]) {
     let known = channels.iter().filter(|channel| channel.peer.is_some()).count();
     match known {
@@ -274,7 +274,7 @@ fn known_client(table: &ConfigTable<'_>, channels: &[TunnelChannelConfig]) {
     }
 }
 
-/// Refuses a client that roams where its addresses are given, and a server that does.
+/// Rejects `roaming` at a client, and at a server that has the client's addresses.
 fn may_roam(
     table: &ConfigTable<'_>,
     roaming: bool,
@@ -283,9 +283,9 @@ fn may_roam(
 ) {
     let (what, fix, summary) = match end {
         TunnelEnd::Client if roaming => (
-            "`roaming` goes with `listen`, at the other end",
+            "`roaming` is for the end that has `listen`",
             "leave it out: it says that the client's addresses may change",
-            "`roaming` goes with `listen`, at the other end: it says that the client's addresses \
+            "`roaming` is for the end that has `listen`: it says that the client's addresses \
              may change",
         ),
         TunnelEnd::Server if roaming && channels.iter().any(|channel| channel.peer.is_some()) => (
@@ -303,7 +303,7 @@ fn device(table: &ConfigTable<'_>) -> Option<String> {
     let Some(value) = table.get("device") else { return Some("sunder0".to_owned()) };
     let device = value.text()?;
     if device.is_empty() || device.len() > 15 || device.contains(['/', ' ']) {
-        let what = format!("device = \"{device}\" is no name of a device");
+        let what = format!("device = \"{device}\" is not the name of a device");
         value.refuse(what, "give 1 to 15 letters");
         return None;
     }
@@ -339,7 +339,7 @@ fn networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
     texts.iter().filter_map(|text| text.parsed_or(NETWORK)).collect()
 }
 
-/// Networks, and no addresses in them.
+/// Networks without host bits.
 fn whole_networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
     let network = |text: &ConfigValue<'_>| {
         let network: IpNet = text.parsed_or(NETWORK)?;

@@ -44,10 +44,10 @@ impl From<PlanObjective> for ScheduleObjective {
 /// Whether packets are delivered in the order in which they were sent, within their flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PacketOrder {
-    /// They are, with a reorder window that follows the spread of the channels' delays.
+    /// In order, with a reorder window that follows the spread of the channels' delays.
     #[default]
     Auto,
-    /// They are not.
+    /// Not in order.
     Off,
 }
 
@@ -90,7 +90,7 @@ pub struct TunnelConfig {
     pub mu: f64,
     /// What the schedule minimises.
     pub objective: PlanObjective,
-    /// What is given up where redundancy costs much rate.
+    /// What is sacrificed if redundancy costs much rate.
     pub prefer: PlanPreference,
     /// How symbols' thresholds are chosen.
     pub scheduler: SchedulerKind,
@@ -100,7 +100,7 @@ pub struct TunnelConfig {
     pub min_channels: u8,
     /// Whether symbols have a tag.
     pub tamper_code: bool,
-    /// Where random shares come from.
+    /// The source of random shares.
     pub rng: RandomSource,
     /// Whether packets are kept in order.
     pub order: PacketOrder,

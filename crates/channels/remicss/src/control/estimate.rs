@@ -49,8 +49,8 @@ pub struct ChannelEstimate {
     /// The delay of a datagram, in milliseconds. A channel that is faster than the floor-th fastest
     /// counts as fast as that one: no symbol is complete earlier.
     pub delay_ms: f64,
-    /// The rate to plan with, in bit/s of IP packets: what the channel carries, or what is to be
-    /// tried.
+    /// The rate to plan with, in bit/s of IP packets: the rate that the channel carries, or the one
+    /// to try.
     pub rate_bps: u64,
     /// The known rate, in bit/s of IP packets: see `source`.
     pub known_bps: u64,
@@ -88,9 +88,9 @@ pub struct EstimateChangeDetector {
 }
 
 impl EstimateChangeDetector {
-    /// True the first time, and when something has changed since this was last true: a state, a
-    /// rate by a fiftieth, or a loss or delay by a tenth. Differences that are small, or not
-    /// significant, do not count.
+    /// Returns true the first time, and when something has changed since it last returned true: a
+    /// state, a rate by a fiftieth, or a loss or delay by a tenth. Differences that are small or
+    /// not significant do not count.
     pub fn has_changed(&mut self, now: &[ChannelEstimate]) -> bool {
         let same = self.planned.len() == now.len()
             && self.planned.iter().zip(now).all(|(planned, now)| is_same(planned, now));
@@ -107,8 +107,8 @@ fn is_same(planned: &ChannelEstimate, now: &ChannelEstimate) -> bool {
     // Proportions are fixed: a channel that is given too much limits all others.
     let (planned_bps, now_bps) = (planned.rate_bps as f64, now.rate_bps as f64);
     let is_same_rate = (planned_bps - now_bps).abs() <= RATE_TOLERANCE * planned_bps;
-    // The estimate may rest on few datagrams, or none: one more that is lost, and one that is not,
-    // give the loss a variance even if none was lost.
+    // The estimate may be based on few datagrams or none: one more that is lost, and one that is
+    // not, give the loss a variance even if none was lost.
     let count = now.measured as f64;
     let loss = (now.loss * count + 1.0) / (count + 2.0);
     let chance = SIGNIFICANT_DEVIATIONS * (loss * (1.0 - loss) / count.max(1.0)).sqrt();

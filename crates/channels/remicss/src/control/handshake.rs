@@ -6,7 +6,7 @@
 //! "Handshake". Guaranteed, against an attacker on n - 1 of the n channels who does not read or
 //! change the remaining one:
 //!
-//! - what `association` guarantees: an end that completes has that channel at its place;
+//! - the guarantees of `association`: an end that completes has that channel at its position;
 //! - ends that complete have the same points, token keys and terms, and the attacker knows neither
 //!   points nor keys: they are shared over all channels, with a tamper code that detects any change
 //!   to a share;

@@ -16,7 +16,7 @@ use crate::wire::control::{
 const DOWN_TIMEOUT: Duration = Duration::from_millis(300);
 const MAX_MISSED: u32 = 4;
 
-/// A channel that is not silent, but delivers nothing that is right, is down after this number of
+/// A channel that is not silent, but delivers no right share, is down after this number of
 /// messages.
 const MAX_MISSED_IF_NOT_SILENT: u32 = 16;
 
@@ -103,7 +103,8 @@ impl IncomingDirectionMonitor {
         }
     }
 
-    /// A right share of a verified message has arrived, after `received` datagrams on its channel.
+    /// Records that a right share of a verified message has arrived, after `received` datagrams on
+    /// its channel.
     pub(super) fn handle_share(
         &mut self,
         symbol: u64,
@@ -121,7 +122,7 @@ impl IncomingDirectionMonitor {
         channel.arrive(*heard, received, at);
     }
 
-    /// A message has verified.
+    /// Handles a message that has verified.
     pub(super) fn handle_message(&mut self, symbol: u64, message: &ControlMessage, now: Duration) {
         let (number, sent_us) = (message.number, message.sent_us);
         let heard = ReceivedControlMessage { symbol, number, sent_us, at: now };
@@ -196,15 +197,15 @@ impl IncomingDirectionMonitor {
 }
 
 impl IncomingChannelMonitor {
-    /// A right share has arrived.
+    /// Records the arrival of a right share.
     fn hear(&mut self, at: Duration) {
         self.arrived_at = self.arrived_at.max(at);
         self.missed = 0;
         self.is_down = false;
     }
 
-    /// A share of a verified message has arrived. If it arrived before the message verified, its
-    /// transit ends then: no symbol is complete earlier.
+    /// Records that a share of a verified message has arrived. If it arrived before the message
+    /// verified, its transit ends at verification: no symbol is complete earlier.
     fn arrive(&mut self, heard: ReceivedControlMessage, received: u64, at: Duration) {
         let complete_at = at.max(heard.at);
         self.transit.push(complete_at, heard.transit(complete_at));

@@ -22,8 +22,8 @@ const MIN_MESSAGE_INTERVAL: Duration = Duration::from_millis(10);
 /// The peer is considered gone after this time without a verified message.
 const PEER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// After this time without packets in either direction an end is idle, unless the other is active:
-/// measurements are not needed then, and channels may be paid for by the byte.
+/// After this time without packets in either direction an end is idle, unless the other is active.
+/// Measurements are not needed then, and channels may be charged by the byte.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 
 /// The interval of messages when idle, which keeps mappings of address translators alive, and the
@@ -105,8 +105,9 @@ impl ChannelMonitor {
         self.outgoing.inherit_rates(&before.outgoing);
     }
 
-    /// A right share of control symbol `symbol`, whose message was handled before, has arrived on a
-    /// channel, after `received` datagrams. At most one is given for a channel and symbol.
+    /// Handles a right share of control symbol `symbol`, whose message was handled before. It has
+    /// arrived on a channel, after `received` datagrams. Call it at most once for each channel and
+    /// symbol.
     pub fn handle_share(&mut self, symbol: u64, channel: usize, received: u64, at: Duration) {
         self.incoming.handle_share(symbol, channel, received, at);
     }
@@ -174,7 +175,7 @@ impl ChannelMonitor {
         Some(message.encode())
     }
 
-    /// When to call [`Self::poll_message`] next, at the latest, also when idle. When a channel is
+    /// When to call [`Self::poll_message`] next, at the latest, even when idle. When a channel is
     /// up again, a message may be due at once.
     pub fn poll_timeout(&self) -> Duration {
         self.due
@@ -192,8 +193,8 @@ impl ChannelMonitor {
         self.outgoing.limit(channel)
     }
 
-    /// The channels that are given less than their rate for the moment, to test whether losses are
-    /// random. It changes with every message.
+    /// The channels that are currently given less than their rate, to test whether losses are
+    /// random. They change with every message.
     pub fn channels_under_test(&self) -> ChannelSubset {
         self.outgoing.channels_under_test()
     }

@@ -16,13 +16,13 @@ use crate::wire::datagram::MAX_CHANNELS;
 use udp::PacerRateLimit;
 
 /// The bytes of IP packets that may leave at once on a channel without a known bottleneck, so that
-/// a first burst in an idle tunnel does not wait for an estimate: about 90 full packets.
+/// the first burst in an idle tunnel does not wait for an estimate: about 90 full packets.
 const INITIAL_BURST: usize = 128 << 10;
 
 /// The number of messages that are remembered until they are reported on: more than 6 s of them.
 const MAX_SENT_MESSAGES: usize = 64;
 
-/// A channel is silent if this number of messages arrived elsewhere and not on it, and at least so
+/// A channel is silent if this many messages have arrived on others and not on it, and at least as
 /// many datagrams were sent on it meanwhile.
 const SILENT_MESSAGES: u32 = 3;
 const SILENT_DATAGRAMS: u64 = 10;

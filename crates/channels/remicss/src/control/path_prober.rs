@@ -77,8 +77,8 @@ impl Display for PathMtuChange {
         match self.now.black_hole {
             Some(BlackHole { former_mtu, .. }) if self.now.is_searching => write!(
                 formatter,
-                "packets of {former_mtu} bytes do not arrive any more, and shorter ones do: the path's \
-                 MTU is searched, and {mtu} used meanwhile"
+                "packets of {former_mtu} bytes no longer arrive, but shorter ones do: searching \
+                 for the path's MTU, using {mtu} meanwhile"
             ),
             Some(BlackHole { former_mtu, .. }) => {
                 write!(formatter, "the path's MTU is {mtu}, and was {former_mtu}")
@@ -131,7 +131,7 @@ impl PathProber {
         }
     }
 
-    /// The channel may have another path.
+    /// Called when the channel may have another path.
     pub(crate) fn restart(&mut self, channel: usize) {
         if let Some(discovery) = self.discoveries.get_mut(channel) {
             discovery.restart();
@@ -193,14 +193,15 @@ impl PathProber {
         PathDatagram { kind, id, length: 0 }.seal(&self.outgoing, channel)
     }
 
-    /// A right control share has arrived on a channel.
+    /// Called when a right control share has arrived on a channel.
     pub(crate) fn handle_share(&mut self, channel: usize, now: Duration) {
         if let Some(discovery) = self.discoveries.get_mut(channel) {
             discovery.handle_activity(now);
         }
     }
 
-    /// The kernel refused a datagram on a channel, because it is too long for the device.
+    /// Called when the kernel refused a datagram on a channel because it is too long for the
+    /// device.
     pub(crate) fn handle_refusal(&mut self, channel: usize, bytes: &[u8], now: Duration) {
         let is_probe =
             bytes.first().copied().and_then(PathDatagramKind::of) == Some(PathDatagramKind::Probe);

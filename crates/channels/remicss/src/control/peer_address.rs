@@ -29,7 +29,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// The minimum interval of reports that an address was rejected.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// To which addresses the peer may move.
+/// The addresses to which the peer may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerMobility {
     /// None.
@@ -108,11 +108,11 @@ impl Display for AddressValidationFailure {
         formatter.write_str(match self {
             Self::NoAnswer => {
                 "which does not answer when asked whether the peer is there: somebody may read this \
-                 channel and send on what they catch"
+                 channel and resend captured datagrams"
             }
             Self::OldAnswers => {
-                "but the peer still answers at the address before: somebody reads this channel and sends \
-                 on what they catch"
+                "but the peer still answers at its previous address: somebody reads this channel \
+                 and resends captured datagrams"
             }
         })
     }
@@ -233,7 +233,7 @@ impl PeerAddressTracker {
         if now < at {
             return None;
         }
-        // Also if the random source fails: otherwise it would stay due.
+        // Even if the random source fails, because otherwise it would stay due.
         let sent = &mut validation.sent[which];
         sent.next_at = now.saturating_add(CHALLENGE_INTERVAL);
         let id = random()?;

@@ -126,7 +126,7 @@ impl Display for UnverifiedReport {
         }
         write!(formatter, ", the last one from {}: ", self.from)?;
         formatter.write_str(if wrong_source > 0 {
-            "somebody else sends, or the peer has another address now (see `roaming`)"
+            "somebody else sends to this channel, or the peer's address has changed (see `roaming`)"
         } else {
             "somebody else sends in the peer's name"
         })
@@ -158,8 +158,8 @@ mod tests {
         assert_eq!(
             report(&mut unverified, 1).unwrap(),
             "channel 2: dropped 16 datagrams from other addresses than the peer's (192.0.2.1:7000), the \
-             last one from 203.0.113.9:4001: somebody else sends, or the peer has another address now \
-             (see `roaming`)"
+             last one from 203.0.113.9:4001: somebody else sends to this channel, or the peer's \
+             address has changed (see `roaming`)"
         );
         (0..100).for_each(|_| unverified.count_wrong_token(1, address(4002), at(2)));
         assert_eq!(report(&mut unverified, 60), None);

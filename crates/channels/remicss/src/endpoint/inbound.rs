@@ -271,7 +271,7 @@ impl InboundEndpoint {
         }));
     }
 
-    /// The client's first symbol has verified: the next association becomes the current one.
+    /// Makes the next association the current one, because the client's first symbol has verified.
     fn adopt_next(&mut self, notes: Vec<MonitorNote>, now: Duration) {
         if let Some(UnverifiedAssociation { receiver, keys, peers }) = self.next.take() {
             self.associate(receiver, keys, peers, now);
@@ -324,8 +324,8 @@ impl InboundEndpoint {
         all.filter(is_missing).collect()
     }
 
-    /// The kernel refused a datagram of this end on a channel, because it is too long for the
-    /// device.
+    /// Called when the kernel refused a datagram of this end on a channel because it is too long
+    /// for the device.
     pub fn handle_refusal(&mut self, channel: usize, bytes: &[u8], now: Duration) {
         if let Some(paths) = &mut self.paths {
             paths.handle_refusal(channel, bytes, now);
@@ -589,7 +589,7 @@ impl InboundEndpoint {
         has_message
     }
 
-    /// The peer is gone. A client starts again; a server waits for a client.
+    /// Handles the loss of the peer. A client starts again; a server waits for a client.
     fn lose_peer(&mut self, shared: &mut EndpointSharedState, now: Duration) {
         self.current = None;
         self.previous = None;

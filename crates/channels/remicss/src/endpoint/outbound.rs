@@ -79,9 +79,9 @@ pub struct SymbolSenderConfig {
     pub headers: Vec<usize>,
 }
 
-/// A channel is given its known rate less this part of it, 1/100. Else a queue that a fault has
-/// left in the network would stay for minutes, and with it the delay: a plan could leave the
-/// channel aside as a slow one.
+/// A channel is given its known rate minus this fraction of it, 1/100. Otherwise a queue that a
+/// fault has left in the network would persist for minutes, and so would its delay, and a plan
+/// could exclude the channel as slow.
 const QUEUE_DRAIN: u64 = 100;
 
 impl SymbolSenderConfig {
@@ -241,7 +241,7 @@ impl OutboundEndpoint {
         }
     }
 
-    /// Says that there is nothing to send.
+    /// Reports that there is nothing to send.
     pub fn set_idle(&mut self) {
         if let Some(sender) = &mut self.sender {
             sender.set_idle();

@@ -1,4 +1,4 @@
-//! The state that both halves of an end share; changes of channels' states; when a new plan is
+//! The state that both halves of an end share, changes of channels' states, and when a new plan is
 //! needed.
 
 use std::fmt::{self, Display, Formatter};

@@ -189,7 +189,7 @@ impl SymbolReassembly {
             return Self::note_fault(arrival, agrees, fault_tracker);
         }
         let JoinableShares { matching: alike, .. } = self.shares.survey(arrival);
-        // Every symbol leaves one less behind.
+        // Every symbol leaves one fewer behind.
         if alike.count_ones() < u32::from(arrival.header.threshold) {
             return None;
         }

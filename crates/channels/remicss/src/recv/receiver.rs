@@ -67,7 +67,7 @@ impl Default for SymbolReceiverLimits {
     }
 }
 
-/// Counts of what a receiver has done.
+/// Counts of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SymbolReceiverCounts {
     /// Verified symbols.
@@ -347,7 +347,7 @@ impl SymbolReceiver {
         self.verified.highest()
     }
 
-    /// Counts of what it has done.
+    /// Its counts.
     pub fn counts(&self) -> SymbolReceiverCounts {
         SymbolReceiverCounts {
             reassembled: self.reassembly.counts(),
@@ -356,7 +356,7 @@ impl SymbolReceiver {
         }
     }
 
-    /// What came on a channel so far.
+    /// The counts of a channel so far.
     ///
     /// # Panics
     /// If there is no such channel.

@@ -73,7 +73,7 @@ mod tests {
         numbers.insert(1000);
         assert_eq!(numbers.oldest(), 896);
         assert!(numbers.contains(895) && !numbers.contains(896) && numbers.contains(1000));
-        // It is too late to put it in, and nothing else comes to be there instead.
+        // It is too late to add it, and no other number takes its bit.
         numbers.insert(895);
         assert!(!numbers.contains(895 + 128));
         numbers.insert(u64::MAX);
@@ -92,7 +92,8 @@ mod tests {
                 reference.insert(at);
                 let highest = *reference.last().unwrap();
                 prop_assert_eq!(numbers.highest(), highest);
-                // An old one that came late is not known, but is as good as in.
+                // An old number that arrived late is not remembered, but counts as being in the
+                // set.
                 for number in numbers.oldest()..highest + 300 {
                     if number + 192 > highest {
                         prop_assert_eq!(numbers.contains(number), reference.contains(&number));

@@ -3,7 +3,7 @@
 //! TCP fills any queue. In the device's queue, packets would wait half a second at 20 Mbit/s. So
 //! they are fetched while the channels are busy, and a persistent queue is signalled to senders by
 //! drops: one packet when all have waited longer than the target for an interval, and then more and
-//! more often until they do not.
+//! more often until they no longer do.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 const TARGET: Duration = Duration::from_millis(15);
 
 /// How long they may wait longer than that: a round trip of most connections, in which a burst
-/// leaves.
+/// drains.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Frames that have waited longer are dropped, for senders that do not react to losses.
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_leaves_and_nothing_is_dropped() {
+    fn a_burst_drains_without_drops() {
         let mut scenario = Scenario::new();
         for _ in 0..20 {
             scenario.send(90);

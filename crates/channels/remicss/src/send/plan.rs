@@ -23,15 +23,15 @@ pub struct PlanGoal {
     /// The privacy floor: the minimum threshold of any symbol.
     pub floor: u8,
     /// Whether packets are kept in order. If they are, channels that are much slower than others
-    /// are left out, where this costs nothing but rate.
+    /// are left out if this costs only rate.
     pub keeps_order: bool,
-    /// What is given up where redundancy costs much rate.
+    /// What is sacrificed if redundancy costs much rate.
     pub prefer: PlanPreference,
 }
 
-/// Delays are similar up to this factor: beside twice the lowest round trip, BBR allows for what is
-/// acknowledged at once when a late packet arrives. Over two channels of 20 Mbit/s with 10 and 24
-/// ms, one connection gets twice as much as over one of them.
+/// Delays are similar up to this factor. Besides twice the lowest round trip, BBR allows for data
+/// that is acknowledged at once when a late packet arrives. Over two channels of 20 Mbit/s with 10
+/// and 24 ms, one connection gets twice as much as over one of them.
 const SIMILAR_DELAY_FACTOR: f64 = 2.5;
 
 /// Delays that differ by less, in ms, are similar whatever their ratio: TCP's allowance for
@@ -40,7 +40,8 @@ const SIMILAR_DELAY_FACTOR: f64 = 2.5;
 /// at 300 Mbit/s, 557.
 const SIMILAR_DELAY_MS: f64 = 5.0;
 
-/// The least part of the rate that is left where channels with similar delays are fewer than mu.
+/// The minimum fraction of the rate that must be left if fewer channels than mu have similar
+/// delays.
 const MIN_RATE_PART: f64 = 0.75;
 
 /// A schedule and its averages.
@@ -73,7 +74,7 @@ pub enum TunnelPlanError {
 impl PlanGoal {
     /// The best schedule at full rate over those of `channels` that are up. If fewer are up than
     /// kappa and mu need, kappa and mu are lowered as far as necessary, but not below the floor. If
-    /// rate is preferred, mu is also lowered where it costs too much rate.
+    /// rate is preferred, mu is also lowered if it costs too much rate.
     ///
     /// # Errors
     /// If fewer are up than the floor.
@@ -97,7 +98,7 @@ impl PlanGoal {
         })
     }
 
-    /// The plan over those of `up` that are worth what they cost; `full` is the plan over all.
+    /// The plan over those channels of `up` that are worth their cost; `full` is the plan over all.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "16 at most")]
     fn without_costly_channels(
         &self,
@@ -145,7 +146,7 @@ impl PlanGoal {
         Self { floor, kappa, mu: self.mu.max(kappa), ..self }
     }
 
-    /// The similar delays with which symbols have the highest rate, unless all channels have such:
+    /// The range of similar delays with the highest rate, unless all channels have similar delays:
     /// none is more than 2.5 times the shortest, or more than some milliseconds longer. A symbol
     /// has the delay of its kth fastest channel, so slower channels can carry the shares beyond the
     /// kth. `None` if that would cost more than a stated part of `plan`'s rate, unless the channels
@@ -153,8 +154,8 @@ impl PlanGoal {
     ///
     /// A flow that is kept in order has the delay of its slowest symbols. TCP assumes the lowest
     /// round trip that it has measured, and BBR keeps no more in flight than twice what fits into
-    /// it: if packets in order take more than twice as long, BBR slows down without end. So slow
-    /// symbols cost more than they carry.
+    /// it: if packets in order take more than twice as long, BBR slows down more and more. So slow
+    /// symbols cost more rate than they contribute.
     #[expect(clippy::cast_precision_loss, reason = "16 at most")]
     fn similar_delays(
         &self,

@@ -30,7 +30,7 @@ use udp::{DatagramBatch, MIN_MTU, PacerRateLimit, TokenBucketPacer};
 /// The maximum length of a datagram: UDP over IPv4.
 pub const MAX_DATAGRAM_LEN: usize = 65_507;
 
-/// For how long the sender makes up for the channels' rates after it was late.
+/// How far the sender catches up with the channels' rates after it was late.
 ///
 /// A sender that waits is woken late: by the timer, by other processes, or because it prefers to
 /// send many symbols at once. Token buckets that are full by then lose rate. So the sender has its
@@ -39,7 +39,7 @@ pub const MAX_DATAGRAM_LEN: usize = 65_507;
 /// a bucket, so queues in the channels do not get longer.
 const MAX_CATCH_UP: Duration = Duration::from_millis(2);
 
-/// The maximum number of shares that spare channels may make up for.
+/// The maximum number of shares by which spare channels may catch up.
 const MAX_SPARE_CREDIT: f64 = 4.0;
 
 /// The sending side of one direction.
@@ -70,7 +70,7 @@ pub struct SymbolSender {
     counts: SymbolSenderCounts,
 }
 
-/// A symbol was put into the batches.
+/// A symbol that was put into the batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentSymbol {
     /// Its number.
@@ -79,7 +79,7 @@ pub struct SentSymbol {
     pub threshold: ShareSelection,
 }
 
-/// A symbol was not put into the batches.
+/// Why a symbol was not put into the batches.
 #[derive(Clone, Copy, Debug, Error)]
 pub enum SymbolSendError {
     /// Its channels are ready at this time. The symbol is kept: call `finish` again then.
@@ -95,7 +95,7 @@ pub enum SymbolSendError {
     #[error("a datagram of {0} bytes is too long")]
     TooLong(usize),
     /// There is no current symbol.
-    #[error("no symbol is under way")]
+    #[error("there is no current symbol")]
     Nothing,
     /// The random source failed. The symbol is dropped.
     #[error(transparent)]
@@ -106,7 +106,9 @@ pub enum SymbolSendError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SymbolSenderError {
     /// There are not 1 to [`MAX_CHANNELS`] channels, or not a pacer for each.
-    #[error("keys of {channels} channels and {pacers} paces are not 1 to {MAX_CHANNELS} channels")]
+    #[error(
+        "{channels} channels and {pacers} pacers: both numbers must be equal, and 1 to {MAX_CHANNELS}"
+    )]
     Channels {
         /// How many channels the keys are for.
         channels: usize,
@@ -325,13 +327,13 @@ impl SymbolSender {
         Ok(SentSymbol { number, threshold })
     }
 
-    /// Says that there is nothing to send. Must be called whenever nothing is left to read:
-    /// otherwise the sender makes up for up to 2 ms of idle time.
+    /// Reports that there is nothing to send. Must be called whenever nothing is left to read:
+    /// otherwise the sender catches up by as much as 2 ms of idle time.
     pub fn set_idle(&mut self) {
         self.clock = None;
     }
 
-    /// Replaces the scheduler, also for a symbol that waits.
+    /// Replaces the scheduler, even for a symbol that waits.
     ///
     /// # Errors
     /// If the floor is above its minimum k. Nothing changes then.
@@ -345,7 +347,7 @@ impl SymbolSender {
         Ok(())
     }
 
-    /// Sets the channels that are up, also for a symbol that waits.
+    /// Sets the channels that are up, even for a symbol that waits.
     pub fn set_up(&mut self, up: ChannelSubset) {
         self.up = self.members.iter().filter(|channel| up.contains(*channel)).collect();
         self.selected = None;

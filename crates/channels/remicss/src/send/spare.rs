@@ -1,4 +1,4 @@
-//! Channels that cost a plan more rate than the redundancy that they add is worth.
+//! Channels that reduce a plan's rate by more than their redundancy is worth.
 //!
 //! At a mean multiplicity mu, a channel that carries little limits all others: with mu = 3 of
 //! three channels, the tunnel is as fast as the slowest. A *spare channel* is one that the plan
@@ -8,7 +8,7 @@
 
 use model::{ChannelModel, ChannelSubset, ScheduleAverages};
 
-/// Which of rate and redundancy a plan gives up if it cannot have both.
+/// Which of rate and redundancy a plan sacrifices if it cannot have both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlanPreference {
     /// Redundancy, down to kappa, as far as it costs more than a fifth of the rate.
@@ -34,12 +34,12 @@ const MAX_COST: f64 = 0.2;
 /// Among plans within this fraction of the best, the one with the most channels is chosen.
 const NEARLY_BEST: f64 = 0.9;
 
-/// The exponent of the delivered fraction in the value of a plan: TCP suffers from lost symbols far
-/// more than they count as rate.
+/// The exponent of the delivered fraction in the value of a plan: lost symbols hurt TCP far more
+/// than they reduce the rate.
 const LOSS_EXPONENT: i32 = 8;
 
-/// The sets that are left of `up` if the least useful channels are left out, where they are clearly
-/// less useful than the next, and at least so many are left. The first leaves out the fewest.
+/// The sets that remain of `up` without the least useful channels, if these are clearly less useful
+/// than the next, and at least `least` channels remain. The first set omits the fewest channels.
 pub(super) fn smaller_sets(
     channels: &[ChannelModel],
     up: ChannelSubset,
@@ -63,7 +63,7 @@ pub(super) fn first_better(full: &ScheduleAverages, others: &[ScheduleAverages])
     is_bad.then(nearly_best).flatten()
 }
 
-/// What a plan is worth: the rate at which it delivers, and less for losses.
+/// The value of a plan: the rate at which it delivers, reduced for losses.
 fn value(averages: &ScheduleAverages) -> f64 {
     averages.rate * (1.0 - averages.loss).powi(LOSS_EXPONENT)
 }

@@ -28,7 +28,7 @@ pub enum TunnelError {
         source: io::Error,
     },
     /// The tunnel's device cannot be created.
-    #[error("cannot make the device {name}: {source}{}", advice(.source))]
+    #[error("cannot create the device {name}: {source}{}", advice(.source))]
     Device {
         /// The device's name.
         name: String,

@@ -104,7 +104,7 @@ impl PlanningThread {
         let mut goal = self.goal;
         let mut logged = None;
         while let Ok(mut request) = self.requests.recv() {
-            // Only the latest snapshot counts.
+            // Only the latest snapshot matters.
             while let Ok(later) = self.requests.try_recv() {
                 let keys = later.keys.or(request.keys);
                 request = TunnelPlanRequest { keys, snapshot: later.snapshot };
@@ -142,8 +142,8 @@ impl PlanningThread {
             }
             (Err(error), Some(keys)) => {
                 warn!("nothing is sent: {error}");
-                // Keys come only once, and without a sender under them no control message would
-                // tell the peer that its channels work.
+                // Keys arrive only once, and without a sender that uses them no control message
+                // would tell the peer that its channels work.
                 goal.plan(channels, keys.members)?
             }
         };

@@ -136,7 +136,7 @@ impl ReceivingThread {
         }
     }
 
-    /// Does what is due, and informs the other threads.
+    /// Performs what is due, and informs the other threads.
     fn handle_timeout(&mut self, arena: &mut ReceivedPacketBuffer) {
         let now = self.clock.now();
         let mut shared = lock(&self.shared);
@@ -257,7 +257,10 @@ impl DeviceChecks {
             match channel.rebind_device() {
                 Ok(false) => {}
                 Ok(true) => {
-                    info!("channel {}: {device} is another device now, and is used", index + 1);
+                    info!(
+                        "channel {}: {device} was replaced by another device, which is used now",
+                        index + 1
+                    );
                 }
                 Err(error) => {
                     failed = failed.with(index);

@@ -33,14 +33,14 @@ pub(super) enum SendingCommand {
     /// The peer's new address on a channel.
     Peer { channel: usize, to: SocketAddr },
     /// The maximum length of a datagram on all channels, as UDP payload, and of a packet that fits
-    /// one, in bytes.
+    /// into one, in bytes.
     MaxDatagramLen { datagram: usize, packet: usize },
-    /// End.
+    /// Stop.
     Stop,
 }
 
 /// How much longer a symbol waits after its channels are ready, so that datagrams are sent in runs.
-/// The sender makes up for it.
+/// The sender catches up afterwards.
 const GATHER_DELAY: Duration = Duration::from_micros(300);
 
 /// The poll interval without an association. Commands wake the thread anyway.
@@ -98,7 +98,7 @@ impl SendingThread {
     /// # Errors
     /// If the device fails.
     pub(super) fn run(self) -> Result<(), TunnelError> {
-        // By default the kernel wakes a thread up to 50 µs late, which for a fast channel is much.
+        // By default the kernel wakes a thread up to 50 µs late, which is long for a fast channel.
         let _ = set_current_timer_slack(std::num::NonZero::new(1));
         let batches = self.channels.iter().map(|_| DatagramBatch::default()).collect();
         lock(&self.counts).refused = vec![0; self.channels.len()];

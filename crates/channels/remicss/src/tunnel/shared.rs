@@ -13,7 +13,8 @@ impl TunnelClock {
     }
 }
 
-/// Locks; a thread that failed with the lock has ended the tunnel anyway.
+/// Locks a mutex, even if it is poisoned: a thread that panicked while holding it has ended the
+/// tunnel anyway.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

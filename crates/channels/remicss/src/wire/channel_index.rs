@@ -1,7 +1,7 @@
-//! The two ways in which channels are counted.
+//! The two ways to index channels.
 //!
-//! Sets of channels and plain indices are of configured channels, everywhere in this crate. Only a
-//! List of the handshake and a plan of the model count the channels that they have.
+//! Sets of channels and plain indices refer to configured channels everywhere in this crate. Only a
+//! List of the handshake and a plan of the model index the channels that they contain.
 
 use model::ChannelSubset;
 

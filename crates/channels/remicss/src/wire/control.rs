@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 4 | number of the message, from 1 |
 //! | 8 | time of sending, in µs of the sender's clock |
-//! | 1 | 128 if packets cross there, 64 if it wants new keys, and n; then for each channel: |
+//! | 1 | 128 if the sender is active, 64 if it requests new keys, and n; then for each channel: |
 //! | 1 | state (high half: 0 up, 1 down, 2 quarantine) and number of arrivals (low half: 0 to 3) |
 //! | 12 each | arrivals of the other end's control shares, the oldest first |
 //!
@@ -13,7 +13,7 @@
 //! | length | field |
 //! |---|---|
 //! | 4 | number of the message |
-//! | 4 | how long before the time of sending it came, in µs |
+//! | 4 | how long before the time of sending it arrived, in µs |
 //! | 4 | datagrams received on the channel before it: the low 32 bits of the count |
 
 use thiserror::Error;
@@ -85,13 +85,13 @@ pub struct ControlShareArrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ControlMessageError {
     /// Too few bytes, or too many.
-    #[error("a control message of {0} bytes is none")]
+    #[error("{0} bytes are not a control message")]
     Length(usize),
     /// A message or arrival with the number 0.
     #[error("a message has the number 0")]
     Number,
     /// A time of sending of 2^62 µs or later.
-    #[error("a message from the end of time")]
+    #[error("the time of sending is too large")]
     Time,
     /// A wrong number of channels.
     #[error("a control message for {0} channels")]
@@ -278,7 +278,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..700)) {
+        fn arbitrary_bytes_parse_or_are_rejected(bytes in prop::collection::vec(any::<u8>(), 0..700)) {
             if let Ok(message) = ControlMessage::parse(&bytes) {
                 prop_assert_eq!(message.encode(), bytes);
             }

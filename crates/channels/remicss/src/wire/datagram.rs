@@ -74,7 +74,7 @@ pub enum SymbolShareHeaderError {
     #[error("a share of {0} bytes is too short")]
     Length(usize),
     /// Not the kind of a share.
-    #[error("kind {0} is no share's")]
+    #[error("kind {0} is not a share")]
     Kind(u8),
 }
 
@@ -158,7 +158,7 @@ pub fn expand_sequence(near: u64, sequence: u32) -> u64 {
     let distance = sequence.wrapping_sub(self::sequence(near)) << unused;
     let distance = i64::from(distance.cast_signed() >> unused);
     let number = near.wrapping_add_signed(distance);
-    // There are no numbers below 0.
+    // Numbers below 0 do not exist.
     if distance < 0 && number > near { number.wrapping_add(1 << SEQUENCE_BITS) } else { number }
 }
 
@@ -195,7 +195,7 @@ mod tests {
         }
 
         #[test]
-        fn numbers_are_found_again(near: u64, step in -0x80_0000_i64..0x80_0000) {
+        fn truncated_numbers_are_expanded(near: u64, step in -0x80_0000_i64..0x80_0000) {
             if let Some(number) = near.checked_add_signed(step) {
                 prop_assert_eq!(expand_sequence(near, sequence(number)), number);
             }

@@ -113,13 +113,13 @@ pub enum HandshakeBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HandshakeDatagramError {
     /// Too few bytes, or too many.
-    #[error("a datagram of {0} bytes is none of the handshake's")]
+    #[error("a datagram of {0} bytes is not a handshake datagram")]
     Length(usize),
     /// Not the kind of a handshake datagram.
-    #[error("kind {0} is none of the handshake's")]
+    #[error("kind {0} is not a handshake datagram")]
     Kind(u8),
     /// An unknown version.
-    #[error("version {0} of the handshake is not spoken here")]
+    #[error("version {0} of the handshake is not supported")]
     Version(u8),
     /// The padding of a Hello is not zero.
     #[error("a Hello's padding is not zeros")]
@@ -128,7 +128,7 @@ pub enum HandshakeDatagramError {
     #[error(transparent)]
     Association(#[from] AssociationMessageError),
     /// The body is the wrong association message.
-    #[error("the association's message is not the one that belongs here")]
+    #[error("the association message is of the wrong kind")]
     WrongMessage,
 }
 
@@ -425,7 +425,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..1000)) {
+        fn arbitrary_bytes_parse_or_are_rejected(bytes in prop::collection::vec(any::<u8>(), 0..1000)) {
             let _ = HandshakeDatagram::parse(&bytes);
         }
     }

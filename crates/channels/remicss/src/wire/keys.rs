@@ -19,7 +19,7 @@ pub struct TagPoints(Box<[[u8; POINT_LEN]; MAX_CHANNELS]>);
 impl TagPoints {
     /// Points of random bytes.
     pub fn new(random: &[[u8; POINT_LEN]; MAX_CHANNELS]) -> Self {
-        // To box a copy would leave the copy on the stack.
+        // Boxing a copy would leave the copy on the stack.
         let mut points = Self(Box::new([[0; POINT_LEN]; MAX_CHANNELS]));
         points.0.copy_from_slice(random);
         points

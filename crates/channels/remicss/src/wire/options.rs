@@ -5,7 +5,7 @@
 //! |---|---|
 //! | 0 | 1: no tags |
 //! | 8 to 12 | n, the number of channels that are configured |
-//! | 16 to 31 | the channels that are in: bit 16 + i for channel i |
+//! | 16 to 31 | the members: bit 16 + i for channel i |
 //!
 //! All others are 0. The association binds them like all of its terms, so both ends agree on the
 //! members.

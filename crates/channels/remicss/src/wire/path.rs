@@ -44,7 +44,7 @@ pub enum PathDatagramKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PathDatagramError {
     /// They are malformed.
-    #[error("{0} bytes are no datagram about a path")]
+    #[error("{0} bytes are not a path datagram")]
     Malformed(usize),
     /// The token is wrong: the peer did not send it on this channel.
     #[error("the token is wrong")]

@@ -28,7 +28,7 @@ pub struct SymbolContents<'a> {
 
 /// The symbol was not sent with this kind, threshold and sequence, or is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the symbol's tag does not fit")]
+#[error("the symbol's tag does not match")]
 pub struct TamperedSymbol;
 
 /// Computes and verifies the tags of one direction, with a separate point for each threshold.

@@ -32,7 +32,7 @@ pub enum TunnelTermsError {
     },
     /// The minimum number of channels is below the floor, or above the number of channels.
     #[error(
-        "{min_channels} channels to begin with are not {floor} (the privacy floor) to {channels}"
+        "min_channels = {min_channels} is not within {floor} (the privacy floor) to {channels}"
     )]
     MinChannels {
         /// The requested number.

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_has_a_token_of_its_own() {
+    fn each_share_has_its_own_token() {
         let key = TokenKey::new(&[7; 16]);
         let mut tokens = ShareTokens::new(&key, 3);
         let number = STAMP.id;

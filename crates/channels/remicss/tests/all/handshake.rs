@@ -243,7 +243,7 @@ fn a_restarted_server_makes_the_client_restart() {
 }
 
 #[test]
-fn a_failure_says_where() {
+fn a_failure_names_the_channels() {
     let (mut client, mut server) = (client(terms(3), None, NOW), server(terms(3), peer(3)));
     let mut now = NOW;
     let event = loop {
@@ -526,7 +526,7 @@ fn time_that_goes_backwards_is_harmless() {
 
 proptest! {
     #[test]
-    fn any_datagrams_are_taken(
+    fn arbitrary_datagrams_do_not_panic(
         datagrams in prop::collection::vec(
             (0_usize..20, 0_u8..16, prop::collection::vec(any::<u8>(), 0..900)),
             1..20,

@@ -124,7 +124,7 @@ fn packets_arrive_again_soon_after_an_mtu_has_shrunk() {
 }
 
 #[test]
-fn a_tunnel_begins_with_what_every_path_carries() {
+fn a_tunnel_begins_with_the_minimum_mtu() {
     for (seed, hole) in holes().enumerate() {
         let mut rng = SeededRng::new(seed as u64);
         let mut scenario = scenario(2.0, 2.0, &mut rng);

@@ -68,7 +68,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn whatever_happens_nothing_wrong_comes_out_and_it_recovers() {
+fn faults_and_attacks_never_deliver_wrong_packets_and_the_tunnel_recovers() {
     sim::run_seeds(400, run);
 }
 

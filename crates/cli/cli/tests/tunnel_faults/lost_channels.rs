@@ -76,7 +76,11 @@ pub(crate) fn a_device_that_comes_back_is_used_again() {
     pair.wait_for_states("client", 1, ["down", "down"]);
     let _modem = plug_in(pair.network());
     pair.wait_for_states("client", 1, ["up", "up"]);
-    pair.wait_for_line("client", "INFO", "channel 2: modem was replaced by another device, which is used now");
+    pair.wait_for_line(
+        "client",
+        "INFO",
+        "channel 2: modem was replaced by another device, which is used now",
+    );
 }
 
 /// The same at a server that has no client meanwhile, and so sends nothing: no error shows that its
@@ -93,7 +97,11 @@ pub(crate) fn a_server_without_a_client_uses_a_device_that_comes_back() {
     until("the server has no client", || !pair.status("server").associated);
     modem.remove().unwrap();
     let _modem = plug_in(pair.network());
-    pair.wait_for_line("server", "INFO", "channel 2: modem was replaced by another device, which is used now");
+    pair.wait_for_line(
+        "server",
+        "INFO",
+        "channel 2: modem was replaced by another device, which is used now",
+    );
     pair.start_end("client");
     pair.wait_for_states("server", 1, ["up", "up"]);
 }

@@ -12,7 +12,7 @@ use crate::circuit::{Circuit, Gate, GateKind};
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BristolWriteError {
-    /// The old format makes constants of an input, and there is none.
+    /// The old format derives constants from an input, and there is none.
     #[error("a circuit with constants and without inputs cannot be written in the old format")]
     NoInputs,
     /// The writer failed.
@@ -22,9 +22,9 @@ pub enum BristolWriteError {
 
 /// Writes a circuit.
 ///
-/// Read again, it computes the same. It also has the same digest, unless it has copies, or the
-/// format is the old one and constants, inputs or one wire twice are outputs or constants are
-/// inputs of ANDs.
+/// A circuit that is read back computes the same function. It has the same digest, except in two
+/// cases: the circuit has copies; or the format is the old one, and an output is a constant, an
+/// input or a repeated wire, or an AND has a constant input.
 ///
 /// # Errors
 /// If the writer fails, or the circuit has constants and no inputs and the format is the old one.

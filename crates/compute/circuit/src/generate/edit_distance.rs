@@ -7,9 +7,9 @@ use crate::circuit::Circuit;
 /// The edit distance (Levenshtein's: insertions, deletions and substitutions) of a string of
 /// `garbler` symbols and one of `evaluator` symbols, of `bits` bits each.
 ///
-/// The output has the bits of the greatest distance. The table of distances is not computed, but
-/// the differences of neighbours in it, which are -1, 0 or 1 (Myers 1999): 4 ANDs for each pair of
-/// symbols, and those of their comparison.
+/// The output has enough bits for the greatest distance. The circuit computes not the table of
+/// distances but the differences between neighbours in it, which are -1, 0 or 1 (Myers 1999). This
+/// takes 4 ANDs for each pair of symbols, plus those of their comparison.
 ///
 /// # Panics
 /// If `bits` is 0, or the inputs have 2^31 bits or more.
@@ -20,7 +20,7 @@ pub fn edit_distance(garbler: u32, evaluator: u32, bits: u32) -> Circuit {
     let symbols = bits as usize;
     // In the first row and the first column, the distance grows by 1.
     let mut down = vec![EditDistanceStep::UP; columns.len() / symbols];
-    // What the last column adds, from the top to the bottom, is not needed: only the last row is.
+    // The steps of the last column are not needed, only those of the last row.
     for row in rows.chunks(symbols) {
         let mut right = EditDistanceStep::UP;
         for (column, step) in columns.chunks(symbols).zip(&mut down) {

@@ -10,7 +10,7 @@ use crate::circuit::Circuit;
 /// The elements that two sets have in common.
 ///
 /// Each party's input is its set: `size` different numbers of `bits` bits except 0, in ascending
-/// order. The garbler's input goes on with [`shuffle_bits`]`(size)` random control bits, those of
+/// order. The garbler's input continues with [`shuffle_bits`]`(size)` random control bits, those of
 /// [`shuffle`] for a random order. The output has `size` numbers: the common ones, and 0 for each
 /// of the others, in that order, so that their places reveal nothing.
 ///
@@ -49,8 +49,7 @@ fn compare(builder: &mut CircuitBuilder, merged: &[Vec<Wire>]) -> Vec<Vec<Wire>>
     pairs.collect()
 }
 
-/// The number of control bits of a network that brings `n` values into any order: Waksman's, of
-/// any size.
+/// The number of control bits of Waksman's permutation network for `n` values, of any size.
 pub fn shuffle_bits(n: usize) -> usize {
     match n {
         0 | 1 => 0,
@@ -59,8 +58,8 @@ pub fn shuffle_bits(n: usize) -> usize {
     }
 }
 
-/// Brings the values into the order that the control bits determine. One AND for each control bit
-/// and bit of a value.
+/// Permutes the values as the control bits determine. One AND for each control bit and bit of a
+/// value.
 fn waksman_network(
     builder: &mut CircuitBuilder,
     values: Vec<Vec<Wire>>,
@@ -97,7 +96,7 @@ fn waksman_network(
     shuffled
 }
 
-/// Two values, or the same in the other order, as the next control bit says.
+/// Swaps two values if the next control bit is set.
 fn switch(
     builder: &mut CircuitBuilder,
     a: &[Wire],
@@ -108,7 +107,7 @@ fn switch(
     builder.swap(control, a, b)
 }
 
-/// The control bits with which the output i of the network is its input `order[i]`.
+/// The control bits for which output i of the network is input `order[i]`.
 ///
 /// # Panics
 /// If `order` is not a permutation.
@@ -141,9 +140,9 @@ pub fn shuffle(order: &[usize]) -> Vec<bool> {
     controls
 }
 
-/// Which inputs go through the high half: of each two that share a switch, at the inputs or at the
-/// outputs, exactly one. The last output comes from the high half, and so does the last input of an
-/// odd number go there.
+/// Selects the inputs that go through the high half: exactly one of each two that share a switch at
+/// the inputs or at the outputs. The last output comes from the high half. If the number is odd,
+/// the last input goes there as well.
 fn route_through_high(order: &[usize], place: &[usize]) -> Vec<bool> {
     let n = order.len();
     let mut is_high: Vec<Option<bool>> = vec![None; n];

@@ -1,4 +1,4 @@
-//! Yao's millionaires: who has more.
+//! Yao's millionaires' problem: a comparison of two numbers.
 
 use crate::builder::CircuitBuilder;
 use crate::circuit::Circuit;

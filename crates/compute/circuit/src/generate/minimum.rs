@@ -12,7 +12,7 @@ pub fn min_cut() -> Circuit {
 
 /// The minimum of `garbler + evaluator` numbers of `bits` bits, as a tree.
 ///
-/// A node takes two ANDs and five XORs a bit, and one XOR: no gate is folded, so that the numbers
+/// A node takes two ANDs and five XORs per bit, plus one XOR. Gates are not folded, so the numbers
 /// of gates are those of the paper's circuit.
 ///
 /// # Panics

@@ -81,7 +81,7 @@ fn round(
         (0..32).map(|i| builder.select(e[i], &f[i..=i], &g[i..=i])[0]).collect();
     let first = sum(builder, &[h, constant, words, &choice, &high]);
     let low = sigma(builder, a, [2, 13], Sha256SigmaTerm::Rotate(22));
-    // Bit by bit what most of a, b and c are.
+    // Bit by bit the majority of a, b and c.
     let majority: Sha256Word = (0..32)
         .map(|i| {
             let a_b = builder.xor(a[i], b[i]);
@@ -122,7 +122,7 @@ fn sum(builder: &mut CircuitBuilder, words: &[&Sha256Word]) -> Sha256Word {
     others.iter().fold((*first).clone(), |sum, word| builder.add(&sum, word))
 }
 
-/// Between a word's bits and its bytes in the standard's order, in both directions.
+/// Converts between a word's bits and its bytes in the standard's order, in both directions.
 fn word(bits: &[Wire]) -> Sha256Word {
     bits.rchunks(8).flatten().copied().collect()
 }

@@ -5,11 +5,11 @@ use std::ops::Range;
 use crate::batch::{FIRST_INPUT, ONE, Wire};
 use crate::circuit::Circuit;
 
-/// Orders the gates of parts, one part after another in the same memory.
+/// Orders the gates of parts, reusing its memory for one part after another.
 ///
 /// A part has *values*: value i is the output of its gate i, then come the constants 0 and 1, then
-/// what it imports. A step is a depth: its linear gates, then its ANDs. A run is linear gates of a
-/// step that do not depend on each other, or the ANDs of a step.
+/// its imports. A step is a depth: its linear gates, then its ANDs. A run is linear gates of a step
+/// that do not depend on each other, or the ANDs of a step.
 pub(super) struct GateSorter<'a> {
     circuit: &'a Circuit,
     /// For each wire before the part: which import it is, if [`Self::imports`] has it there.
@@ -17,7 +17,7 @@ pub(super) struct GateSorter<'a> {
     imports: Vec<Wire>,
     /// The values that each gate reads.
     inputs: Vec<[u32; 2]>,
-    /// For each value the step in which it is computed; none for what is there at the beginning.
+    /// For each value the step in which it is computed; none for constants and imports.
     steps: Vec<u32>,
     /// For each value the last step in which it can be computed.
     latest_steps: Vec<u32>,
@@ -120,8 +120,8 @@ impl<'a> GateSorter<'a> {
         last
     }
 
-    /// Moves each linear gate to the last step in which it can be, so that its output takes a place
-    /// as briefly as possible.
+    /// Moves each linear gate to the last step in which it can be, so that its output occupies a
+    /// place as briefly as possible.
     fn delay_linear(&mut self, gates: &Range<usize>, last: u32) {
         let Self { circuit, inputs, steps, latest_steps: needed, .. } = self;
         needed.clear();
@@ -172,7 +172,7 @@ impl<'a> GateSorter<'a> {
         }
     }
 
-    /// Sorts the gates by their keys; those with one key keep their order.
+    /// Sorts the gates by their keys. Gates with equal keys keep their order.
     fn sort_by_keys(&mut self, len: usize) {
         let Self { keys, runs, ends, gates, .. } = self;
         let runs = runs.last().map_or(0, |&runs| runs as usize);
@@ -195,7 +195,7 @@ impl<'a> GateSorter<'a> {
     }
 }
 
-/// A number of gates or values, of which a circuit has fewer than 2^32.
+/// Converts a number of gates or values, of which a circuit has fewer than 2^32.
 pub(super) fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

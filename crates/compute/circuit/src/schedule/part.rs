@@ -8,7 +8,7 @@ use crate::batch::{
 };
 use crate::circuit::Circuit;
 
-/// A part that is scheduled on its own: what it imports is at the places from [`FIRST_INPUT`] on.
+/// An independently scheduled part. Its imports are at the places from [`FIRST_INPUT`] on.
 #[derive(Debug, Default)]
 pub(super) struct ScheduledPart {
     pub(super) linear: Vec<LinearGate>,
@@ -25,7 +25,7 @@ pub(super) struct ScheduledPart {
     pub(super) gates: GarblingGateCounts,
 }
 
-/// Schedules parts, one after another in the same memory.
+/// Schedules parts, reusing its memory for one part after another.
 pub(super) struct PartScheduler<'a> {
     circuit: &'a Circuit,
     order: GateSorter<'a>,
@@ -35,8 +35,7 @@ pub(super) struct PartScheduler<'a> {
 /// The arena of a part.
 #[derive(Default)]
 struct PartPlaceAllocator {
-    /// For each value how often it is read from now on; [`KEPT`] if its place is not to be used
-    /// again.
+    /// For each value the number of remaining reads; [`KEPT`] if its place must not be reused.
     remaining_reads: Vec<u32>,
     /// For each value its place, if it has one yet.
     place: Vec<Wire>,
@@ -140,7 +139,7 @@ impl ScheduledPart {
 }
 
 impl PartPlaceAllocator {
-    /// Begins a part: only the constants, which stay, and what it imports have places.
+    /// Begins a part: only the constants, which are kept, and the imports have places.
     fn begin(&mut self, order: &GateSorter) {
         let Self { remaining_reads: uses, place, .. } = self;
         let (gates, values) = (order.inputs().len(), order.values());
@@ -160,7 +159,7 @@ impl PartPlaceAllocator {
         self.freed_after_run.clear();
     }
 
-    /// The places of what a gate reads, and one for what it computes.
+    /// The places of a gate's inputs, and a place for its output.
     fn compute(&mut self, gate: u32, order: &GateSorter) -> [Wire; 3] {
         let out = self.free.pop().unwrap_or_else(|| {
             self.places += 1;

@@ -1,4 +1,4 @@
-//! Where a circuit is cut into parts.
+//! Selects the boundaries of a circuit's parts.
 
 use crate::circuit::Circuit;
 
@@ -7,8 +7,8 @@ const MAX_SHORTENING: usize = 8;
 
 /// The ends of the parts, which have at most `longest` gates.
 ///
-/// A part ends where the fewest values that were made before are read soon after: so the next part
-/// often needs nothing of it, and need not wait.
+/// A part ends where the fewest earlier values are read soon after. So the next part often does not
+/// depend on it, and need not wait.
 pub(super) fn cuts(circuit: &Circuit, longest: usize) -> Vec<usize> {
     let count = circuit.len();
     let mut ends = Vec::with_capacity(count / longest + 1);
@@ -16,7 +16,7 @@ pub(super) fn cuts(circuit: &Circuit, longest: usize) -> Vec<usize> {
     let near = if count > longest { count_near_reads(circuit, longest) } else { Vec::new() };
     while count - start > longest {
         let range = start + longest - longest / MAX_SHORTENING..=start + longest;
-        // The last of the best, and no empty part.
+        // The last of the best positions, but no empty part.
         let best = range.rev().min_by_key(|&cut| near[cut]).unwrap_or(start + longest);
         start = best.max(start + 1);
         ends.push(start);
@@ -27,8 +27,8 @@ pub(super) fn cuts(circuit: &Circuit, longest: usize) -> Vec<usize> {
     ends
 }
 
-/// For each gate, and the end, the reads of values that gates before it have made, by it or by
-/// gates behind it, and no more than `most` gates after they were made.
+/// For each gate, and for the end, the number of reads of earlier values by this or later gates, at
+/// most `most` gates after the value was computed.
 fn count_near_reads(circuit: &Circuit, most: usize) -> Vec<u32> {
     let first = circuit.first_gate();
     let (a, b) = circuit.inputs_of_gates();

@@ -1,4 +1,4 @@
-//! What parts pass on to each other, in the circuit's arena.
+//! Allocates places in the circuit's arena for values that parts exchange.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::part::ScheduledPart;
 use crate::batch::{ArenaCopy, FIRST_INPUT, MAX_UNDER_WAY, Wire};
 use crate::circuit::Circuit;
 
-/// No part: the place is not to be used again.
+/// No part: the place must not be reused.
 const NO_LAST_READER: u32 = u32::MAX;
 
 /// The part that reads each wire last; [`NO_LAST_READER`] if it keeps its place in the circuit's
@@ -39,7 +39,7 @@ impl WireLastReaders {
     }
 }
 
-/// Gives what parts pass on places in the circuit's arena, one part after another.
+/// Allocates places in the circuit's arena for values that parts exchange, one part after another.
 pub(super) struct CircuitPlaceAllocator<'a> {
     last_parts: &'a WireLastReaders,
     /// The ends of the parts.
@@ -68,7 +68,7 @@ impl<'a> CircuitPlaceAllocator<'a> {
         Self { last_parts, ends, first, place, count: first, free, freed }
     }
 
-    /// Frees what the next part can use again.
+    /// Frees the places that the next part can reuse.
     pub(super) fn begin(&mut self, part: u32) {
         while let Some(&(last, place)) = self.freed.front()
             && last as usize + MAX_UNDER_WAY <= part as usize
@@ -78,7 +78,7 @@ impl<'a> CircuitPlaceAllocator<'a> {
         }
     }
 
-    /// The imports of the next part, and the parts that it waits for.
+    /// The imports of the next part, and the parts on which it depends.
     pub(super) fn imports(
         &mut self,
         part: u32,

@@ -1,4 +1,4 @@
-//! The rounds of a circuit that is repeated, each time on its last outputs.
+//! The rounds of a circuit that is repeated on its previous outputs.
 
 use std::collections::HashMap;
 
@@ -8,8 +8,8 @@ use super::ConnectedPart;
 use crate::batch::{ArenaCopy, CircuitPart, CircuitShape, FIRST_INPUT, MAX_UNDER_WAY, Wire, ZERO};
 use crate::circuit::{Circuit, GateKind};
 
-/// What differs between rounds: the places of the outputs, which are the evaluator's inputs of the
-/// next round.
+/// The differences between rounds: the places of the outputs, which are the evaluator's inputs of
+/// the next round.
 #[derive(Debug)]
 pub(super) struct RepeatedCircuitRounds {
     pub(super) times: u64,
@@ -24,8 +24,8 @@ struct RoundArenaCopies {
     exports: Vec<ArenaCopy>,
 }
 
-/// A circuit with the same outputs, none of which is an input or a constant: each round writes all
-/// of them.
+/// An equivalent circuit in which no output is an input or a constant, so that each round writes
+/// all of them.
 pub(super) fn with_copied_outputs(circuit: &Circuit) -> Circuit {
     let mut copied = circuit.clone();
     let copy = |&wire: &Wire| {
@@ -66,7 +66,8 @@ impl RepeatedCircuitRounds {
     ) -> CircuitPart<'a> {
         let variant = if round == 0 { 0 } else { 2 - usize::from(!round.is_multiple_of(2)) };
         let RoundArenaCopies { imports, exports } = &self.transfers[variant][index];
-        // A round's first part waits for the round before, the others for it.
+        // A round's first part depends on the previous round, and the others depend on the first
+        // part.
         let waits = match index {
             0 => u32::MAX,
             1..=MAX_UNDER_WAY => 1 << (index - 1),
@@ -76,7 +77,7 @@ impl RepeatedCircuitRounds {
     }
 }
 
-/// The transfers of all parts in a round; the rounds from 1 on have those of 1 and 2 by turns.
+/// The transfers of all parts in a round; the rounds from 1 on alternate between those of 1 and 2.
 fn transfers(
     shape: &CircuitShape,
     parts: &[ConnectedPart],

@@ -1,4 +1,4 @@
-//! Both text formats: round trips, and what is refused.
+//! Both text formats: round trips and rejected files.
 
 use sunder_circuit::bristol::{
     BristolFormat, BristolReadError, BristolReadReason, MAX_INPUTS, read, write,

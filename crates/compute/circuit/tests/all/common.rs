@@ -33,7 +33,7 @@ pub(crate) fn random_inputs(rng: &mut fastrand::Rng, inputs: u32) -> Vec<u64> {
     (0..inputs).map(|_| rng.u64(..)).collect()
 }
 
-/// Checks what [`sunder_circuit::Batch`] promises of a source's batches, and its counts.
+/// Checks the guarantees of [`sunder_circuit::GateBatch`] for a source's batches, and its counts.
 pub(crate) fn check_batches(source: &dyn CircuitSource) {
     let shape = source.shape().clone();
     let (mut ands, mut xors, mut nots) = (0, 0, 0);

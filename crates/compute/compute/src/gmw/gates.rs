@@ -1,5 +1,4 @@
-//! The gates on shares: linear ones by each party alone, ANDs in levels, with one exchange for
-//! each.
+//! Evaluates gates on shares: linear gates locally, ANDs in levels with one exchange each.
 
 use blocks::Block;
 use blocks::prg::Prg;
@@ -10,15 +9,15 @@ use super::triples::AndTriples;
 use super::words;
 use crate::settings::ComputeRole;
 
-/// The most ANDs of an exchange: a larger level takes several. The bits that a party opens of them
-/// fit into a frame.
+/// The maximum number of ANDs of an exchange. Their opened bits fit into a frame. A larger level
+/// takes several exchanges.
 pub(super) const MAX_LEVEL: usize = 1 << 20;
 
-/// The ANDs whose inputs are known, and whose outputs need the next exchange.
+/// The ANDs whose inputs are known. Their outputs need the next exchange.
 pub(crate) struct GmwAndLevel {
-    /// Their outputs.
+    /// The places of their outputs.
     outs: Vec<Wire>,
-    /// Whether a place is one of them.
+    /// For each place, whether it is one of these outputs.
     is_out: Vec<bool>,
 }
 
@@ -56,7 +55,7 @@ impl GmwAndLevel {
     }
 }
 
-/// The most ANDs of an exchange of this circuit.
+/// The maximum number of ANDs of an exchange of this circuit.
 pub(super) fn max_len(shape: &CircuitShape) -> usize {
     usize::try_from(shape.ands).unwrap_or(MAX_LEVEL).min(MAX_LEVEL)
 }
@@ -65,22 +64,22 @@ pub(super) fn max_len(shape: &CircuitShape) -> usize {
 pub(crate) struct GmwWireShares {
     /// A byte of 0 or 1 for each place of the circuit's arena.
     circuit: Zeroizing<Vec<u8>>,
-    /// Those of a part's arena. A gate reads and writes places anywhere, which is faster with
-    /// bytes; what is computed of many ANDs at a time is packed.
+    /// The shares of a part's arena. They are bytes, because gates access places in random order.
+    /// Values of many ANDs that are computed together are packed.
     places: Zeroizing<Vec<u8>>,
     level: GmwAndLevel,
     /// The inputs of the level's ANDs.
     x: Zeroizing<Vec<u8>>,
     y: Zeroizing<Vec<u8>>,
-    /// What this party opens: packed x + a and y + b.
+    /// The bits that this party opens: packed x + a and y + b.
     d: Vec<u64>,
     e: Vec<u64>,
-    /// All ones at the party that adds what both know.
+    /// All ones at the party that adds the publicly known terms.
     public_share_mask: u64,
 }
 
 impl GmwWireShares {
-    /// Shares of the constants, which are the garbler's, and of no inputs yet.
+    /// The initial shares: the garbler holds the constants, and inputs are not set yet.
     pub(crate) fn new(shape: &CircuitShape, role: ComputeRole) -> Self {
         let has_public = role == ComputeRole::Garbler;
         let arena = |places: u32| {
@@ -102,8 +101,8 @@ impl GmwWireShares {
         }
     }
 
-    /// Sets the shares of both parties' inputs: `seeds` of the other party's shares of the own one,
-    /// and of the own shares of the other's.
+    /// Sets the shares of both parties' inputs. `seeds` are those of the other party's shares of
+    /// this party's input, and of this party's shares of the other's input.
     pub(crate) fn set_inputs(
         &mut self,
         shape: &CircuitShape,
@@ -135,7 +134,7 @@ impl GmwWireShares {
         }
     }
 
-    /// Ends a part, all of whose ANDs are exchanged.
+    /// Ends a part after all of its ANDs were exchanged.
     pub(crate) fn end(&mut self, part: &CircuitPart<'_>) {
         for export in part.exports {
             self.circuit[export.to as usize] = self.places[export.from as usize];
@@ -165,8 +164,8 @@ impl GmwWireShares {
         level.add(batch.ands);
     }
 
-    /// Appends what this party opens of the level: for each AND x + a, then for each y + b, in
-    /// whole bytes. It is uniform, because each triple is used once.
+    /// Appends the bits that this party opens of the level: x + a for each AND, then y + b for
+    /// each, in whole bytes. They are uniform, because each triple is used once.
     pub(crate) fn open(&mut self, triples: &AndTriples, content: &mut Vec<u8>) {
         let bytes = self.level.len().div_ceil(8);
         let Self { x, y, d, e, .. } = self;
@@ -180,8 +179,8 @@ impl GmwWireShares {
         }
     }
 
-    /// Computes the outputs of the level's ANDs, with the same triples and what the other party has
-    /// opened.
+    /// Computes the outputs of the level's ANDs, from the same triples and the bits that the other
+    /// party has opened.
     pub(crate) fn apply_opened(&mut self, triples: &AndTriples, theirs: &[u8]) {
         let Self { places, level, x, y, d, e, public_share_mask: public, .. } = self;
         let (their_d, their_e) = theirs.split_at(theirs.len() / 2);

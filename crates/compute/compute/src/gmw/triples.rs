@@ -1,10 +1,11 @@
 //! Triples: shared random bits a and b, and shares of c = a AND b. Each is used for one AND.
 //!
-//! With shares a1, b1 of the garbler and a2, b2 of the evaluator, c has two terms of both parties:
-//! a1 b2 and a2 b1. Each takes one random transfer, in which the evaluator chooses with its own
-//! bit (Asharov, Lindell, Schneider, Zohner 2013): the garbler has bits x0 and x1, so
-//! let a1 = x0 + x1; the evaluator has the one that it chose with b2, which is x0 + a1 b2. All
-//! transfers go the same way, so that one set-up will do, and the garbler answers nothing.
+//! Let a1, b1 be the shares of the garbler and a2, b2 those of the evaluator. Then c has two terms
+//! that involve both parties: a1 b2 and a2 b1. Each takes one random transfer, in which the
+//! evaluator chooses with its own bit (Asharov, Lindell, Schneider, Zohner 2013). For a1 b2, the
+//! garbler gets bits x0 and x1 and sets a1 = x0 + x1. The evaluator gets the one that it chose with
+//! b2, which is x0 + a1 b2. All transfers have the same direction, so one set-up suffices, and the
+//! garbler sends no reply.
 
 use std::sync::mpsc::{Receiver, SyncSender};
 
@@ -17,14 +18,15 @@ use crate::error::{ComputePhase, Error};
 use crate::party::{ComputeParty, ObliviousTransferEnd, ObliviousTransferSetUp};
 use crate::wire::ComputeFrameKind;
 
-/// The triples of a frame.
+/// The number of triples of a frame.
 pub(crate) const FRAME_TRIPLES: usize = 1 << 13;
 
-/// The parts that are made before the gates need them. What the evaluator sends of them, 256 KiB
-/// for each, must fit into the garbler's queue, so that a frame *open* can arrive behind it.
+/// The maximum number of frames of triples that are made ahead of the gates. The evaluator's
+/// messages for them, 256 KiB each, must fit into the garbler's queue, so that a frame *open* can
+/// arrive behind them.
 pub(super) const MAX_READY_FRAMES: usize = 64;
 
-/// Packed bits of one party, as many words of each.
+/// One party's shares of triples, as packed bits. All three have the same number of words.
 #[derive(Default)]
 pub(crate) struct AndTriples {
     pub(crate) a: Vec<u64>,
@@ -40,22 +42,22 @@ impl Drop for AndTriples {
     }
 }
 
-/// The numbers of triples of the frames for so many ANDs. Each is a multiple of 64.
+/// The numbers of triples in the frames for `ands` ANDs. Each is a multiple of 64.
 pub(crate) fn parts(ands: u64) -> impl Iterator<Item = usize> {
     let rest = usize::try_from(ands % FRAME_TRIPLES as u64).unwrap_or(0);
     let last = (rest > 0).then(|| rest.next_multiple_of(64));
     (0..ands / FRAME_TRIPLES as u64).map(|_| FRAME_TRIPLES).chain(last)
 }
 
-/// The number of transfers of so many triples.
+/// The number of transfers for a number of triples.
 pub(crate) const fn transfers(triples: usize) -> usize {
     2 * triples
 }
 
-/// Makes the triples of all ANDs. The evaluator's choices come from the seed.
+/// Makes the triples of all ANDs. The evaluator's choices are derived from the seed.
 ///
 /// # Errors
-/// If the transfers fail, or nobody waits for the triples any more.
+/// If the transfers fail, or the consumer of the triples has ended.
 pub(super) fn make(
     party: &ComputeParty,
     setup: &mut ObliviousTransferSetUp,
@@ -121,7 +123,7 @@ fn triples_error(error: ot::Error) -> Error {
     Error::from(error).in_phase(ComputePhase::Triples)
 }
 
-/// The garbler's triples, from the evaluator's message. `count` is a multiple of 64.
+/// The garbler's triples, from the evaluator's message. `count` must be a multiple of 64.
 pub(crate) fn of_sender(
     sender: &mut ot::extension::OtExtensionSender,
     message: &[u8],
@@ -136,7 +138,7 @@ pub(crate) fn of_sender(
     Ok(triples(a, b, &zeros))
 }
 
-/// The evaluator's triples. Its message is appended. `count` is a multiple of 64.
+/// The evaluator's triples. Appends its message. `count` must be a multiple of 64.
 pub(crate) fn of_receiver(
     receiver: &mut ot::extension::OtExtensionReceiver,
     choices: &mut Prg,
@@ -152,7 +154,7 @@ pub(crate) fn of_receiver(
     let (words, _) = chosen.as_chunks();
     let own = words.iter().map(|word| u64::from_le_bytes(*word));
     let own: Zeroizing<Vec<u64>> = Zeroizing::new(own.collect());
-    // The first half was chosen with b.
+    // The choices of the first half were b.
     let (b, a) = own.split_at(own.len() / 2);
     Ok(triples(a, b, &pack_bits(keys, |key| key.lsb())))
 }
@@ -172,19 +174,20 @@ fn pack_bits<T>(items: &[T], bit: impl Fn(&T) -> bool) -> Zeroizing<Vec<u64>> {
     Zeroizing::new(groups.iter().map(word).collect())
 }
 
-/// The triples that are made, to be taken in any number of bits.
+/// A buffered supply of triples, which can be taken in any number.
 pub(super) struct AndTripleSupply {
     made: Receiver<AndTriples>,
-    /// Those that were made and not all taken.
+    /// The triples that were made but not completely taken.
     rest: AndTriples,
-    /// How many bits of them were taken.
+    /// The number of triples of `rest` that were taken.
     taken: usize,
 }
 
 impl AndTripleSupply {
     /// A supply from which at most `most` triples are taken at a time.
     pub(super) fn new(made: Receiver<AndTriples>, most: usize) -> Self {
-        // Never more than that is held, so that secrets are not copied to other places.
+        // The maximum length, so that the vectors are never reallocated, which would leave copies
+        // of secrets.
         let words = || Vec::with_capacity((most + 2 * FRAME_TRIPLES) / 64);
         Self { made, rest: AndTriples { a: words(), b: words(), c: words() }, taken: 0 }
     }
@@ -206,7 +209,7 @@ impl AndTripleSupply {
         Ok(())
     }
 
-    /// Waits until there are `count`.
+    /// Waits until `count` triples are available.
     fn fill(&mut self, count: usize) -> Result<(), Error> {
         let Self { made, rest, taken } = self;
         while 64 * rest.a.len() - *taken < count {
@@ -248,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shares_of_c_are_those_of_the_product() {
+    fn triples_are_shares_of_the_product() {
         let mut random = Prg::new(Block::from(1));
         for kind in OtExtensionKind::ALL {
             for security in

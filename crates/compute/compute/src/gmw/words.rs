@@ -1,5 +1,5 @@
-//! Bits as bytes of 0 or 1, and packed: bit i in bit i mod 64 of word i / 64. In bytes the words
-//! are little-endian, so that bit i is bit i mod 8 of byte i / 8.
+//! Conversion between bits as bytes of 0 or 1 and packed bits. Packed, bit i is bit i mod 64 of
+//! word i / 64. The words are little-endian in bytes, so bit i is bit i mod 8 of byte i / 8.
 
 /// Packs bytes of 0 or 1.
 pub(super) fn pack(bits: &[u8; 64]) -> u64 {

@@ -58,7 +58,7 @@ pub(crate) fn run(
     }
 }
 
-/// Sends the columns of the extension. The keys go to the thread that evaluates.
+/// Sends the columns of the extension, and passes the keys to the evaluating thread.
 fn extend(
     party: &ComputeParty,
     setup: &mut ObliviousTransferSetUp,
@@ -152,7 +152,8 @@ impl EvaluationThread<'_> {
                 let answers = answer.chunks_exact(size);
                 for ((at, key), content) in part.zip(keys.iter()).zip(answers) {
                     let place = first + u32::try_from(at).expect("inputs are few");
-                    // One block, or the encrypted labels of 0 and 1: both are read.
+                    // The content is one block, or the encrypted labels of 0 and 1. Both are always
+                    // read.
                     let zero = Block::from_bytes(*content.first_chunk().expect("16 bytes"));
                     let one = Block::from_bytes(*content.last_chunk().expect("16 bytes"));
                     let choice = Choice::from(u8::from(bit(self.input, at)));
@@ -177,7 +178,7 @@ impl EvaluationThread<'_> {
             for part in (0..source.parts()).map(|index| source.part(index)) {
                 let has_tables = settings.scheme.part_len(&part) > 0;
                 let tables = loop {
-                    // While there are jobs under way, no tables are waited for.
+                    // Does not wait for tables while jobs are in progress.
                     let tables = match () {
                         () if !workers.has_room() => None,
                         () if !has_tables => Some(Vec::new()),
@@ -222,7 +223,7 @@ impl EvaluationThread<'_> {
     }
 }
 
-/// A part that is evaluated, and its tables.
+/// A part to evaluate, and its tables.
 struct EvaluationJob<'a> {
     part: CircuitPart<'a>,
     tables: Vec<u8>,

@@ -42,7 +42,8 @@ pub(crate) fn run(
         .count(ComputePhase::Inputs, || send_labels(&mut garbler, shape, seed, frames, input))?;
     let labels = garbler.input_labels(shape.garbler_inputs..shape.inputs());
     let answering = GarblerReplyThread { party, begin, shape, labels };
-    // One item: all transfers are answered. Closed without: that has failed.
+    // One item signals that all transfers are answered. If the queue is closed without an item,
+    // answering has failed.
     let answered = WeightedQueue::new(1);
     let (garbled, result) = thread::scope(|scope| {
         let control = scope.spawn(|| {
@@ -85,7 +86,8 @@ struct GarblerReplyThread<'a> {
     party: &'a ComputeParty,
     begin: ComputeBegin,
     shape: &'a CircuitShape,
-    /// Of the evaluator's input: of zeros, or of zero and one where the scheme has no offset.
+    /// The labels of the evaluator's input: those of 0, or those of 0 and 1 if the scheme has no
+    /// offset.
     labels: Vec<Block>,
 }
 
@@ -132,7 +134,7 @@ impl GarblerReplyThread<'_> {
     }
 }
 
-/// Appends the corrections that make the labels of zeros those of correlated transfers.
+/// Appends the corrections that convert the results of correlated transfers to the labels of 0.
 fn correct(
     sender: &mut OtExtensionSender,
     message: &[u8],
@@ -161,7 +163,7 @@ fn encrypt(
     Ok(())
 }
 
-/// Adds labels to keys, each to its own.
+/// Adds each label to the corresponding key.
 fn add(keys: &mut [Block], labels: &[Block]) {
     keys.iter_mut().zip(labels).for_each(|(key, label)| *key ^= *label);
 }
@@ -172,7 +174,7 @@ impl Drop for GarblerReplyThread<'_> {
     }
 }
 
-/// A part that is garbled, and the frame with its tables.
+/// A part to garble, and the frame for its tables.
 struct GarblingJob<'a> {
     part: CircuitPart<'a>,
     frame: ComputeFrame,
@@ -221,7 +223,7 @@ fn garble(
     frames.send(decoding)
 }
 
-/// Sends tables, no more than [`WINDOW`] before all transfers are answered.
+/// Sends tables, but at most [`WINDOW`] before all transfers are answered.
 struct GarbledTableSender<'a> {
     frames: &'a PartyFrameQueues,
     answered: &'a WeightedQueue<()>,

@@ -1,4 +1,4 @@
-//! What a run of GMW will take.
+//! Predicts the cost of a run of GMW.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ use crate::random::PartyRng;
 use crate::settings::{ComputeRole, ComputeSettings};
 use crate::wire::ComputeBegin;
 
-/// The exchanges that are made to measure how long one takes.
+/// The number of exchanges that are made to measure the duration of one.
 const EXCHANGES: u32 = 128;
 
-/// What the parties send.
+/// The traffic of the parties.
 pub(super) fn traffic(
     source: &dyn CircuitSource,
     settings: &ComputeSettings,
@@ -32,13 +32,14 @@ pub(super) fn traffic(
     let columns: u64 = triples::parts(shape.ands).map(message).sum();
     let both = frame(ComputeBegin::LEN) + frame(16) + opened;
     let sent = [both + told(ComputeRole::Evaluator), both + columns + told(ComputeRole::Garbler)];
-    // Both send at once, so that an exchange takes half a round trip. With the exchanges there are
-    // those of the seeds and of the output, and before the first instance one more of the set-up.
+    // Both parties send at the same time, so an exchange takes half a round trip. In addition to
+    // the exchanges of the gates, there are those of the seeds and of the output, and one for the
+    // set-up before the first instance.
     let halves = exchanges.saturating_add(2).saturating_mul(instances).saturating_add(1);
     PredictedTraffic::of_session(settings, instances, sent, halves.div_ceil(2))
 }
 
-/// The bytes that a party opens in an instance, and in how many exchanges.
+/// The number of bytes that a party opens in an instance, and the number of exchanges.
 fn exchanges(source: &dyn CircuitSource) -> (u64, u32) {
     let mut level = GmwAndLevel::new(source.shape());
     let (mut bytes, mut exchanges) = (0, 0_u32);
@@ -61,14 +62,14 @@ fn exchanges(source: &dyn CircuitSource) -> (u64, u32) {
     (bytes, exchanges)
 }
 
-/// What the steps of one instance of GMW take, as measured here.
+/// The durations of the steps of one instance of GMW, measured on this computer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GmwSteps {
-    /// The set-up of the transfers, and whatever else does not depend on the circuit.
+    /// The set-up of the transfers, and everything else that does not depend on the circuit.
     pub set_up: Duration,
     /// The triples, on one core at each party.
     pub triples: Duration,
-    /// The gates, on one core at each party, with what each exchange takes without a network.
+    /// The gates, on one core at each party, including each exchange without a network.
     pub gates: Duration,
 }
 
@@ -92,8 +93,8 @@ impl GmwSteps {
         Ok(Self { set_up, triples, gates })
     }
 
-    /// What so many instances take where the network takes `network` in all. Triples are made and
-    /// sent while gates are evaluated; the gates wait for the network at each exchange.
+    /// The duration of a number of instances if the network takes `network` in total. Triples are
+    /// made and sent while gates are evaluated. The gates wait for the network at each exchange.
     pub fn total(&self, network: Duration, instances: u32) -> Duration {
         self.set_up + (self.triples * instances).max(network + self.gates * instances)
     }

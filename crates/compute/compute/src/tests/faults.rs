@@ -1,4 +1,4 @@
-//! Parties that die, stall or send something else, in each phase.
+//! Parties that crash, stall or send invalid frames, in each phase.
 
 use std::io::{self, Cursor, Read, Write};
 use std::net::Shutdown;
@@ -21,20 +21,20 @@ use crate::{
 /// How long the parties wait for each other.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What happens to the first frame of a kind.
+/// A fault at the first frame of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// The connection is cut in place of it.
     Cut,
     /// Nothing more comes, but the connection stays.
     Stall,
-    /// It is replaced by bytes that are no frame.
+    /// It is replaced by bytes that are not a frame.
     Garbage,
     /// Its last byte is missing.
     Short,
     /// It has a byte too many.
     Long,
-    /// It is said to be of the next kind.
+    /// Its kind is changed to the next one.
     Other,
 }
 
@@ -104,7 +104,8 @@ fn relay(
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Runs both parties with a fault in what one of them sends. What they get, and how long it took.
+/// Runs both parties with a fault in the frames of one of them. Returns their results, and the
+/// duration.
 fn run_with(
     schedule: &CircuitSchedule,
     protocol: ComputeProtocol,
@@ -173,10 +174,11 @@ fn check(
 ) {
     let (outputs, took) = run_with(schedule, protocol, (from, kind, fault));
     let case = format!("{fault:?} in {kind:?} from the {from}: {outputs:?}");
-    // A party waits for the other's sign of life, then a moment for its reason.
+    // A party waits for the timeout, and then briefly for the other's reason.
     assert!(took < 8 * TIMEOUT, "{took:?} {case}");
     let [garbler, evaluator] = outputs;
-    // The last frame of a party ends its run: it cannot know that the other one has not got it.
+    // The last frame of a party ends its run: it cannot know that the other party has not received
+    // it.
     let receiver = if from == ComputeRole::Garbler { evaluator } else { garbler };
     let error = receiver.expect_err(&case);
     assert!(!matches!(error, Error::Failed), "{case}");
@@ -197,7 +199,7 @@ fn a_party_that_is_not_this_program_is_named() {
 }
 
 #[test]
-fn a_party_that_gives_up_says_why() {
+fn aborts_carry_their_reason() {
     for role in [ComputeRole::Garbler, ComputeRole::Evaluator] {
         let (here, there) = UnixStream::pair().unwrap();
         let settings = ComputeSettings { timeout: TIMEOUT, ..ComputeSettings::default() };
@@ -285,7 +287,7 @@ fn refused_with_change(changed: ComputeFrameKind, transfers: OtExtension) -> Err
 }
 
 #[test]
-fn a_result_that_is_not_proven_is_refused() {
+fn an_unproven_result_is_rejected() {
     let error = refused_with_change(ComputeFrameKind::Result, ComputeSettings::default().transfers);
     assert!(matches!(error, Error::Unproven), "{error}");
     assert!(error.is_security());
@@ -373,7 +375,7 @@ impl Drop for Closed {
 }
 
 #[test]
-fn nothing_is_left_of_a_session_that_has_failed() {
+fn a_failed_session_leaves_no_threads() {
     let (dropped, has_dropped) = channel();
     let (reader, writer) = (Closed(dropped.clone()), Closed(dropped));
     let session =

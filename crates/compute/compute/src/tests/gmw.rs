@@ -1,4 +1,4 @@
-//! GMW: circuits against plain evaluation.
+//! Tests of GMW against plain evaluation.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -265,7 +265,7 @@ fn the_predicted_bytes_are_those_that_are_sent() {
 }
 
 #[test]
-fn parties_that_want_something_else_say_so() {
+fn gmw_mismatched_computations_are_rejected_with_a_reason() {
     let aes = generate::aes128();
     for settings in [[gmw(), ComputeSettings::default()], [ComputeSettings::default(), gmw()]] {
         for error in refused([&aes; 2], [&KEY, &BLOCK], settings) {

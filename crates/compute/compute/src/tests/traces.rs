@@ -1,4 +1,4 @@
-//! What is on the wire.
+//! Tests of the bytes on the wire.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -105,7 +105,7 @@ pub(super) fn frames(mut sent: &[u8], wanted: ComputeFrameKind) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_on_the_wire_has_not_changed() {
+fn the_wire_trace_is_unchanged() {
     let schedule = CircuitSchedule::new(&generate::aes128());
     let line = |(name, settings): (&str, ComputeSettings)| {
         let seeds = Some([1, 2]);
@@ -134,7 +134,8 @@ fn what_is_on_the_wire_has_not_changed() {
     );
 }
 
-/// What is sent that depends on labels or offsets: blocks of 128 bits, but for the last bytes.
+/// The frames that depend on labels or offsets. They consist of blocks of 128 bits, except for the
+/// last bytes.
 const SECRET: [ComputeFrameKind; 5] = [
     ComputeFrameKind::Labels,
     ComputeFrameKind::Extend,

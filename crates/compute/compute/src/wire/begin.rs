@@ -8,7 +8,7 @@ use crate::malformed::MalformedComputeFrame;
 use crate::settings::{OutputLearners, scheme_number};
 use garble::GarblingScheme;
 
-/// What is computed, and how.
+/// The parameters of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ComputeBegin {
     /// The instance, from 0.
@@ -79,10 +79,10 @@ impl ComputeBegin {
         })
     }
 
-    /// Reads the other party's, and compares it with this one's.
+    /// Parses the other party's frame, and compares it with this one.
     ///
     /// # Errors
-    /// If it is not one, or differs in anything but the public value.
+    /// If it is malformed, or differs in anything but the public value.
     pub(crate) fn check(self, theirs: &[u8]) -> Result<Self, Error> {
         let theirs = Self::parse(theirs)?;
         let differs = |what| Err(Error::Differs { what });
@@ -123,7 +123,7 @@ mod tests {
     };
 
     #[test]
-    fn begins_are_read_as_they_were_written() {
+    fn begin_frame_round_trip() {
         let theirs = ComputeBegin { public: [9; 16], ..BEGIN };
         assert_eq!(BEGIN.check(&theirs.to_bytes()).unwrap(), theirs);
     }

@@ -105,7 +105,7 @@ impl ComputeFrameKind {
         }
     }
 
-    /// The most bytes after the header.
+    /// The maximum length of the content.
     pub(crate) fn max_len(self) -> usize {
         match self {
             Self::Hello | Self::Labels | Self::Share => 16,
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_read_as_they_were_written() {
+    fn frame_header_round_trip() {
         for kind in ComputeFrameKind::ALL {
             let content = vec![7; kind.max_len().min(100)];
             let bytes = ComputeFrame::of(kind, &content).into_bytes();

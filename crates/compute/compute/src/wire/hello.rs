@@ -8,7 +8,7 @@ use ot::extension::OtExtension;
 const MAGIC: &[u8; 7] = b"SNDRYAO";
 const VERSION: u8 = 1;
 
-/// What a party says first.
+/// A party's first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ComputeHello {
     pub(crate) role: ComputeRole,
@@ -29,10 +29,10 @@ impl ComputeHello {
         bytes
     }
 
-    /// Reads the other party's, and compares it with this one's.
+    /// Parses the other party's frame, and compares it with this one.
     ///
     /// # Errors
-    /// If it is not one, or does not fit.
+    /// If it is malformed or does not match.
     pub(crate) fn check(self, theirs: &[u8]) -> Result<(), Error> {
         if theirs.len() < 8 || theirs[..7] != *MAGIC {
             return Err(Error::NotThisProtocol);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn hello_mismatches_are_named() {
         let good = hello(ComputeRole::Evaluator).to_bytes();
         let text = |bytes: &[u8]| hello(ComputeRole::Garbler).check(bytes).unwrap_err().to_string();
         let with = |at: usize, value| {

@@ -1,4 +1,4 @@
-//! The hashes of labels that make half gates of one kind or another.
+//! The label hashes of the variants of half gates.
 
 use blocks::Block;
 use blocks::lanes::{KEY_VECTORS, Lanes, MAX_WIDTH};
@@ -6,7 +6,7 @@ use blocks::lanes::{KEY_VECTORS, Lanes, MAX_WIDTH};
 /// A tweakable hash of labels, for a group of gates: four vectors, two with the first inputs of
 /// gates, two with the second ones.
 pub(crate) trait LabelHash: Copy {
-    /// What is prepared once for a batch.
+    /// Values that are computed once for a batch.
     type Prepared<L: Lanes>;
 
     fn prepare<L: Lanes>(self, lanes: L) -> Self::Prepared<L>;

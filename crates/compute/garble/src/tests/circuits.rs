@@ -18,7 +18,7 @@ const INPUTS: u64 = 1_000;
 const INPUTS_OF_LARGE: u64 = 100;
 const INPUTS_OF_MIN_CUT: u64 = 16;
 
-/// Garbles and evaluates a circuit on so many random inputs in every scheme, on all cores.
+/// Garbles and evaluates a circuit on a number of random inputs in every scheme, on all cores.
 fn check(name: &str, circuit: &Circuit, inputs: u64) {
     let schedule = &CircuitSchedule::new(circuit);
     let threads = thread::available_parallelism().map_or(1, |count| count.get() as u64);

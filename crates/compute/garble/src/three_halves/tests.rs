@@ -1,4 +1,4 @@
-//! The scheme, computed plainly from its definition in `docs/protocols/garbling.md`.
+//! A plain implementation of the scheme, from its definition in `docs/protocols/garbling.md`.
 
 use blocks::Block;
 use blocks::aes::Aes128;
@@ -6,7 +6,7 @@ use circuit::{Circuit, CircuitSchedule, CircuitSource, FIRST_INPUT, Wire};
 
 use crate::{Garbler, GarblingScheme, PartLabelBuffer};
 
-/// How many ANDs have one key.
+/// The number of ANDs per key.
 const PER_KEY: usize = 128;
 
 fn encrypt(key: u128, block: u128) -> u128 {
@@ -159,7 +159,8 @@ fn rank(mut values: Vec<u128>) -> usize {
 
 #[test]
 fn no_sum_of_halves_of_the_offset_cancels_what_the_hash_adds() {
-    // The proof needs that `a(D) ^ L(D)` tells D, for each sum L that a row adds to the right half.
+    // The proof needs that `a(D) ^ L(D)` determines D, for each sum L that a row adds to the right
+    // half.
     for sum in 0..4 {
         let of_unit = |unit: u32| {
             let offset = 1_u128 << unit;

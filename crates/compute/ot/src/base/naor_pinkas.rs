@@ -1,11 +1,12 @@
 //! Naor, Pinkas 2001, protocol 3.1, over Ristretto255: the transfer of Fairplay, and of the
-//! `MIPNet` paper's "NP-OT". A historical baseline: [`super::ristretto`] costs the same and waits
-//! less.
+//! `MIPNet` paper's "NP-OT". A historical baseline: [`super::ristretto`] costs the same and needs
+//! fewer sequential messages.
 //!
 //! The sender sends a random point C and rG. The receiver, with choice c, sends the first of two
 //! points that add up to C, of which it knows the discrete logarithm k of number c. The keys are
-//! hashes of r times these points; the receiver knows k rG. Which of the two it knows is hidden
-//! whatever the sender does. Who knows both keys computes rC from rG and C.
+//! hashes of r times these points, of which the receiver knows k rG. The sender cannot learn which
+//! of the two the receiver knows, whatever it does. A receiver that knows both keys can compute rC
+//! from rG and C.
 
 use blocks::Block;
 use blocks::prg::Prg;
@@ -32,7 +33,7 @@ pub const fn receiver_len(count: usize) -> usize {
     count * POINT_LEN
 }
 
-/// The sender, which has sent its message.
+/// The sender after its message.
 pub struct NaorPinkasSender {
     secret: Zeroizing<Scalar>,
     sum: RistrettoPoint,

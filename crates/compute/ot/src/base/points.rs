@@ -1,4 +1,4 @@
-//! What the transfers over Ristretto255 (RFC 9496) share.
+//! Common parts of the transfers over Ristretto255 (RFC 9496).
 
 use blocks::Block;
 use blocks::prg::Prg;
@@ -26,7 +26,7 @@ pub(crate) fn hash_to_point(domain: &[u8], input: &[u8]) -> RistrettoPoint {
     RistrettoPoint::from_uniform_bytes(&hash.into())
 }
 
-/// Encoded points, without anything between them.
+/// Encodes points, one after the other.
 pub(crate) fn encode<'a>(points: impl Iterator<Item = &'a RistrettoPoint>) -> Vec<u8> {
     points.flat_map(|point| point.compress().to_bytes()).collect()
 }
@@ -44,8 +44,8 @@ pub(crate) fn decode_nonzero(message: &[u8], at: usize) -> Result<RistrettoPoint
     if point.is_identity() { Err(Error::Identity) } else { Ok(point) }
 }
 
-/// Makes keys of shared points. A key depends on the protocol, on all that was sent before the
-/// receiver's points, on the number of the transfer, and on the receiver's point in it.
+/// Derives keys from shared points. A key also depends on the protocol, on everything that was sent
+/// before the receiver's points, on the number of the transfer, and on the receiver's point in it.
 pub(crate) struct OtKeyDerivation(Sha256);
 
 impl OtKeyDerivation {

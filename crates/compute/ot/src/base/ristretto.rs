@@ -1,20 +1,21 @@
-//! Transfers over Ristretto255, with one message in each direction that does not depend on the
-//! other: both can be sent at once.
+//! Transfers over Ristretto255, with one message in each direction. The messages do not depend on
+//! each other, so both can be sent at the same time.
 //!
 //! Chou, Orlandi 2015 ("the simplest protocol"), with the corrections of later work:
 //!
-//! - The receiver hides its choice with a multiple of T, a hash of its random salt, and not of the
+//! - The receiver hides its choice with a multiple of T, a hash of its random salt, instead of the
 //!   sender's point S. So nobody knows the discrete logarithm of T, the two keys of a transfer are
-//!   unrelated, and a simulator extracts both messages of a dishonest sender (Canetti, Sarkar, Wang
-//!   2020). As S is not in it, the receiver's message can be sent before the sender's arrives.
+//!   unrelated, and a simulator can extract both messages of a dishonest sender (Canetti, Sarkar,
+//!   Wang 2020). The receiver's message does not depend on S, so it can be sent before the sender's
+//!   message arrives.
 //! - A key is a hash of the salt, S, the number of the transfer, the receiver's point and the
 //!   shared point, so that keys of other transfers and sessions are unrelated.
 //! - The group has prime order, and each point one encoding (RFC 9496).
 //!
 //! With generator G: the sender sends S = aG; the receiver sends a salt and R = bG + cT for its
-//! choice c. The keys are the hashes of aR and aR - aT; the receiver knows bS. R is uniform
-//! whatever c is. Who knows both shared points computes aT from aG and T (the Diffie-Hellman
-//! problem).
+//! choice c. The keys are the hashes of aR and aR - aT; the receiver knows bS. R is uniform for
+//! both values of c. A receiver that knows both shared points can compute aT from aG and T (the
+//! Diffie-Hellman problem).
 
 use blocks::Block;
 use blocks::prg::Prg;
@@ -38,7 +39,7 @@ const SALT_LEN: usize = 16;
 const POINT_DOMAIN: &[u8; 16] = b"sunder ot base T";
 const KEY_DOMAIN: &[u8; 16] = b"sunder ot base K";
 
-/// From how many transfers on a table of multiples of the sender's point saves more than it costs.
+/// The number of transfers from which a table of multiples of the sender's point is faster.
 const MIN_TABLE_TRANSFERS: usize = 64;
 
 /// The length of the receiver's message in bytes, for a number of transfers.
@@ -46,7 +47,7 @@ pub const fn receiver_len(count: usize) -> usize {
     SALT_LEN + count * POINT_LEN
 }
 
-/// The sender, which has sent its message.
+/// The sender after its message.
 pub struct RistrettoOtSender {
     secret: Zeroizing<Scalar>,
     message: [u8; SENDER_LEN],
@@ -80,7 +81,7 @@ impl RistrettoOtSender {
     }
 }
 
-/// The receiver, which has sent its message.
+/// The receiver after its message.
 pub struct RistrettoOtReceiver {
     secrets: Zeroizing<Vec<Scalar>>,
     message: Vec<u8>,

@@ -2,13 +2,14 @@
 //! two-lock cryptosystems of Wu, Zhang, Wang 2003. A historical baseline: 40 times the work of
 //! [`super::ristretto`], and 30 times the bytes.
 //!
-//! The sender locks two random numbers x with its RSA key: it sends x^e modulo N. The receiver adds
-//! its lock to the chosen one, the power r^e of a random r (blinding), and returns the product. The
-//! sender removes its lock by its private exponent, which leaves x r. The receiver divides by r.
-//! The keys are hashes of the x. The product is uniform whatever the choice, if e has no common
-//! factor with the order of the group: the receiver relies on the sender for that. To learn both x
-//! of one transfer is the one-more-RSA-inversion problem. Textbook RSA is malleable; what is
-//! transferred here are hashes of random numbers, so nothing related can be made of it.
+//! The sender locks two random numbers x with its RSA key: it sends x^e modulo N. The receiver
+//! multiplies the chosen number with its own lock, the power r^e of a random r (blinding), and
+//! returns the product. The sender removes its lock with its private exponent, which leaves x r.
+//! The receiver divides by r. The keys are hashes of the x. The product is uniform for both choices
+//! if e has no common factor with the order of the group; the receiver trusts the sender for that.
+//! Learning both x of one transfer means solving the one-more-RSA-inversion problem. Textbook RSA
+//! is malleable, but the keys are hashes of random numbers, so an attacker cannot derive related
+//! keys.
 
 mod key;
 mod number;
@@ -40,7 +41,7 @@ pub const fn answer_len(count: usize) -> usize {
     count * NUMBER_LEN
 }
 
-/// The sender, which has sent its first message.
+/// The sender after its first message.
 pub struct TwoLockSender<'a> {
     key: &'a TwoLockSecretKey,
     keys: Zeroizing<Vec<Block>>,
@@ -81,7 +82,7 @@ impl<'a> TwoLockSender<'a> {
     }
 }
 
-/// The receiver, which has sent its message.
+/// The receiver after its message.
 pub struct TwoLockReceiver {
     modulus: TwoLockModulus,
     /// The chosen locked numbers.

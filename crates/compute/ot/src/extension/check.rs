@@ -1,4 +1,4 @@
-//! What the sender checks of a receiver that may not follow the protocol.
+//! The sender's checks of a receiver that may deviate from the protocol.
 
 use blocks::Block;
 use blocks::prg::Prg;
@@ -10,8 +10,8 @@ use zeroize::Zeroizing;
 
 use crate::extension::BASE_TRANSFERS;
 
-/// The length of what a receiver sends of one tree's leaves, in bytes: the sum of their values, and
-/// the hash of all values.
+/// The length of the commitment to one tree's leaves, in bytes: the sum of their values and the
+/// hash of all values.
 pub(super) const COMMITMENT_LEN: usize = 64;
 
 /// The length of a proof, in bytes: the hash of the choices, and that of each row.
@@ -22,7 +22,8 @@ pub(super) const VALUE_BLOCKS: u64 = 2;
 
 type OtLeafValue = [u8; 32];
 
-/// What a receiver sends of the leaves of a tree. The values are the beginnings of their streams.
+/// The receiver's commitment to the leaves of a tree. The value of a leaf is the beginning of its
+/// stream.
 pub(super) fn commit(leaves: &[Block]) -> [u8; COMMITMENT_LEN] {
     let values = values(leaves);
     let mut commitment = [0; COMMITMENT_LEN];
@@ -42,7 +43,7 @@ pub(super) fn is_committed(leaves: &[Block], choices: &[u8], commitment: &[u8]) 
     for ((missing, sum), known) in values[0].iter_mut().zip(sum).zip(known) {
         *missing = sum ^ known;
     }
-    // Back to the receiver's numbers.
+    // Converts to the receiver's numbering.
     for (bit, choice) in choices.iter().enumerate() {
         let choice = Choice::from(*choice);
         for part in values.chunks_exact_mut(2 << bit) {
@@ -74,9 +75,9 @@ fn sum_of(values: &[OtLeafValue]) -> OtLeafValue {
     sum
 }
 
-/// A linear hash of rows, chosen by a challenge: the value of a polynomial over GF(2^128)
-/// (RFC 8452, section 3), whose coefficients are the row's blocks. The last block, which is no
-/// transfer's, makes the hash uniform.
+/// A linear hash of rows, chosen by a challenge: the value of a polynomial over GF(2^128) (RFC
+/// 8452, section 3), whose coefficients are the row's blocks. The last block belongs to no transfer
+/// and makes the hash uniform.
 pub(super) struct RowHash(Polyval);
 
 impl RowHash {

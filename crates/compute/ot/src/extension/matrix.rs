@@ -9,23 +9,23 @@ use zeroize::Zeroize as _;
 
 use crate::extension::{BASE_TRANSFERS, OtExtensionKind};
 
-/// Memory that is used again for each piece, wiped on drop.
+/// A buffer that is reused for each piece. Wiped on drop.
 #[derive(Default)]
 pub(super) struct OtBitMatrix {
-    /// The length of a row in blocks: what is used of it, rounded up to whole vectors.
+    /// The length of a row in blocks, rounded up to whole vectors.
     stride: usize,
-    /// The places in the streams of the leaves that make a row.
+    /// The counters of the blocks of the leaves' streams that make a row.
     counters: Vec<Block>,
-    /// The stretched leaves of one tree; then the first is their sum.
+    /// The expanded leaves of one tree. After folding, the first is their sum.
     leaves: Vec<Block>,
-    /// What the receiver sent of one tree.
+    /// The receiver's message for one tree.
     sent: Vec<Block>,
     rows: Vec<Block>,
     columns: Vec<Block>,
 }
 
 impl OtBitMatrix {
-    /// Sets the width of the rows, in blocks, and from which block on streams are used.
+    /// Sets the width of the rows in blocks, and the first block of the streams to use.
     pub(super) fn begin(&mut self, kind: OtExtensionKind, width: usize, first: u64) {
         self.stride = width.next_multiple_of(MAX_WIDTH);
         let counters = first..first.wrapping_add(self.stride as u64);
@@ -36,8 +36,8 @@ impl OtBitMatrix {
         resize(&mut self.columns, BASE_TRANSFERS * self.stride);
     }
 
-    /// Stretches all leaves of a tree by AES-128 in counter mode: row b of the tree becomes the sum
-    /// of those whose number has bit b. Returns the sum of all.
+    /// Expands all leaves of a tree by AES-128 in counter mode. Row b of the tree becomes the sum
+    /// of the leaves whose number has bit b set. Returns the sum of all leaves.
     pub(super) fn fold_all(
         &mut self,
         kind: OtExtensionKind,
@@ -48,8 +48,8 @@ impl OtBitMatrix {
         &self.leaves[..self.stride]
     }
 
-    /// Does the same without the first leaf, and adds what the receiver sent to the rows whose bit
-    /// of the offset is 1.
+    /// Like [`Self::fold_all`] without the first leaf. Adds the receiver's message to the rows
+    /// whose bit of the offset is 1.
     pub(super) fn fold_known(
         &mut self,
         kind: OtExtensionKind,
@@ -84,7 +84,7 @@ impl OtBitMatrix {
         &self.columns
     }
 
-    /// Writes the columns, except those for which there is no room.
+    /// Writes as many columns as `out` has room for.
     pub(super) fn copy_columns(&mut self, out: &mut [Block]) {
         if out.len() == self.columns.len() {
             transpose(&self.rows, out);
@@ -94,8 +94,8 @@ impl OtBitMatrix {
     }
 }
 
-/// Changes the length of secret blocks, of which nothing is needed any more. What must move is
-/// wiped before.
+/// Changes the length of a vector of secret blocks whose content is not needed any more. Wipes it
+/// before a reallocation.
 fn resize(blocks: &mut Vec<Block>, len: usize) {
     if len > blocks.capacity() {
         blocks.zeroize();
@@ -116,8 +116,8 @@ struct OtTreeFoldJob<'a> {
     seeds: &'a [Block],
     leaves: &'a mut [Block],
     rows: &'a mut [Block],
-    /// Where the first leaf is not known: what the receiver sent, the offset, and the bit of the
-    /// offset that the first row has.
+    /// If the first leaf is not known: the receiver's message, the offset, and the bit of the
+    /// offset that belongs to the first row.
     sent: Option<(&'a [Block], Block, usize)>,
 }
 
@@ -153,7 +153,7 @@ impl KernelJob for OtTreeFoldJob<'_> {
             }
         }
         for row in rows.chunks_exact_mut(stride).rev() {
-            // Those whose number has the bit are the upper half.
+            // The leaves whose number has the bit set are the upper half.
             let (lower, upper) = leaves.split_at_mut(leaves.len() / 2);
             for (lower, upper) in lower.chunks_exact_mut(stride).zip(upper.chunks_exact(stride)) {
                 let vectors = row.chunks_exact_mut(16 * L::WIDTH);
@@ -169,8 +169,8 @@ impl KernelJob for OtTreeFoldJob<'_> {
     }
 }
 
-/// Encrypts the counters under each seed. Each step of a key's schedule waits for the one before
-/// it, so that two take hardly longer than one.
+/// Encrypts the counters under each seed. Each step of a key schedule depends on the previous one,
+/// so two schedules take hardly longer than one.
 #[inline(always)]
 fn expand_seeds<L: Lanes, const N: usize>(
     lanes: L,
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_that_must_move_are_wiped_before() {
+    fn blocks_are_wiped_before_reallocation() {
         let mut blocks = vec![Block::ONES; 4];
         blocks.shrink_to_fit();
         resize(&mut blocks, 1_000);

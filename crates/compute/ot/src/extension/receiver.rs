@@ -16,10 +16,10 @@ use crate::extension::{BASE_TRANSFERS, OtExtension, PIECE_TRANSFERS, SALT_LEN, t
 /// The receiver of extended transfers.
 pub struct OtExtensionReceiver {
     extension: OtExtension,
-    /// The leaves of all trees, and how many blocks of their streams were used.
+    /// The leaves of all trees, and the number of used blocks of their streams.
     leaves: Zeroizing<Vec<Block>>,
     blocks_used: u64,
-    /// What hides the choices in proofs.
+    /// The masks that hide the choices in proofs.
     masks: Prg,
     hash: MiTccr,
     session: [u8; 32],
@@ -29,8 +29,8 @@ pub struct OtExtensionReceiver {
 }
 
 impl OtExtensionReceiver {
-    /// The receiver whose base transfers, in which it is the sender, have these keys, and its
-    /// message that sets the sender up. The seed is uniformly random, secret, and used once.
+    /// The receiver, and its set-up message for the sender. `keys` are those of the base transfers,
+    /// in which it is the sender. The seed must be uniformly random, secret, and used once.
     pub fn new(
         extension: OtExtension,
         keys: &[[Block; 2]; BASE_TRANSFERS],
@@ -66,11 +66,11 @@ impl OtExtensionReceiver {
         (receiver, message)
     }
 
-    /// Makes correlated transfers, as many as `out` has blocks, by packed choices. The message for
-    /// the sender, [`OtExtension::message_len`] bytes, is appended to `message`.
+    /// Makes `out.len()` correlated transfers with packed choices. Appends the message for the
+    /// sender, [`OtExtension::message_len`] bytes, to `message`.
     ///
     /// # Errors
-    /// If the number of choices is not that of transfers, in whole bytes.
+    /// If the number of choices, in whole bytes, is not that of the transfers.
     pub fn extend(
         &mut self,
         choices: &[u8],
@@ -89,8 +89,8 @@ impl OtExtensionReceiver {
         Ok(())
     }
 
-    /// Makes random transfers: as [`Self::extend`], but the blocks are hashed. Each is uniform, and
-    /// the sender has one for each choice.
+    /// Makes random transfers: like [`Self::extend`], but hashes the blocks. Each block is uniform,
+    /// and the sender has one for each choice.
     ///
     /// # Errors
     /// As [`Self::extend`].

@@ -16,8 +16,8 @@ use crate::extension::{BASE_TRANSFERS, OtExtension, PIECE_TRANSFERS, SALT_LEN, t
 pub struct OtExtensionSender {
     extension: OtExtension,
     offset: Block,
-    /// The leaves of all trees, and how many blocks of their streams were used. The first of each
-    /// tree is not known.
+    /// The leaves of all trees, and the number of used blocks of their streams. The first leaf of
+    /// each tree is not known.
     leaves: Zeroizing<Vec<Block>>,
     blocks_used: u64,
     hash: MiTccr,
@@ -29,9 +29,9 @@ pub struct OtExtensionSender {
 }
 
 impl OtExtensionSender {
-    /// The sender with a uniformly random secret offset, whose bits were its choices in the base
-    /// transfers, in which it was the receiver; with the keys that it chose, and the receiver's
-    /// message.
+    /// The sender, from the receiver's set-up message. `offset` must be uniformly random and
+    /// secret. Its bits were this end's choices in the base transfers, in which it was the
+    /// receiver, and `keys` are the chosen keys.
     ///
     /// # Errors
     /// If the message has not [`OtExtension::set_up_len`] bytes, or is inconsistent.
@@ -90,7 +90,7 @@ impl OtExtensionSender {
         self.offset
     }
 
-    /// Makes correlated transfers, as many as `out` has blocks, from the receiver's message.
+    /// Makes `out.len()` correlated transfers, from the receiver's message.
     ///
     /// # Errors
     /// If the message has not [`OtExtension::message_len`] bytes, or is inconsistent, or an earlier
@@ -108,8 +108,8 @@ impl OtExtensionSender {
         Ok(())
     }
 
-    /// Makes random transfers: two uniform blocks for each, of which the receiver has the chosen
-    /// one. As many as `out` has pairs.
+    /// Makes `out.len()` random transfers: two uniform blocks for each, of which the receiver has
+    /// the chosen one.
     ///
     /// # Errors
     /// As [`Self::extend`].
@@ -178,7 +178,7 @@ fn to_block(bytes: &[u8]) -> Block {
     Block::from_bytes(*bytes.first_chunk::<16>().expect("16 bytes"))
 }
 
-/// What both ends know of a set-up.
+/// The identifier of a session: a digest of the set-up that both ends know.
 pub(super) fn session_of(extension: OtExtension, message: &[u8]) -> [u8; 32] {
     Sha256::new()
         .chain_update(b"sunder ot session")

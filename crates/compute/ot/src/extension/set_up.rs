@@ -1,7 +1,8 @@
 //! The set-up of an extension with [`base::ristretto`]: a message in each direction.
 //!
-//! The sender's can be sent at once, and so can the point with which the receiver's begins. The
-//! receiver's can be followed at once by what [`Receiver::extend`] returns.
+//! The sender's message, and the point at the beginning of the receiver's message, can be sent at
+//! once. The receiver's message can be followed immediately by the first message of
+//! [`OtExtensionReceiver::extend`].
 
 use blocks::Block;
 use blocks::prg::Prg;
@@ -22,7 +23,7 @@ pub struct OtSenderSetUp {
     base: ristretto::RistrettoOtReceiver,
 }
 
-/// A sender that has its keys, before the receiver's message.
+/// A sender that has computed its keys, before the receiver's message.
 pub struct OtSenderBaseKeys {
     extension: OtExtension,
     offset: Zeroizing<Block>,
@@ -39,9 +40,9 @@ pub struct OtReceiverSetUp {
 }
 
 impl OtSenderSetUp {
-    /// A sender and its message of [`SENDER_LEN`] bytes. The offset and the seed are uniformly
-    /// random and secret (bits of the offset may be fixed: one bit less, one bit of security less),
-    /// and the seed is used once.
+    /// A sender and its message of [`SENDER_LEN`] bytes. The offset and the seed must be uniformly
+    /// random and secret, and the seed must be used once. Bits of the offset may be fixed, each at
+    /// the cost of one bit of security.
     pub fn new(extension: OtExtension, offset: Block, seed: Block) -> (Self, Vec<u8>) {
         let (base, message) = ristretto::RistrettoOtReceiver::of_block(seed, offset);
         (Self { extension, offset: Zeroizing::new(offset), base }, message)
@@ -50,8 +51,8 @@ impl OtSenderSetUp {
     /// The sender, from the receiver's message.
     ///
     /// # Errors
-    /// If the message has not [`OtExtension::reply_len`] bytes, or is not a point and what follows
-    /// it, or is inconsistent.
+    /// If the message has not [`OtExtension::reply_len`] bytes, does not begin with a valid point,
+    /// or is inconsistent.
     pub fn receive(self, message: &[u8]) -> Result<OtExtensionSender, Error> {
         check_len(message, self.extension.reply_len())?;
         let (point, _) = message.split_at(ristretto::SENDER_LEN);

@@ -1,23 +1,23 @@
-//! Trees of seeds of which the receiver of transfers knows all leaves, and the sender all but one
-//! (Goldreich, Goldwasser, Micali 1986), from base transfers, one for each level.
+//! Trees of seeds (Goldreich, Goldwasser, Micali 1986), made from one base transfer for each level.
+//! The receiver of transfers knows all leaves, and the sender all but one.
 //!
-//! Bit b of a leaf's number is the branch taken at level k - 1 - b. The sender numbers nodes so
-//! that the one it does not know is number 0: it adds (exclusive or) the branches to it, which
-//! are bits of its offset. So no address depends on a secret.
+//! Bit b of a leaf's number is the branch taken at level k - 1 - b. The sender numbers the nodes so
+//! that the one it does not know is number 0: it adds (exclusive or) to each number the branches
+//! that lead to the unknown node, which are bits of its offset. So no address depends on a secret.
 
 use blocks::Block;
 use blocks::prg::Prg;
 use subtle::{Choice, ConditionallySelectable as _};
 use zeroize::Zeroizing;
 
-/// The length of what is sent for a tree of k levels, in bytes: two blocks for each level but the
-/// first.
+/// The length of the corrections for a tree of k levels, in bytes: two blocks for each level but
+/// the first.
 pub(super) const fn corrections_len(bits: usize) -> usize {
     (bits - 1) * 32
 }
 
-/// All leaves of a tree, from the keys of its base transfers, that of bit 0 first. What the other
-/// end needs is appended to `corrections`.
+/// All leaves of a tree, from the keys of its base transfers, that of bit 0 first. Appends the
+/// corrections for the other end to `corrections`.
 pub(super) fn all_leaves(keys: &[[Block; 2]], corrections: &mut Vec<u8>) -> Zeroizing<Vec<Block>> {
     // With choice c the other end gets the nodes of branch 1 - c.
     let mut levels = keys.iter().rev();
@@ -37,9 +37,9 @@ pub(super) fn all_leaves(keys: &[[Block; 2]], corrections: &mut Vec<u8>) -> Zero
     nodes
 }
 
-/// The leaves of a tree that are known, from the keys of its base transfers and their choices (0 or
-/// 1), and what the other end sent: leaf i is the one whose number is i plus the choices. Leaf 0,
-/// which is not known, is zero.
+/// The known leaves of a tree, from the keys and choices (0 or 1) of its base transfers and the
+/// corrections of the other end. Leaf i is the one whose number is i plus the choices. Leaf 0 is
+/// not known and is set to zero.
 pub(super) fn known_leaves(
     keys: &[Block],
     choices: &[u8],

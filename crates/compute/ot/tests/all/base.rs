@@ -7,7 +7,7 @@ use blocks::prg::Prg;
 use proptest::prelude::*;
 use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
 
-/// Made once: it takes some tenths of a second.
+/// Generated once, because that takes some tenths of a second.
 pub(crate) static KEY: LazyLock<two_lock::TwoLockSecretKey> =
     LazyLock::new(|| two_lock::TwoLockSecretKey::generate(Block::from(1)));
 
@@ -22,7 +22,7 @@ pub(crate) fn choice(choices: &[u8], i: usize) -> usize {
     usize::from(choices[i / 8] >> (i % 8) & 1)
 }
 
-/// The receiver has the chosen key of each pair, and no key comes twice.
+/// Checks that the receiver has the chosen key of each pair, and that no key occurs twice.
 fn check(keys: &[[Block; 2]], chosen: &[Block], choices: &[u8]) {
     assert_eq!(keys.len(), chosen.len());
     for (i, (pair, chosen)) in keys.iter().zip(chosen).enumerate() {

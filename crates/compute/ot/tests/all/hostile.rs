@@ -1,4 +1,4 @@
-//! Messages that no end that follows the protocol sends: an error, never a panic, and no change.
+//! Messages that an honest end never sends. They give an error, never a panic, and change nothing.
 
 use blocks::Block;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use crate::extension::{OFFSET, extend, extensions, set_up};
 
 const SEED: Block = Block::from_bytes([3; 16]);
 
-/// Bytes that are no point: not canonical, negative, not on the curve (RFC 9496, A.2).
+/// Invalid encodings of points: not canonical, negative, not on the curve (RFC 9496, A.2).
 const NO_POINTS: [[u8; 32]; 4] = [
     [0xff; 32],
     {
@@ -82,8 +82,8 @@ fn points_are_checked() {
     }
 }
 
-/// With the identity as the sender's point everybody would know the keys. As a receiver's it is a
-/// point like others: the keys of that transfer are the receiver's own loss.
+/// With the identity as the sender's point everybody would know the keys. As a receiver's point it
+/// is allowed: it harms only the receiver's own transfer.
 #[test]
 fn the_identity_is_refused_from_senders() {
     let receiver = ristretto::RistrettoOtReceiver::new(SEED, &[1], 3).unwrap().0;
@@ -228,8 +228,8 @@ fn wrong_arguments_are_refused() {
 }
 
 proptest! {
-    /// Arbitrary bytes of the right length: a semi-honest sender takes them, and the next message
-    /// finds the state as it should be. A checked one does not.
+    /// Arbitrary bytes of the right length. A semi-honest sender accepts them, and its state
+    /// remains consistent for the next message. A checking sender rejects them.
     #[test]
     fn arbitrary_rows_are_taken_or_refused(bytes in any::<u64>(), which in 0usize..8) {
         let extension: OtExtension = extensions().nth(which).unwrap();
@@ -264,7 +264,7 @@ proptest! {
     }
 }
 
-/// A receiver with other keys than the sender's gets blocks that have nothing to do with it.
+/// A receiver whose keys are not those of the sender gets unrelated blocks.
 #[test]
 fn other_keys_give_other_blocks() {
     for extension in extensions() {

@@ -1,7 +1,7 @@
-//! What each end, and one on the path, could see: nothing, as far as a test can tell.
+//! Statistical tests of what each end, and an attacker on the path, could learn.
 //!
-//! The limits of the chi-squared tests are exceeded once in 10^8 runs; the seeds are fixed, so that
-//! a run shows what the last one did.
+//! The limits of the chi-squared tests are exceeded by chance once in 10^8 runs. The seeds are
+//! fixed, so runs are reproducible.
 
 use blocks::Block;
 use sha2::{Digest as _, Sha256};
@@ -83,7 +83,7 @@ fn a_sender_of_base_transfers_sees_no_choices() {
     }
 }
 
-/// The test above would see a lock without blinding: then the message tells the choice.
+/// The test above would detect a lock without blinding, whose message reveals the choice.
 #[test]
 fn the_distance_tells_different_messages() {
     let (_, locked) = two_lock::TwoLockSender::new(&KEY, Block::from(1), 1);
@@ -162,7 +162,7 @@ fn a_receiver_cannot_tell_the_other_messages_from_random() {
     }
 }
 
-/// Of one of N, the keys of one choice decrypt no other message.
+/// In a 1-of-N transfer, the keys of one choice decrypt no other message.
 #[test]
 fn keys_of_one_choice_decrypt_one_message() {
     let extension = OtExtension {
@@ -183,7 +183,7 @@ fn keys_of_one_choice_decrypt_one_message() {
     }
 }
 
-/// The offset is on the wire nowhere, and no session has the transcript of another.
+/// The offset never appears on the wire, and no two sessions have the same transcript.
 #[test]
 fn transcripts_differ_and_have_no_offset() {
     let offset = Block::from(OFFSET).to_bytes();

@@ -1,4 +1,4 @@
-//! What is sent with fixed seeds. A change of the wire format changes a line here.
+//! The messages for fixed seeds. A change of the wire format changes a line here.
 
 use blocks::Block;
 use sha2::{Digest as _, Sha256};

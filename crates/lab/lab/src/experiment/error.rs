@@ -99,7 +99,7 @@ impl ExperimentProblem {
     }
 }
 
-/// Shortens a text to at most so many characters, and keeps its beginning and its end.
+/// Shortens a text to at most `most` characters, and keeps its beginning and its end.
 fn short(text: &str, most: usize) -> String {
     let letters: Vec<char> = text.chars().collect();
     if letters.len() <= most {

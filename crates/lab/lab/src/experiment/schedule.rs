@@ -21,7 +21,8 @@ pub(crate) enum PointOrder {
 pub(crate) struct TrialSchedule {
     /// The repetition and the index of the point, both from 0.
     trials: Vec<(usize, usize)>,
-    /// After so many trials the invalid ones of those since the last such place run again.
+    /// The numbers of trials after which a group ends: the invalid trials of the group then run
+    /// again.
     group_ends: Vec<usize>,
 }
 
@@ -64,8 +65,8 @@ impl TrialSchedule {
         self.trials[number]
     }
 
-    /// The trials whose invalid ones run again, now that so many trials have run; `None` if
-    /// another trial comes first.
+    /// After `done` trials, the trials of a completed group, whose invalid ones run again; `None`
+    /// if another trial comes first.
     pub(crate) fn completed(&self, done: usize) -> Option<std::ops::Range<usize>> {
         let end = self.group_ends.binary_search(&done).ok()?;
         let start = end.checked_sub(1).map_or(0, |before| self.group_ends[before]);

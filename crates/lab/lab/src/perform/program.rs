@@ -265,7 +265,7 @@ struct OutputSearch<'a> {
 }
 
 impl OutputSearch<'_> {
-    /// Searches what has come, and returns whether the text is there by now.
+    /// Searches the new output, and returns whether the text has appeared.
     fn advance(&mut self, file: &File) -> io::Result<bool> {
         // Only up to the current length: the output may grow without end.
         let length = file.metadata()?.len();
@@ -298,7 +298,7 @@ fn tail(file: &File) -> String {
     read_from(file, length.saturating_sub(MAX_TAIL_LEN as u64), MAX_TAIL_LEN).unwrap_or_default()
 }
 
-/// The text in a file from a place on, of so many bytes at most.
+/// Reads at most a number of bytes of text from a position of a file.
 fn read_from(file: &File, place: u64, most: usize) -> io::Result<String> {
     let mut bytes = Vec::new();
     let mut piece = vec![0; 1 << 16];

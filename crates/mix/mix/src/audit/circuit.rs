@@ -1,15 +1,16 @@
-//! What the two parties of an audit compute.
+//! The circuit of an audit.
 
 use circuit::{CircuitBuilder, CircuitSchedule, Wire, constant};
 
 use super::{HASH_BITS, input_count};
 use crate::MailboxShape;
 
-/// Whether all slots that are not zero are a member's own, and not more than s.
+/// The circuit computes whether at most s slots are not zero, and all of these are the member's
+/// own.
 ///
-/// The garbler has a bit for each slot: whether it is the member's. The evaluator has the hash of
-/// each slot, without its mask: the garbler has exchanged the labels of 0 and 1 where the hash of
-/// the mask has a one, so that the mask takes no gate.
+/// The garbler's input is one bit for each slot: whether it is the member's own. The evaluator's
+/// input is the hash of each unmasked slot. Removing the mask takes no gates, because the garbler
+/// exchanges the labels of 0 and 1 where the hash of the mask has a one.
 pub(super) fn schedule(shape: &MailboxShape) -> CircuitSchedule {
     let inputs = [shape.slots(), shape.slots() * HASH_BITS].map(input_count);
     let mut builder = CircuitBuilder::new(&inputs);
@@ -30,8 +31,9 @@ pub(super) fn schedule(shape: &MailboxShape) -> CircuitSchedule {
     CircuitSchedule::new(&builder.finish(&[&[is_right]]))
 }
 
-/// At least as many ANDs as the circuit has: each slot takes [`HASH_BITS`] to compare with zero and
-/// to allow it, one to join what is allowed, and some more than one to count it.
+/// An upper bound of the circuit's ANDs. Each slot takes [`HASH_BITS`] ANDs for the comparison with
+/// zero and the ownership check, one to combine the results, and slightly more than one to count
+/// it.
 pub(super) fn max_ands(shape: &MailboxShape) -> usize {
     (HASH_BITS + 3) * shape.slots() + 64
 }
@@ -43,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_circuit_is_as_the_plain_reference_says() {
+    fn audit_circuit_matches_the_plain_reference() {
         let mut random = fastrand::Rng::with_seed(1);
         for (members, slots, writes) in [(2, 1, 1), (2, 2, 1), (3, 3, 2), (5, 4, 4), (9, 7, 3)] {
             let shape = MailboxShape::new(members, slots, writes, 3, 64).unwrap();
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_gates_is_bounded() {
+    fn audit_circuit_size_is_bounded() {
         for (members, slots) in [(2, 1), (3, 2), (16, 2), (100, 2), (31, 33), (512, 4)] {
             let shape = MailboxShape::new(members, slots, 1, 3, 64).unwrap();
             let ands = usize::try_from(schedule(&shape).shape().ands).unwrap();

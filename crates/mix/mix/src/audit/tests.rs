@@ -40,7 +40,7 @@ fn audit(shape: &MailboxShape, update: &Mailbox, participant: Participant, seed:
 }
 
 #[test]
-fn what_is_written_into_own_slots_only_is_right() {
+fn updates_of_own_slots_only_pass_the_audit() {
     let mut random = fastrand::Rng::with_seed(2);
     let mut verdicts = [0; 2];
     for (slots, writes, slot_len) in [(1, 1, 64), (2, 1, 100), (3, 2, 96), (2, 2, 4096)] {
@@ -69,7 +69,7 @@ fn what_is_written_into_own_slots_only_is_right() {
 
 /// The mask of another round, nonce or member leaves nothing of an update in order.
 #[test]
-fn an_update_of_another_exchange_is_wrong() {
+fn updates_of_another_exchange_fail_the_audit() {
     let shape = MailboxShape::new(4, 2, 1, 3, 64).unwrap();
     let update = masked(&shape, participant(1));
     assert!(audit(&shape, &update, participant(1), 1).is_right);
@@ -110,7 +110,7 @@ fn messages_of_another_length_are_refused() {
 /// With other choices in some columns than in others it could learn bits of the offset, and with
 /// the offset all that the auditor has.
 #[test]
-fn a_proxy_that_deviates_in_the_transfers_is_found_out() {
+fn a_proxy_that_deviates_in_the_transfers_is_detected() {
     let shape = MailboxShape::new(3, 2, 1, 3, 64).unwrap();
     let update = masked(&shape, participant(1));
     let key = key();

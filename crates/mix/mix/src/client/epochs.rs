@@ -1,5 +1,5 @@
-//! What a member has of the epochs: the key and the members of the current one, and the prekey for
-//! the next.
+//! A member's state of epochs: the key and the members of the current epoch, and the prekey for the
+//! next one.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::random::ForwardSecureRng;
 use crate::reader::{UntrustedReader, put_text};
 use crate::shape::{MEMBERS, MailboxShape};
 
-/// The epoch that a member has opened, if any, and its only prekey. Secret.
+/// The epoch that a member has opened, if any, and its current prekey. Secret.
 pub(super) struct ClientEpochs {
     current: Option<CurrentEpoch>,
     prekey: PrekeySecret,
@@ -28,26 +28,26 @@ struct CurrentEpoch {
     members: Vec<(IdentityPublicKey, MemberName)>,
 }
 
-/// What an announcement is for a client.
+/// The effect of an announcement on a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AnnouncementEffect {
-    /// The current epoch, once more.
+    /// It announces the current epoch again.
     Known,
-    /// An epoch that came before the current one.
+    /// It announces an earlier epoch.
     Old,
-    /// A new epoch, which has been opened.
+    /// It announces a new epoch, whose key was opened.
     Opened,
-    /// A new epoch, whose key is sealed for another prekey: the administrator must get the one that
-    /// there is now, and announce again.
+    /// It announces a new epoch whose key is sealed for another prekey. The administrator must
+    /// receive the current prekey and announce again.
     Prekey,
-    /// A new epoch in which the client, which was a member, is none.
+    /// It announces a new epoch without this client, which was a member.
     Removed,
-    /// A new epoch for others.
+    /// It announces a new epoch without this client, which was not a member.
     NotYet,
 }
 
 impl ClientEpochs {
-    /// Of a client that has never been a member.
+    /// The epochs of a client that has never been a member.
     pub(super) fn new(now: Duration, random: &mut ForwardSecureRng) -> Self {
         Self { current: None, prekey: PrekeySecret::new(micros(now), random.draw()) }
     }
@@ -61,7 +61,7 @@ impl ClientEpochs {
         self.current.is_some()
     }
 
-    /// The own name in the current epoch.
+    /// This client's name in the current epoch.
     pub(super) fn own_name(&self) -> Option<&MemberName> {
         let current = self.current.as_ref()?;
         Some(&current.members[usize::from(current.own)].1)
@@ -73,7 +73,7 @@ impl ClientEpochs {
         members.find(|(other, _)| other == key).map(|(_, name)| name)
     }
 
-    /// The names of the others.
+    /// The names of the other members.
     pub(super) fn others(&self) -> impl Iterator<Item = &MemberName> {
         self.current.iter().flat_map(|CurrentEpoch { own, members, .. }| {
             let (before, rest) = members.split_at(usize::from(*own));
@@ -84,7 +84,7 @@ impl ClientEpochs {
     /// The current epoch, if there is one, as [`crate::Member`] takes it.
     ///
     /// # Errors
-    /// If a group of this shape cannot have so many members.
+    /// If the shape does not allow this number of members.
     pub(super) fn epoch(
         &self,
         shape: &MailboxShape,
@@ -104,21 +104,21 @@ impl ClientEpochs {
         self.prekey.public()
     }
 
-    /// What the administrator is to know of the prekey.
+    /// The notice that tells the administrator the current prekey.
     pub(super) fn notice(&self) -> MemberNotice {
         MemberNotice::Prekey { prekey: self.prekey.public(), opened: self.number() }
     }
 
-    /// A number above that of all prekeys.
+    /// A number greater than that of all prekeys so far.
     pub(super) fn next_number(&self, now: Duration) -> u64 {
         micros(now).max(self.prekey.number().saturating_add(1))
     }
 
-    /// Takes an announcement that the administrator has signed. The prekey that has opened it is
-    /// erased, and there is another one.
+    /// Handles an announcement that the administrator has signed. The prekey that opened it is
+    /// erased and replaced.
     ///
     /// # Errors
-    /// If it cannot be opened by anybody.
+    /// If nobody could open it.
     pub(super) fn handle_announcement(
         &mut self,
         now: Duration,
@@ -151,7 +151,7 @@ impl ClientEpochs {
                 None => Ok(AnnouncementEffect::NotYet),
             },
             Err(OpenAnnouncementError::Prekey) => {
-                // The own state may be older than what the administrator knows.
+                // This client's state may be older than the prekey that the administrator knows.
                 let sealed_for = announcement.prekey_of(&public).unwrap_or(0);
                 if self.prekey.number() <= sealed_for {
                     let number = self.next_number(now).max(sealed_for.saturating_add(1));

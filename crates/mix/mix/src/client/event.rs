@@ -1,4 +1,4 @@
-//! What a client tells the person who uses it.
+//! The events, errors and status that a client reports to its user.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use crate::member::{ChatMessageId, GivenUpReason, MemberSendError, MixMemberErro
 use crate::membership::{EpochAnnouncementError, JoinRefusal, MemberName, OpenAnnouncementError};
 use crate::wire::{MixWireError, ProxyRefusal};
 
-/// Something that a client has learned. It displays as one line for a person.
+/// An event of a client. Its `Display` is one line for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MixClientEvent {
-    /// A message has come, the next one of its sender.
+    /// A message has arrived. A sender's messages arrive in order.
     Message {
         /// The sender's name.
         from: String,
         /// The text.
         text: String,
     },
-    /// A message that was sent has arrived.
+    /// A message of this client was delivered.
     Delivered {
         /// Its number.
         id: ChatMessageId,
         /// The receiver's name.
         to: String,
     },
-    /// A message that was sent is given up.
+    /// A message of this client will not be sent any more.
     GivenUp {
         /// Its number.
         id: ChatMessageId,
@@ -35,27 +35,27 @@ pub enum MixClientEvent {
         /// Why.
         reason: GivenUpReason,
     },
-    /// The administrator has admitted this client, which is a member when the next epoch begins.
+    /// The administrator has admitted this client. It becomes a member with the next epoch.
     Joined,
     /// A new epoch has begun, with these members.
     MembersChanged {
         /// The names of the others.
         others: Vec<String>,
     },
-    /// The mailbox of a round was not the one of the round. Nothing in it was used.
+    /// The mailbox was not that of the round. Nothing in it was used.
     NotOfThisRound {
         /// The round.
         round: u64,
-        /// The first such round since the last one that was right.
+        /// The first such round after the last correct one.
         since: u64,
     },
-    /// The proxy has answered this client in a round, and does not list it as a participant.
+    /// The proxy answered this client in a round but does not list it as a participant.
     LeftOut {
         /// The round.
         round: u64,
     },
-    /// To the administrator: the proxy says that two auditors have found a member that destroys
-    /// messages of others.
+    /// To the administrator: according to the proxy, two auditors found that a member destroys
+    /// other members' messages.
     AuditFailed {
         /// Its name.
         name: MemberName,
@@ -64,16 +64,16 @@ pub enum MixClientEvent {
     },
     /// To the administrator: somebody has been admitted.
     Admitted {
-        /// By this name.
+        /// Its name.
         name: MemberName,
     },
-    /// To the administrator: somebody was refused.
+    /// To the administrator: a join request was refused.
     NotAdmitted {
         /// The name, if the request could be read.
         name: Option<MemberName>,
         /// Why.
         reason: JoinRefusal,
-        /// How many others were refused since the last one that was told.
+        /// How many other requests were refused since the last such event.
         others: u64,
     },
     /// To the administrator: a member has left.
@@ -84,7 +84,7 @@ pub enum MixClientEvent {
 }
 
 impl MixClientEvent {
-    /// Whether it is stored until it was shown.
+    /// Whether the event is stored until it was shown.
     pub(super) fn is_stored(&self) -> bool {
         matches!(self, Self::Message { .. } | Self::Delivered { .. } | Self::GivenUp { .. })
     }
@@ -104,19 +104,19 @@ impl fmt::Display for MixClientEvent {
             Self::NotOfThisRound { round, since } => write!(
                 f,
                 "the mailbox of round {round} is not the one that the members filled, since round \
-                 {since}: the proxy repeats an old one, or a member destroys messages; yours wait. \
-                 If it goes on, tell the proxy's operator"
+                 {since}: the proxy repeats an old one, or a member destroys messages; your \
+                 messages wait. If this continues, tell the proxy's operator"
             ),
             Self::LeftOut { round } => write!(
                 f,
                 "the proxy has left this member out of round {round}, in which it took part: what \
-                 was written in it is sent again. If it goes on, tell the proxy's operator"
+                 was written in it is sent again. If this continues, tell the proxy's operator"
             ),
             Self::AuditFailed { name, round } => write!(
                 f,
-                "by the proxy, two members have found in an audit that {name} wrote into slots of \
-                 others in round {round}, which destroys messages: remove {name}, or find out \
-                 whether these two deviate"
+                "the proxy reports that two members have found in an audit that {name} wrote into \
+                 slots of others in round {round}, which destroys messages: remove {name}, or find \
+                 out whether these two deviate"
             ),
             Self::Admitted { name } => write!(f, "{name} has joined the group"),
             Self::NotAdmitted { name, reason, others } => {
@@ -140,23 +140,24 @@ pub enum MixClientError {
     /// The proxy has refused something.
     #[error("{0}")]
     Refused(ProxyRefusal),
-    /// The proxy has taken an older connection of this member for a newer one, or another host has
-    /// this member's key: which of them shows when it happens again.
+    /// Another connection of this member has replaced this one. Either the proxy read the greeting
+    /// of an older connection late, or another host has this member's key. In the second case it
+    /// happens again.
     #[error("another connection of this member has taken the place of this one: connecting again")]
     Displaced,
     /// The administrator does not admit this client.
     #[error("{0}")]
     Join(JoinRefusal),
-    /// It is no member, and has no invitation.
+    /// This client is not a member and has no invitation.
     #[error("not a member of this group: join with an invitation of its administrator")]
     NotAMember,
-    /// It was a member.
+    /// This client was removed from the group.
     #[error("no longer a member of this group: ask its administrator for a new invitation")]
     Removed,
     /// The proxy has an epoch that is over.
     #[error(
         "the proxy is at epoch {announced} of the group, which ended when epoch {known} began: it \
-         has lost its state, or repeats an old one; tell its operator if it goes on"
+         has lost its state, or repeats an old one; tell its operator if this continues"
     )]
     OldEpoch {
         /// The proxy's.
@@ -164,10 +165,10 @@ pub enum MixClientError {
         /// The client's.
         known: u32,
     },
-    /// The proxy has sent something that is no message.
+    /// The proxy sent a malformed message.
     #[error("the proxy sent what this version does not understand: {0}")]
     Wire(#[from] MixWireError),
-    /// The proxy has sent something that was not due.
+    /// The proxy sent a message at the wrong time.
     #[error("the proxy sent a message out of turn: {0}")]
     OutOfTurn(&'static str),
     /// An announcement is not the administrator's.
@@ -176,14 +177,14 @@ pub enum MixClientError {
     /// An announcement cannot be opened.
     #[error("{0}")]
     Open(#[from] OpenAnnouncementError),
-    /// The key of a new epoch is sealed for a prekey that was used.
+    /// The key of a new epoch is sealed for a used prekey.
     #[error("the key of the new epoch has not come: connecting again to ask for it")]
     NoKey,
-    /// An epoch does not fit the group.
+    /// An epoch is not valid for the group.
     #[error("the proxy and the group's administrator do not agree: {0}")]
     Epoch(#[from] MemberEpochError),
-    /// A round cannot be as the proxy says.
-    #[error("{0}; tell the proxy's operator if it goes on")]
+    /// The proxy deviates from the protocol in a round.
+    #[error("{0}; tell the proxy's operator if this continues")]
     Round(#[from] MixMemberError),
     /// An exchange has failed.
     #[error("an exchange with the proxy failed: {0}")]
@@ -191,7 +192,7 @@ pub enum MixClientError {
 }
 
 impl MixClientError {
-    /// Whether it is of no use to connect again before somebody has done something.
+    /// Whether reconnecting is useless until somebody intervenes.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Refused(refusal) => matches!(
@@ -208,13 +209,13 @@ impl MixClientError {
     }
 }
 
-/// Why stored bytes are no client.
+/// Why a stored state is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientStateError {
-    /// They are something else, or of another version.
+    /// The bytes are malformed or of another version.
     #[error("the stored state is not one of this version")]
     Malformed,
-    /// They are those of another group, proxy or identity.
+    /// The state is of another group, proxy or identity.
     #[error(
         "the stored state is that of another group or identity: use another state for this one"
     )]
@@ -224,15 +225,15 @@ pub enum ClientStateError {
 /// A message that is not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MixClientSendError {
-    /// There is no group to send it to yet.
+    /// There are no exchanges yet.
     #[error("not sent: {0}")]
     Waiting(&'static str),
-    /// It is not one that can be sent now.
+    /// The member rejects the message.
     #[error("{0}")]
     Member(#[from] MemberSendError),
 }
 
-/// Something that only the administrator can do was asked of another member, or is refused.
+/// Only the administrator can do this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("only the group's administrator can do this")]
 pub struct NotAdministrator;
@@ -240,13 +241,13 @@ pub struct NotAdministrator;
 /// Why a client does not leave its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaveGroupError {
-    /// It is the administrator.
+    /// This client is the administrator.
     #[error("the administrator cannot leave the group, which would have no epochs without it")]
     Administrator,
-    /// It is no member.
+    /// This client is not a member.
     #[error("not a member of the group yet: end the chat, and nothing is left of it")]
     NotAMember,
-    /// The proxy cannot be told.
+    /// There is no connection to the proxy.
     #[error("not left: there is no connection to the proxy; leave again when there is one")]
     NotConnected,
 }
@@ -264,18 +265,18 @@ pub struct MixClientStatus {
     pub round: u64,
     /// See [`super::MixClient::exchanges`].
     pub exchanges: u64,
-    /// From request to answer, the mean of the last rounds of this connection.
+    /// The mean time from request to answer in the last rounds of this connection.
     pub latency: Option<Duration>,
-    /// How many took part in the last round that was read.
+    /// The number of participants of the last round that was read.
     pub anonymity_set: usize,
-    /// Below how many nothing is sent.
+    /// The least number of participants: with fewer, nothing is sent.
     pub least_participants: usize,
-    /// Messages that were sent and have not arrived.
+    /// The number of messages that were sent but not delivered yet.
     pub undelivered: usize,
     /// Why there are no exchanges now, if there are none.
     pub waiting_for: Option<&'static str>,
-    /// Since which round mailboxes have not been those of their rounds.
+    /// The round since which the mailboxes have not been those of their rounds.
     pub not_of_round_since: Option<u64>,
-    /// The updates of others that this client has audited since it was started.
+    /// The number of updates of other members that this client has audited since its start.
     pub audits: u64,
 }

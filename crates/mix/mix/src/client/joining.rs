@@ -1,4 +1,4 @@
-//! How a client becomes a member and learns the epochs' keys, and the administrator's part.
+//! How a client joins and learns the epochs' keys, and the administrator's part of it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ impl MixClient {
         epoch: u32,
     ) -> Result<(), MixClientError> {
         self.link = Some(ProxyLink::new(terms, *self.random.draw())?);
-        // The shape may be another one than before.
+        // The shape may have changed.
         self.end_member();
         self.begin_member()?;
         self.is_stored = false;
@@ -43,7 +43,7 @@ impl MixClient {
     }
 
     fn ask_to_join(&mut self) -> Result<(), MixClientError> {
-        // The same request again can be sent without harm, and its answer is known.
+        // The same request can safely be sent again, and its answer is recognised.
         if self.join_request.is_none() {
             let was_member = self.epochs.is_member();
             let none =
@@ -70,8 +70,8 @@ impl MixClient {
             decode_answer(answer, &at.administrator, at.group.as_str(), &own, &salt)
         });
         match answer {
-            // One to an earlier request, in whose place the proxy has taken this one: it is not
-            // answered any more.
+            // The answer is to an earlier request. The proxy no longer has the current one pending,
+            // so it is sent again.
             None => {
                 let again = self.join_request.clone().map(|it| MemberToProxy::Join(it).encode());
                 self.membership.extend(again);
@@ -106,7 +106,7 @@ impl MixClient {
         )?;
         match outcome {
             AnnouncementEffect::Known => self.begin_exchanges(),
-            // The administrator has the newer one, and has sent it.
+            // The administrator has the newer epoch and has announced it.
             AnnouncementEffect::Old if self.administrator.is_some() => Ok(()),
             AnnouncementEffect::Old => Err(MixClientError::OldEpoch { announced, known }),
             AnnouncementEffect::Opened => {
@@ -120,7 +120,8 @@ impl MixClient {
             AnnouncementEffect::Prekey => {
                 self.membership_changed();
                 self.announce_prekey(now);
-                // The proxy would wait for exchanges that cannot be made.
+                // Without the key, this client cannot make the exchanges for which the proxy would
+                // wait.
                 if self.link()?.is_begun() { Err(MixClientError::NoKey) } else { Ok(()) }
             }
             AnnouncementEffect::Removed => {
@@ -132,7 +133,7 @@ impl MixClient {
         }
     }
 
-    /// Tells the administrator of the prekey that there is now.
+    /// Tells the administrator the current prekey.
     fn announce_prekey(&mut self, now: Instant) {
         if let Some(administrator) = &mut self.administrator {
             administrator.set_own_prekey(self.epochs.prekey(), self.epochs.number());
@@ -172,7 +173,7 @@ impl MixClient {
         Ok(())
     }
 
-    /// What is said of membership from now on waits until the state is stored.
+    /// Membership messages from now on wait until the state is stored.
     pub(super) fn membership_changed(&mut self) {
         self.is_stored = false;
         self.membership.handle_change();
@@ -189,11 +190,11 @@ impl MixClient {
     }
 }
 
-/// Whoever has an invitation that was used can ask again and again, under any name: the
-/// administrator is told of a refusal once in this time.
+/// The minimum interval between two reports of refusals to the administrator. The holder of a used
+/// invitation can send any number of requests, under any names.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The requests to join that were refused.
+/// Limits the rate of reports about refused join requests.
 #[derive(Default)]
 pub(super) struct JoinRefusalLimiter {
     last_reported: Option<Instant>,
@@ -201,7 +202,8 @@ pub(super) struct JoinRefusalLimiter {
 }
 
 impl JoinRefusalLimiter {
-    /// If one more is to be told, how many were not told before.
+    /// If a refusal is to be reported now, returns the number of refusals that were not reported
+    /// before.
     fn take_report(&mut self, now: Instant) -> Option<u64> {
         let since = self.last_reported.map(|told| now.saturating_duration_since(told));
         if since.is_some_and(|since| since < REFUSAL_INTERVAL) {
@@ -250,7 +252,7 @@ impl MixClient {
         self.announce_if_due(now);
     }
 
-    /// The proxy is in this epoch.
+    /// The proxy has reported its current epoch.
     fn handle_epoch(&mut self, epoch: u32) {
         let Some(administrator) = &mut self.administrator else { return };
         let missed = administrator.handle_epoch(epoch).map(<[u8]>::to_vec);

@@ -1,4 +1,4 @@
-//! One connection to the proxy, from the greeting on.
+//! A connection to the proxy after the greeting.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,16 +9,16 @@ use crate::member::MixMember;
 use crate::round::RoundStart;
 use crate::wire::{MemberToProxy, MixTerms};
 
-/// Of so many exchanges the time is known.
+/// The number of exchanges whose durations are averaged.
 const EXCHANGES: usize = 16;
-/// So many messages of a set-up can wait.
+/// The maximum number of queued set-up messages.
 const MAX_SET_UPS: usize = 64;
 
 /// A connection whose greeting was answered.
 pub(super) struct ProxyLink {
     terms: MixTerms,
     engine: Box<dyn MemberEngine>,
-    /// Whether the engine's set-up has begun. Before, its messages wait.
+    /// Whether the engine's set-up has begun. Until then its messages are queued.
     is_begun: bool,
     set_ups: VecDeque<Vec<u8>>,
     outstanding: Option<OutstandingExchange>,
@@ -26,7 +26,7 @@ pub(super) struct ProxyLink {
     round: u64,
 }
 
-/// An exchange without its answer.
+/// An exchange that waits for its answer.
 struct OutstandingExchange {
     round: u64,
     sent: Instant,
@@ -82,7 +82,7 @@ impl ProxyLink {
         Ok(messages.map(|message| MemberToProxy::SetUp(message).encode()).collect())
     }
 
-    /// Whether exchanges are made.
+    /// Whether exchanges can be made.
     pub(super) fn is_ready(&self) -> bool {
         self.is_begun && self.engine.is_ready()
     }
@@ -131,7 +131,7 @@ impl ProxyLink {
         self.round
     }
 
-    /// From request to answer, on average.
+    /// The mean time from request to answer.
     pub(super) fn latency(&self) -> Option<Duration> {
         let count = u32::try_from(self.durations.len()).ok().filter(|&count| count > 0)?;
         Some(self.durations.iter().sum::<Duration>() / count)

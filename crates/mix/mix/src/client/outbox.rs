@@ -1,24 +1,25 @@
-//! What a client says of membership: prekeys, requests and answers to join, announcements. It waits
-//! until what it tells is on the disk, and in a group with rounds for the next one.
+//! A client's outgoing membership messages: prekeys, join requests and answers, announcements. A
+//! message waits until the change that it reports is on the disk, and then for the next round, if
+//! there are rounds.
 
 use std::collections::VecDeque;
 
 /// Messages to the proxy that wait for the disk.
 #[derive(Default)]
 pub(super) struct MembershipOutbox {
-    /// With the number of the change that is to be stored before.
+    /// Each message, with the number of the change that must be stored first.
     messages: VecDeque<(u64, Vec<u8>)>,
-    /// How often membership has changed: now, in the state that is being written, and on the disk.
-    /// Other changes of the state are not waited for: they are those of conversations.
+    /// The number of membership changes: in the current state, in the state that is being written,
+    /// and in the stored state. Changes of conversations do not count.
     changes: u64,
     storing: u64,
     stored: u64,
-    /// What was stored when the last request was made.
+    /// The value of `stored` when the last request was made.
     stored_at_round: u64,
 }
 
 impl MembershipOutbox {
-    /// Adds messages, which tell of membership as it is now.
+    /// Adds messages that report the current membership.
     pub(super) fn extend(&mut self, messages: impl IntoIterator<Item = Vec<u8>>) {
         let changes = self.changes;
         self.messages.extend(messages.into_iter().map(|message| (changes, message)));
@@ -34,7 +35,7 @@ impl MembershipOutbox {
         self.storing = self.changes;
     }
 
-    /// It is on the disk.
+    /// That state is on the disk.
     pub(super) fn end_to_store(&mut self) {
         self.stored = self.storing;
     }
@@ -51,7 +52,7 @@ impl MembershipOutbox {
         self.messages.pop_front().map(|(_, message)| message)
     }
 
-    /// The connection has ended, with what was to be sent over it.
+    /// The connection has ended. Drops its messages.
     pub(super) fn clear(&mut self) {
         self.messages.clear();
     }
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_waits_for_the_disk_and_for_a_round() {
+    fn membership_messages_wait_for_the_disk_and_a_round() {
         let mut outbox = MembershipOutbox::default();
         outbox.handle_change();
         outbox.extend([vec![1]]);
@@ -74,7 +75,7 @@ mod tests {
         assert_eq!(outbox.poll(true), None, "before the next round");
         outbox.handle_round();
         assert_eq!(outbox.poll(true), Some(vec![1]));
-        // Further changes do not hold it up.
+        // Later changes do not delay the message.
         outbox.handle_change();
         outbox.extend([vec![2]]);
         outbox.begin_to_store();

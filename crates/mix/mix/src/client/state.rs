@@ -1,4 +1,4 @@
-//! What a client stores.
+//! The stored state of a client.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ const DELIVERED: u8 = 1;
 const REMOVED: u8 = 2;
 const UNCERTAIN: u8 = 3;
 
-/// What is restored.
+/// The restored state of a client.
 pub(super) struct RestoredClientState {
     pub(super) epochs: ClientEpochs,
     pub(super) conversations: Conversations,
@@ -37,7 +37,7 @@ pub(super) fn encode(
 ) -> Zeroizing<Vec<u8>> {
     let unseen: Vec<_> = events.iter().filter_map(parts).collect();
     let texts: usize = unseen.iter().map(|(_, name, text)| 16 + name.len() + text.len()).sum();
-    // All at once: a vector that grows leaves copies.
+    // Allocated at once, because a growing vector leaves copies.
     let len = (256 << 10) + conversations.len() + administrator.len() + texts;
     let mut out = Zeroizing::new(Vec::with_capacity(len));
     out.push(VERSION);
@@ -54,7 +54,7 @@ pub(super) fn encode(
     out
 }
 
-/// What is stored of an event; nothing of those that tell of a state.
+/// The stored parts of an event; `None` for events that are not stored.
 fn parts(event: &MixClientEvent) -> Option<(u8, &str, Vec<u8>)> {
     match event {
         MixClientEvent::Message { from, text } => Some((MESSAGE, from, text.as_bytes().to_vec())),
@@ -70,7 +70,7 @@ fn parts(event: &MixClientEvent) -> Option<(u8, &str, Vec<u8>)> {
     }
 }
 
-/// What was stored, in another life of the state: see [`Conversations::new`].
+/// Decodes a stored state, for a new incarnation: see [`Conversations::new`].
 pub(super) fn decode(
     bytes: &[u8],
     group_id: &[u8; 32],

@@ -1,17 +1,17 @@
-//! A message as a stream carries it, and digests of streams.
+//! The framing of a message in a stream, and the digests of streams.
 
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use crate::content::{ConversationDigest, DIGEST_LEN, MAX_TEXT_LEN};
 
-/// The bytes before a message's text: its stamp and a digest of both.
+/// The length of a message's header: its stamp, and a digest of stamp and text.
 const HEAD_LEN: usize = 8 + DIGEST_LEN;
-/// The longest message with its head, in bytes.
+/// The maximum length of a message with its header, in bytes.
 pub(super) const MAX_FRAMED_LEN: usize = HEAD_LEN + MAX_TEXT_LEN;
 
-/// The message's bytes in a stream: stamp, digest, text. By the stamp a receiver knows it again in
-/// another stream, and by the digest that it is whole.
+/// The message's bytes in a stream: stamp, digest, text. A receiver uses the stamp to recognise the
+/// message in another stream, and the digest to check that it is complete.
 pub(super) fn frame(stamp: u64, text: &[u8]) -> Zeroizing<Vec<u8>> {
     let mut framed = Zeroizing::new(Vec::with_capacity(HEAD_LEN + text.len()));
     framed.extend_from_slice(&stamp.to_be_bytes());
@@ -20,16 +20,16 @@ pub(super) fn frame(stamp: u64, text: &[u8]) -> Zeroizing<Vec<u8>> {
     framed
 }
 
-/// A whole message.
+/// A complete message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FramedMessage<'a> {
     pub(super) stamp: u64,
-    /// Of stamp and text.
+    /// The digest of stamp and text.
     pub(super) digest: ConversationDigest,
     pub(super) text: &'a [u8],
 }
 
-/// The parts of a message; `None` if it is not whole.
+/// The parts of a message; `None` if it is not complete.
 pub(super) fn parse(framed: &[u8]) -> Option<FramedMessage<'_>> {
     let (stamp, rest) = framed.split_first_chunk()?;
     let (digest, text) = rest.split_first_chunk::<DIGEST_LEN>()?;
@@ -37,7 +37,7 @@ pub(super) fn parse(framed: &[u8]) -> Option<FramedMessage<'_>> {
     is_whole.then_some(FramedMessage { stamp: u64::from_be_bytes(*stamp), digest: *digest, text })
 }
 
-/// The text of a message that [`frame`] has made.
+/// The text of a message that [`frame`] returned.
 pub(super) fn text_of(framed: &[u8]) -> &[u8] {
     &framed[HEAD_LEN..]
 }
@@ -47,7 +47,7 @@ pub(super) fn begin(stream: u64) -> ConversationDigest {
     digest_of(b"sunder mix stream 2", stream.to_be_bytes(), &[])
 }
 
-/// The digest of a stream with one fragment more.
+/// The digest of a stream after one more fragment.
 pub(super) fn chain(before: ConversationDigest, last: bool, fragment: &[u8]) -> ConversationDigest {
     let kind: &[u8] = if last { b"sunder mix last 2" } else { b"sunder mix part 2" };
     digest_of(kind, before, fragment)
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_whole_message_is_one() {
+    fn incomplete_messages_are_rejected() {
         let framed = frame(7, b"at eight");
         let parsed = parse(&framed).unwrap();
         assert_eq!((parsed.stamp, parsed.text), (7, &b"at eight"[..]));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_tells_streams_apart() {
+    fn stream_digests_are_distinct() {
         let of = |stream, parts: &[(bool, &[u8])]| {
             parts.iter().fold(begin(stream), |before, (last, text)| chain(before, *last, text))
         };

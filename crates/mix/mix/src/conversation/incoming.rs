@@ -1,4 +1,4 @@
-//! Fragments of a partner, until they are messages.
+//! Reassembles a partner's fragments into messages.
 
 use std::collections::BTreeMap;
 
@@ -9,38 +9,38 @@ use super::framing::{FramedMessage, MAX_FRAMED_LEN, begin, chain, parse};
 use crate::content::{ConversationDigest, DIGEST_LEN, FragmentAcknowledgement, SlotContent};
 use crate::state::{ConversationStateError, ConversationStateReader, put_bytes};
 
-/// So many messages that were shown are known: more than a partner can have sent without an
-/// acknowledgement, so that only a partner with an old state sends what is older.
+/// The number of shown messages that are remembered. It is more than a partner can have sent
+/// without an acknowledgement, so only a partner with an old state sends older ones.
 const SHOWN: usize = 64;
 
 /// The stream of fragments from a partner.
 #[derive(Default)]
 pub(super) struct IncomingFragments {
-    /// Its number, or 0 if nothing has arrived.
+    /// The number of the stream, or 0 if nothing has arrived.
     stream: u64,
-    /// All fragments up to this one have arrived.
+    /// The number of the last fragment up to which all have arrived.
     received: u32,
-    /// Of these.
+    /// The digest of these fragments.
     digest: ConversationDigest,
-    /// What has arrived of the message that has not ended yet.
+    /// The fragments so far of the incomplete message.
     partial_message: Zeroizing<Vec<u8>>,
-    /// Whether nothing more of the stream is taken.
+    /// Whether the rest of the stream is rejected.
     is_refused: bool,
-    /// Of the messages that were shown, in all streams, those with the greatest stamps, and their
-    /// digests.
+    /// The stamps and digests of the shown messages with the greatest stamps, over all streams.
     shown: BTreeMap<u64, ConversationDigest>,
-    /// Fragments that arrived before others, and whether each is the last one of its message.
+    /// The reorder buffer: fragments that arrived ahead of others, and whether each is the last of
+    /// its message.
     out_of_order: BTreeMap<u32, (bool, Zeroizing<Vec<u8>>)>,
     /// Whether a fragment has arrived since the last acknowledgement.
     acknowledgement_due: bool,
 }
 
-/// What a message is.
+/// Whether a message was already shown.
 #[derive(Debug, PartialEq, Eq)]
 enum DuplicateCheck {
     New,
     Shown,
-    /// It is older than all that are known, or another one has its stamp.
+    /// It is older than all remembered messages, or another message has its stamp.
     Uncertain,
 }
 
@@ -49,7 +49,7 @@ impl IncomingFragments {
         self.acknowledgement_due
     }
 
-    /// The acknowledgement to write: the stream, and what has arrived of it.
+    /// The stream and the acknowledgement to write.
     pub(super) fn acknowledge(&mut self) -> (u64, FragmentAcknowledgement) {
         self.acknowledgement_due = false;
         let acknowledgement = if self.is_refused {
@@ -60,14 +60,14 @@ impl IncomingFragments {
         (self.stream, acknowledgement)
     }
 
-    /// Takes a fragment. Returns the messages that it completes, or `None` if nothing has changed
-    /// that has to be stored.
+    /// Handles a fragment. Returns the messages that it completes, or `None` if no change must be
+    /// stored.
     pub(super) fn receive(&mut self, content: &SlotContent<'_>) -> Option<Vec<String>> {
         if content.number == 0 {
             return None;
         }
-        // Also of one that is ignored: the acknowledgement of it may be lost, and that of a lower
-        // stream tells the sender that there was a greater one.
+        // An ignored fragment is acknowledged too: an earlier acknowledgement of it may be lost,
+        // and the sender of a lower stream learns in this way that there was a greater one.
         self.acknowledgement_due = true;
         if content.stream > self.stream {
             self.begin(content.stream);
@@ -82,18 +82,18 @@ impl IncomingFragments {
         (ahead == 1).then(|| self.take_contiguous())
     }
 
-    /// Begins another stream, which has no part of what came before.
+    /// Begins another stream, and drops the incomplete parts of the previous one.
     fn begin(&mut self, stream: u64) {
         let shown = std::mem::take(&mut self.shown);
         let digest = begin(stream);
         *self = Self { stream, digest, shown, acknowledgement_due: true, ..Self::default() };
     }
 
-    /// Takes the fragments that are complete up to the next that is missing.
+    /// Takes the contiguous fragments up to the next missing one.
     fn take_contiguous(&mut self) -> Vec<String> {
         let mut messages = Vec::new();
         while let Some((last, fragment)) = self.out_of_order.remove(&(self.received + 1)) {
-            // In a new buffer: one that grows would leave a copy behind that is not wiped.
+            // Uses a new buffer, because a growing one would leave copies that are not wiped.
             let len = self.partial_message.len() + fragment.len();
             let mut joined = Zeroizing::new(Vec::with_capacity(len));
             joined.extend_from_slice(&self.partial_message);
@@ -140,7 +140,7 @@ impl IncomingFragments {
         32 + self.partial_message.len() + (8 + DIGEST_LEN) * self.shown.len()
     }
 
-    /// What has arrived ahead of others is not stored: it is not acknowledged either.
+    /// The reorder buffer is not stored, because its fragments are not acknowledged.
     pub(super) fn encode(&self, out: &mut Zeroizing<Vec<u8>>) {
         out.extend_from_slice(&self.stream.to_be_bytes());
         out.extend_from_slice(&self.received.to_be_bytes());

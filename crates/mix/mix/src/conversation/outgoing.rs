@@ -1,4 +1,4 @@
-//! Messages to a partner, until they have arrived.
+//! The queue of messages to a partner, until they are acknowledged.
 
 use std::collections::VecDeque;
 
@@ -9,27 +9,27 @@ use super::framing::{MAX_FRAMED_LEN, begin, chain, frame, parse, text_of};
 use crate::content::{ConversationDigest, FragmentAcknowledgement};
 use crate::state::{ConversationStateError, ConversationStateReader, put_bytes};
 
-/// How many fragments wait for a partner at most: the longest message has fewer.
+/// The maximum number of queued fragments. The longest message has fewer.
 const MAX_WAITING: u32 = 8192;
 
-/// Too many messages wait.
+/// The queue to the partner is full.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ConversationFull;
 
-/// The stream of fragments to a partner, numbered from 1. It is of one life of the state: what is
-/// sent after another start from what was stored is in another stream. So no number of a fragment
-/// stands for two texts, whatever state the member has been started from.
+/// The stream of fragments to a partner, numbered from 1. A stream belongs to one incarnation of
+/// the state: after a restart, fragments are sent in a new stream. A fragment number of a stream
+/// therefore never stands for two texts, whatever stored state the member was started from.
 pub(super) struct OutgoingFragments {
     /// See [`crate::Conversations::new`].
     incarnation: u64,
     stream: u64,
-    /// All fragments up to this one have arrived.
+    /// The number of the last acknowledged fragment.
     acknowledged: u32,
-    /// Of these.
+    /// The digest of these fragments.
     digest: ConversationDigest,
-    /// For each fragment after those, that was sent, the exchange in which it was last.
+    /// For each sent fragment that is not acknowledged, the exchange in which it was last sent.
     sent: VecDeque<u64>,
-    /// Those of which a fragment has not been acknowledged.
+    /// The messages that are not completely acknowledged.
     messages: VecDeque<QueuedChatMessage>,
     /// The number of the last fragment of all messages so far.
     end: u32,
@@ -37,14 +37,14 @@ pub(super) struct OutgoingFragments {
 
 struct QueuedChatMessage {
     id: u64,
-    /// Whether it was queued in this life of the state: then the partner has not shown it in an
-    /// earlier one.
+    /// Whether it was queued in this incarnation of the state. If so, the partner cannot have shown
+    /// it in an earlier one.
     is_new: bool,
     stamp: u64,
     framed: Zeroizing<Vec<u8>>,
-    /// The bytes of a fragment.
+    /// The maximum length of a fragment in bytes.
     capacity: usize,
-    /// The number of the last fragment.
+    /// The number of its last fragment.
     end: u32,
 }
 
@@ -53,7 +53,8 @@ impl QueuedChatMessage {
         fragments(self.framed.len(), self.capacity)
     }
 
-    /// The fragment with a number, and whether it is the last one; `None` if it is of a later one.
+    /// The fragment with this number, and whether it is the last one; `None` if it belongs to a
+    /// later message.
     fn fragment(&self, number: u32) -> Option<(bool, &[u8])> {
         let from_end = self.end.checked_sub(number)?;
         let index = self.fragments() - 1 - from_end;
@@ -67,13 +68,13 @@ fn fragments(len: usize, capacity: usize) -> u32 {
     u32::try_from(len.div_ceil(capacity).max(1)).expect("a message has at most 64 KiB")
 }
 
-/// What an acknowledgement has told, by the messages' numbers.
+/// The effect of an acknowledgement, as numbers of messages.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct AcknowledgementEffect {
-    /// They were shown.
+    /// The messages that the partner has shown.
     pub(super) delivered: Vec<u64>,
-    /// They were queued in an earlier life of the state, and the partner no longer knows whether it
-    /// has shown them. They are not sent again.
+    /// The messages that were queued in an earlier incarnation of the state, and that the partner
+    /// may or may not have shown. They are not sent again.
     pub(super) uncertain: Vec<u64>,
 }
 
@@ -82,9 +83,9 @@ impl OutgoingFragments {
         Self::above(0, life)
     }
 
-    /// Without messages, with a greater number than `before`, which no other life has drawn.
+    /// An empty stream with a number greater than `before` that no other incarnation has chosen.
     fn above(before: u64, incarnation: u64) -> Self {
-        // Two lives that go on from the same number differ in these bits.
+        // Two incarnations that start from the same number differ in these bits.
         let step = 1 + (incarnation & u64::from(u32::MAX));
         let stream = before.saturating_add(step).max(incarnation).max(1);
         Self {
@@ -102,7 +103,7 @@ impl OutgoingFragments {
         self.stream
     }
 
-    /// How many messages wait.
+    /// The number of queued messages.
     pub(super) fn messages(&self) -> usize {
         self.messages.len()
     }
@@ -141,10 +142,10 @@ impl OutgoingFragments {
         !self.sent.is_empty()
     }
 
-    /// The number of the fragment to send in this exchange, whether it is the last one of its
-    /// message, and its text: the first that was never sent, or, with `again` or without such a
-    /// one, one that was sent: the first of these, which the partner awaits, or the one that was
-    /// sent least recently.
+    /// The fragment to send in this exchange: its number, whether it is the last of its message,
+    /// and its text. It is the first fragment that was never sent. With `again`, or without a new
+    /// one, it is a retransmission: the first unacknowledged fragment, or the least recently sent
+    /// one.
     pub(super) fn next(
         &mut self,
         exchange: u64,
@@ -173,10 +174,10 @@ impl OutgoingFragments {
         self.messages.iter().find_map(|message| message.fragment(number))
     }
 
-    /// Takes an acknowledgement. Returns what it tells, or `None` if that is nothing new. One that
-    /// cannot be tells that one of the ends has lost its state or goes on from an old one: then all
-    /// messages that wait are sent again in a new stream. `stamp` is the last stamp that was given
-    /// out.
+    /// Handles an acknowledgement. Returns its effect, or `None` if it acknowledges nothing new. An
+    /// impossible acknowledgement means that one of the ends has lost its state or restarted from
+    /// an old one: all queued messages are then sent again in a new stream. `stamp` is the last
+    /// stamp used.
     pub(super) fn acknowledge(
         &mut self,
         stream: u64,
@@ -207,7 +208,8 @@ impl OutgoingFragments {
         Some(told)
     }
 
-    /// The digest of the stream up to a fragment; `None` if it was acknowledged before, or is none.
+    /// The digest of the stream up to a fragment; `None` if it was acknowledged before or does not
+    /// exist.
     fn digest_of(&self, number: u32) -> Option<ConversationDigest> {
         if number < self.acknowledged || number > self.end {
             return None;
@@ -219,7 +221,7 @@ impl OutgoingFragments {
         })
     }
 
-    /// All fragments up to this one have arrived. Returns the messages that have.
+    /// Handles the arrival of all fragments up to this one. Returns the messages that have arrived.
     fn arrived(&mut self, number: u32, digest: ConversationDigest) -> Vec<u64> {
         let arrived = self.sent.len().min((number - self.acknowledged) as usize);
         self.sent.drain(..arrived);
@@ -228,9 +230,9 @@ impl OutgoingFragments {
         self.messages.drain(..arrived).map(|message| message.id).collect()
     }
 
-    /// The partner knows of messages up to a stamp, and cannot tell older ones from each other:
-    /// gives greater stamps to those that it cannot have shown, and drops the others, whose numbers
-    /// are returned.
+    /// Handles a refusal: the partner has shown messages up to the stamp `shown`, and cannot check
+    /// older ones. Messages that it cannot have shown get greater stamps. The others are dropped,
+    /// and their numbers are returned.
     fn stamp_after(&mut self, shown: u64, stamp: &mut u64) -> Vec<u64> {
         *stamp = shown.max(*stamp);
         let (known, uncertain): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.messages)
@@ -245,7 +247,7 @@ impl OutgoingFragments {
         uncertain.into_iter().map(|message| message.id).collect()
     }
 
-    /// Begins a stream with a greater number than `stream`, with all messages that wait.
+    /// Begins a stream with a number greater than `stream`, with all queued messages.
     pub(super) fn restart(&mut self, stream: u64, capacity: usize) {
         let next = Self::above(self.stream.max(stream), self.incarnation);
         let messages = std::mem::replace(self, next).messages;
@@ -256,7 +258,7 @@ impl OutgoingFragments {
         }
     }
 
-    /// Gives up all that waits. Returns the numbers of these messages.
+    /// Drops all queued messages, and returns their numbers.
     pub(super) fn give_up(&mut self) -> Vec<u64> {
         let next = Self::above(self.stream, self.incarnation);
         let messages = std::mem::replace(self, next).messages;
@@ -277,7 +279,7 @@ impl OutgoingFragments {
         }
     }
 
-    /// In a new life, what waits is sent in a new stream.
+    /// Decodes a stored queue. The new incarnation sends its messages in a new stream.
     pub(super) fn decode(
         state: &mut ConversationStateReader<'_>,
         life: u64,

@@ -8,7 +8,7 @@ use crate::content::{FragmentAcknowledgement, capacity};
 const SLOT_LEN: usize = 64;
 const CAPACITY: usize = capacity(SLOT_LEN);
 
-/// An end, what it has stored, and what it has learned.
+/// An end of a conversation, its stored state, and its events.
 struct End {
     conversation: Conversation,
     stored: Zeroizing<Vec<u8>>,
@@ -169,7 +169,7 @@ proptest! {
     }
 }
 
-/// Runs both ends until nothing is left to say.
+/// Runs both ends until nothing is left to send.
 fn settle(one: &mut End, other: &mut End) {
     for _ in 0..200 {
         let slot = one.write(false);
@@ -181,7 +181,7 @@ fn settle(one: &mut End, other: &mut End) {
 }
 
 #[test]
-fn an_end_that_has_lost_its_state_hears_and_is_heard() {
+fn conversations_recover_after_an_end_loses_its_state() {
     let (mut alice, mut bob) = (End::new(10), End::new(11));
     alice.send("one");
     bob.send("two");
@@ -192,7 +192,7 @@ fn an_end_that_has_lost_its_state_hears_and_is_heard() {
     settle(&mut alice, &mut bob);
     assert_eq!(alice.messages, ["two", "four"]);
     assert_eq!(bob.messages, ["three".repeat(10)]);
-    // Also if its clock is wrong.
+    // Even if its clock is wrong.
     let mut bob = End::new(5);
     bob.send("five");
     alice.send("six");
@@ -202,7 +202,7 @@ fn an_end_that_has_lost_its_state_hears_and_is_heard() {
 }
 
 #[test]
-fn an_end_with_an_old_state_is_heard() {
+fn conversations_recover_after_an_old_state_is_restored() {
     let (mut alice, mut bob) = (End::new(10), End::new(11));
     alice.send("waits in the old state");
     let old = alice.stored.clone();
@@ -220,7 +220,7 @@ fn an_end_with_an_old_state_is_heard() {
 }
 
 #[test]
-fn what_nobody_can_tell_is_given_up() {
+fn messages_of_uncertain_delivery_are_given_up() {
     let (mut alice, mut bob) = (End::new(10), End::new(11));
     alice.send("waits in the old state");
     let (old, stamp) = (alice.stored.clone(), alice.stamp);
@@ -240,7 +240,7 @@ fn what_nobody_can_tell_is_given_up() {
 }
 
 #[test]
-fn two_lives_that_go_on_from_one_state_do_not_mix() {
+fn two_incarnations_of_one_state_do_not_mix() {
     let (mut alice, mut bob) = (End::new(10), End::new(11));
     alice.send(&"one ".repeat(20));
     let old = alice.stored.clone();
@@ -267,7 +267,7 @@ fn two_lives_that_go_on_from_one_state_do_not_mix() {
 }
 
 #[test]
-fn a_copy_of_a_running_end_tells_nothing_false() {
+fn a_copy_of_a_running_end_causes_no_false_delivery() {
     // As a virtual machine that is restored while it runs: with the same life.
     let (mut alice, mut bob) = (End::new(10), End::new(11));
     alice.send("before");
@@ -289,7 +289,7 @@ fn a_copy_of_a_running_end_tells_nothing_false() {
 }
 
 #[test]
-fn slots_of_another_length_double_nothing() {
+fn a_new_slot_length_duplicates_no_message() {
     let (mut alice, mut bob) = (End::new(10), End::new(11));
     alice.send(&"text".repeat(10));
     // All of it arrives, and no acknowledgement does.
@@ -304,7 +304,7 @@ fn slots_of_another_length_double_nothing() {
 }
 
 #[test]
-fn other_fragments_wait_for_a_lost_one_within_the_window() {
+fn the_send_window_waits_for_a_lost_fragment() {
     let (mut alice, mut bob) = (End::new(1), End::new(2));
     alice.send(&"x".repeat(CAPACITY * 100));
     let lost = alice.write(false);
@@ -324,7 +324,7 @@ fn other_fragments_wait_for_a_lost_one_within_the_window() {
 }
 
 #[test]
-fn too_much_text_is_refused_also_from_a_partner() {
+fn too_long_messages_are_rejected_even_from_a_partner() {
     let mut alice = End::new(1);
     let long = "x".repeat(crate::MAX_TEXT_LEN);
     alice.send(&long);

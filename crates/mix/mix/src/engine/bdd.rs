@@ -1,21 +1,24 @@
-//! Slots by a garbled decision diagram, the engine `bdd` (Kruger, Jha, Goh, Boneh: "Secure function
-//! evaluation with ordered binary decision diagrams", CCS 2006). The proxy is the garbler, and the
-//! member evaluates: the bits of its choice are its variables, and the function selects a slot.
+//! The engine `bdd`: slots are selected by a garbled decision diagram (Kruger, Jha, Goh, Boneh:
+//! "Secure function evaluation with ordered binary decision diagrams", CCS 2006). The proxy garbles
+//! and the member evaluates. The variables are the bits of the member's choice, and the function
+//! selects a slot.
 //!
 //! The proxy fixes its own input, the mailbox, in the leaves: the node that tests a bit of slot i
-//! becomes leaf i, which holds the slot. The diagram is the same for each bit of a slot, so that
-//! one garbled diagram selects all of a slot, by the slot's key. Its structure depends on N only.
+//! becomes leaf i, which holds the slot. The diagram is the same for each bit of a slot, so one
+//! garbled diagram selects a whole slot, by selecting the slot's key. The structure depends only on
+//! N.
 //!
-//! A node has a key, and a bit b of a choice has a label, of which the member has that of its bit.
-//! An edge (b, from the node with key k at place v of its level, by the label x) has the pad
-//! F(k, b) + F(x, v), where F is AES-128 and + exclusive or. It hides the key of the node where it
-//! leads. Each node is the end of one edge, so that its key can be the pad itself and takes no
-//! ciphertext (row reduction); only the slots' keys take one each. The key of the root is zero.
+//! Each node has a key. Each bit of a choice has two labels, of which the member knows the one for
+//! its bit. The edge for bit b with label x, from the node with key k at position v of its level,
+//! has the pad F(k, b) + F(x, v), where F is AES-128 and + is exclusive or. The pad hides the key
+//! of the node to which the edge leads. Each node is the end of exactly one edge, so the pad itself
+//! is used as its key, which needs no ciphertext (row reduction). Only the slots' keys need one
+//! ciphertext each. The key of the root is zero.
 //!
-//! A label is used in all nodes of a level, at different v; the key of a node with both b. If one
-//! of k and x is not known, the pad cannot be told from a random one if AES-128 is a pseudorandom
-//! permutation. The member knows, in each level, the key of the node on its path and the label of
-//! its bit: it so has the pad of one edge in each level, and of no other.
+//! A label is used in all nodes of a level, with different v. The key of a node is used with both
+//! values of b. If k or x is unknown, the pad is indistinguishable from random, provided that
+//! AES-128 is a pseudorandom permutation. In each level the member knows only the key of the node
+//! on its path and the label of its bit, and so only the pad of one edge.
 
 mod diagram;
 
@@ -32,10 +35,10 @@ use self::diagram::{NOWHERE, SlotDiagram};
 use crate::engine::MixEngineError;
 use crate::engine::slots::SlotTransfer;
 
-/// The nodes of the diagram of N slots.
+/// The number of nodes of the diagram of N slots.
 ///
 /// # Errors
-/// If a diagram cannot have so many slots.
+/// If a diagram does not support this number of slots.
 pub(super) fn nodes(slots: usize) -> Result<usize, MixEngineError> {
     Ok(SlotDiagram::shared(slots)?.nodes())
 }
@@ -45,12 +48,12 @@ pub(super) struct GarbledDiagram(Arc<SlotDiagram>);
 
 impl GarbledDiagram {
     /// # Errors
-    /// If there are more slots than a diagram can have.
+    /// If there are more slots than a diagram supports.
     pub(super) fn new(slots: usize) -> Result<Self, MixEngineError> {
         SlotDiagram::shared(slots).map(Self)
     }
 
-    /// The labels are one, or two, for each level of the diagram.
+    /// Checks that there is one label (or pair of labels) for each level of the diagram.
     fn check_labels(&self, found: usize) -> Result<(), MixEngineError> {
         let expected = self.0.levels().len();
         if found == expected {
@@ -87,7 +90,7 @@ impl SlotTransfer for GarbledDiagram {
         Ok(())
     }
 
-    /// All nodes of all levels are read: which of them are on the path is secret.
+    /// Reads all nodes of all levels, because the path through them is secret.
     fn pad(&self, labels: &[Block], chosen: usize) -> Result<Block, MixEngineError> {
         self.check_labels(labels.len())?;
         let (mut key, mut place) = (Block::ZERO, 0);
@@ -105,7 +108,7 @@ impl SlotTransfer for GarbledDiagram {
     }
 }
 
-/// F: block `number` of the stream of a key.
+/// The function F: block `number` of the key stream of `key`.
 fn block(key: Block, number: u64) -> Block {
     let mut stream = Prg::new(key);
     stream.skip(number);
@@ -116,8 +119,7 @@ fn block(key: Block, number: u64) -> Block {
 mod tests {
     use super::*;
 
-    /// Who has the labels of one number has the pad of this slot, and of no other, whichever path
-    /// it takes.
+    /// The labels of one number give the pad of its slot, and of no other, whichever path it takes.
     #[test]
     fn labels_of_a_number_give_the_pad_of_its_slot_only() {
         for slots in [1, 2, 3, 8, 11, 32, 45] {

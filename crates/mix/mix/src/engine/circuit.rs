@@ -1,18 +1,18 @@
-//! Slots by a garbled circuit, the engine `circuit`. The member is the garbler, and the proxy
-//! evaluates: slot j of the mailbox is the sum of all slots, each and-ed with a bit that is 1 for
-//! slot j only.
+//! The engine `circuit`: slots are selected by a garbled circuit. The member garbles and the proxy
+//! evaluates. Slot j of the mailbox is the sum of all slots, each ANDed with a bit that is 1 only
+//! for slot j.
 //!
-//! These bits are the garbler's own, so an AND is the generator's half of a half gate (Zahur,
-//! Rosulek, Evans 2015), of one ciphertext: H(x) + H(x + d) + a, where x and x + d (exclusive or)
-//! are the labels of the proxy's bit, and `a` is the member's. What comes after it is only added,
-//! for nothing, and decoded by the garbler itself: labels of one bit are enough, so a ciphertext
-//! has one bit. The q ANDs of one bit of the mailbox have bits of one hash. Masks and updates are
-//! added outside the circuit.
+//! The garbler knows these bits, so an AND is the generator half of a half gate (Zahur, Rosulek,
+//! Evans 2015), with one ciphertext: H(x) + H(x + d) + a, where x and x + d are the labels of the
+//! proxy's bit, `a` is the member's bit and + is exclusive or. The outputs of the ANDs are only
+//! added, which is free, and the garbler itself decodes the result. Labels of one bit are therefore
+//! enough after an AND, and a ciphertext has one bit. The q ANDs of one bit of the mailbox use
+//! different bits of one hash. Masks and updates are added outside the circuit.
 //!
-//! The labels of the proxy's bits are those of extended transfers, whose receiver it is: its
-//! message is the opening, which goes out with the round, so that an exchange is one round trip.
-//! Both ends add what they have as they go, and so keep q slots of an exchange, and not a mailbox
-//! of labels.
+//! The proxy receives the labels of its bits by extended transfers. Its message as the receiver is
+//! the opening, which goes out with the start of the round, so an exchange takes one round trip.
+//! Both ends accumulate their sums as they go: they keep q slots of an exchange, not the labels of
+//! a whole mailbox.
 
 use blocks::Block;
 use ot::extension::{OtExtension, OtExtensionKind, OtExtensionSecurity};
@@ -25,21 +25,21 @@ use crate::engine::{
 };
 use crate::{Mailbox, MailboxShape};
 
-/// Four bits a tree: half the bytes of two, and less computation than eight.
+/// Four bits per tree: half the bytes of two bits, and less computation than eight.
 const EXTENSION: OtExtension =
     OtExtension { kind: OtExtensionKind::SoftSpoken4, security: OtExtensionSecurity::SemiHonest };
 
-/// The transfers of a slot: one for each bit.
+/// The number of transfers of a slot: one for each bit.
 fn transfers(shape: &MailboxShape) -> usize {
     8 * shape.slot_len()
 }
 
-/// The bytes of a slot's transfers in the opening.
+/// The bytes of one slot's transfers in the opening.
 fn opened_len(shape: &MailboxShape) -> usize {
     EXTENSION.message_len(transfers(shape))
 }
 
-/// The bytes of q slots: a slot's ciphertexts, and an answer.
+/// The bytes of q slots: the length of a slot's ciphertexts, and of an answer.
 fn read_len(shape: &MailboxShape) -> usize {
     shape.reads() * shape.slot_len()
 }
@@ -56,7 +56,7 @@ pub(super) fn message_lens(shape: &MailboxShape) -> ExchangeMessageLengths {
 pub(super) struct CircuitMemberEngine {
     shape: MailboxShape,
     end: EngineOtSender,
-    /// What the answer to the last request has besides the slots.
+    /// The mask of the slots in the answer to the last request.
     answer_mask: Option<Zeroizing<Vec<u8>>>,
 }
 
@@ -140,7 +140,7 @@ impl MemberEngine for CircuitMemberEngine {
 pub(super) struct CircuitProxyEngine {
     shape: MailboxShape,
     end: EngineOtReceiver,
-    /// Of the last opening: the sum of what the labels of the bits hash to.
+    /// The sum of the hashes of the labels of the last opening.
     sum: Option<Zeroizing<Vec<u8>>>,
 }
 
@@ -206,7 +206,7 @@ impl ProxyEngine for CircuitProxyEngine {
     }
 }
 
-/// One bit for each of up to 64 reads.
+/// The half of a hash that is used: one bit for each of up to 64 reads.
 #[inline]
 fn low_half(block: Block) -> u64 {
     let (halves, _) = Block::bytes_of(std::slice::from_ref(&block)).as_chunks::<8>();
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_cut_into_slices() {
+    fn words_are_transposed_into_slices() {
         let mut random = fastrand::Rng::with_seed(1);
         for (words, slices) in [(8, 1), (64, 3), (16, 8), (24, 13), (512, 64)] {
             let words: Vec<u64> = (0..words).map(|_| random.u64(..)).collect();
@@ -261,9 +261,10 @@ mod tests {
         }
     }
 
-    /// N = 201, L = 256, q = 12: 4 bytes for each bit of the mailbox, and 12 for each byte.
+    /// For N = 201, L = 256 and q = 12: 4 bytes per bit of the mailbox in the opening, and 12 per
+    /// byte in the request.
     #[test]
-    fn messages_have_one_ciphertext_of_a_bit_for_an_and() {
+    fn an_and_takes_one_ciphertext_of_one_bit() {
         let shape = MailboxShape::new(100, 2, 1, 12, 256).unwrap();
         let expected = ExchangeMessageLengths {
             opening: 201 * 256 * 8 * 4,

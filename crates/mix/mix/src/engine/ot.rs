@@ -1,4 +1,4 @@
-//! Slots by oblivious transfer, the engine `ot`: 1-of-N transfers by halves of the choice.
+//! The engine `ot`: slots by 1-of-N oblivious transfers, see [`one_of_n`].
 
 use blocks::Block;
 use ot::one_of_n;

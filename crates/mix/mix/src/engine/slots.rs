@@ -1,9 +1,9 @@
-//! Slots by transfers of their keys, which the engines `ot` and `bdd` have in common: the proxy
-//! encrypts each slot with a key of its own, and the member gets q of the N keys, each by a 1-of-N
-//! transfer of 16 bytes. The engines differ in how such a transfer is made: [`SlotTransfer`].
+//! The common part of the engines `ot` and `bdd`: the proxy encrypts each slot with a key of its
+//! own, and the member gets q of the N keys, each by a 1-of-N transfer of 16 bytes. The engines
+//! differ in the implementation of this transfer: [`SlotTransfer`].
 //!
-//! The bits of the choices are those of extended transfers, whose receiver is the member: its
-//! message goes with the request, so that an exchange is one round trip.
+//! The bits of the choices are the choice bits of extended transfers, in which the member is the
+//! receiver. Its message is part of the request, so an exchange takes one round trip.
 
 use blocks::Block;
 use blocks::prg::Prg;
@@ -19,32 +19,32 @@ use crate::engine::{
 };
 use crate::{Mailbox, MailboxShape};
 
-/// With four bits a tree, some hundred transfers are computed in the least time, with 512 bytes.
+/// Four bits per tree are the fastest for some hundred transfers, with 512 bytes.
 const EXTENSION: OtExtension =
     OtExtension { kind: OtExtensionKind::SoftSpoken4, security: OtExtensionSecurity::SemiHonest };
 
 /// The bytes of a slot's key.
 const KEY_LEN: usize = 16;
 
-/// A transfer of one of N pads, from one random transfer for each bit of the choice, the lowest
-/// first. A pad is a block, is used once, and hides the key of its slot.
+/// A 1-of-N transfer of pads, made from one random transfer for each bit of the choice, the lowest
+/// bit first. A pad is one block. It is used once, and hides the key of its slot.
 pub(super) trait SlotTransfer: Send {
-    /// The proxy's end: overwrites `pads` with those of all N slots, from both keys of each
+    /// The proxy's end: overwrites `pads` with the pads of all N slots, from both keys of each
     /// transfer.
     ///
     /// # Errors
-    /// If the keys are not those of as many transfers as N pads take.
+    /// If the number of keys is not the number of transfers that N pads take.
     fn pads(&self, keys: &[[Block; 2]], pads: &mut [Block]) -> Result<(), MixEngineError>;
 
     /// The member's end: the pad of slot `chosen`, from the chosen key of each transfer. No branch
     /// or address depends on the choice.
     ///
     /// # Errors
-    /// If the choice is not below N, or the keys are not those of as many transfers as it takes.
+    /// If the choice is not below N, or the number of keys is wrong.
     fn pad(&self, keys: &[Block], chosen: usize) -> Result<Block, MixEngineError>;
 }
 
-/// The transfers of an exchange.
+/// The number of transfers of an exchange.
 fn transfers(shape: &MailboxShape) -> usize {
     shape.reads() * one_of_n::transfers(shape.slots())
 }
@@ -66,7 +66,7 @@ pub(super) struct SlotTransferMemberEngine<T> {
     shape: MailboxShape,
     transfer: T,
     end: EngineOtReceiver,
-    /// Of the last request: the slots, and the pads of their keys.
+    /// The slots that were chosen in the last request, and the pads of their keys.
     chosen: Option<Zeroizing<Vec<(usize, Block)>>>,
 }
 
@@ -135,7 +135,7 @@ impl<T: SlotTransfer> MemberEngine for SlotTransferMemberEngine<T> {
     }
 }
 
-/// Adds bytes if the number is the chosen one, without a branch or an address that tells.
+/// Adds bytes if `number` is `chosen`, without a branch or address that depends on it.
 #[inline]
 fn add_if_equal(number: usize, chosen: usize, bytes: &[u8], to: &mut [u8]) {
     let mask = number.ct_eq(&chosen).unwrap_u8().wrapping_neg();
@@ -147,7 +147,7 @@ pub(super) struct SlotTransferProxyEngine<T> {
     shape: MailboxShape,
     transfer: T,
     end: EngineOtSender,
-    /// The keys of slots.
+    /// Generates the slots' keys.
     keys: Prg,
 }
 

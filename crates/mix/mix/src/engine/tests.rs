@@ -28,7 +28,8 @@ impl Ends {
         Self { member, proxy }
     }
 
-    /// The slots, and the lengths of the messages, of an exchange whose update has to arrive.
+    /// Makes an exchange, and asserts that the proxy gets the update. Returns the slots and the
+    /// lengths of the messages.
     fn exchange(
         &mut self,
         read: &Mailbox,
@@ -44,7 +45,7 @@ impl Ends {
     }
 }
 
-/// What all engines compute.
+/// The slots that each engine must return.
 fn plain(read: &Mailbox, reads: &[usize]) -> Vec<Vec<u8>> {
     reads.iter().map(|&slot| read.slot(slot).to_vec()).collect()
 }
@@ -168,7 +169,7 @@ fn random_set_up_messages_are_refused() {
 }
 
 #[test]
-fn steps_out_of_turn_are_refused() {
+fn engine_steps_out_of_order_are_rejected() {
     let shape = MailboxShape::new(3, 2, 1, 4, 64).unwrap();
     let read = mailbox(&shape, 1);
     for name in MixEngineName::ALL {
@@ -186,7 +187,7 @@ fn steps_out_of_turn_are_refused() {
         let other = Mailbox::new(&MailboxShape::new(4, 2, 1, 4, 64).unwrap());
         assert!(ends.member.request(&opening, &other, &[0; 4]).is_err());
         assert!(ends.proxy.opening(&other).is_err());
-        // Nothing of this has changed what both ends have.
+        // None of these errors has changed the state of an end.
         let request = ends.member.request(&opening, &read, &[3, 6, 0, 1]).unwrap();
         assert!(ends.proxy.answer(&request, &other).is_err());
         let (_, answer) = ends.proxy.answer(&request, &read).unwrap();
@@ -195,9 +196,9 @@ fn steps_out_of_turn_are_refused() {
     }
 }
 
-/// A request that came too late is taken, without an answer, and the next exchange is as any.
+/// The proxy takes a late request without sending an answer, and the next exchange succeeds.
 #[test]
-fn exchanges_go_on_after_late_requests() {
+fn exchanges_succeed_after_late_requests() {
     let shape = MailboxShape::new(3, 2, 1, 4, 64).unwrap();
     for name in MixEngineName::ALL {
         let mut ends = Ends::new(name, &shape, 1);
@@ -224,7 +225,7 @@ fn mailboxes_of_ten_thousand_slots_are_read() {
     }
 }
 
-/// Whoever changes the ciphertexts of a slot, and of its key, changes what is read of this slot.
+/// A change to the ciphertext of a slot or of its key changes what is read of this slot only.
 #[test]
 fn each_slot_has_ciphertexts_of_its_own() {
     let shape = MailboxShape::new(4, 2, 1, 3, 64).unwrap();
@@ -245,7 +246,7 @@ fn each_slot_has_ciphertexts_of_its_own() {
 
 /// Table 1 has n users with m = n - 1 slots each, and 1 to 7 data bits.
 #[test]
-fn sizes_are_those_of_what_is_computed() {
+fn engine_sizes_match_the_computation() {
     let of = |name, slots, reads, bits| size(name, slots, reads, bits).unwrap();
     assert_eq!(of(MixEngineName::Circuit, 6, 2, 7), 6 * 2 * 7);
     assert_eq!(of(MixEngineName::Ot, 6, 2, 7), 6 + 2 * 6);
@@ -256,7 +257,7 @@ fn sizes_are_those_of_what_is_computed() {
     assert!(size(MixEngineName::Bdd, 65_518, 1, 1).is_err());
 }
 
-/// What is sent has the lengths that are said.
+/// Messages have the lengths that [`message_lens`] returns.
 #[test]
 fn messages_have_the_lengths_of_the_shape() {
     for (members, own, count, len) in [(2, 1, 3, 64), (3, 2, 9, 70), (5, 3, 64, 65)] {
@@ -271,7 +272,7 @@ fn messages_have_the_lengths_of_the_shape() {
 }
 
 #[test]
-fn engines_have_names() {
+fn engine_names_round_trip() {
     for name in MixEngineName::ALL {
         assert_eq!(name.to_string().parse(), Ok(name));
     }

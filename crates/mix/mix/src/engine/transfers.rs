@@ -1,4 +1,4 @@
-//! The ends of the extended transfers of an engine, from their set-up on.
+//! The two ends of an engine's extended transfers, including the set-up.
 
 use blocks::Block;
 use ot::extension::{

@@ -1,8 +1,9 @@
-//! The audits of a group: one update of a random participant each so many rounds, which another
-//! participant checks, and if that one finds it wrong, others too, until two agree.
+//! The audits of a group. At a fixed interval of rounds, the update of a random participant is
+//! checked by another participant. If that auditor finds the update invalid, further auditors check
+//! it until two agree.
 //!
-//! An audit has a *case*, of one update, and *inquiries*, each of one auditor. Nothing of it delays
-//! a round.
+//! A *case* is the audit of one update. An *inquiry* is its check by one auditor. Audits do not
+//! delay rounds.
 
 use std::sync::Arc;
 
@@ -19,26 +20,26 @@ use crate::slot_permutation::below;
 use crate::wire::{ProxyRefusal, ProxyToMember};
 use crate::{Mailbox, Participant};
 
-/// In how many rounds an auditor has to answer.
+/// The number of rounds within which an auditor must answer.
 const INQUIRY_ROUNDS: u64 = 8;
-/// For how many rounds after that of its update new inquiries of a case begin. Members remember the
-/// participants of longer.
+/// New inquiries of a case begin for at most this many rounds after that of its update. Members
+/// remember the participants of more rounds.
 const CASE_ROUNDS: u64 = 24;
 
 pub(super) struct GroupAudits {
-    /// How many rounds are between the updates that are audited; 0: there are none.
+    /// The number of rounds between audited updates; 0 for no audits.
     every: u64,
     /// The first round whose updates may be audited.
     next: u64,
     sample: Option<AuditSample>,
     case: Option<AuditCase>,
-    /// Members of the epoch that two auditors have found.
+    /// Members of the epoch whose update two auditors have found invalid.
     found: Vec<AuditFailedMember>,
     inquiries: u64,
     random: ForwardSecureRng,
 }
 
-/// Of the open round: an update of one of its participants, each with the same probability.
+/// A sample of the open round: the update of one participant, chosen uniformly.
 #[derive(Default)]
 struct AuditSample {
     participants: usize,
@@ -50,11 +51,11 @@ struct AuditCase {
     subject: Participant,
     round: u64,
     update: Arc<Mailbox>,
-    /// The connections of participants of the next round, who know those of this one. In random
-    /// order, the next to be asked last.
+    /// The possible auditors: participants of the next round, because they know the participants of
+    /// this one. In random order; the last one is asked next.
     auditors: Vec<(u64, IdentityPublicKey)>,
     inquiry: Option<AuditInquiry>,
-    /// Those for whom the update was wrong, and how many others there were.
+    /// The auditors that found the update invalid, and the number of those that found it valid.
     accusers: Vec<IdentityPublicKey>,
     acquittals: usize,
 }
@@ -63,7 +64,7 @@ struct AuditInquiry {
     number: u64,
     connection: u64,
     auditor: IdentityPublicKey,
-    /// The round that had been closed when it began.
+    /// The last closed round when the inquiry began.
     since: u64,
     stage: AuditInquiryStage,
 }
@@ -71,15 +72,15 @@ struct AuditInquiry {
 enum AuditInquiryStage {
     /// The auditor was asked.
     Asked,
-    /// The choices are being made, or the tables evaluated.
+    /// The choices are being computed, or the tables are being evaluated.
     Working,
     /// The auditor has the choices.
     Chosen(AuditEvaluation),
 }
 
 impl GroupAudits {
-    /// Audits of an update in `every` rounds, the first after as many from `next_round` on; none if
-    /// it is 0.
+    /// Audits an update every `every` rounds, the first after that many rounds from `next_round`
+    /// on. 0 means no audits.
     pub(super) fn new(every: u64, next_round: u64, random: ForwardSecureRng) -> Self {
         Self {
             every,
@@ -121,7 +122,8 @@ impl GroupAudits {
         }
     }
 
-    /// A round has been closed. With one participant there is nobody whom it could disturb.
+    /// A round has been closed. A single participant is not audited, because there is nobody that
+    /// it could harm.
     pub(super) fn close_round(&mut self, round: u64) {
         let sample = self.sample.take().filter(|sample| sample.participants > 1);
         let Some((key, subject, update)) = sample.and_then(|sample| sample.chosen) else { return };
@@ -138,13 +140,13 @@ impl GroupAudits {
         });
     }
 
-    /// The epoch has ended, and with it what was found in it.
+    /// The epoch has ended. Its findings are dropped.
     pub(super) fn begin_epoch(&mut self) {
         (self.sample, self.case) = (None, None);
         self.found.clear();
     }
 
-    /// Members of the epoch that two auditors have found.
+    /// Members of the epoch whose update two auditors have found invalid.
     pub(super) fn found(&self) -> &[AuditFailedMember] {
         &self.found
     }
@@ -160,7 +162,7 @@ impl GroupAudits {
 }
 
 impl AuditCase {
-    /// Whether an auditor's answer was the last that the case needs.
+    /// Whether the case needs no more auditors.
     fn is_decided(&self) -> bool {
         let accusations = self.accusers.len();
         accusations > 1 || (self.acquittals > 0 && (accusations == 0 || self.acquittals > 1))
@@ -207,13 +209,13 @@ impl MixGroup {
         Ok(())
     }
 
-    /// A job of an inquiry has been done.
+    /// Handles the result of an inquiry's job.
     pub(super) fn handle_audited(
         &mut self,
         number: u64,
         result: Result<AuditProduct, UpdateAuditError>,
     ) {
-        // It may have been abandoned.
+        // The inquiry may have been abandoned.
         let Some(inquiry) = self.audits.inquiry(|it| it.number == number) else { return };
         let (connection, auditor) = (inquiry.connection, inquiry.auditor);
         match result {
@@ -238,7 +240,7 @@ impl MixGroup {
         }
     }
 
-    /// Begins and ends inquiries, and ends the case.
+    /// Begins and ends inquiries, and ends the case when it is decided.
     pub(super) fn advance_audit(&mut self) {
         let Some(case) = &mut self.audits.case else { return };
         let closed = self.rounds.closed();
@@ -254,7 +256,7 @@ impl MixGroup {
             }
             case.inquiry = None;
         }
-        // Auditors know the participants of the round when they have taken part in the next one.
+        // Auditors learn the participants of a round when they take part in the next one.
         if closed <= case.round {
             return;
         }

@@ -1,4 +1,4 @@
-//! One connection: the engine of its member, and the exchange that is going on.
+//! One connection: the engine of its member, and the current exchange.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use crate::wire::ProxyRefusal;
 pub(super) struct GroupConnection {
     pub(super) key: IdentityPublicKey,
     engine: ConnectionEngine,
-    /// Set-up messages that the engine has not taken yet.
+    /// Set-up messages that the engine has not handled yet.
     set_ups: VecDeque<Vec<u8>>,
-    /// How many set-up messages have come.
+    /// The number of set-up messages received.
     set_ups_received: u32,
-    /// What is going on. A member has one exchange at a time, also if its round is over.
+    /// The current exchange. A member has one exchange at a time, even after its round is over.
     pub(super) exchange: Option<ProxyExchange>,
-    /// When the first exchange began that was not done in time, if the last one was not.
+    /// If the last exchange was late: when the first of the consecutive late exchanges began.
     pub(super) late_since: Option<Instant>,
-    /// The message of an audit that is due.
+    /// The audit message that the member must send next.
     audit_reply: Option<AuditReply>,
     membership_messages: u32,
     membership_messages_since: Instant,
 }
 
 enum ConnectionEngine {
-    /// Who is no member has none.
+    /// None, because the client is not a member.
     None,
-    /// With no work. Before anything else a new one makes its first set-up messages.
+    /// Idle. A new engine first makes its set-up messages.
     Resting { engine: Box<dyn ProxyEngine>, is_new: bool },
-    /// In a job.
+    /// Used by a job.
     Working { is_ready: bool },
 }
 
@@ -47,16 +47,16 @@ pub(super) struct ProxyExchange {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProxyExchangeStage {
-    /// The engine makes the opening.
+    /// The engine is computing the opening.
     Opening,
-    /// The member has been told; its request is due.
+    /// The member has been told of the round. Its request is due.
     Opened,
-    /// The request has come, with this nonce, and the engine makes the answer.
+    /// The request with this nonce has arrived, and the engine is computing the answer.
     Answering([u8; NONCE_LEN]),
 }
 
-/// Which message of an audit is due from a connection. One that comes too late for its inquiry is
-/// taken, and dropped.
+/// The audit message that is due from a connection. A message that is too late for its inquiry is
+/// accepted and dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AuditReply {
     SetUp,
@@ -86,7 +86,7 @@ impl GroupConnection {
         self.engine = ConnectionEngine::Resting { engine, is_new: true };
     }
 
-    /// The engine comes back from a job.
+    /// A job returns the engine.
     pub(super) fn return_engine(&mut self, engine: Box<dyn ProxyEngine>) {
         self.engine = ConnectionEngine::Resting { engine, is_new: false };
     }
@@ -107,10 +107,10 @@ impl GroupConnection {
             && self.is_ready()
     }
 
-    /// Takes in a set-up message for the engine.
+    /// Queues a set-up message for the engine.
     ///
     /// # Errors
-    /// If none is due, or more than `most` have come.
+    /// If none is due, or more than `most` have arrived.
     pub(super) fn push_set_up(&mut self, message: Vec<u8>, most: u32) -> Result<(), ProxyRefusal> {
         if self.needs_engine() || self.is_ready() {
             return Err(ProxyRefusal::OutOfTurn);
@@ -126,7 +126,7 @@ impl GroupConnection {
     /// Takes the engine for the answer to a request.
     ///
     /// # Errors
-    /// If no request is due, or one for another round.
+    /// If no request is due, or the request is for another round.
     pub(super) fn take_request(
         &mut self,
         round: u64,
@@ -141,7 +141,7 @@ impl GroupConnection {
         self.take_engine().ok_or(ProxyRefusal::OutOfTurn)
     }
 
-    /// The next work of the engine, if it rests: its set-up, or an exchange of `round`.
+    /// The next work of the engine, if it is idle: its set-up, or an exchange of `round`.
     pub(super) fn next_work(
         &mut self,
         now: Instant,
@@ -173,17 +173,18 @@ impl GroupConnection {
         }
     }
 
-    /// Whether it owes no message of an earlier audit, which would be taken for one of the next.
+    /// Whether no message of an earlier audit is due. It would be mistaken for one of the next
+    /// audit.
     pub(super) fn can_audit(&self) -> bool {
         self.audit_reply.is_none()
     }
 
-    /// A message of an audit is due from now on.
+    /// From now on this audit message is due.
     pub(super) fn ask_audit(&mut self, reply: AuditReply) {
         self.audit_reply = Some(reply);
     }
 
-    /// A message of an audit has come.
+    /// An audit message has arrived.
     ///
     /// # Errors
     /// If it is not due.
@@ -192,10 +193,10 @@ impl GroupConnection {
         if due == Some(reply) { Ok(()) } else { Err(ProxyRefusal::OutOfTurn) }
     }
 
-    /// Counts a message to the administrator or of it.
+    /// Counts a membership message.
     ///
     /// # Errors
-    /// If these are more than `most` in an interval.
+    /// If there are more than `most` in an interval.
     pub(super) fn count_membership_message(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! An epoch, as the proxy knows it: the announcement, and the members' keys in it.
+//! An epoch as the proxy knows it: the announcement and the members' keys.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::MixGroupSettings;
 use crate::membership::EpochAnnouncement;
 use crate::wire::ProxyRefusal;
 
-/// An epoch whose announcement is the administrator's.
+/// An epoch with a verified announcement.
 #[derive(Debug)]
 pub(super) struct AnnouncedEpoch {
     number: u32,

@@ -1,5 +1,4 @@
-//! The exchanges of the members in the rounds: their requests and answers, and when a round is over
-//! and the next one begins.
+//! The members' exchanges: requests and answers, and when a round ends and the next one begins.
 
 use std::time::Instant;
 
@@ -21,7 +20,8 @@ impl MixGroup {
     ) -> Result<(), ProxyRefusal> {
         let connection = self.connections.get_mut(&id).expect("checked");
         let engine = connection.take_request(round, nonce)?;
-        // The engine takes a late request too, because both ends of its transfers count on.
+        // The engine handles a late request too, because both ends of its transfers must stay in
+        // step.
         let read = self.rounds.open().filter(|open| open.number() == round);
         let read = read.map_or_else(|| self.rounds.nothing(), OpenRound::read);
         self.jobs.push_back(GroupJob::exchange(
@@ -70,7 +70,7 @@ impl MixGroup {
         }
     }
 
-    /// Gives a resting engine its next work: set-up messages first, then the open round.
+    /// Gives an idle engine its next work: set-up messages first, then the open round.
     pub(super) fn work(&mut self, now: Instant, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let number = self.epoch.as_ref().and_then(|epoch| epoch.number_of(&connection.key));
@@ -81,7 +81,7 @@ impl MixGroup {
         }
     }
 
-    /// Does what is due: begins an epoch, closes the open round, opens the next one.
+    /// Performs what is due: begins an epoch, closes the open round, opens the next one.
     pub(super) fn advance(&mut self, now: Instant) {
         self.advance_audit();
         if self.is_waiting_for_openings() {
@@ -103,8 +103,8 @@ impl MixGroup {
         self.open_round(now);
     }
 
-    /// Whether everything waits until openings are made: a member is told of no round of an epoch
-    /// after it has been told of the next epoch.
+    /// Whether the next epoch must wait for openings that are being computed. A member must not be
+    /// told of a round of an epoch after it was told of the next epoch.
     pub(super) fn is_waiting_for_openings(&self) -> bool {
         let is_opening = |it: &GroupConnection| {
             it.exchange

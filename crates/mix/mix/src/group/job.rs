@@ -1,4 +1,4 @@
-//! What has to be computed: work for any thread.
+//! Jobs: computations that any thread can run.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use crate::audit::{AuditEvaluation, RANDOM_LEN, UpdateAuditError};
 use crate::engine::{MixEngineError, ProxyEngine};
 use crate::{Mailbox, MailboxShape};
 
-/// Work that takes time, away from the group until it is done.
+/// A computation to run outside the group.
 pub struct GroupJob(GroupJobTask);
 
-/// A job that has been done.
+/// The result of a job.
 pub struct FinishedGroupJob(pub(super) GroupJobOutcome);
 
 enum GroupJobTask {
-    /// Of one connection's engine.
+    /// Work of a connection's engine.
     Exchange { connection: u64, engine: Box<dyn ProxyEngine>, work: ProxyEngineWork },
-    /// Of the inquiry with this number.
+    /// Work of the inquiry with this number.
     Audit { inquiry: u64, work: AuditWork },
 }
 
@@ -33,7 +33,7 @@ pub(super) enum GroupJobOutcome {
 }
 
 pub(super) enum ProxyEngineWork {
-    /// Takes a set-up message, if there is one, and makes those that are due.
+    /// Handles a set-up message, if any, and makes those that are due.
     SetUp(Option<Vec<u8>>),
     /// Makes the opening of an exchange that reads this mailbox.
     Opening(Arc<Mailbox>),
@@ -78,7 +78,7 @@ impl GroupJob {
         Self(GroupJobTask::Audit { inquiry, work })
     }
 
-    /// Does the work. It takes up to the time of an exchange.
+    /// Runs the job. It takes at most about as long as an exchange.
     pub fn run(self) -> FinishedGroupJob {
         FinishedGroupJob(match self.0 {
             GroupJobTask::Exchange { connection, mut engine, work } => {
@@ -96,8 +96,8 @@ impl GroupJob {
 }
 
 impl FinishedGroupJob {
-    /// The connection, and the update that its member has handed in, if that was the job: all that
-    /// the proxy gets from an exchange. For demonstrations and tests of what it can learn.
+    /// The connection and the member's update, if the job was an answer: all that the proxy gets
+    /// from an exchange. For demonstrations and tests of what the proxy can learn.
     pub fn update(&self) -> Option<(u64, &Mailbox)> {
         match &self.0 {
             GroupJobOutcome::Exchange {

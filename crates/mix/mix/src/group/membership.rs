@@ -1,5 +1,5 @@
-//! Requests to join, notices and announcements, which the group passes on between members and their
-//! administrator, and the epochs that they lead to.
+//! Forwards join requests, notices and announcements between members and the administrator, and
+//! begins the announced epochs.
 
 use std::time::Instant;
 
@@ -58,7 +58,7 @@ impl MixGroup {
         }
     }
 
-    /// Takes an announcement, if it is the administrator's, and of a later epoch than all before.
+    /// Accepts an announcement if the administrator made it and its epoch is later than all before.
     pub(super) fn handle_announcement(
         &mut self,
         announcement: Vec<u8>,
@@ -72,8 +72,8 @@ impl MixGroup {
         Ok(())
     }
 
-    /// Begins the announced epoch. The open round ends without being closed: its mailbox would not
-    /// be read, because the first round of an epoch reads nothing.
+    /// Begins the announced epoch. The open round is dropped without being closed: nobody would
+    /// read its mailbox, because the first round of an epoch reads nothing.
     pub(super) fn begin_epoch(&mut self, now: Instant, epoch: AnnouncedEpoch) {
         let (number, members) = (epoch.number(), epoch.members());
         self.events.push_back(MixGroupEvent::EpochBegan { epoch: number, members });
@@ -93,7 +93,7 @@ impl MixGroup {
         }
     }
 
-    /// Tells a member, or the administrator, of the epoch, and makes a member an engine.
+    /// Sends the epoch to a member or the administrator, and creates a member's engine.
     pub(super) fn admit(&mut self, now: Instant, id: u64) {
         let key = self.connections[&id].key;
         let Some(epoch) = &self.epoch else { return };
@@ -114,7 +114,7 @@ impl MixGroup {
         }
     }
 
-    /// What waits for the administrator.
+    /// Sends everything that waits for the administrator.
     pub(super) fn send_pending_membership(&mut self, id: u64) {
         let joins =
             self.joins.waiting().map(|(key, request)| ProxyToMember::JoinRequest { key, request });

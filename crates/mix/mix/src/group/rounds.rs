@@ -1,4 +1,4 @@
-//! The rounds of a group: the one that is open, and the mailbox of the one closed before.
+//! The rounds of a group: the open round, and the closed mailbox of the previous one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use crate::Mailbox;
 use crate::round::{NONCE_LEN, Participant, ReadRound, RoundStart};
 use crate::wire::MixTerms;
 
-/// How many numbers of rounds one stored state is good for: after a restart, rounds begin with the
-/// first number that was not reserved, so that none comes twice.
+/// The number of round numbers that one stored state reserves. After a restart, rounds begin with
+/// the first number that was not reserved, so no number is used twice.
 const RESERVED: u64 = 1024;
 
 pub(super) struct GroupRounds {
     terms: MixTerms,
     next: u64,
-    /// The first number that no stored state allows.
+    /// The first round number that is not reserved in the stored state.
     reserved: u64,
     open: Option<OpenRound>,
     closed: Option<ClosedRound>,
@@ -31,7 +31,8 @@ pub(super) struct OpenRound {
     start: Arc<RoundStart>,
     read: Arc<Mailbox>,
     opened: Instant,
-    /// When it is over in any case; none if that has passed, but answers are being computed.
+    /// When the open round ends in any case; `None` if that time has passed but answers are still
+    /// being computed.
     deadline: Option<Instant>,
     earliest_close: Instant,
     participants: BTreeMap<u16, [u8; NONCE_LEN]>,
@@ -39,7 +40,7 @@ pub(super) struct OpenRound {
 }
 
 impl GroupRounds {
-    /// None is open; the first one has the number `next`, but at least 1.
+    /// No round is open. The first one gets the number `next`, but at least 1.
     pub(super) fn new(terms: MixTerms, next: u64) -> Self {
         let (next, nothing) = (next.max(1), Arc::new(Mailbox::new(terms.shape())));
         Self { terms, next, reserved: next, open: None, closed: None, nothing }
@@ -73,8 +74,7 @@ impl GroupRounds {
         self.nothing.clone()
     }
 
-    /// Opens the next round. Returns whether more numbers have been reserved, which is to be
-    /// stored.
+    /// Opens the next round. Returns whether more numbers were reserved, which must be stored.
     pub(super) fn begin(&mut self, now: Instant, epoch: u32) -> bool {
         let round = self.next;
         self.next += 1;
@@ -96,7 +96,7 @@ impl GroupRounds {
         !is_reserved
     }
 
-    /// A member takes part in the open round.
+    /// Adds a member's update to the open round.
     pub(super) fn add(&mut self, member: u16, nonce: [u8; NONCE_LEN], update: &Mailbox) {
         let open = self.open.as_mut().expect("a round is open");
         let is_new = open.participants.insert(member, nonce).is_none();
@@ -104,13 +104,14 @@ impl GroupRounds {
         open.mailbox.add(update);
     }
 
-    /// Whether the open round is over. `is_awaited`: a member has been told of it and has not done
-    /// its exchange; `is_computed`: the answer to a request is being made.
+    /// Whether the open round is over. `is_awaited` means that a member was told of it and has not
+    /// completed its exchange. `is_computed` means that the answer to a request is being computed.
     pub(super) fn is_over(&mut self, now: Instant, is_awaited: bool, is_computed: bool) -> bool {
         let Some(open) = &mut self.open else { return false };
         let has_passed = open.deadline.is_none_or(|deadline| now >= deadline);
         if open.participants.is_empty() {
-            // It would be closed with nothing to read, in place of the mailbox that is read in it.
+            // A round without participants is not closed: its empty mailbox would replace the one
+            // that is read.
             if has_passed {
                 open.deadline = Some(now + self.terms.interval());
             }
@@ -122,7 +123,7 @@ impl GroupRounds {
         now >= open.earliest_close && (!is_awaited || (has_passed && !is_computed))
     }
 
-    /// Closes the open round: how many took part, and how long it was open.
+    /// Closes the open round. Returns the number of participants, and how long it was open.
     pub(super) fn close(&mut self, now: Instant) -> (usize, Duration) {
         let open = self.open.take().expect("a round is open");
         let participant = |(member, nonce)| Participant { member, nonce };
@@ -133,7 +134,7 @@ impl GroupRounds {
         (count, now.saturating_duration_since(open.opened))
     }
 
-    /// Forgets the open round and the closed mailbox, because an epoch ends.
+    /// Drops the open round and the closed mailbox, because the epoch ends.
     pub(super) fn abandon(&mut self) {
         (self.open, self.closed) = (None, None);
     }

@@ -1,4 +1,4 @@
-//! What a group tells the log, and those who ask how it does.
+//! The events and the status of a group.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,29 +7,29 @@ use keys::IdentityPublicKey;
 
 use crate::wire::{MembershipStatus, ProxyRefusal};
 
-/// What has happened.
+/// An event of a group. Its `Display` is a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MixGroupEvent {
     /// A client has connected.
     Connected {
         /// Its key.
         key: IdentityPublicKey,
-        /// What it is in the group.
+        /// Its membership.
         standing: MembershipStatus,
     },
-    /// A client has gone.
+    /// A client has disconnected.
     Disconnected {
         /// Its key.
         key: IdentityPublicKey,
     },
-    /// The connection of a client was ended.
+    /// The proxy has ended the connection of a client.
     Refused {
         /// Its key.
         key: IdentityPublicKey,
         /// Why.
         refusal: ProxyRefusal,
     },
-    /// A request to join waits for the administrator.
+    /// A join request waits for the administrator.
     JoinWaits {
         /// The key of the client.
         key: IdentityPublicKey,
@@ -45,35 +45,35 @@ pub enum MixGroupEvent {
     RoundClosed {
         /// Its number.
         round: u64,
-        /// How many members took part: the anonymity set.
+        /// The number of members that took part: the anonymity set.
         participants: usize,
-        /// How many were told of it, and were not done in time.
+        /// The number of members that were told of it but did not complete their exchange in time.
         late: usize,
         /// How long it was open.
         took: Duration,
     },
-    /// A member that was in time before was not done when the round was closed.
+    /// A member did not complete its exchange in time, after an earlier one in time.
     Late {
         /// Its key.
         key: IdentityPublicKey,
         /// The round.
         round: u64,
     },
-    /// A member that was late takes part again.
+    /// A late member takes part again.
     InTimeAgain {
         /// Its key.
         key: IdentityPublicKey,
         /// For how long it was late.
         after: Duration,
     },
-    /// An update was audited, and is right.
+    /// An audit has found an update valid.
     AuditPassed {
         /// The key of its member.
         key: IdentityPublicKey,
         /// The round.
         round: u64,
     },
-    /// An update was audited, and is wrong by two auditors.
+    /// Two auditors have found an update invalid.
     AuditFailed {
         /// The key of its member.
         key: IdentityPublicKey,
@@ -84,7 +84,7 @@ pub enum MixGroupEvent {
         /// Whether the member is left out until the next epoch.
         is_left_out: bool,
     },
-    /// An update was audited, and is wrong by one auditor, which no second one has confirmed.
+    /// One auditor has found an update invalid, and no second auditor has confirmed it.
     AuditDisputed {
         /// The key of its member.
         key: IdentityPublicKey,
@@ -93,14 +93,14 @@ pub enum MixGroupEvent {
         /// The key of the auditor.
         accuser: IdentityPublicKey,
     },
-    /// A member was asked to audit an update, and has not answered in time.
+    /// An auditor has not answered in time.
     AuditorSilent {
         /// Its key.
         key: IdentityPublicKey,
         /// The round of the update.
         round: u64,
     },
-    /// An update was to be audited, and no auditor has answered.
+    /// No auditor has answered in an audit.
     AuditAbandoned {
         /// The round.
         round: u64,
@@ -112,7 +112,7 @@ impl fmt::Display for MixGroupEvent {
         match self {
             Self::Connected { key, standing } => {
                 let standing = match standing {
-                    MembershipStatus::Unknown => "a client that is no member",
+                    MembershipStatus::Unknown => "a client that is not a member",
                     MembershipStatus::Waiting => "a client that waits to join",
                     MembershipStatus::Member => "a member",
                     MembershipStatus::Administrator => "the administrator",
@@ -134,7 +134,7 @@ impl fmt::Display for MixGroupEvent {
                 write!(out, "a member is in time again after {} ms: {key}", after.as_millis())
             }
             Self::AuditPassed { key, round } => {
-                write!(out, "the update of round {round} is right, of {key}")
+                write!(out, "an audit has found the update of {key} in round {round} valid")
             }
             Self::AuditFailed { key, round, auditors: [one, other], is_left_out } => {
                 let is_out =
@@ -147,8 +147,8 @@ impl fmt::Display for MixGroupEvent {
             }
             Self::AuditDisputed { key, round, accuser } => write!(
                 out,
-                "{accuser} says that a member has written into slots of others in round {round}, \
-                 and no second auditor: {key}. One of the two deviates"
+                "{accuser} has found that a member has written into slots of others in round \
+                 {round}, but no second auditor has confirmed it: {key}. One of the two deviates"
             ),
             Self::AuditorSilent { key, round } => {
                 write!(out, "a member has not answered in the audit of round {round}: {key}")
@@ -160,7 +160,7 @@ impl fmt::Display for MixGroupEvent {
     }
 }
 
-/// How a group does.
+/// The status of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MixGroupStatus {
     /// The number of the epoch; 0 before the first one.
@@ -173,42 +173,42 @@ pub struct MixGroupStatus {
     pub joins_waiting: usize,
     /// The number of the last round that was opened; 0 if none.
     pub round: u64,
-    /// Connected members that were not done in time in their last exchange.
+    /// Connected members whose last exchange was late.
     pub late_members: Vec<LateMember>,
-    /// Members of the epoch that two auditors have found to write into slots of others.
+    /// Members of the epoch for which two auditors have found that they write into slots of others.
     pub found: Vec<AuditFailedMember>,
-    /// What has been counted since the proxy was started.
+    /// Counters since the start of the proxy.
     pub counters: GroupCounters,
 }
 
-/// A member that is late, or silent.
+/// A member that is late or silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateMember {
     /// Its key.
     pub key: IdentityPublicKey,
-    /// How long ago it was told of the first round that it was late in.
+    /// The time since it was told of the first round in which it was late.
     pub since: Duration,
 }
 
-/// A member whose update was found to be wrong.
+/// A member whose update was found invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditFailedMember {
     /// Its key.
     pub key: IdentityPublicKey,
     /// The round.
     pub round: u64,
-    /// Whether it is left out of rounds until the next epoch. The administrator is not.
+    /// Whether it is excluded from rounds until the next epoch. The administrator is not excluded.
     pub is_left_out: bool,
 }
 
-/// What is counted.
+/// Counters of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupCounters {
     /// Rounds that have been closed.
     pub rounds: u64,
     /// Exchanges that were done in time.
     pub exchanges: u64,
-    /// Exchanges that were not.
+    /// Exchanges that were late.
     pub late: u64,
     /// How many members took part in the last round.
     pub last_participants: usize,
@@ -220,11 +220,11 @@ pub struct GroupCounters {
     pub bytes_sent: u64,
     /// Audits in which an update was right.
     pub audits_passed: u64,
-    /// Those in which two auditors have found it wrong.
+    /// Audits in which two auditors found an update invalid.
     pub audits_failed: u64,
-    /// Those in which one auditor has, and no second one.
+    /// Audits in which only one auditor found an update invalid.
     pub audits_disputed: u64,
-    /// Those in which no auditor has answered.
+    /// Audits in which no auditor answered.
     pub audits_abandoned: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What is stored of a group. The layout is in `docs/protocols/mix.md`, *State*.
+//! The stored state of a group. The layout is in `docs/protocols/mix.md`, *State*.
 
 use sha2::{Digest, Sha256};
 
@@ -10,10 +10,10 @@ use crate::wire::{MAX_NOTICE_LEN, MixWireError};
 
 const MAGIC: [u8; 8] = *b"sndrmix1";
 
-/// Why bytes are not the state of a group.
+/// Why a stored state is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupStateError {
-    /// They have been changed or cut.
+    /// The bytes are corrupted or truncated.
     #[error("it is damaged")]
     Damaged,
     /// The last announcement does not belong to the group.
@@ -32,7 +32,7 @@ impl From<MixWireError> for GroupStateError {
 #[derive(Default)]
 pub(super) struct StoredGroup {
     pub(super) epoch: Option<AnnouncedEpoch>,
-    /// The first number that no round has had.
+    /// The first unused round number.
     pub(super) next_round: u64,
     pub(super) notices: LastNotices,
 }
@@ -55,7 +55,7 @@ pub(super) fn encode(
 }
 
 impl StoredGroup {
-    /// Reads what was stored, and checks again that the administrator has announced the epoch.
+    /// Decodes a stored state, and verifies again the administrator's announcement of the epoch.
     ///
     /// # Errors
     /// If the bytes are damaged, or do not belong to the group.

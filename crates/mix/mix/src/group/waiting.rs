@@ -1,4 +1,4 @@
-//! What waits for the administrator: requests to join, and the last notice of each member.
+//! Messages that wait for the administrator: join requests, and the last notice of each member.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::MAX_NON_MEMBERS;
 use super::epoch::AnnouncedEpoch;
 use crate::wire::ProxyRefusal;
 
-/// Requests to join, and the answers to those whose clients are not connected.
+/// Pending join requests, and the answers for clients that are not connected.
 #[derive(Default)]
 pub(super) struct PendingJoins {
     all: BTreeMap<[u8; 32], PendingJoin>,
@@ -17,7 +17,7 @@ pub(super) struct PendingJoins {
 
 struct PendingJoin {
     key: IdentityPublicKey,
-    /// The lesser, the longer it waits.
+    /// The order of arrival: smaller numbers are older.
     order: u64,
     state: PendingJoinState,
 }
@@ -28,11 +28,12 @@ enum PendingJoinState {
 }
 
 impl PendingJoins {
-    /// Takes in a request, in place of an older one with the same key. If there is no room, the
-    /// oldest one whose client is not connected is dropped: who stays connected keeps its place.
+    /// Adds a request, which replaces an older one with the same key. If there is no room, the
+    /// oldest request whose client is not connected is evicted. Requests of connected clients are
+    /// kept.
     ///
     /// # Errors
-    /// If as many as may are waiting and connected.
+    /// If the maximum number of requests is pending, all from connected clients.
     pub(super) fn insert(
         &mut self,
         key: IdentityPublicKey,
@@ -55,7 +56,7 @@ impl PendingJoins {
         join.is_some_and(|join| matches!(join.state, PendingJoinState::Waiting(_)))
     }
 
-    /// The requests that wait.
+    /// The pending requests.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (IdentityPublicKey, Vec<u8>)> {
         self.all.values().filter_map(|join| match &join.state {
             PendingJoinState::Waiting(request) => Some((join.key, request.clone())),
@@ -63,7 +64,7 @@ impl PendingJoins {
         })
     }
 
-    /// Keeps an answer until its client connects. Without a request it is dropped.
+    /// Keeps an answer until its client connects. An answer without a request is dropped.
     pub(super) fn answer(&mut self, key: &IdentityPublicKey, answer: Vec<u8>) {
         if let Some(join) = self.all.get_mut(&key.to_bytes()) {
             join.state = PendingJoinState::Answered(answer);
@@ -86,7 +87,7 @@ impl PendingJoins {
         self.all.remove(&key.to_bytes()).is_some()
     }
 
-    /// Drops the requests of those who are members now.
+    /// Drops the requests of clients that are members now.
     pub(super) fn remove_members(&mut self, epoch: &AnnouncedEpoch) {
         let is_due = |join: &PendingJoin| {
             matches!(join.state, PendingJoinState::Answered(_))
@@ -96,12 +97,12 @@ impl PendingJoins {
     }
 }
 
-/// The last notice of each member. They stay when the administrator has seen them.
+/// The last notice of each member. Notices are kept even after the administrator has seen them.
 #[derive(Default)]
 pub(super) struct LastNotices(BTreeMap<[u8; 32], (IdentityPublicKey, Vec<u8>)>);
 
 impl LastNotices {
-    /// Takes in a member's notice. Returns whether it is another one than before.
+    /// Stores a member's notice. Returns whether it differs from the previous one.
     pub(super) fn insert(&mut self, key: &IdentityPublicKey, notice: Vec<u8>) -> bool {
         let before = self.0.insert(key.to_bytes(), (*key, notice));
         let now = &self.0[&key.to_bytes()].1;
@@ -112,7 +113,7 @@ impl LastNotices {
         self.0.values().map(|(key, notice)| (*key, notice.clone()))
     }
 
-    /// Drops those of others than the epoch's members.
+    /// Drops the notices of clients that are not members of the epoch.
     pub(super) fn keep_members(&mut self, epoch: &AnnouncedEpoch) {
         self.0.retain(|_, (key, _)| epoch.number_of(key).is_some());
     }

@@ -6,24 +6,25 @@ use super::{MixMember, MixMemberError};
 use crate::audit::{AuditSubject, UpdateAuditor};
 use crate::{Participant, ReadRound, RoundStart};
 
-/// A member audits updates of rounds that are so far apart at least: a proxy that asks for more
-/// deviates.
+/// The minimum number of rounds between two updates that a member audits. A proxy that asks for
+/// more audits deviates.
 pub const MIN_AUDIT_ROUNDS: u64 = 16;
 
-/// Of so many rounds the participants are remembered: longer than a proxy asks for audits of one.
+/// The number of rounds whose participants are remembered: more than the age of a round that a
+/// proxy has audited.
 const REMEMBERED: usize = 32;
 
-/// What an auditor has in an epoch.
+/// A member's state as an auditor in an epoch.
 #[derive(Default)]
 pub(super) struct MemberAudits {
-    /// The rounds that were read, the last one first.
+    /// The last rounds that were read, the latest first.
     rounds: VecDeque<ReadRound>,
     /// The audit that waits for the proxy's choices.
     under_way: Option<(UpdateAuditor, u64, Participant)>,
 }
 
 impl MemberAudits {
-    /// The participants of the round that is read now are known.
+    /// Remembers the participants of the round that is read now.
     pub(super) fn remember(&mut self, start: &RoundStart) {
         let last = self.rounds.front().map(|round| round.round);
         if let Some(read) = start.read.as_ref().filter(|read| Some(read.round) != last) {
@@ -34,12 +35,11 @@ impl MemberAudits {
 }
 
 impl MixMember {
-    /// Begins an audit, in place of one that the proxy has not gone on with. Returns the set-up
-    /// message.
+    /// Begins an audit. It replaces an unfinished one. Returns the set-up message.
     ///
     /// # Errors
-    /// If the update is this member's, or of no round of the epoch of which it remembers this
-    /// participant. Nothing has changed then.
+    /// If the update is this member's own, or this member remembers no round of the epoch with this
+    /// participant. The member is then unchanged.
     pub fn begin_audit(
         &mut self,
         epoch: u32,
@@ -57,10 +57,10 @@ impl MixMember {
         Ok(message)
     }
 
-    /// The garbled circuit for the proxy's choices, with which the audit ends.
+    /// The garbled circuit for the proxy's choices. It ends the audit.
     ///
     /// # Errors
-    /// If no audit is under way, or the choices are not those of one.
+    /// If no audit is in progress, or the choices are invalid.
     pub fn end_audit(&mut self, choices: &[u8]) -> Result<Vec<u8>, MixMemberError> {
         let (auditor, round, participant) =
             self.auditing.under_way.take().ok_or(MixMemberError::Audit(self.round))?;

@@ -1,4 +1,4 @@
-//! What a member reads in an exchange, and what it learns from that.
+//! The slots that a member reads in an exchange, and how it handles them.
 
 use std::cmp::Reverse;
 
@@ -11,25 +11,25 @@ use crate::{Participant, ReadRound, RoundStart, SlotPermutation};
 
 /// The slots that are read in an exchange.
 pub(super) struct ExchangeReads {
-    /// The round that is read; none if there is nothing to read.
+    /// The round that is read; `None` if there is nothing to read.
     round: Option<ReadRound>,
     slots: Vec<(usize, ExpectedSlot)>,
 }
 
-/// What is in a slot that is read, without the masks.
+/// The expected content of a slot that is read, after the masks are removed.
 enum ExpectedSlot {
-    /// Zeros: a slot that nobody has written.
+    /// Zeros, because nobody has written the slot.
     Zeros,
     /// What this member has written.
     Own(Zeroizing<Vec<u8>>),
-    /// What this member has written before it was started again.
+    /// Something that this member wrote before it was restarted.
     Unknown,
-    /// What this participant may have written to this member.
+    /// Possibly a message of this participant to this member.
     Of(Participant),
 }
 
 impl ExchangeReads {
-    /// Their places.
+    /// The positions of the slots.
     pub(super) fn slots(&self) -> impl Iterator<Item = usize> {
         self.slots.iter().map(|(slot, _)| *slot)
     }
@@ -52,12 +52,12 @@ impl MixMember {
                 slots.push((order.slot(number, offset), ExpectedSlot::Of(participant)));
             }
         }
-        // All exchanges read as many.
+        // All exchanges read the same number of slots.
         slots.resize_with(shape.reads(), || (order.sentinel(), ExpectedSlot::Zeros));
         ExchangeReads { round: start.read.clone(), slots }
     }
 
-    /// An own slot, and what is in it.
+    /// One of this member's own slots, and its expected content.
     fn own_slot(&mut self, read: &ReadRound, order: &SlotPermutation) -> (usize, ExpectedSlot) {
         let own = self.epoch.own();
         let listed = read.participants.iter().find(|it| it.member == own);
@@ -72,13 +72,13 @@ impl MixMember {
         (order.slot(usize::from(own), offset), expected)
     }
 
-    /// The participants whose slots are read, at most `most`: in half of the reads those of current
-    /// conversations, the last ones first, then all in turn.
+    /// The participants whose slots are read, at most `most`. Half of the reads are for current
+    /// conversations, the most recent first. The rest are for all participants in turn.
     fn senders_to_read(&mut self, read: &ReadRound, most: usize) -> Vec<Participant> {
         let mut others = read.participants.clone();
         others.retain(|it| it.member != self.epoch.own());
         let mut chosen: Vec<Participant> = self.current_senders(&others);
-        // Half of an odd number is more and less by turns.
+        // Half of an odd number is rounded up and down alternately.
         let half = most / 2 + most % 2 * usize::from(self.exchange.is_multiple_of(2));
         chosen.truncate(half);
         others.retain(|other| chosen.iter().all(|it| it.member != other.member));
@@ -92,7 +92,7 @@ impl MixMember {
         chosen
     }
 
-    /// Those with whom there is a current conversation, the last ones first.
+    /// The participants with whom there is a current conversation, the most recent first.
     fn current_senders(&self, others: &[Participant]) -> Vec<Participant> {
         let current = self.conversations.iter().filter_map(|(key, conversation)| {
             let number = *self.numbers.get(key)?;
@@ -105,7 +105,7 @@ impl MixMember {
         current.into_iter().map(|(_, index)| others[index]).collect()
     }
 
-    /// Takes the slots that were read.
+    /// Handles the slots that were read.
     pub(super) fn read(&mut self, reading: &ExchangeReads, slots: &[Vec<u8>]) {
         let Some(read) = &reading.round else { return };
         let Some(slots) = self.unmasked(reading, read, slots) else {
@@ -148,7 +148,7 @@ impl MixMember {
         as_expected.then_some(slots)
     }
 
-    /// Takes a slot of a participant, which may be for this member.
+    /// Handles a slot of a participant that may contain a message to this member.
     fn read_slot(&mut self, round: u64, from: &Participant, slot: &mut [u8]) {
         let number = usize::from(from.member);
         let pair = self.pairs[number].as_ref().expect("the sender is another member");

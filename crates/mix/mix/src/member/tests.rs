@@ -1,4 +1,4 @@
-//! Single members, whole groups, and what others learn from what they see.
+//! Tests of single members, of whole groups, and of what an observer learns.
 #![allow(clippy::cast_precision_loss, reason = "statistics of small numbers")]
 
 mod group;

@@ -8,23 +8,23 @@ use crate::pair::{PairKey, SlotWriteContext};
 use crate::round::NONCE_LEN;
 use crate::{Mailbox, Participant, SlotPermutation};
 
-/// So many exchanges are remembered.
+/// The number of exchanges whose written slots are remembered.
 const REMEMBERED: usize = 4;
-/// In each eighth exchange, what was sent before comes before what is new, so that an unbroken flow
-/// to one partner does not keep back for ever what another has missed.
+/// Every eighth exchange sends retransmissions before new fragments. Otherwise a continuous flow to
+/// one partner could delay another partner's retransmissions for ever.
 const RETRANSMIT_PERIOD: u64 = 8;
 
 /// One of the slots that a member wrote in an exchange.
 pub(super) struct WrittenSlot {
     pub(super) nonce: [u8; NONCE_LEN],
-    /// Among the member's slots.
+    /// The offset among the member's slots.
     pub(super) offset: usize,
     pub(super) slot: Zeroizing<Vec<u8>>,
 }
 
 impl MixMember {
-    /// The nonce and the update of an exchange: the mask, with s own slots written, to partners
-    /// only if the conversations are stored.
+    /// The nonce and the update of an exchange: the mask with s own slots written. Slots are
+    /// written to partners only if the conversations are stored.
     pub(super) fn write(&mut self, round: u64, is_stored: bool) -> ([u8; NONCE_LEN], Mailbox) {
         let shape = *self.epoch.shape();
         let mut nonce = [0; NONCE_LEN];
@@ -39,7 +39,7 @@ impl MixMember {
             let place = update.slot_mut(order.slot(usize::from(own), *offset));
             place.iter_mut().zip(slot.iter()).for_each(|(byte, added)| *byte ^= added);
         }
-        // To compare: any of them.
+        // A random one of them is kept for comparison with the next mailbox.
         let one = self.below(slots.len());
         if let Some((offset, slot)) = slots.into_iter().nth(one) {
             self.written.truncate(REMEMBERED - 1);
@@ -48,8 +48,8 @@ impl MixMember {
         (nonce, update)
     }
 
-    /// The s slots that are written, sealed, with their offsets: those that conversations need, and
-    /// others, which nobody can open, for which the same work is done.
+    /// The s sealed slots to write, with their offsets: those that conversations need, and dummies
+    /// that nobody can open. Both take the same work.
     fn compose(
         &mut self,
         at: SlotWriteContext,
@@ -67,7 +67,7 @@ impl MixMember {
             let awaited = self.below(2) == 0;
             let pair = self.pairs[partner].as_ref().expect("a conversation is with another member");
             let offset = pair.to.offset(at.epoch, at.round, shape.slots_per_member());
-            // Of two messages in the same slot one waits.
+            // If two messages have the same slot, one of them waits.
             let Some(index) = free.iter().position(|&free| free == offset) else { continue };
             free.remove(index);
             let (key, len) = (&self.epoch.members()[partner].key, shape.slot_len());
@@ -87,10 +87,10 @@ impl MixMember {
         slots
     }
 
-    /// The members to whom something is written, in random order of each of three kinds: those for
-    /// whom there is something new; those who have not acknowledged what was sent; and all with
-    /// whom there is a current conversation, because acknowledgements are lost, too. With `again`,
-    /// the second kind comes before the first.
+    /// The partners to write to, in three classes, each in random order: those for whom there is
+    /// something new; those that have not acknowledged everything that was sent; and all others
+    /// with a current conversation, because acknowledgements may be lost. With `again`, the second
+    /// class comes before the first.
     ///
     /// An order that is not random could keep the rounds in which this member writes to another,
     /// and those in which the other reads it, apart for ever.

@@ -1,6 +1,6 @@
-//! The administrator's list of members, and what it decides.
+//! The administrator's list of members, and its decisions.
 //!
-//! Time is since 1970: invitations expire on a date.
+//! Times are durations since 1970, because invitations expire on a date.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::random::ForwardSecureRng;
 use crate::reader::{UntrustedReader, put_text};
 use crate::shape::MEMBERS;
 
-/// How many invitations are remembered: those that are open, and the last ones of the others.
+/// The maximum number of remembered invitations: the open ones, and the most recent others.
 const MAX_INVITATIONS: usize = 1024;
-/// A new epoch is made at least as often.
+/// The maximum duration of an epoch.
 const MAX_EPOCH: Duration = Duration::from_secs(24 * 60 * 60);
-/// Changes wait this long after the last epoch, in which members send new prekeys.
+/// The minimum interval between two epochs. Members send their new prekeys meanwhile.
 const MIN_EPOCH: Duration = Duration::from_secs(2);
-/// An epoch for a member that could not open the last one waits twice as long as the one before it
-/// for this reason, up to so many times: where notices take longer than epochs, each would
-/// otherwise be crossed by the next announcement, and epochs would follow each other for ever.
+/// The exponential backoff of epochs that are made because a member could not open the last one:
+/// the wait doubles up to this many times. Without backoff, if notices are slower than epochs, each
+/// notice would cross the next announcement and epochs would follow each other for ever.
 const MAX_DOUBLINGS: u32 = 6;
 
-/// The administrator of a group. Has secrets: those of invitations.
+/// The administrator of a group. It contains secrets: those of the invitations.
 pub struct Administrator {
     identity: Arc<IdentitySecretKey>,
     at: GroupAddress,
@@ -37,13 +37,13 @@ pub struct Administrator {
     invitations: Vec<IssuedInvitation>,
     epoch: u32,
     made_at: Duration,
-    /// Of the last epoch; empty before the first.
+    /// The announcement of the last epoch; empty before the first.
     announcement: Vec<u8>,
-    /// The list of members has changed since.
+    /// Whether the list of members has changed since.
     is_changed: bool,
-    /// A member could not open it.
+    /// Whether a member could not open it.
     has_unopened_epoch: bool,
-    /// How many epochs in a row a member could not open.
+    /// The number of consecutive epochs that a member could not open.
     consecutive_unopened: u32,
 }
 
@@ -60,13 +60,13 @@ struct IssuedInvitation {
     used: bool,
 }
 
-/// Why there is no invitation.
+/// Why an invitation is not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InviteMemberError {
     /// A member has the name, or one that looks like it.
     #[error("a member has this name, or one that looks like it: invite by another name")]
     NameTaken,
-    /// There are too many others.
+    /// There are too many open invitations.
     #[error("{MAX_INVITATIONS} invitations are open: wait until one is used or expires")]
     TooMany,
 }
@@ -82,21 +82,21 @@ pub enum RemoveMemberError {
     Administrator,
 }
 
-/// What was decided about a join request.
+/// The decision about a join request.
 pub struct JoinDecision {
-    /// What the client is told.
+    /// The encoded answer for the client.
     pub answer: Vec<u8>,
     /// The name that the request was for, if it could be read.
     pub name: Option<MemberName>,
-    /// Whether the client is a member now.
+    /// Whether the client is now a member.
     pub outcome: Result<(), JoinRefusal>,
 }
 
 impl Administrator {
-    /// The administrator of a new group, whose only member it is.
+    /// The administrator of a new group, of which it is the only member.
     ///
     /// # Panics
-    /// If the identity is not that of `at`, or the prekey is none.
+    /// If the identity is not that of `at`, or the prekey is not valid.
     pub fn found(
         identity: Arc<IdentitySecretKey>,
         at: GroupAddress,
@@ -136,7 +136,7 @@ impl Administrator {
             let closed = self.invitations.iter().position(|one| one.used || one.expires <= now);
             self.invitations.remove(closed.ok_or(InviteMemberError::TooMany)?);
         }
-        // The code has minutes.
+        // The code encodes minutes.
         let expires = Duration::from_secs(expires.as_secs() / 60 * 60);
         let issued =
             IssuedInvitation { secret: secret.clone(), name: name.clone(), expires, used: false };
@@ -164,7 +164,7 @@ impl Administrator {
         JoinDecision { answer, name, outcome }
     }
 
-    /// The request, and which invitation it was made with.
+    /// Decodes the request, and finds its invitation.
     fn read_request(
         &self,
         client: &IdentityPublicKey,
@@ -191,7 +191,7 @@ impl Administrator {
         request: &JoinRequest,
     ) -> Result<(), JoinRefusal> {
         let JoinRequest { name, prekey, .. } = request;
-        // The answer was lost, or the client's state: it is a member all the same.
+        // The client is already a member: the answer or the client's state was lost.
         if let Some(member) = self.members.iter_mut().find(|member| member.key == *client) {
             if prekey.number > member.prekey.number {
                 member.prekey = *prekey;
@@ -218,8 +218,8 @@ impl Administrator {
         Ok(())
     }
 
-    /// Takes a member's notice. Returns the member's name if it has left. A notice that is old, or
-    /// none of that member's, changes nothing.
+    /// Handles a member's notice. Returns the member's name if it has left. An old notice, or one
+    /// that the member did not make, is ignored.
     pub fn handle_notice(
         &mut self,
         member: &IdentityPublicKey,
@@ -249,11 +249,12 @@ impl Administrator {
 
     fn set_prekey(&mut self, at: usize, prekey: Prekey, opened: u32) {
         self.members[at].prekey = prekey;
-        // It could not open the last announcement: it had erased the prekey that this one is for.
+        // The administrator could not open its own last announcement, because it had erased the
+        // prekey.
         self.has_unopened_epoch |= opened < self.epoch;
     }
 
-    /// Leaves a member out of the next epochs.
+    /// Removes a member from the next epochs.
     ///
     /// # Errors
     /// If there is no such member, or it is the administrator.
@@ -269,11 +270,11 @@ impl Administrator {
         }
     }
 
-    /// Takes the number of the epoch that the proxy has, or 0. Returns the last announcement if the
-    /// proxy is to get it.
+    /// Handles the number of the proxy's current epoch, or 0. Returns the last announcement if it
+    /// must be sent to the proxy.
     pub fn handle_epoch(&mut self, epoch: u32) -> Option<&[u8]> {
         if epoch > self.epoch {
-            // This list is from a copy of the administrator's state that is older than the group.
+            // This list was restored from a copy of the state that is older than the proxy's epoch.
             self.epoch = epoch;
             self.is_changed = true;
         }
@@ -298,7 +299,7 @@ impl Administrator {
         now: Duration,
         random: &mut ForwardSecureRng,
     ) -> Option<&[u8]> {
-        // A clock that was wrong could delay the next epoch for years.
+        // A clock that was wrong earlier could otherwise delay the next epoch for years.
         self.made_at = self.made_at.min(now);
         if now < self.poll_timeout() {
             return None;
@@ -327,12 +328,12 @@ impl Administrator {
         Some(&self.announcement)
     }
 
-    /// Where the group is.
+    /// The group.
     pub fn group(&self) -> &GroupAddress {
         &self.at
     }
 
-    /// What [`Administrator::from_bytes`] takes. Secret.
+    /// The encoded state, for [`Administrator::from_bytes`]. Secret.
     #[expect(clippy::missing_panics_doc, reason = "there are not as many members")]
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let len =
@@ -362,8 +363,7 @@ impl Administrator {
         out
     }
 
-    /// The administrator as it was when [`Administrator::to_bytes`] was called; `None` if the bytes
-    /// are not from there.
+    /// Decodes the output of [`Administrator::to_bytes`]; `None` if the bytes are malformed.
     pub fn from_bytes(identity: Arc<IdentitySecretKey>, bytes: &[u8]) -> Option<Self> {
         let mut reader = UntrustedReader::new(bytes);
         let at = GroupAddress {

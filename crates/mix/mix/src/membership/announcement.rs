@@ -1,4 +1,4 @@
-//! Announcements: who the members of an epoch are, and its key, sealed for each of them.
+//! Announcements: the members of an epoch, and its key, sealed for each of them.
 
 use std::collections::HashSet;
 
@@ -23,8 +23,8 @@ const MAX_NAME_LEN: usize = 1 + 128;
 pub const MAX_ANNOUNCEMENT_LEN: usize =
     HEADER_LEN + *MEMBERS.end() * (MEMBER_LEN + MAX_NAME_LEN) + TAG_LEN + SIGNATURE_LEN;
 
-/// An announcement whose signature is right. It has no secrets; the proxy keeps it for members that
-/// connect later.
+/// An announcement with a valid signature. It contains no secrets. The proxy keeps it for members
+/// that connect later.
 #[derive(Clone, Debug)]
 pub struct EpochAnnouncement {
     group_id: [u8; 32],
@@ -54,7 +54,7 @@ pub struct OpenedAnnouncement {
 /// Why bytes are not an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EpochAnnouncementError {
-    /// They have not the form of one.
+    /// They are malformed.
     #[error("an announcement of the group's members is malformed")]
     Malformed,
     /// The administrator did not sign them.
@@ -62,16 +62,17 @@ pub enum EpochAnnouncementError {
     Signature,
 }
 
-/// Why a member has no key after an announcement.
+/// Why a member cannot open an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenAnnouncementError {
-    /// It is none of the members.
+    /// It is not one of the members.
     #[error("not a member of the group")]
     NotAMember,
-    /// The key is sealed for a prekey that the member does not have (any more). A newer one helps.
+    /// The key is sealed for a prekey that the member does not have, or no longer has. A newer
+    /// announcement is needed.
     #[error("the key of the epoch is sealed for a prekey that was used")]
     Prekey,
-    /// What was sealed is not what it should be: the administrator's program is wrong.
+    /// The sealed content is invalid: the administrator's program is faulty.
     #[error("the announcement of the group's members cannot be opened")]
     Damaged,
 }
@@ -83,8 +84,8 @@ pub(super) struct AnnouncementRecipient<'a> {
     pub(super) prekey: Prekey,
 }
 
-/// Makes the announcement of an epoch. Both secrets are for this announcement only: `key` is K, and
-/// `ephemeral` the private key that the other keys follow from.
+/// Encodes the announcement of an epoch. Both secrets must be used for this announcement only:
+/// `key` is K, and `ephemeral` is the private key from which the sealing keys are derived.
 pub(super) fn encode(
     administrator: &IdentitySecretKey,
     group: &str,
@@ -120,11 +121,11 @@ pub(super) fn encode(
 }
 
 impl EpochAnnouncement {
-    /// Reads the announcement of the group of this name and administrator. For the proxy, and for
-    /// members. Whether its epoch is new is the caller's to check.
+    /// Decodes and verifies an announcement of the group with this name and administrator, at the
+    /// proxy and at members. The caller must check that its epoch is new.
     ///
     /// # Errors
-    /// If the bytes are none, or the administrator did not sign them.
+    /// If the bytes are malformed, or the administrator did not sign them.
     pub fn verify(
         bytes: &[u8],
         group: &str,
@@ -264,7 +265,7 @@ fn signed(group_id: &[u8; 32], body: &[u8]) -> Vec<u8> {
     [b"sunder mix announcement 1", &group_id[..], body].concat()
 }
 
-/// An announcement with these members, for tests of what is done with announcements.
+/// An announcement with these members, for tests.
 #[cfg(test)]
 pub(crate) fn announcement_fixture(
     administrator: &IdentitySecretKey,

@@ -1,5 +1,5 @@
-//! Bytes as text that a person can copy: groups of eight characters, each with a check, so that it
-//! can be said where a mistake is.
+//! Encodes bytes as text that a person can copy: groups of eight characters, each with a check
+//! character, so that an error message can name the mistyped group.
 //!
 //! Crockford's base 32, in lower case. The last character of a group is the sum of the other seven,
 //! multiplied with seven different powers of a generator of GF(2^5), and of the group's number: one
@@ -7,61 +7,61 @@
 
 use zeroize::Zeroizing;
 
-/// What a text begins with.
+/// The prefix of a code.
 pub(super) const PREFIX: &str = "sunder-mix-1-";
-/// What texts of all versions begin with.
+/// The prefix of codes of all versions.
 const ANY_VERSION: &str = "sunder-mix-";
-/// A character's place is its value.
+/// The index of a character is its value.
 pub(super) const ALPHABET: &str = "0123456789abcdefghjkmnpqrstvwxyz";
 const DATA: usize = 7;
 const GROUP: usize = DATA + 1;
-/// More than any invitation has.
+/// Longer than any invitation.
 const MAX_TEXT_LEN: usize = 4096;
 
-/// What is wrong with a text.
+/// Why a string is not an invitation code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvitationCodeError {
-    /// It begins with something else.
+    /// It does not begin with the prefix.
     #[error("this is no invitation: one begins with {PREFIX}")]
     Prefix,
     /// It is of another version.
     #[error("this invitation is of another version of the program: one begins with {PREFIX}")]
     Version,
-    /// It is longer than any.
+    /// It is longer than any invitation.
     #[error("this is no invitation: it is too long")]
     TooLong,
-    /// A group has a character that no group has.
+    /// A group contains an invalid character.
     #[error("group {number} of the invitation, {text:?}, contains {character:?}: none does")]
     Character {
-        /// Which group, from 1.
+        /// The number of the group, from 1.
         number: usize,
         /// The group.
         text: String,
         /// The character.
         character: char,
     },
-    /// A group has more or fewer characters.
+    /// A group has the wrong length.
     #[error("group {number} of the invitation, {text:?}, must have {GROUP} characters")]
     Length {
-        /// Which group, from 1.
+        /// The number of the group, from 1.
         number: usize,
         /// The group.
         text: String,
     },
-    /// A group's check is wrong.
+    /// The check character of a group is wrong.
     #[error("group {number} of the invitation, {text:?}, is mistyped or at the wrong place")]
     Mistyped {
-        /// Which group, from 1.
+        /// The number of the group, from 1.
         number: usize,
         /// The group.
         text: String,
     },
 }
 
-/// Bytes as text.
+/// Encodes bytes as text.
 pub(super) fn encode(bytes: &[u8]) -> Zeroizing<String> {
     let count = (8 * bytes.len()).div_ceil(5);
-    // All at once: a string that grows leaves copies.
+    // Allocated at once, because a growing string leaves copies.
     let mut text = Zeroizing::new(String::with_capacity(PREFIX.len() + 2 * count + 2 * GROUP));
     text.push_str(PREFIX);
     for number in 0..count.div_ceil(DATA) {
@@ -74,7 +74,7 @@ pub(super) fn encode(bytes: &[u8]) -> Zeroizing<String> {
     text
 }
 
-/// The bytes of a text, and up to four zeros after them.
+/// Decodes a text. Up to four zeros follow the bytes.
 pub(super) fn decode(text: &str) -> Result<Zeroizing<Vec<u8>>, InvitationCodeError> {
     if text.len() > MAX_TEXT_LEN {
         return Err(InvitationCodeError::TooLong);
@@ -111,7 +111,7 @@ fn split(text: &str) -> Vec<&str> {
     (0..text.len()).step_by(GROUP).map(|at| &text[at..text.len().min(at + GROUP)]).collect()
 }
 
-/// The seven digits of a group whose check is right.
+/// The seven data digits of a group, if its check character is right.
 fn decode_group(index: usize, group: &str) -> Result<[u8; DATA], InvitationCodeError> {
     let (number, text) = (index + 1, || group.to_owned());
     let mut digits = Zeroizing::new([0; GROUP]);
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_back_with_zeros_after_them() {
+    fn invitation_code_round_trip_of_any_bytes() {
         for len in 0..40 {
             let bytes: Vec<u8> =
                 (0..len).map(|at: u8| at.wrapping_mul(37).wrapping_add(200)).collect();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_group() {
+    fn a_mistyped_group_of_an_invitation_is_named() {
         let text = encode(&[0; 12]);
         let groups = "sunder-mix-1-00000000-00000001-00000002";
         assert_eq!(**text, *groups);

@@ -1,4 +1,4 @@
-//! The keys that membership's messages are sealed and authenticated with.
+//! Cryptography of the membership messages.
 
 use chacha20poly1305::aead::Aead;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit, Nonce};
@@ -8,7 +8,7 @@ use keys::{IdentityPublicKey, IdentitySecretKey};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// What a sealed text has more than the text.
+/// The number of bytes that sealing adds.
 pub(super) const TAG_LEN: usize = 16;
 
 /// HMAC-SHA-256 under `label` of the concatenation of `parts`, of which only the last may vary in
@@ -32,8 +32,8 @@ fn keyed(key: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
     parts.iter().fold(mac, Mac::chain_update)
 }
 
-/// X25519 (RFC 7748). `None` if `public` is a point of small order, with which all secrets agree
-/// on the same.
+/// X25519 (RFC 7748). `None` if `public` is a point of small order, for which the result does not
+/// depend on the secret.
 pub(super) fn agree(secret: &[u8; 32], public: &[u8; 32]) -> Option<Zeroizing<[u8; 32]>> {
     let agreed = Zeroizing::new(MontgomeryPoint(*public).mul_clamped(*secret).to_bytes());
     (*agreed != [0; 32]).then_some(agreed)
@@ -44,7 +44,7 @@ pub(super) fn x25519_public(secret: &[u8; 32]) -> [u8; 32] {
     MontgomeryPoint::mul_base_clamped(*secret).to_bytes()
 }
 
-/// What two identities agree on.
+/// The shared secret of two identities.
 pub(super) fn agree_with(
     own: &IdentitySecretKey,
     other: &IdentityPublicKey,
@@ -52,7 +52,7 @@ pub(super) fn agree_with(
     agree(&own.x25519(), &other.x25519()).expect("a public key is of no small order")
 }
 
-/// Encrypts and authenticates a text, with a key that is for this text only.
+/// Encrypts and authenticates a text. The key must not be used for another text.
 pub(super) fn seal(key: &[u8; 32], text: &[u8]) -> Vec<u8> {
     let sealed = ChaCha20Poly1305::new(&(*key).into()).encrypt(&Nonce::from([0; 12]), text);
     sealed.expect("texts are shorter than 256 GiB")
@@ -64,7 +64,8 @@ pub(super) fn open(key: &[u8; 32], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> 
     text.ok().map(Zeroizing::new)
 }
 
-/// What each key and signature of a group is bound to: its administrator and its name.
+/// The identifier of a group, made from its administrator and its name. All keys and signatures of
+/// the group are bound to it.
 pub(crate) fn group_id(administrator: &IdentityPublicKey, group: &str) -> [u8; 32] {
     *derive("sunder mix group 1", &[&administrator.to_bytes(), group.as_bytes()])
 }

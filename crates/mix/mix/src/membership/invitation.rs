@@ -1,4 +1,4 @@
-//! Invitations: what one person needs to join a group, as text to be copied.
+//! Invitations, which allow one person to join a group, and their encoding as text.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,24 +18,25 @@ pub const MAX_ADDRESS_LEN: usize = 255;
 /// The longest name of a group, in bytes.
 pub const MAX_GROUP_NAME_LEN: usize = 64;
 
-/// The secret that the administrator and the invited person have. Secret.
+/// The secret that the administrator and the invited person share.
 pub(super) type InvitationSecret = Zeroizing<[u8; 16]>;
 
-/// Where a group is.
+/// The proxy, name and administrator of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupAddress {
-    /// Where its proxy listens, in the words of the driver; at most [`MAX_ADDRESS_LEN`] bytes
+    /// The proxy's address, in the form that the driver uses; at most [`MAX_ADDRESS_LEN`] bytes
     /// without spaces or control characters.
     pub proxy_address: String,
     /// The proxy's key.
     pub proxy: IdentityPublicKey,
-    /// The group's name at the proxy; at most [`MAX_GROUP_NAME_LEN`] bytes, as the address.
+    /// The group's name at the proxy, at most [`MAX_GROUP_NAME_LEN`] bytes.
     pub group: crate::wire::GroupName,
     /// The key of the group's administrator.
     pub administrator: IdentityPublicKey,
 }
 
-/// Permission to join a group, for one person. Secret: who has it can join in that person's place.
+/// Permission for one person to join a group. Secret: anyone who obtains it can join in that
+/// person's place.
 pub struct Invitation {
     pub(super) at: GroupAddress,
     pub(super) name: MemberName,
@@ -43,33 +44,33 @@ pub struct Invitation {
     pub(super) secret: InvitationSecret,
 }
 
-/// Why a text is not an invitation.
+/// Why a string is not an invitation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvitationError {
     /// The text is mistyped.
     #[error("{0}")]
     Code(#[from] InvitationCodeError),
-    /// Each group of characters is right, but all together are not.
+    /// Each group of characters is valid, but the checksum of the whole is wrong.
     #[error("the invitation is not complete, or mistyped in several places: copy it again")]
     Checksum,
-    /// The text was made by a program that is wrong, or newer.
+    /// The text was made by a newer or faulty program.
     #[error("the invitation was made by a version of this program that has other invitations")]
     Contents,
 }
 
 impl Invitation {
-    /// Reads the text that [`Invitation::code`] returns. Spaces, line breaks and capitals make no
-    /// difference, nor do O for 0, and I or L for 1.
+    /// Reads the text that [`Invitation::code`] returns. Spaces, line breaks and capitals are
+    /// ignored. O is read as 0, and I and L as 1.
     ///
     /// # Errors
-    /// If the text is not an invitation: which of its parts is mistyped.
+    /// If the text is not an invitation. The error names the mistyped group.
     pub fn parse(text: &str) -> Result<Self, InvitationError> {
         let bytes = code::decode(text)?;
         let (checksum, contents) =
             bytes.split_first_chunk::<CHECKSUM_LEN>().ok_or(InvitationError::Checksum)?;
         let mut reader = UntrustedReader::new(contents);
         let read = Self::read(&mut reader);
-        // The code fills the bytes up with zeros.
+        // The code pads the bytes with zeros.
         let len = contents.len() - reader.rest().len();
         if *checksum != checksum_of(&contents[..len]) {
             return Err(InvitationError::Checksum);
@@ -77,8 +78,8 @@ impl Invitation {
         read.ok_or(InvitationError::Contents)
     }
 
-    /// The invitation as text: a prefix, and groups of eight characters, of which each has a check
-    /// of its own. Secret.
+    /// The invitation as text: a prefix, and groups of eight characters, each with its own check
+    /// character. Secret.
     pub fn code(&self) -> Zeroizing<String> {
         let mut contents = Zeroizing::new(Vec::with_capacity(1024));
         contents.extend(&*self.secret);
@@ -108,24 +109,24 @@ impl Invitation {
         at.is_valid().then_some(Self { at, name: name.ok()?, expires, secret })
     }
 
-    /// Which group it is for.
+    /// The group to join.
     pub fn group(&self) -> &GroupAddress {
         &self.at
     }
 
-    /// Whom the administrator made it for: the name to take if there is no reason for another one.
+    /// The name that the administrator proposes for the new member.
     pub fn name(&self) -> &MemberName {
         &self.name
     }
 
-    /// Until when it is accepted, since 1970.
+    /// When it expires, since 1970.
     pub fn expires(&self) -> Duration {
         self.expires
     }
 }
 
 impl GroupAddress {
-    /// Whether the texts can be in an invitation.
+    /// Whether the address and the names can be encoded in an invitation.
     pub fn is_valid(&self) -> bool {
         let is_text = |text: &str, max| {
             (1..=max).contains(&text.len())
@@ -144,7 +145,7 @@ impl fmt::Debug for Invitation {
     }
 }
 
-/// By which the administrator finds an invitation; says nothing of the secret.
+/// The identifier by which the administrator finds an invitation. It does not reveal the secret.
 pub(super) fn id_of(secret: &[u8; 16]) -> [u8; 8] {
     let mut id = derive("sunder mix invitation 1", &[secret]);
     let short = *id.first_chunk().expect("32 bytes are more than 8");
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_code_gives_the_invitation() {
+    fn invitation_code_round_trip() {
         let code = invitation().code();
         let wrapped = code.to_uppercase().replace('-', "-\n ");
         for text in [&**code, &wrapped, &format!("  {}\n", *code)] {

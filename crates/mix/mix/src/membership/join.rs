@@ -1,4 +1,4 @@
-//! What an invited person asks for, and what the administrator answers.
+//! Join requests of invited persons, and the administrator's answers.
 
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
@@ -22,25 +22,25 @@ pub const JOIN_ANSWER_LEN: usize = 1 + SIGNATURE_LEN;
 pub struct JoinRequest {
     /// The name that the person wants.
     pub name: MemberName,
-    /// To which the key of its first epoch will be sealed.
+    /// The prekey for which the key of its first epoch will be sealed.
     pub prekey: Prekey,
     /// Drawn anew for each request.
     pub salt: [u8; SALT_LEN],
 }
 
-/// Why nobody joins with a request.
+/// Why a join request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinRefusal {
-    /// No invitation belongs to it.
+    /// The invitation is unknown.
     #[error("the administrator does not know this invitation: ask for another one")]
     Unknown,
     /// The invitation was used.
     #[error("this invitation was used by somebody else: ask the administrator for another one")]
     Used,
-    /// The invitation is too old.
+    /// The invitation has expired.
     #[error("this invitation has expired: ask the administrator for another one")]
     Expired,
-    /// The group has as many members as it may have.
+    /// The group has its maximum number of members.
     #[error("the group is full: ask the administrator to remove somebody, then join again")]
     GroupFull,
     /// A member has the name, or one that looks like it.
@@ -67,7 +67,7 @@ impl JoinRefusal {
 pub(super) enum JoinRequestError {
     /// It was not made by this key with this invitation.
     NotAuthentic,
-    /// It does not contain what it should.
+    /// Its content is malformed.
     Malformed,
 }
 
@@ -78,7 +78,7 @@ impl From<MemberNameError> for JoinRequestError {
 }
 
 impl JoinRequest {
-    /// The request of the client `own`.
+    /// Encodes the request of the client `own`.
     pub fn encode(&self, own: &IdentitySecretKey, invitation: &Invitation) -> Vec<u8> {
         let at = &invitation.at;
         let agreed = agree_with(own, &at.administrator);
@@ -91,7 +91,8 @@ impl JoinRequest {
         [&id_of(&invitation.secret)[..], &self.salt, &seal(&key, &text)].concat()
     }
 
-    /// Of which invitation a request says that it is, and its salt; `None` if it is too short.
+    /// The identifier of the invitation that a request names, and its salt; `None` if it is too
+    /// short.
     pub(super) fn header(request: &[u8]) -> Option<([u8; ID_LEN], [u8; SALT_LEN])> {
         let mut reader = UntrustedReader::new(request);
         Some((reader.array()?, reader.array()?))
@@ -152,8 +153,7 @@ pub(super) fn encode_answer(
     [&[code][..], &administrator.sign(&signed)].concat()
 }
 
-/// Reads the answer to the request that the client made last; `None` if it is not one by the
-/// administrator.
+/// Decodes the answer to the client's last request; `None` if the administrator did not sign it.
 pub fn decode_answer(
     answer: &[u8],
     administrator: &IdentityPublicKey,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_to_one_request_only() {
+    fn a_join_answer_is_bound_to_its_request() {
         let [administrator, client, other] =
             [1, 2, 3].map(|byte| IdentitySecretKey::new(&[byte; 32]));
         let (client, other) = (client.public(), other.public());

@@ -4,8 +4,8 @@ use std::fmt;
 
 const MAX_CHARACTERS: usize = 32;
 
-/// Letters that look like another one in usual fonts, in lower case: Latin, Greek, and Cyrillic,
-/// some of which look alike as capitals only.
+/// Greek and Cyrillic letters, in lower case, that look like a Latin letter or a digit in usual
+/// fonts. Some look alike only as capitals.
 #[rustfmt::skip]
 const LOOKALIKES: [(char, char); 48] = [
     ('0', 'o'), ('1', 'l'), ('i', 'l'), ('\u{131}', 'l'),
@@ -28,7 +28,7 @@ const LOOKALIKES: [(char, char); 48] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberName(String);
 
-/// Why a text is not a name.
+/// Why a string is not a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberNameError {
     /// It is empty.
@@ -37,13 +37,13 @@ pub enum MemberNameError {
     /// It is too long.
     #[error("the name has {0} characters: take at most {MAX_CHARACTERS}")]
     TooLong(usize),
-    /// It contains what no name may.
+    /// It contains a character that is not allowed.
     #[error(
         "a name contains letters, digits and - _ . only, and not the character U+{:04X}",
         u32::from(*.0)
     )]
     Character(char),
-    /// A mark stands at an end.
+    /// It begins or ends with a mark.
     #[error("a name begins and ends with a letter or a digit, not with {0}")]
     AtEnd(char),
 }
@@ -52,15 +52,15 @@ impl MemberName {
     /// Checks a name.
     ///
     /// # Errors
-    /// If it is not one. Spaces, controls, and characters that are invisible or change the
-    /// direction of writing are none of a name.
+    /// If it is not valid. Spaces, control characters, and characters that are invisible or change
+    /// the writing direction are not allowed.
     pub fn new(text: &str) -> Result<Self, MemberNameError> {
         let is_mark = |character| matches!(character, '-' | '_' | '.');
         let count = text.chars().count();
         if count > MAX_CHARACTERS {
             return Err(MemberNameError::TooLong(count));
         }
-        // Some letters are invisible: fillers of Hangul.
+        // Some letters are invisible: the Hangul fillers.
         let is_invisible =
             |letter| matches!(letter, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}');
         let is_allowed = |character: char| {
@@ -82,8 +82,8 @@ impl MemberName {
         &self.0
     }
 
-    /// Whether a person could take one for the other: they are equal but for capitals, and letters
-    /// that look alike. Of two such names only one can be in a group.
+    /// Whether a person could confuse the two names: they differ only in capitals and in letters
+    /// that look alike. A group cannot have two such names.
     pub fn clashes_with(&self, other: &Self) -> bool {
         folded(&self.0).eq(folded(&other.0))
     }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_name_is_said() {
+    fn invalid_member_names_are_explained() {
         for (text, error) in [
             ("", MemberNameError::Empty),
             (&"x".repeat(33), MemberNameError::TooLong(33)),

@@ -1,5 +1,6 @@
-//! Prekeys: keys that a member makes in advance, to which the administrator seals the key of one
-//! epoch; and the notices in which a member tells the administrator of them, or that it leaves.
+//! Prekeys, and members' notices to the administrator. A member makes a prekey in advance, and the
+//! administrator seals the key of one epoch for it. A notice announces a prekey, or that the member
+//! leaves.
 
 use std::fmt;
 
@@ -18,38 +19,38 @@ const TAG_LEN: usize = 32;
 /// The longest notice, in bytes.
 pub const MAX_NOTICE_LEN: usize = 1 + 8 + 4 + 32 + TAG_LEN;
 
-/// A prekey as its owner has it. Secret. Erased as soon as it has opened the key of an epoch.
+/// The owner's part of a prekey. Secret. It is erased as soon as it has opened the key of an epoch.
 pub struct PrekeySecret {
     number: u64,
     secret: Zeroizing<[u8; 32]>,
 }
 
-/// A prekey as others have it.
+/// The public part of a prekey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prekey {
-    /// Greater than that of all earlier ones of this member.
+    /// The prekey's number, greater than those of all earlier prekeys of this member.
     pub number: u64,
-    /// The public key of X25519.
+    /// The X25519 public key.
     pub public: [u8; 32],
 }
 
 impl PrekeySecret {
-    /// A prekey of random bytes.
+    /// A prekey made of random bytes.
     pub fn new(number: u64, random: Zeroizing<[u8; 32]>) -> Self {
         Self { number, secret: random }
     }
 
-    /// Which one of its owner's.
+    /// The prekey's number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// What the others get.
+    /// The public part.
     pub fn public(&self) -> Prekey {
         Prekey { number: self.number, public: x25519_public(&self.secret) }
     }
 
-    /// The random bytes that it was made of. Secret.
+    /// The random bytes of [`Self::new`]. Secret.
     pub fn secret(&self) -> &[u8; 32] {
         &self.secret
     }
@@ -62,31 +63,31 @@ impl fmt::Debug for PrekeySecret {
 }
 
 impl Prekey {
-    /// Whether secrets agree with it on secrets.
+    /// Whether key agreement with it yields a secret, because it is not a point of small order.
     pub(super) fn is_sound(&self) -> bool {
         agree(&[1; 32], &self.public).is_some()
     }
 }
 
-/// What a member tells the administrator. The proxy carries it and cannot make one.
+/// A member's notice to the administrator. The proxy forwards it and cannot forge it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberNotice {
-    /// Its next prekey.
+    /// The member's next prekey.
     Prekey {
         /// The prekey.
         prekey: Prekey,
         /// The greatest number of an epoch whose key it has opened, or 0.
         opened: u32,
     },
-    /// It leaves.
+    /// The member leaves.
     Leave {
-        /// Greater than that of all its prekeys.
+        /// A number greater than those of all its prekeys.
         number: u64,
     },
 }
 
 impl MemberNotice {
-    /// The notice of the member `own`.
+    /// Encodes a notice of the member `own`.
     pub fn encode(
         &self,
         own: &IdentitySecretKey,
@@ -113,7 +114,7 @@ impl MemberNotice {
         notice
     }
 
-    /// The notice of `member`, for the administrator; `None` if that member did not make it.
+    /// Decodes a notice of `member`, for the administrator; `None` if that member did not make it.
     pub fn decode(
         notice: &[u8],
         member: &IdentityPublicKey,
@@ -155,7 +156,7 @@ mod tests {
     const GROUP: &str = "friends";
 
     #[test]
-    fn a_notice_is_that_of_its_member_and_group() {
+    fn a_notice_is_bound_to_its_member_and_group() {
         let [administrator, member, other] =
             [1, 2, 3].map(|byte| IdentitySecretKey::new(&[byte; 32]));
         let prekey = PrekeySecret::new(5, Zeroizing::new([9; 32])).public();

@@ -1,5 +1,4 @@
-//! Whole stories of membership, and what the proxy, strangers and members of the past can do in
-//! them.
+//! Whole scenarios of membership, and attacks by the proxy, outsiders and former members.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +34,7 @@ struct Story {
     last_epoch: u32,
 }
 
-/// Somebody who is not the administrator.
+/// A person other than the administrator.
 struct Person {
     identity: IdentitySecretKey,
     prekeys: Vec<PrekeySecret>,
@@ -209,7 +208,7 @@ fn nobody_can_use_the_request_of_another_or_change_it() {
 }
 
 #[test]
-fn an_announcement_is_the_administrators_and_of_its_group() {
+fn an_announcement_is_signed_and_bound_to_its_group() {
     let (mut story, bob) = (Story::new(), Person::new(2));
     story.admit(&bob, "bob").unwrap();
     story.announce();
@@ -237,7 +236,7 @@ fn an_announcement_is_the_administrators_and_of_its_group() {
 }
 
 #[test]
-fn who_has_left_or_is_removed_gets_no_key() {
+fn former_members_get_no_epoch_key() {
     let mut story = Story::new();
     let [bob, carol] = [2, 3].map(Person::new);
     story.admit(&bob, "bob").unwrap();
@@ -281,7 +280,7 @@ fn an_epoch_lasts_a_day_and_has_its_own_prekeys() {
     let second = story.announce();
     assert_eq!(story.now, began + DAY);
     assert!(second.open(&bob.identity, &bob.prekeys).is_ok());
-    // What is left of bob's keys does not open the recorded announcement.
+    // The keys that bob still has do not open the recorded announcement.
     assert_eq!(first.open(&bob.identity, &bob.prekeys).err(), Some(OpenAnnouncementError::Prekey));
     for (announcement, byte) in [(&first, 20), (&second, 2)] {
         let number = announcement.prekey_of(&bob.identity.public()).unwrap();
@@ -321,7 +320,7 @@ fn a_prekey_that_crosses_an_announcement_leads_to_another_epoch() {
 
 /// As where notices take longer than the shortest epoch.
 #[test]
-fn epochs_that_cross_notices_come_less_and_less_often() {
+fn epochs_that_cross_notices_back_off() {
     let (mut story, bob) = (Story::new(), Person::new(2));
     story.admit(&bob, "bob").unwrap();
     story.announce();
@@ -334,7 +333,8 @@ fn epochs_that_cross_notices_come_less_and_less_often() {
         waits.push(story.now.abs_diff(before).as_secs());
     }
     assert_eq!(waits, [2, 4, 8, 16, 32, 64, 128, 128, 128, 128]);
-    // Who joins does not wait for that; and after an epoch that all have opened it is over.
+    // Joining clients do not wait for this backoff, and it ends after an epoch that all have
+    // opened.
     story.max_members = 9;
     for (byte, expected) in [(3, 2), (4, 2)] {
         story.admit(&Person::new(byte), ["carol", "dave"][usize::from(byte) - 3]).unwrap();
@@ -350,7 +350,7 @@ fn epochs_that_cross_notices_come_less_and_less_often() {
 }
 
 #[test]
-fn the_administrator_goes_on_where_it_was_stored() {
+fn the_administrator_is_restored_from_its_stored_state() {
     let (mut story, bob, carol) = (Story::new(), Person::new(2), Person::new(3));
     let invitation = story.invite("carol");
     story.admit(&bob, "bob").unwrap();
@@ -372,7 +372,7 @@ fn the_administrator_goes_on_where_it_was_stored() {
 }
 
 #[test]
-fn the_largest_group_fits() {
+fn the_largest_group_fits_into_an_announcement() {
     let mut story = Story::new();
     story.max_members = 1024;
     for number in 2..=1024_u32 {

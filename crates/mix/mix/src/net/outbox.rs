@@ -1,4 +1,4 @@
-//! Messages that wait to be written to a connection.
+//! The send queue of a connection.
 
 use std::io;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use transport::{ConnectionCloser, ConnectionWriter, MessageStream};
 
-/// The most messages that wait for one connection.
+/// The maximum number of queued messages of one connection.
 const MAX_WAITING: usize = 1024;
 
-/// The stack of a thread that only moves bytes.
+/// The stack size of a thread that only moves bytes.
 pub(super) const STACK_LEN: usize = 256 << 10;
 
-/// Writes messages in a thread of its own, so that nobody waits for an end that does not read.
-/// Dropped, it closes the connection after what waits was written.
+/// Writes messages in its own thread, so that a peer that does not read blocks nobody else. When
+/// dropped, it closes the connection after the queued messages are written.
 #[derive(Debug)]
 pub(super) struct ConnectionOutbox {
     messages: SyncSender<Vec<u8>>,
@@ -28,7 +28,7 @@ pub(super) struct ConnectionOutbox {
 }
 
 impl ConnectionOutbox {
-    /// Writes to this connection. At most `max_bytes` wait, besides one message.
+    /// Starts the thread. At most `max_bytes` are queued, plus one message.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -43,7 +43,8 @@ impl ConnectionOutbox {
         let (running, ended) = sync_channel(0);
         let work = move || {
             let _running: SyncSender<()> = running;
-            // Whoever reads notices an error, too. Without one, this waits for the last bytes.
+            // The reading thread notices errors as well. Without an error, this waits for the last
+            // bytes.
             _ = write(&taken, MessageStream::new(writer), &written);
             to_close.close();
         };
@@ -51,8 +52,7 @@ impl ConnectionOutbox {
         Ok(Self { messages, waiting, max_bytes, closer, ended })
     }
 
-    /// Sends a message after those that wait. If the other end is too slow or has gone, closes the
-    /// connection, and it is false.
+    /// Queues a message. If the peer is too slow or gone, closes the connection and returns false.
     pub(super) fn send(&self, message: Vec<u8>) -> bool {
         let len = message.len();
         let waiting = self.waiting.fetch_add(len, Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl ConnectionOutbox {
         is_taken
     }
 
-    /// Closes the connection when what waits was written, or after this time.
+    /// Closes the connection when the queued messages are written, at the latest after `limit`.
     pub(super) fn finish(self, limit: Duration) {
         let Self { messages, closer, ended, .. } = self;
         drop(messages);

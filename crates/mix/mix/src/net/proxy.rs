@@ -1,4 +1,4 @@
-//! The proxy: moves messages between connections and the groups, each of which decides alone.
+//! The proxy: moves messages between connections and independent groups.
 
 mod config;
 mod greeting;
@@ -33,16 +33,17 @@ pub use config::{KEYS, MixGroupConfig, MixProxyConfig};
 pub use group::MixProxyObservation;
 pub use status::{AuditFailedMemberStatus, MixProxyStatus, ProxyGroupStatus, UnwrittenStateStatus};
 
-/// How long a connection may take to say which group it wants to talk to.
+/// The time limit of a connection's greeting.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection may be silent besides some rounds. A member sends something in each.
+/// How long a connection may be silent, in addition to some rounds. A member sends a message in
+/// each round.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How long it may take to tell all members that the proxy ends.
+/// The time limit for telling all members that the proxy is shutting down.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the proxy is to stop.
+/// The interval of checks whether the proxy is to stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a proxy cannot start.
@@ -73,14 +74,14 @@ pub enum MixProxyError {
     Random(getrandom::Error),
 }
 
-/// A proxy that listens. Dropped without being run, it ends.
+/// A proxy that listens. It ends if it is dropped without being run.
 #[derive(Debug)]
 pub struct MixProxy {
     listener: Listener,
     shared: Arc<SharedProxyState>,
 }
 
-/// A proxy that runs, or will run.
+/// A handle to a proxy, to query and to stop it.
 #[derive(Clone, Debug)]
 pub struct MixProxyHandle(Arc<SharedProxyState>);
 
@@ -132,7 +133,7 @@ impl MixProxy {
         Ok(Self { listener, shared })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.local_addr()
     }
@@ -142,7 +143,7 @@ impl MixProxy {
         self.shared.key
     }
 
-    /// To see and to stop it.
+    /// A handle to query and to stop it.
     pub fn handle(&self) -> MixProxyHandle {
         MixProxyHandle(self.shared.clone())
     }
@@ -172,7 +173,7 @@ impl MixProxy {
 }
 
 impl MixProxyHandle {
-    /// What it has done so far.
+    /// The status of the proxy.
     pub fn status(&self, name: String) -> MixProxyStatus {
         let shared = &self.0;
         MixProxyStatus {
@@ -218,8 +219,8 @@ impl MixProxyHandle {
         Ok(unchanged)
     }
 
-    /// Shows what a dishonest proxy would look at, from now on: for demonstrations and tests.
-    /// Whether there is such a group.
+    /// Calls `observer` from now on with what a dishonest proxy could see, for demonstrations and
+    /// tests. Returns whether there is such a group.
     pub fn observe(
         &self,
         group: &GroupName,
@@ -229,7 +230,7 @@ impl MixProxyHandle {
         group.map(|group| group.observe(observer)).is_some()
     }
 
-    /// Ends the proxy: its groups store their state, and connections are closed.
+    /// Stops the proxy: its groups store their state, and connections are closed.
     pub fn stop(&self) {
         self.0.is_stopping.store(true, Ordering::Relaxed);
     }
@@ -243,7 +244,7 @@ impl SharedProxyState {
         Ok(())
     }
 
-    /// Talks to a client in threads of its own.
+    /// Serves a client in new threads.
     fn spawn(self: &Arc<Self>, connection: Connection) {
         let greeting = match self.greetings.begin(connection.peer_addr().ip()) {
             Ok(greeting) => greeting,
@@ -253,11 +254,11 @@ impl SharedProxyState {
         let work = move || shared.serve_connection(connection, greeting);
         let builder = thread::Builder::new().name("mix-read".into()).stack_size(STACK_LEN);
         if let Err(error) = builder.spawn(work) {
-            warn!(%error, "a connection is closed: no threads");
+            warn!(%error, "a connection is closed: cannot start threads");
         }
     }
 
-    /// Takes the greeting of a client, and what comes after it.
+    /// Handles a client's greeting and then its messages.
     fn serve_connection(&self, mut connection: Connection, greeting: PendingGreeting) {
         let greeted = self.greet(&mut connection);
         drop(greeting);
@@ -271,7 +272,7 @@ impl SharedProxyState {
                 let _ = connection.finish();
                 return;
             }
-            Err(None) => return self.refuse(&connection, "it said nothing"),
+            Err(None) => return self.refuse(&connection, "it sent no greeting in time"),
         };
         let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
         let timeout = Some(3 * group.config().terms.interval() + SILENCE);
@@ -284,7 +285,7 @@ impl SharedProxyState {
         let outbox = match ConnectionOutbox::start(writer, closer, max_waiting) {
             Ok(outbox) => outbox,
             Err(error) => {
-                warn!(%error, "a connection is closed: no threads");
+                warn!(%error, "a connection is closed: cannot start threads");
                 return;
             }
         };
@@ -295,7 +296,7 @@ impl SharedProxyState {
         debug!(connection = id, reason = %ended, "disconnected");
     }
 
-    /// The group that a client asks for, and the client's key; or the answer to send.
+    /// Returns the group that a client names and the client's key, or the refusal to send.
     fn greet(
         &self,
         connection: &mut Connection,
@@ -320,7 +321,7 @@ impl SharedProxyState {
     }
 }
 
-/// The content of a lock, also after a panic of who held it.
+/// Locks a mutex, even if it was poisoned by a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

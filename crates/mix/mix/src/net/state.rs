@@ -1,4 +1,5 @@
-//! Files with the state of a proxy or a member: of one process at a time, replaced as a whole.
+//! State files of a proxy or a member. A state folder is locked by one process at a time, and files
+//! are replaced atomically.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,13 +15,13 @@ use rustix::fs::{FlockOperation, flock};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// The longest file: a mailbox, and what else a group has.
+/// The maximum length of a file: a mailbox and the rest of a group's state.
 const MAX_LEN: u64 = 256 << 20;
 
-/// The bytes of a nonce.
+/// Length of a nonce in bytes.
 const NONCE_LEN: usize = 24;
 
-/// What makes another key of the identity's than those of messages.
+/// Separates the key of states from other keys derived from the identity.
 const KEY_LABEL: &[u8] = b"sunder mix state 1";
 
 /// Why a state cannot be read or written.
@@ -29,13 +30,13 @@ pub enum StateFileError {
     /// Others could change it.
     #[error("state: {0}")]
     Untrusted(#[from] TrustError),
-    /// Another process has it.
+    /// Another process has locked it.
     #[error("state: {} is in use by another process, which must end first", .path.display())]
     Locked {
         /// The directory.
         path: PathBuf,
     },
-    /// The system refuses.
+    /// An I/O operation failed.
     #[error("state {}: {source}", .path.display())]
     Io {
         /// The file or directory.
@@ -43,8 +44,8 @@ pub enum StateFileError {
         /// The system's error.
         source: io::Error,
     },
-    /// It was made with another identity, or was changed.
-    #[error("state {}: it was made with another identity, or was changed", .path.display())]
+    /// It belongs to another identity, or was changed.
+    #[error("state {}: it belongs to another identity, or was changed", .path.display())]
     Sealed {
         /// The file.
         path: PathBuf,
@@ -54,7 +55,7 @@ pub enum StateFileError {
     Random(getrandom::Error),
 }
 
-/// A directory with the state of this process alone.
+/// A locked directory with the state of this process.
 #[derive(Debug)]
 pub struct StateFolder {
     path: PathBuf,
@@ -63,16 +64,16 @@ pub struct StateFolder {
 
 impl Drop for StateFolder {
     fn drop(&mut self) {
-        // A child process that is being started may have a copy of the file.
+        // A child process that is being started may have inherited the file.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
 impl StateFolder {
-    /// Opens a directory, which is made if it does not exist.
+    /// Opens a directory, and creates it if it does not exist.
     ///
     /// # Errors
-    /// When others can change it, or another process has it.
+    /// When other users can change it, or another process has locked it.
     pub fn open(path: &Path) -> Result<Self, StateFileError> {
         let failed = |source| StateFileError::Io { path: path.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
@@ -91,7 +92,7 @@ impl StateFolder {
         }
     }
 
-    /// Where it is, without links.
+    /// Its path, with symbolic links resolved.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -105,7 +106,7 @@ impl StateFolder {
         let mut content = Zeroizing::new(Vec::new());
         let read = File::open(&path).and_then(|file| {
             let len = file.metadata()?.len();
-            // So that no part of a secret is left behind where the buffer grew.
+            // A growing buffer would leave copies of a secret.
             content.reserve_exact(usize::try_from(len.min(MAX_LEN)).unwrap_or(0) + 1);
             file.take(MAX_LEN).read_to_end(&mut content)
         });
@@ -116,10 +117,10 @@ impl StateFolder {
         }
     }
 
-    /// Replaces a file: whatever happens, it has the content before, or all of this one.
+    /// Replaces a file atomically: after a crash it has either the old or the new content.
     ///
     /// # Errors
-    /// When it cannot be written. The content before is kept then.
+    /// When it cannot be written. The old content is then kept.
     pub fn replace(&self, name: &str, content: &[u8]) -> Result<(), StateFileError> {
         let path = self.path.join(name);
         let new = self.path.join(format!("{name}.new"));
@@ -133,7 +134,7 @@ impl StateFolder {
             File::open(&self.path)?.sync_all()
         };
         written().map_err(|source| {
-            // On a full disk, so that others have its room.
+            // Frees the space on a full disk.
             let _ = fs::remove_file(&new);
             StateFileError::Io { path: path.clone(), source }
         })
@@ -144,7 +145,7 @@ impl StateFolder {
 pub(super) struct StateKey(XChaCha20Poly1305);
 
 impl StateKey {
-    /// The key of who has this identity.
+    /// The key for this identity.
     ///
     /// # Panics
     /// Never: HMAC takes keys of any length.
@@ -185,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_and_of_one_process() {
+    fn state_files_are_replaced_and_the_folder_is_locked() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("state");
         let folder = StateFolder::open(&path).unwrap();
@@ -196,14 +197,14 @@ mod tests {
         }
         assert!(matches!(StateFolder::open(&path), Err(StateFileError::Locked { .. })));
         drop(folder);
-        // What was being written when the process ended does not matter.
+        // A file left by an interrupted write is ignored.
         fs::write(path.join("x.new"), "part").unwrap();
         let folder = StateFolder::open(&path).unwrap();
         assert_eq!(folder.read("x").unwrap().unwrap()[..], b"a second one"[..]);
     }
 
     #[test]
-    fn a_sealed_state_is_its_owners() {
+    fn a_sealed_state_opens_only_with_its_identity_and_name() {
         let [own, other] = [1, 2].map(|byte| StateKey::new(&IdentitySecretKey::new(&[byte; 32])));
         let mut sealed = own.seal("state", b"secret").unwrap();
         assert_eq!(own.open("state", &sealed).unwrap()[..], b"secret"[..]);

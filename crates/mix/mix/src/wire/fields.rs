@@ -1,4 +1,4 @@
-//! Fields of messages: integers are big-endian.
+//! Encoding of the fields of messages. Integers are big-endian.
 
 use keys::IdentityPublicKey;
 

@@ -1,39 +1,39 @@
-//! Why the proxy ends a connection, in words for the person at the other end.
+//! Why the proxy ends a connection, with error texts for the user at the other end.
 
-/// Why the proxy ends a connection. Nothing else comes after it.
+/// Why the proxy ends a connection. It is the last message of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyRefusal {
     /// The greeting is of another version of the protocol.
-    #[error("the proxy speaks another version of the protocol: update the older one of both")]
+    #[error("the proxy uses another version of the protocol: update the older program")]
     Version,
     /// No group has this name.
     #[error("the proxy has no group of this name")]
     UnknownGroup,
-    /// The group has as many members as it can.
+    /// The group has its maximum number of members.
     #[error("the group is full: ask its administrator")]
     GroupFull,
     /// Too many clients wait for the administrator.
-    #[error("too many others wait for the group's administrator: try again later")]
+    #[error("too many clients are waiting for the group's administrator: try again later")]
     TooManyJoins,
-    /// A member asked to join.
+    /// A member sent a join request.
     #[error("this key is a member of the group already")]
     AlreadyMember,
-    /// Who is no member of the current epoch did what members do.
+    /// A client that is not a member of the current epoch sent a member's message.
     #[error("this key is not a member of the group")]
     NotMember,
-    /// Who is not the administrator did what administrators do.
+    /// A client that is not the administrator sent a message of the administrator.
     #[error("only the group's administrator may do this")]
     NotAdministrator,
-    /// A newer connection with the same key has taken the place of this one.
+    /// A newer connection with the same key has replaced this one.
     #[error("the same member has connected from elsewhere")]
     Replaced,
-    /// The new epoch is without this member.
+    /// The new epoch does not include this member.
     #[error("the administrator has removed this key from the group")]
     Removed,
     /// The bytes are not a message.
     #[error("a message is malformed")]
     Malformed,
-    /// A message that was not due.
+    /// A message came at the wrong time.
     #[error("a message came out of turn")]
     OutOfTurn,
     /// A request was for a round that is not open to the member.
@@ -48,25 +48,25 @@ pub enum ProxyRefusal {
     /// The announcement is not signed by the administrator, or does not fit the group.
     #[error("the announcement of the epoch is not valid")]
     BadAnnouncement,
-    /// The announcement is not of an epoch after the current one.
+    /// The announcement is of the current epoch or an earlier one.
     #[error("the announcement is of an epoch that is over: another one has been announced")]
     OldAnnouncement,
-    /// The proxy has as many connections to the group as it takes.
+    /// The group has its maximum number of connections.
     #[error("the group has too many connections: try again later")]
     TooManyConnections,
     /// Two auditors have found that the member writes into slots that are not its own.
     #[error(
-        "two members have found that this one writes into slots of others, so it is left out until \
-         the next epoch: tell the group's administrator"
+        "two auditors have found that this member writes into slots of others, so it is left out \
+         until the next epoch: tell the group's administrator"
     )]
     LeftOut,
-    /// The proxy ends.
+    /// The proxy is shutting down.
     #[error("the proxy is being stopped")]
     Stopping,
 }
 
 impl ProxyRefusal {
-    /// All of them; a refusal is sent as its place here.
+    /// All refusals. A refusal is encoded as its index in this array.
     pub const ALL: [Self; 19] = [
         Self::Version,
         Self::UnknownGroup,

@@ -1,4 +1,5 @@
-//! What a proxy and the members of a group agree on, and the bounds of lengths that follow.
+//! The terms that the proxy and the members of a group share, and the bounds of message lengths
+//! that follow from them.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use crate::{MailboxShape, audit};
 /// The longest request or answer of an engine, in bytes.
 pub const MAX_BODY_LEN: usize = 256 << 20;
 
-/// Of a round, in milliseconds.
+/// The range of the interval of a round, in milliseconds.
 const INTERVAL_MS: RangeInclusive<u128> = 1..=3_600_000;
 
-/// How the members of a group make their exchanges. It does not change while the proxy runs.
+/// The terms of a group's exchanges. They do not change while the proxy runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MixTerms {
     engine: MixEngineName,
@@ -23,29 +24,30 @@ pub struct MixTerms {
     least_interval: Duration,
 }
 
-/// Numbers that do not make terms.
+/// Why parameters are not valid terms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MixTermsError {
-    /// The interval or the least one is out of range, or the least one is the longer one.
+    /// An interval is out of range, or the least interval is longer than the interval.
     #[error("the least interval must be 1 ms to the interval, and that at most an hour")]
     Interval,
-    /// A request or an answer may be too long.
+    /// A request or an answer can be too long.
     #[error("an exchange by this engine may take {len} bytes, but at most {MAX_BODY_LEN} are sent")]
     Body {
-        /// How long.
+        /// The length in bytes.
         len: usize,
     },
-    /// The engine cannot make exchanges of this shape.
+    /// The engine does not support this shape.
     #[error(transparent)]
     Engine(#[from] MixEngineError),
 }
 
 impl MixTerms {
-    /// Exchanges by `engine`, in rounds of `least_interval` to `interval`, in whole milliseconds.
+    /// Terms for exchanges by `engine`, in rounds of `least_interval` to `interval`, in whole
+    /// milliseconds.
     ///
     /// # Errors
-    /// If an interval is out of its range, a message may have more than [`MAX_BODY_LEN`] bytes, or
-    /// the engine cannot make exchanges of this shape.
+    /// If an interval is out of its range, a request or an answer can have more than
+    /// [`MAX_BODY_LEN`] bytes, or the engine does not support this shape.
     #[expect(clippy::missing_panics_doc, reason = "an interval has at most an hour")]
     pub fn new(
         engine: MixEngineName,
@@ -67,22 +69,22 @@ impl MixTerms {
         }
     }
 
-    /// Which engine both ends have.
+    /// The engine of both ends.
     pub fn engine(&self) -> MixEngineName {
         self.engine
     }
 
-    /// The numbers of the group.
+    /// The shape of the group's mailbox.
     pub fn shape(&self) -> &MailboxShape {
         &self.shape
     }
 
-    /// After how long a round is closed in any case.
+    /// The maximum duration of a round.
     pub fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// How long a round is open at least.
+    /// The minimum duration of a round.
     pub fn least_interval(&self) -> Duration {
         self.least_interval
     }

@@ -90,7 +90,7 @@ fn welcome() -> impl Strategy<Value = ProxyToMember> {
         .prop_map(|(terms, standing, epoch)| ProxyToMember::Welcome { terms, standing, epoch })
 }
 
-/// Whatever `bytes` are, what is decoded of them has them as its encoding.
+/// If arbitrary bytes can be decoded, the decoded message encodes to the same bytes.
 fn check_any(bytes: &[u8]) {
     let terms = terms();
     if let Ok(hello) = MixHello::decode(bytes) {
@@ -174,7 +174,7 @@ fn bytes_are_as_specified() {
 }
 
 #[test]
-fn what_is_out_of_bounds_is_refused() {
+fn messages_out_of_bounds_are_rejected() {
     let terms = terms();
     for (message, bound) in [
         (MemberToProxy::Join(vec![0; MAX_JOIN_LEN + 1]), "of a request to join"),

@@ -1,4 +1,4 @@
-//! The log in memory, for tests and demonstrations in one process: the same seed gives the same
+//! An in-memory log for tests and demonstrations in one process. The same seed yields the same
 //! order of entries.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,22 +18,22 @@ use crate::protocol::voting::VotingSecret;
 /// The largest number of entries of a height.
 const MAX_ENTRIES: usize = 16;
 
-/// How long an entry waits that may be committed at a later height.
+/// How long the log keeps an entry that may be committed at a later height.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// A log that all servers of a process share. Time is virtual: [`MemoryLog::advance`] sets it.
+/// A log that all servers of a process share. It uses virtual time, set by [`MemoryLog::advance`].
 ///
 /// A height is committed when entries have arrived and 2f+1 servers of the set are open and have
 /// applied the height before.
 #[derive(Clone, Debug)]
 pub struct MemoryLog(Arc<Mutex<MemoryLogState>>);
 
-/// One server's end of a [`MemoryLog`]. Dropping it is a crash of the server.
+/// One server's handle of a [`MemoryLog`]. Dropping it simulates a crash of the server.
 #[derive(Debug)]
 pub struct MemoryLogServer {
     log: MemoryLog,
     key: IdentityPublicKey,
-    /// Distinguishes the ends that a server opens one after the other.
+    /// Distinguishes successive handles of one server.
     opened: u64,
 }
 
@@ -42,23 +42,22 @@ struct MemoryLogState {
     random: u64,
     max_delay: Duration,
     now: Duration,
-    /// The entries that wait, by the time of their arrival; the number keeps those of one time
-    /// apart.
+    /// The waiting entries by time of arrival. The number distinguishes entries of the same time.
     waiting: BTreeMap<(Duration, u64), Bytes>,
     submitted: u64,
-    /// The committed heights, from the first that is not forgotten.
+    /// The committed heights that are not pruned.
     heights: VecDeque<CommittedEntries>,
-    /// The height before these.
+    /// The height before them.
     forgotten: Height,
-    /// The servers that agree on a height, from its predecessor's [`AgreementLog::applied`].
+    /// The servers that agree on each height, as reported by [`AgreementLog::applied`].
     sets: BTreeMap<Height, ServerSet>,
-    /// Which entries the next height may have, once a server says it.
+    /// Which entries the next height may have, once a server has reported it.
     check: Option<EntryCheck>,
     servers: BTreeMap<[u8; 32], MemoryLogReplica>,
     opened: u64,
 }
 
-/// A server that is open.
+/// A server whose handle is open.
 #[derive(Debug)]
 struct MemoryLogReplica {
     opened: u64,
@@ -71,9 +70,8 @@ struct MemoryLogReplica {
 }
 
 impl MemoryLog {
-    /// An empty log with the set of the servers of its first height. An entry arrives, and a height
-    /// gets to a server, after a delay of up to `max_delay`, each by its own: so the seed decides
-    /// the order.
+    /// An empty log, with the servers of its first height. Each submission and each delivery of a
+    /// height is delayed by up to `max_delay`. The seed determines the delays, and so the order.
     pub fn new(seed: u64, max_delay: Duration, servers: &ServerSet) -> Self {
         Self(Arc::new(Mutex::new(MemoryLogState {
             random: seed,
@@ -90,13 +88,13 @@ impl MemoryLog {
         })))
     }
 
-    /// A log without delays: entries are in the order in which they were submitted.
+    /// A log without delays. Entries keep the order in which they were submitted.
     pub fn immediate(servers: &ServerSet) -> Self {
         Self::new(0, Duration::ZERO, servers)
     }
 
-    /// Opens the log at the server with this key, which has applied this height. An end that it had
-    /// open before is closed.
+    /// Opens the log at the server with this key, which has applied this height. An earlier handle
+    /// of the server is closed.
     pub fn open(&self, key: IdentityPublicKey, applied: Height) -> MemoryLogServer {
         let mut shared = self.lock();
         shared.opened += 1;
@@ -108,7 +106,7 @@ impl MemoryLog {
         MemoryLogServer { log: self.clone(), key, opened }
     }
 
-    /// Sets the time, which does not go back.
+    /// Sets the time. It must not go back.
     pub fn advance(&self, now: Duration) {
         let mut shared = self.lock();
         shared.now = shared.now.max(now);
@@ -116,7 +114,7 @@ impl MemoryLog {
         shared.wake_all();
     }
 
-    /// The next time at which something happens, if it is known.
+    /// The time of the next event, if it is known.
     pub fn next_event(&self) -> Option<Duration> {
         let shared = self.lock();
         let arrival = shared.waiting.keys().map(|&(at, _)| at).find(|&at| at > shared.now);
@@ -134,7 +132,7 @@ impl MemoryLogState {
         Height(self.forgotten.0 + self.heights.len() as u64)
     }
 
-    /// A delay, by `SplitMix64`.
+    /// A random delay (`SplitMix64`).
     fn delay(&mut self) -> Duration {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -144,8 +142,8 @@ impl MemoryLogState {
         self.max_delay.mul_f64(part)
     }
 
-    /// Commits the next height if that is possible: the one after it is only when 2f+1 have applied
-    /// this one.
+    /// Commits the next height if entries wait and 2f+1 servers of its set have applied the last
+    /// height.
     fn commit(&mut self) {
         let last = self.last();
         let Some(set) = self.sets.get(&last.next()) else { return };
@@ -197,7 +195,7 @@ impl MemoryLogState {
 }
 
 impl MemoryLogServer {
-    /// This end, unless the server has opened another since.
+    /// The server's state, unless a newer handle has been opened.
     fn server<'a>(&self, shared: &'a mut MemoryLogState) -> Option<&'a mut MemoryLogReplica> {
         let server = shared.servers.get_mut(&self.key.to_bytes());
         server.filter(|server| server.opened == self.opened)
@@ -241,7 +239,7 @@ impl AgreementLog for MemoryLogServer {
     }
 
     /// # Panics
-    /// When another server has named other servers for the next height: the service is not
+    /// If another server has reported other servers for the next height: the service is not
     /// deterministic.
     fn applied(
         &mut self,
@@ -265,7 +263,7 @@ impl AgreementLog for MemoryLogServer {
     }
 
     fn prune(&mut self, through: Height) {
-        // All share one log: it forgets what all that are open have applied.
+        // All servers share one log, which deletes what all open ones have applied.
         let mut shared = self.log.lock();
         let applied = shared.servers.values().map(|server| server.applied).min();
         while shared.forgotten < through.min(applied.unwrap_or_default())
@@ -322,7 +320,7 @@ mod tests {
         servers.collect()
     }
 
-    /// Lets the time pass until nothing happens any more; returns what each server has got.
+    /// Advances time until nothing happens any more. Returns what each server received.
     fn run(
         log: &MemoryLog,
         servers: &mut [MemoryLogServer],
@@ -366,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_decides_the_order_which_is_the_same_at_all_servers() {
+    fn memory_log_order_depends_on_the_seed_and_is_the_same_at_all_servers() {
         let four = set(0..4);
         let order = |seed| {
             let log = MemoryLog::new(seed, Duration::from_millis(10), &four);
@@ -410,7 +408,7 @@ mod tests {
     fn a_flood_leaves_no_more_in_the_log_than_its_author_has_slots() {
         let four = set(0..4);
         let log = MemoryLog::new(3, Duration::from_millis(10), &four);
-        // What begins with a digit is of the slot of that digit.
+        // An entry that begins with a digit belongs to the slot of that digit.
         let check = |taken: &[EntrySlot]| {
             let taken = taken.to_vec();
             EntryCheck::new(move |entry| {

@@ -1,7 +1,7 @@
 //! The local API: HTTP/1.1 over a Unix socket, specified in `docs/formats/quorum-api.json`.
 //!
-//! Who may connect to the socket may register messages, have them signed and start a refresh. So
-//! access is decided by the permissions of the socket alone.
+//! Anyone who may connect to the socket may register messages, have them signed and start a
+//! refresh. The permissions of the socket are the only access control.
 
 mod client;
 #[cfg(any(test, fuzzing))]
@@ -68,26 +68,26 @@ pub struct EpochWitnesses {
     pub witnesses: Vec<String>,
 }
 
-/// The state of a refresh.
+/// The status of a refresh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefreshStatus {
     /// The epoch that is to begin.
     pub epoch: u64,
-    /// What the servers are doing.
+    /// The current step.
     pub step: RefreshStep,
-    /// How much of the step is done: approvals, session keys, labels with a dealing, servers with
-    /// their shares.
+    /// The progress of the step: the number of approvals, session keys, labels with a dealing, or
+    /// servers with their shares.
     pub done: u64,
-    /// How much of it the next step needs.
+    /// The progress that the next step requires.
     pub of: u64,
-    /// The servers that have not done their part in the step: of the current group while it
-    /// approves and deals, of the new one otherwise. Not all of them are needed.
+    /// The servers that have not done their part in the step: members of the current group while it
+    /// approves and deals, otherwise of the new group. Not all of them are needed.
     pub waiting_for: Vec<AwaitedServer>,
-    /// How many servers of the current group have given the refresh up.
+    /// How many servers of the current group have cancelled the refresh.
     pub cancelled: u64,
-    /// How many of them end it, f+1.
+    /// How many cancellations end it, f+1.
     pub cancelled_of: u64,
-    /// What an operator has to do, in one line; empty if nothing.
+    /// What an operator must do, in one line. Empty if nothing.
     pub problem: String,
 }
 
@@ -100,11 +100,11 @@ pub struct AwaitedServer {
     pub identity: String,
     /// Its address.
     pub address: SocketAddr,
-    /// Whether the server that was asked has a link with it, or is it.
+    /// Whether the answering server has a link with it, or is it.
     pub connected: bool,
 }
 
-/// What the servers do in a refresh.
+/// The steps of a refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefreshStep {
@@ -118,55 +118,55 @@ pub enum RefreshStep {
     Computing,
     /// The new epoch has begun.
     Done,
-    /// f+1 servers have given it up.
+    /// f+1 servers have cancelled it.
     Cancelled,
 }
 
-/// How a server is doing. It makes progress, or it has nothing to do.
+/// The health of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeHealth {
     /// Whether the server can sign and follows the agreement log.
     pub ok: bool,
-    /// What is wrong, in one line; empty if nothing is.
+    /// The problem, in one line. Empty if there is none.
     pub problem: String,
-    /// For how many seconds something has been wrong; `null` if nothing is, or only since now.
+    /// How many seconds the problem has lasted. `null` if there is none, or if it has just begun.
     pub problem_s: Option<u64>,
-    /// What is wrong with others, although this server can sign; empty if nothing is.
+    /// Problems of other servers, while this server can sign. Empty if there are none.
     #[serde(default)]
     pub warning: String,
-    /// The epoch; `null` without shares.
+    /// The epoch. `null` without shares.
     pub epoch: Option<u64>,
     /// The last height of the agreement log that was applied.
     pub height: u64,
-    /// For how many seconds entries have waited to be committed, those of others for the next
-    /// height; `null` if none wait.
+    /// How many seconds entries have waited: for the next height, or an entry of this server to be
+    /// committed. `null` if none wait.
     pub waiting_s: Option<u64>,
     /// The number of other servers that are connected.
     pub connected: u64,
-    /// The number of servers that must be connected for a signature, without this one.
+    /// The number of other servers that must be connected for a signature.
     pub needed: u64,
 }
 
 /// The kind of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiRefusalKind {
-    /// The request is wrong.
+    /// The request is malformed.
     Malformed,
     /// The policy does not allow it.
     Forbidden,
-    /// It contradicts what is under way.
+    /// It conflicts with a refresh that is open, or with another state of the server.
     Conflict,
-    /// Too many requests are under way.
+    /// Too many requests are running.
     Busy,
     /// The server cannot do it now.
     Unavailable,
-    /// Others did not answer in time.
+    /// Other servers did not answer in time.
     TimedOut,
-    /// A file cannot be read or written, for example.
+    /// An internal error, such as a file that cannot be read or written.
     Internal,
 }
 
-/// A request was not done: one line says why, and what to do.
+/// Why a request was refused, in one line that also says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiRefusal {
     /// The kind.
@@ -191,7 +191,7 @@ impl fmt::Display for ApiRefusal {
 
 impl std::error::Error for ApiRefusal {}
 
-/// What answers the requests. The methods correspond to the operations of the thesis, 4.2 and 4.3.
+/// The service behind the API. Its methods correspond to the operations of the thesis, 4.2 and 4.3.
 pub trait LocalService: Send + Sync + 'static {
     /// `register_message`: allows this server to sign a message. `user` is the caller's user ID.
     fn register(
@@ -200,7 +200,7 @@ pub trait LocalService: Send + Sync + 'static {
         user: Option<u32>,
     ) -> impl Future<Output = Result<RegisterResponse, ApiRefusal>> + Send;
 
-    /// `sign_message`: has a message signed by f+1 servers. Returns the signature.
+    /// `sign_message`: requests a signature from f+1 servers.
     fn sign(
         &self,
         message: Bytes,
@@ -208,43 +208,43 @@ pub trait LocalService: Send + Sync + 'static {
         user: Option<u32>,
     ) -> impl Future<Output = Result<Vec<u8>, ApiRefusal>> + Send;
 
-    /// `start_refresh`: approves a refresh to the group of servers that a `NODES.toml` describes.
+    /// `start_refresh`: approves a refresh to the servers that a `NODES.toml` lists.
     fn start_refresh(
         &self,
         nodes: String,
         user: Option<u32>,
     ) -> impl Future<Output = Result<RefreshStatus, ApiRefusal>> + Send;
 
-    /// Gives up the refresh that is under way or approved.
+    /// Cancels the refresh that is open or approved.
     fn cancel_refresh(
         &self,
         user: Option<u32>,
     ) -> impl Future<Output = Result<RefreshStatus, ApiRefusal>> + Send;
 
-    /// The refresh that is under way, or the last one since the server's start.
+    /// The open refresh, or the last one since the server's start.
     fn refresh(&self) -> Option<RefreshStatus>;
 
     /// `get_witnesses`.
     ///
     /// # Errors
-    /// When the server has no epoch.
+    /// If the server is in no epoch.
     fn witnesses(&self) -> Result<EpochWitnesses, ApiRefusal>;
 
     /// The group's public key in PEM.
     ///
     /// # Errors
-    /// When the server does not have it.
+    /// If the server does not know it.
     fn public_key(&self) -> Result<String, ApiRefusal>;
 
     /// The headers of all epochs with their signatures, for `sunder quorum verify-epochs`.
     ///
     /// # Errors
-    /// When the server has none.
+    /// If the server knows none.
     fn headers(&self) -> Result<Vec<u8>, ApiRefusal>;
 
-    /// How the server is doing.
+    /// The health of the server.
     fn health(&self) -> NodeHealth;
 
-    /// Records a request that was refused before the service saw it.
+    /// Records a request that was refused before it reached the service.
     fn refused(&self, request: &'static str, reason: &str);
 }

@@ -15,16 +15,16 @@ use crate::protocol::ceremony::share_file::{
 /// The name of the file with the public key.
 pub const PUBLIC_KEY_FILE: &str = "public.pem";
 
-/// Why a file of the ceremony is not written or read.
+/// Why a file of the ceremony cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CeremonyFileError {
-    /// The directory has something in it.
+    /// The directory is not empty.
     #[error("{} is not empty, and nothing is overwritten; name another directory", .path.display())]
     NotEmpty {
         /// The directory.
         path: PathBuf,
     },
-    /// The system refuses.
+    /// The system reports an error.
     #[error("{}: {source}", .path.display())]
     Io {
         /// The file.
@@ -45,7 +45,7 @@ pub enum CeremonyFileError {
     Content {
         /// The file.
         path: PathBuf,
-        /// Why it is none.
+        /// Why it is not a share file.
         source: QuorumShareFileError,
     },
 }
@@ -57,7 +57,7 @@ fn of_file(path: &Path) -> impl Fn(io::Error) -> CeremonyFileError + '_ {
 /// Creates the directory for a ceremony's files. If it exists already, it must be empty.
 ///
 /// # Errors
-/// When it is not empty, or cannot be created.
+/// If it is not empty, or cannot be created.
 pub fn create_directory(directory: &Path) -> Result<(), CeremonyFileError> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -71,11 +71,11 @@ pub fn create_directory(directory: &Path) -> Result<(), CeremonyFileError> {
     }
 }
 
-/// Writes the public key, and a file for each server that only the user may read. Returns the
-/// paths of the latter.
+/// Writes the public key, and a file for each server that only the owner can read. Returns the
+/// paths of the servers' files.
 ///
 /// # Errors
-/// When a file exists already or cannot be written.
+/// If a file already exists or cannot be written.
 pub fn write(
     directory: &Path,
     files: &[QuorumShareFile],
@@ -103,17 +103,17 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), CeremonyFileE
     written.map_err(of_file(path))
 }
 
-/// Reads the file of one server, and checks it completely.
+/// Reads and completely checks the file of one server.
 ///
 /// # Errors
-/// When it cannot be read, other users can read or replace it, or it is not such a file.
+/// If the file cannot be read, other users can read or replace it, or it is not a share file.
 pub fn read_share_file(path: &Path) -> Result<QuorumShareFile, CeremonyFileError> {
     let file = File::open(path).map_err(of_file(path))?;
     if let Some(error) = exposure(path) {
         return Err(CeremonyFileError::Exposed { what: error.problem(), fix: error.advice() });
     }
     let len = file.metadata().map_err(of_file(path))?.len().min(MAX_SHARE_FILE_LEN);
-    // With room for all of it: a buffer that grows leaves copies.
+    // Reserve room for all of it, because a buffer that grows leaves copies.
     let capacity = usize::try_from(len).unwrap_or(0) + 1;
     let mut content = Zeroizing::new(Vec::with_capacity(capacity));
     let mut bounded = file.take(len);
@@ -122,10 +122,10 @@ pub fn read_share_file(path: &Path) -> Result<QuorumShareFile, CeremonyFileError
         .map_err(|source| CeremonyFileError::Content { path: path.to_owned(), source })
 }
 
-/// Overwrites the file of a server in place, and removes it: the shares are in the server's store.
+/// Overwrites the file of a server in place, and removes it. The server's store has the shares.
 ///
 /// # Errors
-/// When it cannot be overwritten or removed.
+/// If the file cannot be overwritten or removed.
 pub fn destroy_share_file(path: &Path) -> Result<(), CeremonyFileError> {
     let overwritten = OpenOptions::new().write(true).open(path).and_then(|mut file| {
         let len = file.metadata()?.len();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_read_or_that_is_none_is_refused() {
+    fn share_file_that_is_exposed_or_invalid_is_rejected() {
         let place = TempDir::new().unwrap();
         let path = write(place.path(), &share_files()).unwrap().remove(0);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();

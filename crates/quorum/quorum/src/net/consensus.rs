@@ -1,7 +1,7 @@
 //! The agreement log of a group's servers: Malachite's consensus over [`QuorumLinks`], with its log
-//! on disk. It runs in a thread of its own, which writes to the disk.
+//! on disk. It runs on its own thread, which writes to the disk.
 //!
-//! All servers with a link get all messages: the servers of the set, which vote, and those outside,
+//! All servers with a link receive all messages: the servers of the set, which vote, and others,
 //! which follow.
 
 mod driver;
@@ -35,42 +35,41 @@ use crate::protocol::consensus::engine::VoteSigner;
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Sha256Digest;
 
-/// The largest number of submitted entries that the thread has not taken, and of their bytes. As
-/// many wait in the agreement.
+/// The limit on submitted entries that the thread has not taken, and on their bytes. The engine's
+/// limit is the same.
 const MAX_SUBMITTED: usize = 256;
 const MAX_SUBMITTED_BYTES: usize = 4 << 20;
 
-/// What a server's log begins with.
+/// The settings of a server's log.
 #[derive(Debug)]
 pub struct ConsensusSettings {
     /// The server's identity key.
     pub identity: IdentityPublicKey,
-    /// Names the log in what is signed: the SHA-256 of the group's public key.
+    /// The log's name in signed messages: the SHA-256 of the group's public key.
     pub log: Sha256Digest,
-    /// The links. Those who start them also name the peers: all servers of the old group and the
-    /// new.
+    /// The links. Their creator also sets the peers: all servers of the old and the new group.
     pub links: Arc<QuorumLinks>,
-    /// The inbox of [`Topic::Log`](super::links::LinkTopic::Log).
+    /// The inbox of [`LinkTopic::Log`](super::links::LinkTopic::Log).
     pub inbox: TopicInbox,
-    /// The file of the log, in a folder that exists and that no other user can change. It must not
-    /// be restored from a backup: the server could vote twice. If it is lost, the server needs
-    /// another voting key.
+    /// The file of the log, in an existing directory that no other user can change. Never restore
+    /// it from a backup: the server could vote twice. If the file is lost, the server needs another
+    /// voting key.
     pub store: PathBuf,
     /// The height that the service has applied.
     pub applied: Height,
 }
 
-/// Why the log does not start or goes on.
+/// Why the log does not start, or has stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ConsensusError {
-    /// Its storage.
+    /// The storage has failed.
     #[error("the log's storage: {0}")]
     Store(#[from] LogStoreError),
-    /// The agreement. It is fatal, so that a server does not vote twice.
+    /// The consensus has failed. It stops so that the server does not vote twice.
     #[error("{0}")]
     Engine(String),
-    /// The system starts no thread.
-    #[error("no thread: {0}")]
+    /// The operating system cannot start a thread.
+    #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
     /// The thread has panicked.
     #[error("the thread of the agreement has panicked; this is a bug, and the log has more")]
@@ -82,18 +81,18 @@ pub enum ConsensusError {
 pub struct ConsensusStatus {
     /// The height that is being decided.
     pub height: u64,
-    /// Its round. Each round beyond 0 is a proposer that was silent, late or faulty.
+    /// The round. In each earlier round, a proposer was silent, late or faulty.
     pub round: u32,
     /// The last height that was committed.
     pub committed: u64,
     /// The last height that the service has applied.
     pub applied: u64,
-    /// The entries that this server knows to wait.
+    /// The number of waiting entries that this server knows.
     pub waiting: usize,
-    /// For how long entries have waited while no height was committed, in seconds.
+    /// How many seconds entries have waited while no height was committed.
     #[serde(default)]
     pub waiting_s: Option<f64>,
-    /// For how long the oldest entry has waited that this server has submitted, in seconds.
+    /// How many seconds the oldest entry that this server submitted has waited.
     #[serde(default)]
     pub oldest_s: Option<f64>,
     /// The identity keys of the other servers that have voted at this height.
@@ -103,14 +102,14 @@ pub struct ConsensusStatus {
     pub proposer: Option<String>,
     /// Whether this server votes at this height. Otherwise it follows.
     pub votes: bool,
-    /// How often it was proven that a server had voted or proposed twice.
+    /// How often a server was proven to have voted or proposed twice.
     pub equivocations: u64,
     /// Why the log has failed.
     #[serde(default)]
     pub failed: Option<String>,
 }
 
-/// The agreement log at a server. It ends when it is dropped.
+/// The agreement log at a server. It stops when it is dropped.
 #[derive(Debug)]
 pub struct ConsensusLog {
     monitor: ConsensusMonitor,
@@ -118,19 +117,19 @@ pub struct ConsensusLog {
     thread: Option<JoinHandle<TopicInbox>>,
 }
 
-/// Reads the state of a log from anywhere.
+/// Reads the state of a log from any thread.
 #[derive(Clone, Debug)]
 pub struct ConsensusMonitor(Arc<SharedConsensus>);
 
-/// What the service and the thread share.
+/// The state that the service and the thread share.
 #[derive(Debug, Default)]
 struct SharedConsensus {
     exchange: Mutex<SharedConsensusState>,
-    /// There is something for the thread.
+    /// Wakes the thread.
     wake: Notify,
 }
 
-/// What the service has applied, and how the log goes on.
+/// A height that the service has applied, and the parameters of the next one.
 #[derive(Debug)]
 struct AppliedHeight {
     height: Height,
@@ -150,9 +149,9 @@ struct SharedConsensusState {
     waker: Option<Waker>,
     failed: Option<LogFailed>,
     status: ConsensusStatus,
-    /// Since when entries wait and no height is committed.
+    /// Since when entries have waited while no height was committed.
     waiting_since: Option<Instant>,
-    /// Since when the oldest entry waits that this server has submitted.
+    /// Since when the oldest entry that this server submitted has waited.
     oldest_since: Option<Instant>,
 }
 
@@ -178,11 +177,11 @@ impl SharedConsensusState {
 }
 
 impl ConsensusLog {
-    /// Opens the log. It takes part in the agreement when the service has said who does
-    /// ([`AgreementLog::applied`]).
+    /// Opens the log. It takes part in the agreement once the service has reported the set of
+    /// servers ([`AgreementLog::applied`]).
     ///
     /// # Errors
-    /// When the file of the log cannot be opened, or the thread not started.
+    /// If the log file cannot be opened, or the thread cannot start.
     pub fn start(settings: ConsensusSettings) -> Result<Self, ConsensusError> {
         let ConsensusSettings { identity, log, links, inbox, store, applied } = settings;
         let store = LogStore::open(&store, applied)?;
@@ -195,14 +194,14 @@ impl ConsensusLog {
         Ok(Self { monitor: ConsensusMonitor(shared), life, thread: Some(thread) })
     }
 
-    /// What reads the state of the log.
+    /// A monitor of the log's state.
     pub fn monitor(&self) -> ConsensusMonitor {
         self.monitor.clone()
     }
 
-    /// Ends the log, and returns the inbox, with which it can start again: it says first which
-    /// links there are. `None` if the thread has panicked. Waits for a write to the disk that is
-    /// under way.
+    /// Stops the log, and returns the inbox, with which another log can start. The inbox first
+    /// replays which links are up. `None` if the thread has panicked. Waits for a write to the disk
+    /// that is in progress.
     pub fn stop(mut self) -> Option<TopicInbox> {
         self.end()
     }

@@ -1,6 +1,6 @@
-//! Whole groups in one process, with links and a log that lose nothing: for demonstrations,
-//! benchmarks, the laboratory and tests. A process that has all shares has the key, so no key that
-//! matters belongs here.
+//! Whole groups in one process, with links and a log that lose nothing, for demonstrations,
+//! benchmarks, the laboratory and tests. A process with all shares can compute the key, so do not
+//! use this with a key that matters.
 //!
 //! Two groups, one after the other, sign under the same public key:
 //!
@@ -60,7 +60,7 @@ pub use processor_time::measured;
 pub use refreshing::{RefreshProcessorTime, RefreshReport, ServerRefreshReport};
 pub use signing::{SignReport, SigningServers};
 
-/// What all groups of a key have in common.
+/// The parameters that all groups of a key share.
 pub struct GroupKeyParameters {
     key: GroupPublicKey,
     range: ShareRange,
@@ -76,12 +76,12 @@ pub struct InProcessGroup {
     witnesses: Arc<ShareWitnesses>,
 }
 
-/// How much a server has sent.
+/// The number and length of what a server has sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SentVolume {
     /// The number of messages or entries.
     pub count: usize,
-    /// Their lengths together.
+    /// Their total length.
     pub bytes: usize,
 }
 
@@ -93,16 +93,16 @@ impl SentVolume {
 }
 
 impl GroupKeyParameters {
-    /// The setting of a key, with the range of its shares.
+    /// The parameters of a key, with the range of its shares.
     pub fn new(key: &GroupPublicKey, range: ShareRange) -> Self {
         let parameters = Arc::new(RefreshParameters::new(key, range));
         Self { key: key.clone(), range, parameters }
     }
 
-    /// The first group of a key, whose shares a dealer makes.
+    /// The first group of a key, with shares from a dealer.
     ///
     /// # Errors
-    /// If the operating system gives no random bytes.
+    /// If the operating system provides no random bytes.
     pub fn deal(
         &self,
         key: &DealerKey,
@@ -149,7 +149,7 @@ impl InProcessGroup {
         &self.witnesses
     }
 
-    /// The servers as those who sign.
+    /// The servers in their role as signers.
     ///
     /// # Panics
     /// If a server lacks a share.

@@ -1,8 +1,8 @@
 //! The links of a server: one connection with each other server of its groups. The server with the
-//! smaller key connects, and connects again when a link has ended.
+//! smaller key connects, and reconnects after a link has ended.
 //!
-//! A message to a server without a link is not kept: protocols send again what matters when they
-//! hear [`LinkEvent::Up`].
+//! A message to a server without a link is dropped. Protocols resend what matters after
+//! [`LinkEvent::Up`].
 
 mod accept;
 mod connection;
@@ -39,15 +39,16 @@ pub use peer_address::{ServerAddress, ServerAddressError};
 use probe::probe;
 pub use probe::{LinkProbeResult, probe_all};
 
-/// How long a connection may take until both ends are proven.
+/// The time limit of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The least time between two attempts to connect to a server, when it has asked for one or moved.
-/// Anybody may repeat what it has asked.
+/// The shortest interval between two connection attempts to a server that has asked for a
+/// connection or has moved. Anyone may replay such a request.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many lines about the link with one server are logged in 10 s: a faulty server may connect
-/// and disconnect as often as it likes. A line says how many there were since the one before it.
+/// The largest number of lines about the link with one server that are logged in 10 s, because a
+/// faulty server may connect and disconnect as often as it likes. A line states how many events it
+/// stands for.
 const MAX_LINES: u32 = 6;
 
 /// Another server.
@@ -55,22 +56,22 @@ const MAX_LINES: u32 = 6;
 pub struct QuorumPeer {
     /// Its identity.
     pub key: IdentityPublicKey,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: ServerAddress,
 }
 
-/// What comes from the links, in the order in which it happens at each of them.
+/// An event of the links. Events of one link are in order.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// There is a link with this server.
     Up(IdentityPublicKey),
-    /// There is none any more. Messages may be lost.
+    /// The link with this server has ended. Messages may be lost.
     Down(IdentityPublicKey),
     /// A message.
     Message(LinkMessage),
 }
 
-/// A message. Its sender may send as much again when it is dropped.
+/// A received message. When it is dropped, its sender may send as much again.
 #[derive(Debug)]
 pub struct LinkMessage {
     /// The message.
@@ -79,7 +80,7 @@ pub struct LinkMessage {
 }
 
 impl LinkMessage {
-    /// Who has sent it.
+    /// The sender.
     pub fn from(&self) -> &IdentityPublicKey {
         self.credit.sender()
     }
@@ -88,13 +89,13 @@ impl LinkMessage {
 /// The messages of one topic.
 #[derive(Debug)]
 pub struct TopicInbox {
-    /// What is said again, before what comes.
+    /// Events that are replayed before new ones.
     replayed: VecDeque<LinkEvent>,
     received: UnboundedReceiver<LinkEvent>,
 }
 
 impl TopicInbox {
-    /// The next one; `None` after the links were stopped. Nothing is lost if the future is dropped.
+    /// The next event, or `None` after the links were stopped. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<LinkEvent> {
         match self.replayed.pop_front() {
             Some(inbound) => Some(inbound),
@@ -102,12 +103,12 @@ impl TopicInbox {
         }
     }
 
-    /// The next one if it is there.
+    /// The next event, if there is one.
     pub(super) fn try_next(&mut self) -> Option<LinkEvent> {
         self.replayed.pop_front().or_else(|| self.received.try_recv().ok())
     }
 
-    /// Says first that there are links with these servers, to who reads next.
+    /// Queues [`LinkEvent::Up`] for servers that have links, before new events.
     pub(super) fn replay_link_up(&mut self, servers: impl Iterator<Item = IdentityPublicKey>) {
         self.replayed.extend(servers.map(LinkEvent::Up));
     }
@@ -118,13 +119,13 @@ impl TopicInbox {
 pub struct LinkStatus {
     /// The server's identity key.
     pub server: String,
-    /// Where it is connected to, or tried.
+    /// The address to which it is connected, or which was tried last.
     pub address: String,
     /// Whether there is a link.
     pub up: bool,
     /// The time in this state, in seconds.
     pub state_s: f64,
-    /// Why it is down.
+    /// Why the link is down.
     #[serde(default)]
     pub why: Option<String>,
     /// The time from a ping to its answer, in milliseconds.
@@ -138,8 +139,8 @@ pub struct LinkStatus {
     pub refused_messages: u64,
 }
 
-/// The bytes of messages that a server has handed to its links since its start, without what
-/// encryption, pings and TCP add; also of those that were lost with a link.
+/// The bytes of messages that a server has passed to its links since its start, without the
+/// overhead of encryption, pings and TCP. Messages that were lost with a link are included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentBytes {
     /// For the agreement log.
@@ -159,15 +160,15 @@ pub struct QuorumLinks {
 
 struct SharedLinks {
     own: Arc<IdentitySecretKey>,
-    /// The times of the protocol count from here.
+    /// The zero of the protocol's time.
     start: Instant,
     inboxes: [UnboundedSender<LinkEvent>; 3],
-    /// The bytes of messages of each topic that were handed to links.
+    /// The bytes of messages of each topic that were passed to links.
     sent: [AtomicU64; 3],
     peers: Mutex<HashMap<[u8; 32], PeerLinkState>>,
-    /// How many connections did not become links.
+    /// The number of connections that did not become links.
     refused_connections: AtomicU64,
-    /// It is known who may connect.
+    /// The set of servers that may connect is known.
     peers_known: Notify,
 }
 
@@ -180,11 +181,11 @@ impl std::fmt::Debug for SharedLinks {
 /// One other server.
 struct PeerLinkState {
     key: IdentityPublicKey,
-    /// Where it may listen, the most likely address first; at least one.
+    /// The addresses on which it may listen, the most likely first. At least one.
     addresses: Vec<ServerAddress>,
-    /// Which of them is tried, or has answered.
+    /// The address that is being tried, or has answered.
     tried: usize,
-    /// Told when the addresses have changed.
+    /// Notified when the addresses have changed.
     addresses_changed: Arc<Notify>,
     since: Instant,
     why: Option<String>,
@@ -199,7 +200,7 @@ impl PeerLinkState {
         &self.addresses[self.tried]
     }
 
-    /// Ends the link if there is one; returns whether there was.
+    /// Ends the link, if there is one. Returns whether there was one.
     fn close(&mut self) -> bool {
         let open = self.connection.take();
         if let Some((_, task)) = &open {
@@ -232,8 +233,8 @@ enum LinkConnectError {
 }
 
 impl QuorumLinks {
-    /// Accepts connections of the servers that [`Self::set_peers`] names. Also returns an inbox for
-    /// each of [`LinkTopic::ALL`]. It must be called in a runtime.
+    /// Accepts connections from the servers that [`Self::set_peers`] names. Also returns an inbox
+    /// for each of [`LinkTopic::ALL`]. Must be called in a runtime.
     pub fn start(
         own: IdentitySecretKey,
         listening: Vec<ConfiguredListener>,
@@ -260,8 +261,8 @@ impl QuorumLinks {
         )
     }
 
-    /// Keeps links with these servers and no others. A server can be named with several addresses,
-    /// the most likely first: they are tried in turn. Existing links go on.
+    /// Keeps links with exactly these servers. A server may be listed with several addresses, the
+    /// most likely first. They are tried in turn. Existing links continue.
     pub fn set_peers(&self, peers: &[QuorumPeer]) {
         let own = self.shared.own.public();
         let mut states = self.shared.peers();
@@ -308,15 +309,15 @@ impl QuorumLinks {
         self.shared.peers_known.notify_one();
     }
 
-    /// Asks a server that connects here to do it soon, if it has given that up.
+    /// Asks a server that connects to this one to do so soon, if it has stopped trying.
     fn ask_for_connection(&self, key: IdentityPublicKey, address: &ServerAddress) {
         let (shared, peer) =
             (Arc::clone(&self.shared), QuorumPeer { key, address: address.clone() });
-        // It is refused, and heard.
+        // The connection is refused, but the other server notices it.
         tokio::spawn(async move { _ = probe(&shared.own, &peer).await });
     }
 
-    /// What is at the addresses of these servers, in their order.
+    /// Probes the addresses of these servers. The results are in the same order.
     pub(super) async fn probe(&self, peers: Vec<QuorumPeer>) -> Vec<(QuorumPeer, LinkProbeResult)> {
         probe_all(&self.shared.own, peers).await
     }
@@ -329,7 +330,7 @@ impl QuorumLinks {
     /// Sends a message to a server.
     ///
     /// # Errors
-    /// When there is no link with it, the message is too long, or too much waits.
+    /// If there is no link with it, the message is too long, or too many bytes are waiting.
     pub fn send(
         &self,
         to: &IdentityPublicKey,
@@ -349,7 +350,7 @@ impl QuorumLinks {
         Ok(())
     }
 
-    /// How many bytes wait on a lane to be sent to a server; 0 without a link.
+    /// The number of bytes on a lane that wait to be sent to a server. 0 without a link.
     pub(super) fn queued(&self, to: &IdentityPublicKey, lane: LinkLane) -> usize {
         let peers = self.shared.peers();
         let state = peers.get(&to.to_bytes());
@@ -357,22 +358,22 @@ impl QuorumLinks {
         open.map_or(0, |(connection, _)| connection.queued(lane))
     }
 
-    /// How much was sent.
+    /// The bytes sent so far.
     pub fn sent(&self) -> SentBytes {
         let [log, signing, refresh] =
             self.shared.sent.each_ref().map(|sent| sent.load(Ordering::Relaxed));
         SentBytes { log, signing, refresh }
     }
 
-    /// Counts a message of a server that was refused.
+    /// Counts a rejected message of a server.
     pub(super) fn count_refused(&self, from: &IdentityPublicKey) {
         if let Some(state) = self.shared.peers().get_mut(&from.to_bytes()) {
             state.refused_messages += 1;
         }
     }
 
-    /// How many connections were refused: their other ends have not proven the key of a server that
-    /// connects here.
+    /// The number of refused connections: their other end did not prove a key that may connect
+    /// here.
     pub fn refused_connections(&self) -> u64 {
         self.shared.refused_connections.load(Ordering::Relaxed)
     }
@@ -394,14 +395,14 @@ impl Drop for QuorumLinks {
 }
 
 impl PeerLinkState {
-    /// The server may listen at these addresses from now on.
+    /// Sets the addresses on which the server may listen.
     fn set_addresses(&mut self, addresses: Vec<ServerAddress>) {
         if addresses == self.addresses {
             return;
         }
         let before = std::mem::replace(&mut self.addresses, addresses).swap_remove(self.tried);
         let still = self.addresses.iter().position(|address| *address == before);
-        // A link that was dialled goes on where it is.
+        // An outgoing link continues at its address.
         let is_dialled = self.dialing.is_some() && self.connection.is_some();
         self.tried = still.filter(|_| is_dialled).unwrap_or(0);
         self.addresses_changed.notify_one();
@@ -433,8 +434,8 @@ impl SharedLinks {
         self.start.elapsed()
     }
 
-    /// Whether the server with this key may connect here. If it is to be connected to from here,
-    /// and wants that, this happens at once.
+    /// Whether the server with this key may connect here. If this server is the one that connects,
+    /// the attempt is taken as a request to connect, which happens at once.
     fn expects(&self, key: &IdentityPublicKey) -> bool {
         let peers = self.peers();
         let Some(state) = peers.get(&key.to_bytes()) else { return false };
@@ -444,21 +445,21 @@ impl SharedLinks {
         dials(key, &self.own.public())
     }
 
-    /// Whether this server has a link with the one with this key, or is to have one.
+    /// Whether this server has, or is to have, a link with the server with this key.
     fn knows(&self, key: &IdentityPublicKey) -> bool {
         self.peers().contains_key(&key.to_bytes())
     }
 
-    /// Tells all inboxes.
+    /// Sends an event to all inboxes.
     fn broadcast(&self, event: impl Fn() -> LinkEvent) {
         for inbox in &self.inboxes {
-            // It is closed if nothing reads it.
+            // An inbox is closed if nothing reads it.
             let _ = inbox.send(event());
         }
     }
 
-    /// Begins a link, in place of the one there was; returns its end, unless the server was removed
-    /// in the meantime.
+    /// Begins a link, replacing an existing one. Returns a receiver that completes when the link
+    /// ends, or `None` if the server was removed in the meantime.
     fn open(
         self: &Arc<Self>,
         stream: TcpStream,
@@ -505,14 +506,14 @@ impl SharedLinks {
         self.broadcast(|| LinkEvent::Down(*key));
     }
 
-    /// Where a server is to be connected to.
+    /// The address at which to connect to a server.
     fn peer(&self, key: IdentityPublicKey) -> Option<QuorumPeer> {
         let address = self.peers().get(&key.to_bytes())?.address().clone();
         Some(QuorumPeer { key, address })
     }
 
-    /// An attempt to connect has failed: it is logged when the reason is another than before. The
-    /// next one is at the next address.
+    /// A connection attempt has failed. It is logged if the reason differs from the previous one.
+    /// The next attempt uses the next address.
     fn failed(&self, peer: &QuorumPeer, error: &LinkConnectError) {
         let mut peers = self.peers();
         let Some(state) = peers.get_mut(&peer.key.to_bytes()) else { return };
@@ -529,7 +530,7 @@ impl SharedLinks {
     }
 }
 
-/// Keeps a link with a server to which this one connects.
+/// Maintains a link with a server to which this one connects.
 async fn dial(shared: Arc<SharedLinks>, key: IdentityPublicKey, moved: Arc<Notify>) {
     let mut backoff = ReconnectBackoff::default();
     let mut generator = RandomGenerator::system();
@@ -544,7 +545,7 @@ async fn dial(shared: Arc<SharedLinks>, key: IdentityPublicKey, moved: Arc<Notif
             Ok((stream, session)) => {
                 let opened = Instant::now();
                 if let Some(end) = shared.open(stream, session) {
-                    // It ends by being dropped.
+                    // Dropping it ends it.
                     let _ = end.await;
                 }
                 ended = ConnectAttemptEnd::Lasted(opened.elapsed());

@@ -1,8 +1,8 @@
-//! A server of a quorum: drives [`server::Server`](crate::server::QuorumServer) with links, store,
-//! log and threads, and answers local users.
+//! A server of a quorum. It drives a [`server::QuorumServer`](crate::server::QuorumServer) with
+//! links, store, log and threads, and answers local users.
 //!
-//! The server runs on a thread of its own, which the store may block. What takes long runs on other
-//! threads.
+//! The server runs on its own thread, which the store may block. Expensive computations run on
+//! other threads.
 
 mod answers;
 mod config;
@@ -37,10 +37,10 @@ pub use config::{KEYS, MasterKeySource, QuorumNodeConfig};
 pub use open::{NodeOpenError, OpenedNode, back_up, open, restore};
 pub use status::QuorumNodeStatus;
 
-/// Why a node does not run, or has stopped.
+/// Why a node does not start, or has stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// What it has kept is not the state of this server.
+    /// The saved state is not the state of this server.
     #[error(transparent)]
     Saved(#[from] SavedStateError),
     /// Its store cannot be read or written.
@@ -49,32 +49,32 @@ pub enum NodeError {
     /// The agreement log has failed.
     #[error(transparent)]
     Log(#[from] LogFailed),
-    /// There are no random bytes.
+    /// The operating system provides no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
-    /// The system gives no thread.
+    /// The operating system cannot start a thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// It has failed in a way that is an error of this program.
+    /// The server's thread has panicked, which is a bug of this program.
     #[error("the server's thread has panicked")]
     Panicked,
 }
 
-/// Where a log is to start.
+/// Where a log starts.
 #[derive(Debug)]
 pub struct LogStart<L> {
     /// The last height that was applied.
     pub applied: Height,
-    /// What has the messages of other servers for the log.
+    /// The source of the other servers' messages for the log.
     pub inbox_source: LogInboxSource<L>,
 }
 
-/// What has the messages of other servers before a log starts.
+/// The source of other servers' messages for a log that is to start.
 #[derive(Debug)]
 pub enum LogInboxSource<L> {
-    /// Their inbox.
+    /// The inbox of the messages.
     Inbox(TopicInbox),
-    /// The log that has run at another height, and is to end.
+    /// A log that has run at another height, and must be stopped first.
     Log(L),
 }
 
@@ -88,7 +88,7 @@ pub struct NodeNetwork {
     pub peers: Vec<QuorumPeer>,
 }
 
-/// A node that runs. Local users are answered by its [`NodeHandle`]. It stops when this is dropped.
+/// A running node. Local users access it through its [`NodeHandle`]. It stops when this is dropped.
 #[derive(Debug)]
 pub struct QuorumNode {
     handle: NodeHandle,
@@ -96,7 +96,7 @@ pub struct QuorumNode {
     stop: oneshot::Sender<()>,
 }
 
-/// Reaches a node. A clone reaches the same one.
+/// A handle of a node. A clone is a handle of the same node.
 #[derive(Clone, Debug)]
 pub struct NodeHandle {
     commands: mpsc::Sender<NodeCommand>,
@@ -107,11 +107,11 @@ pub struct NodeHandle {
 }
 
 impl QuorumNode {
-    /// Starts a node with what its store has. It calls `start_log` when it follows a log, and again
-    /// when others have invited it to follow from another height. Must be called in a runtime.
+    /// Starts a node from its store. Calls `start_log` when the node follows a log, and again when
+    /// others have invited it to follow from another height. Must be called in a runtime.
     ///
     /// # Errors
-    /// When the store's content is not that of this server, or cannot be read.
+    /// If the store's content does not belong to this server, or cannot be read.
     pub fn start<L: AgreementLog + Send + 'static>(
         settings: QuorumServerSettings,
         store: QuorumStore,
@@ -129,7 +129,7 @@ impl QuorumNode {
         let runtime = Runtime::current();
         let run = move || {
             let result = runtime.block_on(core.run(received, stopped));
-            // Nobody waits for it if the node was dropped.
+            // Nothing receives it if the node was dropped.
             let _ = end.send(result);
         };
         thread::Builder::new().name("quorum".into()).spawn(run).map_err(NodeError::Thread)?;
@@ -137,12 +137,12 @@ impl QuorumNode {
         Ok(Self { handle, ended, stop })
     }
 
-    /// Reaches it.
+    /// A handle of this node.
     pub fn handle(&self) -> NodeHandle {
         self.handle.clone()
     }
 
-    /// Waits until it has failed.
+    /// Waits until the node fails.
     ///
     /// # Errors
     /// The reason.
@@ -153,7 +153,7 @@ impl QuorumNode {
     /// Stops it, and waits until its store is closed.
     ///
     /// # Errors
-    /// When it failed before.
+    /// If the node has failed before.
     pub async fn stop(self) -> Result<(), NodeError> {
         drop(self.stop);
         self.ended.await.unwrap_or(Err(NodeError::Panicked))

@@ -1,4 +1,4 @@
-//! The servers of a group in TOML: a `NODES.toml`, specified in `docs/formats/quorum.md`.
+//! A list of the servers of a group in TOML: a `NODES.toml`, specified in `docs/formats/quorum.md`.
 
 use std::net::SocketAddr;
 
@@ -26,14 +26,14 @@ pub const NODES_KEYS: &[ConfigKey] = &[
 /// Reads the servers of a group, in the order of their indices.
 ///
 /// # Errors
-/// When they are wrong: all problems.
+/// All errors in the list.
 pub fn parse_nodes(text: &str) -> Result<QuorumGroup, ConfigProblems> {
     read(text, ConfigKeys(&[NODES_KEYS]), |table| {
         let servers = table.tables("server");
         let members: Vec<Option<QuorumMember>> = servers.iter().map(read_server).collect();
         let size = QuorumGroup::check_size(table.count("server"));
         let made = size.and_then(|()| {
-            // A server that is wrong has a problem of its own.
+            // An invalid server has already been reported.
             members.into_iter().collect::<Option<_>>().map(QuorumGroup::new).transpose()
         });
         made.unwrap_or_else(|error| {
@@ -56,7 +56,7 @@ fn read_server(table: &ConfigTable<'_>) -> Option<QuorumMember> {
         let address = it.parsed_or::<SocketAddr>("give an IP address and a port")?;
         if address.ip().is_unspecified() || address.port() == 0 {
             it.refuse(
-                format!("\"{address}\" is no address that others can connect to"),
+                format!("\"{address}\" is not an address that others can connect to"),
                 "give the IP address and the port at which the others reach the server",
             );
             return None;

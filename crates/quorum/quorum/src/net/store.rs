@@ -1,5 +1,4 @@
-//! What a server keeps on disk: its state and its shares, the messages that it may sign, and a log
-//! of what it did.
+//! A server's files: its state and shares, the messages that it may sign, and a log of what it did.
 //!
 //! A store is a directory with
 //!
@@ -9,18 +8,18 @@
 //! - `epoch-N.key`, `voting-N.key` and `run-ID.key`: the keys for the shares and the voting key of
 //!   an epoch, and for a run, encrypted under the [`MasterKey`];
 //! - `audit.log`: see [`audit`];
-//! - `evidence-N-S`: what proves that server S of epoch N has answered wrongly;
-//! - `lock`: held while a process has the store open.
+//! - `evidence-N-S`: the proof that server S of epoch N has answered wrongly;
+//! - `lock`: locked while a process has the store open.
 //!
-//! Changes that belong together are one transaction ([`QuorumStore::save`]). When an epoch or a run
-//! ends, its rows are overwritten and deleted, and its key is overwritten in place. Whoever later
-//! gets the disk and the master key cannot decrypt copies of the rows that the file system may have
-//! kept. A [backup](QuorumStore::back_up) holds the encrypted rows without the keys, so nobody can
-//! use it after the epoch either.
+//! Related changes are one transaction ([`QuorumStore::save`]). When an epoch or a run ends, its
+//! rows are overwritten and deleted, and its key is overwritten in place. An attacker who later
+//! obtains the disk and the master key cannot decrypt copies of the rows that the file system may
+//! have kept. A [backup](QuorumStore::back_up) contains the encrypted rows without the keys, so it
+//! is useless after the epoch, too.
 //!
-//! Assumption: what is overwritten in place is gone. File systems that copy on write, snapshots and
-//! flash translation layers may keep old blocks; keep the master key away from them then, as a
-//! systemd credential that is sealed by a TPM.
+//! Assumption: data that is overwritten in place is gone. Copy-on-write file systems, snapshots and
+//! flash translation layers may keep old blocks. On such a disk, keep the master key elsewhere, for
+//! example in a systemd credential that is sealed by a TPM.
 
 pub mod audit;
 mod error;
@@ -54,27 +53,27 @@ pub use registry::{MAX_REGISTERED, MessageRegistration};
 /// The file of the agreement log in a store's directory.
 pub const LOG_FILE: &str = "log.sqlite";
 
-/// An open store. One process at a time has it open.
+/// An open store. Only one process can open it at a time.
 #[derive(Debug)]
 pub struct QuorumStore {
     directory: PathBuf,
     connection: Connection,
     master: MasterKey,
     audit: AuditLog,
-    /// The database when it was opened.
+    /// The identity of the database file when it was opened.
     database: Option<FileId>,
-    /// The file of the agreement log when it was first there.
+    /// The identity of the agreement log's file when it was first seen.
     log: OnceCell<Option<FileId>>,
     /// Unlocked when it is closed.
     _lock: file::QuorumStoreLock,
 }
 
 impl QuorumStore {
-    /// Opens the store in a directory that no other user can change, or creates an empty one. Keys
-    /// of epochs that have ended are destroyed: a crash may have come before that.
+    /// Opens the store in a directory that no other user can change, or creates an empty one.
+    /// Destroys keys of epochs that have ended, because a crash may have prevented that.
     ///
     /// # Errors
-    /// When another process has it open, when other users can change it, or when it is damaged.
+    /// If another process has it open, other users can change it, or it is damaged.
     pub fn open(
         directory: &Path,
         master: MasterKey,
@@ -96,21 +95,22 @@ impl QuorumStore {
         Ok(store)
     }
 
-    /// The numbers of the epochs whose shares are here, in ascending order: none, one, or two while
-    /// one follows another.
+    /// The epochs whose shares are stored, in ascending order: none, one, or two during the
+    /// transition between epochs.
     ///
     /// # Errors
-    /// When the database cannot be read or is damaged.
+    /// If the database cannot be read or is damaged.
     pub fn epochs(&self) -> Result<Vec<u64>, QuorumStoreError> {
         epochs(&self.connection)
     }
 
-    /// Writes a copy of the database in a directory to a new file, also while a server has the
-    /// store open. The copy has the shares encrypted, and not the epoch's key: it can be restored
-    /// on this server as long as the epoch lasts. Returns the epochs whose shares are in it.
+    /// Writes a copy of the database in a directory to a new file, even while a server has the
+    /// store open. The copy contains the encrypted shares but not the epoch's key, so it can be
+    /// restored only on this server and during the epoch. Returns the epochs whose shares it
+    /// contains.
     ///
     /// # Errors
-    /// When there is no store, or it is damaged; when the file exists already or cannot be written.
+    /// If there is no store, it is damaged, or the file exists already or cannot be written.
     pub fn back_up(directory: &Path, to: &Path) -> Result<Vec<u64>, QuorumStoreError> {
         if to.exists() {
             return Err(QuorumStoreError::BackupExists { path: to.to_owned() });
@@ -118,7 +118,7 @@ impl QuorumStore {
         if !file::has_database(directory) {
             return Err(QuorumStoreError::NoStore { path: directory.to_owned() });
         }
-        // If no server runs, the lock keeps others from starting.
+        // If no server is running, the lock keeps one from starting.
         let (connection, _lock) = match file::lock(directory) {
             Ok((directory, lock)) => (file::open(&directory)?, Some(lock)),
             Err(QuorumStoreError::Locked { path }) => {
@@ -130,12 +130,12 @@ impl QuorumStore {
         epochs(&file::open_to_read(to)?)
     }
 
-    /// Replaces the database of a store that is not open by a backup of the same epoch. The audit
-    /// log stays.
+    /// Replaces the database of a closed store by a backup of the same epoch. The audit log is
+    /// kept.
     ///
-    /// # Errors
-    /// When there is no store, without whose keys no backup decrypts; when the backup's epoch has
-    /// ended here or is another server's; when it is damaged. Nothing is changed then.
+    /// If there is no store (without its keys no backup can be decrypted), if the backup's epoch
+    /// has ended here or belongs to another server, or if the backup is damaged. Then nothing is
+    /// changed.
     pub fn restore(
         directory: &Path,
         master: MasterKey,
@@ -173,7 +173,7 @@ impl QuorumStore {
         if epochs.is_empty() {
             return Err(QuorumStoreError::BackupEmpty);
         }
-        // Runs that have ended since.
+        // Runs that have ended since the backup.
         for run in store.live()?.into_iter().filter(|key| !keys.contains(key)) {
             store.delete_items(run)?;
         }
@@ -186,11 +186,11 @@ impl QuorumStore {
         Ok(())
     }
 
-    /// Keeps the evidence that a server of an epoch has answered wrongly, in `evidence-EPOCH-N`,
-    /// where N is the server's number in its group, from 1; the first one if there is more.
+    /// Stores the evidence that a server of an epoch has answered wrongly in `evidence-EPOCH-N`,
+    /// where N is the server's number in its group, from 1. Only the first evidence is kept.
     ///
     /// # Errors
-    /// When the files cannot be written.
+    /// If the file cannot be written.
     pub fn keep_evidence(
         &mut self,
         epoch: u64,
@@ -211,13 +211,13 @@ impl QuorumStore {
     /// Writes an event to the audit log.
     ///
     /// # Errors
-    /// When the log cannot be written.
+    /// If the log cannot be written.
     pub fn record(&mut self, event: &AuditEvent, now: SystemTime) -> Result<(), QuorumStoreError> {
         self.audit.append(event, now)
     }
 
-    /// Bounds the length of the audit log in all its files, in bytes; [`audit::MAX_LEN`] unless
-    /// called.
+    /// Sets the largest total length of the audit log's files, in bytes. The default is
+    /// [`audit::MAX_LEN`].
     pub fn set_max_audit_len(&mut self, len: u64) {
         self.audit.set_max_len(len);
     }

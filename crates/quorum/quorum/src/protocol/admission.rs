@@ -1,18 +1,18 @@
-//! Which entries may be committed at a height. The service decides that, and the log asks it.
+//! Which entries may be committed at a height. The service decides, and the log calls its check.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::wire::Sha256Digest;
 
-/// What an entry would change: of the entries of one slot, a value has one at most.
+/// What an entry would change. A value of the log contains at most one entry per slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntrySlot(pub u64);
 
 /// Whether an entry may be committed at a height.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryAdmission {
-    /// It may: applied alone, it changes the state.
+    /// Yes: applied alone, it changes the state.
     Admitted(EntrySlot),
     /// Not at this height, but possibly at a later one.
     Later,
@@ -20,23 +20,23 @@ pub enum EntryAdmission {
     Refused,
 }
 
-/// The service's check of entries against its state after a height, for the height that follows.
+/// The service's check of entries for one height, based on its state after the previous height.
 ///
-/// It is a function of the entry and of that state alone, so that all correct servers say the same
-/// of an entry at a height. Once an entry that it admits has been applied, or another of its slot,
-/// it admits none of that slot again until the service opens the slot again: so a server's entries
-/// are as many as it has slots.
+/// The check depends only on the entry and on that state, so all correct servers decide the same
+/// about an entry at a height. Once an admitted entry has been applied, or another entry of its
+/// slot, no entry of that slot is admitted until the service opens the slot again. This limits a
+/// server's entries to the number of its slots.
 #[derive(Clone)]
 #[expect(clippy::type_complexity, reason = "it is this type's only use")]
 pub struct EntryCheck(Arc<dyn Fn(&[u8]) -> EntryAdmission + Send + Sync>);
 
 impl EntryCheck {
-    /// The check by a function.
+    /// A check by this function.
     pub fn new(check: impl Fn(&[u8]) -> EntryAdmission + Send + Sync + 'static) -> Self {
         Self(Arc::new(check))
     }
 
-    /// Admits every entry, each in a slot of its own: for tests and measurements of a log.
+    /// Admits every entry, each in its own slot: for tests and benchmarks of a log.
     pub fn anything() -> Self {
         Self::new(|entry| {
             let Sha256Digest(digest) = Sha256Digest::of(&[entry]);

@@ -1,4 +1,4 @@
-//! The dealer ceremony: an RSA key of two safe primes, which is split and forgotten.
+//! The dealer ceremony: it generates an RSA key of two safe primes, splits it, and deletes it.
 
 pub(crate) mod share_file;
 
@@ -22,41 +22,41 @@ use crate::protocol::rsa::key::GroupPublicKey;
 use crate::protocol::rsa::modulus::{RsaElement, RsaModulus, RsaModulusError};
 use crate::protocol::share::{ShareRange, SplitInteger};
 
-/// A group's whole key. It exists in a ceremony only.
+/// A group's whole key. It exists only during a ceremony.
 pub struct DealerKey {
     group: GroupPublicKey,
     private_exponent: SecretInteger,
 }
 
-/// How far the search for the primes of a key is.
+/// The progress of the search for the primes of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrimeSearchProgress {
     /// The prime that is searched for, 1 or 2.
     pub prime: u8,
-    /// The candidates for it that have been tried.
+    /// The number of candidates tried so far for this prime.
     pub tried: u64,
 }
 
-/// Why there is no key.
+/// Why no key is made.
 #[derive(Debug, thiserror::Error)]
 pub enum CeremonyError {
-    /// The modulus would be of a size that is not used.
+    /// The modulus has an unsupported size.
     #[error(transparent)]
     Modulus(#[from] RsaModulusError),
     /// The public exponent has no inverse, or the primes are equal.
     #[error("the primes make no key")]
     Primes,
-    /// There are no random bytes.
+    /// The operating system provides no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
 }
 
 impl DealerKey {
-    /// A new key, of two random safe primes. With 2048 bits this takes some seconds; the time
-    /// varies widely. The numbers that the search for primes tries are not wiped.
+    /// Generates a key from two random safe primes. With 2048 bits this takes some seconds; the
+    /// time varies widely. The candidates that the prime search tries are not wiped.
     ///
     /// # Errors
-    /// If the size is none of [`keys::rsa::MODULUS_BITS`], or there are no random bytes.
+    /// If the size is not in [`keys::rsa::MODULUS_BITS`], or there are no random bytes.
     pub fn generate(
         modulus_bits: u32,
         generator: &mut RandomGenerator,
@@ -70,8 +70,8 @@ impl DealerKey {
         Self::from_safe_primes(&p, &q, generator)
     }
 
-    /// As [`Self::generate`], on several threads, each with a generator of its own. `tried` is
-    /// called after each candidate for a prime.
+    /// As [`Self::generate`], on several threads, each with its own generator. `tried` is called
+    /// after each candidate for a prime.
     ///
     /// # Errors
     /// As [`Self::generate`].
@@ -88,10 +88,10 @@ impl DealerKey {
         Self::from_safe_primes(&p, &q, &mut RandomGenerator::seeded()?)
     }
 
-    /// The key of two safe primes, big-endian. They are not checked.
+    /// The key from two safe primes, big-endian. The primes are not checked.
     ///
     /// # Errors
-    /// If they make no modulus of a size in [`keys::rsa::MODULUS_BITS`], or are equal.
+    /// If the modulus has no size in [`keys::rsa::MODULUS_BITS`], or the primes are equal.
     pub fn from_safe_primes(
         p: &[u8],
         q: &[u8],
@@ -129,8 +129,8 @@ impl DealerKey {
     }
 }
 
-/// A random safe prime whose two highest bits are 1, so that the product of two has twice as many
-/// bits.
+/// A random safe prime whose two highest bits are 1, so that the product of two such primes has
+/// exactly twice the bits.
 fn safe_prime(
     bits: u32,
     generator: &mut RandomGenerator,
@@ -147,7 +147,7 @@ fn safe_prime(
     Ok(Zeroizing::new(prime.to_be_bytes().into_vec()))
 }
 
-/// The safe prime that the first of several threads finds. It is the key's first or second.
+/// The first safe prime that any of the threads finds: the key's first or second.
 fn safe_prime_on(
     threads: usize,
     bits: u32,
@@ -160,7 +160,7 @@ fn safe_prime_on(
         let result =
             RandomGenerator::seeded().map_err(CeremonyError::from).and_then(|mut generator| {
                 safe_prime(bits, &mut generator, |candidate| {
-                    // The others end their search by any number, which is not used.
+                    // Any number ends the search of the other threads. It is not used.
                     if is_found.load(Ordering::Relaxed) {
                         return true;
                     }
@@ -188,7 +188,7 @@ fn safe_prime_on(
         .unwrap_or(Err(CeremonyError::Primes))
 }
 
-/// A generator for the search for primes, which knows no errors: it remembers the first.
+/// A generator for the prime search, whose interface has no errors. It keeps the first error.
 struct CeremonyRng<'a> {
     generator: &'a mut RandomGenerator,
     failed: Option<RandomError>,
@@ -213,8 +213,8 @@ impl TryRng for CeremonyRng<'_> {
 
 impl TryCryptoRng for CeremonyRng<'_> {}
 
-/// d with d e = 1 mod 2 p' q', the exponent of the group of invertible numbers; from the limbs of
-/// p' q', the number of squares.
+/// d with d e = 1 mod 2 p' q', the exponent of the group of invertible numbers. `order` has the
+/// limbs of p' q', the number of squares.
 fn private_exponent(order: &[u64]) -> Option<SecretInteger> {
     // With k = -1 / (2 p' q') mod e, d = (k 2 p' q' + 1) / e. Below 2 p' q', as k < e.
     let e = u128::from(PUBLIC_EXPONENT);
@@ -243,7 +243,7 @@ fn private_exponent(order: &[u64]) -> Option<SecretInteger> {
     (rest == 0 && residue != 0).then(|| SecretInteger::from_unsigned(bits, &bytes))
 }
 
-/// A random square modulo N. With overwhelming probability, it generates all squares.
+/// A random square modulo N. With overwhelming probability, it generates the group of squares.
 fn square(
     modulus: &RsaModulus,
     generator: &mut RandomGenerator,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn primes_that_make_no_key_are_refused() {
+    fn invalid_primes_are_rejected() {
         let mut generator = RandomGenerator::seeded().unwrap();
         let mut key = |p: &[u8], q: &[u8]| DealerKey::from_safe_primes(p, q, &mut generator).err();
         assert!(matches!(key(&[0xff; 64], &[0xff; 64]), Some(CeremonyError::Primes)));

@@ -25,14 +25,15 @@ impl fmt::Display for Label {
     }
 }
 
-/// The processor time of a refresh for each subshare, of all servers together, in seconds: 1,856 s
-/// with f = 4 and 2048 bits (docs/protocols/quorum.md, *What a refresh costs*).
+/// The processor time of a refresh per subshare, summed over all servers, in seconds. 1,856 s is
+/// the total for f = 4 and 2048 bits (docs/protocols/quorum.md, *What a refresh costs*).
 const SECONDS_FOR_SUBSHARE: f64 = 1856.0 / 511_225.0;
 
-/// The memory of a refresh for each subshare, of all servers together, in bytes: 6.5 GB there.
+/// The memory of a refresh per subshare, summed over all servers, in bytes: 6.5 GB for the same
+/// case.
 const BYTES_FOR_SUBSHARE: f64 = 6.5e9 / 511_225.0;
 
-/// A group of a size that has too many shares.
+/// A group of this size has too many shares.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error(
     "a group that tolerates {faulty} faulty servers has {} shares, and a refresh {} subshares, \
@@ -44,29 +45,29 @@ const BYTES_FOR_SUBSHARE: f64 = 6.5e9 / 511_225.0;
 pub struct GroupTooLarge {
     /// The number of faulty servers, f.
     pub faulty: u8,
-    /// The number of shares, l. Infinite if it exceeds what a float holds.
+    /// The number of shares, l. Infinite if it is too large for a float.
     pub shares: f64,
     /// The number of subshares of a refresh, l^2.
     pub subshares: f64,
 }
 
-/// A number that is whole, or too large to be read digit by digit.
+/// A count, in scientific notation if it is large.
 fn count(number: f64) -> String {
     if number < 1e12 { format!("{number}") } else { format!("{number:.0e}") }
 }
 
-/// A time that was extrapolated, in the unit that fits.
+/// An extrapolated time, in the unit that fits.
 fn duration(seconds: f64) -> String {
     let units = [(3600.0, "hours"), (86_400.0, "days"), (31_557_600.0, "years")];
     scaled(seconds, &units, 48.0)
 }
 
-/// A length that was extrapolated, in the unit that fits.
+/// An extrapolated memory size, in the unit that fits.
 fn memory(bytes: f64) -> String {
     scaled(bytes, &[(1e9, "GB"), (1e12, "TB"), (1e15, "PB")], 1000.0)
 }
 
-/// A value in the first of the units of which there are at most `max`, or in the last.
+/// The value in the first unit in which it is at most `max`, or in the last unit.
 fn scaled(value: f64, units: &[(f64, &str)], max: f64) -> String {
     let fitting = units.iter().find(|(unit, _)| value / unit <= max).or(units.last());
     fitting.map_or_else(String::new, |(unit, name)| {
@@ -79,7 +80,7 @@ fn scaled(value: f64, units: &[(f64, &str)], max: f64) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CombinatorialSharing {
     faulty: u8,
-    /// The f servers that lack each share, as bits, by label.
+    /// For each label, the f servers that lack the share, as a bit mask.
     lacking: Vec<u16>,
 }
 
@@ -87,7 +88,7 @@ impl CombinatorialSharing {
     /// The distribution for a group that tolerates `faulty` servers, f: 1 to 4.
     ///
     /// # Errors
-    /// If f is larger. With f = 0 there is one server, which has the whole key: not a group either.
+    /// If f is larger. (With f = 0, one server would have the whole key.)
     ///
     /// # Panics
     /// If f = 0.
@@ -110,12 +111,12 @@ impl CombinatorialSharing {
         3 * self.faulty() + 1
     }
 
-    /// The number of servers of which a majority is correct, 2f+1.
+    /// The size of a quorum, 2f+1: a majority of its servers is correct.
     pub fn quorum(&self) -> usize {
         2 * self.faulty() + 1
     }
 
-    /// The number of servers of which at least one is correct, f+1; as many as sign.
+    /// The number of servers that sign, f+1: at least one of them is correct.
     pub fn signer_count(&self) -> usize {
         self.faulty() + 1
     }
@@ -135,7 +136,8 @@ impl CombinatorialSharing {
         (0..).take(self.lacking.len()).map(Label)
     }
 
-    /// Whether a server holds the share with a label. No server or label of another group does.
+    /// Whether a server holds the share with a label. False if the group has no such server or
+    /// label.
     pub fn holds(&self, server: ServerIndex, label: Label) -> bool {
         let is_server = usize::from(server.0) < self.server_count();
         let lacking = self.lacking.get(usize::from(label.0));
@@ -152,8 +154,8 @@ impl CombinatorialSharing {
         self.servers().filter(move |&server| self.holds(server, label))
     }
 
-    /// The labels for which `server` is responsible in a quick sign (TS2, 3.2.1): those that it
-    /// holds and that no signer with a smaller index does.
+    /// The labels for which `server` is responsible in a quick sign (TS2, 3.2.1): the server holds
+    /// them, and no signer with a smaller index does.
     pub fn responsible(
         &self,
         server: ServerIndex,
@@ -170,9 +172,9 @@ impl CombinatorialSharing {
     /// # Panics
     /// If there is no such label.
     pub fn designated_dealer(&self, label: Label) -> ServerIndex {
-        // Were the servers renumbered by adding 1 mod n, the dealer of the renumbered subset would
-        // be the renumbered dealer: -3 f = 1 mod n. The orbits of subsets have n members, as f and
-        // n have no common factor. So all servers deal equally many.
+        // If all servers are renumbered by adding 1 mod n, the dealer of the renumbered subset is
+        // the renumbered dealer, because -3 f = 1 mod n. The orbits of subsets have n members,
+        // because f and n have no common factor. So all servers deal the same number of shares.
         let n = self.server_count();
         let members = self.servers().filter(|&server| !self.holds(server, label));
         let sum: usize = members.map(|server| usize::from(server.0)).sum();
@@ -182,7 +184,8 @@ impl CombinatorialSharing {
     }
 }
 
-/// The subsets of `size` of `n` servers as bits, in the lexicographic order of their members.
+/// The subsets of size `size` of `n` servers, as bit masks, in lexicographic order of their
+/// members.
 fn subsets(n: u8, size: u8) -> Vec<u16> {
     let members = |bits: &u16| (0..n).filter(|i| bits >> i & 1 == 1).collect::<Vec<_>>();
     let mut subsets: Vec<u16> =
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn larger_groups_are_refused_with_the_estimate() {
+    fn larger_groups_are_rejected_with_an_estimate() {
         let refused = CombinatorialSharing::new(5).unwrap_err();
         assert_eq!((refused.shares, refused.subshares), (4368.0, 19_079_424.0));
         assert!(refused.to_string().contains("4368 shares"), "{refused}");

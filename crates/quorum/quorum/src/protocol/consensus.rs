@@ -1,5 +1,5 @@
-//! The agreement on the log without input or output: a host for Malachite's consensus (Tendermint;
-//! Buchman, Kwon, Milosevic 2018) with write-ahead log, timers and catch-up. Specified in
+//! The agreement log without I/O. It runs Malachite's consensus (Tendermint; Buchman, Kwon,
+//! Milosevic 2018), with a write-ahead log, timers and catch-up. Specified in
 //! `docs/protocols/quorum.md`, *The agreement log*.
 
 pub(crate) mod codec;

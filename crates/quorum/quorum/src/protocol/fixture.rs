@@ -1,4 +1,4 @@
-//! Keys for tests, which need not wait for safe primes.
+//! Fixed keys for tests, which avoid the search for safe primes.
 
 use random::RandomGenerator;
 
@@ -9,7 +9,7 @@ pub(crate) fn tiny_key() -> DealerKey {
     key(["c1d747f6fe0c70f25b52bcc41f89b6ff", "cc4f4b18afd6c29a468639c698f590df"])
 }
 
-/// A key of 512 bits, the least with signatures.
+/// A key of 512 bits, the shortest that can sign.
 pub(crate) fn short_key() -> DealerKey {
     key(SHORT_PRIMES)
 }

@@ -10,7 +10,7 @@ use super::log_types::{ServerSet, Voter};
 use super::voting::{read_optional_key, write_key};
 use super::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
 
-/// What every header begins with. Messages of users must not begin with it.
+/// The first bytes of every header. A message of a user must not begin with them.
 pub const HEADER_MAGIC: [u8; 16] = *b"SNDR-QUORUM-HDR\0";
 
 /// A server of a group.
@@ -29,7 +29,7 @@ pub struct QuorumGroup {
     combination: CombinatorialSharing,
 }
 
-/// Servers do not make a group.
+/// Why servers do not form a group.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum QuorumGroupError {
     /// The number of servers is not 3f+1 with f from 1 to 4.
@@ -43,7 +43,7 @@ pub enum QuorumGroupError {
     SameIdentity(ServerIndex, ServerIndex),
 }
 
-/// How many faulty servers a group of this many servers tolerates.
+/// The number of faulty servers that a group of this many servers tolerates.
 fn faulty(servers: usize) -> Result<u8, QuorumGroupError> {
     (1..=u8::MAX)
         .find(|&f| servers == 3 * usize::from(f) + 1)
@@ -51,10 +51,10 @@ fn faulty(servers: usize) -> Result<u8, QuorumGroupError> {
 }
 
 impl QuorumGroup {
-    /// The group of these servers, in the order of their indices.
+    /// A group of these servers, in the order of their indices.
     ///
     /// # Errors
-    /// If there are not 3f+1 of them for an f from 1 to 4, or two have the same identity.
+    /// If their number is not 3f+1 for an f from 1 to 4, or two have the same identity.
     pub fn new(members: Vec<QuorumMember>) -> Result<Self, QuorumGroupError> {
         let combination = CombinatorialSharing::new(faulty(members.len())?)?;
         let mut seen = HashSet::new();
@@ -98,10 +98,10 @@ impl QuorumGroup {
         servers.find(|(_, member)| member.identity == *identity).map(|(index, _)| index)
     }
 
-    /// These servers as those that agree on a height, with their voting keys.
+    /// The set of these servers for the agreement log, with their voting keys.
     ///
     /// # Panics
-    /// If there is not a key, or none, for each server.
+    /// If the number of `keys` is not the number of servers.
     pub(crate) fn voters(&self, keys: &[Option<IdentityPublicKey>]) -> ServerSet {
         assert_eq!(keys.len(), self.members.len(), "a key, or none, for each server");
         let servers = self.members.iter().zip(keys);
@@ -109,7 +109,7 @@ impl QuorumGroup {
         ServerSet::new(voters).expect("a group is a set of servers")
     }
 
-    /// Whether `signature` is that of a server of this group.
+    /// Whether `signature` is a signature of `message` by this server of the group.
     pub(crate) fn verify(&self, server: ServerIndex, message: &[u8], signature: &[u8; 64]) -> bool {
         self.member(server).is_some_and(|member| member.identity.verify(message, signature))
     }
@@ -141,7 +141,7 @@ impl QuorumGroup {
         }
         let member = |_| {
             let identity = IdentityPublicKey::from_bytes(&reader.array()?)
-                .map_err(|_| MalformedEncoding("an identity is no public key"))?;
+                .map_err(|_| MalformedEncoding("an identity is not a public key"))?;
             let ip = match reader.u8()? {
                 4 => IpAddr::from(reader.array::<4>()?),
                 6 => IpAddr::from(reader.array::<16>()?),
@@ -154,37 +154,37 @@ impl QuorumGroup {
     }
 }
 
-/// What a header says.
+/// The purpose of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupHeaderKind {
-    /// The old group asks the new one to take over. The witnesses are the old ones.
+    /// The old group asks the new group to take over. The witnesses are those of the old group.
     Refresh,
-    /// The new group has taken over. The witnesses are the new ones.
+    /// The new group has taken over. The witnesses are those of the new group.
     Epoch,
 }
 
 /// A statement that a group signs with the group key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupHeader {
-    /// What it says.
+    /// The purpose.
     pub kind: GroupHeaderKind,
     /// The number of the epoch that begins, from 1.
     pub epoch: u64,
-    /// The number of the run of the refresh; 0 in the first epoch.
+    /// The number of the run of the refresh, or 0 in the first epoch.
     pub run: u32,
-    /// The digest of the header of the epoch before; zeros in the first epoch.
+    /// The digest of the previous epoch's header, or zeros in the first epoch.
     pub previous: Sha256Digest,
     /// The servers of the epoch.
     pub group: QuorumGroup,
-    /// Voting keys by the servers' indices: in the header of an epoch, those with which its servers
-    /// begin; in a refresh header, those of the group before when the run was opened.
+    /// Voting keys by server index. The header of an epoch has the keys with which its servers
+    /// begin. A refresh header has the keys that the previous group had when the run was opened.
     pub voting: Vec<Option<IdentityPublicKey>>,
     /// The digest of the witnesses.
     pub witnesses: Sha256Digest,
 }
 
 impl GroupHeader {
-    /// The header of the first epoch, whose shares and voting keys the ceremony has made.
+    /// The header of the first epoch, whose shares and voting keys come from the ceremony.
     pub fn first(
         group: QuorumGroup,
         voting: Vec<Option<IdentityPublicKey>>,
@@ -197,7 +197,7 @@ impl GroupHeader {
     /// The message that the group signs.
     ///
     /// # Panics
-    /// If there are more voting keys than servers of the largest group: a parsed header has not.
+    /// If there are more voting keys than the largest group has servers. A parsed header never has.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = HEADER_MAGIC.to_vec();
         out.push(match self.kind {
@@ -246,17 +246,17 @@ impl GroupHeader {
         Ok(header)
     }
 
-    /// The digest of the header. That of a refresh header identifies the run.
+    /// The digest of the header. The digest of a refresh header identifies the run.
     pub fn digest(&self) -> Sha256Digest {
         Sha256Digest::of(&[&self.to_bytes()])
     }
 
-    /// Whether this header may follow that of an epoch.
+    /// Whether this refresh or epoch header may follow the header of `epoch`.
     fn follows(&self, epoch: &Self) -> bool {
         epoch.epoch.checked_add(1) == Some(self.epoch) && self.previous == epoch.digest()
     }
 
-    /// Whether this header of an epoch may come after another in a chain; the first one after none.
+    /// Whether this header of an epoch may follow `last` in a chain. The first header follows none.
     pub(crate) fn is_next(&self, last: Option<&Self>) -> bool {
         match last {
             Some(last) => self.follows(last),
@@ -265,31 +265,31 @@ impl GroupHeader {
     }
 }
 
-/// A chain of headers is broken.
+/// Why a chain of headers is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderChainError {
     /// There are no headers.
     #[error("no headers")]
     Empty,
-    /// Bytes are no header.
+    /// A header is malformed.
     #[error("header {0} is {1}")]
     Malformed(usize, MalformedEncoding),
-    /// A header is not that of an epoch.
+    /// A header is not the header of an epoch.
     #[error("header {0} is not that of an epoch")]
     Kind(usize),
-    /// A header does not follow the one before; the first one has epoch 1 and follows none.
+    /// A header does not follow the previous one. The first header must have epoch 1.
     #[error("header {0} does not follow the one before")]
     Order(usize),
-    /// The group key has not signed a header.
+    /// A signature is not the group key's.
     #[error("the signature of header {0} is wrong")]
     Signature(usize),
 }
 
-/// Follows the chain of epochs, from the first, by headers and their signatures. `verify` says
-/// whether a signature of a message is the group key's. Returns the header of the last epoch.
+/// Verifies the chain of epoch headers from the first on. `verify` checks a signature of a message
+/// with the group key. Returns the header of the last epoch.
 ///
 /// # Errors
-/// If the chain is broken. Headers are numbered from 0.
+/// If the chain is not valid. Headers are numbered from 0.
 pub fn verify_chain<'a>(
     chain: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
     verify: impl Fn(&[u8], &[u8]) -> bool,
@@ -312,7 +312,7 @@ pub fn verify_chain<'a>(
     last.ok_or(HeaderChainError::Empty)
 }
 
-/// Checks the header by which the group of `epoch` asks for a refresh (new node, step 1), as
+/// Verifies the header by which the group of `epoch` requests a refresh (new node, step 1), as
 /// [`verify_chain`] does.
 ///
 /// # Errors
@@ -327,7 +327,7 @@ pub fn verify_refresh(
     if header.kind != GroupHeaderKind::Refresh {
         return Err(HeaderChainError::Kind(0));
     }
-    // The witnesses and voting keys of a refresh header are about the epoch before.
+    // The witnesses and voting keys of a refresh header belong to the previous epoch.
     let is_about = header.witnesses == epoch.witnesses && header.voting.len() == epoch.voting.len();
     if !header.follows(epoch) || !is_about {
         return Err(HeaderChainError::Order(0));
@@ -357,7 +357,7 @@ mod tests {
         chain
     }
 
-    /// A signature here is the digest of the message.
+    /// In these tests the signature of a message is its digest.
     fn verify(message: &[u8], signature: &[u8]) -> bool {
         Sha256Digest::of(&[message]).0 == signature
     }
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_parsed_as_written() {
+    fn group_headers_round_trip() {
         for header in chain() {
             let bytes = header.to_bytes();
             assert_eq!(GroupHeader::parse(&bytes), Ok(header));
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_followed_to_its_last_epoch() {
+    fn header_chain_is_verified_to_its_last_epoch() {
         let chain = chain();
         assert_eq!(check(&chain), Ok(chain[2].clone()));
         assert_eq!(check(&[]), Err(HeaderChainError::Empty));

@@ -1,11 +1,11 @@
-//! Secret integers of public width, added and multiplied in constant time.
+//! Secret integers of public width, with addition and multiplication in constant time.
 
 use crypto_bigint::BoxedUint;
 use subtle::Choice;
 use zeroize::{Zeroize, Zeroizing};
 
 /// A secret integer v with |v| < 2^`bits`, where `bits` is public. It is wiped when it is dropped,
-/// and is neither printed nor compared.
+/// and cannot be printed or compared.
 pub struct SecretInteger {
     bits: u32,
     /// Two's complement, the least significant limb first: at least `bits` + 1 bits.
@@ -18,11 +18,10 @@ impl SecretInteger {
         Self { bits, limbs: vec![0; limbs_for(bits)] }
     }
 
-    /// A number below 256^`bytes.len()` from its big-endian bytes, as an integer of at most `bits`
-    /// bits.
+    /// The integer with these big-endian bytes, which are unsigned. It has at most `bits` bits.
     ///
     /// # Panics
-    /// If there are more bytes than `bits` have.
+    /// If the bytes are longer than `bits` bits.
     pub fn from_unsigned(bits: u32, bytes: &[u8]) -> Self {
         assert!(bytes.len() * 8 <= bits as usize, "{} bytes for {bits} bits", bytes.len());
         let mut integer = Self::zero(bits);
@@ -32,8 +31,8 @@ impl SecretInteger {
         integer
     }
 
-    /// The integer that [`Self::to_be_bytes`] wrote, if it has the right length for `bits` bits,
-    /// and |v| < 2^`bits`.
+    /// Decodes the output of [`Self::to_be_bytes`]. `None` if the length is not that of an integer
+    /// of `bits` bits, or if |v| >= 2^`bits`.
     pub fn from_be_bytes(bits: u32, bytes: &[u8]) -> Option<Self> {
         if bytes.len() != Self::encoded_len(bits) {
             return None;
@@ -62,14 +61,13 @@ impl SecretInteger {
         bytes
     }
 
-    /// The public bound on its length: |v| < 2^`bits`.
+    /// The public bound on the value: |v| < 2^`bits`.
     pub fn bits(&self) -> u32 {
         self.bits
     }
 
-    /// The sum of integers, whose absolute value is below 2^`bits`.
-    ///
-    /// The caller knows this bound. The sum is wrong otherwise.
+    /// The sum of integers. The caller guarantees that its absolute value is below 2^`bits`.
+    /// Otherwise the result is wrong.
     pub fn sum<'a>(bits: u32, terms: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut sum = Self::zero(bits);
         for term in terms {
@@ -78,12 +76,12 @@ impl SecretInteger {
         sum
     }
 
-    /// Adds an integer. The sum keeps this one's width, and must be in its range.
+    /// Adds an integer. The width stays the same, and the sum must be in range.
     pub fn add(&mut self, term: &Self) {
         self.add_word_product(term, 1, 0);
     }
 
-    /// Subtracts an integer. The difference keeps this one's width, and must be in its range.
+    /// Subtracts an integer. The width stays the same, and the difference must be in range.
     pub fn subtract(&mut self, term: &Self) {
         // -v = !v + 1 in two's complement.
         let mut carry = 1;
@@ -94,7 +92,7 @@ impl SecretInteger {
         debug_assert!(self.is_in_range(), "the difference is longer than {} bits", self.bits);
     }
 
-    /// Adds `term` times `factor`. The sum keeps this one's width, and must be in its range.
+    /// Adds `term` times `factor`. The width stays the same, and the sum must be in range.
     pub fn add_product(&mut self, term: &Self, factor: u128) {
         let (low, high) = split(factor);
         self.add_word_product(term, low, 0);
@@ -139,7 +137,7 @@ impl SecretInteger {
         self.limbs.get(i).copied().unwrap_or(self.sign())
     }
 
-    /// All bits are 1 if v < 0, else 0.
+    /// All bits 1 if v < 0, otherwise 0.
     fn sign(&self) -> u64 {
         (self.limbs[self.limbs.len() - 1] >> 63).wrapping_neg()
     }
@@ -150,7 +148,7 @@ impl SecretInteger {
         let offset = self.offset();
         let mut above = offset[at / 64..].iter().skip(1).fold(0, |above, limb| above | limb);
         above |= offset.get(at / 64).map_or(0, |limb| limb >> (at % 64));
-        // -2^bits itself is one too small.
+        // -2^bits itself is out of range, by one.
         let nonzero = offset.iter().fold(0, |any, limb| any | limb);
         above == 0 && nonzero != 0
     }
@@ -172,7 +170,7 @@ impl Drop for SecretInteger {
     }
 }
 
-/// How many limbs hold `bits` bits, a sign, and the sum with 2^`bits`.
+/// The number of limbs for `bits` bits, a sign, and the sum with 2^`bits`.
 fn limbs_for(bits: u32) -> usize {
     (bits as usize + 2).div_ceil(64)
 }
@@ -251,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_refused() {
+    fn secret_integers_out_of_range_are_rejected() {
         for bits in [6, 7, 8, 62, 63, 64, 65, 100] {
             let most = (1i128 << bits) - 1;
             assert_eq!(value(&integer(bits, most)), most);

@@ -1,5 +1,5 @@
-//! The connection between two servers, without input or output: handshake, encrypted records, and
-//! messages of two lanes in them. Specified in `docs/protocols/quorum.md`, *Links*.
+//! The link between two servers, without I/O: handshake, encrypted records, and messages in two
+//! lanes. Specified in `docs/protocols/quorum.md`, *Links*.
 
 pub(crate) mod backoff;
 #[cfg(any(test, fuzzing))]

@@ -1,4 +1,4 @@
-//! What servers agree on: heights of the log, their entries, and who decides on the next one.
+//! Types of the agreement log: heights, their entries, and the servers that vote on a height.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::combination::MAX_FAULTY;
 /// The largest length of an entry, in bytes.
 pub const MAX_ENTRY_LEN: usize = 1 << 20;
 
-/// A place in the log. The first one is 1; 0 is the state before it.
+/// A position in the log. The first is 1, and 0 is the state before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Height(pub u64);
 
@@ -30,12 +30,12 @@ impl fmt::Display for Height {
     }
 }
 
-/// A server that agrees on heights.
+/// A server of the set that agrees on a height.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voter {
     /// Its identity key.
     pub identity: IdentityPublicKey,
-    /// The key that signs its votes at this height. Without one, it has no vote.
+    /// The key that signs its votes at this height. Without a key, the server has no vote.
     pub key: Option<IdentityPublicKey>,
 }
 
@@ -43,13 +43,13 @@ pub struct Voter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSet(Arc<[Voter]>);
 
-/// Keys that are not a set of servers.
+/// Why keys do not form a set of servers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerSetError {
     /// Their number is not 3f+1 for an f from 1 to 4.
     #[error("{0} servers: a group has 4, 7, 10 or 13")]
     Number(usize),
-    /// One of them occurs twice.
+    /// A key occurs twice.
     #[error("the key {0} is listed twice")]
     Twice(Box<IdentityPublicKey>),
 }
@@ -58,7 +58,7 @@ impl ServerSet {
     /// The set of these servers.
     ///
     /// # Errors
-    /// When there are not 4, 7, 10 or 13, or two have the same identity key.
+    /// If there are not 4, 7, 10 or 13 servers, or two have the same identity key.
     pub fn new(voters: impl IntoIterator<Item = Voter>) -> Result<Self, ServerSetError> {
         let voters: Arc<[Voter]> = voters.into_iter().collect();
         let faulty = voters.len().saturating_sub(1) / 3;
@@ -82,22 +82,23 @@ impl ServerSet {
         (self.0.len() - 1) / 3
     }
 
-    /// The number of servers that commit a height, 2f+1.
+    /// The number of servers that must agree to commit a height, 2f+1.
     pub fn quorum(&self) -> usize {
         2 * self.faulty() + 1
     }
 }
 
-/// Names a log's file from when it was created until it is lost. A server's voting key belongs to
-/// one: what it has voted for is in that file.
+/// Identifies a log file from its creation until it is lost. A voting key belongs to one file,
+/// because that file records the votes that the key has signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogIncarnation(pub [u8; 32]);
 
 /// The entries of one height, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommittedEntries {
-    /// The height: the one after the last that was committed.
+    /// The height, which follows the last committed one.
     pub height: Height,
-    /// At least one entry. Who submitted it is not known: an entry that needs an author is signed.
+    /// At least one entry. The log does not record the submitter: an entry that needs an author is
+    /// signed.
     pub entries: Vec<Bytes>,
 }

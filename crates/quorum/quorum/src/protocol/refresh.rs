@@ -1,8 +1,8 @@
 //! Moving the key to a new group (thesis, 3.3).
 //!
 //! The agreement log orders entries, which every server applies to its [`RefreshAgreement`].
-//! [`OldServer`] and [`NewServer`] decide what a server does: messages, the board and the time come
-//! in; messages, entries, and jobs that take long come out.
+//! [`OldServer`] and [`NewServer`] decide what a server does. Their inputs are messages, the agreed
+//! state and the time. Their outputs are messages, entries, and long-running jobs.
 
 pub(crate) mod agreement;
 pub(crate) mod complaint;

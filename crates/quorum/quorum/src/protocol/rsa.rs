@@ -1,4 +1,4 @@
-//! RSA: arithmetic modulo N, and keys of groups.
+//! RSA: arithmetic modulo N, and group keys.
 
 #[cfg(target_arch = "x86_64")]
 mod ifma;

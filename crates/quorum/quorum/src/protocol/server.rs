@@ -1,6 +1,7 @@
-//! A server of a group, without input and output: it composes signing, the board of refreshes, the
-//! machines of a refresh, and recovery. The driver hands it messages, committed entries, requests
-//! of local users, results of jobs and the time, and does what [`QuorumServer::poll_output`] says.
+//! A server of a group, without I/O. It composes signing, the agreed state of refreshes, the two
+//! roles in a refresh, and recovery. The driver passes in messages, committed entries, requests of
+//! local users, results of jobs and the time, and executes what [`QuorumServer::poll_output`]
+//! returns.
 
 mod answering;
 mod change;
@@ -56,21 +57,21 @@ pub struct QuorumServerSettings {
     pub public: RsaPublicKey,
     /// Messages that are signed without being registered.
     pub rules: Vec<SigningRule>,
-    /// How long servers wait in a refresh.
+    /// The waiting times of servers in a refresh.
     pub delays: RefreshDelays,
-    /// How long they wait in signing.
+    /// The timeouts of signing.
     pub timeouts: SigningTimeouts,
-    /// How many answers are computed at a time, at least one.
+    /// How many answers are computed at the same time, at least one.
     pub processors: usize,
 }
 
-/// What a server has saved is not the state of a server.
+/// Why the saved state of a server cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SavedStateError {
-    /// Its start does not verify.
+    /// Its group start does not verify.
     #[error("the saved state is not that of a group with this key: {0}")]
     Start(#[from] GroupStartError),
-    /// Its shares are malformed or not those of this server.
+    /// Its shares are malformed, or are not those of this server.
     #[error("the saved shares of epoch {0} are not this server's: is this its identity key?")]
     Shares(u64),
     /// Its entries or items are malformed.
@@ -78,20 +79,20 @@ pub enum SavedStateError {
     Malformed(#[from] MalformedEncoding),
 }
 
-/// A refresh is not started or given up.
+/// Why a refresh is not started or cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RefreshRefusal {
     /// This server is not in the group of the current epoch.
     #[error("this server is not in the group that has the key")]
     NoMember,
-    /// A refresh to another group is open or approved here.
+    /// A refresh to another group is open, or approved by this server.
     #[error(
-        "another refresh is under way, or approved here: give it up at f+1 servers first, with \
+        "another refresh is open, or approved here: cancel it at f+1 servers first, with \
          `sunder quorum refresh --cancel`"
     )]
     UnderWay,
-    /// There is none.
-    #[error("no refresh is under way")]
+    /// No refresh is open.
+    #[error("no refresh is open")]
     None,
 }
 
@@ -102,22 +103,22 @@ pub struct QuorumServer {
     height: Height,
     /// The epoch that it follows; `None` while it waits to be invited.
     epoch: Option<Box<FollowedEpoch>>,
-    /// The refresh by which this epoch began, while it is not over for this server.
+    /// The refresh that began this epoch, until it is finished for this server.
     ended: Option<Box<EndedRefresh>>,
-    /// The life of the log's file, once the log is open.
+    /// The incarnation of the log, once the log is open.
     life: Option<LogIncarnation>,
-    /// The voting key that was saved for this epoch, until then.
+    /// The voting key that was saved for this epoch, until it is used.
     saved_voting: Option<(Option<LogIncarnation>, VotingSecret)>,
-    /// An epoch that has begun and that it has not entered.
+    /// An epoch that has begun, but that this server has not entered.
     newer: Option<NewerEpoch>,
     requests: BTreeMap<u64, OwnSignRequest>,
-    /// Requests that wait for the servers of the epoch that has just begun.
+    /// Requests that wait for the servers of a new epoch.
     postponed: Vec<PostponedSignRequest>,
     next_request: u64,
-    /// Requests of local users that wait for those.
+    /// Requests of local users that wait for the running requests.
     waiting: VecDeque<QueuedSignRequest>,
     answering: PartialSignQueue,
-    /// What the operator wants of the log, until it is committed.
+    /// The operator's request to the log, until it is committed.
     operator_request: Option<OperatorRequest>,
     operator_request_at: Duration,
     peers: Vec<QuorumMember>,
@@ -125,7 +126,7 @@ pub struct QuorumServer {
     outputs: VecDeque<QuorumServerOutput>,
 }
 
-/// What an operator wants of the log.
+/// A request of the operator to the log.
 #[derive(Clone)]
 enum OperatorRequest {
     Approve(QuorumGroup),
@@ -133,11 +134,11 @@ enum OperatorRequest {
 }
 
 impl QuorumServer {
-    /// A server with what it saved, which is nothing at its first start unless the ceremony gave
-    /// it a start and shares. `registered` are the messages that it may sign.
+    /// A server with its saved state. At the first start there is no state, unless the ceremony
+    /// provided a start and shares. `registered` are the messages that it may sign.
     ///
     /// # Errors
-    /// When what was saved does not fit the settings, or is malformed.
+    /// If the saved state does not fit the settings, or is malformed.
     pub fn new(
         settings: QuorumServerSettings,
         mut saved: SavedServerState,
@@ -197,7 +198,7 @@ impl QuorumServer {
         Ok(server)
     }
 
-    /// What to do next. Asked again until there is nothing; and again after each input and at
+    /// The next output. Call this until it returns nothing, and again after each input and at
     /// [`Self::deadline`].
     ///
     /// # Errors
@@ -214,7 +215,7 @@ impl QuorumServer {
         Ok(self.outputs.pop_front())
     }
 
-    /// The time at which to ask again.
+    /// When to call [`Self::poll_output`] again.
     pub fn deadline(&self) -> Option<Duration> {
         let requests = self.requests.values().filter_map(|it| it.request.poll_timeout());
         let postponed = self.postponed.iter().map(|it| it.at);
@@ -226,8 +227,8 @@ impl QuorumServer {
         requests.chain(wish).chain(refresh).chain(headers).chain(self.voting_deadline()).min()
     }
 
-    /// Handles a message of another server, which its link has authenticated. `queued` urgent bytes
-    /// wait to be sent to that server.
+    /// Handles a message from another server, which its link has authenticated. `queued` is the
+    /// number of urgent bytes that wait to be sent to that server.
     pub fn handle_message(
         &mut self,
         now: Duration,
@@ -246,12 +247,12 @@ impl QuorumServer {
         }
     }
 
-    /// There is a link with another server: what was sent to it before may be lost.
+    /// A link with another server is up. Messages that were sent to it before may be lost.
     pub fn handle_link_up(&mut self, server: &IdentityPublicKey) {
         self.invite(Some(server));
     }
 
-    /// Applies the next height of the log. A height that was applied before changes nothing.
+    /// Applies the next height of the log. A height that was already applied changes nothing.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
@@ -274,7 +275,7 @@ impl QuorumServer {
         Ok(())
     }
 
-    /// Takes the result of a job.
+    /// Handles the result of a job.
     pub fn handle_job(&mut self, now: Duration, result: QuorumServerJobResult) {
         match result.0 {
             QuorumServerOutcome::Answer { asker, epoch, message, answer } => {
@@ -286,8 +287,8 @@ impl QuorumServer {
         }
     }
 
-    /// The operator has changed the settings. The delays are those of the next refresh, the time
-    /// for a signature that of the next request.
+    /// The operator has changed the settings. New delays apply from the next refresh on, a new
+    /// timeout of signing from the next request on.
     pub fn reconfigure(
         &mut self,
         rules: Vec<SigningRule>,
@@ -308,10 +309,10 @@ impl QuorumServer {
         self.registered.remove(message);
     }
 
-    /// Approves a refresh to a group, for this server's operator.
+    /// Approves a refresh to a group, at the request of this server's operator.
     ///
     /// # Errors
-    /// When this server is not a member, or another refresh is under way.
+    /// If this server is not a member of the group, or another refresh is open.
     pub fn start_refresh(
         &mut self,
         group: QuorumGroup,
@@ -337,10 +338,10 @@ impl QuorumServer {
         }
     }
 
-    /// Gives up the refresh that is under way, for this server's operator. It ends when f+1 have.
-    ///
+    /// Votes to cancel the open refresh, at the request of this server's operator. The refresh ends
+    /// when f+1 servers have voted so.
     /// # Errors
-    /// When this server is not a member, or there is none.
+    /// If this server is not a member of the group, or no refresh is open.
     pub fn cancel_refresh(&mut self, now: Duration) -> Result<(), RefreshRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
         let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
@@ -354,12 +355,12 @@ impl QuorumServer {
         Ok(())
     }
 
-    /// Where this server follows its group from: the chain of epochs and the witnesses.
+    /// Where this server's chain of epochs starts, with the witnesses.
     pub fn start(&self) -> Option<&GroupStart> {
         self.epoch.as_ref().map(|epoch| &epoch.start)
     }
 
-    /// How the server is placed and how far it is.
+    /// The status of this server.
     pub fn status(&self) -> QuorumServerStatus {
         let epoch = self.epoch.as_ref().map(|epoch| epoch.status());
         let requests = self.requests.len() + self.waiting.len();
@@ -383,7 +384,7 @@ impl QuorumServer {
         self.step_refresh(now, generator)
     }
 
-    /// Submits what the operator wants, again until it is committed.
+    /// Submits the operator's request, repeatedly until it is committed.
     fn submit_operator_request(&mut self, now: Duration) {
         let (Some(wish), Some(epoch)) = (&self.operator_request, &self.epoch) else { return };
         let Some(index) = epoch.index.filter(|_| self.operator_request_at <= now) else { return };
@@ -409,12 +410,12 @@ impl QuorumServer {
         self.push(QuorumServerOutput::Job(QuorumServerJob(task)));
     }
 
-    /// Reports something. That need not wait for what is to be saved.
+    /// Reports an event. It need not wait for pending writes.
     fn event(&mut self, event: QuorumServerEvent) {
         self.outputs.push_back(QuorumServerOutput::Event(event));
     }
 
-    /// An output, after what is to be saved before it.
+    /// Adds an output, after the writes that must precede it.
     fn push(&mut self, output: QuorumServerOutput) {
         self.flush();
         self.outputs.push_back(output);
@@ -426,7 +427,7 @@ impl QuorumServer {
         }
     }
 
-    /// Opens the log where this server is.
+    /// Opens the log at this server's height.
     fn follow(&mut self) {
         self.update_peers();
         self.push(QuorumServerOutput::Log { applied: self.height });

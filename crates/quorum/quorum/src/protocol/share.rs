@@ -1,4 +1,4 @@
-//! Shares of an integer: how long they are, and how one is split (thesis, 3.1).
+//! Shares of an integer: their length, and how an integer is split (thesis, 3.1).
 
 use keys::rsa::mgf1;
 use random::{RandomError, RandomGenerator, wipe_stack};
@@ -10,18 +10,18 @@ use crate::protocol::integer::SecretInteger;
 /// The length in bytes of a [`ShareExpansionSeed`].
 pub const SEED_LEN: usize = 32;
 
-/// By how many bits the range of shares is longer than the modulus: the distribution of what an
-/// adversary sees depends on d by at most 2^-`SECURITY_BITS`.
+/// How many bits the range of shares is longer than the modulus. The distribution of an adversary's
+/// view depends on d by at most 2^-`SECURITY_BITS`.
 const SECURITY_BITS: u32 = 128;
 
 /// The logarithm of the largest number of shares, 715 with f = 4, rounded up. The range is the same
 /// for all groups, so that shares can move to a group of another size.
 const LABELS_LOG: u32 = 10;
 
-/// What a share is expanded from.
+/// The prefix of what is hashed to expand a share.
 const DOMAIN: &[u8] = b"sunder-quorum share from a seed v1\0";
 
-/// Uniformly random bytes that one share is expanded from. Wiped on drop.
+/// Uniformly random bytes from which one share is expanded. Wiped on drop.
 #[derive(Clone)]
 pub struct ShareExpansionSeed(pub [u8; SEED_LEN]);
 
@@ -47,15 +47,15 @@ impl ShareRange {
         Self::drawn_from(modulus_bits + SECURITY_BITS)
     }
 
-    /// A range as wide as the thesis's, [-lN^2, lN^2]. For the laboratory only: it takes twice as
-    /// long, and is no more secure.
+    /// A range as wide as in the thesis, [-lN^2, lN^2]. For the laboratory only: it takes twice as
+    /// long, and is not more secure.
     pub fn paper(modulus_bits: u32) -> Self {
         Self::drawn_from(2 * modulus_bits + 1)
     }
 
     fn drawn_from(bits: u32) -> Self {
         // With R = 2^drawn_bits > N and l <= L = 2^LABELS_LOG: |s_u| < L R, and |s_1| <= N + L^2 R.
-        // The sum of those with different labels is at most N + 2 L^2 R.
+        // The sum of shares with different labels is at most N + 2 L^2 R.
         let drawn_bits = bits + LABELS_LOG;
         Self { drawn_bits, bits: drawn_bits + 2 * LABELS_LOG + 2 }
     }
@@ -80,23 +80,23 @@ impl ShareRange {
         SecretInteger::sum(self.bits, shares)
     }
 
-    /// The share that a seed stands for.
+    /// Expands a share from its seed.
     ///
-    /// It is expanded by MGF1 with SHA-256, which PSS uses anyway, behind a prefix that no other
-    /// use has. If SHA-256 is a random oracle, shares of different seeds are independent and
-    /// uniform.
+    /// The expansion is MGF1 with SHA-256, as in PSS, with a prefix that nothing else uses. If
+    /// SHA-256 is a random oracle, shares of different seeds are independent and uniform.
     pub fn expand(&self, seed: &ShareExpansionSeed) -> SecretInteger {
         let len = self.drawn_bits.div_ceil(8);
         let mut bytes = Zeroizing::new(vec![0; len as usize]);
         mgf1(&[DOMAIN, &seed.0], &mut bytes);
         bytes[0] &= 0xff >> (len * 8 - self.drawn_bits);
         let share = SecretInteger::from_unsigned(self.bits, &bytes);
-        // What the hash has left.
+        // Wipe what the hash left on the stack.
         wipe_stack();
         share
     }
 
-    /// Splits an integer into the shares of a group. It is d, or a share of a group of any size.
+    /// Splits an integer into the shares of a group. The integer is d, or a share of a group of any
+    /// size.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
@@ -113,8 +113,8 @@ impl ShareRange {
         Ok(self.split_with(secret, seeds))
     }
 
-    /// Splits an integer into one share more than there are seeds. The seeds are uniformly random
-    /// and used for nothing else.
+    /// Splits an integer into one share more than there are seeds. The seeds must be uniformly
+    /// random and used for nothing else.
     pub fn split_with(
         &self,
         secret: &SecretInteger,
@@ -147,8 +147,8 @@ impl SplitInteger {
         }
     }
 
-    /// The seed that the share with a label is expanded from. None for the first label, 0: its
-    /// share is what remains.
+    /// The seed from which the share with a label is expanded. `None` for the first label, 0: its
+    /// share is the remainder.
     ///
     /// # Panics
     /// If there is no such label.
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_always_gives_the_same_share() {
+    fn share_seed_expansion_test_vector() {
         let share = ShareRange::new(1024).expand(&ShareExpansionSeed([7; SEED_LEN])).to_be_bytes();
         // Computed by another implementation of MGF1.
         assert_eq!(share[..8], [0, 0, 0, 1, 78, 7, 181, 218]);

@@ -1,5 +1,5 @@
-//! Signing (thesis, 3.2; `docs/protocols/quorum.md`, Signing): what servers answer, and how a
-//! requester makes a signature of it and finds those who answered wrongly.
+//! Signing (thesis, 3.2; `docs/protocols/quorum.md`, Signing): the answers of servers, and the
+//! requester, which combines them into a signature and identifies servers that answered wrongly.
 
 mod answer;
 mod evidence;

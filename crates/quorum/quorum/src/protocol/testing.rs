@@ -14,7 +14,7 @@ pub(crate) fn identity(number: u8) -> IdentitySecretKey {
     IdentitySecretKey::new(&[number; 32])
 }
 
-/// A group whose servers have the identities `first` and following.
+/// A group whose servers have the identities from `first` on.
 pub(crate) fn group(faulty: u8, first: u8) -> QuorumGroup {
     let member = |i| QuorumMember {
         identity: identity(first + i).public(),

@@ -1,4 +1,4 @@
-//! Voting keys: what signs a server's votes in one epoch.
+//! Voting keys, which sign a server's votes in one epoch.
 
 use std::fmt;
 
@@ -9,22 +9,23 @@ use zeroize::Zeroizing;
 use super::combination::ServerIndex;
 use super::wire::{MalformedEncoding, QuorumWireReader, Sha256Digest};
 
-/// A server's voting key, of one epoch and one life of its log's file. Secret: wiped when dropped.
+/// A server's voting key for one epoch and one incarnation of its log file. Secret: wiped when
+/// dropped.
 pub struct VotingSecret {
     bytes: Zeroizing<[u8; 32]>,
     key: IdentitySecretKey,
 }
 
 impl VotingSecret {
-    /// Draws a key.
+    /// Generates a key.
     ///
     /// # Errors
-    /// If the operating system gives no random bytes.
+    /// If the operating system provides no random bytes.
     pub fn random(generator: &mut RandomGenerator) -> Result<Self, RandomError> {
         Ok(Self::from_bytes(Zeroizing::new(generator.array()?)))
     }
 
-    /// The key of these bytes.
+    /// The key with these bytes.
     pub fn from_bytes(bytes: Zeroizing<[u8; 32]>) -> Self {
         let key = IdentitySecretKey::new(&bytes);
         wipe_stack();
@@ -36,7 +37,7 @@ impl VotingSecret {
         &self.bytes
     }
 
-    /// What verifies its signatures.
+    /// The public key, which verifies its signatures.
     pub fn public(&self) -> IdentityPublicKey {
         self.key.public()
     }
@@ -52,7 +53,7 @@ impl fmt::Debug for VotingSecret {
     }
 }
 
-/// A server's public voting key, and the proof that it has the secret one.
+/// A server's public voting key, with a proof of possession of the secret key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct VotingKey {
     pub(crate) key: IdentityPublicKey,
@@ -60,13 +61,13 @@ pub(crate) struct VotingKey {
 }
 
 impl VotingKey {
-    /// The key of a server in a run or an epoch, by the digest of its header.
+    /// The key of a server in the run or epoch whose header has this digest.
     pub(crate) fn new(secret: &VotingSecret, header: Sha256Digest, server: ServerIndex) -> Self {
         let proof = secret.sign(&proven(header, server));
         Self { key: secret.public(), proof }
     }
 
-    /// Whether that server has the secret key.
+    /// Whether the proof of possession is valid for this header and server.
     pub(crate) fn is_proven(&self, header: Sha256Digest, server: ServerIndex) -> bool {
         self.key.verify(&proven(header, server), &self.proof)
     }
@@ -87,16 +88,16 @@ fn proven(header: Sha256Digest, server: ServerIndex) -> Vec<u8> {
 
 fn read_key(reader: &mut QuorumWireReader<'_>) -> Result<IdentityPublicKey, MalformedEncoding> {
     IdentityPublicKey::from_bytes(&reader.array()?)
-        .map_err(|_| MalformedEncoding("a voting key is no public key"))
+        .map_err(|_| MalformedEncoding("a voting key is not a public key"))
 }
 
-/// Writes a key that a server may not have.
+/// Writes an optional key.
 pub(crate) fn write_key(key: Option<&IdentityPublicKey>, out: &mut Vec<u8>) {
     out.push(u8::from(key.is_some()));
     out.extend(key.into_iter().flat_map(IdentityPublicKey::to_bytes));
 }
 
-/// Reads a key that a server may not have.
+/// Reads an optional key.
 pub(crate) fn read_optional_key(
     reader: &mut QuorumWireReader<'_>,
 ) -> Result<Option<IdentityPublicKey>, MalformedEncoding> {

@@ -1,10 +1,10 @@
-//! A part of a stream in blocks, by offset in the stream. Memory is used where bytes were written.
+//! A part of a stream, stored in blocks by stream offset. Only blocks that were written use memory.
 
 use std::collections::VecDeque;
 
 pub(in crate::protocol) const BLOCK_LEN: usize = 64 << 10;
 
-/// Blocks that are kept to be used again.
+/// The number of free blocks that are kept for reuse.
 const MAX_SPARE: usize = 16;
 
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub(in crate::protocol) struct BurstStreamBlocks {
 }
 
 impl BurstStreamBlocks {
-    /// Writes bytes. Those before what was released are ignored.
+    /// Writes bytes. Bytes before the released offset are ignored.
     pub(in crate::protocol) fn write(&mut self, offset: u64, bytes: &[u8]) {
         let start = (self.first * BLOCK_LEN as u64).saturating_sub(offset);
         let Some(mut rest) = usize::try_from(start).ok().and_then(|start| bytes.get(start..))
@@ -39,7 +39,7 @@ impl BurstStreamBlocks {
         }
     }
 
-    /// Reads bytes that were written and not released; others are zeros.
+    /// Reads bytes. Bytes that were never written, or were released, are read as zeros.
     pub(in crate::protocol) fn read(&self, offset: u64, mut to: &mut [u8]) {
         let mut offset = offset;
         while !to.is_empty() {
@@ -61,7 +61,7 @@ impl BurstStreamBlocks {
         self.held.iter().flatten().count()
     }
 
-    /// Forgets the bytes before an offset.
+    /// Releases the bytes before an offset.
     pub(in crate::protocol) fn release(&mut self, before: u64) {
         let first = before / BLOCK_LEN as u64;
         while self.first < first {
@@ -77,7 +77,7 @@ impl BurstStreamBlocks {
         }
     }
 
-    /// The index of an offset's block, and where in the block it is.
+    /// The index of the block of an offset, and the position in that block.
     fn position(&self, offset: u64) -> (usize, usize) {
         let block = (offset / BLOCK_LEN as u64).saturating_sub(self.first);
         let within = offset % BLOCK_LEN as u64;
@@ -86,7 +86,7 @@ impl BurstStreamBlocks {
     }
 }
 
-/// Not what a program sends.
+/// Without the bytes of the stream.
 impl std::fmt::Debug for BurstStreamBlocks {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("BurstStreamBlocks").field("first", &self.first).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! Settings, and why a connection fails.
+//! Settings and errors of a connection.
 
 use std::io;
 use std::sync::Arc;
@@ -12,33 +12,34 @@ pub type ClientKeyFilter = Arc<dyn Fn(&IdentityPublicKey) -> bool + Send + Sync>
 /// The settings of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct BurstConfig {
-    /// The bytes that are written and not acknowledged, at most.
+    /// The size of the send buffer: written bytes that are not yet acknowledged.
     pub send_buffer: usize,
-    /// The bytes that have arrived and are not read, at most.
+    /// The size of the receive buffer: bytes that have arrived and are not yet read.
     pub receive_buffer: usize,
-    /// The number of datagrams by which a client lets the path's rate be measured: 0 to 128. One
-    /// or two are no measurement.
+    /// The number of datagrams that a client sends to measure the path's rate: 0 to 128. One or two
+    /// are too few for a measurement.
     pub train: u8,
-    /// The rate at which to start, in bytes/s with IP and UDP headers, if it is known. It is at
-    /// most twice what the train measures.
+    /// The initial rate in bytes/s, with IP and UDP headers, if it is known. It is capped at twice
+    /// the rate that the train measures.
     pub start_rate: Option<f64>,
-    /// Whether the listener hears of the client's connection only when the client writes, if only
-    /// nothing, or finishes. Closed before that, it leaves nothing behind: the listener's program
-    /// never has it.
+    /// Whether the listener learns of the connection only when the client writes (even zero bytes)
+    /// or finishes. If the client closes before that, the listener's program never sees the
+    /// connection.
     pub is_deferred: bool,
-    /// How long a client waits for an answer.
+    /// How long a client waits for the answer to its hello.
     pub connect_timeout: Duration,
-    /// How long a peer may be silent.
+    /// How long the peer may be silent before the connection fails.
     pub silence_timeout: Duration,
-    /// How long a peer may read nothing while there is something to send.
+    /// How long the peer may read nothing, while there is data to send, before the connection
+    /// fails.
     pub stall_timeout: Duration,
 }
 
 impl Default for BurstConfig {
     fn default() -> Self {
         Self {
-            // What a path of 1 Gbit/s and 300 ms has in flight, two and a half times: a lost packet
-            // is in the buffers for that long.
+            // Two and a half times what a path of 1 Gbit/s and 300 ms has in flight: a lost packet
+            // keeps data in the buffers for that long.
             send_buffer: 96 << 20,
             receive_buffer: 96 << 20,
             train: 64,
@@ -51,64 +52,64 @@ impl Default for BurstConfig {
     }
 }
 
-/// Why a connection fails.
+/// Why a connection failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No answer has come in time.
+    /// No answer arrived in time.
     #[error("no answer: is a listener of burst there, and does a firewall let UDP through?")]
     NoAnswer,
     /// The listener says that it has another key than the expected one.
     #[error("the listener there has another key than the expected one")]
     OtherKey,
-    /// The listener does not expect this client.
+    /// The listener does not accept this client's key.
     #[error("the listener there does not expect a connection from this client's key")]
     UnknownKey,
-    /// One end is without encryption.
+    /// Only one end uses encryption.
     #[error("one end encrypts, and the other does not")]
     OtherMode,
-    /// The listener has another version.
+    /// The listener has another protocol version.
     #[error("the listener there has another version of the protocol")]
     OtherVersion,
-    /// The listener has no room.
+    /// The listener has too many connections.
     #[error("the listener there has too many connections at the moment")]
     Busy,
-    /// Nothing has come from the peer for too long.
+    /// Nothing was received from the peer for too long.
     #[error("the peer has been silent for {} s; {waiting}", .silence.as_secs())]
     Silent {
-        /// For how long.
+        /// The time since the peer's last packet.
         silence: Duration,
-        /// What was waited for.
+        /// What the connection is waiting for.
         waiting: BurstWaitReason,
     },
     /// The peer's program does not read.
     #[error("the peer has read nothing for {} s, and {unsent} bytes wait to be sent", .time.as_secs())]
     NotReading {
-        /// For how long.
+        /// How long the peer has read nothing.
         time: Duration,
-        /// How much there is to send.
+        /// How many bytes are still to be sent.
         unsent: u64,
     },
-    /// The peer has closed the connection before all was sent.
+    /// The peer closed the connection before everything was sent.
     #[error("the peer has closed the connection")]
     Closed,
-    /// The peer says that this end does not keep to the protocol.
+    /// The peer reports that this end violates the protocol.
     #[error("the peer says that this end does not keep to the protocol")]
     ReportedViolation,
-    /// The peer does not keep to the protocol.
+    /// The peer violates the protocol.
     #[error("the peer does not keep to the protocol: {0}")]
     Violation(&'static str),
 }
 
-/// What a connection waits for.
+/// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BurstWaitReason {
     /// The peer's first packet.
     #[error("its first packet was waited for")]
     FirstPacket,
-    /// Acknowledgements of so many bytes.
+    /// Acknowledgements of this number of bytes.
     #[error("acknowledgements of {0} bytes were waited for")]
     Acknowledgements(u64),
-    /// Data, or the stream's end.
+    /// Data, or the end of the stream.
     #[error("data or the stream's end was waited for")]
     Data,
 }

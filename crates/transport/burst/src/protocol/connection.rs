@@ -25,10 +25,10 @@ use super::sending::BurstSender;
 use datagrams::PendingTrainReport;
 use paths::BurstPeerPath;
 
-/// The part of the rate that was measured at which the stream starts: others may share the path.
+/// The stream starts at this fraction of the measured rate, because others may share the path.
 const START_SHARE: f64 = 0.9;
 
-/// A connection has an end of a stream in each direction.
+/// A connection, with a stream in each direction.
 pub struct BurstConnection {
     config: BurstConfig,
     stage: BurstConnectionStage,
@@ -41,15 +41,15 @@ pub struct BurstConnection {
     sending: BurstSender,
     receiving: BurstReceiver,
     paths: BurstPeerPath,
-    /// What is known of a train from the peer.
+    /// The measurement of a train from the peer.
     report: PendingTrainReport,
     /// When the last packet of the peer arrived.
     last_received_at: Duration,
     /// When a ping is sent if nothing arrives.
     ping_at: Duration,
-    /// Whether nothing is sent yet, so that the listener has no connection.
+    /// Whether the client has sent nothing yet, so that the listener has no connection.
     is_held: bool,
-    /// Whether the program reads and writes no more.
+    /// Whether the program has closed the connection: it no longer reads or writes.
     is_closed_by_program: bool,
     error: Option<Error>,
     refused: u64,
@@ -63,15 +63,15 @@ enum BurstConnectionStage {
     /// A listener's end waits for the client's first packet.
     Answering(Box<BurstServerHandshake>),
     Open,
-    /// Both streams have ended, and what the peer sends again is acknowledged, until the peer's
-    /// close arrives.
+    /// Both streams have ended. Until the peer's close arrives, what the peer retransmits is
+    /// acknowledged.
     Lingering(BurstCloseState),
-    /// This end takes nothing more.
+    /// This end accepts no more data.
     Closing(BurstCloseState),
     Over,
 }
 
-/// A close is sent, again for what arrives, until `until`.
+/// A close is sent, and repeated in response to what arrives, until `until`.
 struct BurstCloseState {
     reason: BurstCloseReason,
     until: Duration,
@@ -79,20 +79,20 @@ struct BurstCloseState {
     is_due: bool,
 }
 
-/// With whom a client connects.
+/// How a client authenticates the listener and itself.
 #[derive(Clone)]
 pub enum BurstSecurity<'a> {
-    /// The packets are encrypted. The own key, and the listener's.
+    /// Packets are encrypted, with the client's key and the listener's.
     Noise(&'a IdentitySecretKey, IdentityPublicKey),
-    /// They are not: everybody on the path can read and change the stream.
+    /// Packets are not encrypted: anyone on the path can read and change the stream.
     Insecure,
 }
 
 impl BurstConnection {
-    /// A client's end of a connection to a listener at `peer`, about to send its hello.
+    /// Creates the client's end of a connection to a listener at `peer`, which sends a hello next.
     ///
     /// # Errors
-    /// If the operating system gives no random bytes.
+    /// If the operating system provides no random bytes.
     pub fn connect(
         config: BurstConfig,
         peer: SocketAddr,
@@ -119,7 +119,7 @@ impl BurstConnection {
         ))
     }
 
-    /// A listener's end.
+    /// Creates a listener's end.
     pub(super) fn answer(
         config: BurstConfig,
         server: BurstServerHandshake,
@@ -165,7 +165,7 @@ impl BurstConnection {
         }
     }
 
-    /// The handshake has agreed on the rest.
+    /// Opens the connection with the result of the handshake.
     fn establish(&mut self, now: Duration, established: BurstHandshakeResult) {
         self.crypt = Some(established.crypt);
         self.peer_id = established.peer_id;
@@ -176,23 +176,23 @@ impl BurstConnection {
         self.last_received_at = now;
     }
 
-    /// The rate at which to start, if a train had this rate.
+    /// The initial rate, if a train had the rate `measured`.
     fn start_rate(&self, measured: Option<f64>) -> Option<f64> {
         let measured = measured.map(|rate| rate * START_SHARE);
         match (self.config.start_rate, measured) {
-            // What is known of the path may be out of date.
+            // The known rate may be out of date.
             (Some(known), Some(measured)) => Some(known.min(2.0 * measured)),
             (known, measured) => known.or(measured),
         }
     }
 
-    /// Ends with an error, without a word.
+    /// Ends the connection with an error, without notifying the peer.
     fn fail(&mut self, error: Error) {
         self.error = Some(error);
         self.stage = BurstConnectionStage::Over;
     }
 
-    /// Ends with a close.
+    /// Ends the connection and sends a close.
     fn close_with(&mut self, now: Duration, reason: BurstCloseReason, error: Option<Error>) {
         self.error = error;
         let until = now + self.sending.round_trip().timeout(0) * 3;
@@ -204,7 +204,7 @@ impl BurstConnection {
         });
     }
 
-    /// Ends if both directions have.
+    /// Ends the connection if both directions have ended.
     fn advance(&mut self, now: Duration) {
         if !matches!(self.stage, BurstConnectionStage::Open) {
             return;
@@ -223,7 +223,7 @@ impl BurstConnection {
         }
     }
 
-    /// What fails with the time.
+    /// Fails the connection if a time limit is exceeded.
     fn check_time(&mut self, now: Duration) {
         match &mut self.stage {
             BurstConnectionStage::Connecting(client) => {
@@ -262,13 +262,13 @@ impl BurstConnection {
         }
     }
 
-    /// Whether it keeps within its bounds.
+    /// Whether memory is within its bounds.
     #[cfg(any(fuzzing, test))]
     pub(super) fn is_bounded(&self) -> bool {
         self.receiving.is_bounded()
     }
 
-    /// A packet to the peer with these frames, which this end forgets.
+    /// Makes a packet to the peer with these frames, without recording it.
     #[cfg(any(fuzzing, test))]
     pub(super) fn forge(&mut self, now: Duration, frames: Vec<u8>) -> Vec<u8> {
         let mut datagram = Vec::new();
@@ -277,12 +277,12 @@ impl BurstConnection {
         datagram
     }
 
-    /// Whether nothing is read or written any more, except for what has arrived.
+    /// Whether the connection is over: only what has arrived can still be read.
     fn is_over(&self) -> bool {
         matches!(self.stage, BurstConnectionStage::Closing(_) | BurstConnectionStage::Over)
     }
 
-    /// Why nothing can be read or written.
+    /// The error that reads and writes return.
     fn reason(&self) -> io::Error {
         self.error.clone().unwrap_or(Error::Closed).into()
     }
@@ -358,8 +358,7 @@ impl streams::UdpStreamConnection for BurstConnection {
         if !self.is_held {
             self.advance(now);
         }
-        // Nothing was written that would have to wait for the handshake, or the listener's end was
-        // never open.
+        // Nothing was written that must wait for the handshake, or the listener's end never opened.
         let is_unheard = matches!(self.stage, BurstConnectionStage::Connecting(_)) || self.is_held;
         if is_unheard && self.sending.written() == 0 {
             self.stage = BurstConnectionStage::Over;
@@ -371,7 +370,7 @@ impl streams::UdpStreamConnection for BurstConnection {
             BurstConnectionStage::Connecting(_) | BurstConnectionStage::Answering(_) => {
                 UdpStreamPhase::Connecting
             }
-            // A listener's end of which no packet came was never open.
+            // A listener's end opens only when a packet comes.
             BurstConnectionStage::Over if !self.is_client && self.ping_at == Duration::MAX => {
                 UdpStreamPhase::Connecting
             }

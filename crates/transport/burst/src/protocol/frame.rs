@@ -18,13 +18,13 @@ const STREAM_FIRST: u8 = 4;
 /// The unit of rates in acknowledgements, in bytes/s.
 const RATE_UNIT: f64 = 1000.0;
 
-/// The bytes of a stream frame before its data.
+/// The length of a stream frame without its data.
 pub(in crate::protocol) const STREAM_OVERHEAD: usize = 9;
 
-/// The bytes of a repair frame before its symbol.
+/// The length of a repair frame without its symbol.
 pub(in crate::protocol) const REPAIR_OVERHEAD: usize = 16;
 
-/// The most symbols of a generation, and the most that repair them.
+/// The largest number of symbols of a generation.
 pub(in crate::protocol) const MAX_SYMBOLS: usize = 128;
 pub(in crate::protocol) const MAX_REPAIR_SYMBOLS: usize = 64;
 
@@ -49,14 +49,14 @@ pub(in crate::protocol) struct BurstStreamFrame<'a> {
     pub(in crate::protocol) flags: StreamFrameFlags,
 }
 
-/// What is special about data.
+/// The flags of a stream frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::protocol) struct StreamFrameFlags {
     /// Whether the stream ends here.
     pub(in crate::protocol) is_end: bool,
     /// Whether it is to be acknowledged at once.
     pub(in crate::protocol) is_urgent: bool,
-    /// Whether a train of packets begins here.
+    /// Whether a train of packets begins with this frame.
     pub(in crate::protocol) is_first: bool,
 }
 
@@ -64,20 +64,20 @@ pub(in crate::protocol) struct StreamFrameFlags {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::protocol) struct RepairFrame<'a> {
     pub(in crate::protocol) generation: RepairGeneration,
-    /// Which of its repair symbols this is.
+    /// The index of this symbol among the generation's repair symbols.
     pub(in crate::protocol) index: u8,
     pub(in crate::protocol) symbol: &'a [u8],
 }
 
-/// A part of the stream that repair symbols protect, as symbols of `symbol_len` bytes, of which the
-/// last is padded with zeros.
+/// A part of the stream that repair symbols protect, divided into symbols of `symbol_len` bytes.
+/// The last symbol is padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::protocol) struct RepairGeneration {
     /// Where it starts in the stream.
     pub(in crate::protocol) start: u64,
     pub(in crate::protocol) len: u32,
     pub(in crate::protocol) symbol_len: usize,
-    /// Whether the stream ends behind it.
+    /// Whether the stream ends at its end.
     pub(in crate::protocol) is_end: bool,
     /// The number of its repair symbols.
     pub(in crate::protocol) repair_symbols: u8,
@@ -95,28 +95,28 @@ impl RepairGeneration {
     }
 }
 
-/// Why an end closes the connection.
+/// Why an end closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::protocol) enum BurstCloseReason {
-    /// It has sent and received what it wanted.
+    /// It has sent and received everything that it needed.
     Done = 0,
-    /// It has given up.
+    /// It has closed early.
     GivenUp = 1,
-    /// The peer does not keep to the protocol.
+    /// The peer violates the protocol.
     Violation = 2,
 }
 
-/// What has arrived.
+/// An acknowledgement.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::protocol) struct BurstAckFrame<'a> {
     pub(in crate::protocol) largest: u64,
-    /// When the largest arrived, by the receiver's clock, in µs.
+    /// When the packet with the largest number arrived, by the receiver's clock, in µs.
     pub(in crate::protocol) arrived_at_us: u64,
     /// The time from then until the acknowledgement was sent, in µs.
     pub(in crate::protocol) delay_us: u32,
-    /// The stream has arrived up to here, its end counted as one byte.
+    /// The stream has arrived up to this offset; its end counts as one byte.
     pub(in crate::protocol) stream_end: u64,
-    /// The stream may be sent up to here.
+    /// The window: the offset up to which the stream may be sent.
     pub(in crate::protocol) window: u64,
     /// The rate of a train that has arrived, in bytes/s.
     pub(in crate::protocol) train_rate: Option<f64>,
@@ -124,17 +124,17 @@ pub(in crate::protocol) struct BurstAckFrame<'a> {
 }
 
 impl<'a> BurstAckFrame<'a> {
-    /// The first and the last number of each range, in descending order.
+    /// The first and the last number of each range, newest range first.
     pub(in crate::protocol) fn ranges(&self) -> AckRanges<'a> {
         self.ranges.clone()
     }
 }
 
-/// Ranges that are parsed already.
+/// An iterator over valid ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::protocol) struct AckRanges<'a> {
     left: u16,
-    /// The next range's last number is at most this.
+    /// The last number of the next range is at most this.
     below: u64,
     bytes: &'a [u8],
 }
@@ -156,12 +156,12 @@ impl Iterator for AckRanges<'_> {
     }
 }
 
-/// The frames of a packet, all of which are known to be right.
+/// The frames of a packet, all of them validated.
 #[derive(Clone, Debug)]
 pub(in crate::protocol) struct ParsedBurstFrames<'a>(&'a [u8]);
 
 impl<'a> ParsedBurstFrames<'a> {
-    /// `None` if one of them is wrong, or there is none.
+    /// `None` if one of them is invalid, or there is none.
     pub(in crate::protocol) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -170,7 +170,7 @@ impl<'a> ParsedBurstFrames<'a> {
         (!bytes.is_empty()).then_some(Self(bytes))
     }
 
-    /// Whether the packet is to be acknowledged.
+    /// Whether the packet elicits an acknowledgement.
     pub(in crate::protocol) fn is_eliciting(&self) -> bool {
         self.clone().any(|frame| !matches!(frame, BurstFrame::Ack(_) | BurstFrame::Close(_)))
     }
@@ -184,7 +184,7 @@ impl<'a> Iterator for ParsedBurstFrames<'a> {
     }
 }
 
-/// Takes the next frame. `None` if it is wrong, `Some(None)` if it is padding.
+/// Reads the next frame. `None` if it is invalid, `Some(None)` if it is padding.
 #[allow(clippy::option_option, reason = "an error and an end")]
 fn next<'a>(bytes: &mut &'a [u8]) -> Option<Option<BurstFrame<'a>>> {
     let (&kind, mut rest) = bytes.split_first()?;
@@ -320,7 +320,7 @@ pub(in crate::protocol) fn write_repair(repair: &RepairFrame<'_>, frames: &mut V
     frames.extend(repair.symbol);
 }
 
-/// The parts of an acknowledgement that are not ranges.
+/// The fields of an acknowledgement apart from its ranges.
 pub(in crate::protocol) struct AckFields {
     pub(in crate::protocol) train_rate: Option<f64>,
     pub(in crate::protocol) largest: u64,
@@ -330,8 +330,8 @@ pub(in crate::protocol) struct AckFields {
     pub(in crate::protocol) window: u64,
 }
 
-/// Writes an acknowledgement of those of `ranges` (first and last number, in descending order) that
-/// fit into `max_len` bytes of frames.
+/// Writes an acknowledgement with as many of `ranges` (first and last number, newest first) as fit
+/// into `max_len` bytes of frames.
 pub(in crate::protocol) fn write_ack(
     fields: &AckFields,
     ranges: impl Iterator<Item = (u64, u64)>,
@@ -353,7 +353,7 @@ pub(in crate::protocol) fn write_ack(
         write_varint(last - first, frames);
         below = first.saturating_sub(1);
         count += 1;
-        // Two varints have 16 bytes at most.
+        // Two varints have at most 16 bytes.
         if frames.len() + 16 > max_len {
             break;
         }
@@ -361,7 +361,7 @@ pub(in crate::protocol) fn write_ack(
     frames[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
 }
 
-/// A rate as an acknowledgement has it: 0 if there is none.
+/// Encodes a rate for an acknowledgement: 0 if there is none.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
 fn in_units(rate: Option<f64>) -> u32 {
     rate.map_or(0, |rate| (rate / RATE_UNIT) as u32)

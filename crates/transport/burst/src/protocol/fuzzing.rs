@@ -1,4 +1,4 @@
-//! What fuzz targets do with datagrams.
+//! Helpers for fuzz targets, which pass datagrams to the protocol.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,32 +17,32 @@ use super::frame::{
 use super::packet::BurstDatagram;
 use super::{BurstConfig, BurstConnection, BurstListener, BurstListenerSecurity, BurstSecurity};
 
-/// What happens to a connection. Its peer has the right keys, and does what it likes.
+/// An event of a connection. The peer has the right keys and may violate the protocol.
 #[derive(Clone, Debug)]
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
 pub enum BurstFuzzStep {
-    /// A datagram of anybody.
+    /// A datagram from anyone.
     Datagram(Vec<u8>),
     /// A packet of the peer with these frames.
     Frames(Vec<u8>),
-    /// A packet with so many bytes of the stream from this offset (modulo 300,000) on, which may
-    /// end there.
+    /// A packet of the peer with this many bytes of the stream, from this offset (modulo 300,000)
+    /// on; whether the stream ends there.
     Stream(u32, u16, bool),
     /// A repair symbol: the generation's start and length, the number of repair symbols and the
     /// index of this one, and its length.
     Repair(u32, u32, [u8; 2], u16),
-    /// An acknowledgement: how many packets before the last the largest is, how far the stream has
+    /// An acknowledgement: how far its largest packet is behind the latest, how far the stream has
     /// arrived, the window, and ranges as gaps and lengths.
     Ack(u8, [u32; 2], Vec<[u8; 2]>),
-    /// Its program writes so many bytes.
+    /// The program writes this many bytes.
     Write(u16),
-    /// Its program reads so many bytes at most.
+    /// The program reads at most this many bytes.
     Read(u16),
-    /// So many milliseconds pass.
+    /// This many milliseconds pass.
     Wait(u16),
-    /// Its program finishes its stream.
+    /// The program finishes its stream.
     Finish,
-    /// Its program closes it.
+    /// The program closes the connection.
     Close,
 }
 
@@ -73,10 +73,10 @@ pub fn packet(bytes: &[u8]) {
     }
 }
 
-/// Datagrams of strangers make no connection, and are answered with fewer bytes.
+/// Checks that datagrams of strangers open no connection, and that the answers have fewer bytes.
 ///
 /// # Panics
-/// If they do, or are not.
+/// If one of this does not hold.
 pub fn listener(datagrams: &[Vec<u8>]) {
     let (_, _, security) = security();
     let generator = RandomGenerator::seeded().expect("the system has random bytes");
@@ -96,11 +96,11 @@ pub fn listener(datagrams: &[Vec<u8>]) {
     }
 }
 
-/// Whatever arrives, a connection keeps its buffers within their bounds, and does not send for ever
-/// at one time.
+/// Checks that a connection keeps its buffers within their bounds whatever arrives, and does not
+/// send endlessly at one point of time.
 ///
 /// # Panics
-/// If it does not.
+/// If one of this does not hold.
 pub fn connection(steps: &[BurstFuzzStep]) {
     let mut now = Duration::from_secs(1);
     let (mut peer, mut own) = connect(now);
@@ -252,8 +252,8 @@ mod tests {
         });
     }
 
-    /// Besides random ones, changed copies of a client's hello: what has the right keys in it is
-    /// one connection, and nothing else is.
+    /// Datagrams are random, or changed copies of a client's hello. A copy that keeps the
+    /// authenticated bytes opens one connection; nothing else does.
     #[test]
     fn a_million_datagrams_at_a_listener_change_nothing() {
         let (one, public, security) = security();
@@ -293,7 +293,7 @@ mod tests {
             }
             assert_eq!(listener.connections(), accepted);
         }
-        // Bytes 18 to 34 and from 171 on are not authentic; nobody has the cookies.
+        // Bytes 18 to 34, and those from 171 on, are not authenticated. No sender has a cookie.
         assert!(accepted <= 1 && bytes_out < bytes_in / 10, "{accepted} {bytes_out} {bytes_in}");
     }
 }

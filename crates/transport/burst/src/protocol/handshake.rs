@@ -1,5 +1,5 @@
-//! The handshake: one round trip, in which the path's rate is measured
-//! (docs/protocols/burst.md, *Handshake*).
+//! The handshake: one round trip, which also measures the path's rate (docs/protocols/burst.md,
+//! *Handshake*).
 
 mod client;
 mod cookies;
@@ -17,16 +17,16 @@ pub(super) use server::{BurstServerHandshake, MeasuredTrain, RefusedBurstHello};
 
 use super::packet::BurstConnectionId;
 
-/// The bytes that IPv4 and UDP add to a datagram. IPv6 adds 20 more, which makes no difference to a
-/// rate that others share.
+/// The bytes that IPv4 and UDP add to a datagram. IPv6 adds 20 more, which hardly change the
+/// measured rate.
 pub(super) const IP_OVERHEAD: usize = 28;
 
-/// What a handshake has agreed on.
+/// The result of a handshake.
 pub(super) struct BurstHandshakeResult {
     pub(super) crypt: BurstPacketCipher,
-    /// What packets to the peer begin with.
+    /// The connection id in packets to the peer.
     pub(super) peer_id: BurstConnectionId,
-    /// How far the stream may be sent.
+    /// The peer's initial window: how far the stream may be sent.
     pub(super) window: u64,
     /// The measured rate in bytes/s.
     pub(super) rate: Option<f64>,

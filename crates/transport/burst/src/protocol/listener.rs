@@ -1,4 +1,4 @@
-//! The listening side: makes connections of hellos, and knows whose a datagram is.
+//! The listening side: creates connections from hellos, and assigns datagrams to connections.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,17 +22,17 @@ use super::packet::{
 /// The name of the protocol.
 const NAME: &str = "burst";
 
-/// Whom a listener accepts.
+/// Which clients a listener accepts.
 #[derive(Clone)]
 pub enum BurstListenerSecurity {
-    /// Clients with a known key; packets are encrypted. The own key, and whose are known.
+    /// Clients whose key the filter accepts; packets are encrypted with the listener's key.
     Noise(Arc<IdentitySecretKey>, ClientKeyFilter),
-    /// Everybody; everybody on the path can read and change the streams.
+    /// All clients; anyone on the path can read and change the streams.
     Insecure,
 }
 
-/// Without a cookie, so many hellos a second may cost a handshake's computations, and as many at
-/// once.
+/// The number of hellos without a cookie for which the listener computes a handshake: per second,
+/// and at once.
 const HANDSHAKES_PER_S: f64 = 200.0;
 
 /// A listener.
@@ -41,19 +41,19 @@ pub struct BurstListener {
     security: BurstListenerSecurity,
     generator: RandomGenerator,
     cookies: BurstCookies,
-    /// The connections by their ids here, and by their clients' addresses and ids there.
+    /// The connections by their ids here, and by their clients' addresses and ids.
     ids: HashMap<BurstConnectionId, u64>,
     attempts: HashMap<(SocketAddr, BurstConnectionId), u64>,
-    /// Both by their numbers.
+    /// Both keys of each connection, by its number.
     connections: HashMap<u64, (BurstConnectionId, (SocketAddr, BurstConnectionId))>,
     next: u64,
-    /// How many hellos may cost computations without a cookie, at what time.
+    /// The token bucket for hellos without a cookie: tokens, and when they were last updated.
     hello_tokens: (f64, Duration),
 }
 
 impl BurstListener {
     /// # Errors
-    /// If the operating system gives no random bytes.
+    /// If the operating system provides no random bytes.
     pub fn new(
         config: BurstConfig,
         security: BurstListenerSecurity,
@@ -147,7 +147,7 @@ impl BurstListener {
         DatagramRouting::Refuse { answer: packet::refusal(client, reason), why }
     }
 
-    /// Whether a hello without a cookie may cost computations.
+    /// Takes a token for a hello without a cookie. Returns whether there was one.
     fn take_hello_token(&mut self, now: Duration) -> bool {
         let (allowed, at) = self.hello_tokens;
         let gained = now.saturating_sub(at).as_secs_f64() * HANDSHAKES_PER_S;
@@ -156,7 +156,7 @@ impl BurstListener {
         allowed >= 1.0
     }
 
-    /// The connection that a hello makes.
+    /// Creates the connection for a hello.
     #[cfg(any(fuzzing, test))]
     pub(super) fn handle(
         &mut self,

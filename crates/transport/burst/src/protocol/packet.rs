@@ -1,12 +1,12 @@
-//! Datagrams: parsed and built, not yet decrypted (docs/protocols/burst.md, *Datagrams*).
+//! Parses and builds datagrams, without decrypting them (docs/protocols/burst.md, *Datagrams*).
 
-/// The bytes before what a datagram contains.
+/// The length of a datagram's header.
 pub(in crate::protocol) const HEADER_LEN: usize = 16;
 
-/// The length of a hello, and of datagrams before the path is known to carry more.
+/// The length of a hello, and the longest datagram before path MTU discovery.
 pub(in crate::protocol) const MIN_DATAGRAM_LEN: usize = 1232;
 
-/// The length of the longest datagram.
+/// The length of the longest datagram after path MTU discovery.
 pub(in crate::protocol) const MAX_DATAGRAM_LEN: usize = 1472;
 
 /// The version of the protocol.
@@ -15,10 +15,10 @@ pub(in crate::protocol) const VERSION: u8 = 1;
 /// The length of a cookie.
 pub(in crate::protocol) const COOKIE_LEN: usize = 16;
 
-/// The bytes of a hello that its first message authenticates.
+/// The length of the prologue: the bytes of a hello that its first message authenticates.
 pub(in crate::protocol) const PROLOGUE_LEN: usize = 18;
 
-/// No packet has a higher number, and no stream a longer offset: they are varints.
+/// The highest packet number, and the highest offset in a stream: both are varints.
 pub(in crate::protocol) const MAX_NUMBER: u64 = (1 << 62) - 1;
 
 const MAGIC: &[u8; 7] = b"SNDRBST";
@@ -32,17 +32,17 @@ const REFUSAL: u8 = 5;
 const COOKIE_AT: usize = 19;
 const MESSAGE_AT: usize = COOKIE_AT + COOKIE_LEN;
 
-/// What the receiver of packets tells connections apart by.
+/// A connection id: the receiver of packets uses it to tell connections apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::protocol) struct BurstConnectionId(u64);
 
 impl BurstConnectionId {
-    /// `None` if a datagram with this id looked like one of a handshake.
+    /// `None` if a datagram with this id would look like a handshake datagram.
     pub(in crate::protocol) fn new(random: [u8; 8]) -> Option<Self> {
         (random[..7] != MAGIC[..]).then_some(Self(u64::from_be_bytes(random)))
     }
 
-    /// Its bytes.
+    /// The bytes of the id.
     pub(in crate::protocol) fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
@@ -58,19 +58,19 @@ pub(in crate::protocol) enum BurstEncryptionMode {
 /// A datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::protocol) enum BurstDatagram<'a> {
-    /// Of a handshake, about the connection with this id at the client.
+    /// A handshake datagram, about the connection with this id at the client.
     Handshake(BurstConnectionId, BurstHandshakeMessage<'a>),
-    /// Of a connection with this id at its receiver.
+    /// A packet of the connection with this id at the packet's receiver.
     Sealed { to: BurstConnectionId, number: u64, sealed: &'a [u8] },
 }
 
-/// What the datagrams of a handshake contain.
+/// The content of a handshake datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::protocol) enum BurstHandshakeMessage<'a> {
     Hello(BurstHello<'a>),
-    /// A hello of another version.
+    /// A hello of another protocol version.
     OtherVersion,
-    /// Its position in a train, and the number of datagrams in it.
+    /// A datagram of a train: its position, and the number of datagrams in the train.
     Train(u8, u8),
     /// The second message.
     Answer(&'a [u8]),
@@ -82,28 +82,28 @@ pub(in crate::protocol) enum BurstHandshakeMessage<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::protocol) struct BurstHello<'a> {
     pub(in crate::protocol) mode: BurstEncryptionMode,
-    /// The number of datagrams in the train behind it.
+    /// The number of datagrams in the train that follows it.
     pub(in crate::protocol) train: u8,
-    /// Zeros if there is none.
+    /// All zeros if there is no cookie.
     pub(in crate::protocol) cookie: [u8; COOKIE_LEN],
     /// The bytes that the first message authenticates.
     pub(in crate::protocol) prologue: [u8; PROLOGUE_LEN],
-    /// The first message, and what it is padded with.
+    /// The first message, with its padding.
     pub(in crate::protocol) message: &'a [u8],
 }
 
-/// Why a listener refuses.
+/// Why a listener rejects a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::protocol) enum BurstRefusalReason {
     /// The client expects a listener with another key.
     OtherKey = 1,
     /// The listener does not expect this client.
     UnknownKey = 2,
-    /// One end is without encryption.
+    /// Only one end uses encryption.
     OtherMode = 3,
-    /// The listener has another version.
+    /// The listener has another protocol version.
     OtherVersion = 4,
-    /// The listener has no room.
+    /// The listener has too many connections.
     Busy = 5,
 }
 
@@ -156,7 +156,7 @@ impl<'a> BurstDatagram<'a> {
     }
 }
 
-/// A hello without its first message, which takes the returned prologue.
+/// Writes a hello without its first message, and returns the prologue for that message.
 pub(in crate::protocol) fn hello(
     id: BurstConnectionId,
     mode: BurstEncryptionMode,
@@ -178,12 +178,12 @@ pub(in crate::protocol) fn finish_hello(hello: &mut Vec<u8>, message: &[u8]) {
     hello.resize(MIN_DATAGRAM_LEN, 0);
 }
 
-/// Puts a cookie into a hello.
+/// Writes a cookie into a hello.
 pub(in crate::protocol) fn set_cookie(hello: &mut [u8], cookie: [u8; COOKIE_LEN]) {
     hello[COOKIE_AT..MESSAGE_AT].copy_from_slice(&cookie);
 }
 
-/// Writes a datagram of a train of `count`.
+/// Writes a datagram of a train of `count` datagrams.
 pub(in crate::protocol) fn write_train(
     id: BurstConnectionId,
     position: u8,
@@ -195,13 +195,13 @@ pub(in crate::protocol) fn write_train(
     datagram.resize(train_len(position, count), 0);
 }
 
-/// The length of a datagram of a train: the last four are of the maximum length, to learn whether
+/// The length of a datagram of a train. The last four have the maximum length, to find out whether
 /// the path carries it.
 pub(in crate::protocol) fn train_len(position: u8, count: u8) -> usize {
     if position.saturating_add(4) >= count { MAX_DATAGRAM_LEN } else { MIN_DATAGRAM_LEN }
 }
 
-/// The datagram with the second message.
+/// The answer: the datagram with the second message.
 pub(in crate::protocol) fn answer(id: BurstConnectionId, message: &[u8]) -> Vec<u8> {
     long(ANSWER, id, &[message])
 }
@@ -211,7 +211,7 @@ pub(in crate::protocol) fn retry(id: BurstConnectionId, cookie: [u8; COOKIE_LEN]
     long(RETRY, id, &[&cookie])
 }
 
-/// The datagram that says why there is no connection.
+/// The datagram that tells a client why its hello was rejected.
 pub(in crate::protocol) fn refusal(id: BurstConnectionId, reason: BurstRefusalReason) -> Vec<u8> {
     long(REFUSAL, id, &[&[reason as u8]])
 }

@@ -1,15 +1,17 @@
-//! How fast to send: a model of the path's rate and queue, made from what arrives.
+//! Congestion control: a model of the path's rate and queue, built from acknowledgements and
+//! losses.
 //!
-//! [`BurstCongestionModel`] is told of each packet that is sent, acknowledged or lost, and gives a
-//! rate and a window. It keeps no packets: what it needs to know again of one, [`PacketSendState`],
-//! it returns from [`BurstCongestionModel::on_sent`], and the connection hands it back.
+//! [`BurstCongestionModel`] is notified of each packet that is sent, acknowledged or lost, and
+//! computes a sending rate and a congestion window. It keeps no per-packet state:
+//! [`BurstCongestionModel::on_sent`] returns it as a [`PacketSendState`], which the connection
+//! stores and passes back.
 //!
-//! - *Rate of delivery*: bytes acknowledged over the time in which they were sent or arrived, by
-//!   the receiver's clock, whichever is longer; as in BBR (draft-ietf-ccwg-bbr), but without the
-//!   distortion by delayed acknowledgements.
-//! - *Queue*: the round-trip time less the shortest one.
-//! - *Loss* says little: up to 2 % is noise, unless it comes when the queue is nearly as long as it
-//!   ever was, which only an overflowing queue explains.
+//! - *Delivery rate*: the bytes acknowledged, divided by the time in which they were sent or in
+//!   which they arrived by the receiver's clock, whichever is longer. This is as in BBR
+//!   (draft-ietf-ccwg-bbr), but delayed acknowledgements do not distort it.
+//! - *Queue*: the round-trip time minus the min RTT.
+//! - *Loss* is a weak signal: loss of up to 2 % counts as noise, unless it occurs while the queue
+//!   is nearly as long as it ever was, which only an overflowing queue explains.
 //!
 //! The phases are in `docs/protocols/burst.md`.
 

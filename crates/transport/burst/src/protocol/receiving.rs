@@ -1,4 +1,4 @@
-//! Receiving the stream, and acknowledging packets.
+//! Receives the stream, and acknowledges packets.
 
 mod buffer;
 mod numbers;
@@ -14,14 +14,13 @@ use trains::TrainRateMeter;
 
 use super::frame::{self, AckFields, BurstFrame, ParsedBurstFrames, RepairFrame};
 
-/// The shortest and the longest time that a packet waits for its acknowledgement, and the part of
-/// the round trip that it waits otherwise.
+/// Acknowledgements are delayed by a fraction of the round trip, within these bounds.
 const MIN_ACK_DELAY: Duration = Duration::from_micros(200);
 const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
 const ACK_DELAY_SHARE: u32 = 16;
 
-/// As many packets are acknowledged sooner, but no sooner than this part of a round trip after the
-/// last acknowledgement.
+/// This number of packets is acknowledged sooner, but no sooner than this fraction of a round trip
+/// after the last acknowledgement.
 const ACK_PACKETS: u32 = 64;
 const ACK_INTERVAL_SHARE: u32 = 64;
 
@@ -33,9 +32,9 @@ pub(super) struct BurstReceiver {
     trains: TrainRateMeter,
     /// When the packet with the largest number arrived.
     largest_at: Duration,
-    /// Since when packets wait for an acknowledgement, and how many.
+    /// Since when packets wait for an acknowledgement, and how many do.
     waiting: Option<(Duration, u32)>,
-    /// Whether they wait no longer.
+    /// Whether they are to be acknowledged at once.
     is_urgent: bool,
     acked_at: Duration,
     counts: BurstReceiveCounts,
@@ -44,18 +43,18 @@ pub(super) struct BurstReceiver {
 /// What has arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BurstReceiveCounts {
-    /// Packets with new bytes of the stream.
+    /// Packets that contained new bytes of the stream.
     pub(super) packets: u64,
     pub(super) bytes_read: u64,
 }
 
-/// What to do with a packet.
+/// The outcome of handling a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BurstPacketOutcome {
     Taken,
-    /// It counts as not received.
+    /// The packet is dropped, as if it had not arrived.
     Refused,
-    /// The peer does not keep to the protocol.
+    /// The peer violates the protocol.
     Violation(&'static str),
 }
 
@@ -74,7 +73,7 @@ impl BurstReceiver {
         }
     }
 
-    /// Whether it keeps within its bounds.
+    /// Whether memory is within its bounds.
     #[cfg(any(fuzzing, test))]
     pub(super) fn is_bounded(&self) -> bool {
         self.buffer.is_bounded() && self.numbers.is_bounded() && self.recovery.is_bounded()
@@ -90,7 +89,7 @@ impl BurstReceiver {
         self.numbers.largest().is_none_or(|largest| number > largest)
     }
 
-    /// Whether something can be read, if only the end.
+    /// Whether something can be read: data, or the end of the stream.
     pub(super) fn is_readable(&self) -> bool {
         self.buffer.readable() > 0 || self.buffer.is_at_end()
     }
@@ -116,13 +115,13 @@ impl BurstReceiver {
         len
     }
 
-    /// Reads and drops what has arrived.
+    /// Reads and discards what has arrived.
     pub(super) fn discard(&mut self, now: Duration) {
         self.buffer.discard();
         self.announce(now);
     }
 
-    /// Announces the window if it has grown enough.
+    /// Advertises the window if it has grown enough.
     fn announce(&mut self, now: Duration) {
         if self.buffer.wants_announcement() && self.numbers.largest().is_some() {
             self.is_urgent = true;
@@ -130,7 +129,7 @@ impl BurstReceiver {
         }
     }
 
-    /// Takes a packet that has not arrived before, of `len` bytes with all headers: its data and
+    /// Handles a packet that has not arrived before, of `len` bytes with all headers: its data and
     /// its repair symbols.
     pub(super) fn handle_packet(
         &mut self,
@@ -183,7 +182,7 @@ impl BurstReceiver {
         is_urgent: &mut bool,
     ) -> BurstDataArrival {
         let generation = &repair.generation;
-        // The generation is within the window: its end is among its data.
+        // The generation must be within the window, as its end is within the sent data.
         if generation.end() > self.buffer.announced() {
             return BurstDataArrival::Violation;
         }
@@ -193,7 +192,8 @@ impl BurstReceiver {
         BurstDataArrival::Known
     }
 
-    /// Recovers what repair symbols can of what is around an offset. Returns whether anything was.
+    /// Recovers what the repair symbols allow around an offset. Returns whether anything was
+    /// recovered.
     fn recover(&mut self, at: u64) -> bool {
         let mut is_recovered = false;
         for (offset, data, is_end) in self.recovery.recover(at, &self.buffer) {

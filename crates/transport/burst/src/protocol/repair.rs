@@ -1,5 +1,5 @@
-//! Repair packets: a systematic erasure code, so that a loss at the end of a transfer needs no
-//! further round trip.
+//! Repair packets: a systematic erasure code, which recovers a loss at the end of a transfer
+//! without a further round trip.
 //!
 //! A generation is n packets (1 to 128) of equal length and m repair packets (0 to 64). Any n of
 //! the n + m are enough to recover all n. Repair packet r is the linear combination of the packets
@@ -9,8 +9,8 @@
 //! repair_r = sum_i packet_i / (x_r + y_i)      x_r = 128 + r,  y_i = i
 //! ```
 //!
-//! a Cauchy matrix: each of its square submatrices has an inverse (Blömer et al. 1995). Weights
-//! are public; the bytes are multiplied by the kernels of crate `sharing`.
+//! which forms a Cauchy matrix: each of its square submatrices has an inverse (Blömer et al. 1995).
+//! The weights are public. The kernels of crate `sharing` multiply the bytes.
 //!
 //! ```
 //! use sunder_burst::repair::{RepairDecoder, RepairEncoder, count};
@@ -38,15 +38,15 @@ use std::sync::OnceLock;
 
 use sharing::{LinearCombination, field};
 
-/// The most packets of a generation.
+/// The largest number of packets in a generation.
 pub const MAX_PACKETS: usize = 128;
 
-/// The most repair packets of a generation.
+/// The largest number of repair packets for a generation.
 pub const MAX_REPAIR_PACKETS: usize = 64;
 
-/// The least number m of repair packets for n packets so that more than m of the n + m are lost
-/// with a probability of at most `target`, if each is lost with the probability `loss`,
-/// independently. At most 64, even if that is not enough. 0 if one of the numbers makes no sense.
+/// The smallest number m of repair packets for n packets such that more than m of the n + m are
+/// lost with a probability of at most `target`, if each is lost independently with the probability
+/// `loss`. At most 64, even if that is not enough. 0 if an argument is out of range.
 pub fn count(n: usize, loss: f64, target: f64) -> usize {
     if n == 0 || loss.is_nan() || loss <= 0.0 || target.is_nan() || target >= 1.0 {
         return 0;
@@ -60,8 +60,9 @@ fn failure(n: usize, m: usize, loss: f64) -> f64 {
     if loss >= 1.0 {
         return 1.0;
     }
-    // The sum of the improbable terms: 1 less the others would be inexact. Each follows from the
-    // one before, by logarithms since the first may be too small for a number.
+    // Sums the improbable terms, as 1 minus the sum of the others would be inexact. Each term
+    // follows from the one before; logarithms are used because the first may be too small for an
+    // `f64`.
     let total = number(n + m);
     let odds = (loss / (1.0 - loss)).ln();
     let mut term = total * (1.0 - loss).ln();
@@ -87,7 +88,7 @@ fn weight(repair: usize, source: usize) -> u8 {
     INVERSES.get_or_init(all)[(MAX_PACKETS + repair) ^ source]
 }
 
-/// Makes repair packets.
+/// Computes repair packets.
 #[derive(Debug)]
 pub struct RepairEncoder {
     packets: Vec<Vec<u8>>,
@@ -95,7 +96,7 @@ pub struct RepairEncoder {
 }
 
 impl RepairEncoder {
-    /// For a generation of n packets and m repair packets.
+    /// Creates an encoder for a generation of n packets and m repair packets.
     ///
     /// # Panics
     /// Unless n is 1 to 128 and m at most 64.
@@ -104,8 +105,8 @@ impl RepairEncoder {
         Self { packets: vec![Vec::new(); n], repair_packets: m }
     }
 
-    /// Takes a packet. One that is shorter than the longest counts as followed by zeros, and one
-    /// that is not given is zeros: whoever needs the lengths has them in the packets.
+    /// Adds a packet. A shorter packet than the longest is padded with zeros, and a missing one
+    /// counts as zeros. A receiver that needs the original lengths must find them in the packets.
     ///
     /// # Panics
     /// If the index is not below n.
@@ -126,18 +127,18 @@ impl RepairEncoder {
     }
 }
 
-/// Recovers packets, from any n of the n + m in any order. It keeps n packets at most.
+/// Recovers packets from any n of the n + m, in any order. It keeps at most n packets.
 #[derive(Debug)]
 pub struct RepairDecoder {
     len: usize,
     sources: Vec<Option<Vec<u8>>>,
-    /// Not more than there are sources missing, unless sources came later.
+    /// At most as many as there are sources missing, unless sources arrived later.
     repairs: Vec<(usize, Vec<u8>)>,
     repair_packets: usize,
 }
 
 impl RepairDecoder {
-    /// For a generation of n packets and m repair packets, all of `len` bytes.
+    /// Creates a decoder for a generation of n packets and m repair packets, each of `len` bytes.
     ///
     /// # Panics
     /// Unless n is 1 to 128 and m at most 64.
@@ -146,8 +147,8 @@ impl RepairDecoder {
         Self { len, sources: vec![None; n], repairs: Vec::new(), repair_packets: m }
     }
 
-    /// Takes a packet that has arrived. One that is known, or longer than the others, or has an
-    /// index that does not exist, is ignored. A shorter one counts as followed by zeros.
+    /// Adds a packet that has arrived. It is ignored if it is a duplicate, is longer than `len`, or
+    /// has an invalid index. A shorter packet is padded with zeros.
     pub fn add_source(&mut self, index: usize, packet: &[u8]) {
         if packet.len() > self.len {
             return;
@@ -162,8 +163,8 @@ impl RepairDecoder {
         }
     }
 
-    /// Takes a repair packet that has arrived. One that is known or not needed, or has another
-    /// length or an index that does not exist, is ignored.
+    /// Adds a repair packet that has arrived. It is ignored if it is a duplicate, is not needed,
+    /// has another length, or has an invalid index.
     pub fn add_repair(&mut self, index: usize, packet: &[u8]) {
         let is_known = self.repairs.iter().any(|(known, _)| *known == index);
         if index < self.repair_packets
@@ -175,12 +176,12 @@ impl RepairDecoder {
         }
     }
 
-    /// Whether all packets are there or can be recovered.
+    /// Whether all packets have arrived or can be recovered.
     pub fn is_complete(&self) -> bool {
         self.repairs.len() >= self.missing().count()
     }
 
-    /// The packets that were missing with their indices, in order; nothing if too few packets have
+    /// The packets that were missing, with their indices, in order. Empty if too few packets have
     /// arrived.
     pub fn recovered(mut self) -> Vec<(usize, Vec<u8>)> {
         let missing: Vec<usize> = self.missing().collect();
@@ -213,8 +214,8 @@ impl RepairDecoder {
     }
 }
 
-/// The inverse of the Cauchy matrix of these rows and as many columns, by the closed formula: a row
-/// for each of its columns.
+/// The inverse of the Cauchy matrix of these rows and of as many columns, by the closed formula:
+/// one row for each column of that matrix.
 fn inverse(repairs: &[usize], sources: &[usize]) -> Vec<Vec<u8>> {
     let byte = |value: usize| value.to_le_bytes()[0];
     let x = |r: usize| byte(MAX_PACKETS + repairs[r]);

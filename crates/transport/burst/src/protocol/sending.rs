@@ -1,4 +1,4 @@
-//! Sending the stream: what is sent next and when, and what is sent again.
+//! Sends the stream: chooses what is sent next, what is retransmitted, and when.
 
 mod buffer;
 mod flight;
@@ -21,11 +21,11 @@ use super::frame::{self, BurstAckFrame, REPAIR_OVERHEAD, STREAM_OVERHEAD, Stream
 use super::packet::MAX_DATAGRAM_LEN;
 use super::rate;
 
-/// Data is protected by repair symbols when less of it is left than is sent in this many round
-/// trips.
+/// Repair symbols protect the data when what is left to send is less than what is sent in this many
+/// round trips.
 const REPAIRED_ROUND_TRIPS: f64 = 1.5;
 
-/// The rate of trains of so many bytes is measured.
+/// The rate of trains is measured if they have at least this many bytes.
 const MEASURED_TRAIN: u64 = 16 * 1400;
 
 /// What was sent with a stream of bytes.
@@ -39,28 +39,28 @@ pub(super) struct BurstSendCounts {
 pub(super) struct BurstSender {
     buffer: BurstSendBuffer,
     is_finished: bool,
-    /// The stream has arrived up to here, its end counted as one byte.
+    /// The stream has arrived up to this offset; its end counts as one byte.
     acked_to: u64,
-    /// The stream was sent up to here, its end counted as one byte.
+    /// The stream was sent up to this offset; its end counts as one byte.
     next: u64,
-    /// How far the stream may be sent.
+    /// The peer's window: the offset up to which the stream may be sent.
     window: u64,
-    /// What is to be sent again: offsets and lengths. A length of 0 is the stream's end alone.
+    /// What is to be retransmitted: offsets and lengths. Length 0 is the end of the stream alone.
     lost: BTreeMap<u64, u16>,
     repairs: RepairSymbolQueue,
     flight: BurstPacketsInFlight,
     round_trip: BurstRttEstimator,
     model: rate::BurstCongestionModel,
-    /// Packets that were sent before took another path.
+    /// Packets sent before this time took another path.
     path_changed_at: Duration,
     pacer: TrainPacer,
-    /// How often nothing was acknowledged in time.
+    /// The number of consecutive retransmission timeouts.
     timeouts: u32,
-    /// The number of packets that may be sent because of that.
+    /// The number of probe packets that may be sent after a timeout.
     probes: u8,
     /// When the last packet that elicits an acknowledgement was sent.
     eliciting_at: Duration,
-    /// Since when the peer's window lets nothing be sent.
+    /// Since when the peer's window blocks sending.
     stalled_since: Option<Duration>,
     counts: BurstSendCounts,
 }
@@ -88,8 +88,8 @@ impl BurstSender {
         }
     }
 
-    /// The connection is there: with the peer's window, the rate to start at in bytes/s, and the
-    /// handshake's round trip.
+    /// Opens the connection, with the peer's window, the initial rate in bytes/s, and the
+    /// handshake's round-trip time.
     pub(super) fn establish(
         &mut self,
         window: u64,
@@ -103,12 +103,12 @@ impl BurstSender {
         }
     }
 
-    /// The handshake's round trip, as a listener's end measures it.
+    /// Sets the handshake's round-trip time, as a listener's end measures it.
     pub(super) fn handle_first_round_trip(&mut self, round_trip: Duration) {
         self.round_trip.add(round_trip);
     }
 
-    /// The path is another one: its rate and its round trip are measured from the beginning.
+    /// Handles a change of path: rate and round-trip time are measured anew.
     pub(super) fn change_path(&mut self, now: Duration) {
         self.flight.detach_from_model();
         self.round_trip = BurstRttEstimator::default();
@@ -116,7 +116,7 @@ impl BurstSender {
         self.path_changed_at = now;
     }
 
-    /// A train to the peer had this rate.
+    /// Handles the peer's measurement of a train to it.
     pub(super) fn handle_train(&mut self, rate: f64) {
         if self.next == 0 && self.model.in_flight() == 0 {
             self.model = rate::BurstCongestionModel::new(Some(rate), MAX_DATAGRAM_LEN);
@@ -139,17 +139,17 @@ impl BurstSender {
         self.is_finished
     }
 
-    /// Whether a writer that waits has room.
+    /// Whether there is enough room to wake a waiting writer.
     pub(super) fn has_room(&self) -> bool {
         self.buffer.has_room()
     }
 
-    /// Whether everything has arrived, and the end of the stream if there is one.
+    /// Whether everything was acknowledged, including the end of the stream if it was sent.
     pub(super) fn is_flushed(&self) -> bool {
         self.acked_to >= self.end()
     }
 
-    /// The peer says that it has everything that it wants, and that nothing is sent to it any more.
+    /// Handles the peer's statement that it needs nothing more: nothing further is sent.
     pub(super) fn handle_done(&mut self) {
         if self.is_finished && self.next >= self.end() {
             self.acked_to = self.end();
@@ -160,12 +160,12 @@ impl BurstSender {
         self.buffer.written_to()
     }
 
-    /// The bytes that were sent and not acknowledged.
+    /// The number of bytes that were sent and not acknowledged.
     pub(super) fn unacknowledged(&self) -> u64 {
         self.next.saturating_sub(self.acked_to)
     }
 
-    /// The bytes that were not sent.
+    /// The number of bytes that were not sent.
     pub(super) fn unsent(&self) -> u64 {
         self.end() - self.next
     }
@@ -187,12 +187,12 @@ impl BurstSender {
         self.counts
     }
 
-    /// How often in a row nothing was acknowledged in time.
+    /// The number of consecutive retransmission timeouts.
     pub(super) fn timeouts(&self) -> u32 {
         self.timeouts
     }
 
-    /// Since when the peer's window lets nothing be sent.
+    /// Since when the peer's window blocks sending.
     pub(super) fn stalled_since(&self) -> Option<Duration> {
         self.stalled_since
     }
@@ -202,20 +202,20 @@ impl BurstSender {
         self.flight.next_number()
     }
 
-    /// Where the stream ends that is to be sent, its end counted as one byte.
+    /// Where the written stream ends; its end counts as one byte.
     fn end(&self) -> u64 {
         self.buffer.written_to() + u64::from(self.is_finished)
     }
 
-    /// Whether the peer's window lets nothing new be sent.
+    /// Whether the peer's window blocks new data.
     fn is_blocked(&self) -> bool {
         self.unsent() > 0
             && self.next >= self.window.min(self.buffer.written_to())
             && self.next < self.buffer.written_to()
     }
 
-    /// Handles an acknowledgement. Calls `arrived` with what other packets contained. Returns
-    /// whether it can be right.
+    /// Handles an acknowledgement. Calls `arrived` with the content of packets other than those of
+    /// the stream. Returns whether the acknowledgement is valid.
     pub(super) fn handle_ack(
         &mut self,
         now: Duration,
@@ -240,7 +240,7 @@ impl BurstSender {
         if ack.stream_end > self.acked_to {
             self.acked_to = ack.stream_end;
             self.buffer.acknowledge(ack.stream_end);
-            // What is behind the end was sent, so it is not an offset there.
+            // If the end is acknowledged, `acked_to` exceeds every offset in `lost`.
             self.lost = self.lost.split_off(&self.acked_to);
         }
         let delay = Duration::from_micros(ack.delay_us.into()).min(MAX_ACK_DELAY * 2);
@@ -272,7 +272,7 @@ impl BurstSender {
         true
     }
 
-    /// Finds what is lost.
+    /// Detects lost packets.
     fn detect_losses(&mut self, now: Duration) {
         let (lost, acked_to) = (&mut self.lost, self.acked_to);
         let summary = self.flight.detect_losses(now, &self.round_trip, |content| {
@@ -290,7 +290,7 @@ impl BurstSender {
         }
     }
 
-    /// Does what is due.
+    /// Handles timers that are due.
     pub(super) fn handle_timeout(&mut self, now: Duration) {
         if self.flight.loss_at(&self.round_trip).is_some_and(|at| now >= at) {
             self.detect_losses(now);
@@ -302,7 +302,7 @@ impl BurstSender {
         }
     }
 
-    /// When something is to be sent because nothing is acknowledged.
+    /// When a probe packet is sent because nothing was acknowledged.
     fn probe_at(&self) -> Option<Duration> {
         let waits = self.flight.has_outstanding() || self.is_blocked();
         waits.then(|| self.eliciting_at + self.round_trip.timeout(self.timeouts))
@@ -321,14 +321,14 @@ impl BurstSender {
         [loss_at, self.probe_at(), send_at].into_iter().flatten().min()
     }
 
-    /// Whether there is something to send, for which there is a window.
+    /// Whether there is something to send, and the window allows it.
     fn wants_to_send(&self) -> bool {
         let is_new = self.unsent() > 0 && !self.is_blocked();
         (is_new || !self.lost.is_empty() || self.repairs.is_ready())
             && self.model.in_flight() < self.model.window()
     }
 
-    /// Writes the frame that is to be sent now, if any, into at most `max_len` bytes.
+    /// Writes the frame that is to be sent now, if any, in at most `max_len` bytes.
     pub(super) fn poll_transmit(
         &mut self,
         now: Duration,
@@ -362,7 +362,7 @@ impl BurstSender {
         Some(self.write_new(max_len, frames))
     }
 
-    /// New bytes of the stream, of which there are some or its end.
+    /// Writes new bytes of the stream, or its end.
     fn write_new(&mut self, max_len: usize, frames: &mut Vec<u8>) -> BurstPacketContent {
         let written_to = self.buffer.written_to();
         let offset = self.next;
@@ -395,7 +395,7 @@ impl BurstSender {
         frames: &mut Vec<u8>,
     ) -> BurstPacketContent {
         self.counts.repeated += 1;
-        // Packets may have become shorter since.
+        // The path MTU may have shrunk since.
         let fit = usize::from(len).min(max_len - STREAM_OVERHEAD);
         if let Ok(rest) = u16::try_from(usize::from(len) - fit)
             && rest > 0
@@ -414,9 +414,9 @@ impl BurstSender {
         let end = offset + len as u64;
         let written_to = self.buffer.written_to();
         let is_end = self.is_finished && end == written_to;
-        // The last for now is acknowledged at once.
+        // The last packet for now is to be acknowledged at once.
         let is_urgent = end == written_to && self.lost.is_empty();
-        // Trains that are long enough to be measured.
+        // Only trains that are long enough are measured.
         let is_first = self.pacer.take_first() && self.model.burst() >= MEASURED_TRAIN;
         frame::write_stream(offset, StreamFrameFlags { is_end, is_urgent, is_first }, frames);
         let start = frames.len();
@@ -425,7 +425,8 @@ impl BurstSender {
         BurstPacketContent::Stream { offset, len: u16::try_from(len).unwrap_or(u16::MAX) }
     }
 
-    /// What is sent because nothing is acknowledged: the oldest bytes that are not, or new ones.
+    /// Writes a probe packet, sent because nothing was acknowledged: the oldest unacknowledged
+    /// bytes, or new ones.
     fn write_probe(&mut self, max_len: usize, frames: &mut Vec<u8>) -> BurstPacketContent {
         if let Some((offset, len)) = self.lost.pop_first() {
             return self.write_repeated(offset, len, max_len, frames);
@@ -442,7 +443,7 @@ impl BurstSender {
         BurstPacketContent::Control
     }
 
-    /// The next packet is sent, with so many bytes.
+    /// Records that the next packet is sent, with this number of bytes.
     pub(super) fn on_sent(&mut self, now: Duration, bytes: usize, content: BurstPacketContent) {
         let counts = match content {
             BurstPacketContent::Nothing | BurstPacketContent::MtuProbe(_) => false,

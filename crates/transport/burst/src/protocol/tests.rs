@@ -35,7 +35,8 @@ fn a_stream_arrives_on_any_path() {
     });
 }
 
-/// The time of a handshake, of the line, and of a round trip, with room for repairs.
+/// It takes a round trip for the handshake, the transmission time, and one more round trip, with a
+/// margin for repairs.
 #[test]
 fn a_long_path_is_full_from_the_first_round_trip_on() {
     let cells = [
@@ -55,8 +56,8 @@ fn a_long_path_is_full_from_the_first_round_trip_on() {
     }
 }
 
-/// The listener sends before it is told how fast its train arrived, which is at any time between
-/// its first bytes and the first acknowledgement of them.
+/// The listener sends before it is told how fast its train arrived: it learns that between its
+/// first bytes and their first acknowledgement.
 #[test]
 fn a_listener_that_sends_at_once_starts_at_the_rate_of_its_train() {
     for seed in 0..10 {
@@ -67,7 +68,7 @@ fn a_listener_that_sends_at_once_starts_at_the_rate_of_its_train() {
     }
 }
 
-/// What a client does while its address changes is delayed, not lost.
+/// Packets that a client sends while its address changes are delayed, not lost.
 #[test]
 fn the_client_changes_its_address() {
     let path = Path::perfect(Duration::from_millis(20));
@@ -79,8 +80,8 @@ fn the_client_changes_its_address() {
     }
 }
 
-/// Both ends measure the path of another address from the beginning: what the old one's packets
-/// say does not count, and the rate is the new path's a second later.
+/// Both ends measure the path to another address anew: packets of the old path do not count, and
+/// one second later the rate is the new path's.
 #[test]
 fn another_address_has_another_path() {
     let path = |rate_bps, ms| {
@@ -118,7 +119,7 @@ fn another_address_has_another_path() {
     }
 }
 
-/// Under load there is one round trip more, for a cookie.
+/// Under load, a handshake takes one round trip more, for a cookie.
 #[test]
 fn under_load_a_client_proves_its_address() {
     for (load, round_trips) in [(ListenerLoad::Light, 2), (ListenerLoad::Heavy, 3)] {

@@ -1,12 +1,13 @@
-//! The rate of a path from a train: packets that are sent without gaps arrive as fast as the
-//! slowest link transmits them.
+//! Estimates the rate of a path from a packet train: packets that are sent back to back arrive as
+//! fast as the slowest link transmits them.
 //!
-//! Arrival times have one kind of error mostly: a packet is noted too late, because interrupts, GRO
-//! or a link that forwards in batches hand over several at once, or because a thread was not
-//! running. So the estimate is a line below the times, as functions of the bytes before, that
-//! touches them far apart: in each batch only the last packet counts, and a late one does not. If
-//! the end is late itself, the rate is at most 1.25 times that of the whole train. As competing
-//! packets between those of the train delay all that follow, they count.
+//! Most errors of arrival times have the same sign: a packet is recorded too late, because
+//! interrupts, GRO or a link that forwards in batches deliver several packets at once, or because a
+//! thread was not running. So the estimate is a line that touches the arrival times, as a function
+//! of the bytes before, from below, at points far apart. In each batch only the last packet counts,
+//! and late packets do not. If the end itself is late, the rate is at most 1.25 times that of the
+//! whole train. Competing packets between those of the train do count, as they delay all later
+//! packets.
 //!
 //! ```
 //! use std::time::Duration;
@@ -24,26 +25,25 @@
 
 use std::time::Duration;
 
-/// The most packets of a train: packets at later positions are ignored.
+/// The longest train: packets at later positions are ignored.
 pub const MAX_TRAIN: u32 = 256;
 
-/// The fewest packets from which there is an estimate.
+/// The smallest number of packets for an estimate.
 const MIN_PACKETS: usize = 4;
 
-/// The most by which the rate may exceed that of the whole train.
+/// The largest ratio of the estimate to the rate of the whole train.
 const MAX_EXCESS: f64 = 1.25;
 
-/// By how much more a packet counts that is noted too early than one that is too late.
+/// How much more a packet recorded too early weighs than one recorded too late.
 const EARLY_ARRIVAL_WEIGHT: f64 = 8.0;
 
 /// An estimate of the rate of the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainRateEstimate {
-    /// In bytes/s, with all bytes that [`PacketTrain::add`] was told.
+    /// In bytes/s, of all bytes passed to [`PacketTrain::add`].
     pub rate: f64,
-    /// The rate is at least so much, and at most so much, if the errors of the first and the last
-    /// time are not larger than the mean one. `high` is infinite if the train took no longer than
-    /// such errors.
+    /// The bounds of the rate, if the errors of the first and of the last time are at most the mean
+    /// error. `high` is infinite if the train was no longer than such errors.
     pub low: f64,
     /// See `low`.
     pub high: f64,
@@ -62,7 +62,8 @@ struct TrainPacketArrival {
     bytes: u32,
 }
 
-/// A packet: the bytes that have arrived with it, and the time since the first packet in s.
+/// A packet: the bytes that have arrived up to and including it, and the time since the first
+/// packet, in s.
 #[derive(Clone, Copy, Debug)]
 struct TrainArrivalPoint {
     bytes: f64,
@@ -70,13 +71,13 @@ struct TrainArrivalPoint {
 }
 
 impl PacketTrain {
-    /// Nothing has arrived.
+    /// A train of which nothing has arrived.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A packet has arrived: its position in the train, the time, its length in bytes. Packets may
-    /// be missing or arrive in another order; one that arrives twice counts once.
+    /// Adds a packet: its position in the train, its arrival time, and its length in bytes. Packets
+    /// may be missing or reordered; duplicates are ignored.
     pub fn add(&mut self, position: u32, at: Duration, bytes: usize) {
         let is_known = self.arrivals.iter().any(|arrival| arrival.position == position);
         if position < MAX_TRAIN && !is_known {
@@ -116,7 +117,7 @@ impl PacketTrain {
         }
         let (error, slope) = best.filter(|(_, slope)| slope.time > 0.0)?;
         let shortest = slope.time - 2.0 * error;
-        // If the end is late, what came before it may have been late too, and then came at once.
+        // If the end is late, the packets before it may have waited too, and then arrived at once.
         let whole = whole_train_rate(&points);
         let rate = (slope.bytes / slope.time).min(MAX_EXCESS * whole);
         Some(TrainRateEstimate {
@@ -126,7 +127,7 @@ impl PacketTrain {
         })
     }
 
-    /// The packets in the order of their arrival; those with the same time in that of the train.
+    /// The packets in order of arrival; those with equal times in the order of the train.
     fn points(&self) -> Vec<TrainArrivalPoint> {
         let mut arrivals = self.arrivals.clone();
         arrivals.sort_unstable_by_key(|arrival| (arrival.at, arrival.position));
@@ -140,7 +141,7 @@ impl PacketTrain {
     }
 }
 
-/// The rate of the whole train, from the last packet of the first batch on. Infinite if it is one.
+/// The rate of the whole train after its first batch. Infinite if there is only one batch.
 fn whole_train_rate(points: &[TrainArrivalPoint]) -> f64 {
     let first = points.iter().take_while(|point| point.time <= 0.0).last();
     first.zip(points.last()).map_or(f64::INFINITY, |(first, last)| {
@@ -148,7 +149,7 @@ fn whole_train_rate(points: &[TrainArrivalPoint]) -> f64 {
     })
 }
 
-/// The points below which there is no other: the lower convex hull.
+/// The lower convex hull of the points.
 fn hull(points: &[TrainArrivalPoint]) -> Vec<TrainArrivalPoint> {
     let mut hull: Vec<TrainArrivalPoint> = Vec::new();
     for &point in points {

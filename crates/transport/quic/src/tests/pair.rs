@@ -28,7 +28,7 @@ const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1
 const MOVED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9)), 77);
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), 2000);
 
-/// Of a client and of a server.
+/// The configurations of a client and of a server.
 pub(super) fn config() -> (QuicConfig, QuicConfig) {
     let [client, server] = [1, 2].map(|number| Arc::new(IdentitySecretKey::new(&[number; 32])));
     let (of_client, of_server) = (client.public(), server.public());
@@ -51,7 +51,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Makes the handshake.
+    /// Completes the handshake.
     pub(super) fn connect(
         seed: u64,
         path: Path,
@@ -99,19 +99,19 @@ impl Pair {
         self.network.now()
     }
 
-    /// From then on, what the client sends comes from another address.
+    /// From then on, the client sends from another address.
     pub(super) fn client_moves_at(&mut self, at: Duration) {
         self.client_moves_at = at;
     }
 
-    /// Nothing arrives any more.
+    /// From now on, all datagrams are lost.
     pub(super) fn cut(&mut self) {
         for link in self.links {
             self.network.conditions_mut(link).loss_permille = 1000;
         }
     }
 
-    /// What the client and the server know of each other.
+    /// The keys by which the client and the server know each other.
     pub(super) fn peer_keys(&self) -> [IdentityPublicKey; 2] {
         let server = self.server.as_ref().unwrap();
         [self.client.peer_key(), server.peer_key()]
@@ -128,7 +128,8 @@ impl Pair {
         }
     }
 
-    /// Sends so many bytes to the server and to the client at once, reads them, and closes.
+    /// Sends these numbers of bytes to the server and to the client at the same time, reads them,
+    /// and closes.
     pub(super) fn transfer(&mut self, lens: [usize; 2]) {
         let (mut written, mut read, mut is_whole) = ([0; 2], [0; 2], [false; 2]);
         let mut buffer = vec![0; 1 << 16];

@@ -1,4 +1,5 @@
-//! A connection from the first request on.
+//! A connection as a [`UdpStreamConnection`](udp::streams::UdpStreamConnection), from the first
+//! request on.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use crate::protocol::{
     SabulConnectionError, SabulReadOutcome as Outcome, destination,
 };
 
-/// A connection or the handshake that makes it.
+/// A connection, or a client's handshake.
 #[derive(Debug)]
 pub(super) struct SabulStreamConnection {
     peer: SocketAddr,
@@ -26,12 +27,12 @@ enum SabulStreamStage {
 }
 
 impl SabulStreamConnection {
-    /// A client's.
+    /// Creates a client's connection.
     pub(super) fn connecting(connecting: SabulClientHandshake, peer: SocketAddr) -> Self {
         Self { peer, stage: SabulStreamStage::Connecting(Box::new(connecting)) }
     }
 
-    /// A listener's.
+    /// Creates a listener's connection.
     pub(super) fn connected(connection: SabulConnection, peer: SocketAddr) -> Self {
         Self { peer, stage: SabulStreamStage::Connected(Box::new(connection)) }
     }
@@ -55,7 +56,7 @@ impl streams::UdpStreamConnection for SabulStreamConnection {
                 }
             }
             SabulStreamStage::Connected(connection) => match destination(datagram.bytes) {
-                // The endpoint has seen that it is this connection's request.
+                // The endpoint has checked that this is a request for this connection.
                 Some(0) => connection.respond(),
                 _ => connection.handle_arrived(now, datagram.arrived_at, datagram.bytes),
             },
@@ -125,7 +126,7 @@ impl streams::UdpStreamConnection for SabulStreamConnection {
 
     fn close(&mut self, now: Duration) {
         match &mut self.stage {
-            // Nobody waits for the listener's answer any more.
+            // The program no longer waits for the listener's answer.
             SabulStreamStage::Connecting(_) => {
                 self.stage = SabulStreamStage::Refused(SabulConnectError::NoAnswer);
             }

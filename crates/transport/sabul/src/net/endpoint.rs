@@ -1,4 +1,4 @@
-//! The listening side.
+//! The listening side of a socket.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,17 +12,17 @@ use crate::protocol::{
     SabulConfig, SabulConnectRequest, SabulListener, SabulListenerAction, destination,
 };
 
-/// Listens for connections.
+/// Accepts connections on a UDP socket.
 #[derive(Debug)]
 pub struct SabulEndpoint {
     listener: SabulListener,
-    /// The connections, by the identifier of this end's socket.
+    /// The connections, by the socket identifier of this end.
     connections: HashMap<u32, SabulClientSocket>,
-    /// This end's socket by the client.
+    /// The socket identifier of this end, by client.
     sockets: HashMap<SabulClientSocket, u32>,
 }
 
-/// A client's address and socket, which tell its requests from others.
+/// A client's address and socket identifier, which identify its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct SabulClientSocket {
     address: SocketAddr,
@@ -30,10 +30,10 @@ struct SabulClientSocket {
 }
 
 impl SabulEndpoint {
-    /// An endpoint whose cookies others cannot guess.
+    /// Creates an endpoint with a random secret for its cookies.
     ///
     /// # Errors
-    /// If the system has no random bytes.
+    /// If the system provides no random bytes.
     pub fn new(config: SabulConfig) -> io::Result<Self> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(io::Error::other)?;

@@ -34,7 +34,7 @@ impl Pair {
         Self { now, address: CLIENT, client, endpoint, server: None, load }
     }
 
-    /// Lets both ends say what they have to say, and then the time pass until one has more.
+    /// Lets both ends send what is pending, and then advances the time to the next event.
     fn step(&mut self) {
         let (now, mut datagram) = (self.now, Vec::new());
         while self.client.poll_transmit(now, &mut datagram).is_some() {
@@ -64,7 +64,7 @@ impl Pair {
         }
     }
 
-    /// What is sent to the client's first address arrives as long as it is there.
+    /// Delivers `bytes` to the client's first address as long as the client has it.
     fn answer(&mut self, bytes: &[u8]) {
         if self.address == CLIENT {
             let datagram = ReceivedDatagram { from: SERVER, bytes, arrived_at: self.now };

@@ -1,32 +1,32 @@
-//! How fast packets arrive and how fast the path could carry them, measured at the receiver (UDT,
-//! Gu and Grossman 2007, section 3.3).
+//! Measures at the receiver how fast packets arrive and how fast the path could carry them (UDT, Gu
+//! and Grossman 2007, section 3.3).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The numbers of measurements of which the median counts, and how many it takes at least.
+/// How many measurements are kept for the median, and how many are needed at least.
 const SPEEDS: usize = 64;
 const MIN_SPEEDS: usize = 8;
 const CAPACITIES: usize = 64;
 const MIN_CAPACITIES: usize = 4;
 
-/// Measurements that differ from the median by more than this factor do not count.
+/// Measurements that differ from the median by more than this factor are ignored.
 const OUTLIER: u64 = 8;
 
-/// A pair whose packets are handed over together says nothing.
+/// A pair with a shorter gap is ignored: its packets were handed over together.
 const MIN_PAIR_GAP: Duration = Duration::from_nanos(500);
 
 /// Every 16th packet and the one after it are sent without a gap.
 const PAIR_PERIOD: u64 = 16;
 
-/// Measurements of arriving packets.
+/// Measures arriving packets.
 #[derive(Debug, Default)]
 pub(crate) struct SabulArrivalMeter {
     /// In packets/s, with the number of packets.
     speeds: VecDeque<(u32, u32)>,
     /// In packets/s.
     capacities: VecDeque<u32>,
-    /// When the last packets arrived, how many at this time, and how long after those before them.
+    /// When the last packets arrived, how many arrived then, and the time since the packets before.
     last: Duration,
     packets: u32,
     gap: Duration,
@@ -40,13 +40,13 @@ pub(crate) fn begins_pair(wire: u32) -> bool {
 }
 
 impl SabulArrivalMeter {
-    /// A packet has arrived, for the first time.
+    /// Records the first arrival of a packet.
     pub(crate) fn add(&mut self, number: u64, now: Duration) {
         self.measure_speed(now);
         self.measure_pair(number, now);
     }
 
-    /// In packets/s, while packets arrive; 0 if unknown. Of all packets, half arrive faster.
+    /// The arrival speed in packets/s while packets arrive, as a median over packets; 0 if unknown.
     pub(crate) fn speed(&self) -> u32 {
         if self.speeds.len() < MIN_SPEEDS {
             return 0;
@@ -62,12 +62,12 @@ impl SabulArrivalMeter {
         median.map_or(0, |(speed, _)| *speed)
     }
 
-    /// In packets/s; 0 if unknown.
+    /// The capacity of the path in packets/s; 0 if unknown.
     pub(crate) fn capacity(&self) -> u32 {
         if self.capacities.len() < MIN_CAPACITIES { 0 } else { trimmed_mean(&self.capacities) }
     }
 
-    /// Packets are handed over in batches: so each batch counts with the time since the one before.
+    /// Measures each batch against the batch before, because packets are handed over in batches.
     fn measure_speed(&mut self, now: Duration) {
         let gap = now.saturating_sub(self.last);
         if gap == Duration::ZERO {
@@ -103,7 +103,7 @@ fn per_second(packets: u64, time: Duration) -> u32 {
     u32::try_from(packets.saturating_mul(1_000_000_000) / nanos).unwrap_or(u32::MAX)
 }
 
-/// Adds a measurement to the last `count` ones.
+/// Adds a measurement, and keeps the last `count` ones.
 fn push<T>(samples: &mut VecDeque<T>, count: usize, sample: T) {
     if samples.len() == count {
         samples.pop_front();

@@ -1,4 +1,4 @@
-//! Congestion control: how fast packets are sent, and how many may be unacknowledged.
+//! Congestion control: the sending rate and the congestion window.
 
 mod delivery;
 mod native;
@@ -8,40 +8,40 @@ use std::time::Duration;
 
 pub use native::UdtCongestionControl;
 
-/// Decides how fast a connection sends. A connection calls it for each event, and reads
-/// [`limits`](Self::limits) afterwards.
+/// A congestion control. A connection calls it at each event, and then reads
+/// [`limits`](Self::limits).
 pub trait SabulCongestionControl: Debug + Send {
-    /// A packet was sent, new or again. `next_number` is the number of the next new packet.
+    /// A packet was sent or retransmitted. `next_number` is the number of the next new packet.
     fn on_sent(&mut self, now: Duration, next_number: u64);
 
     /// The peer has acknowledged packets.
     fn on_ack(&mut self, now: Duration, ack: &SabulAckEvent);
 
-    /// The peer lacks packets.
+    /// The peer has reported packets as lost.
     fn on_loss(&mut self, now: Duration, loss: &SabulLossEvent);
 
-    /// Nothing was heard from the peer for so long that all packets count as lost.
+    /// Nothing was received from the peer for so long that all packets count as lost.
     fn on_timeout(&mut self, now: Duration);
 
-    /// The limits from now on.
+    /// The current limits.
     fn limits(&self) -> SabulSendLimits;
 
-    /// What it believes, for people.
+    /// Its state, for statistics.
     fn metrics(&self) -> SabulCongestionMetrics;
 }
 
-/// What an acknowledgement says.
+/// An acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SabulAckEvent {
     /// All packets before this one have arrived.
     pub next: u64,
-    /// How many of them are new.
+    /// How many of them are newly acknowledged.
     pub packets: u64,
-    /// Whether it is a light one, which is sent for every 64 packets.
+    /// Whether this is a light acknowledgement, which is sent for every 64 packets.
     pub is_light: bool,
-    /// The mean round-trip time.
+    /// The smoothed round-trip time.
     pub round_trip: Duration,
-    /// The shortest round-trip time that was measured.
+    /// The min RTT.
     pub min_rtt: Duration,
     /// How fast packets arrive at the peer, in packets/s. 0 if unknown.
     pub arrival_speed: f64,
@@ -51,12 +51,12 @@ pub struct SabulAckEvent {
     pub is_limited: bool,
 }
 
-/// What a loss report says.
+/// A loss report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SabulLossEvent {
     /// The first packet that is lost.
     pub first: u64,
-    /// The packet after the last one that is lost: it has arrived.
+    /// The packet after the last one that is lost. It has arrived.
     pub end: u64,
     /// How many packets are newly lost.
     pub packets: u64,
@@ -70,20 +70,20 @@ pub struct SabulLossEvent {
     pub arrival_speed: f64,
 }
 
-/// How fast a connection may send.
+/// The limits on how fast a connection may send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SabulSendLimits {
-    /// The time from one packet to the next, in ns, 0 or more.
+    /// The time between packets, in ns, at least 0.
     pub interval_ns: f64,
-    /// The packets that may be unacknowledged.
+    /// The congestion window, in packets.
     pub window: u64,
 }
 
-/// What a congestion control believes.
+/// The state of a congestion control.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SabulCongestionMetrics {
     /// Whether it still doubles its window each round trip.
     pub in_slow_start: bool,
-    /// The part of the packets that is lost, of those sent in the last round trips: 0 to 1.
+    /// The fraction of lost packets in the last round trips: 0 to 1.
     pub loss: f64,
 }

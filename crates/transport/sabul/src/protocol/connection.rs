@@ -20,58 +20,58 @@ use timers::SabulTimers;
 /// The interval of full acknowledgements (SYN).
 const ACK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How many times the shutdown is said, without being asked.
+/// How many times the shutdown is sent without a request from the peer.
 const SHUTDOWNS: u32 = 3;
 
-/// A writer that waits is not woken for less room, in bytes.
+/// A waiting writer is not woken for less free space than this, in bytes.
 const MIN_WRITABLE_ROOM: usize = 1 << 16;
 
-/// How long a peer that has not heard the shutdown is answered, besides three late round trips: so
-/// long are its own pauses.
+/// How long the shutdown is repeated to a peer that may have missed it, in addition to three
+/// response timeouts: the peer's own pauses are this long.
 const SHUTDOWN_LINGER: Duration = Duration::from_secs(1);
 
-/// What an acknowledgement may be late besides the path's delays until the oldest packet is sent
-/// again: its interval, and that of a report which the peer repeats.
+/// How much later than the path's delays an acknowledgement may arrive before the oldest packet is
+/// retransmitted: the interval of acknowledgements, and that of a repeated loss report.
 const RETRANSMISSION_SLACK: Duration = Duration::from_millis(30);
 
-/// A peer that sends a keepalive is answered if it has heard nothing for so long: who hears
-/// keepalives has no reason to send its own.
+/// A keepalive from the peer is answered if nothing was sent to it for this long. A peer that
+/// receives keepalives has no reason to send its own.
 const ANSWER_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
-/// The longest pause between two attempts to send the oldest packet.
+/// The longest pause between two retransmissions of the oldest packet.
 const MAX_RETRANSMISSION_PAUSE: Duration = Duration::from_secs(1);
 
-/// For so many full acknowledgements the round trip is measured here. Then the peer's measurements
-/// count: the mean of UDT4 begins with 100 ms, of which each measurement replaces 1/8, so that a
-/// long path would seem to have a queue.
+/// For this many full acknowledgements, the round-trip time is measured here; afterwards the peer's
+/// measurements are used. UDT4's smoothed value starts at 100 ms, of which each measurement
+/// replaces 1/8, so that a long path would seem to have a queue.
 const LOCAL_RTT_SAMPLES: u32 = 32;
 
-/// Why a connection has ended.
+/// Why a connection failed or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SabulConnectionError {
-    /// Nothing was heard from the peer.
+    /// Nothing was received from the peer for this long.
     #[error("the peer was silent for {} s", .0.as_secs())]
     Silent(Duration),
-    /// The peer has closed the connection although not all of the stream has arrived.
+    /// The peer closed the connection before all of the stream had arrived.
     #[error("the peer closed the connection before all data had arrived")]
     Truncated,
-    /// The peer has closed the connection: what is written does not arrive.
+    /// The peer closed the connection: written data does not arrive.
     #[error("the peer closed the connection")]
     Closed,
 }
 
-/// What a reader gets.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SabulReadOutcome {
-    /// So many bytes, at least one.
+    /// The number of bytes read, at least one.
     Bytes(usize),
-    /// Nothing yet.
+    /// Nothing has arrived yet.
     Nothing,
-    /// The peer has closed the stream: there is nothing more.
+    /// The peer has closed the stream: no more data follows.
     End,
 }
 
-/// A connection.
+/// A connection with a stream in each direction.
 #[derive(Debug)]
 pub struct SabulConnection {
     agreed: SabulSessionParameters,
@@ -80,22 +80,22 @@ pub struct SabulConnection {
     receive: SabulReceiveBuffer,
     congestion: Box<dyn SabulCongestionControl>,
     round_trip: SabulRttEstimator,
-    /// For how many full acknowledgements it is still measured here, and not by the peer.
+    /// The number of full acknowledgements for which the round-trip time is still measured here,
+    /// and not by the peer.
     local_rtt_samples_left: u32,
     arrivals: SabulArrivalMeter,
-    /// What the peer says of its side, in packets/s; smoothed. 0 if unknown.
+    /// The peer's measurements in packets/s, smoothed. 0 if unknown.
     peer_arrival_speed: f64,
     capacity: f64,
     acks: SabulUnansweredAcks,
-    /// The peer knows that all packets before this one are acknowledged.
+    /// The peer has confirmed the acknowledgement of all packets before this one.
     ack_confirmed_to: u64,
-    /// What the last full acknowledgement has acknowledged, its window, and how often it was sent
-    /// again.
+    /// The last full acknowledgement: its packet number, its window, and how often it was repeated.
     acknowledged: u64,
     announced_window: u64,
     ack_repetitions: u32,
     rates_sent_at: Option<Duration>,
-    /// How many full acknowledgements have said how fast packets arrive.
+    /// The number of full acknowledgements that contained the arrival speed.
     rates_sent: u32,
     packets_since_ack: u64,
     /// What is to be sent as soon as possible.
@@ -115,7 +115,7 @@ pub struct SabulConnection {
 #[derive(Debug, Default)]
 struct DueControlPackets {
     ack_of_ack: Option<u32>,
-    /// Losses that were just detected.
+    /// Newly detected losses.
     losses: SabulNumberRanges,
     light_ack: bool,
     full_ack: bool,
@@ -139,16 +139,16 @@ impl DueControlPackets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SabulConnectionPhase {
     Open,
-    /// Closed here; ends when the peer has acknowledged everything.
+    /// Closed by the program; ends when the peer has acknowledged everything.
     Flushing,
-    /// All was acknowledged, and the shutdown said. Answers the peer until then.
+    /// Everything was acknowledged and the shutdown was sent. Until then, the peer is answered.
     ShutDown {
         until: Duration,
     },
-    /// Closed here, and over.
+    /// Closed by the program, and over.
     Over,
-    /// The peer has closed the connection. Its last acknowledgement, which may have been overtaken,
-    /// counts until then.
+    /// The peer has closed the connection. Until then its last acknowledgement, which may have been
+    /// overtaken, is still accepted.
     PeerShutDown {
         until: Duration,
     },
@@ -157,24 +157,24 @@ enum SabulConnectionPhase {
     Failed(SabulConnectionError),
 }
 
-/// What a connection has done.
+/// Counters of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SabulStatistics {
     /// Data packets that were sent for the first time.
     pub sent: u64,
-    /// Data packets that were sent again.
+    /// Data packets that were retransmitted.
     pub repeated: u64,
     /// Data packets that have arrived for the first time.
     pub received: u64,
-    /// Data packets that have arrived again, or for which there was no room.
+    /// Data packets that were duplicates, or for which there was no space.
     pub useless: u64,
-    /// Datagrams that are no packets of this connection.
+    /// Datagrams that are not valid packets of this connection.
     pub refused: u64,
 }
 
 impl SabulConnection {
-    /// A connection as the ends have agreed.
+    /// Creates a connection with the agreed parameters.
     pub(crate) fn new(
         agreed: SabulSessionParameters,
         congestion: Box<dyn SabulCongestionControl>,
@@ -221,7 +221,8 @@ impl SabulConnection {
         }
     }
 
-    /// Takes bytes of the stream to the peer, as many as there is room for. Returns how many.
+    /// Copies as many bytes of the stream to the send buffer as there is room for. Returns their
+    /// number.
     ///
     /// # Errors
     /// If the connection has ended or was closed.
@@ -237,10 +238,10 @@ impl SabulConnection {
         }
     }
 
-    /// Moves bytes of the stream from the peer.
+    /// Reads bytes of the peer's stream.
     ///
     /// # Errors
-    /// If the connection has failed, after all bytes that arrived before.
+    /// If the connection has failed, once all bytes that arrived before were read.
     pub fn read(
         &mut self,
         to: &mut [u8],
@@ -267,12 +268,12 @@ impl SabulConnection {
         }
     }
 
-    /// How many bytes [`write`](Self::write) would take.
+    /// How many bytes [`write`](Self::write) would accept.
     pub fn writable(&self) -> usize {
         if self.phase == SabulConnectionPhase::Open { self.send.room() } else { 0 }
     }
 
-    /// Whether it is worth while to wake a writer: [`write`](Self::write) would take much.
+    /// Whether [`write`](Self::write) would accept enough bytes to wake a waiting writer.
     pub(crate) fn is_worth_waking_writer(&self) -> bool {
         self.writable() >= MIN_WRITABLE_ROOM.min(self.agreed.send_buffer / 2)
     }
@@ -282,17 +283,17 @@ impl SabulConnection {
         self.receive.readable()
     }
 
-    /// How many bytes were written that the peer has not acknowledged.
+    /// How many written bytes the peer has not acknowledged.
     pub(crate) fn unacknowledged(&self) -> u64 {
         self.send.len() as u64
     }
 
-    /// Whether the peer has acknowledged all that was written.
+    /// Whether the peer has acknowledged everything that was written.
     pub fn is_flushed(&self) -> bool {
         self.send.is_empty()
     }
 
-    /// Closes the connection, after what was written has arrived.
+    /// Closes the connection after everything written has arrived.
     pub fn close(&mut self, now: Duration) {
         if self.phase == SabulConnectionPhase::Open {
             self.phase = SabulConnectionPhase::Flushing;
@@ -300,13 +301,13 @@ impl SabulConnection {
         }
     }
 
-    /// Whether nothing more comes from the peer, or can be written.
+    /// Whether the peer sends nothing more, or nothing more can be written.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_over() || matches!(self.phase, SabulConnectionPhase::PeerShutDown { .. })
     }
 
-    /// Whether it has ended, and needs no more datagrams or timeouts. What has arrived can still be
-    /// read.
+    /// Whether it has ended and needs no more datagrams or timeouts. Data that has arrived can
+    /// still be read.
     pub fn is_over(&self) -> bool {
         matches!(
             self.phase,
@@ -316,12 +317,12 @@ impl SabulConnection {
         )
     }
 
-    /// The identifier of this end's socket.
+    /// The socket identifier of this end.
     pub fn socket(&self) -> u32 {
         self.agreed.socket
     }
 
-    /// Why it has failed.
+    /// The error with which the connection failed.
     pub fn error(&self) -> Option<SabulConnectionError> {
         match self.phase {
             SabulConnectionPhase::Failed(error) => Some(error),
@@ -329,17 +330,17 @@ impl SabulConnection {
         }
     }
 
-    /// What it has done so far.
+    /// The counters of the connection.
     pub fn statistics(&self) -> SabulStatistics {
         self.statistics
     }
 
-    /// The mean round-trip time.
+    /// The smoothed round-trip time.
     pub fn round_trip(&self) -> Duration {
         self.round_trip.mean()
     }
 
-    /// At what rate it sends bytes of the stream, if something limits it but the window.
+    /// The sending rate in bytes of the stream per second; `None` if only the window limits it.
     pub(crate) fn rate_bytes_per_s(&self) -> Option<u64> {
         let interval_ns = self.congestion.limits().interval_ns;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
@@ -347,7 +348,7 @@ impl SabulConnection {
         (interval_ns > 0.0).then_some(rate)
     }
 
-    /// What the congestion control believes.
+    /// The state of the congestion control.
     pub fn congestion(&self) -> SabulCongestionMetrics {
         self.congestion.metrics()
     }
@@ -375,12 +376,13 @@ impl SabulConnection {
             .min()
     }
 
-    /// Takes a datagram from the peer's address that is for this connection's socket.
+    /// Handles a datagram from the peer's address for this connection's socket.
     pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) {
         self.handle_arrived(now, now, datagram);
     }
 
-    /// The same for a datagram that has arrived earlier, at a time of the same clock.
+    /// Like [`handle_datagram`](Self::handle_datagram), for a datagram that arrived at
+    /// `arrived_at`.
     pub fn handle_arrived(&mut self, now: Duration, arrived_at: Duration, datagram: &[u8]) {
         match SabulPacket::parse(datagram) {
             Some(packet) if packet.destination == self.agreed.socket => {
@@ -390,12 +392,12 @@ impl SabulConnection {
         }
     }
 
-    /// The listener's response is to be sent.
+    /// Makes the connection send the listener's response.
     pub(crate) fn respond(&mut self) {
         self.due.handshake = true;
     }
 
-    /// Does what is due.
+    /// Handles timers that are due.
     pub fn handle_timeout(&mut self, now: Duration) {
         match self.phase {
             SabulConnectionPhase::Open | SabulConnectionPhase::Flushing => {}
@@ -429,7 +431,7 @@ impl SabulConnection {
             && self.send.unacknowledged() > 0
             && !self.send.has_packet(self.congestion.limits().window)
         {
-            // The last packets may be lost: one of them makes the peer answer.
+            // The last packets may be lost. Retransmitting one of them makes the peer answer.
             let last = self.send.next_number() - 1;
             self.send.mark_lost(last..last + 1, now);
         }
@@ -442,8 +444,8 @@ impl SabulConnection {
             0 => {}
             _ if self.send.in_flight() == 0 => self.due.keep_alive = true,
             1 => {
-                // UDT4 is silent if it waits for a packet that was lost twice. The last packet
-                // makes it report what it has not seen.
+                // UDT4 sends nothing while it waits for a packet that was lost twice. The last
+                // packet makes it report what is missing.
                 self.send.mark_lost_again(now.saturating_sub(self.round_trip.mean()));
                 let last = self.send.next_number() - 1;
                 self.send.mark_lost(last..last + 1, now);
@@ -455,8 +457,8 @@ impl SabulConnection {
         }
     }
 
-    /// When the oldest packet is taken for lost again: UDT4 reports a loss once, so that nothing is
-    /// heard if the report is lost, or the packet is lost again.
+    /// When the oldest packet counts as lost again. UDT4 reports a loss only once, so that nothing
+    /// follows if the report, or the retransmitted packet, is lost.
     fn oldest_retransmission_at(&self) -> Option<Duration> {
         let (sent_at, repetitions) = self.send.oldest()?;
         let least = self.round_trip.response_timeout() + RETRANSMISSION_SLACK;
@@ -464,7 +466,7 @@ impl SabulConnection {
         Some(sent_at + pause.min(MAX_RETRANSMISSION_PAUSE).max(least))
     }
 
-    /// There is room again after the peer was told that there is little.
+    /// Sends an acknowledgement if there is much free space after little was announced.
     fn announce_room(&mut self, now: Duration) {
         let capacity = u64::from(self.agreed.window);
         if self.announced_window < capacity / 4 && self.receive.window() >= capacity / 2 {

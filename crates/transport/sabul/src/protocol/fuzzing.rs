@@ -1,4 +1,4 @@
-//! What fuzz targets do with datagrams.
+//! Helpers for fuzz targets, which pass datagrams to the protocol.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -9,33 +9,33 @@ use super::{
     SabulListenerAction,
 };
 
-/// What happens to a connection.
+/// An event of a connection.
 #[derive(Clone, Debug)]
 pub enum SabulFuzzStep {
-    /// A datagram arrives that is for it; its bytes 12 to 16 are replaced.
+    /// A datagram arrives; its bytes 12 to 16 are replaced by the connection's socket identifier.
     Arrive(Vec<u8>),
     /// A packet arrives whose number, or the first number in whose body, is so far from the one
     /// that it would have: the first two words, and the words of the body.
     Near([u32; 2], Vec<u32>),
-    /// Its program writes so many bytes.
+    /// The program writes this many bytes.
     Write(u16),
-    /// Its program reads so many bytes at most.
+    /// The program reads at most this many bytes.
     Read(u16),
-    /// So many milliseconds pass.
+    /// This many milliseconds pass.
     Wait(u16),
-    /// Its program closes it.
+    /// The program closes the connection.
     Close,
 }
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The first packet's number: soon it wraps around.
+/// The first packet's number, which wraps around soon.
 const FIRST: u32 = (1 << 31) - 5;
 
-/// What is parsed is encoded to the same bytes, but for those without a meaning.
+/// Checks that a parsed packet is encoded to the same bytes, except for bytes without meaning.
 ///
 /// # Panics
-/// If it is not.
+/// If that does not hold.
 pub fn packet(bytes: &[u8]) {
     let Some(parsed) = SabulPacket::parse(bytes) else { return };
     let mut again = Vec::new();
@@ -43,10 +43,11 @@ pub fn packet(bytes: &[u8]) {
     assert_eq!(SabulPacket::parse(&again), Some(parsed));
 }
 
-/// A listener answers with no more bytes than it gets, and makes no connection without its cookie.
+/// Checks that a listener sends no more bytes than it receives, and accepts no connection without
+/// its cookie.
 ///
 /// # Panics
-/// If it does not.
+/// If that does not hold.
 pub fn listener(bytes: &[u8]) {
     let listener = SabulListener::new(config(), [7; 32]);
     let from = SocketAddr::new(ADDRESS, 9);
@@ -57,11 +58,11 @@ pub fn listener(bytes: &[u8]) {
     }
 }
 
-/// Whatever arrives, a connection keeps its buffers within their bounds, and does not send for ever
-/// at one time.
+/// Checks that a connection keeps its buffers within their bounds whatever arrives, and does not
+/// send endlessly at one point of time.
 ///
 /// # Panics
-/// If it does not.
+/// If that does not hold.
 pub fn connection(steps: &[SabulFuzzStep]) {
     let mut now = Duration::from_secs(1);
     let mut connection = connect(now);
@@ -100,7 +101,7 @@ fn config() -> SabulConfig {
     SabulConfig { send_buffer: 100_000, receive_buffer: 100_000, ..SabulConfig::default() }
 }
 
-/// Packet numbers of a packet that are far from those that are expected, made near.
+/// Replaces packet numbers far from the expected ones by near ones.
 fn near(kind: u32, body: &[u32]) -> (u32, Vec<u32>) {
     let near = |word: u32| FIRST.wrapping_add(word % 200) & !(1 << 31);
     let is_control = kind >> 31 == 1;
@@ -188,7 +189,7 @@ mod tests {
         let mut connecting =
             SabulClientHandshake::new(config(), ADDRESS, [5, FIRST], Duration::ZERO);
         connecting.poll_transmit(Duration::ZERO, &mut request);
-        // It has no state that could grow: what it is given is shared.
+        // The listener keeps no state that could grow, so one is shared.
         let per_seed = 2500;
         sim::run_seeds(400, |seed| {
             let mut rng = SeededRng::new(seed);
@@ -197,8 +198,8 @@ mod tests {
                 match rng.below(3) {
                     0 => datagram = bytes(&mut rng, 100),
                     1 => {
-                        // The second request, with a guess of the cookie: there are few, so that
-                        // no number of runs hits it by chance.
+                        // In the second request, the guessed cookie is fixed: with many guesses,
+                        // one would be right by chance.
                         datagram[36..40].copy_from_slice(&[255; 4]);
                         datagram[47] = rng.bytes::<1>()[0];
                     }

@@ -1,19 +1,20 @@
-//! The handshake (draft-gg-udt-03, section 4): two round trips.
+//! The handshake (draft-gg-udt-03, section 4), in two round trips.
 //!
-//! | from | message | socket it is for |
+//! | from | message | destination socket |
 //! |---|---|---|
 //! | client | first request, cookie 0 | 0 |
 //! | listener | first request, with a cookie | the client's |
 //! | client | second request, with the cookie | 0 |
 //! | listener | second request, with its own window and socket | the client's |
 //!
-//! The cookie proves that the client receives at its address. Until then the listener keeps
-//! nothing.
+//! The cookie proves that the client receives at its address. Before that, the listener keeps no
+//! state.
 //!
-//! A client sends each first request three times: as long as the longest packet, as long as any
-//! path of IPv6 carries, and as UDT does. The answers have the same lengths. So the client knows
-//! whether the path carries the longest packets both ways: if only the shorter answer comes, all
-//! packets are as short. UDT answers its own form only, which says nothing of the path.
+//! A client sends each first request in three forms: as long as the longest packet, as long as
+//! every IPv6 path carries, and as long as UDT's. Each answer is as long as the request. So the
+//! client learns whether the path carries the longest packets in both directions: if only the
+//! shorter answer arrives, all packets are as short as that. UDT answers only its own form, which
+//! says nothing about the path.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -33,28 +34,30 @@ use super::session_parameters::{MAX_MSS, MIN_MSS, SabulConfig, SabulSessionParam
 /// A request is repeated after this time.
 const REPEAT: Duration = Duration::from_millis(250);
 
-/// The longest datagram on a path that carries packets of 1,280 bytes only.
+/// The longest datagram on a path that only carries packets of 1,280 bytes.
 const SHORT_DATAGRAM: u16 = 1232;
 
-/// The header of IPv6 has so many bytes more than that of IPv4.
+/// How much longer an IPv6 header is than an IPv4 header.
 const IPV6_EXCESS: u16 = 20;
 
-/// After another answer the longest one may take a quarter of the round trip more, and this.
+/// After a shorter answer, the longest one is awaited for this long plus a quarter of the round
+/// trip.
 const LONG_ANSWER_WAIT: Duration = Duration::from_millis(10);
 
-/// How long a cookie is made of the same time. It is valid for one to two of these.
+/// The period of cookies. A cookie is valid for one to two periods.
 const COOKIE_PERIOD_SECS: u64 = 60;
 
-/// Why there is no connection.
+/// Why a connection could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SabulConnectError {
-    /// Nobody has answered the first request.
+    /// The first request was not answered.
     #[error("no answer: is a listener there, and does a firewall let UDP through?")]
     NoAnswer,
-    /// The listener has answered the first request, and not the second.
+    /// The first request was answered, but the second was not.
     #[error("the listener did not answer the second request of the handshake")]
     NotAccepted,
-    /// The listener has refused, for lack of room or for another version.
+    /// The listener has rejected the request, because it has too many connections or another
+    /// version.
     #[error("the listener refused the connection")]
     Refused,
 }
@@ -66,42 +69,42 @@ pub struct SabulClientHandshake {
     request: SabulHandshakeBody,
     seed: u64,
     began_at: Duration,
-    /// When the request was sent first and last.
+    /// When the request was sent for the first and for the last time.
     first_sent_at: Option<Duration>,
     sent_at: Option<Duration>,
-    /// The forms in which the request is still to be sent now, the first one last.
+    /// The forms in which the request is still to be sent now, in reverse order.
     unsent: Vec<SabulRequestForm>,
     /// The longest form of the first request.
     longest: SabulRequestForm,
-    /// The longest form that was answered, with its cookie, and until when a longer one is waited
-    /// for.
+    /// The longest form that was answered, its cookie, and until when to wait for a longer one.
     answered: Option<(SabulRequestForm, u32, Duration)>,
     /// The form of the second request.
     second: SabulRequestForm,
 }
 
-/// A form of a request: whether it is as long as the longest packet that it proposes, and the
-/// length of that. The greatest one is the best.
+/// A form of a request: whether the request is padded to the length of the longest packet that it
+/// proposes, and that length. The greatest form is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SabulRequestForm {
     is_long: bool,
     mss: u16,
 }
 
-/// What a datagram has brought to a client that connects.
+/// The outcome of a datagram for a client that is connecting.
 #[derive(Debug)]
 pub enum SabulConnectOutcome {
-    /// The connection is there.
+    /// The connection is open.
     Yes(Box<SabulConnection>),
-    /// It will never be.
+    /// The handshake has failed.
     Failed(SabulConnectError),
-    /// Not yet.
+    /// The handshake has not finished yet.
     NotYet,
 }
 
 impl SabulClientHandshake {
-    /// Begins a handshake with a listener at `peer`. `random` is unpredictable to others: it makes
-    /// the number of this socket and of the first packet, so that strangers cannot guess them.
+    /// Begins a handshake with a listener at `peer`. `random` must be unpredictable: the socket
+    /// identifier and the first packet number are made from it, so that an off-path attacker cannot
+    /// guess them.
     pub fn new(config: SabulConfig, peer: IpAddr, random: [u32; 2], now: Duration) -> Self {
         let [socket, first_number] = random;
         let mss = match peer.to_canonical() {
@@ -132,7 +135,7 @@ impl SabulClientHandshake {
         }
     }
 
-    /// The identifier of this end's socket.
+    /// The socket identifier of this end.
     pub fn socket(&self) -> u32 {
         self.request.socket
     }
@@ -153,7 +156,7 @@ impl SabulClientHandshake {
         true
     }
 
-    /// The forms in which the request is sent, the first one last.
+    /// The forms in which the request is sent, in reverse order.
     fn forms(&self) -> Vec<SabulRequestForm> {
         if self.request.request != SabulRequestKind::First {
             return vec![self.second];
@@ -177,10 +180,10 @@ impl SabulClientHandshake {
         }
     }
 
-    /// Gives up when it is time.
+    /// Fails the handshake when its time is over.
     ///
     /// # Errors
-    /// If nobody has answered in time.
+    /// If no answer has arrived in time.
     pub fn handle_timeout(&mut self, now: Duration) -> Result<(), SabulConnectError> {
         if let Some((form, cookie, _)) = self.answered.take_if(|(.., until)| now >= *until) {
             self.send_second_request(form, cookie);
@@ -194,7 +197,7 @@ impl SabulClientHandshake {
         })
     }
 
-    /// Takes a datagram from the listener's address.
+    /// Handles a datagram from the listener's address.
     pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) -> SabulConnectOutcome {
         let Some(SabulPacket {
             destination, content: SabulPacketContent::Handshake(answer), ..
@@ -215,8 +218,8 @@ impl SabulClientHandshake {
             }
             (SabulRequestKind::Second, SabulRequestKind::Second) => match self.agree(&answer) {
                 Some(agreed) => {
-                    // Too long by the time until the request was repeated, if only the repeated one
-                    // has arrived. Later measurements correct it.
+                    // If the request was repeated and only the repetition has arrived, this is too
+                    // long by the time between them. Later measurements correct it.
                     let round_trip = self.first_sent_at.map(|at| now.saturating_sub(at));
                     SabulConnectOutcome::Yes(Box::new(connection(
                         agreed, self.seed, round_trip, now,
@@ -231,7 +234,7 @@ impl SabulClientHandshake {
         }
     }
 
-    /// Takes an answer to the first request in one of its forms.
+    /// Handles an answer to one form of the first request.
     fn handle_answer(&mut self, now: Duration, form: SabulRequestForm, cookie: u32) {
         if form >= self.longest {
             return self.send_second_request(self.longest, cookie);
@@ -274,38 +277,38 @@ impl SabulClientHandshake {
     }
 }
 
-/// Answers requests for connections. It keeps nothing of them.
+/// Answers requests for connections, without keeping state.
 #[derive(Debug)]
 pub struct SabulListener {
     config: SabulConfig,
     secret: Zeroizing<[u8; 32]>,
 }
 
-/// What a listener does with a datagram.
+/// The action that a listener takes for a datagram.
 #[derive(Debug)]
 pub enum SabulListenerAction {
-    /// Send this datagram back.
+    /// This datagram is to be sent back.
     Answer(Vec<u8>),
-    /// The client has proved its address: make a connection with
+    /// The client has proved its address. A connection is to be created with
     /// [`SabulListener::accept`], unless there is one for this request.
     Request(SabulConnectRequest),
-    /// It is no request.
+    /// The datagram is not a request.
     Nothing,
 }
 
-/// A client's request, whose cookie is right.
+/// A client's request with a valid cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SabulConnectRequest {
     handshake: SabulHandshakeBody,
 }
 
 impl SabulConnectRequest {
-    /// The identifier of the client's socket. With the client's address it tells requests apart.
+    /// The client's socket identifier. With the client's address it identifies the request.
     pub fn socket(&self) -> u32 {
         self.handshake.socket
     }
 
-    /// The listener's refusal.
+    /// The datagram by which the listener rejects this request.
     pub fn refusal(&self) -> Vec<u8> {
         let mut datagram = Vec::new();
         let refusal = SabulHandshakeBody { request: SabulRequestKind::Refused, ..self.handshake };
@@ -315,12 +318,12 @@ impl SabulConnectRequest {
 }
 
 impl SabulListener {
-    /// A listener. `secret` is random; cookies are made of it.
+    /// Creates a listener. `secret` must be random: cookies are derived from it.
     pub fn new(config: SabulConfig, secret: [u8; 32]) -> Self {
         Self { config, secret: Zeroizing::new(secret) }
     }
 
-    /// Takes a datagram that is for socket 0.
+    /// Handles a datagram for socket 0.
     pub fn handle_datagram(
         &self,
         now: Duration,
@@ -360,8 +363,8 @@ impl SabulListener {
         }
     }
 
-    /// Makes the connection of a request from `from`. Its first datagram is the response. `socket`
-    /// is its unpredictable identifier, not 0, that no other connection has.
+    /// Creates the connection for a request from `from`. The connection first sends the response.
+    /// `socket` is its identifier: unpredictable, unique and not 0.
     pub fn accept(
         &self,
         request: &SabulConnectRequest,
@@ -397,7 +400,7 @@ impl SabulListener {
         connection
     }
 
-    /// 32 bits that only this listener can compute for an address and a time.
+    /// A 32-bit value that only this listener can compute for an address and a period.
     fn cookie(&self, from: SocketAddr, period: u64) -> u32 {
         let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.secret[..])
             .expect("HMAC takes a key of any length");

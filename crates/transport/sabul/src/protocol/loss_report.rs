@@ -1,5 +1,5 @@
-//! The body of a loss report: packet numbers, of which a range is its first number with the highest
-//! bit set, and its last (draft-gg-udt-03, section 3.2 and appendix).
+//! The body of a loss report: packet numbers. A range is its first number with the highest bit set,
+//! followed by its last number (draft-gg-udt-03, section 3.2 and appendix).
 
 use std::ops::RangeInclusive;
 
@@ -8,12 +8,12 @@ use super::ranges::SabulNumberRanges;
 
 const RANGE: u32 = 1 << 31;
 
-/// The body of a loss report, which was checked: every first number of a range has a last one.
+/// The validated body of a loss report: each first number of a range is followed by a last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LossReport<'a>(&'a [u8]);
 
 impl<'a> LossReport<'a> {
-    /// `None` if a range has no end, or nothing is in it.
+    /// `None` if a range has no end, or the body is empty.
     pub(crate) fn parse(body: &'a [u8]) -> Option<Self> {
         let (words, rest) = body.as_chunks::<4>();
         if words.is_empty() || !rest.is_empty() {
@@ -34,7 +34,7 @@ impl<'a> LossReport<'a> {
         self.0
     }
 
-    /// The ranges, as 31 bits of the first and the last number.
+    /// The ranges: the low 31 bits of their first and last numbers.
     pub(crate) fn ranges(self) -> impl Iterator<Item = RangeInclusive<u32>> {
         let mut words = self.0.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word));
         std::iter::from_fn(move || {
@@ -45,7 +45,7 @@ impl<'a> LossReport<'a> {
     }
 }
 
-/// Writes the first ranges of a set, as many as fit into `max_len` bytes, and removes them from it.
+/// Removes the first ranges from a set, as many as fit into `max_len` bytes, and encodes them.
 pub(crate) fn write_ranges(lost: &mut SabulNumberRanges, max_len: usize) -> Vec<u8> {
     let mut body = Vec::new();
     let mut written = 0;

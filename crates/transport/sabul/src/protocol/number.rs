@@ -1,7 +1,7 @@
 //! Packet numbers.
 //!
-//! On the wire a number has 31 bits and wraps around. Inside it has 64 and never does, so that
-//! numbers are compared as integers. The first one of a direction is [`first`].
+//! On the wire a number has 31 bits and wraps around. In memory it has 64 bits and never wraps, so
+//! that numbers compare as integers. The first number of a direction is [`first`].
 
 /// The number of values on the wire.
 const WRAP: u64 = 1 << 31;
@@ -9,8 +9,8 @@ const WRAP: u64 = 1 << 31;
 /// The largest value on the wire.
 pub(crate) const MAX_WIRE: u32 = (1 << 31) - 1;
 
-/// The number of the first packet of a direction, of which the handshake has told the low 31 bits.
-/// It is so large that no number near it is negative.
+/// The number of the first packet of a direction; the handshake carries its low 31 bits. It is so
+/// large that no number near it is negative.
 pub(crate) fn first(wire: u32) -> u64 {
     WRAP + u64::from(wire & MAX_WIRE)
 }

@@ -1,4 +1,4 @@
-//! Packets as they are on the wire: UDT version 4 (draft-gg-udt-03, section 3).
+//! The wire format of packets: UDT version 4 (draft-gg-udt-03, section 3).
 //!
 //! A packet is a header of 16 bytes and a payload or a control packet's body. All numbers are
 //! big-endian.
@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0..4 | 0, packet number (31 bits) | 1, kind (15 bits), reserved (16 bits) |
 //! | 4..8 | 7 (3 bits: one packet, in order), message number (29 bits) | additional information |
-//! | 8..12 | µs since the connection was made, modulo 2^32 | as in a data packet |
+//! | 8..12 | µs since the connection was opened, modulo 2^32 | as in a data packet |
 //! | 12..16 | the receiver's socket identifier; 0 in a first request | as in a data packet |
 
 use std::net::IpAddr;
@@ -21,10 +21,10 @@ pub(crate) const HEADER_LEN: u16 = 16;
 /// The length of a handshake's body.
 const HANDSHAKE_LEN: usize = 48;
 
-/// The version of the protocol, as UDT4 counts.
+/// The protocol version, as numbered by UDT4.
 const VERSION: u32 = 4;
 
-/// The kind of socket that carries a stream.
+/// The socket type for streams.
 const STREAM: u32 = 1;
 
 const KIND_HANDSHAKE: u32 = 0;
@@ -37,24 +37,24 @@ const KIND_ACK_OF_ACK: u32 = 6;
 const KIND_DROP: u32 = 7;
 const KIND_ERROR: u32 = 8;
 
-/// In order, and the only packet of its message: a stream has no messages.
+/// Flags: in order, and the only packet of its message, because a stream has no messages.
 const SOLO_IN_ORDER: u32 = 0b111 << 29;
 
-/// A packet that was parsed.
+/// A parsed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SabulPacket<'a> {
     /// The socket identifier of the receiver; 0 in a first request.
     pub(crate) destination: u32,
-    /// µs since the sender has made the connection, modulo 2^32.
+    /// µs since the sender opened the connection, modulo 2^32.
     pub(crate) timestamp: u32,
     pub(crate) content: SabulPacketContent<'a>,
 }
 
-/// What a packet says.
+/// The content of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SabulPacketContent<'a> {
     Data {
-        /// 31 bits.
+        /// The low 31 bits.
         number: u32,
         /// At least a byte.
         payload: &'a [u8],
@@ -63,54 +63,53 @@ pub(crate) enum SabulPacketContent<'a> {
     KeepAlive,
     /// All packets before `next` have arrived.
     Ack {
-        /// The number of the acknowledgement. 0 in one that only has `next`.
+        /// The number of the acknowledgement. 0 in a light one, which contains only `next`.
         number: u32,
-        /// A packet's number, 31 bits.
+        /// A packet number, low 31 bits.
         next: u32,
-        /// `None` in a light one.
+        /// `None` in a light acknowledgement.
         state: Option<SabulReceiverState>,
     },
     Loss(LossReport<'a>),
-    /// The delay of the path grows: send less.
+    /// A warning that the delay of the path grows: the sender should slow down.
     Congestion,
     Shutdown,
-    /// The answer to the acknowledgement of this number.
+    /// The answer to the acknowledgement with this number.
     AckOfAck {
         number: u32,
     },
-    /// What a stream has no use for: a message that was given up, an error of a file, kinds of
-    /// others' own.
+    /// Packets that a stream does not use: dropped messages, file errors, and user-defined types.
     Other,
 }
 
-/// What a receiver says of itself in an acknowledgement.
+/// The receiver's state in a full acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SabulReceiverState {
     /// In µs.
     pub(crate) round_trip: u32,
     /// In µs.
     pub(crate) round_trip_variation: u32,
-    /// The packets for which it has room.
+    /// The free space in the receive buffer, in packets.
     pub(crate) window: u32,
-    /// How fast packets arrive, and how fast the path could carry them, in packets/s. 0 if unknown.
+    /// The arrival speed and the capacity of the path, in packets/s. 0 if unknown.
     pub(crate) rates: Option<(u32, u32)>,
 }
 
-/// What the two ends agree on.
+/// The body of a handshake packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SabulHandshakeBody {
     pub(crate) request: SabulRequestKind,
-    /// The number of the first packet of either direction, 31 bits.
+    /// The number of the first packet in both directions, low 31 bits.
     pub(crate) first_number: u32,
-    /// The length of the longest IP packet: 28 bytes more than the longest datagram.
+    /// The MSS: the length of the longest IP packet, 28 bytes more than the longest datagram.
     pub(crate) mss: u32,
-    /// The packets for which its sender has room.
+    /// The free space in the sender's receive buffer, in packets.
     pub(crate) window: u32,
-    /// The socket identifier of its sender.
+    /// The socket identifier of the sender.
     pub(crate) socket: u32,
-    /// 0 in a first request.
+    /// 0 in a client's first request.
     pub(crate) cookie: u32,
-    /// The address of its receiver, four words with the first byte in the lowest bits.
+    /// The receiver's address: four words, each with its first byte in the lowest bits.
     pub(crate) address: [u32; 4],
 }
 
@@ -119,9 +118,9 @@ pub(crate) struct SabulHandshakeBody {
 pub(crate) enum SabulRequestKind {
     /// The client's first, and the listener's answer with a cookie.
     First,
-    /// The client's second, with the cookie, and the listener's answer that makes the connection.
+    /// The client's second, with the cookie, and the listener's answer that opens the connection.
     Second,
-    /// The listener refuses.
+    /// The listener rejects the request.
     Refused,
 }
 
@@ -131,7 +130,7 @@ impl SabulRequestKind {
             1 => Some(Self::First),
             -1 => Some(Self::Second),
             1002 => Some(Self::Refused),
-            // 0 and -2: two ends that connect to each other, which Sunder does not do.
+            // 0 and -2 are for rendezvous connections, which Sunder does not support.
             _ => None,
         }
     }
@@ -146,7 +145,7 @@ impl SabulRequestKind {
 }
 
 impl<'a> SabulPacket<'a> {
-    /// Parses a datagram. `None` if it is none of this protocol.
+    /// Parses a datagram. `None` if it is not a packet of this protocol.
     pub(crate) fn parse(datagram: &'a [u8]) -> Option<Self> {
         let (header, body) = datagram.split_first_chunk::<16>()?;
         let [kind, information, timestamp, destination] = words(header);
@@ -190,7 +189,7 @@ impl<'a> SabulPacket<'a> {
                 }
             }
             SabulPacketContent::Loss(report) => datagram.extend_from_slice(report.as_bytes()),
-            // UDT4 sends four bytes without a meaning, and its parser wants a body.
+            // UDT4 sends four meaningless bytes, and its parser requires a body.
             SabulPacketContent::KeepAlive
             | SabulPacketContent::Congestion
             | SabulPacketContent::Shutdown
@@ -233,12 +232,12 @@ fn parse_ack(number: u32, body: &[u8]) -> Option<SabulPacketContent<'_>> {
 
 impl SabulHandshakeBody {
     fn parse(body: &[u8]) -> Option<Self> {
-        // What follows only makes it as long as a data packet.
+        // Any further bytes are padding to the length of a data packet.
         let body: &[u8; HANDSHAKE_LEN] = body.first_chunk()?;
         let [version, kind, first_number, mss, window, request, socket, cookie, a, b, c, d] =
             words(body);
         if request == SabulRequestKind::Refused.to_wire() {
-            // A refusal repeats what it refuses, which may be anything.
+            // A refusal repeats the rejected request, which may contain anything.
         } else if version != VERSION || kind != STREAM || first_number > MAX_WIRE {
             return None;
         }
@@ -258,14 +257,14 @@ impl SabulHandshakeBody {
     }
 }
 
-/// The socket identifier that a datagram is for. `None` if it is too short.
+/// The destination socket identifier of a datagram. `None` if it is too short.
 pub(crate) fn destination(datagram: &[u8]) -> Option<u32> {
     let header = datagram.first_chunk::<16>()?;
     let [.., destination]: [u32; 4] = words(header);
     Some(destination)
 }
 
-/// An address as a handshake has it.
+/// An address in the form that a handshake uses.
 pub(crate) fn address_words(address: IpAddr) -> [u32; 4] {
     match address {
         IpAddr::V4(address) => [u32::from_le_bytes(address.octets()), 0, 0, 0],

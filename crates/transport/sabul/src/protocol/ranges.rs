@@ -1,9 +1,9 @@
-//! A set of packet numbers as disjoint ranges: what a direction has lost.
+//! A set of packet numbers as disjoint ranges, such as the lost packets of a direction.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Disjoint ranges of packet numbers that do not touch each other.
+/// Disjoint, non-adjacent ranges of packet numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SabulNumberRanges {
     /// The end of each range, exclusive, by its start.
@@ -12,7 +12,7 @@ pub(crate) struct SabulNumberRanges {
 }
 
 impl SabulNumberRanges {
-    /// The number of numbers.
+    /// How many numbers the set contains.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -41,7 +41,7 @@ impl SabulNumberRanges {
         }
         let Range { mut start, mut end } = range;
         let before = self.len;
-        // Ranges that overlap or touch it, from the last on.
+        // Merges ranges that overlap or are adjacent, last one first.
         while let Some((&other, &other_end)) = self.ends.range(..=end).next_back()
             && other_end >= start
         {
@@ -55,7 +55,7 @@ impl SabulNumberRanges {
         self.len - before
     }
 
-    /// Removes numbers. Returns how many of them were there.
+    /// Removes numbers. Returns how many of them the set contained.
     pub(crate) fn remove(&mut self, range: Range<u64>) -> u64 {
         let before = self.len;
         if range.is_empty() {
@@ -79,7 +79,7 @@ impl SabulNumberRanges {
         before - self.len
     }
 
-    /// Removes the least number.
+    /// Removes and returns the lowest number.
     pub(crate) fn pop_first(&mut self) -> Option<u64> {
         let mut entry = self.ends.first_entry()?;
         let (start, end) = (*entry.key(), *entry.get_mut());

@@ -1,47 +1,47 @@
-//! The receiving half of a connection: bytes in order for the reader, packets that wait for those
-//! before them, and the numbers of those that are missing.
+//! The receive buffer of a connection: bytes in order for the reader, reordered packets, and the
+//! numbers of missing packets.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::ranges::SabulNumberRanges;
 
-/// The window that a full receiver announces, in packets: with none, its peer would never learn
-/// that there is room again if the next acknowledgement is lost.
+/// The window that a full receiver announces, in packets. With a window of 0, the peer would never
+/// learn of free space if the next acknowledgement were lost.
 const MIN_WINDOW: u64 = 2;
 
-/// The receiving half of a connection.
+/// The receive buffer of a connection.
 #[derive(Debug)]
 pub(crate) struct SabulReceiveBuffer {
-    /// In order, not yet read.
+    /// Bytes in order that were not read yet.
     readable: VecDeque<u8>,
     /// The next packet in order.
     next: u64,
-    /// Packets from `next` on; the first is missing. Empty if none waits.
+    /// Packets from `next` on; the first is missing. Empty if there is no reordered packet.
     waiting: VecDeque<Option<Box<[u8]>>>,
     /// The numbers that are missing before the last of `waiting`.
     missing: SabulNumberRanges,
-    /// How many packets of the longest payload it may hold.
+    /// Its capacity, in packets with the longest payload.
     capacity: u64,
     max_payload: usize,
 }
 
-/// What a packet was.
+/// The outcome of inserting a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SabulPacketArrival {
-    /// It is kept. The numbers before it that are now known to be missing.
+    /// It was inserted. The numbers before it that are now known to be missing.
     New(Range<u64>),
-    /// It is here already.
+    /// It is a duplicate.
     Repeated,
-    /// There is no room for it now.
+    /// There is no free space for it at present.
     NoRoom,
-    /// It is longer than agreed, or far from any packet that the peer may send.
+    /// It is longer than agreed, or its number is far from what the peer may send.
     Refused,
 }
 
 impl SabulReceiveBuffer {
-    /// An empty buffer for `capacity` packets of `max_payload` bytes. The first packet has the
-    /// number `first`.
+    /// Creates a buffer for `capacity` packets of `max_payload` bytes, the first with the number
+    /// `first`.
     pub(crate) fn new(first: u64, max_payload: u16, capacity: u64) -> Self {
         Self {
             readable: VecDeque::new(),
@@ -53,7 +53,7 @@ impl SabulReceiveBuffer {
         }
     }
 
-    /// The next packet in order: all before it are here.
+    /// The next packet in order: all before it have arrived.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
@@ -63,7 +63,7 @@ impl SabulReceiveBuffer {
         &self.missing
     }
 
-    /// The packets from [`next`](Self::next) on that it would take.
+    /// How many packets from [`next`](Self::next) on there is space for.
     pub(crate) fn window(&self) -> u64 {
         self.room().max(MIN_WINDOW)
     }
@@ -73,7 +73,7 @@ impl SabulReceiveBuffer {
         self.readable.len()
     }
 
-    /// Takes a packet.
+    /// Inserts a packet.
     pub(crate) fn insert(&mut self, number: u64, payload: &[u8]) -> SabulPacketArrival {
         if payload.len() > self.max_payload {
             return SabulPacketArrival::Refused;
@@ -112,7 +112,7 @@ impl SabulReceiveBuffer {
         SabulPacketArrival::New(gap)
     }
 
-    /// Moves bytes to the reader. Returns how many.
+    /// Copies bytes to the reader and removes them. Returns how many.
     pub(crate) fn read(&mut self, to: &mut [u8]) -> usize {
         let len = to.len().min(self.readable.len());
         let (front, back) = self.readable.as_slices();
@@ -123,7 +123,7 @@ impl SabulReceiveBuffer {
         len
     }
 
-    /// The packets from `next` on that fit beside the bytes that nobody has read.
+    /// How many packets from `next` on fit beside the unread bytes.
     fn room(&self) -> u64 {
         self.capacity.saturating_sub(self.readable.len().div_ceil(self.max_payload) as u64)
     }

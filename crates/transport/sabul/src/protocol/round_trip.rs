@@ -1,20 +1,20 @@
-//! The round-trip time, measured by acknowledgements and the answers to them.
+//! The round-trip time, measured from an acknowledgement to the peer's answer to it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::number::MAX_WIRE;
 
-/// Before anything is measured (draft-gg-udt-03, section 6).
+/// The value before the first measurement (draft-gg-udt-03, section 6).
 const INITIAL: Duration = Duration::from_millis(100);
 
-/// The longest that a peer's measurement counts as.
+/// Longer measurements of the peer count as this.
 const MAX_SAMPLE: Duration = Duration::from_secs(60);
 
-/// How many acknowledgements wait for their answer. Older ones are forgotten.
+/// The largest number of unanswered acknowledgements. The oldest ones are dropped.
 const MAX_WAITING: usize = 1024;
 
-/// The mean round-trip time and its variation.
+/// The smoothed round-trip time and its variation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SabulRttEstimator {
     mean: Duration,
@@ -27,7 +27,7 @@ impl SabulRttEstimator {
         Self { mean: INITIAL, variation: INITIAL / 2, least: None }
     }
 
-    /// Takes a measurement: the first as it is, then each with a weight of 1/8.
+    /// Adds a measurement: the first replaces the initial value, later ones have a weight of 1/8.
     pub(crate) fn add(&mut self, sample: Duration) {
         let sample = sample.min(MAX_SAMPLE);
         if self.least.is_none() {
@@ -48,27 +48,27 @@ impl SabulRttEstimator {
         self.variation
     }
 
-    /// The shortest measurement.
+    /// The min RTT.
     pub(crate) fn min_rtt(&self) -> Option<Duration> {
         self.least
     }
 
-    /// A time after which an answer is late: the mean and four times the variation.
+    /// The response timeout: the smoothed round-trip time plus four times its variation.
     pub(crate) fn response_timeout(&self) -> Duration {
         self.mean + 4 * self.variation
     }
 }
 
-/// The acknowledgements that were sent and are not answered.
+/// Acknowledgements that were sent and not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct SabulUnansweredAcks {
-    /// Of each its number, the packet that it names and when it was sent.
+    /// For each its number, the packet number in it, and when it was sent.
     waiting: VecDeque<(u32, u64, Duration)>,
     last_number: u32,
 }
 
 impl SabulUnansweredAcks {
-    /// Remembers an acknowledgement of all packets before `next`. Returns its number.
+    /// Adds an acknowledgement of all packets before `next`. Returns its number.
     pub(crate) fn add(&mut self, next: u64, now: Duration) -> u32 {
         self.last_number = self.last_number % MAX_WIRE + 1;
         if self.waiting.len() == MAX_WAITING {
@@ -78,8 +78,8 @@ impl SabulUnansweredAcks {
         self.last_number
     }
 
-    /// The peer has answered the acknowledgement with this number. Returns the packet that it
-    /// named and the round-trip time; `None` if none waits with this number.
+    /// Handles the peer's answer to the acknowledgement with this number. Returns the packet number
+    /// in it and the round-trip time; `None` if no such acknowledgement is waiting.
     pub(crate) fn answer(&mut self, number: u32, now: Duration) -> Option<(u64, Duration)> {
         let position = self.waiting.iter().position(|(waiting, ..)| *waiting == number)?;
         self.waiting.drain(..position);

@@ -1,5 +1,5 @@
-//! The sending half of a connection: the bytes that the peer has not acknowledged, cut into
-//! packets, and which of these are lost.
+//! The send buffer of a connection: bytes that the peer has not acknowledged, divided into packets,
+//! and which of these are lost.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,27 +7,28 @@ use std::time::Duration;
 
 use super::ranges::SabulNumberRanges;
 
-/// The sending half of a connection.
+/// The send buffer of a connection.
 #[derive(Debug)]
 pub(crate) struct SabulSendBuffer {
-    /// All bytes from the first packet that is not acknowledged on.
+    /// All bytes, starting with the first unacknowledged packet.
     bytes: VecDeque<u8>,
-    /// How many of them, at the end, are in no packet yet.
+    /// How many bytes at the end are not in a packet yet.
     unsent: usize,
     /// The position in the stream of the first of `bytes`. Positions wrap around.
     first_byte: usize,
-    /// The packets that were sent and are not acknowledged; the first has the number `first`.
+    /// Packets that were sent and are not acknowledged; the first has the number `first`.
     sent: VecDeque<SabulSentPacket>,
     first: u64,
-    /// Packets of `sent` that have to be sent again.
+    /// Packets of `sent` that must be retransmitted.
     lost: SabulNumberRanges,
-    /// Packets of `sent` that the peer has reported lost, before or after they were sent again.
+    /// Packets of `sent` that the peer has reported lost, whether or not they were retransmitted
+    /// since.
     reported: SabulNumberRanges,
     /// The longest payload, in bytes.
     max_payload: usize,
-    /// How many bytes it may hold.
+    /// The largest number of bytes in the buffer.
     capacity: usize,
-    /// The packets that the peer has room for, from `first` on.
+    /// The peer's window: the number of packets from `first` on that it has space for.
     window: u64,
 }
 
@@ -37,18 +38,18 @@ struct SabulSentPacket {
     /// The position in the stream of its first byte.
     start: usize,
     len: usize,
-    /// When it was sent last, and how often it was sent again.
+    /// When it was last sent, and how often it was retransmitted.
     sent_at: Duration,
     repetitions: u8,
 }
 
-/// What an acknowledgement says of packets.
+/// The packets that an acknowledgement concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SabulAckedPackets {
-    /// How many of them are new.
+    /// How many of them are newly acknowledged.
     pub(crate) packets: u64,
-    /// When the last of them was sent, if all of them were sent once: then they have arrived one
-    /// after the other, and this one not long before the acknowledgement was sent.
+    /// When the last of them was sent, if none was retransmitted. In that case they have arrived
+    /// one after the other, and this one shortly before the acknowledgement was sent.
     pub(crate) sent_at: Option<Duration>,
 }
 
@@ -56,15 +57,15 @@ pub(crate) struct SabulAckedPackets {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SabulOutgoingPacket {
     pub(crate) number: u64,
-    /// The number of its bytes.
+    /// The length of its payload.
     pub(crate) len: usize,
     /// Whether it was sent before.
     pub(crate) is_repeated: bool,
 }
 
 impl SabulSendBuffer {
-    /// An empty buffer of `capacity` bytes. The first packet has the number `first`, payloads have
-    /// at most `max_payload` bytes, and the peer has room for `window` packets.
+    /// Creates a buffer of `capacity` bytes. The first packet has the number `first`, payloads have
+    /// at most `max_payload` bytes, and the peer's window is `window` packets.
     pub(crate) fn new(first: u64, max_payload: u16, capacity: usize, window: u64) -> Self {
         Self {
             bytes: VecDeque::new(),
@@ -80,7 +81,7 @@ impl SabulSendBuffer {
         }
     }
 
-    /// Takes bytes of the stream, as many as there is room for. Returns how many.
+    /// Copies as many bytes of the stream as there is room for. Returns their number.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.capacity.saturating_sub(self.bytes.len()));
         self.bytes.extend(&bytes[..taken]);
@@ -88,12 +89,12 @@ impl SabulSendBuffer {
         taken
     }
 
-    /// How many bytes it would take.
+    /// The free space, in bytes.
     pub(crate) fn room(&self) -> usize {
         self.capacity.saturating_sub(self.bytes.len())
     }
 
-    /// How many bytes it holds.
+    /// The number of bytes in the buffer.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -103,12 +104,12 @@ impl SabulSendBuffer {
         self.bytes.is_empty()
     }
 
-    /// The packets that are sent and neither acknowledged nor known to be lost.
+    /// The number of packets that were sent and are neither acknowledged nor known to be lost.
     pub(crate) fn in_flight(&self) -> u64 {
         self.sent.len() as u64 - self.lost.len()
     }
 
-    /// The packets that are sent and not acknowledged.
+    /// The number of packets that were sent and are not acknowledged.
     pub(crate) fn unacknowledged(&self) -> u64 {
         self.sent.len() as u64
     }
@@ -118,18 +119,18 @@ impl SabulSendBuffer {
         self.first + self.sent.len() as u64
     }
 
-    /// Whether a packet could be sent now: a lost one, or a new one if at most `window` packets
-    /// may be unacknowledged.
+    /// Whether a packet can be sent now: a lost one, or a new one if at most `window` packets may
+    /// be unacknowledged.
     pub(crate) fn has_packet(&self, window: u64) -> bool {
         !self.lost.is_empty() || (self.unsent > 0 && self.unacknowledged() < self.limit(window))
     }
 
-    /// Whether all that keeps new bytes from being sent is the window.
+    /// Whether only the window prevents new bytes from being sent.
     pub(crate) fn is_limited(&self, window: u64) -> bool {
         self.unsent > 0 && self.unacknowledged() >= self.limit(window)
     }
 
-    /// The next packet, which counts as sent. Lost ones come first.
+    /// The next packet, which counts as sent from now on. Lost ones come first.
     pub(crate) fn next_packet(
         &mut self,
         now: Duration,
@@ -167,7 +168,8 @@ impl SabulSendBuffer {
         }
     }
 
-    /// The peer has all packets before `next`. `None` if such packets were never sent.
+    /// Handles an acknowledgement of all packets before `next`. `None` if such packets were never
+    /// sent.
     pub(crate) fn acknowledge(&mut self, next: u64) -> Option<SabulAckedPackets> {
         if next > self.next_number() {
             return None;
@@ -187,18 +189,18 @@ impl SabulSendBuffer {
         Some(SabulAckedPackets { packets: count, sent_at: sent_at.filter(|_| is_sent_once) })
     }
 
-    /// The peer has room for so many packets.
+    /// Sets the peer's window.
     pub(crate) fn set_window(&mut self, packets: u64) {
         self.window = packets;
     }
 
-    /// The peer has taken packets and has not said what room is left.
+    /// Reduces the peer's window by packets that the peer has acknowledged without a new window.
     pub(crate) fn use_window(&mut self, packets: u64) {
         self.window = self.window.saturating_sub(packets);
     }
 
-    /// The peer lacks packets. Those that were sent after `sent_before` are still on the way.
-    /// Returns how many others are not acknowledged and were not known to be lost, or `None` if
+    /// Marks packets as lost, except those sent after `sent_before`, which may still arrive.
+    /// Returns how many of the others were unacknowledged and not known to be lost, or `None` if
     /// such packets were never sent.
     pub(crate) fn mark_lost(&mut self, numbers: Range<u64>, sent_before: Duration) -> Option<u64> {
         if numbers.end > self.next_number() {
@@ -213,7 +215,8 @@ impl SabulSendBuffer {
         Some(lost)
     }
 
-    /// The same for what the peer reports, which is remembered until it is acknowledged.
+    /// Like [`mark_lost`](Self::mark_lost) for a report of the peer, which is stored until the
+    /// packets are acknowledged.
     pub(crate) fn report(&mut self, numbers: Range<u64>, sent_before: Duration) -> Option<u64> {
         let lost = self.mark_lost(numbers.clone(), sent_before)?;
         let first = numbers.start.max(self.first);
@@ -223,16 +226,16 @@ impl SabulSendBuffer {
         Some(lost)
     }
 
-    /// When the first packet that is not acknowledged was sent last, if it is on the way, and how
-    /// often it was sent again.
+    /// When the oldest unacknowledged packet was last sent, and how often it was retransmitted, if
+    /// it is in flight.
     pub(crate) fn oldest(&self) -> Option<(Duration, u8)> {
         let packet = self.sent.front()?;
         let is_lost = self.lost.iter().next().is_some_and(|lost| lost.start == self.first);
         (!is_lost).then_some((packet.sent_at, packet.repetitions))
     }
 
-    /// Takes the first packet that is not acknowledged, and those that were reported lost, for lost
-    /// again if they were sent at `sent_before` or earlier.
+    /// Marks as lost again the oldest unacknowledged packet, and those that were reported lost, if
+    /// they were sent at `sent_before` or earlier.
     pub(crate) fn mark_lost_again(&mut self, sent_before: Duration) {
         let reported: Vec<_> = self.reported.iter().collect();
         for numbers in std::iter::once(self.first..self.first + 1).chain(reported) {
@@ -240,7 +243,7 @@ impl SabulSendBuffer {
         }
     }
 
-    /// Takes all packets that are not acknowledged for lost.
+    /// Marks all unacknowledged packets as lost.
     pub(crate) fn mark_all_lost(&mut self) {
         self.lost.insert(self.first..self.next_number());
     }

@@ -1,4 +1,4 @@
-//! What an end of a connection is configured with, and what both ends agree on.
+//! The configuration of an end, and the parameters that both ends agree on.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use super::packet::{
     HEADER_LEN, SabulHandshakeBody, SabulPacket, SabulPacketContent, SabulRequestKind,
 };
 
-/// IP and UDP headers, as UDT4 counts them, also with IPv6.
+/// The length of the IP and UDP headers, as counted by UDT4, even with IPv6.
 const NETWORK_HEADERS: u16 = 28;
 
-/// The shortest packets that are agreed on, in bytes of an IP packet: what IPv4 guarantees.
+/// The smallest MSS that is accepted, in bytes of an IP packet: what IPv4 guarantees.
 pub(crate) const MIN_MSS: u16 = 576;
 
-/// The longest, of one datagram.
+/// The largest MSS: one datagram.
 pub(crate) const MAX_MSS: u16 = 65_535;
 
-/// What one end of connections has, and how long it waits.
+/// The settings of an end of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SabulConfig {
-    /// The length of the longest IP packet that is sent, in bytes, 576 to 65,535. On a path that
-    /// does not carry it, and where it is more than 1,280 bytes, packets have 1,280 bytes.
+    /// The length of the longest IP packet that is sent, in bytes, 576 to 65,535. If that is more
+    /// than 1,280 and the path does not carry it, packets have 1,280 bytes.
     pub mss: u16,
-    /// How many bytes of a stream wait until they are acknowledged.
+    /// The size of the send buffer: bytes of a stream that are not yet acknowledged.
     pub send_buffer: usize,
-    /// How many bytes of a stream wait until they are read.
+    /// The size of the receive buffer: bytes of a stream that are not yet read.
     pub receive_buffer: usize,
-    /// How long a client waits for the listener.
+    /// How long a client waits for the listener's answer.
     pub connect_timeout: Duration,
-    /// After how long without a word of the peer a connection fails.
+    /// How long the peer may be silent before a connection fails.
     pub silence: Duration,
 }
 
@@ -59,7 +59,7 @@ impl SabulConfig {
         datagram + NETWORK_HEADERS
     }
 
-    /// The packets that fit into the receive buffer.
+    /// The size of the receive buffer in packets.
     pub(crate) fn window(&self, mss: u16) -> u32 {
         let packets = self.receive_buffer / usize::from(Self::payload(mss));
         u32::try_from(packets).unwrap_or(MAX_WIRE).clamp(2, 1 << 24)
@@ -70,21 +70,21 @@ impl SabulConfig {
     }
 }
 
-/// What both ends know after the handshake.
+/// The result of the handshake, known to both ends.
 #[derive(Clone, Debug)]
 pub(crate) struct SabulSessionParameters {
     /// The socket identifiers of this end and of the peer.
     pub(crate) socket: u32,
     pub(crate) peer_socket: u32,
-    /// Of both directions, 31 bits.
+    /// The first packet number of both directions, low 31 bits.
     pub(crate) first_number: u32,
     pub(crate) mss: u16,
-    /// The packets for which this end and the peer have room.
+    /// The free space in the receive buffers of this end and of the peer, in packets.
     pub(crate) window: u32,
     pub(crate) peer_window: u32,
     pub(crate) send_buffer: usize,
     pub(crate) silence: Duration,
-    /// The listener's last message, which a client may ask for again. A client has none.
+    /// The listener's last handshake packet, which it repeats on request. `None` for a client.
     pub(crate) response: Option<SabulHandshakeBody>,
 }
 
@@ -94,7 +94,7 @@ impl SabulSessionParameters {
         SabulConfig::payload(self.mss)
     }
 
-    /// Whether the peer repeats its second request: the response was lost.
+    /// Whether this is a repetition of the peer's second request, because the response was lost.
     pub(crate) fn is_repeated_request(&self, request: &SabulHandshakeBody) -> bool {
         self.response.is_some()
             && request.request == SabulRequestKind::Second
@@ -109,7 +109,7 @@ impl SabulSessionParameters {
     }
 }
 
-/// Appends a handshake's message for a socket to a datagram.
+/// Appends a handshake packet for a socket to a datagram.
 pub(crate) fn write(handshake: SabulHandshakeBody, destination: u32, datagram: &mut Vec<u8>) {
     SabulPacket { destination, timestamp: 0, content: SabulPacketContent::Handshake(handshake) }
         .write(datagram);

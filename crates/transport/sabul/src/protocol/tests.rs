@@ -43,8 +43,8 @@ fn random_losses_cost_few_packets_and_little_time() {
     assert!(sender.repeated < sender.sent / 20, "{sender:?}");
 }
 
-/// A peer that is too busy to answer acknowledgements gets ever fewer of them: hundreds of
-/// connections that send theirs each round trip would keep it busy for ever.
+/// A peer that is too busy to answer acknowledgements receives them at growing intervals. If
+/// hundreds of connections sent theirs each round trip, it would stay busy forever.
 #[test]
 fn an_acknowledgement_without_an_answer_is_repeated_with_growing_pauses() {
     let mut pair = Pair::connect(1, Path::perfect(Duration::from_micros(20)));
@@ -73,7 +73,7 @@ fn a_receiver_that_reports_a_loss_once_is_sent_what_it_lacks() {
     let mut path = Path::perfect(Duration::from_millis(150));
     path.rate_bps = Some(100_000_000);
     path.loss_permille = 10;
-    // If a report is lost, the sender repeats everything after a while: that is rare.
+    // If a report is lost, the sender retransmits everything after a while; that is rare.
     let seeds = 0..40;
     let costly = seeds.clone().filter(|&seed| {
         let mut pair = Pair::connect(seed, path);
@@ -88,7 +88,7 @@ fn a_receiver_that_reports_a_loss_once_is_sent_what_it_lacks() {
     assert!(costly.len() <= seeds.count() / 10, "{costly:?}");
 }
 
-/// Reports each loss once, and a mean of the round-trip time that begins with 100 ms, as UDT4 does.
+/// Behaves as UDT4: reports each loss once, and a smoothed round-trip time that starts at 100 ms.
 fn as_udt4_reports() -> pair::Filter {
     let (mut reported, mut mean) = (HashSet::new(), 100_000);
     Box::new(move |datagram| {

@@ -1,4 +1,4 @@
-//! Streams from and to the original C++ library.
+//! Streams to and from the original C++ library.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,7 +25,7 @@ fn peer() -> &'static Path {
     &PEER
 }
 
-/// A peer that runs, killed when dropped.
+/// A running peer process, killed when dropped.
 struct Peer(Child);
 
 impl Peer {

@@ -1,4 +1,4 @@
-//! The choice for a connection that is being made.
+//! Chooses the transport for a connection that is being opened.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -17,42 +17,42 @@ use crate::probe::{self, PacketLosses, PathProbe};
 use crate::stream::{ByteStream, PathStatistics};
 use crate::transports::{self, names, tcp};
 
-/// An exchange of which nothing is known.
+/// The exchange that is assumed if nothing is known of it.
 const ASSUMED: ExchangeProfile =
     ExchangeProfile { sent: 1_000_000, received: 1_000_000, rounds: 1 };
-/// For an exchange this small nothing is measured.
+/// For an exchange of at most this size, nothing is measured.
 const TINY_BYTES: u64 = 16 << 10;
 const TINY_ROUNDS: u32 = 3;
-/// UDP does not pass if it takes this many times as long as TCP to answer, and this long.
+/// Once TCP has connected, UDP has this many times as long to answer, and at least this long.
 const UDP_TIMEOUT_FACTOR: u32 = 3;
 const MIN_UDP_TIMEOUT: Duration = Duration::from_millis(50);
-/// What measuring the rates takes, in round trips and besides in seconds; and what it may take, in
-/// round trips, where it is not a small share of the exchange.
+/// The time to measure the rates, as a number of round trips plus a number of seconds; and the
+/// largest time, in round trips, that it may take if it is not a small fraction of the exchange.
 const RATES_ROUND_TRIPS: f64 = 2.5;
 const RATES_TIME: f64 = 10e-3;
 const MAX_RATES_ROUND_TRIPS: f64 = 3.0;
-/// The rates (bytes/s) and losses that a path of which only the round-trip time is known may have.
+/// The rates (bytes/s) and losses considered if only the round-trip time of a path is known.
 const POSSIBLE_RATES: [f64; 6] = [1.25e5, 1.25e6, 1.25e7, 5e7, 1.25e8, 1.25e9];
 const POSSIBLE_LOSSES: [f64; 3] = [0.0, 0.0005, 0.01];
-/// Paths with a shorter round trip rarely lose more than the least of them.
+/// A path with a shorter round trip rarely loses more than the smallest of these losses.
 const SHORT: Duration = Duration::from_millis(5);
-/// Where the rates are not known, TCP is used unless the others' times are this many times shorter.
+/// If the rates are unknown, TCP is used unless another transport is faster by this factor.
 const TCP_PREFERENCE_FACTOR: f64 = 1.005;
-/// A choice without the rates is good enough if it takes this much more time than the best at most.
+/// Without the rates, a choice is good enough if it takes at most this factor longer than the best.
 const GOOD_ENOUGH: f64 = 1.1;
-/// Of the whole exchange, measuring may take this share.
+/// Measuring may take this fraction of the whole exchange.
 const MEASURING_SHARE: f64 = 0.02;
-/// What is less than this share of what the path carries may be throttled.
+/// A rate below this fraction of the path's rate may be due to throttling.
 const THROTTLED: f64 = 0.33;
-/// Beside three round trips, a transport over UDP may take so long to connect before TCP is tried.
+/// The least time before TCP is tried, too, in addition to three round trips.
 const MIN_FALLBACK_DELAY: Duration = Duration::from_millis(200);
 
-/// A choice that was made for a connection.
+/// The transport chosen for a connection.
 pub(crate) struct TransportSelection {
     pub(crate) decision: TransportDecision,
-    /// What the transport may know of the path.
+    /// The path, as far as the transport may rely on it.
     pub(crate) estimate: Option<PathEstimate>,
-    /// Its connection, if one was being made meanwhile.
+    /// Its connection, if it was opened during the choice.
     pub(crate) stream: Option<io::Result<Arc<dyn ByteStream>>>,
     cache: PathCache,
     key: String,
@@ -72,8 +72,8 @@ impl std::fmt::Debug for TransportSelection {
     }
 }
 
-/// Chooses a transport for a connection to a listener. What the path is like is taken from what is
-/// remembered, or measured while TCP connects.
+/// Chooses a transport for a connection to a listener. The path is taken from the cache, or
+/// measured while TCP connects.
 pub(crate) fn choose(to: SocketAddr, options: &ConnectionOptions) -> TransportSelection {
     if to.ip().to_canonical().is_loopback() {
         let plain = TransportSelector::new(to, options, PathCache::of_user());
@@ -100,7 +100,7 @@ impl<'a> TransportSelector<'a> {
 
     fn choose(self) -> TransportSelection {
         if self.options.avoids_udp {
-            return self.without_path("what was sent over UDP does not arrive, or slowly");
+            return self.without_path("data over UDP does not arrive, or only slowly");
         }
         let now = now();
         let paths = self.cache.read();
@@ -142,7 +142,7 @@ impl<'a> TransportSelector<'a> {
         let mut racing = ConnectionRace::start(started_at, tcp, self.to, self.options);
         let congestion = self.options.congestion.clone();
         let own = move || probe::info(congestion.as_deref());
-        // Takes some milliseconds, in which the hello is on its way.
+        // This takes some milliseconds, so it runs while the hello is in flight.
         let ahead = own.clone();
         let _ = thread::Builder::new().name("auto".into()).spawn(ahead);
         let measured = probing.and_then(|probing| {
@@ -174,16 +174,16 @@ impl<'a> TransportSelector<'a> {
         self.decided(&known, now, Some(racing))
     }
 
-    /// Whether TCP is used without anything else, as it connected in this time: before anything
-    /// else has begun to, for an exchange not large enough for its path to be measured.
+    /// Whether TCP is used at once, because it connected in this time: before any other transport
+    /// has started, and for an exchange that is too small to measure the path.
     fn is_short(&self, round_trip: Duration) -> bool {
-        // Whether rates are needed does not depend on those that are assumed.
+        // For this question, the assumed rates make no difference.
         round_trip < HEAD_START
             && !self.needs_rates(&NetworkPath::assumed(round_trip, POSSIBLE_RATES[0]))
     }
 
-    /// Whether measuring the rates is no matter beside the exchange; or the choice depends on them,
-    /// by more than it takes to measure them.
+    /// Whether to measure the rates: if that takes a negligible fraction of the exchange, or if the
+    /// choice depends on the rates by more than the time to measure them.
     fn needs_rates(&self, path: &NetworkPath) -> bool {
         let round_trip = path.round_trip.as_secs_f64();
         let cost = RATES_ROUND_TRIPS * round_trip + RATES_TIME;
@@ -195,7 +195,7 @@ impl<'a> TransportSelector<'a> {
         if cost > MAX_RATES_ROUND_TRIPS * round_trip {
             return false;
         }
-        // Whether there is no transport that is good enough on all of these paths.
+        // Whether no transport is good enough on all of these paths.
         let possible =
             || POSSIBLE_RATES.into_iter().flat_map(|rate| POSSIBLE_LOSSES.map(|loss| (rate, loss)));
         let paths: Vec<PredictedTimes> =
@@ -210,7 +210,7 @@ impl<'a> TransportSelector<'a> {
         })
     }
 
-    /// What the exchange takes over each transport, if the path has this rate and loss.
+    /// The time that the exchange takes over each transport, if the path has this rate and loss.
     fn times(&self, path: &NetworkPath, rate: f64, loss: f64) -> PredictedTimes {
         let mut path = NetworkPath { loss, ..path.clone() };
         (path.up.rate, path.down.rate) = (rate, rate);
@@ -239,8 +239,8 @@ impl<'a> TransportSelector<'a> {
         self.chosen(decision, Some(path.clone()), estimate, stream)
     }
 
-    /// Changes the choice to the transport that takes the least time in relation to the best one,
-    /// in the mean over what the path may be like. Who is not ready needs another round trip.
+    /// Changes the choice to the transport with the smallest time relative to the best, averaged
+    /// over the possible paths. A transport that is not connected yet needs another round trip.
     fn choose_without_rates(
         &self,
         decision: &mut TransportDecision,
@@ -326,13 +326,12 @@ impl<'a> TransportSelector<'a> {
 }
 
 impl TransportSelection {
-    /// How long the transport may take to connect before TCP is tried, too.
+    /// How long the transport may take to connect before TCP is tried in addition.
     pub(crate) fn tcp_fallback_delay(&self) -> Duration {
         self.path.as_ref().map_or(Duration::ZERO, |path| 3 * path.round_trip) + MIN_FALLBACK_DELAY
     }
 
-    /// Whether the transport delivers so much less than the path carries that UDP may be throttled,
-    /// as its statistics say.
+    /// Whether UDP may be throttled: the transport delivers much less than the path carries.
     #[expect(clippy::cast_precision_loss, reason = "bytes/s")]
     pub(crate) fn may_be_throttled(&self, path: &PathStatistics) -> bool {
         let carried = path.link_rate.map(|rate| rate as f64);
@@ -341,13 +340,13 @@ impl TransportSelection {
         carried.zip(delivered).is_some_and(|(carried, it)| it < THROTTLED * carried)
     }
 
-    /// TCP has connected where the transport that was chosen did not. If nobody has answered that
-    /// one, no other one over UDP is tried on this path for some time.
+    /// Records that TCP has connected and the chosen transport has not. If that transport got no
+    /// answer, no transport over UDP is tried on this path for some time.
     pub(crate) fn record_tcp_fallback(&mut self, error: &io::Error) {
         self.decision.reason = format!("{} does not connect: {error}", self.decision.transport);
         self.decision.transport = transports::DEFAULT.name();
         self.started_at = Instant::now();
-        // A refusal by the system is ICMP's; others are of a listener that is reached.
+        // The system's refusal comes from ICMP; other refusals are from a listener.
         let is_refused = error.kind() == io::ErrorKind::ConnectionRefused;
         let is_by_system = is_refused && error.get_ref().is_none();
         if error.kind() == io::ErrorKind::TimedOut || is_by_system {
@@ -355,7 +354,7 @@ impl TransportSelection {
         }
     }
 
-    /// What was sent has arrived, and faster than over UDP before.
+    /// Records that the data has arrived, faster than over UDP before.
     pub(crate) fn udp_was_slower(&self) {
         if self.avoids_udp {
             self.udp_failed();
@@ -366,7 +365,7 @@ impl TransportSelection {
         self.cache.update(|paths| paths.udp_failed(&self.key, now()));
     }
 
-    /// The exchange that was announced is complete.
+    /// Records that the announced exchange is complete.
     pub(crate) fn complete(&self) {
         let took = self.started_at.elapsed();
         let transport = self.decision.transport;
@@ -375,7 +374,7 @@ impl TransportSelection {
         }
     }
 
-    /// Without correction.
+    /// The prediction without its correction.
     fn predicted(&self, transport: &str) -> Option<Duration> {
         predict(transport, self.path.as_ref()?, self.exchange, self.is_secure).ok()
     }
@@ -386,7 +385,7 @@ impl TransportSelection {
     }
 }
 
-/// What an exchange takes in seconds, by the transport.
+/// The predicted time of an exchange for each transport, in seconds.
 type PredictedTimes = Vec<(&'static str, f64)>;
 
 fn transport_names() -> impl Iterator<Item = &'static str> {
@@ -394,7 +393,8 @@ fn transport_names() -> impl Iterator<Item = &'static str> {
     names().map(|(name, _)| name).filter(|name| *name != "micss")
 }
 
-/// The addresses of a path: the same listener is reached over another path from another network.
+/// The addresses of a path. The local address is part of it, because from another network the same
+/// listener is reached over another path.
 fn key(to: SocketAddr) -> String {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let local = UdpSocket::bind(any).and_then(|socket| {
@@ -429,7 +429,7 @@ mod tests {
         let (listener, to) = listener();
         let options = options(100_000_000_000);
         let first = TransportSelector::new(to, &options, cache()).choose();
-        // On a busy machine another transport may seem to be faster.
+        // On a busy host, another transport may seem to be faster.
         let is_tcp = first.decision.transport == "tcp";
         assert_eq!(first.stream.is_some(), is_tcp, "it is connected already");
         let path = first.path.unwrap();
@@ -509,7 +509,7 @@ mod tests {
         assert!(choosing().is_short(Duration::from_millis(1)));
         assert!(!choosing().is_short(HEAD_START));
         let chosen = choosing().choose();
-        // On a busy machine a connection over loopback may take longer than that.
+        // On a busy host, a connection over loopback may take longer than that.
         if chosen.path.is_none() {
             assert_eq!(chosen.decision.transport, "tcp", "{}", chosen.decision.reason);
             assert!(chosen.stream.is_some(), "it is connected already");
@@ -548,7 +548,7 @@ mod tests {
         first.learn(|known, now| known.record_exchange(fastest, predicted, predicted * 20, now));
         let mut second = choosing().choose();
         assert_ne!(second.decision.transport, fastest);
-        // The next one cannot even connect.
+        // The next connection cannot be opened at all.
         second.record_tcp_fallback(&io::ErrorKind::TimedOut.into());
         assert_eq!(second.decision.transport, "tcp");
         assert_eq!(choosing().choose().decision.transport, "tcp");
@@ -576,11 +576,11 @@ mod tests {
         let avoiding = ConnectionOptions { avoids_udp: true, ..options.clone() };
         let chosen = choosing(&avoiding).choose();
         assert_eq!(chosen.decision.transport, "tcp");
-        // Until something has arrived by TCP, the whole path may be broken.
+        // Until data has arrived over TCP, the whole path may be broken.
         assert_eq!(transport(&options), "burst");
         chosen.udp_was_slower();
         assert_eq!(transport(&options), "tcp");
-        // Also where nothing else is known.
+        // Even if nothing else is known.
         cache().update(|paths| paths.0.clear());
         choosing(&avoiding).choose().udp_was_slower();
         assert_eq!(transport(&options), "tcp");
@@ -592,7 +592,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
         let silent = UdpSocket::bind(to).unwrap();
-        // So large an exchange that also a path as short as this is measured.
+        // An exchange so large that even a path as short as this one is measured.
         let options = options(100_000_000_000);
         let start = Instant::now();
         let cache = PathCache::at(directory.path().to_owned());

@@ -1,4 +1,4 @@
-//! The file in which paths are remembered.
+//! The cache file for measured paths.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,11 +11,11 @@ use rustix::fs::{FlockOperation, flock};
 use super::remembered::RememberedPaths;
 use crate::user_state;
 
-/// A longer file is not ours.
+/// The largest valid length of the file.
 const MAX_FILE_LEN: u64 = 4 << 20;
 
-/// The file, `transport/paths.json` in the user's directory for state of Sunder. Nothing fails if
-/// it cannot be used: paths are measured again.
+/// The file `transport/paths.json` in the user's state directory. If it cannot be used, nothing
+/// fails: paths are measured again.
 #[derive(Clone, Debug)]
 pub(super) struct PathCache(Option<PathBuf>);
 
@@ -30,7 +30,7 @@ impl PathCache {
         Self(Some(directory))
     }
 
-    /// What is remembered.
+    /// Reads the cached paths.
     pub(super) fn read(&self) -> RememberedPaths {
         let Some(directory) = &self.0 else { return RememberedPaths::default() };
         let file = directory.join("paths.json");
@@ -39,11 +39,11 @@ impl PathCache {
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
-    /// Changes what is remembered. Processes that do it at the same time wait for each other, and
-    /// a reader sees the state before or after.
+    /// Changes the cached paths. Processes that do this at the same time wait for each other, and a
+    /// reader sees the state before or after a change.
     pub(super) fn update(&self, change: impl FnOnce(&mut RememberedPaths)) {
         if let Err(error) = self.try_update(change) {
-            tracing::debug!(%error, "what is known of a path is not kept");
+            tracing::debug!(%error, "cannot write the cache of paths");
         }
     }
 
@@ -56,14 +56,14 @@ impl PathCache {
         change(&mut paths);
         let new = directory.join("paths.json.new");
         let mut file: File = private().truncate(true).open(&new)?;
-        // Who waits for a connection does not wait for the disk: a file that a crash of the machine
-        // has damaged counts as empty.
+        // There is no sync to disk, so that a connecting program does not wait for it. A file that
+        // a crash of the host has damaged counts as empty.
         file.write_all(&serde_json::to_vec(&paths)?)?;
         fs::rename(new, directory.join("paths.json"))
     }
 }
 
-/// Whom a user connects to is nobody else's business.
+/// Files that only the user can read, because they show whom the user connects to.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);

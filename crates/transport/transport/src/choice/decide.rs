@@ -1,37 +1,37 @@
-//! Which transport is the fastest.
+//! Decides which transport is the fastest.
 
 use std::time::Duration;
 
 use crate::model::{ExchangeProfile, NetworkPath, UnusableTransportError, predict};
 use crate::probe::PacketLosses;
 
-/// The transports among which the choice is: the others give something else than time, or nothing
-/// that these do not give.
+/// The transports that `auto` chooses from. The others serve other purposes than speed, or have no
+/// advantage over these.
 pub(super) const CHOSEN_FROM: [&str; 4] = ["tcp", "sabul", "burst", "quic"];
-/// TCP is used unless another one takes this share of its time at most: it needs less of the
-/// processor, and passes everywhere.
+/// TCP is used unless another transport takes at most this fraction of its time, because TCP needs
+/// less CPU time and is rarely blocked.
 const WORTH_LEAVING_TCP: f64 = 0.95;
 
-/// What is expected of a transport.
+/// The prediction for a transport.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransportCandidate {
     /// Its name.
     pub transport: &'static str,
-    /// What the exchange takes, or why it cannot be used.
+    /// The predicted time of the exchange, or why the transport cannot be used.
     pub predicted: Result<Duration, UnusableTransportError>,
-    /// What earlier exchanges on the path took, divided by what was predicted for them: it is in
-    /// the prediction.
+    /// The time of earlier exchanges on the path, divided by their prediction. The prediction above
+    /// includes this factor.
     pub correction: f64,
-    /// Whether it may be chosen.
+    /// Whether the transport may be chosen.
     pub is_eligible: bool,
 }
 
-/// The choice, with its reason.
+/// The chosen transport, with the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransportDecision {
     /// The transport.
     pub transport: &'static str,
-    /// What the exchange will take, if that was predicted.
+    /// The time that the exchange is predicted to take, if there is a prediction.
     pub predicted: Option<Duration>,
     /// Why, in one line.
     pub reason: String,
@@ -39,19 +39,19 @@ pub struct TransportDecision {
     pub candidates: Vec<TransportCandidate>,
 }
 
-/// What was measured of a path, beside its round-trip time. The rest is assumed.
+/// What was measured of a path, apart from its round-trip time. All other values are assumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DecisionBasis {
     /// Whether the rate to the server was measured.
     pub has_up: bool,
     /// Whether the rate from the server was measured.
     pub has_down: bool,
-    /// The packets by which the loss was measured.
+    /// The packets from which the loss was measured.
     pub losses: PacketLosses,
 }
 
-/// Chooses from the transports `names`. `basis` is for the reason. `correction`: see
-/// [`TransportCandidate::correction`]; 1 if nothing is known.
+/// Chooses from the transports `names`. `basis` is used for the reason. `correction` returns
+/// [`TransportCandidate::correction`], or 1 if nothing is known.
 pub fn decide(
     names: impl Iterator<Item = &'static str>,
     path: &NetworkPath,
@@ -105,7 +105,7 @@ fn choose(
     }
 }
 
-/// The path in a few words: what was measured, and what is assumed.
+/// A short text about the path: what was measured, and what is assumed.
 fn describe(path: &NetworkPath, basis: &DecisionBasis) -> String {
     let round_trip = path.round_trip.as_secs_f64() * 1e3;
     if !path.udp_passes {

@@ -1,4 +1,4 @@
-//! Whole probes of a path, for people and programs that want to see it.
+//! Complete measurements of a path, for users and programs that want the result.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -14,33 +14,33 @@ use crate::options::{ConnectionOptions, ConnectionSecurity, PathEstimate};
 use crate::probe::{self, HostCapabilities, PacketLosses, PathProbe, ProbeMeasurement, direction};
 use crate::transports::names;
 
-/// What is assumed where only the round-trip time is known: the rate of the path, in bytes/s.
+/// The rate in bytes/s that is assumed if only the round-trip time is known.
 const ASSUMED_RATE: f64 = 12.5e6;
 
-/// A path that was measured, and what follows for an exchange.
+/// A measured path, and the choice for an exchange.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathExamination {
     /// The listener's address.
     pub address: SocketAddr,
-    /// By datagrams; `None` if UDP does not pass.
+    /// Measurements with datagrams; `None` if UDP does not pass.
     pub measured: Option<ProbeMeasurement>,
-    /// The time in which a TCP connection was made; `None` if TCP does not pass.
+    /// The time to open a TCP connection; `None` if TCP does not pass.
     pub tcp_connected: Option<Duration>,
-    /// This host.
+    /// The capabilities of this host.
     pub own: HostCapabilities,
-    /// The path, with what is assumed where nothing was measured.
+    /// The path, with assumed values for what was not measured.
     pub path: NetworkPath,
     /// The choice for the exchange.
     pub decision: TransportDecision,
-    /// How long measuring took.
+    /// How long the measurement took.
     pub took: Duration,
 }
 
-/// Measures the path to `HOST:PORT`, where a listener is, several times, and chooses a transport
-/// for an exchange.
+/// Measures the path to a listener at `HOST:PORT` several times, and chooses a transport for an
+/// exchange.
 ///
 /// # Errors
-/// If neither TCP nor UDP passes, or the system gives no socket.
+/// If neither TCP nor UDP passes, or no socket can be opened.
 pub fn examine(
     address: &str,
     options: &ConnectionOptions,
@@ -95,8 +95,8 @@ fn examine_one(
     Ok(PathExamination { address: to, measured, tcp_connected, own, path, decision, took })
 }
 
-/// Measures the path to a listener for a transport that must know it. `None`: UDP does not pass, or
-/// there is no network between.
+/// Measures the path to a listener, for a transport that must know it. `None` if UDP does not pass,
+/// or the listener is on this host.
 pub(crate) fn measure(
     to: SocketAddr,
     options: &ConnectionOptions,

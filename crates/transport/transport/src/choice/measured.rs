@@ -1,6 +1,6 @@
-//! Measured exchanges, for tests of predictions and of the choice.
+//! Measured exchanges, for tests of the predictions and of the choice.
 
-/// Transports of [`MEASURED`], in its order.
+/// The transports of [`MEASURED`], in its order.
 pub(super) const TRANSPORTS: [&str; 4] = ["burst", "sabul", "quic", "tcp"];
 
 /// Round trip (ms), rate (Mbit/s), loss, kB sent, and the seconds of one run of each transport with

@@ -1,4 +1,4 @@
-//! Connections that are made while a transport is chosen.
+//! Connections that are opened while a transport is being chosen.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,19 +11,20 @@ use crate::options::ConnectionOptions;
 use crate::stream::ByteStream;
 use crate::transports::{self, Transport, tcp};
 
-/// How long TCP and the hello are alone, before another transport connects too: on a short path
-/// its packets would be in the way.
+/// The time that TCP and the hello have before another transport starts to connect: on a short
+/// path, its packets would delay them.
 pub(super) const HEAD_START: Duration = Duration::from_millis(3);
 
-/// Connections that are made at the same time, as long as nothing is known.
+/// Connections that are opened at the same time while nothing is known of the path.
 pub(super) struct ConnectionRace {
     pub(super) tcp: RacingConnection,
-    /// Of [`transports::SECOND`].
+    /// The connection over [`transports::SECOND`].
     second: RacingConnection,
 }
 
 impl ConnectionRace {
-    /// Waits for TCP, which began to connect at `started_at`, and connects by another transport.
+    /// Continues with `tcp`, which began to connect at `started_at`, and starts to connect over
+    /// another transport.
     pub(super) fn start(
         started_at: Instant,
         tcp: io::Result<tcp::TcpConnectAttempt>,
@@ -39,12 +40,12 @@ impl ConnectionRace {
         }
     }
 
-    /// Whether a connection of this transport is being made.
+    /// Whether a connection over this transport is being opened.
     pub(super) fn has(transport: &str) -> bool {
         [transports::DEFAULT.name(), transports::SECOND.name()].contains(&transport)
     }
 
-    /// The connection of the chosen transport, if it is being made; the others are closed.
+    /// The connection over the chosen transport, if it is being opened; the others are closed.
     pub(super) fn take(self, transport: &str) -> Option<io::Result<Arc<dyn ByteStream>>> {
         if !Self::has(transport) {
             return None;
@@ -54,14 +55,14 @@ impl ConnectionRace {
             return self.tcp.take();
         }
         drop(self.tcp);
-        // From now on the other end has the connection.
+        // Only this write opens the connection at the other end.
         self.second.take().map(|stream| stream.and_then(|it| it.write(&[]).map(|_| it)))
     }
 }
 
-/// Connects by a transport over UDP, and by TCP when that has failed or takes longer than
-/// `patience`: the first connection is used. Also what the other one has failed with, if it is one
-/// of TCP.
+/// Connects over a transport that uses UDP, and over TCP once that has failed or takes longer than
+/// `patience`. Returns the first connection, and if it is TCP's, also the error of the other
+/// transport.
 pub(crate) fn connect_or_tcp(
     transport: &'static dyn Transport,
     to: SocketAddr,
@@ -72,7 +73,8 @@ pub(crate) fn connect_or_tcp(
     let connect = |transport: &'static dyn Transport| {
         let (sender, options) = (sender.clone(), options.clone());
         thread::Builder::new().name("connect".into()).spawn(move || {
-            // Who comes too late is not heard, and ends here.
+            // If the other transport was faster, nothing receives this result, and the connection
+            // is dropped.
             let _ = sender.send((transport.name(), transport.connect(to, &options)));
         })
     };
@@ -99,7 +101,7 @@ pub(crate) fn connect_or_tcp(
     Err(failed.unwrap_or_else(|| io::ErrorKind::TimedOut.into()))
 }
 
-/// A connection that a thread makes.
+/// A connection that a thread opens.
 pub(super) struct RacingConnection {
     result: Receiver<io::Result<Arc<dyn ByteStream>>>,
     started_at: Instant,
@@ -112,14 +114,14 @@ impl RacingConnection {
         connect: impl FnOnce() -> io::Result<Arc<dyn ByteStream>> + Send + 'static,
     ) -> Self {
         let (sender, result) = channel();
-        // Without a thread there is no connection, and the transport connects later.
+        // If the thread cannot be started, the transport connects later.
         let _ = thread::Builder::new().name("auto".into()).spawn(move || {
             let _ = sender.send(connect());
         });
         Self { result, started_at, connected: None }
     }
 
-    /// How long connecting took, if it is over.
+    /// How long connecting took, if it has finished.
     pub(super) fn connected_after(&mut self) -> Option<Duration> {
         if self.connected.is_none()
             && let Ok(result) = self.result.try_recv()
@@ -128,12 +130,12 @@ impl RacingConnection {
         }
         match &self.connected {
             Some((after, Ok(_))) => Some(*after),
-            // Who cannot connect by TCP needs UDP, and waits for it.
+            // If TCP cannot connect, the caller needs UDP and waits for it.
             _ => None,
         }
     }
 
-    /// The connection, once it is there.
+    /// The connection, once it is open.
     fn take(self) -> Option<io::Result<Arc<dyn ByteStream>>> {
         match self.connected {
             Some((_, result)) => Some(result),

@@ -1,4 +1,4 @@
-//! What is remembered of paths. Times are seconds since 1970.
+//! The cached state of paths. Times are seconds since 1970.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,46 +9,46 @@ use crate::model::NetworkPath;
 use crate::options::PathEstimate;
 use crate::probe::PacketLosses;
 
-/// The most paths; the least recently used entry is evicted.
+/// The largest number of paths; the least recently used entry is evicted.
 const MAX_PATHS: usize = 256;
-/// The most transports of a path; there are fewer.
+/// The largest number of transports for a path; more than exist.
 const MAX_CORRECTIONS: usize = 16;
-/// A path that was measured so long ago is measured again before a large exchange.
+/// A path whose measurement is older is measured again before a large exchange.
 const FRESH_S: u64 = 600;
-/// A path that was not used for so long is forgotten.
+/// A path that was not used for this long is removed.
 const MAX_AGE_S: u64 = 30 * DAY_S;
 const DAY_S: u64 = 86_400;
-/// A correction halves (as a logarithm) in a day, and losses count half after an hour.
+/// The half-life of a correction (of its logarithm): a day. The half-life of losses: an hour.
 const CORRECTION_HALF_LIFE_S: f64 = 86_400.0;
 const LOSSES_HALF_LIFE_S: f64 = 3600.0;
-/// What one exchange may correct.
+/// The range of the correction from one exchange.
 const CORRECTIONS: std::ops::RangeInclusive<f64> = 0.5..=8.0;
-/// How much a new measurement weighs against those before.
+/// The weight of a new measurement relative to earlier ones.
 const WEIGHT: f64 = 0.6;
-/// The losses of more packets than this count as those of so many.
+/// Losses of more packets than this are scaled down to this many packets.
 const MAX_PACKETS: f64 = 1e6;
 
-/// All paths, by the addresses of their ends.
+/// All cached paths, by the addresses of their ends.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct RememberedPaths(pub(super) BTreeMap<String, RememberedPath>);
 
-/// What is known of a path.
+/// The cached state of a path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RememberedPath {
     pub(super) path: NetworkPath,
-    /// Whether rates were measured, and not only the round-trip time.
+    /// Whether rates were measured, in addition to the round-trip time.
     pub(super) has_rates: bool,
     pub(super) measured_at: u64,
     used_at: u64,
     losses: PacketLosses,
     losses_at: u64,
     corrections: BTreeMap<String, PredictionCorrection>,
-    /// When TCP has carried what UDP did not.
+    /// When TCP carried data that UDP did not.
     #[serde(default)]
     udp_failed_at: Option<u64>,
 }
 
-/// What exchanges took, divided by what was predicted.
+/// The time of exchanges, divided by the prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct PredictionCorrection {
     factor: f64,
@@ -56,12 +56,12 @@ struct PredictionCorrection {
 }
 
 impl RememberedPaths {
-    /// What is known of a path.
+    /// The cached state of a path.
     pub(super) fn get(&self, key: &str) -> Option<&RememberedPath> {
         self.0.get(key)
     }
 
-    /// Changes what is known of a path, if anything is.
+    /// Changes the state of a path, if it is cached.
     pub(super) fn change(&mut self, key: &str, now: u64, change: impl FnOnce(&mut RememberedPath)) {
         if let Some(known) = self.0.get_mut(key) {
             known.used_at = now;
@@ -69,10 +69,10 @@ impl RememberedPaths {
         }
     }
 
-    /// Remembers that TCP has carried what UDP did not.
+    /// Records that TCP has carried data that UDP did not.
     pub(super) fn udp_failed(&mut self, key: &str, now: u64) {
         if self.get(key).is_none() {
-            // It counts as old: the next larger exchange measures it.
+            // It counts as an old measurement, so that the next larger exchange measures the path.
             let path = NetworkPath::assumed(Duration::ZERO, 0.0);
             self.record_measurement(key, &path, false, PacketLosses::default(), now);
             self.change(key, now, |known| known.measured_at = 0);
@@ -80,7 +80,7 @@ impl RememberedPaths {
         self.change(key, now, |known| known.udp_failed_at = Some(now));
     }
 
-    /// Remembers a path that was measured, with what was lost then.
+    /// Records a measured path, and the losses of the measurement.
     pub(super) fn record_measurement(
         &mut self,
         key: &str,
@@ -112,7 +112,7 @@ impl RememberedPaths {
 }
 
 impl RememberedPath {
-    /// A path that was measured, with what was lost then.
+    /// The state of a newly measured path, with the losses of the measurement.
     pub(super) fn new(path: &NetworkPath, has_rates: bool, losses: PacketLosses, now: u64) -> Self {
         Self {
             path: path.clone(),
@@ -126,30 +126,30 @@ impl RememberedPath {
         }
     }
 
-    /// Whether UDP is not tried, as it has failed on this path.
+    /// Whether UDP is avoided, because it has recently failed on this path.
     pub(super) fn avoids_udp(&self, now: u64) -> bool {
         self.udp_failed_at.is_some_and(|at| now.saturating_sub(at) < DAY_S)
     }
 
-    /// What a transport may know of it, if its rates were measured.
+    /// The path as a transport may rely on it, if its rates were measured.
     pub(super) fn estimate(&self) -> Option<PathEstimate> {
         let NetworkPath { round_trip, loss, .. } = self.path;
         let loss = if self.losses.lost > 0.0 { loss } else { 0.0 };
         self.has_rates.then_some(PathEstimate { round_trip, rate: self.path.up.rate, loss })
     }
 
-    /// Whether it was measured lately.
+    /// Whether it was measured recently.
     pub(super) fn is_fresh(&self, now: u64) -> bool {
         now.saturating_sub(self.measured_at) < FRESH_S
     }
 
-    /// What was lost, the older the less.
+    /// The losses, weighted by their age.
     pub(super) fn losses(&self, now: u64) -> PacketLosses {
         let share = aged(now, self.losses_at, LOSSES_HALF_LIFE_S);
         PacketLosses { sent: self.losses.sent * share, lost: self.losses.lost * share }
     }
 
-    /// Packets were sent, and some of them lost.
+    /// Adds packets that were sent, and how many of them were lost.
     fn add_losses(&mut self, losses: PacketLosses, now: u64) {
         let earlier = self.losses(now);
         let sent = earlier.sent + losses.sent.max(0.0);
@@ -160,7 +160,7 @@ impl RememberedPath {
         self.path.loss = self.losses.probability(self.path.round_trip);
     }
 
-    /// What predictions for a transport are to be multiplied by.
+    /// The factor by which predictions for a transport are multiplied.
     pub(super) fn correction(&self, transport: &str, now: u64) -> f64 {
         self.corrections.get(transport).map_or(1.0, |it| {
             let factor = it.factor.clamp(*CORRECTIONS.start(), *CORRECTIONS.end());
@@ -168,7 +168,7 @@ impl RememberedPath {
         })
     }
 
-    /// An exchange over a transport took `took`; `predicted`: without a correction.
+    /// Records that an exchange over a transport took `took`; `predicted` is without correction.
     pub(super) fn record_exchange(
         &mut self,
         transport: &str,
@@ -189,7 +189,7 @@ impl RememberedPath {
     }
 }
 
-/// How much something that is so old still counts: 1, or a half after each half-life.
+/// The weight of a value of this age: 1, halved for each half-life.
 #[expect(clippy::cast_precision_loss, reason = "seconds")]
 fn aged(now: u64, at: u64, half_life_s: f64) -> f64 {
     0.5_f64.powf(now.saturating_sub(at) as f64 / half_life_s)

@@ -1,4 +1,4 @@
-//! Digests of files, while somebody waits.
+//! Computes digests of files, with progress reports.
 
 use std::io::{self, Read};
 use std::time::Instant;
@@ -10,11 +10,10 @@ use crate::protocol::file::DIGEST_LEN;
 
 const BUFFER_LEN: usize = 256 << 10;
 
-/// The state of a digest after the first `len` bytes of a file. `report` is called from time to
-/// time.
+/// The state of a digest after the first `len` bytes of a file. `report` is called at intervals.
 ///
 /// # Errors
-/// As the reader or the report, and if the file is shorter.
+/// As for the reader or the report, and if the file is shorter.
 pub(super) fn of_beginning(
     file: &mut impl Read,
     len: u64,
@@ -38,13 +37,4 @@ pub(super) fn of_beginning(
 /// The digest in this state.
 pub(super) fn value(state: &Sha256) -> [u8; DIGEST_LEN] {
     state.clone().finalize().into()
-}
-
-/// Its hexadecimal digits.
-pub(super) fn text(digest: &[u8; DIGEST_LEN]) -> String {
-    use std::fmt::Write as _;
-    digest.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

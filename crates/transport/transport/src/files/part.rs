@@ -1,4 +1,4 @@
-//! A file that is not complete: `.NAME.part`.
+//! Partial files: `.NAME.part`.
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,16 +12,16 @@ use rustix::fs::{RenameFlags, Timespec, Timestamps, futimens, renameat_with, sta
 use super::REPORT_INTERVAL;
 use crate::protocol::file::{FileAttributes, FileName};
 
-/// The mode of a file for its owner only.
+/// The mode of a file that only its owner may access.
 const PRIVATE: u32 = 0o600;
 
-/// What is assumed if the system does not say it.
+/// The umask that is assumed if the system does not report it.
 const USUAL_UMASK: u32 = 0o022;
 
 /// Why a file cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PartialFileError {
-    #[error("{0} is there already; send it under another name, or remove it there")]
+    #[error("{0} already exists; send it under another name, or remove it at the receiver")]
     Exists(String),
     #[error("{0} is being received already")]
     Busy(String),
@@ -31,12 +31,12 @@ pub(super) enum PartialFileError {
     Space { needed: u64, free: u64 },
     #[error("cannot write {name}: {}", explain(source))]
     System { name: String, source: io::Error },
-    /// The sender cannot be told that this takes time.
+    /// The progress report to the sender has failed.
     #[error("{0}")]
     Report(io::Error),
 }
 
-/// What the system says, in words that tell what to do.
+/// The text for a system error, with a remedy where there is one.
 fn explain(source: &io::Error) -> String {
     let words = match source.kind() {
         io::ErrorKind::NotFound => "its directory is not there any more",
@@ -50,8 +50,8 @@ fn explain(source: &io::Error) -> String {
     words.to_owned()
 }
 
-/// See [the module](self). Other programs do not write to it: it is locked, and for its owner only.
-/// An empty one does not stay.
+/// See [the module](self). It is locked against other processes of Sunder, and only its owner may
+/// access it. An empty one is removed.
 #[derive(Debug)]
 pub(super) struct PartialFile {
     file: File,
@@ -63,7 +63,7 @@ pub(super) struct PartialFile {
 }
 
 impl PartialFile {
-    /// Opens or creates the part of a file that will be this long, if there is room for it.
+    /// Opens or creates the partial file of a file of this length, if the disk has enough space.
     pub(super) fn open(
         directory: &Path,
         name: &FileName,
@@ -77,7 +77,7 @@ impl PartialFile {
             .create(true)
             .truncate(false)
             .mode(PRIVATE)
-            // Of a link or a device, nothing is known. A pipe would wait for its reader.
+            // A link or a device is not accepted. Opening a pipe would wait for its reader.
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(&path)
             .map_err(failed)?;
@@ -93,7 +93,7 @@ impl PartialFile {
         file.set_permissions(Permissions::from_mode(PRIVATE)).map_err(failed)?;
         let (directory, name, len) = (directory.to_owned(), name.clone(), metadata.len());
         let mut part = Self { file, directory, name, path, len, is_published: false };
-        // More than the file will have is of another one.
+        // A part that is longer than the file belongs to another file.
         if len > length {
             part.clear()?;
         }
@@ -116,29 +116,29 @@ impl PartialFile {
         self.len
     }
 
-    /// Removes what it has.
+    /// Removes its content.
     pub(super) fn clear(&mut self) -> Result<(), PartialFileError> {
         self.len = 0;
         let cleared = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         cleared.map(|_| ()).map_err(|error| self.failed(error))
     }
 
-    /// Reads it from its beginning. Afterwards, what is appended comes behind what was read.
+    /// Reads it from its start. Afterwards, data is appended after what was read.
     pub(super) fn beginning(&mut self) -> Result<impl Read, PartialFileError> {
         let sought = self.file.seek(SeekFrom::Start(0));
         sought.map_err(|error| self.failed(error))?;
         Ok(&self.file)
     }
 
-    /// Writes behind what was written or read last.
+    /// Writes after what was last written or read.
     pub(super) fn append(&mut self, data: &[u8]) -> Result<(), PartialFileError> {
         self.file.write_all(data).map_err(|error| self.failed(error))?;
         self.len += data.len() as u64;
         Ok(())
     }
 
-    /// Gives the file its attributes, as far as this process's umask allows, and its name, when it
-    /// is on the disk. `report` is called while that takes time.
+    /// Writes the file to disk, and gives it its attributes, as far as this process's umask allows,
+    /// and its name. `report` is called at intervals.
     pub(super) fn publish(
         mut self,
         attributes: &FileAttributes,
@@ -154,7 +154,7 @@ impl PartialFile {
             _ => self.failed(error),
         })?;
         self.is_published = true;
-        // If the system stops now, the file may have its old name; nothing is lost.
+        // If the system stops now, the file may still have its old name, but no data is lost.
         let _ = File::open(&self.directory).and_then(|directory| directory.sync_all());
         Ok(())
     }
@@ -168,11 +168,11 @@ impl PartialFile {
         Ok(())
     }
 
-    /// Renames it, unless there is a file of that name.
+    /// Renames it, unless a file of that name exists.
     fn name_new(&self, to: &Path) -> io::Result<()> {
         let cwd = rustix::fs::CWD;
         match renameat_with(cwd, &self.path, cwd, to, RenameFlags::NOREPLACE) {
-            // Not every file system can do that.
+            // Not every file system supports that.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
                 std::fs::hard_link(&self.path, to)?;
                 std::fs::remove_file(&self.path)
@@ -197,7 +197,7 @@ impl PartialFile {
 }
 
 impl Drop for PartialFile {
-    /// Nothing can go on from an empty one.
+    /// An empty part is of no use for resuming.
     fn drop(&mut self) {
         if self.len == 0 && !self.is_published {
             let _ = std::fs::remove_file(&self.path);
@@ -205,14 +205,14 @@ impl Drop for PartialFile {
     }
 }
 
-/// The permissions that this process gives to nobody.
+/// The umask: the permissions that this process never gives.
 fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     umask.and_then(|umask| u32::from_str_radix(umask.trim(), 8).ok()).unwrap_or(USUAL_UMASK)
 }
 
-/// A regular file of this length at this path, for reading.
+/// Opens the regular file of this length at this path for reading, if there is one.
 pub(super) fn open_existing(path: &Path, length: u64) -> Option<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;

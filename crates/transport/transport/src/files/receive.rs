@@ -143,7 +143,7 @@ impl FileReceiver {
 
     /// Tells the sender of a connection that the receiver is busy. The sender tries again.
     pub fn refuse(mut connection: Connection) {
-        let text = "as many files as it takes at a time are on their way there".to_owned();
+        let text = "it is receiving as many files as it can at a time".to_owned();
         let failure = FileTransferFailure { reason: FileTransferFailureReason::Busy, text };
         send_result(&mut connection, &FileReceiverMessage::Failed(failure));
     }
@@ -496,7 +496,7 @@ impl IncomingFileTransfer<'_> {
         observe: &mut impl FnMut(FileTransferEvent<'_>),
     ) -> Result<(), TransferStopReason> {
         if len as u64 > self.length - self.position {
-            return Err(protocol("more arrives than was offered"));
+            return Err(protocol("more data arrives than was offered"));
         }
         let mut left = len;
         while left > 0 {
@@ -520,7 +520,7 @@ impl IncomingFileTransfer<'_> {
 
     fn check(&mut self, stated: &[u8; DIGEST_LEN]) -> Result<String, TransferStopReason> {
         if self.position != self.length {
-            return Err(protocol("less has arrived than was offered"));
+            return Err(protocol("less data has arrived than was offered"));
         }
         let digest = digest::value(&self.state);
         if digest == *stated {
@@ -528,7 +528,7 @@ impl IncomingFileTransfer<'_> {
         }
         // Unless the connection is insecure, it has authenticated each byte.
         self.part.clear().map_err(PartialFileError::into_stop)?;
-        let text = "what has arrived has another SHA-256 digest than what was sent; it is removed";
+        let text = "the SHA-256 digest of the received data is wrong; the data is removed";
         Err(failed(FileTransferFailureReason::Digest, text.into()))
     }
 }

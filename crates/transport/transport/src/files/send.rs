@@ -1,4 +1,4 @@
-//! Sending a file.
+//! Sends a file.
 
 mod attempt;
 mod offered;
@@ -18,19 +18,19 @@ use attempt::{SendAttempt, SendAttemptOutcome};
 use offered::OfferedFile;
 use reconnector::{ConnectFunction, Reconnector};
 
-/// How long it goes on without progress.
+/// How long a sender continues without progress.
 const MAX_STANDSTILL: Duration = Duration::from_secs(60);
 
-/// How many connections in a row may break without progress: they will always.
+/// After this many broken connections in a row without progress, the sender gives up.
 const MAX_BROKEN: u32 = 6;
 
-/// What a connection is to be like, after what has happened to those before.
+/// Preferences for a new connection, which follow from what happened to earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionPreferences {
-    /// The one before was over UDP, and silent or slow: see
+    /// An earlier one used UDP and was silent or slow: see
     /// [`Options::avoids_udp`](crate::ConnectionOptions::avoids_udp).
     pub avoids_udp: bool,
-    /// One was silent: the path may lose long packets. See
+    /// An earlier one was silent, so the path may drop long packets. See
     /// [`Options::has_short_segments`](crate::ConnectionOptions::has_short_segments).
     pub has_short_segments: bool,
 }
@@ -38,7 +38,7 @@ pub struct ConnectionPreferences {
 /// Why a file was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum FileSendError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
     File {
         /// The file.
@@ -46,39 +46,39 @@ pub enum FileSendError {
         /// The system's error.
         source: io::Error,
     },
-    /// It is not a file.
+    /// The path is not a regular file.
     #[error("{}: only a regular file can be sent", .path.display())]
     Kind {
-        /// What it is not.
+        /// The path.
         path: PathBuf,
     },
-    /// Its name is one that no receiver accepts.
+    /// No receiver accepts the name.
     #[error("{}: {source}; rename it", .path.display())]
     Name {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: FileNameError,
     },
-    /// It was changed.
+    /// The file was changed while it was sent.
     #[error("{} was changed while it was sent; send it again", .path.display())]
     Changed {
         /// The file.
         path: PathBuf,
     },
-    /// There is no connection.
+    /// No connection can be opened.
     #[error(transparent)]
     Connect(#[from] Error),
     /// The connection has broken.
     #[error("while the file was sent: {0}")]
     Broken(#[source] io::Error),
-    /// The receiver gives up.
+    /// The receiver has reported a failure.
     #[error("the receiver says: {0}")]
     Refused(#[source] FileTransferFailure),
 }
 
 impl FileSendError {
-    /// Whether another attempt can end otherwise.
+    /// Whether another attempt may succeed.
     fn is_transient(&self) -> bool {
         match self {
             Self::Connect(error) => !error.is_security(),
@@ -89,36 +89,36 @@ impl FileSendError {
     }
 }
 
-/// What was sent.
+/// The result of sending a file.
 #[derive(Clone, Debug)]
 pub struct SentFile {
     /// The name under which it was offered.
     pub name: FileName,
     /// Its length in bytes.
     pub bytes: u64,
-    /// How many of them the receiver had already when the first connection was made.
+    /// How many of them the receiver already had when the first connection was opened.
     pub resumed_from: u64,
-    /// Its SHA-256 digest, in hexadecimal digits, which the receiver has checked.
+    /// Its SHA-256 digest in hexadecimal digits, which the receiver has verified.
     pub sha256: String,
-    /// How many connections there were.
+    /// The number of connections.
     pub connections: u32,
-    /// The name of the last one's transport.
+    /// The name of the last connection's transport.
     pub transport: &'static str,
-    /// From the first connection on.
+    /// The time since the first connection was opened.
     pub elapsed: Duration,
 }
 
-/// Sends a file over connections that `connect` makes.
+/// Sends a file over connections that `connect` opens.
 ///
-/// When a connection breaks, or nothing has come from the receiver for a while, another one is
-/// made, and goes on with what the receiver does not have; the silent one goes on if it recovers
-/// before. A connection over UDP that seems to be throttled is replaced in the same way. This ends
-/// when there was no progress for a minute, or six connections in a row have broken without any.
-/// `connect` is told what the connection is to be like; it is called in another thread.
+/// If a connection breaks, or the receiver is silent for a while, another connection is opened and
+/// the transfer resumes there; if a silent connection recovers earlier, the transfer continues on
+/// it. A connection over UDP that seems to be throttled is replaced in the same way. The transfer
+/// fails after a minute without progress, or after six broken connections in a row without
+/// progress. `connect` is told the preferences for the connection, and is called in another thread.
 ///
 /// # Errors
-/// When the file cannot be read or is changed meanwhile, there is no first connection, the receiver
-/// gives up, or there was no progress for too long.
+/// If the file cannot be read or is changed meanwhile, the first connection cannot be opened, the
+/// receiver reports a failure, or there is no progress for too long.
 pub fn send(
     path: &Path,
     connect: impl Fn(ConnectionPreferences) -> Result<Connection, Error> + Send + Sync + 'static,
@@ -178,8 +178,8 @@ pub fn send(
     }
 }
 
-/// The first connection. If the receiver is busy, it is asked again for some time; whatever else
-/// has failed was never there and cannot have broken.
+/// Opens the first connection. If the receiver is busy, this is repeated for some time. Other
+/// errors are returned at once, as there was no connection that could have broken.
 fn first_connection<C: ConnectFunction>(
     successor: &mut Reconnector<C>,
     observe: &mut impl FnMut(FileTransferEvent<'_>),

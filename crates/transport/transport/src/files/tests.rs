@@ -26,7 +26,8 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + (i >> 8) * 7).to_le_bytes()[0]).collect()
 }
 
-/// A receiver that takes connections into a directory, each in a thread, until dropped.
+/// A receiver that stores files in a directory, with a thread for each connection, until it is
+/// dropped.
 struct Receiving {
     address: String,
 }
@@ -80,7 +81,7 @@ fn files_arrive_whole() {
         let sent = receiving.send(&path).unwrap();
         assert_eq!((sent.bytes, sent.resumed_from, sent.connections), (len as u64, 0, 1));
         assert!(fs::read(to.path().join(&name)).unwrap() == data);
-        // Again: the same file is there.
+        // Sends it again: the same file exists.
         let again = receiving.send(&path).unwrap();
         assert_eq!((again.resumed_from, again.sha256), (len as u64, sent.sha256));
     }
@@ -98,7 +99,7 @@ fn another_file_is_replaced_only_if_that_was_said() {
         assert_eq!(refusal(receiving.send(&path)), FileTransferFailureReason::Exists);
         assert_eq!(fs::read(&there).unwrap(), old);
     }
-    // Nor through a link.
+    // A link is not followed either.
     fs::remove_file(&there).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", &there).unwrap();
     assert_eq!(
@@ -149,7 +150,7 @@ fn a_transfer_goes_on_after_breaks() {
             let (closer, part) = (connection.closer(), part.clone());
             let before = fs::metadata(&part).map_or(0, |part| part.len());
             thread::spawn(move || {
-                // Breaks when something further has arrived.
+                // Breaks the connection when more data has arrived.
                 while fs::metadata(&part).map_or(0, |part| part.len()) < before + 1_000_000 {
                     thread::yield_now();
                 }
@@ -222,7 +223,7 @@ fn a_sender_that_breaks_the_rules_is_told() {
         connection.finish().unwrap();
         assert_eq!(connection.read(&mut [0]).unwrap(), 0);
     }
-    // A digest that is wrong leaves nothing to go on from.
+    // If the digest is wrong, there is nothing to resume from.
     assert_eq!(fs::read_dir(to.path()).unwrap().count(), 1, "the part of a");
 }
 
@@ -251,7 +252,7 @@ fn a_part_is_for_its_owner_only() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (path, part) = (from.path().join("a"), to.path().join(".a.part"));
     fs::write(&path, pattern(2_000_000)).unwrap();
-    // One that an earlier version has left, for everybody.
+    // A part from an earlier version, which others may read.
     fs::write(&part, pattern(1_000_000)).unwrap();
     fs::set_permissions(&part, Permissions::from_mode(0o644)).unwrap();
     let listener = Listener::bind("127.0.0.1:0", &ConnectionOptions::new(security(2, 1))).unwrap();
@@ -289,7 +290,7 @@ fn a_file_that_is_changed_meanwhile_is_not_sent_as_good() {
     }
 }
 
-/// A receiver that is silent on its first connection, and takes files on the others.
+/// A receiver that is silent on its first connection, and receives files on later ones.
 fn silent_at_first(directory: &Path, kept: Sender<Connection>) -> Receiving {
     let listener = Listener::bind("127.0.0.1:0", &ConnectionOptions::new(security(2, 1))).unwrap();
     let address = listener.local_addr().to_string();
@@ -307,7 +308,7 @@ fn silent_at_first(directory: &Path, kept: Sender<Connection>) -> Receiving {
 fn another_connection_takes_the_place_of_a_silent_one() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = from.path().join("a");
-    // More than buffers hold: the sender waits until more is taken.
+    // More than the buffers hold, so that the sender waits for the receiver.
     let data = pattern(30_000_000);
     fs::write(&path, &data).unwrap();
     let (kept, _silent) = channel();
@@ -347,7 +348,7 @@ fn a_silent_connection_that_recovers_goes_on() {
     let connect = move |preferences| {
         if connects.fetch_add(1, Ordering::Relaxed) > 0 {
             asks.send(()).unwrap();
-            // The path to a new connection is broken for longer.
+            // The path stays broken longer for a new connection.
             thread::sleep(IDLE_TIMEOUT);
         }
         connecting(preferences)
@@ -385,7 +386,7 @@ fn another_sender_of_the_same_file_takes_the_place_of_a_silent_one() {
             connect(&address, &ConnectionOptions::new(security(sender, 2)))
         }
     };
-    // One that was switched off after its offer.
+    // A sender that was switched off after its offer.
     let mut silent = by(1)(ConnectionPreferences::default()).unwrap();
     let attributes = FileAttributes { permissions: 0o600, changed_at: (0, 0) };
     let name = FileName::parse(b"a").unwrap();

@@ -1,13 +1,14 @@
-//! How many connections a receiver serves at a time, shared fairly among their sources.
+//! Limits the connections that a receiver serves at the same time, shared fairly among their
+//! sources.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::net::{Connection, ConnectionCloser, source};
 
-/// Places for connections. If all are taken, a connection from a source that has fewer than another
-/// one takes the newest place of the source that has the most: that connection is closed, and its
-/// sender can go on where it was.
+/// A limited number of permits for connections. If all are taken, a connection from a source that
+/// has fewer than another one gets the newest permit of the source with the most: the connection
+/// that held it is closed, and its sender can resume.
 #[derive(Debug)]
 pub struct TransferLimiter {
     max: usize,
@@ -16,7 +17,7 @@ pub struct TransferLimiter {
 
 #[derive(Debug, Default)]
 struct TransferLimiterState {
-    /// The number of the next place: no two have the same.
+    /// The number of the next permit, for unique numbers.
     next: u64,
     /// Oldest first.
     taken: Vec<HeldTransferPermit>,
@@ -29,7 +30,7 @@ struct HeldTransferPermit {
     closer: ConnectionCloser,
 }
 
-/// The place of a connection, until it is dropped.
+/// The permit of a connection, returned when it is dropped.
 #[derive(Debug)]
 pub struct TransferPermit {
     places: Arc<TransferLimiter>,
@@ -37,12 +38,12 @@ pub struct TransferPermit {
 }
 
 impl TransferLimiter {
-    /// So many places.
+    /// Creates a limiter with this many permits.
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, state: Mutex::default() })
     }
 
-    /// Takes a place for a connection. `None` if there is none: tell its sender by
+    /// Takes a permit for a connection. If this returns `None`, tell its sender by
     /// [`Receiver::refuse`](super::FileReceiver::refuse).
     pub fn take(self: &Arc<Self>, connection: &Connection) -> Option<TransferPermit> {
         self.take_for(source(connection.peer_addr().ip()), connection)
@@ -75,11 +76,11 @@ impl TransferLimiter {
     }
 }
 
-/// Which of the places, the oldest first, is to be given to a connection from a source.
+/// The index of the permit, oldest first, that is to be transferred to a connection from `source`.
 fn permit_to_evict(taken: &[IpAddr], source: IpAddr) -> Option<usize> {
     let count = |source: &IpAddr| taken.iter().filter(|taken| *taken == source).count();
     let crowded = taken.iter().max_by_key(|source| count(source))?;
-    // So that two sources do not take places from each other without end.
+    // With at least two more, two sources do not evict each other endlessly.
     let is_fair = count(&source) + 1 >= count(crowded);
     if is_fair { None } else { taken.iter().rposition(|taken| taken == crowded) }
 }
@@ -105,14 +106,14 @@ mod tests {
         assert_eq!(permit_to_evict(&of(&[1, 1, 1, 1]), new(2)), Some(3));
         assert_eq!(permit_to_evict(&of(&[1, 2, 1, 1]), new(2)), Some(3));
         assert_eq!(permit_to_evict(&of(&[1, 1, 1, 2]), new(3)), Some(2));
-        // They have as many then, or the new one would have more.
+        // Otherwise the new source would have as many or more.
         assert_eq!(permit_to_evict(&of(&[1, 1, 2, 2]), new(2)), None);
         assert_eq!(permit_to_evict(&of(&[1, 1, 2, 2]), new(1)), None);
         assert_eq!(permit_to_evict(&of(&[1, 1, 1, 1]), new(1)), None);
         assert_eq!(permit_to_evict(&[], new(1)), None);
     }
 
-    /// A connection that was closed for another one gives back its own place, which it has no more.
+    /// A connection that was closed for another one no longer has a permit to return.
     #[test]
     fn there_are_never_more_than_the_maximum() {
         let options = ConnectionOptions::new(ConnectionSecurity::Insecure);

@@ -1,8 +1,8 @@
-//! What a program is going to do with a connection.
+//! The exchange for which a program opens a connection.
 
 use serde::{Deserialize, Serialize};
 
-/// The traffic of a connection that is about to be made: in each round the client sends, and then
+/// The traffic of a connection that is about to be opened. In each round, the client sends and then
 /// the server answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExchangeProfile {
@@ -10,12 +10,12 @@ pub struct ExchangeProfile {
     pub sent: u64,
     /// The bytes that the client receives, in all rounds together.
     pub received: u64,
-    /// How often the client waits for an answer; 0 counts as 1.
+    /// The number of answers that the client waits for; 0 counts as 1.
     pub rounds: u32,
 }
 
 impl ExchangeProfile {
-    /// The rounds, at least one: the peer acknowledges at least the end.
+    /// The number of rounds, at least one: the peer acknowledges at least the end.
     pub fn rounds(self) -> u32 {
         self.rounds.max(1)
     }

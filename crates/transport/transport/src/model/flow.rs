@@ -1,68 +1,70 @@
-//! How long bytes take in one direction of a connection, round trip by round trip.
+//! The time that bytes take in one direction of a connection, computed one round trip after the
+//! other.
 //!
-//! A fluid model: in each round trip the sender sends a window, then the window grows or shrinks.
+//! A fluid model: in each round trip, the sender sends a window, which then grows or shrinks.
 //! Random losses are spread evenly, the first one at the median of its position.
 
 use super::path::TcpCongestionControl;
 
-/// Windows of 10 packets at the start (RFC 6928).
+/// The initial window, in packets (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
-/// Beyond so many round trips with loss-based control, the mean rate of those so far is assumed.
+/// After this many round trips with loss-based control, their mean rate is used for the rest.
 const MAX_ROUNDS: u32 = 3_000;
 /// CUBIC's constants (RFC 9438, 5): C, and the factor at a loss.
 const CUBIC_C: f64 = 0.4;
 const CUBIC_BETA: f64 = 0.7;
-/// The share of packets lost beyond which SABUL and QUIC take loss for congestion.
+/// The loss above which SABUL and QUIC respond to congestion.
 const TOLERATED_LOSS: f64 = 0.02;
 
-/// What a direction is like for one transport.
+/// One direction of a path, as one transport sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ModeledLink {
-    /// Seconds, at least a microsecond.
+    /// In seconds, at least a microsecond.
     pub(super) round_trip: f64,
-    /// Packets/s that pass, of the network and of both hosts.
+    /// The rate of the network and of both hosts, in packets/s.
     pub(super) rate: f64,
-    /// Seconds that a packet waits at most before the narrowest link.
+    /// The longest time that a packet waits before the narrowest link, in seconds.
     pub(super) queue: f64,
     /// The probability that a packet is lost, below 1.
     pub(super) loss: f64,
-    /// The packets that buffers let be under way, at least one.
+    /// The number of packets that the buffers allow in flight, at least one.
     pub(super) max_window: f64,
 }
 
 /// How the sender finds its rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum RateControlModel {
-    /// Loss-based, from a window of 10 packets.
+    /// Loss-based control, with an initial window of 10 packets.
     Tcp(TcpCongestionControl),
-    /// By a factor each round trip from a window of `start` packets; then that share of the rate.
+    /// The rate grows by a factor each round trip, from an initial window of `start` packets up to
+    /// a fraction of the path's rate.
     Growing {
-        /// Packets.
+        /// The initial window, in packets.
         start: f64,
-        /// The factor.
+        /// The growth in each round trip.
         factor: f64,
-        /// Of the rate, 0 to 1.
+        /// The final fraction of the path's rate, 0 to 1.
         share: f64,
     },
-    /// That share of the rate from the first packet.
+    /// A fraction of the path's rate from the first packet on.
     Measured {
-        /// Of the rate, 0 to 1.
+        /// That fraction, 0 to 1.
         share: f64,
-        /// The probability that the last packets need another round trip, of what it is without
+        /// The probability that the last packets need another round trip, relative to that without
         /// repair packets.
         unrepaired: f64,
     },
 }
 
-/// One direction of a connection. What it has learned stays from one message to the next.
+/// One direction of a connection. Its congestion state is kept from one message to the next.
 #[derive(Clone, Debug)]
 pub(super) struct FlowModel {
     link: ModeledLink,
     control: RateControlModel,
-    /// Packets.
+    /// In packets.
     window: f64,
     cubic: CubicModel,
-    /// The losses due: an event happens when it is one.
+    /// The expected number of losses since the last one: a loss occurs when it reaches one.
     credit: f64,
     has_found_rate: bool,
 }
@@ -73,7 +75,7 @@ struct CubicModel {
     is_avoiding: bool,
     max: f64,
     seconds: f64,
-    /// The time at which the window is `max` again.
+    /// The time at which the window reaches `max` again.
     plateau: f64,
     reno: f64,
 }
@@ -88,8 +90,8 @@ impl FlowModel {
         Self { link, control, window, cubic: CubicModel::default(), credit, has_found_rate: false }
     }
 
-    /// The seconds from the first of so many packets (a fraction counts) to the arrival of the
-    /// last one, repeated if lost.
+    /// The time in seconds from the first of `packets` packets, which may be a fraction, to the
+    /// arrival of the last one, with retransmissions.
     pub(super) fn send(&mut self, packets: f64) -> f64 {
         let ModeledLink { round_trip, rate, loss, max_window, .. } = self.link;
         let mut left = packets;
@@ -114,8 +116,8 @@ impl FlowModel {
         }
     }
 
-    /// The packets sent in the next round trip, infinite if the rate no longer changes, and
-    /// packets/s in it.
+    /// The number of packets sent in the next round trip (infinite if the rate no longer changes),
+    /// and its rate in packets/s.
     fn round(&self) -> (f64, f64) {
         let ModeledLink { round_trip, rate, loss, max_window, .. } = self.link;
         let most = rate.min(max_window / round_trip) * (1.0 - loss);
@@ -132,7 +134,7 @@ impl FlowModel {
         }
     }
 
-    /// A window was sent and acknowledged.
+    /// Updates the window after it was sent and acknowledged.
     fn grow(&mut self, sent: f64) {
         let ModeledLink { round_trip, rate, max_window, loss, .. } = self.link;
         let path = (rate * round_trip).min(max_window);
@@ -181,13 +183,13 @@ impl FlowModel {
         }
     }
 
-    /// How long a sender waits before it sends one of a message's last packets again: behind them
-    /// come too few duplicate acknowledgements, so that only a timeout shows the loss.
+    /// The time until a sender retransmits one of a message's last packets. Too few duplicate
+    /// acknowledgements follow them, so that only a timeout reveals the loss.
     fn silence(&self) -> f64 {
         if matches!(self.control, RateControlModel::Tcp(_)) { MIN_TIMEOUT } else { 0.0 }
     }
 
-    /// The expected number of round trips until what was lost of the last packets has arrived.
+    /// The expected number of round trips until the lost ones among the last packets have arrived.
     fn repeats(&self, packets: f64) -> f64 {
         let unrepaired = match self.control {
             RateControlModel::Measured { unrepaired, .. } => unrepaired,
@@ -228,16 +230,16 @@ impl CubicModel {
     }
 }
 
-/// What a round trip of BBR's start-up multiplies its rate by. Losses slow it. Measured:
-/// `docs/protocols/choice.md`.
+/// The factor by which BBR's rate grows in each round trip of its start-up. Losses reduce it. It
+/// was measured: `docs/protocols/choice.md`.
 fn bbr_growth(loss: f64) -> f64 {
     1.0 + 0.8 * (1.0 - (35.0 * loss).min(0.7))
 }
 
-/// The share of the rate at which BBR sends afterwards.
+/// The fraction of the path's rate at which BBR sends after its start-up.
 const BBR_SHARE: f64 = 0.95;
-/// The least retransmission timeout of Linux, in seconds, and of how many packets at the end the
-/// loss of one is only found by it.
+/// Linux's smallest retransmission timeout, in seconds; and the number of packets at the end of a
+/// message of which a loss is only detected by it.
 const MIN_TIMEOUT: f64 = 0.2;
 const LAST_PACKETS: f64 = 3.0;
 /// The window, in bandwidth-delay products, at which slow start ends without a loss.

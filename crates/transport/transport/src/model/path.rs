@@ -1,17 +1,17 @@
-//! What is known of a path, measured or assumed.
+//! The properties of a path, measured or assumed.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A path between two hosts, as the client sees it: *up* is from the client to the server.
+/// A path between two hosts, as seen by the client: *up* is from the client to the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NetworkPath {
-    /// The least round-trip time.
+    /// The min RTT.
     pub round_trip: Duration,
-    /// The mean difference of round-trip times from the least.
+    /// The mean difference of round-trip times from the min RTT.
     pub variation: Duration,
-    /// The probability that a packet is lost on its way, 0 to 1, in either direction.
+    /// The probability that a packet is lost, 0 to 1, in either direction.
     pub loss: f64,
     /// From the client to the server.
     pub up: PathDirection,
@@ -26,34 +26,34 @@ pub struct NetworkPath {
 /// One direction of a path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathDirection {
-    /// What the narrowest link carries, in bytes/s of IP packets.
+    /// The rate of the narrowest link, in bytes/s of IP packets.
     pub rate: f64,
-    /// The time that a packet waits at most in the queue of that link.
+    /// The longest time that a packet waits in the queue of that link.
     pub queue: Duration,
-    /// The bytes of a stream that may be under way, by the buffers of TCP sockets at both ends.
+    /// The bytes of a stream that the TCP socket buffers at both ends allow in flight.
     pub tcp_window: f64,
-    /// The bytes that UDP sockets hold at the receiver.
+    /// The size of the receiver's UDP socket buffer, in bytes.
     pub udp_buffer: f64,
     /// The congestion control of the sender's TCP.
     pub congestion: TcpCongestionControl,
-    /// What the receiving host reads from a socket, in bytes/s.
+    /// The rate at which the receiving host reads from a socket, in bytes/s.
     pub reading_rate: f64,
 }
 
-/// How TCP controls congestion.
+/// TCP's congestion controls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TcpCongestionControl {
     /// RFC 9438; the default of Linux.
     Cubic,
-    /// Version 1 of Linux.
+    /// BBR version 1, as in Linux.
     Bbr,
     /// RFC 5681.
     Reno,
 }
 
 impl TcpCongestionControl {
-    /// Linux's name of it.
+    /// Its name in Linux.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
@@ -62,7 +62,7 @@ impl TcpCongestionControl {
         }
     }
 
-    /// The one with that name. Whatever else Linux has is taken for CUBIC.
+    /// The one with that name. Others in Linux count as CUBIC.
     pub fn named(name: &str) -> Self {
         match name {
             name if name.starts_with("bbr") => Self::Bbr,
@@ -73,8 +73,8 @@ impl TcpCongestionControl {
 }
 
 impl NetworkPath {
-    /// A path between hosts with Linux's defaults, without loss, of the same rate both ways
-    /// (bytes/s).
+    /// A path without loss between hosts with Linux's defaults, with the same rate (in bytes/s) in
+    /// both directions.
     pub fn assumed(round_trip: Duration, rate: f64) -> Self {
         let direction = PathDirection::assumed(rate);
         Self {
@@ -90,7 +90,7 @@ impl NetworkPath {
 }
 
 impl PathDirection {
-    /// A direction of that rate (bytes/s) between hosts with Linux's defaults.
+    /// A direction with that rate (in bytes/s), between hosts with Linux's defaults.
     pub fn assumed(rate: f64) -> Self {
         Self {
             rate,

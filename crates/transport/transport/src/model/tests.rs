@@ -1,4 +1,4 @@
-//! Predictions beside what was measured.
+//! Compares predictions with measurements.
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ fn tcp_takes_about_what_was_measured() {
         let mut path = path(round_trip_ms, f64::from(rate_mbit), loss);
         path.up.congestion = congestion;
         let ratio = seconds("tcp", &path, 1000 * u64::from(kilobytes), 1) / measured;
-        // With CUBIC and a few random losses the measured time depends on which packets they are:
+        // With CUBIC and a few random losses, the measured time depends on which packets are lost:
         // runs differ by a factor of ten.
         let is_random = congestion == Cubic && loss > 0.0 && kilobytes > 1000;
         let limits = if is_random { 0.4..2.5 } else { 0.5..1.3 };
@@ -151,7 +151,7 @@ fn tcp_takes_about_what_was_measured() {
     assert!(near * 10 >= ratios.len() * 9, "{ratios:?}");
 }
 
-/// All transports on many paths.
+/// Calls `check` for all transports on many paths.
 fn for_all(mut check: impl FnMut(&str, &NetworkPath, f64)) {
     for transport in TRANSPORTS {
         for round_trip_ms in [1, 20, 100, 300] {
@@ -202,7 +202,7 @@ fn more_bytes_rounds_or_time_on_the_way_take_longer() {
         for sent in [1, 200_000, 30_000_000] {
             let (now, longer) =
                 (seconds(transport, path, sent, 1), seconds(transport, &longer, sent, 1));
-            // A full queue holds a larger share of a short path.
+            // A full queue takes a larger fraction of the time on a short path.
             assert!(longer >= now * 0.9, "{transport} {path:?} {sent}: {longer} < {now}");
         }
     });

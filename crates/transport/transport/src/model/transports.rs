@@ -1,4 +1,4 @@
-//! The transports' costs.
+//! The costs of the transports.
 
 use std::time::Duration;
 
@@ -8,43 +8,44 @@ use super::exchange::ExchangeProfile;
 use super::flow::{FlowModel, ModeledLink, RateControlModel};
 use super::path::{NetworkPath, PathDirection};
 
-/// The transports that [`predict`] knows.
+/// The transports that [`predict`] supports.
 pub const TRANSPORTS: [&str; 7] = ["tcp", "mptcp", "sabul", "burst", "quic", "udp", "micss"];
 
 /// Why a transport cannot be used on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnusableTransportError {
-    /// There is no such transport, or nothing is known of it.
+    /// There is no such transport, or its cost is not known.
     #[error("its cost is not known")]
     Unknown,
-    /// It needs datagrams.
+    /// It needs UDP, which does not pass.
     #[error("UDP does not pass")]
     NoUdp,
-    /// One of the hosts has none.
+    /// One of the hosts has no MPTCP.
     #[error("a host has no MPTCP")]
     NoMptcp,
-    /// What is lost is not sent again.
+    /// The path loses packets, which the transport does not retransmit.
     #[error("the path loses packets, and the transport does not repeat them")]
     Loss,
 }
 
-/// More loss than this and `udp` is refused.
+/// The transport `udp` is not used if the loss is higher.
 const MAX_UDP_LOSS: f64 = 1e-4;
-/// Rounds that are computed one by one; the others take as long as the last of them.
+/// The number of rounds that are computed individually; later ones take as long as the last of
+/// them.
 const MAX_ROUNDS: u32 = 64;
 
-/// What a transport costs besides the network.
+/// The costs of a transport in addition to those of the network.
 struct TransportCost {
-    /// Round trips before the first byte of the program may be sent, with Noise and without.
+    /// The round trips before the program may send its first byte, with Noise and without.
     setup: f64,
     setup_insecure: f64,
-    /// Seconds for each connection: system calls, threads and keys.
+    /// The seconds for each connection: system calls, threads and keys.
     fixed: f64,
-    /// The bytes of a stream in a packet of 1,500 bytes.
+    /// The stream bytes in a packet of 1,500 bytes.
     payload: f64,
-    /// The bytes/s that a processor sends and receives, encrypted.
+    /// The rate in bytes/s at which a processor sends and receives, with encryption.
     processing: f64,
-    /// How often a byte crosses the path.
+    /// The number of times that a byte crosses the path.
     copies: f64,
 }
 
@@ -57,10 +58,10 @@ const TCP: TransportCost = TransportCost {
     copies: 1.0,
 };
 
-/// The packet length for which rates are converted, in bytes of IP.
+/// The packet length in bytes with which rates are converted, with IP headers.
 const PACKET_LEN: f64 = 1500.0;
 
-/// How long an exchange takes over a transport: from the start of the connection until the client
+/// The time that an exchange takes over a transport: from the start of connecting until the client
 /// knows that the server's program has everything, or has the last answer. `is_secure`: with
 /// encryption and authentication.
 ///
@@ -109,7 +110,8 @@ pub fn predict(
     }
     seconds += f64::from(rounds.saturating_sub(MAX_ROUNDS)) * last;
     let setup = if is_secure { cost.setup } else { cost.setup_insecure };
-    // A lost packet of the set-up is sent again after about a second, one way or the other.
+    // A lost packet of the connection setup is retransmitted after about a second by every
+    // transport.
     let seconds = seconds + setup * (round_trip + 2.0 * path.loss.clamp(0.0, 0.9)) + cost.fixed;
     Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }

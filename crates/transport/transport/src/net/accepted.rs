@@ -1,4 +1,4 @@
-//! Connections whose handshake is complete and that the program has not accepted.
+//! The queue of connections whose handshake is complete and that the program has not accepted yet.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::connection::Connection;
 
-/// From this number on, no further handshake is completed.
+/// When this many connections wait, no further handshake is completed.
 const MAX_WAITING: usize = 128;
 
-/// See [the module](self). As a handshake goes on only while there is room, there are at most as
-/// many more as there are handshakes.
+/// See [the module](self). A handshake only continues while there is room, so the limit is exceeded
+/// by at most the number of handshakes.
 #[derive(Debug, Default)]
 pub(super) struct AcceptedConnections {
     state: Mutex<AcceptedConnectionQueue>,
@@ -34,7 +34,7 @@ impl AcceptedConnections {
         self.changed.notify_all();
     }
 
-    /// Waits for a connection, but not longer than `limit`. An error means that there will be none.
+    /// Waits for a connection for at most `limit`. An error means that there will be no more.
     pub(super) fn pop(
         &self,
         limit: Option<Duration>,
@@ -58,8 +58,8 @@ impl AcceptedConnections {
         }
     }
 
-    /// Waits until there is room for another connection, but not longer than `limit`. Returns
-    /// whether there is.
+    /// Waits for at most `limit` until there is room for another connection. Returns whether there
+    /// is.
     pub(super) fn wait_for_room(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let mut state = self.lock();
@@ -73,7 +73,7 @@ impl AcceptedConnections {
         true
     }
 
-    /// There will be no more.
+    /// Closes the queue: there will be no more connections.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;

@@ -1,5 +1,5 @@
-//! Several addresses of one name: attempts to connect that begin one after the other, of which the
-//! first to succeed is used ("happy eyeballs", RFC 8305).
+//! Connecting to a name with several addresses: attempts start one after the other, and the first
+//! one that succeeds is used ("happy eyeballs", RFC 8305).
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,16 +8,16 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long an attempt is alone before the next address is tried as well (RFC 8305, 5).
+/// The delay before the next address is tried in addition (RFC 8305, 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// The maximum number of addresses that are tried.
 const MAX_ADDRESSES: usize = 8;
 
-/// Connects to the first of the addresses that answers. Attempts that succeed later are dropped.
+/// Connects to the first address that answers. Attempts that succeed later are dropped.
 ///
 /// # Errors
-/// If none does: the error of the last attempt that has got beyond this host.
+/// If none answers: the error of the last attempt that got beyond this host.
 pub(super) fn connect_first<T: Send + 'static>(
     addresses: &[SocketAddr],
     connect: impl Fn(SocketAddr) -> io::Result<T> + Send + Sync + 'static,
@@ -34,7 +34,7 @@ pub(super) fn connect_first<T: Send + 'static>(
         if let Some(&address) = next {
             let (connect, sender) = (Arc::clone(&connect), sender.clone());
             let attempt = move || {
-                // Nobody receives it if another attempt was faster.
+                // The receiver is gone if another attempt was faster.
                 let _ = sender.send(connect(address));
             };
             thread::Builder::new().name("connect".into()).spawn(attempt)?;
@@ -57,7 +57,8 @@ pub(super) fn connect_first<T: Send + 'static>(
     }
 }
 
-/// Whether an attempt has failed because this host has no route or no such address.
+/// Whether an attempt has failed because this host has no route to the address, or not such an
+/// address.
 fn is_of_this_host(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::NetworkUnreachable)
 }
@@ -86,7 +87,7 @@ mod tests {
         let wait = Mutex::new(wait);
         let connected = connect_first(&addresses(3), move |address| match number(address) {
             0 => {
-                // Until the test ends.
+                // Blocks until the test ends.
                 let _ = wait.lock().unwrap().recv();
                 Err(io::ErrorKind::TimedOut.into())
             }

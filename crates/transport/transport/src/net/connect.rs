@@ -1,4 +1,4 @@
-//! Connecting.
+//! Opens connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,12 +17,12 @@ use crate::relay;
 use crate::stream::ByteStream;
 use crate::transports::{self, Transport, micss};
 
-/// Connects to `HOST:PORT`, where a [`Listener`](super::Listener) is; or to `TOKEN@HOST:PORT`,
-/// where a relay is at which one waits.
+/// Connects to a [`Listener`](super::Listener) at `HOST:PORT`, or to one that waits at a relay, at
+/// `TOKEN@HOST:PORT`.
 ///
 /// # Errors
-/// When there is no connection within the time limits of the options, or the other end is not the
-/// expected one.
+/// If no connection can be opened within the time limits of the options, or the other end is not
+/// the expected one.
 pub fn connect(address: &str, options: &ConnectionOptions) -> Result<Connection, Error> {
     if let ConnectionSecurity::Noise { peers, .. } = &options.security {
         handshaking::expected(peers, address)?;
@@ -37,10 +37,10 @@ pub fn connect(address: &str, options: &ConnectionOptions) -> Result<Connection,
     Ok(connection)
 }
 
-/// A transport's connection, and how the transport was chosen, if it was.
+/// A transport's connection, and the choice of the transport if one was made.
 type OpenedByteStream = (Arc<dyn ByteStream>, Option<TransportSelection>);
 
-/// The transport's connection, to the first of the name's addresses that answers.
+/// Opens a transport's connection to the first address of the name that answers.
 fn open(address: &str, options: &ConnectionOptions) -> Result<OpenedByteStream, Error> {
     if let Some((token, relay)) = address.split_once('@') {
         return Ok((open_relayed(address, token, relay, options)?, None));
@@ -61,7 +61,8 @@ fn open(address: &str, options: &ConnectionOptions) -> Result<OpenedByteStream, 
     opened.map_err(|error| Error::at(step, address, error, Some(options.connect_timeout)))
 }
 
-/// A connection of a transport, which learns of the path what it must know.
+/// Opens a connection over the given transport, and measures the path first if the transport needs
+/// that.
 fn open_named(
     transport: &dyn Transport,
     to: SocketAddr,
@@ -77,8 +78,8 @@ fn open_named(
     transport.connect(to, &ConnectionOptions { path, connect_timeout, ..options.clone() })
 }
 
-/// A connection of the transport that is expected to be the fastest; of TCP if that one does not
-/// connect.
+/// Opens a connection over the transport that is predicted to be the fastest, or over TCP if that
+/// one does not connect.
 fn open_chosen(to: SocketAddr, options: &ConnectionOptions) -> io::Result<OpenedByteStream> {
     let mut chosen = choose(to, options);
     let path = options.path.or(chosen.estimate);
@@ -105,7 +106,7 @@ fn open_chosen(to: SocketAddr, options: &ConnectionOptions) -> io::Result<Opened
     Ok((stream, Some(chosen)))
 }
 
-/// A connection of MICSS, over a channel to each of the addresses.
+/// Opens a connection over MICSS, with a channel to each of the addresses.
 fn open_channels(address: &str, options: &ConnectionOptions) -> Result<Arc<dyn ByteStream>, Error> {
     if !matches!(options.transport, TransportChoice::Auto | TransportChoice::Named("micss")) {
         let reason = "several addresses are for --transport micss only";
@@ -119,7 +120,7 @@ fn open_channels(address: &str, options: &ConnectionOptions) -> Result<Arc<dyn B
         .map_err(|error| Error::at(ConnectionStep::Connect("micss"), address, error, None))
 }
 
-/// A connection to who waits at a relay under a token.
+/// Opens a connection to the listener that waits at a relay under a token.
 fn open_relayed(
     address: &str,
     token: &str,
@@ -128,12 +129,11 @@ fn open_relayed(
 ) -> Result<Arc<dyn ByteStream>, Error> {
     let wrong = |reason| Error::Address { address: address.to_owned(), reason };
     let token: RelayToken = token.parse().map_err(|_| {
-        wrong("no token of a relay: give TOKEN@HOST:PORT, as the receiver prints it")
+        wrong("invalid relay token: give TOKEN@HOST:PORT as the receiver prints it")
     })?;
     if !matches!(options.transport, TransportChoice::Auto | TransportChoice::Named("tcp")) {
         return Err(wrong(
-            "a relay passes on the bytes of one TCP connection, and no datagrams: leave \
-             --transport out",
+            "a relay forwards only TCP connections, no datagrams: leave --transport out",
         ));
     }
     let mut last = io::ErrorKind::AddrNotAvailable.into();

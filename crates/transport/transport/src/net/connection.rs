@@ -18,31 +18,30 @@ use crate::protocol::handshake::{
 use crate::stream::{ByteStream, PathStatistics};
 use crate::transports::{Transport, named};
 
-/// A reliable connection over any transport: bytes arrive whole and in order, or there is an error.
+/// A reliable connection over any transport: all bytes arrive in order, or there is an error.
 ///
-/// What is written waits in a buffer of 64 KiB until it is full, [`flush`](Write::flush) is called,
-/// or the connection is read from: a connection flushes itself before a read. Dropped, it is
-/// [finished](Self::finish).
+/// Written bytes are sent when the buffer of 64 KiB is full, on [`flush`](Write::flush), and before
+/// each read from the connection. Dropping the connection [finishes](Self::finish) it.
 #[derive(Debug)]
 pub struct Connection {
     reader: ConnectionReader,
     writer: ConnectionWriter,
 }
 
-/// The half of a connection that reads. A [`ConnectionWriter`] that another thread has does not
-/// flush itself before this one reads.
+/// The reading half of a connection. Reading does not flush a [`ConnectionWriter`] in another
+/// thread.
 pub struct ConnectionReader {
     shared: Arc<ConnectionCore>,
     opening: ConnectionReadState,
 }
 
-/// The half of a connection that writes.
+/// The writing half of a connection.
 pub struct ConnectionWriter {
     shared: Arc<ConnectionCore>,
     sealer: Option<Box<RecordSealer>>,
-    /// What was written and not sent.
+    /// What was written and not sent yet.
     record: RecordBuffer,
-    /// Whether the end that has connected is to be answered before anything else is sent.
+    /// Whether an answer must be sent to the connecting end before anything else.
     owes_answer: bool,
     state: ConnectionWriterState,
 }
@@ -51,66 +50,66 @@ pub struct ConnectionWriter {
 enum ConnectionWriterState {
     Open,
     Finished,
-    /// A part of a record may have been sent.
+    /// Part of a record may have been sent.
     Failed,
 }
 
 struct ConnectionCore {
     process: OwningProcess,
     stream: Arc<dyn ByteStream>,
-    /// The other end, in errors.
+    /// The other end, for error texts.
     name: String,
     peer: Option<IdentityPublicKey>,
     sent: AtomicU64,
     received: AtomicU64,
-    /// Whether the peer's end was read.
+    /// Whether the end of the peer's stream was read.
     has_ended: AtomicBool,
-    /// How the transport was chosen, if it was.
+    /// The choice of the transport, if one was made.
     chosen: OnceLock<TransportSelection>,
     timeout_ms: AtomicU64,
-    /// By a [`ConnectionCloser`].
+    /// Set by a [`ConnectionCloser`].
     is_closed: AtomicBool,
 }
 
-/// How what arrives becomes what is read.
+/// How received bytes are processed.
 enum ConnectionReadState {
-    /// As it is.
+    /// They are passed on.
     Plain,
-    /// As it is, after the answer to the end that has connected.
+    /// They are passed on after the answer, which must come first.
     Unanswered,
-    /// The answer is a refusal, whose reason is to follow.
+    /// The answer is a refusal; its reason follows.
     Refusing,
-    /// Nothing can be read.
+    /// The connection was rejected.
     Refused(TransportHandshakeError),
     Noise(Box<RecordOpener>),
 }
 
-/// The answer to an end that has connected without encryption.
+/// The answer to a connecting end that does not use encryption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaintextAnswer {
-    /// There is none, as the transport has a handshake of its own.
+    /// There is none, as the transport has its own handshake.
     Nothing,
-    /// This end has connected: it is still to arrive.
+    /// This end has connected and waits for the answer.
     Awaited,
-    /// The other end has connected: it comes before the first byte, or the end. Not earlier: if the
-    /// other end only sends, and leaves, its system would find the answer unread, break off the
-    /// connection, and so lose what this end has not read yet.
+    /// The other end has connected, and this end sends the answer before its first byte or its end.
+    /// It does not send it earlier: if the other end only writes and then closes, its kernel would
+    /// find the answer unread, reset the connection, and lose data that this end has not read yet.
     Owed,
 }
 
-/// What a connection has done so far, and what is known of its path.
+/// The statistics of a connection and of its path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConnectionStatistics {
-    /// The bytes that were written and sent, as the program has written them.
+    /// The bytes that were written and sent, before encryption.
     pub bytes_sent: u64,
-    /// The bytes that were read.
+    /// The bytes that were read, after decryption.
     pub bytes_received: u64,
-    /// What the transport knows.
+    /// The transport's statistics.
     pub path: PathStatistics,
 }
 
 impl Connection {
-    /// A connection that a handshake protects.
+    /// Creates a connection with the keys of a handshake.
     pub(crate) fn secure(
         stream: Arc<dyn ByteStream>,
         name: String,
@@ -126,7 +125,7 @@ impl Connection {
         )
     }
 
-    /// A connection without encryption of its own.
+    /// Creates a connection without encryption at this level.
     pub(crate) fn plain(
         stream: Arc<dyn ByteStream>,
         name: String,
@@ -169,18 +168,18 @@ impl Connection {
         }
     }
 
-    /// Remembers how the transport was chosen.
+    /// Stores the choice of the transport.
     pub(super) fn set_choice(&self, chosen: TransportSelection) {
         let _ = self.shared().chosen.set(chosen);
     }
 
-    /// How the transport was chosen, if it was.
+    /// The choice of the transport, if one was made.
     pub fn decision(&self) -> Option<&TransportDecision> {
         self.shared().chosen.get().map(|chosen| &chosen.decision)
     }
 
-    /// Says that the exchange is complete that the options have announced. What it took corrects
-    /// the choice for the next one to the same host.
+    /// Records that the exchange announced in the options is complete. Its duration corrects the
+    /// choice for the next connection to the same host.
     pub fn complete(&self) {
         self.shared().complete();
     }
@@ -190,26 +189,26 @@ impl Connection {
         (self.reader, self.writer)
     }
 
-    /// Says that no more is written, after what was. Returns when all that will arrive even if the
-    /// process ends, unless the other end has sent what is not read. The connection can still be
-    /// read from. Without encryption, only a read tells whether the other end has refused it.
+    /// Ends the stream to the peer, after everything that was written. Returns when all of that
+    /// will arrive even if the process ends, unless the other end has sent data that is not read.
+    /// The connection can still be read. Without encryption, only a read shows whether the other
+    /// end has rejected the connection.
     ///
     /// # Errors
-    /// If the connection fails before, or the peer closes it without reading to its end.
+    /// If the connection fails before that, or the peer closes it without reading to the end.
     pub fn finish(&mut self) -> io::Result<()> {
         self.writer.finish()
     }
 
-    /// Limits how long a read or write may wait from now on; `None` is as long as the peer is
-    /// there.
+    /// Sets the time limit of each later read or write; `None` waits as long as the peer is alive.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system returns an error.
     pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.shared().set_timeout(timeout)
     }
 
-    /// What it has done so far.
+    /// The statistics of the connection.
     pub fn statistics(&self) -> ConnectionStatistics {
         self.shared().statistics()
     }
@@ -219,7 +218,7 @@ impl Connection {
         self.shared().stream.transport()
     }
 
-    /// Whether its transport sends datagrams of UDP.
+    /// Whether its transport uses UDP.
     pub(crate) fn is_over_udp(&self) -> bool {
         self.shared().is_over_udp()
     }
@@ -229,18 +228,19 @@ impl Connection {
         self.shared().peer
     }
 
-    /// The peer's address, or that of the relay.
+    /// The address of the peer, or of the relay.
     pub fn peer_addr(&self) -> SocketAddr {
         self.shared().stream.peer_addr()
     }
 
-    /// Ends the connection from another thread, at once: whoever reads or writes gets an error.
+    /// A handle that closes the connection at once from another thread, so that reads and writes
+    /// return an error.
     pub fn closer(&self) -> ConnectionCloser {
         ConnectionCloser(self.reader.shared.clone())
     }
 
-    /// Takes bytes as they arrive, which are not decrypted, so that those that were not read do not
-    /// make the system reset the connection. Nothing can be read afterwards.
+    /// Reads and drops bytes as they arrive, without decryption, because the kernel resets a
+    /// connection that is closed with unread bytes. Nothing can be read afterwards.
     pub(crate) fn discard(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.shared().read(buffer)
     }
@@ -250,29 +250,29 @@ impl Connection {
     }
 }
 
-/// Ends a connection from another thread.
+/// Closes a connection from another thread.
 #[derive(Clone)]
 pub struct ConnectionCloser(Arc<ConnectionCore>);
 
 impl ConnectionCloser {
-    /// Whether a transport over UDP was chosen that delivers so much less than the path carries
-    /// that it is worth trying TCP: UDP may be throttled.
+    /// Whether UDP may be throttled, so that TCP is worth trying: the transport was chosen, uses
+    /// UDP, and delivers much less than the path carries.
     pub(crate) fn may_be_throttled(&self) -> bool {
         let is_slow =
             |chosen: &TransportSelection| chosen.may_be_throttled(&self.0.stream.statistics());
         self.0.is_over_udp() && self.0.chosen.get().is_some_and(is_slow)
     }
 
-    /// Says that UDP has carried less than this connection, which takes the place of one over UDP.
-    /// It is not used on the path for some time.
+    /// Records that UDP was slower than this connection, which replaces one over UDP. For some
+    /// time, UDP is not used on the path.
     pub(crate) fn udp_was_slower(&self) {
         if let Some(chosen) = self.0.chosen.get() {
             chosen.udp_was_slower();
         }
     }
 
-    /// Ends it at once. Whoever reads or writes gets an error. In a process that was forked, this
-    /// does nothing.
+    /// Closes the connection at once: reads and writes return an error. In a forked child this does
+    /// nothing.
     pub fn close(&self) {
         if self.0.process.is_other() {
             return;
@@ -314,7 +314,7 @@ impl Read for ConnectionReader {
         self.shared.wait_for_answer(&mut self.opening)?;
         let count = match &mut self.opening {
             ConnectionReadState::Noise(opener) => self.shared.open(opener, to)?,
-            // There is no other after the answer.
+            // No other state follows the answer.
             _ => self.shared.read(to)?,
         };
         self.shared.received.fetch_add(count as u64, Ordering::Relaxed);
@@ -341,7 +341,7 @@ impl ConnectionWriter {
     /// See [`Connection::finish`].
     ///
     /// # Errors
-    /// If the connection fails before, or the peer closes it without reading to its end.
+    /// If the connection fails before that, or the peer closes it without reading to the end.
     pub fn finish(&mut self) -> io::Result<()> {
         if self.state == ConnectionWriterState::Finished {
             return Ok(());
@@ -361,7 +361,7 @@ impl ConnectionWriter {
         }
         self.state = ConnectionWriterState::Finished;
         match self.shared.stream.finish() {
-            // The peer has gone after it has said that no more comes.
+            // The peer has closed the connection after the end of its stream.
             Err(_) if self.shared.has_ended.load(Ordering::Relaxed) => Ok(()),
             Err(error) => Err(self.shared.error(ConnectionStep::Finish, error).into()),
             Ok(()) => Ok(()),
@@ -429,7 +429,7 @@ impl Write for ConnectionWriter {
 
 impl Drop for ConnectionWriter {
     fn drop(&mut self) {
-        // Nobody is there to take an error; the peer sees that the stream has no end.
+        // An error cannot be returned here; the peer sees that the stream has no end.
         let is_open = self.state == ConnectionWriterState::Open && !self.shared.process.is_other();
         if is_open && !std::thread::panicking() {
             let _ = self.finish();
@@ -440,7 +440,7 @@ impl Drop for ConnectionWriter {
 impl Drop for ConnectionCore {
     fn drop(&mut self) {
         if self.stream.has_threads() && self.process.is_other() {
-            // They may have held its locks when this process was forked.
+            // Another thread may have held its locks at the fork.
             std::mem::forget(self.stream.clone());
         }
     }
@@ -485,7 +485,7 @@ impl ConnectionCore {
         loop {
             let read = match self.stream.read(to) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // What a closed socket still has to read, or its end, is not the peer's end.
+                // After a local close, what the socket returns is not the peer's end.
                 _ if self.is_closed.load(Ordering::Relaxed) => {
                     Err(io::ErrorKind::ConnectionAborted.into())
                 }
@@ -509,7 +509,7 @@ impl ConnectionCore {
         Ok(())
     }
 
-    /// Takes what answers an end that has connected without encryption.
+    /// Waits for the answer to an end that has connected without encryption.
     fn wait_for_answer(&self, opening: &mut ConnectionReadState) -> io::Result<()> {
         loop {
             *opening = match opening {

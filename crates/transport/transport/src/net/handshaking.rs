@@ -1,4 +1,4 @@
-//! The handshake on a transport's stream.
+//! Performs the handshake on a transport's stream.
 
 use std::io;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::protocol::handshake::{
 };
 use crate::stream::ByteStream;
 
-/// How long it may take until the other end has read that it is refused.
+/// How long the other end may take to read that it was rejected.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The handshake of the end that has connected.
+/// Performs the handshake of the connecting end.
 pub(super) fn initiate(
     stream: Arc<dyn ByteStream>,
     name: String,
@@ -57,9 +57,9 @@ pub(super) fn initiate(
     Ok(Connection::secure(stream, name, session))
 }
 
-/// The handshake of the end that was connected to. `has_room` is asked when the first message has
-/// come, and may wait. Without a connection, the reason is logged, and the other end is told of it
-/// as far as it can mend that.
+/// Performs the handshake of the accepting end. `has_room` is called after the first message has
+/// arrived, and may wait. If the handshake fails, the reason is logged, and sent to the other end
+/// if it is one that its user can resolve.
 pub(super) fn respond(
     stream: &Arc<dyn ByteStream>,
     name: &str,
@@ -122,8 +122,8 @@ fn shake_hands(
     }
 }
 
-/// Tells an end that has connected that there is no room, before its first message is read, and
-/// gives it time to read that.
+/// Tells a connecting end that the listener is busy, before its first message is read, and gives it
+/// time to read that.
 pub(super) fn refuse_busy(stream: &dyn ByteStream) {
     let mut steps = HandshakeStream::new(stream, "", REFUSAL_TIMEOUT);
     if steps.send(ConnectionStep::Request, &HandshakeRefusal::Busy.answer()).is_ok() {
@@ -132,7 +132,7 @@ pub(super) fn refuse_busy(stream: &dyn ByteStream) {
     stream.close();
 }
 
-/// The one key that the end at `name` has to have.
+/// The one key that the end at `name` must have.
 pub(super) fn expected<'a>(
     peers: &'a PeerKeyPolicy,
     name: &str,
@@ -149,7 +149,7 @@ fn ephemeral() -> Result<EphemeralKey, Error> {
     Ok(EphemeralKey(random))
 }
 
-/// The steps of one handshake, all within one time limit.
+/// The stream during a handshake, with a time limit for the whole handshake.
 struct HandshakeStream<'a> {
     stream: &'a dyn ByteStream,
     name: &'a str,
@@ -162,7 +162,7 @@ impl<'a> HandshakeStream<'a> {
         Self { stream, name, limit, deadline: Instant::now() + limit }
     }
 
-    /// Limits the next read or write to what is left.
+    /// Limits the next read or write to the remaining time.
     fn wait(&self, step: ConnectionStep) -> Result<(), Error> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -203,15 +203,15 @@ impl<'a> HandshakeStream<'a> {
         Ok(())
     }
 
-    /// Tells the other end what it has done wrong, which only helps a person there. Returns whether
-    /// there was something to say.
+    /// Tells the other end why it was rejected, for its user. Returns whether there was something
+    /// to tell.
     fn send_refusal(&self, error: &Error) -> bool {
         let Error::Security { source, .. } = error else { return false };
         source.refusal_bytes().is_some_and(|told| self.send(ConnectionStep::Request, &told).is_ok())
     }
 
-    /// Gives the other end time to read what it was told. If what that sends were not read, the
-    /// system could lose the answer.
+    /// Gives the other end time to read the refusal. If its data were not read here, the kernel
+    /// could drop the refusal.
     fn drain_until_closed(&mut self) {
         self.deadline = self.deadline.min(Instant::now() + REFUSAL_TIMEOUT);
         if self.stream.finish().is_ok() {

@@ -1,4 +1,4 @@
-//! Accepting connections.
+//! Accepts connections.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,24 +25,24 @@ use crate::relay::RelayRegistration;
 use crate::stream::ByteStream;
 use crate::transports::{DatagramListener, micss, tcp};
 
-/// How long a connection waits in its handshake until the program accepts others.
+/// How long a connection in its handshake waits until the program accepts others.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many ports the system may choose in vain.
+/// The number of attempts to find a port that is free for both TCP and UDP.
 const MAX_PORTS_TRIED: usize = 20;
 
-/// The pause after the system has refused to accept.
+/// The pause after the system has failed to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest pause before a relay that has failed is asked again: who connects waits for 10 s at
-/// one that is back.
+/// The longest pause before a failed relay is contacted again. A connecting end waits 10 s for a
+/// listener at the relay.
 const MAX_RELAY_PAUSE: Duration = Duration::from_secs(4);
 
-/// The stack of a thread for a handshake.
+/// The stack size of a handshake's thread.
 const STACK_LEN: usize = 256 << 10;
 
-/// Accepts connections of all transports at one address. Closed when it is dropped; its connections
-/// stay.
+/// Accepts connections of all transports at one address. Dropping it closes it; its connections
+/// remain open.
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
@@ -53,19 +53,19 @@ pub struct Listener {
 struct ListenerCore {
     options: ConnectionOptions,
     sources: ConnectionSource,
-    /// The server of MICSS, once there is a channel.
+    /// The MICSS server, which starts with the first channel.
     micss: Mutex<Option<Arc<micss::MicssStreamListener>>>,
     pending: PendingHandshakes,
     accepted: AcceptedConnections,
-    /// The number of threads that accept.
+    /// The number of threads that accept connections.
     accepting: AtomicUsize,
     refused: Mutex<LogRateLimiter>,
     is_closed: AtomicBool,
 }
 
-/// Where connections come from.
+/// Where connections arrive.
 enum ConnectionSource {
-    /// Sockets of TCP and UDP with one port number.
+    /// A TCP and a UDP socket with the same port number.
     Sockets(tcp::TcpTransportListener, DatagramListener),
     /// A relay.
     Relay(RelayRegistration),
@@ -78,11 +78,11 @@ impl std::fmt::Debug for ListenerCore {
 }
 
 impl Listener {
-    /// Listens at `HOST:PORT`; port 0 is any free one. The transport of the options does not
-    /// matter.
+    /// Listens at `HOST:PORT`; port 0 chooses any free port. The transport in the options is
+    /// ignored.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system returns an error.
     pub fn bind(address: &str, options: &ConnectionOptions) -> Result<Self, Error> {
         let failed = |error| Error::at(ConnectionStep::Listen, address, error, None);
         let mut last = io::ErrorKind::AddrNotAvailable.into();
@@ -95,11 +95,12 @@ impl Listener {
         Err(failed(last))
     }
 
-    /// Waits at a relay. Also returns the token: others connect to `TOKEN@HOST:PORT`.
+    /// Waits for connections at a relay. Also returns the token: others connect to
+    /// `TOKEN@HOST:PORT`.
     ///
     /// # Errors
-    /// When the relay's address is wrong, or the system gives no random bytes or threads. A relay
-    /// that does not answer is asked again and again.
+    /// If the relay's address is invalid, or the system provides no random bytes or threads. A
+    /// relay that does not answer is contacted again and again.
     pub fn via(relay: &str, options: &ConnectionOptions) -> Result<(Self, RelayToken), Error> {
         let addresses = resolve(relay)?;
         let address = addresses.first().copied().unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
@@ -146,34 +147,34 @@ impl Listener {
     /// Waits for the next connection whose handshake is complete.
     ///
     /// # Errors
-    /// When the listener has failed.
+    /// If the listener has failed.
     pub fn accept(&self) -> Result<Connection, Error> {
         self.check_process()?;
         let accepted = self.shared.accepted.pop(None);
         accepted.ok().flatten().ok_or(Error::Closed)
     }
 
-    /// As [`Self::accept`], but waits for no longer than `limit`; then it is `None`.
+    /// Like [`Self::accept`], but returns `None` after `limit`.
     ///
     /// # Errors
-    /// When the listener has failed.
+    /// If the listener has failed.
     pub fn accept_timeout(&self, limit: Duration) -> Result<Option<Connection>, Error> {
         self.check_process()?;
         self.shared.accepted.pop(Some(limit)).map_err(|_| Error::Closed)
     }
 
-    /// In a process that was forked, nobody accepts.
+    /// Returns an error in a forked child.
     fn check_process(&self) -> Result<(), Error> {
         if self.process.is_other() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// The address where it listens, or that of the relay.
+    /// The address where it listens, or the address of the relay.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// Sockets of TCP and UDP with one port number.
+/// Opens a TCP and a UDP socket with the same port number.
 fn bind(
     address: SocketAddr,
     options: &ConnectionOptions,
@@ -183,7 +184,7 @@ fn bind(
         let tcp = tcp::TcpTransportListener::bind(address, options)?;
         match DatagramListener::bind(tcp.local_addr()?, options) {
             Ok(udp) => return Ok((tcp, udp)),
-            // The system has chosen a port of TCP that is in use with UDP.
+            // The system chose a TCP port whose number is in use for UDP.
             Err(error)
                 if error.kind() == io::ErrorKind::AddrInUse
                     && address.port() == 0
@@ -199,7 +200,7 @@ fn bind(
 impl Drop for Listener {
     fn drop(&mut self) {
         if self.process.is_other() {
-            // The sockets are those of the parent, and its threads do not exist here.
+            // In a forked child the sockets are the parent's, and the threads do not exist.
             return;
         }
         self.shared.is_closed.store(true, Ordering::Relaxed);
@@ -219,7 +220,8 @@ impl Drop for Listener {
 }
 
 impl ListenerCore {
-    /// What a thread does that accepts by `work`. When the last one ends, no connection will come.
+    /// The body of a thread that accepts connections by `work`. When the last such thread ends, the
+    /// queue is closed.
     fn accepting<W: FnOnce(&Arc<Self>)>(self: &Arc<Self>, work: W) -> impl FnOnce() + use<W> {
         let shared = self.clone();
         shared.accepting.fetch_add(1, Ordering::Relaxed);
@@ -231,7 +233,7 @@ impl ListenerCore {
         }
     }
 
-    /// Accepts connections of TCP until the listener is closed.
+    /// Accepts TCP connections until the listener is closed.
     fn accept(self: &Arc<Self>) {
         let ConnectionSource::Sockets(tcp, _) = &self.sources else { return };
         let mut failures = LogRateLimiter::default();
@@ -260,16 +262,17 @@ impl ListenerCore {
         loop {
             match udp.accept() {
                 Ok(stream) => {
-                    // A peer that knows that its connection is open waits for room, and more of
-                    // them in the backlog; when that is full, endpoints refuse. To others the
-                    // handshake says whether there is room.
+                    // If the transport has its own handshake, the peer already considers the
+                    // connection open. Then it waits for room, and so do later ones in the backlog;
+                    // when that is full, endpoints reject connections. For other transports, the
+                    // handshake reports whether there is room.
                     let is_open = stream.peer().is_some();
                     while is_open && !self.accepted.wait_for_room(ROOM_TIMEOUT) {}
                     self.begin(&stream, None);
                 }
                 Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
-                    warn!(%error, "no more connections over UDP");
+                    warn!(%error, "connections over UDP are not accepted any more");
                     return;
                 }
             }
@@ -296,15 +299,15 @@ impl ListenerCore {
         }
     }
 
-    /// Accepts the streams of MICSS until the listener is closed.
+    /// Accepts MICSS streams until the listener is closed.
     fn accept_joined(self: &Arc<Self>, micss: &Arc<micss::MicssStreamListener>) {
         while let Ok(stream) = micss.accept() {
             self.begin(&stream, None);
         }
     }
 
-    /// Begins with a connection: with its handshake, or, if it is one of TCP, a channel of MICSS.
-    /// That of a transport with a handshake of its own is accepted.
+    /// Begins to handle a connection: with the handshake, or as a MICSS channel if it is one over
+    /// TCP. A connection whose transport has its own handshake is accepted at once.
     fn begin(self: &Arc<Self>, stream: &Arc<dyn ByteStream>, tcp: Option<Arc<tcp::TcpByteStream>>) {
         if stream.peer().is_some() {
             let name = stream.peer_addr().to_string();
@@ -316,7 +319,7 @@ impl ListenerCore {
             HandshakeAdmission::Admitted => spawn(move || {
                 let is_channel = tcp.is_some_and(|tcp| shared.hand_over(&tcp));
                 let connection = if is_channel { None } else { shared.handshake(&begun) };
-                // Before the program has the connection, which a closed listener does not end.
+                // Before the program gets the connection, which closing the listener does not end.
                 shared.pending.remove(&begun);
                 if let Some(connection) = connection {
                     shared.hand_to_program(connection);
@@ -334,10 +337,10 @@ impl ListenerCore {
         }
     }
 
-    /// Whether the connection is a channel of MICSS, whose server has it then.
+    /// Whether the connection is a MICSS channel; if so, passes it to the MICSS server.
     fn hand_over(self: &Arc<Self>, stream: &tcp::TcpByteStream) -> bool {
         let limit = self.options.handshake_timeout;
-        // If that fails, so does the handshake, which names the step.
+        // If this fails, so does the handshake, which reports the step.
         let _ = stream.set_timeout(Some(limit));
         if !stream.begins_with(micss::PREAMBLE, limit).unwrap_or(false) {
             return false;
@@ -345,12 +348,12 @@ impl ListenerCore {
         let handed =
             self.micss().and_then(|server| server.hand_over(stream.socket()?, stream.peer_addr()));
         if let Err(error) = handed {
-            warn!(%error, "no channel of micss");
+            warn!(%error, "cannot accept a channel of micss");
         }
         true
     }
 
-    /// The server of MICSS, which runs from the first channel on.
+    /// The MICSS server, started with the first channel.
     fn micss(self: &Arc<Self>) -> io::Result<Arc<micss::MicssStreamListener>> {
         let mut server = self.micss.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = &*server {
@@ -387,7 +390,7 @@ impl ListenerCore {
     }
 }
 
-/// Runs work on one connection in a thread of its own. Returns whether there is one.
+/// Runs work on one connection in its own thread. Returns whether the thread was started.
 fn spawn(work: impl FnOnce() + Send + 'static) -> bool {
     let builder = thread::Builder::new().name("transport-shake".into()).stack_size(STACK_LEN);
     builder.spawn(work).is_ok()

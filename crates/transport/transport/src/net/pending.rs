@@ -1,5 +1,5 @@
-//! Connections whose handshake is under way. Their number is limited, in total and for each source,
-//! so that those that only connect keep nobody out.
+//! Connections in their handshake. Their number is limited, in total and for each source, so that
+//! connections that never complete the handshake do not keep out others.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use crate::stream::ByteStream;
 
-/// The maximum number at a time.
+/// The largest number of connections in their handshake.
 const MAX_PENDING: usize = 1024;
 
-/// The maximum number of one source.
+/// The largest number from one source.
 const MAX_OF_SOURCE: usize = MAX_PENDING / 2;
 
-/// The maximum number of connections that are being told that there is no room.
+/// The largest number of connections that are being told that the listener is busy.
 const MAX_REFUSED: usize = 512;
 
-/// How long a connection may be silent before another one of its source takes its place: longer
-/// than the first message takes on most paths.
+/// How long a connection may be silent before another one from its source may replace it. This is
+/// longer than the first message takes on most paths.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The connections in a handshake.
+/// The connections in their handshake.
 #[derive(Default)]
 pub(super) struct PendingHandshakes(Mutex<PendingHandshakeQueue>);
 
@@ -36,25 +36,27 @@ struct PendingHandshake {
     source: IpAddr,
     stream: Arc<dyn ByteStream>,
     since: Instant,
-    /// Whether its first message has come.
+    /// Whether its first message has arrived.
     is_requested: bool,
 }
 
-/// What becomes of a new connection.
+/// Whether a new connection is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeAdmission {
     /// Its handshake may begin.
     Admitted,
-    /// It is to be told that there is no room, until [`PendingHandshakes::refused`] is called.
+    /// It is to be told that the listener is busy; then [`PendingHandshakes::refused`] is to be
+    /// called.
     Busy,
-    /// It is to be closed: too many are told so already.
+    /// It is to be closed: too many connections are already being told that.
     Closed,
 }
 
 impl PendingHandshakes {
-    /// Adds a connection. If there are too many, one whose first message has not come is ended:
-    /// that of the source with the most if the new one's source has fewer, or else one of the same
-    /// source that has been silent for a while. If there is none, the new one is not admitted.
+    /// Adds a connection. If there are too many, one whose first message has not arrived is
+    /// evicted: one from the source with the most connections if the new one's source has fewer,
+    /// otherwise one from the same source that has been silent for a while. If there is none, the
+    /// new one is not admitted.
     pub(super) fn add(&self, stream: &Arc<dyn ByteStream>) -> HandshakeAdmission {
         let source = source(stream.peer_addr().ip());
         let mut state = self.lock();
@@ -78,7 +80,7 @@ impl PendingHandshakes {
         HandshakeAdmission::Admitted
     }
 
-    /// The first message of a connection has come: from now on no other one takes its place.
+    /// Records that the first message of a connection has arrived: it is not evicted any more.
     pub(super) fn requested(&self, stream: &Arc<dyn ByteStream>) {
         let mut state = self.lock();
         let own = state.entries.iter_mut().find(|entry| Arc::ptr_eq(&entry.stream, stream));
@@ -92,13 +94,13 @@ impl PendingHandshakes {
         self.lock().entries.retain(|entry| !Arc::ptr_eq(&entry.stream, stream));
     }
 
-    /// A connection has been told that there is no room.
+    /// Records that a connection has been told that the listener is busy.
     pub(super) fn refused(&self) {
         let mut state = self.lock();
         state.refused = state.refused.saturating_sub(1);
     }
 
-    /// Ends all.
+    /// Closes all of them.
     pub(super) fn close(&self) {
         self.lock().entries.drain(..).for_each(|entry| entry.stream.close());
     }
@@ -109,7 +111,7 @@ impl PendingHandshakes {
 }
 
 impl PendingHandshakeQueue {
-    /// The source of which a connection has to end before one of `source` is added, if one has to.
+    /// The source of which a connection must be evicted before one from `source` is added, if any.
     fn source_to_evict_from(&self, source: IpAddr) -> Option<IpAddr> {
         let mut counts = HashMap::new();
         for entry in &self.entries {
@@ -126,20 +128,20 @@ impl PendingHandshakeQueue {
         Some(if most > own { crowded } else { source })
     }
 
-    /// Ends the oldest connection of a source whose first message has not come in this time.
-    /// Returns whether there is one.
+    /// Evicts the oldest connection of a source that has been waiting for its first message for at
+    /// least `min_age`. Returns whether there was one.
     fn evict_silent(&mut self, source: IpAddr, min_age: Duration) -> bool {
         let silent = self.entries.iter().position(|entry| {
             entry.source == source && !entry.is_requested && entry.since.elapsed() >= min_age
         });
         let ended = silent.and_then(|oldest| self.entries.remove(oldest));
-        // Its thread sees that, and ends.
+        // Its thread gets an error and ends.
         ended.inspect(|entry| entry.stream.close()).is_some()
     }
 }
 
-/// What counts as one source: an IPv4 address, or the first 48 bits of an IPv6 address, which a
-/// site has.
+/// The source of an address: an IPv4 address, or the first 48 bits of an IPv6 address, which belong
+/// to one site.
 pub(crate) fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 80 << 80).into()),
@@ -192,7 +194,7 @@ mod tests {
         }
     }
 
-    /// A connection of a source, and as what the listener sees it.
+    /// A connection from a source, and the same as the listener sees it.
     fn of(source: u8) -> (Arc<Fake>, Arc<dyn ByteStream>) {
         let fake = Arc::new(Fake(([192, 0, 2, source], 7).into(), AtomicBool::new(false)));
         (fake.clone(), fake)
@@ -217,7 +219,7 @@ mod tests {
         pending.refused();
         assert_eq!(pending.add(&of(1).1), HandshakeAdmission::Busy);
         assert!(!is_closed(&first));
-        // Another source is not concerned.
+        // Other sources are not affected.
         assert_eq!(pending.add(&of(2).1), HandshakeAdmission::Admitted);
     }
 
@@ -234,7 +236,7 @@ mod tests {
         for _ in 0..MAX_OF_SOURCE {
             assert_eq!(pending.add(&of(2).1), HandshakeAdmission::Admitted);
         }
-        // All places are taken, and both sources have as many.
+        // The limit is reached, and both sources have the same number.
         assert_eq!(pending.add(&of(1).1), HandshakeAdmission::Busy);
         pending.remove(&asked.1);
         assert_eq!(pending.add(&asked.1), HandshakeAdmission::Admitted);
@@ -245,7 +247,8 @@ mod tests {
         }
         assert!(is_closed(&silent.0) && !is_closed(&asked.0));
         assert!(many.iter().all(|(fake, _)| !is_closed(fake)));
-        // Those whose first message has come stay: the source with the most has no others.
+        // Connections whose first message has arrived are not evicted, and the source with the most
+        // has no others.
         for entry in &mut pending.lock().entries {
             entry.is_requested = true;
         }

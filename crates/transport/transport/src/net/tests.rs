@@ -26,7 +26,7 @@ fn pinned(own: u8, peer: u8) -> ConnectionSecurity {
     ConnectionSecurity::pinned(secret(own), vec![secret(peer).public()])
 }
 
-/// Bytes that differ at every place.
+/// Bytes with a pattern that detects reordering.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + (i >> 8) * 7).to_le_bytes()[0]).collect()
 }
@@ -58,7 +58,7 @@ fn pair(
     (one, two)
 }
 
-/// A kernel resets a TCP connection that is closed before all was read, and loses what it has sent.
+/// A kernel resets a TCP connection that is closed with unread data, and drops what it has sent.
 #[test]
 fn all_arrives_of_a_sender_that_reads_nothing() {
     let secure = all().map(|transport| (transport, pinned(2, 1), pinned(1, 2)));
@@ -66,12 +66,12 @@ fn all_arrives_of_a_sender_that_reads_nothing() {
         .map(|transport| (transport, ConnectionSecurity::Insecure, ConnectionSecurity::Insecure));
     for (transport, server, client) in secure.chain(insecure) {
         let (mut one, mut two) = pair(transport, server, client);
-        // An error rather than a test without an end, if the systems' buffers are too small for it.
+        // If the kernel's buffers are too small for it, the test fails instead of hanging.
         one.set_timeout(Some(Duration::from_secs(60))).unwrap();
         let data = pattern(400_000);
         let (left, has_left) = mpsc::channel();
         let reader = thread::spawn(move || {
-            // The end that has connected waits 5 s for one that does not read, and gives up.
+            // The connecting end waits 5 s for a peer that does not read, then gives up.
             if transport != "micss" {
                 has_left.recv().unwrap();
             }
@@ -103,7 +103,7 @@ fn bytes_of_both_directions_arrive_whole_and_in_order() {
         let (sent, answered) = (data.clone(), data.clone());
         let other = thread::spawn(move || {
             let mut received = Vec::new();
-            // In odd pieces, which wait in the buffer until this end reads.
+            // In pieces of odd sizes, which stay in the buffer until this end reads.
             for piece in answered.chunks(777) {
                 two.write_all(piece).unwrap();
             }
@@ -121,7 +121,7 @@ fn bytes_of_both_directions_arrive_whole_and_in_order() {
         assert!(received == data);
         let len = data.len() as u64;
         assert_eq!((statistics.bytes_sent, statistics.bytes_received), (len, len));
-        // Of the paths of several channels, it says nothing.
+        // It reports nothing about the paths of several channels.
         let path = statistics.path;
         let is_known = path.round_trip.is_some() && path.congestion.is_some();
         assert_eq!(is_known, transport != "micss");
@@ -140,7 +140,7 @@ fn the_halves_work_in_two_threads() {
                 writer.finish().unwrap();
             });
             scope.spawn(|| std::io::copy(&mut two.split().0, &mut std::io::sink()).unwrap());
-            // The other end has been dropped, and that is the end of what it has written.
+            // The other end was dropped, which ends its stream.
             let mut rest = Vec::new();
             reader.read_to_end(&mut rest).unwrap();
             assert!(rest.is_empty());
@@ -148,10 +148,10 @@ fn the_halves_work_in_two_threads() {
     }
 }
 
-/// How many of so many clients at once are served by a program, and how many are told that it is
-/// busy. Without `is_prompt`, the program accepts only after the first has been told so, and the
-/// second half of the clients comes when the first is connected or has been told: those that shake
-/// hands over UDP when the listener gets full are still connected.
+/// Connects many clients at the same time. Returns how many the program serves, and how many are
+/// told that it is busy. Without `is_prompt`, the program accepts only after the first client has
+/// been told so, and the second half of the clients comes when the first half is connected or has
+/// been told: those in a handshake over UDP when the listener gets full are still connected.
 fn crowd(
     transport: &'static str,
     security: [ConnectionSecurity; 2],
@@ -170,7 +170,7 @@ fn crowd(
         let served = match connected {
             Ok(mut connection) => {
                 let read = connection.read_exact(&mut [0]);
-                // Waits until the other end has everything. One that was told busy has ended.
+                // Waits until the other end has everything. A client that was told so has ended.
                 let _ = connection.finish();
                 read.map_err(|error| {
                     let own = Error::of(&error).map(|error| format!("{error:?}"));
@@ -198,7 +198,7 @@ fn crowd(
                 is_accepting = true;
             }
             let limit = Duration::from_millis(5);
-            // If nobody is told so, that is an error, and no reason to wait forever.
+            // If no client is told so, the test fails instead of waiting forever.
             is_accepting |= begin.elapsed() > Duration::from_secs(30);
             if !is_accepting {
                 thread::park_timeout(limit);
@@ -240,7 +240,7 @@ fn a_crowd_is_told_that_a_program_is_busy() {
     }
 }
 
-/// Of 1,000 clients at once, each is served or told that the program is busy.
+/// Each of 1,000 simultaneous clients is served, or is told that the program is busy.
 #[test]
 #[ignore = "a thousand sockets and threads for each transport"]
 fn a_thousand_clients_of_one_address() {
@@ -284,7 +284,7 @@ fn a_wrong_key_or_mode_is_told() {
     assert!(matches!(error, Error::NoKey { .. }));
 }
 
-/// Also at an end that reads later, and again.
+/// An end that reads later, or again, gets the reason, too.
 #[test]
 fn an_end_without_encryption_reads_why_it_is_refused() {
     let (_listener, address) = listener(pinned(2, 1));
@@ -310,7 +310,7 @@ fn an_end_without_encryption_reads_why_it_is_refused() {
     }
 }
 
-/// It has sent its first message, so nobody else gets its place.
+/// It has sent its first message, so it is not evicted.
 #[test]
 fn a_refused_connection_that_stays_is_closed() {
     let options = ConnectionOptions {
@@ -341,7 +341,7 @@ fn an_end_that_does_not_answer_is_named_with_the_step() {
     let error = connect(&address, &options).unwrap_err();
     assert!(matches!(error, Error::TimedOut { step: ConnectionStep::Answer, .. }));
     let text = format!(
-        "{address}: waiting for the handshake's answer: nothing for 0.05 s: is it a listener of Sunder, and this its port?"
+        "{address}: waiting for the handshake's answer: nothing for 0.05 s: does Sunder listen on this port?"
     );
     assert_eq!(error.to_string(), text);
 }
@@ -357,7 +357,7 @@ fn a_read_and_a_write_wait_for_a_limited_time() {
             Error::of(&error),
             Some(Error::TimedOut { step: ConnectionStep::Read, .. })
         ));
-        // The other end reads nothing.
+        // The other end does not read.
         let data = pattern(60_000);
         let error = loop {
             if let Err(error) = one.write(&data) {
@@ -389,7 +389,7 @@ fn outsiders_keep_nobody_out() {
     let mut idle = Vec::new();
     for i in 0..200 {
         let mut stream = TcpStream::connect(&address).unwrap();
-        // Some send rubbish, some the beginning of a handshake, some nothing.
+        // Some send garbage, some the beginning of a handshake, some nothing.
         let sent: &[u8] = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"SNDRTRPT\x02\x01", b""][i % 3];
         stream.write_all(sent).unwrap();
         idle.push(stream);

@@ -1,4 +1,4 @@
-//! What the fuzz target does with datagrams of a probe.
+//! Helpers for fuzz targets, which pass datagrams to a probe.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -10,20 +10,20 @@ use super::prober::PathProbeClient;
 use super::reflector::ProbeReflector;
 use crate::model::{ExchangeProfile, TRANSPORTS, TcpCongestionControl, predict};
 
-/// What happens to a client that probes.
+/// An event of a probing client.
 #[derive(Clone, Debug)]
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
 pub enum ProbeFuzzStep {
-    /// A datagram of anybody.
+    /// A datagram from anyone.
     Arrive(Vec<u8>),
-    /// A welcome of the server, or of one on the path: to which hello, and what the server tells of
-    /// itself.
+    /// A welcome of the server, or of an on-path attacker: the hello that it answers, and the
+    /// stated capabilities.
     Welcome(u8, [u64; 4], u8),
-    /// A packet that was sent arrived then, after that time of the server's clock (ns).
+    /// A report that a sent packet arrived at this time of the server's clock (ns).
     Arrival(u16, u64),
-    /// A packet that was asked for.
+    /// A requested packet.
     Filler(u16),
-    /// So many microseconds pass.
+    /// This many microseconds pass.
     Wait(u16),
 }
 
@@ -32,10 +32,10 @@ const FROM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOS
 #[expect(clippy::cast_possible_truncation, reason = "it is 1,232")]
 const LENGTH: u16 = super::MAX_PACKET_LEN as u16;
 
-/// What is parsed is encoded to the same packet. The server's end answers it with no more bytes, as
-/// no cookie is right.
+/// Checks that a parsed packet is encoded to the same packet, and that the server answers it with
+/// no more bytes, as no cookie is valid.
 ///
-/// # Panics
+/// If that does not hold.
 /// If that is not so.
 pub fn packet(bytes: &[u8]) {
     let Some(parsed) = ProbePacket::parse(bytes) else { return };
@@ -48,10 +48,11 @@ pub fn packet(bytes: &[u8]) {
     assert!(answer.is_none_or(|answer| answer.len() <= bytes.len()));
 }
 
-/// Whatever a server says, or one on the path, a probe is over in bounded time; and a path that was
-/// measured has rates and a loss within their ranges, and a prediction for each transport.
+/// Checks that a probe ends in bounded time whatever a server or an on-path attacker sends, and
+/// that a measured path has rates and a loss within their ranges, and a prediction for each
+/// transport.
 ///
-/// # Panics
+/// If that does not hold.
 /// If that is not so.
 pub fn prober(steps: &[ProbeFuzzStep]) {
     let mut now = Duration::from_secs(1);
@@ -114,7 +115,7 @@ fn examine(prober: &PathProbeClient) {
     }
     let exchange = ExchangeProfile { sent: u64::MAX, received: 1000, rounds: 3 };
     for transport in TRANSPORTS {
-        // It neither panics, nor takes long.
+        // A prediction neither panics nor takes long.
         let _ = predict(transport, &path, exchange, true);
     }
 }
@@ -140,14 +141,14 @@ mod tests {
 
     use super::*;
 
-    /// Numbers as a liar picks them.
+    /// Numbers that an attacker may choose.
     fn number(rng: &mut SeededRng) -> u64 {
         let any = u64::from_be_bytes(rng.bytes());
         [0, 1, 1000, 1_000_000, 1 << 53, u64::MAX - 1, u64::MAX, any][rng.index(8)]
     }
 
     fn step(rng: &mut SeededRng, at: u16) -> ProbeFuzzStep {
-        // Each packet of both trains is answered now and then.
+        // Sometimes each packet of both trains is answered.
         let place = (u16::from(rng.below(3) == 0) << 8) | (at % 256);
         match rng.below(8) {
             0 => {
@@ -197,7 +198,7 @@ mod tests {
         });
     }
 
-    /// All of a train arrives at once, in ever shorter times, or backwards, as a liar says.
+    /// An attacker claims that all of a train arrives at once, in ever shorter times, or backwards.
     #[test]
     fn a_rate_that_cannot_be_is_bounded() {
         for step_ns in [0_i64, 1, -1, i64::MAX / 300, i64::MIN / 300] {

@@ -1,4 +1,4 @@
-//! What this host can do.
+//! The capabilities of this host.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,14 +13,14 @@ use udp::SocketBinding;
 use super::packet::HostCapabilities;
 use crate::model::TcpCongestionControl;
 
-/// The buffer that is asked for: more than Linux's default limits.
+/// The requested buffer size: more than Linux's default limits.
 const WANTED_BUFFER: usize = 256 << 20;
-/// How much is read to measure the rate of reading.
+/// How much is read to measure the reading rate.
 const READ_LEN: usize = 4 << 20;
 const BLOCK_LEN: usize = 64 << 10;
 
-/// What this host tells of itself. `congestion`: TCP's, if it is not the system's. Measured once in
-/// a process, which takes some milliseconds.
+/// The capabilities of this host. `congestion`: TCP's congestion control, if not the system's
+/// default. They are measured once per process, which takes some milliseconds.
 pub(crate) fn info(congestion: Option<&str>) -> HostCapabilities {
     static INFO: OnceLock<HostCapabilities> = OnceLock::new();
     let info = *INFO.get_or_init(measure);
@@ -56,15 +56,15 @@ fn measure() -> HostCapabilities {
     }
 }
 
-/// The bytes of a stream for which a buffer has room: about half of it, the rest is the kernel's.
-/// The buffer is what was set, or what the kernel lets it grow to by itself.
+/// The stream bytes that fit into a buffer: about half of its size, because the kernel uses the
+/// rest. The size is the one that was set, or the limit to which the kernel lets it grow.
 fn usable(set: Option<usize>, limits: &str) -> u64 {
     let grown = fs::read_to_string(format!("/proc/sys/net/ipv4/{limits}")).ok();
     let grown = grown.and_then(|text| text.split_whitespace().nth(2)?.parse().ok());
     set.unwrap_or(0).max(grown.unwrap_or(0)) as u64 / 2
 }
 
-/// What a thread reads from a socket, in bytes/s.
+/// The rate at which a thread reads from a socket, in bytes/s.
 fn reading_rate() -> Option<u64> {
     let (mut from, mut to) = UnixStream::pair().ok()?;
     let writing = thread::Builder::new().name("reading-rate".into()).spawn(move || {

@@ -1,4 +1,4 @@
-//! Moves the datagrams of a probe.
+//! Sends and receives the datagrams of a probe.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,13 +14,13 @@ use super::host;
 use super::prober::{PathProbeClient, ProbeMeasurement};
 use super::reflector::ProbeReflector;
 
-/// The headers of IP and UDP.
+/// The length of the IP and UDP headers.
 const HEADER_LEN_V4: usize = 28;
 const HEADER_LEN_V6: usize = 48;
-/// How often the caller is asked whether to go on, before the server has answered.
+/// The interval at which the caller is asked whether to continue, before the server has answered.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A probe of the path to a listener, whose first datagram is sent.
+/// A probe of the path to a listener, which has sent its first datagram.
 pub(crate) struct PathProbe {
     socket: UdpBatchSocket,
     to: SocketAddr,
@@ -31,7 +31,7 @@ impl PathProbe {
     /// Sends the hello.
     ///
     /// # Errors
-    /// If the system gives no socket or no random bytes.
+    /// If no socket can be opened, or the system provides no random bytes.
     pub(crate) fn start(to: SocketAddr) -> io::Result<Self> {
         let (any, header) = match to {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), HEADER_LEN_V4),
@@ -39,7 +39,7 @@ impl PathProbe {
         };
         let socket =
             UdpBatchSocket::bind(&SocketBinding { local: SocketAddr::new(any, 0), device: None })?;
-        // Without them, times are those at which this thread was woken.
+        // Without timestamps, arrival times are those at which this thread was woken.
         let _ = socket.enable_timestamps();
         let mut probing =
             Self { socket, to, prober: PathProbeClient::new(getrandom::u64()?, header, now()) };
@@ -47,12 +47,13 @@ impl PathProbe {
         Ok(probing)
     }
 
-    /// Measures the path. `measures_rates` is asked when the server has answered: the round-trip
-    /// time is known then, and the rates not. `is_waiting`: whether an answer is still waited for,
-    /// every ms. `None` if there is none: UDP does not pass, or who waited has stopped.
+    /// Measures the path. `measures_rates` is called once the server has answered, when the
+    /// round-trip time is known and the rates are not. `is_waiting` is called every ms and tells
+    /// whether to keep waiting for an answer. Returns `None` without an answer: UDP does not pass,
+    /// or the caller stopped waiting.
     ///
     /// # Errors
-    /// If the system does not let it wait or receive.
+    /// If the system cannot wait or receive.
     pub(crate) fn run(
         mut self,
         mut measures_rates: impl FnMut(&ProbeMeasurement) -> bool,
@@ -89,7 +90,7 @@ impl PathProbe {
     fn transmit(&mut self) {
         let mut datagram = Vec::new();
         while self.prober.poll_transmit(now(), &mut datagram) {
-            // One by one, so that the kernel does not pass on a train as one packet.
+            // One by one, so that the kernel does not combine a train into one packet.
             self.socket.send_one(&datagram, self.to);
             datagram.clear();
         }
@@ -114,14 +115,15 @@ fn wait(socket: &UdpBatchSocket, sleep: Duration) -> io::Result<()> {
     }
 }
 
-/// The listening side, on the socket of all transports.
+/// The server's end of probes, on the socket that all transports share.
 pub(crate) struct ProbeEndpoint(ProbeReflector);
 
 impl ProbeEndpoint {
-    /// Tells probes of this host. `congestion`: TCP's, if it is not the system's.
+    /// Answers probes with the capabilities of this host. `congestion`: TCP's congestion control,
+    /// if not the system's default.
     ///
     /// # Errors
-    /// If the system gives no random bytes.
+    /// If the system provides no random bytes.
     pub(crate) fn new(congestion: Option<&str>) -> io::Result<Self> {
         let mut key = [0; 32];
         getrandom::fill(&mut key)?;

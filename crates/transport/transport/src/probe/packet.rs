@@ -5,8 +5,8 @@ use crate::model::TcpCongestionControl;
 /// The first bytes of every packet.
 pub(super) const MAGIC: [u8; 8] = *b"\x0fSunPrb1";
 
-/// The length of every packet with padding: packets of 1,280 bytes with any IP, which every path of
-/// IPv6 carries. A path that loses longer ones does not seem to lose all.
+/// The length of every padded packet: packets of 1,280 bytes with any IP header, which every IPv6
+/// path carries. So a path that drops longer packets does not seem to drop everything.
 pub const MAX_PACKET_LEN: usize = 1232;
 
 /// The length of the shortest packet: magic, kind, nonce, number.
@@ -17,25 +17,25 @@ pub(super) const COOKIE_LEN: usize = 16;
 
 pub(super) type ProbeCookie = [u8; COOKIE_LEN];
 
-/// What a host tells of itself.
+/// The capabilities of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCapabilities {
-    /// The bytes of a stream that its TCP keeps until they are acknowledged.
+    /// The bytes of a stream that its TCP send buffer holds.
     pub tcp_send_buffer: u64,
-    /// The bytes of a stream that its TCP holds until they are read.
+    /// The bytes of a stream that its TCP receive buffer holds.
     pub tcp_recv_buffer: u64,
-    /// The bytes that its UDP sockets hold.
+    /// The bytes that its UDP receive buffer holds.
     pub udp_recv_buffer: u64,
-    /// What it reads from a socket, in bytes/s.
+    /// The rate at which it reads from a socket, in bytes/s.
     pub reading_rate: u64,
-    /// Of its TCP.
+    /// The congestion control of its TCP.
     pub congestion: TcpCongestionControl,
     /// Whether it has MPTCP.
     pub has_mptcp: bool,
 }
 
-/// A packet without its magic. `nonce` is the client's, random; `number` counts the packets of a
-/// kind.
+/// A packet without its magic. `nonce` is chosen at random by the client; `number` counts the
+/// packets of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProbePacket {
     pub(super) nonce: u64,
@@ -45,17 +45,18 @@ pub(super) struct ProbePacket {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProbePacketBody {
-    /// Client: asks for a cookie. As long as its answer, by padding.
+    /// Client: asks for a cookie. Padded to the length of the answer.
     Hello,
-    /// Server: the cookie, and what it tells of itself.
+    /// Server: the cookie, and the server's capabilities.
     Welcome { cookie: ProbeCookie, host: HostCapabilities },
-    /// Client: one of many that are sent at once, of `length` bytes in all.
+    /// Client: one of many packets that are sent at once, with `length` bytes in total.
     Train { cookie: ProbeCookie, length: u16 },
-    /// Server: when a packet of a train arrived, in ns of its clock, and that packet's length.
+    /// Server: the arrival time of a packet of a train, in ns of the server's clock, and the length
+    /// of that packet.
     Arrival { at_ns: u64, length: u16 },
     /// Client: asks for a packet of `length` bytes.
     Request { cookie: ProbeCookie, length: u16 },
-    /// Server: a packet that was asked for.
+    /// Server: a requested packet.
     Filler { length: u16 },
 }
 
@@ -66,7 +67,7 @@ const ARRIVAL: u8 = 4;
 const REQUEST: u8 = 5;
 const FILLER: u8 = 6;
 
-/// The length of a hello and of its answer.
+/// The length of a hello, and of its answer.
 pub(super) const HELLO_LEN: usize = HEADER_LEN + COOKIE_LEN + 4 * 8 + 2;
 
 /// The packets of a train are at least as long as their answers.
@@ -78,7 +79,7 @@ pub(super) fn is_probe(datagram: &[u8]) -> bool {
 }
 
 impl ProbePacket {
-    /// Reads a datagram; `None` if it is no packet of a probe.
+    /// Parses a datagram; `None` if it is not a packet of a probe.
     pub(super) fn parse(datagram: &[u8]) -> Option<Self> {
         let mut rest = datagram.strip_prefix(&MAGIC)?;
         let [kind] = take(&mut rest)?;
@@ -113,7 +114,7 @@ impl ProbePacket {
         Some(Self { nonce, number, body })
     }
 
-    /// Appends the packet.
+    /// Appends the packet to a datagram.
     pub(super) fn write(&self, to: &mut Vec<u8>) {
         let start = to.len();
         to.extend(MAGIC);

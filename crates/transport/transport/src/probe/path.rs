@@ -1,4 +1,4 @@
-//! What a probe says of the path.
+//! The properties of a path that follow from a probe.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,36 +7,36 @@ use super::prober::ProbeMeasurement;
 use super::rate::MeasuredRate;
 use crate::model::{NetworkPath, PathDirection};
 
-/// What is assumed of a path before anything was measured: this loss, with the weight of so many
-/// packets; a quarter of it after one loss, and a ninth after two. Few packets show no small loss,
-/// but long paths rarely have none.
+/// The loss that is assumed before anything is measured, and its weight as a number of packets: a
+/// quarter of it after one loss, and a ninth after two. Few packets cannot show a small loss, but
+/// long paths usually have some.
 const ASSUMED_LOSS: f64 = 1e-4;
 const ASSUMED_LOSS_SHORT: f64 = 1e-6;
 const SHORT: std::time::Duration = std::time::Duration::from_millis(5);
 const ASSUMED_PACKETS: f64 = 1000.0;
-/// The rate of a path of which only the round-trip time is known, in bytes/s.
+/// The rate that is assumed if only the round-trip time is known, in bytes/s.
 const ASSUMED_RATE: f64 = 12.5e6;
 
-/// The range of rates that are believed, in bytes/s: 8 kbit/s to 400 Gbit/s. A server, or one on
-/// the path, can make up any.
+/// The range of plausible rates, in bytes/s: 8 kbit/s to 400 Gbit/s. A server or an on-path
+/// attacker can claim any rate.
 pub(super) const MIN_RATE: f64 = 1e3;
 pub(super) const MAX_RATE: f64 = 5e10;
-/// The range of buffers that are believed, in bytes.
+/// The range of plausible buffer sizes, in bytes.
 const BUFFERS: (f64, f64) = (4096.0, 4e9);
-/// The range of reading rates that are believed, in bytes/s.
+/// The range of plausible reading rates, in bytes/s.
 const READING_RATES: (f64, f64) = (1e5, 1e12);
 
-/// Packets sent, and those of them that were lost.
+/// The number of packets sent, and of those lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PacketLosses {
-    /// A fraction if they are old.
+    /// With a fractional part if they are weighted by age.
     pub sent: f64,
-    /// A fraction if they are old.
+    /// With a fractional part if they are weighted by age.
     pub lost: f64,
 }
 
 impl PacketLosses {
-    /// The likely probability that a packet is lost on a path of that round-trip time.
+    /// The estimated probability that a packet is lost on a path with this round-trip time.
     pub(crate) fn probability(self, round_trip: std::time::Duration) -> f64 {
         let assumed = if round_trip < SHORT { ASSUMED_LOSS_SHORT } else { ASSUMED_LOSS };
         let weight = ASSUMED_PACKETS / (1.0 + self.lost).powi(2);
@@ -45,13 +45,13 @@ impl PacketLosses {
 }
 
 impl ProbeMeasurement {
-    /// What was lost: each packet that was sent crossed the path twice, with its answer.
+    /// The losses. Each packet that was sent crossed the path twice, with its answer.
     pub fn losses(&self) -> PacketLosses {
         PacketLosses { sent: 2.0 * f64::from(self.sent), lost: f64::from(self.lost) }
     }
 
-    /// The path as far as it was measured, between a host that tells `own` of itself, and the
-    /// server. `earlier`: what was lost before.
+    /// The path, as far as it was measured, from a host with the capabilities `own` to the server.
+    /// `earlier`: losses of earlier measurements.
     pub fn path(&self, own: &HostCapabilities, earlier: PacketLosses) -> NetworkPath {
         let losses = self.losses();
         let losses =
@@ -70,8 +70,8 @@ impl ProbeMeasurement {
     }
 }
 
-/// A direction from one host to another. What a host does not tell is not taken for a limit, and
-/// what cannot be is taken for the nearest that can.
+/// A direction from one host to another. A capability that a host does not state is no limit, and
+/// an implausible value is replaced by the nearest plausible one.
 #[expect(clippy::cast_precision_loss, reason = "sizes, which may be rounded")]
 pub(crate) fn direction(
     rate: f64,

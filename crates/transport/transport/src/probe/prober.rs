@@ -7,7 +7,7 @@ use super::packet::{HostCapabilities, MAX_PACKET_LEN, ProbeCookie, ProbePacket, 
 use super::rate::MeasuredRate;
 use super::train::ProbeTrain;
 
-/// When hellos are sent, after the start, until one is answered.
+/// When hellos are sent, relative to the start, until one is answered.
 const HELLOS_AT: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(3),
@@ -15,40 +15,41 @@ const HELLOS_AT: [Duration; 5] = [
     Duration::from_millis(750),
     Duration::from_millis(1750),
 ];
-/// If no hello is answered in this time, UDP does not pass.
+/// If no hello is answered within this time, UDP does not pass.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
-/// The packets of the first train in each direction, and of the second one at least and at most.
+/// The number of packets of the first train in each direction, and the bounds for the second one.
 const FIRST_TRAIN: u16 = 16;
 const SECOND_TRAIN: (u16, u16) = (64, 256);
-/// A second train is sent if it can take longer than the first one; it takes about this long.
+/// The second train takes about this long. It is sent only if it takes longer than the first one.
 const SECOND_TRAIN_TIME: f64 = 4e-3;
-/// A train is over if nothing has come for half a round trip, and this long.
+/// A train has ended after half a round trip plus this long without a packet.
 const MIN_SILENCE: Duration = Duration::from_millis(5);
-/// A probe may take this long, and four round trips.
+/// The longest duration of a probe, plus four round trips.
 const MIN_BUDGET: Duration = Duration::from_millis(20);
 
-/// What a probe has measured.
+/// The measurements of a probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProbeMeasurement {
-    /// The least round-trip time.
+    /// The min RTT.
     pub round_trip: Duration,
-    /// The mean difference of round-trip times from the least, without those of packets in a queue
-    /// of the probe's own.
+    /// The mean difference of round-trip times from the min RTT, without packets that waited in a
+    /// queue of the probe's own.
     pub variation: Duration,
-    /// Packets that were sent to be answered. Each of them, and its answer, crossed the path.
+    /// The number of packets that were sent and should be answered. Each of them, and its answer,
+    /// crossed the path.
     pub sent: u32,
-    /// Those of them that were not answered.
+    /// The number of them that were not answered.
     pub lost: u32,
-    /// From the client to the server.
+    /// The rate from the client to the server.
     pub up: Option<MeasuredRate>,
-    /// From the server to the client.
+    /// The rate from the server to the client.
     pub down: Option<MeasuredRate>,
-    /// What the server tells of itself.
+    /// The server's capabilities.
     pub host: HostCapabilities,
 }
 
-/// The client's end of a probe. First it asks for the server's address to be proven
-/// ([`PathProbeClient::is_welcome`]); then, if asked to, it measures the rates.
+/// The client's end of a probe. First the two ends exchange a hello and a welcome, with a cookie
+/// ([`PathProbeClient::is_welcome`]); then the client measures the rates, if it is asked to.
 #[derive(Debug)]
 pub struct PathProbeClient {
     nonce: u64,
@@ -57,15 +58,15 @@ pub struct PathProbeClient {
     hellos: Vec<(Duration, bool)>,
     welcome: Option<(ProbeCookie, HostCapabilities)>,
     round_trips: Vec<Duration>,
-    /// Packets that have their turn.
+    /// Packets that are to be sent.
     queue: VecDeque<ProbePacket>,
     trains: Vec<ProbeTrain>,
     is_over: bool,
 }
 
 impl PathProbeClient {
-    /// Starts a probe. `nonce`: random, it keeps off who does not see the packets. `header`: the
-    /// length of the headers of IP and UDP.
+    /// Starts a probe. `nonce` must be random, so that an off-path attacker cannot answer. `header`
+    /// is the length of the IP and UDP headers.
     pub fn new(nonce: u64, header: usize, now: Duration) -> Self {
         Self {
             nonce,
@@ -80,7 +81,8 @@ impl PathProbeClient {
         }
     }
 
-    /// A datagram of the server's address arrived at `arrived_at`, not after `now`.
+    /// Handles a datagram from the server's address, which arrived at `arrived_at`, not after
+    /// `now`.
     pub fn handle_datagram(&mut self, now: Duration, arrived_at: Duration, datagram: &[u8]) {
         let Some(ProbePacket { nonce, number, body }) = ProbePacket::parse(datagram) else {
             return;
@@ -116,7 +118,7 @@ impl PathProbeClient {
         self.advance_trains(now);
     }
 
-    /// The time that [`PathProbeClient::poll_timeout`] returned has come.
+    /// Handles the timeout that [`PathProbeClient::poll_timeout`] returned.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.advance_trains(now);
         if self.welcome.is_none() && now >= self.started_at + HELLO_TIMEOUT {
@@ -124,7 +126,7 @@ impl PathProbeClient {
         }
     }
 
-    /// The next datagram to send, if any: appends it.
+    /// Appends the next datagram to send, if there is one.
     pub fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
         if self.is_hello_due(now) {
             let number = u16::try_from(self.hellos.len()).unwrap_or(u16::MAX);
@@ -160,25 +162,24 @@ impl PathProbeClient {
         self.trains.last().filter(|train| !train.is_over()).map(|train| self.end_of(train))
     }
 
-    /// Whether the server has answered: what it tells of itself, and the round-trip time, are
-    /// known.
+    /// Whether the server has answered, so that its capabilities and the round-trip time are known.
     pub fn is_welcome(&self) -> bool {
         self.welcome.is_some()
     }
 
-    /// Whether nothing more happens: the server has not answered, or the rates are measured.
+    /// Whether the probe has ended: the server did not answer, or the rates were measured.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Measures the rates from now on, if the server has answered.
+    /// Begins to measure the rates, if the server has answered.
     pub fn measure_rates(&mut self, now: Duration) {
         if self.trains.is_empty() {
             self.start_train(now, [FIRST_TRAIN; 2]);
         }
     }
 
-    /// What was measured so far; `None` if the server has not answered.
+    /// The measurements so far; `None` if the server has not answered.
     pub fn measured(&self) -> Option<ProbeMeasurement> {
         let (_, host) = self.welcome?;
         let round_trip = self.round_trip()?;
@@ -224,13 +225,13 @@ impl PathProbeClient {
         self.round_trips.iter().copied().chain(samples.copied()).min()
     }
 
-    /// When a train has been silent for so long that the rest of it is lost.
+    /// When the rest of a train counts as lost because nothing has arrived for long enough.
     fn silent_at(&self, train: &ProbeTrain) -> Duration {
         let silence = (self.round_trip().unwrap_or_default() / 2).max(MIN_SILENCE);
         train.last_at().map_or(Duration::MAX, |at| at + silence)
     }
 
-    /// When the rest of a train is no longer waited for. A hello that was lost is not counted.
+    /// Until when to wait for the rest of a train. A lost hello does not count.
     fn end_of(&self, train: &ProbeTrain) -> Duration {
         let round_trip = self.round_trip().unwrap_or(HELLO_TIMEOUT);
         let budget = self.trains[0].started_at() + 3 * round_trip + MIN_BUDGET;
@@ -238,7 +239,7 @@ impl PathProbeClient {
         end.min(budget).min(self.silent_at(train))
     }
 
-    /// Ends a train, and starts the next one.
+    /// Ends a train that is over, and starts the next one.
     fn advance_trains(&mut self, now: Duration) {
         let Some(train) = self.trains.last().filter(|train| !train.is_over()) else { return };
         let is_complete = train.is_complete();
@@ -259,7 +260,7 @@ impl PathProbeClient {
         }
     }
 
-    /// Requests go first, so that what they ask for is ahead of the answers to the train.
+    /// Sends the requests first, so that the requested packets precede the answers to the train.
     fn start_train(&mut self, now: Duration, [up, down]: [u16; 2]) {
         let Some((cookie, _)) = self.welcome else { return };
         let first = u16::try_from(self.trains.len() << 8).unwrap_or_default();
@@ -276,7 +277,8 @@ impl PathProbeClient {
     }
 }
 
-/// The packets of the second train in a direction: none if the first one took long enough.
+/// The number of packets of the second train in a direction: none if the first one took long
+/// enough.
 fn second_train((rate, header): (Option<MeasuredRate>, usize)) -> u16 {
     let rate = rate.map_or(0.0, |rate| rate.rate);
     let wanted = rate * SECOND_TRAIN_TIME / as_f64(MAX_PACKET_LEN + header);

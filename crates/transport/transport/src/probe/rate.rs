@@ -1,12 +1,12 @@
-//! A rate that was measured.
+//! A measured rate.
 
 /// A measured rate, in bytes/s of IP packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasuredRate {
-    /// The likely one.
+    /// The most likely rate.
     pub rate: f64,
-    /// It is not lower.
+    /// The lower bound.
     pub low: f64,
-    /// It is not higher; infinite if the measurement gives no such bound.
+    /// The upper bound; infinite if the measurement gives none.
     pub high: f64,
 }

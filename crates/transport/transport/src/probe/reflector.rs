@@ -10,13 +10,13 @@ use super::packet::{
     COOKIE_LEN, HostCapabilities, ProbeCookie, ProbePacket, ProbePacketBody, is_probe,
 };
 
-/// A cookie is valid in the minute in which it was made and in the next one.
+/// The period of cookies. A cookie is valid in its period and in the next one.
 const COOKIE_LIFETIME: Duration = Duration::from_secs(60);
-/// The answers in a second, and at once. Whoever asks beyond that gets none.
+/// The largest number of answers per second, and at once. Further datagrams are dropped.
 const MAX_ANSWERS_PER_SECOND: f64 = 20_000.0;
 const MAX_ANSWERS_AT_ONCE: f64 = 20_000.0;
 
-/// Answers probes. It keeps nothing of any client.
+/// Answers probes, without keeping state of clients.
 #[derive(Debug)]
 pub struct ProbeReflector {
     host: HostCapabilities,
@@ -26,10 +26,10 @@ pub struct ProbeReflector {
 }
 
 impl ProbeReflector {
-    /// A server's end that tells `host` of itself. `key`: random.
+    /// Creates a server's end that states the capabilities `host`. `key` must be random.
     ///
     /// # Panics
-    /// Never: a key may have any length.
+    /// Never: a key of any length is valid.
     pub fn new(host: HostCapabilities, key: [u8; 32]) -> Self {
         Self {
             host,
@@ -44,8 +44,9 @@ impl ProbeReflector {
         is_probe(datagram)
     }
 
-    /// A datagram has arrived at `arrived_at`, not after `now`. Returns the answer to its sender.
-    /// It is not longer than the datagram, unless that proves its sender's address.
+    /// Handles a datagram that arrived at `arrived_at`, not after `now`. Returns the answer to its
+    /// sender. The answer is not longer than the datagram, unless the datagram proves its sender's
+    /// address.
     pub fn handle_datagram(
         &mut self,
         now: Duration,

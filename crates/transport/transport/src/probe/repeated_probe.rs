@@ -1,4 +1,4 @@
-//! Several probes of a path, for who has the time.
+//! Repeated probes of a path, if there is time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,15 +8,15 @@ use super::net::PathProbe;
 use super::prober::ProbeMeasurement;
 use super::rate::MeasuredRate;
 
-/// So many probes, one after another, unless one more would end later than this.
+/// The number of probes, and the time after which no further probe may end.
 const PROBES: usize = 5;
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Measures a path several times: the rate that one probe has measured may be a third of what it is
-/// if a host was busy during a train. `None`: UDP does not pass.
+/// Measures a path several times. If a host was busy during a train, one probe alone may measure a
+/// third of the rate. `None` if UDP does not pass.
 ///
 /// # Errors
-/// If the system gives no socket, or does not let it wait or receive.
+/// If no socket can be opened, or the system cannot wait or receive.
 pub(crate) fn measure_several(to: SocketAddr) -> io::Result<Option<ProbeMeasurement>> {
     let start = Instant::now();
     let mut all = Vec::new();
@@ -32,7 +32,7 @@ pub(crate) fn measure_several(to: SocketAddr) -> io::Result<Option<ProbeMeasurem
     Ok(combined(&all))
 }
 
-/// The least round-trip time, and all packets together; of the host what it has told last. `None`
+/// Combines probes: the min RTT, all packets, and the latest capabilities of the host. `None`
 /// without a probe.
 fn combined(all: &[ProbeMeasurement]) -> Option<ProbeMeasurement> {
     let last = *all.last()?;
@@ -48,8 +48,9 @@ fn combined(all: &[ProbeMeasurement]) -> Option<ProbeMeasurement> {
     })
 }
 
-/// The highest rate of up to three, the second of more. What delays packets makes rates too low,
-/// and does so often. Too high are few: on a short path, if packets of a train arrive in batches.
+/// The highest of up to three rates, or the second highest of more. Delayed packets make a rate too
+/// low, which is frequent. Rates that are too high are rare: on a short path, packets of a train
+/// may arrive in batches.
 fn high(rates: impl Iterator<Item = MeasuredRate>) -> Option<MeasuredRate> {
     let mut rates: Vec<MeasuredRate> = rates.collect();
     rates.sort_by(|one, other| other.rate.total_cmp(&one.rate));

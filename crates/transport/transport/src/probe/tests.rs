@@ -15,7 +15,8 @@ use super::*;
 use crate::model::TcpCongestionControl;
 
 const MS: Duration = Duration::from_millis(1);
-/// The headers of IPv4 and UDP. The simulated links count payloads, so rates are compared without.
+/// The length of the IPv4 and UDP headers. Simulated links count payloads only, so rates are
+/// compared without headers.
 const HEADER: usize = 28;
 
 fn client() -> SocketAddr {
@@ -43,7 +44,7 @@ fn conditions(delay: Duration, rate_mbit: u64) -> SimulatedLinkConditions {
     }
 }
 
-/// What a run has given: the measurement, the time that it took, and the bytes each way.
+/// The result of a run: the measurement, its duration, and the bytes in each direction.
 #[derive(Debug)]
 struct Outcome {
     measured: Option<ProbeMeasurement>,
@@ -52,7 +53,7 @@ struct Outcome {
     answered: usize,
 }
 
-/// Runs a probe; `meddle` may put datagrams into the network with each event.
+/// Runs a probe; `meddle` may inject datagrams at each event.
 fn run(
     seed: u64,
     up: SimulatedLinkConditions,
@@ -242,7 +243,7 @@ fn who_does_not_know_the_nonce_changes_nothing() {
                 return;
             }
             left -= 1;
-            // Datagrams like those of the server, with other nonces, and random ones.
+            // Datagrams like those of the server, but with other nonces, and random datagrams.
             let mut forged = seen.to_vec();
             if let Some(byte) = forged.get_mut(9 + rng.index(8)) {
                 *byte ^= 1 + rng.below(255) as u8;

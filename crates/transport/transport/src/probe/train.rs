@@ -1,4 +1,4 @@
-//! A train of packets in each direction.
+//! A packet train in each direction.
 
 use std::time::Duration;
 
@@ -6,11 +6,12 @@ use burst::train::PacketTrain;
 
 use super::rate::MeasuredRate;
 
-/// If more is lost of a train, its own packets have filled a queue; then only the first ones count.
+/// If more of a train is lost, its own packets have filled a queue, and only the first packets
+/// count.
 const MAX_LOST_SHARE: f64 = 0.2;
 const FIRST: usize = 4;
 
-/// The packets of a train in each direction, and what is known of each.
+/// The state of a train in each direction, with each of its packets.
 #[derive(Debug)]
 pub(super) struct ProbeTrain {
     started_at: Duration,
@@ -21,20 +22,20 @@ pub(super) struct ProbeTrain {
     /// The round-trip times of the first packets.
     unqueued: Vec<Duration>,
     is_over: bool,
-    /// Whether answers may still be under way.
+    /// Whether answers may still be in flight.
     ended_early: bool,
 }
 
-/// A packet to be answered.
+/// A packet that should be answered.
 #[derive(Clone, Copy, Debug, Default)]
 struct SentProbePacket {
     at: Duration,
-    /// When it arrived at the far end of the direction that it measures, on the clock there.
+    /// When it arrived at the end of the direction that it measures, by the clock there.
     arrived_at: Option<Duration>,
 }
 
 impl ProbeTrain {
-    /// So many packets up and down.
+    /// A train of this many packets up and down.
     pub(super) fn new(now: Duration, counts: [u16; 2], length: u16) -> Self {
         let [up, down] = counts.map(|count| vec![SentProbePacket::default(); usize::from(count)]);
         Self {
@@ -56,7 +57,7 @@ impl ProbeTrain {
         }
     }
 
-    /// The server says when a packet arrived there.
+    /// Handles the server's report of when a packet arrived there.
     pub(super) fn handle_up(&mut self, number: u16, at: Duration, length: u16, now: Duration) {
         let Some(packet) = self.up.get_mut(usize::from(number)) else { return };
         if self.is_over || length != self.length || packet.arrived_at.is_some() {
@@ -66,14 +67,14 @@ impl ProbeTrain {
         self.last_at = Some(now);
     }
 
-    /// A packet that was asked for has arrived.
+    /// Records the arrival of a requested packet.
     pub(super) fn handle_down(&mut self, number: u16, length: u16, now: Duration) {
         let Some(packet) = self.down.get_mut(usize::from(number)) else { return };
         if self.is_over || length != self.length || packet.arrived_at.is_some() {
             return;
         }
         packet.arrived_at = Some(now);
-        // The first one has no other of this probe before it.
+        // No other packet of this probe precedes the first one.
         if number == 0 {
             self.unqueued.push(now.saturating_sub(packet.at));
         }
@@ -84,7 +85,7 @@ impl ProbeTrain {
         self.started_at
     }
 
-    /// When the last packet came.
+    /// When the last packet arrived.
     pub(super) fn last_at(&self) -> Option<Duration> {
         self.last_at
     }
@@ -97,18 +98,18 @@ impl ProbeTrain {
         self.is_over
     }
 
-    /// Nothing more is waited for. `ended_early`: answers may still be under way.
+    /// Ends the train. `is_cut`: answers may still be in flight.
     pub(super) fn end(&mut self, is_cut: bool) {
         self.is_over = true;
         self.ended_early = is_cut;
     }
 
-    /// Round-trip times of packets that had no other of this probe before them.
+    /// Round-trip times of packets that no other packet of this probe preceded.
     pub(super) fn unqueued(&self) -> impl Iterator<Item = &Duration> {
         self.unqueued.iter()
     }
 
-    /// The packets that count, and those of them that were not answered.
+    /// The number of packets that count, and of those not answered.
     pub(super) fn losses(&self) -> (u32, u32) {
         if self.ended_early {
             return (0, 0);
@@ -129,7 +130,7 @@ impl ProbeTrain {
         (sent, lost)
     }
 
-    /// The rate from the client to the server. `header`: of IP and UDP, bytes.
+    /// The rate from the client to the server. `header`: length of the IP and UDP headers.
     pub(super) fn up(&self, header: usize) -> Option<MeasuredRate> {
         self.rate(&self.up, header)
     }

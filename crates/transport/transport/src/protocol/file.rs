@@ -1,4 +1,4 @@
-//! What the ends send each other to move a file. Specified in `docs/protocols/transport.md`.
+//! The messages of file transfers, specified in `docs/protocols/transport.md`.
 
 use std::fs::Metadata;
 use std::io::{self, Read};
@@ -7,84 +7,84 @@ use std::os::unix::fs::MetadataExt;
 /// The version of the messages.
 const VERSION: u8 = 2;
 
-/// The permissions that are kept, of a file's mode.
+/// The permission bits of a file's mode that are transferred.
 const PERMISSIONS: u32 = 0o777;
 
-/// A second has so many nanoseconds.
+/// The number of nanoseconds in a second.
 const NANOS: u32 = 1_000_000_000;
 
-/// The longest name of a file, in bytes: a file system has 255, and `.NAME.part` is longer.
+/// The longest name of a file, in bytes: file systems allow 255, and `.NAME.part` is longer.
 pub(crate) const MAX_NAME_LEN: usize = 240;
 
-/// The most bytes in one message.
+/// The largest number of bytes in one message.
 pub(crate) const MAX_DATA_LEN: usize = 256 << 10;
 
-/// The longest explanation of a failure, in bytes.
+/// The longest text of a failure, in bytes.
 const MAX_TEXT_LEN: usize = 300;
 
 /// The length of a SHA-256 digest.
 pub(crate) const DIGEST_LEN: usize = 32;
 
-/// What the sender sends.
+/// A message of the sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FileSenderMessage {
     /// The first message: a file of this name, length and attributes. Data follows at once, from
     /// its beginning, if `is_eager`; otherwise the sender waits for [`FileReceiverMessage::Have`].
     Offer { is_eager: bool, length: u64, attributes: FileAttributes, name: FileName },
-    /// Data follows from this offset. Before it is what has this digest.
+    /// Data follows from this offset. The digest is that of everything before it.
     Start { offset: u64, digest: [u8; DIGEST_LEN] },
-    /// So many bytes follow.
+    /// This number of bytes follows.
     Data(usize),
-    /// The sender works on something long.
+    /// The sender is busy with a long operation.
     Working,
-    /// The digest of the whole file, which has been sent.
+    /// The digest of the whole file, after all data.
     End([u8; DIGEST_LEN]),
 }
 
-/// What the receiver sends.
+/// A message of the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FileReceiverMessage {
-    /// It has so many bytes of a file of this name: the sender is to say with
-    /// [`FileSenderMessage::Start`] what these should be. Data before that is ignored, unless it
-    /// has none.
+    /// The receiver has this many bytes of a file of this name. The sender replies with
+    /// [`FileSenderMessage::Start`] and their digest. Data before that is ignored, unless the
+    /// receiver has nothing.
     Have(u64),
-    /// It has so many bytes now. At least every few seconds.
+    /// The receiver has this many bytes now. Sent at least every few seconds.
     Progress(u64),
-    /// The file is complete, and its digest is that of the sender.
+    /// The file is complete, and its digest is correct.
     Done,
-    /// It gives up.
+    /// The receiver has failed.
     Failed(FileTransferFailure),
 }
 
-/// Why the receiver gives up.
+/// Why the receiver has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct FileTransferFailure {
     /// The kind.
     pub reason: FileTransferFailureReason,
-    /// For a person, in one line. It is the peer's text: it may lie.
+    /// A text for the user, in one line. It comes from the peer and may be false.
     pub text: String,
 }
 
-/// The kinds of failures at the receiver.
+/// The kinds of failures of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FileTransferFailureReason {
-    /// There is another file of this name.
+    /// Another file of this name exists.
     Exists = 1,
-    /// The name is refused.
+    /// The name is not accepted.
     Name = 2,
     /// The disk is full.
     Space = 3,
-    /// Its system refuses.
+    /// The receiver's system has returned an error.
     System = 4,
-    /// What has arrived has another digest than what was sent.
+    /// The digest of the received data is wrong.
     Digest = 5,
     /// A file of this name is being received.
     Busy = 6,
-    /// A message that the sender may not send.
+    /// The sender has violated the protocol.
     Protocol = 7,
-    /// What has arrived was changed on the way.
+    /// Received data was changed on the path.
     Changed = 8,
 }
 
@@ -101,30 +101,29 @@ impl FileTransferFailureReason {
     ];
 }
 
-/// What a file has beside its name and its bytes.
+/// The attributes of a file other than its name and content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileAttributes {
-    /// Who may read, write and execute it: the last nine bits of its mode.
+    /// Its permissions: the last nine bits of its mode.
     pub(crate) permissions: u32,
-    /// When it was changed last: seconds since 1970, and nanoseconds.
+    /// The time of its last change: seconds since 1970, and nanoseconds.
     pub(crate) changed_at: (i64, u32),
 }
 
 impl FileAttributes {
-    /// Those of a file that is there.
+    /// The attributes of an existing file.
     pub(crate) fn of(file: &Metadata) -> Self {
         let nanos = u32::try_from(file.mtime_nsec()).unwrap_or(0);
         Self { permissions: file.mode() & PERMISSIONS, changed_at: (file.mtime(), nanos) }
     }
 }
 
-/// A name under which a file can be created in a directory, and nowhere else: not empty, without
-/// separators, control characters or characters that change how others are shown, not hidden, and
-/// not too long.
+/// A file name that is safe to create in a directory: not empty, not hidden, not too long, and
+/// without separators, control characters or characters that change how others are displayed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileName(String);
 
-/// Why a text is no name of a file that may be sent.
+/// Why a name is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileNameError {
     /// Not 1 to 240 bytes.
@@ -133,7 +132,7 @@ pub enum FileNameError {
     /// Not UTF-8.
     #[error("its name is not UTF-8")]
     Encoding,
-    /// It has a separator, or a character that is not shown or changes how others are.
+    /// It has a separator, or a character that is invisible or changes how others are displayed.
     #[error("its name has a slash, a backslash or a character that cannot be seen")]
     Character,
     /// It begins with a dot.
@@ -142,10 +141,10 @@ pub enum FileNameError {
 }
 
 impl FileName {
-    /// The name, if it is one.
+    /// Parses and checks a name.
     ///
     /// # Errors
-    /// When a file of this name must not be created.
+    /// If a file of this name must not be created.
     pub fn parse(bytes: &[u8]) -> Result<Self, FileNameError> {
         if bytes.is_empty() || bytes.len() > MAX_NAME_LEN {
             return Err(FileNameError::Length);
@@ -160,7 +159,7 @@ impl FileName {
         Ok(Self(name.to_owned()))
     }
 
-    /// Its text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -172,9 +171,9 @@ impl std::fmt::Display for FileName {
     }
 }
 
-/// Whether a character is not shown, or changes how the text around it is: control characters, line
-/// separators, and what changes the direction of writing. Joiners are needed to write some
-/// languages.
+/// Whether a character is invisible, or changes how the text around it is displayed: control
+/// characters, line separators, and characters that change the writing direction. Joiners are
+/// allowed, as some languages need them.
 fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}' | '\u{200E}' | '\u{200F}')
@@ -182,13 +181,13 @@ fn is_unseen(c: char) -> bool {
         || matches!(c, '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}')
 }
 
-/// A message that there is not.
+/// The error for an invalid message.
 fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 impl FileSenderMessage {
-    /// Its bytes. Those of [`Self::Data`] follow.
+    /// Encodes the message. The bytes of [`Self::Data`] follow it.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
@@ -222,10 +221,10 @@ impl FileSenderMessage {
         bytes
     }
 
-    /// Reads a message. The name in an offer may be one that is refused.
+    /// Reads a message. The name in an offer may be one that is not accepted.
     ///
     /// # Errors
-    /// As the reader, and when there is no such message.
+    /// As for the reader, and if the message is invalid.
     pub(crate) fn read(from: &mut impl Read) -> io::Result<Result<Self, FileNameError>> {
         Ok(Ok(match array::<1>(from)?[0] {
             1 => {
@@ -262,13 +261,13 @@ impl FileSenderMessage {
             }
             4 => Self::Working,
             5 => Self::End(array(from)?),
-            _ => return Err(invalid("a message that there is not")),
+            _ => return Err(invalid("a message of an unknown kind")),
         }))
     }
 }
 
 impl FileReceiverMessage {
-    /// Its bytes.
+    /// Encodes the message.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
@@ -297,7 +296,7 @@ impl FileReceiverMessage {
     /// Reads a message.
     ///
     /// # Errors
-    /// As the reader, and when there is no such message.
+    /// As for the reader, and if the message is invalid.
     pub(crate) fn read(from: &mut impl Read) -> io::Result<Self> {
         Ok(match array::<1>(from)?[0] {
             16 => Self::Have(u64::from_be_bytes(array(from)?)),
@@ -318,7 +317,7 @@ impl FileReceiverMessage {
                 let text = text.chars().filter(|c| !is_unseen(*c)).collect();
                 Self::Failed(FileTransferFailure { reason, text })
             }
-            _ => return Err(invalid("a message that there is not")),
+            _ => return Err(invalid("a message of an unknown kind")),
         })
     }
 }
@@ -332,7 +331,7 @@ fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// The connection has ended before the file was complete.
+/// The error if the connection ended before the file was complete.
 pub(crate) fn closed_early() -> io::Error {
     let what = "the other end has closed the connection without saying why";
     io::Error::new(io::ErrorKind::UnexpectedEof, what)

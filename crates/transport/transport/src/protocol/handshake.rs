@@ -1,14 +1,14 @@
 //! The handshake above a transport: Noise IK (revision 34) with the X25519 forms of both ends'
-//! identity keys, or the statement that there is none.
+//! identity keys, or the agreement on no encryption.
 //!
 //! | from | message | bytes |
 //! |---|---|---|
-//! | who connects | `"SNDRTRPT"` 02, mode: 0 plain, 1 Noise | 10 |
+//! | connecting end | `"SNDRTRPT"` 02, mode: 0 plain, 1 Noise | 10 |
 //! | | mode 1: Noise's first message (e, es, s, ss): its identity key, its fastest cipher | 129 |
-//! | who answers | mode 0: 0. Mode 1: 0, and Noise's second message (e, ee, se): cipher | 1, 50 |
+//! | accepting end | mode 0: 0. Mode 1: 0, and Noise's second message (e, ee, se): cipher | 1, 50 |
 //! | | or a refusal, not authenticated: 1, reason | 2 |
-//! | who connects | mode 1: the first record, which proves that its first message is new | 19 |
-//! | who answers | if it is not that record: 0, 0, which no record begins with | 2 |
+//! | connecting end | mode 1: the first record, which proves that its first message is new | 19 |
+//! | accepting end | if that record is invalid: 0, 0, which no record begins with | 2 |
 
 use keys::noise::{EphemeralKey, TAG_LEN};
 use keys::{IdentityPublicKey, IdentitySecretKey};
@@ -21,7 +21,7 @@ const VERSION: u8 = 2;
 const KEY_LEN: usize = 32;
 const CIPHER_LEN: usize = 1;
 
-/// The length of what comes first.
+/// The length of the prefix.
 pub(crate) const PREFIX_LEN: usize = 10;
 
 /// The length of Noise's first message.
@@ -30,64 +30,64 @@ pub(crate) const REQUEST_LEN: usize = KEY_LEN + 2 * (KEY_LEN + TAG_LEN) + CIPHER
 /// The length of Noise's second message, which follows a status of 0.
 pub(crate) const REPLY_LEN: usize = KEY_LEN + CIPHER_LEN + TAG_LEN;
 
-/// The answer's first byte: the handshake goes on.
+/// The first byte of an answer that accepts the connection.
 pub(crate) const ACCEPTED: u8 = 0;
 
-/// The answer's first byte: it does not, and a byte with the reason follows.
+/// The first byte of an answer that rejects it; a byte with the reason follows.
 pub(crate) const REFUSED: u8 = 1;
 
-/// The length of the first record of the end that has connected.
+/// The length of the connecting end's first record.
 pub(crate) const CONFIRM_LEN: usize = 2 + CONFIRM.len() + TAG_LEN;
 
-/// Its plaintext.
+/// The plaintext of that record.
 const CONFIRM: [u8; 1] = [0];
 
-/// What no record begins with.
+/// Two bytes with which no record begins.
 const NO_RECORD: [u8; 2] = [0; 2];
 
-/// Why there is no connection.
+/// Why the handshake has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportHandshakeError {
     /// The first bytes are not those of this handshake.
-    #[error("what connects is not a transport of Sunder")]
+    #[error("the connecting program is not a transport of Sunder")]
     NotATransport,
-    /// The other end has another version.
+    /// The other end has another version of the handshake.
     #[error("it has version {0} of the handshake, this end {VERSION}: update the older one")]
     Version(u8),
-    /// The mode is neither of both.
-    #[error("the first message has mode {0}, which there is not")]
+    /// The mode is unknown.
+    #[error("the first message has the unknown mode {0}")]
     Mode(u8),
-    /// The end that connects expects another key here, or has none.
+    /// The connecting end expects another key here, or has stated none.
     #[error("it expects another key here than {}", .0)]
     OtherKeyExpected(Box<IdentityPublicKey>),
-    /// The end that connects has proven its key, which is not one of those that may connect.
+    /// The connecting end has proven its key, which is not accepted here.
     #[error("its key {} is not one that may connect here", .0)]
     Unknown(Box<IdentityPublicKey>),
-    /// The end that connects has not proven the key that it states.
+    /// The connecting end has not proven the key that it has stated.
     #[error("it has not proven its key")]
     NotProven,
-    /// The first record of the end that connects is another one.
-    #[error("its first record was changed on the way, or its first message was replayed")]
+    /// The first record of the connecting end is invalid.
+    #[error("its first record was changed on the path, or its first message was replayed")]
     NotConfirmed,
-    /// The end that connects wants no encryption, and this end does.
+    /// The connecting end does not encrypt, and this end requires encryption.
     #[error("it connects without encryption, which is refused here; give it this end's key")]
     PlainRefused,
-    /// The end that connects wants encryption, and this end has been told to have none.
+    /// The connecting end encrypts, and this end is insecure.
     #[error("it connects with encryption, and this end is insecure; both must be")]
     NoiseRefused,
-    /// Too many connections wait until the program accepts them.
+    /// Too many connections wait to be accepted by the program.
     #[error("too many connections wait to be accepted")]
     Busy,
-    /// The other end has refused, and says this reason.
+    /// The other end has rejected the connection for this reason.
     #[error("it refuses: {0}")]
     Refused(HandshakeRefusal),
-    /// The answer is not one.
-    #[error("the answer is not that of an end with the expected key")]
+    /// The answer is invalid.
+    #[error("the other end has not proven that it has the expected key")]
     WrongReply,
 }
 
 impl TransportHandshakeError {
-    /// Whether a key was wrong or something was changed, rather than a setting.
+    /// Whether a key was wrong or something was changed, as opposed to a wrong setting.
     pub fn is_security(&self) -> bool {
         matches!(
             self,
@@ -107,10 +107,10 @@ impl TransportHandshakeError {
         )
     }
 
-    /// What the other end is sent, so that it knows why the connection ends.
+    /// The bytes that tell the other end why the connection is rejected.
     pub(crate) fn refusal_bytes(&self) -> Option<[u8; 2]> {
         let refusal = match self {
-            // That end takes it for a record that was changed.
+            // The other end treats them as a record that was changed.
             Self::NotConfirmed => return Some(NO_RECORD),
             Self::Version(_) | Self::Mode(_) => HandshakeRefusal::Version,
             Self::OtherKeyExpected(_) => HandshakeRefusal::OtherKey,
@@ -124,32 +124,32 @@ impl TransportHandshakeError {
     }
 }
 
-/// What a refusal says. It is not authenticated: it only helps a person to find the mistake.
+/// The reason in a refusal. It is not authenticated, and only helps a user to find the mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum HandshakeRefusal {
-    /// It has another version.
+    /// The accepting end has another version.
     #[error("it has another version of the handshake: update the older one")]
     Version = 1,
-    /// It has another key.
+    /// The accepting end has another key.
     #[error("it has another key than the one given; compare with the key that it prints")]
     OtherKey = 2,
-    /// It does not know this end's key.
+    /// The accepting end does not accept this end's key.
     #[error("it does not expect a connection from this end's key")]
     NotExpected = 3,
-    /// It refuses a connection without encryption.
-    #[error("it is not insecure: give its key instead")]
+    /// The accepting end requires encryption.
+    #[error("it requires encryption: give its key instead")]
     Plain = 4,
-    /// It has no encryption.
-    #[error("it is insecure: this end must be told to be insecure, too")]
+    /// The accepting end does not encrypt.
+    #[error("it does not encrypt, and this end requires encryption")]
     Noise = 5,
-    /// It has no room.
+    /// The accepting end has too many connections.
     #[error("it is busy: it has too many connections at the moment; try again later")]
     Busy = 6,
 }
 
 impl HandshakeRefusal {
-    /// What a byte stands for.
+    /// Parses the reason.
     pub(crate) fn parse(byte: u8) -> Result<Self, TransportHandshakeError> {
         let all = [
             Self::Version,
@@ -163,13 +163,13 @@ impl HandshakeRefusal {
         known.ok_or(TransportHandshakeError::WrongReply)
     }
 
-    /// The whole answer.
+    /// The bytes of the answer.
     pub(crate) fn answer(self) -> [u8; 2] {
         [REFUSED, self as u8]
     }
 }
 
-/// What an end that connects asks for.
+/// The mode that a connecting end requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeMode {
     /// No encryption.
@@ -179,7 +179,7 @@ pub(crate) enum HandshakeMode {
 }
 
 impl HandshakeMode {
-    /// What an end sends that connects in this mode, before the message.
+    /// The bytes that a connecting end sends before its first message.
     pub(crate) fn prefix(self) -> [u8; PREFIX_LEN] {
         let mut prefix = [0; PREFIX_LEN];
         prefix[..8].copy_from_slice(MAGIC);
@@ -188,10 +188,10 @@ impl HandshakeMode {
         prefix
     }
 
-    /// Reads what an end has sent that connects.
+    /// Parses the bytes that a connecting end sends first.
     ///
     /// # Errors
-    /// When it is not the beginning of a handshake of this version.
+    /// If they are not the beginning of a handshake of this version.
     pub(crate) fn parse(prefix: &[u8; PREFIX_LEN]) -> Result<Self, TransportHandshakeError> {
         if &prefix[..8] != MAGIC {
             return Err(TransportHandshakeError::NotATransport);
@@ -205,7 +205,7 @@ impl HandshakeMode {
     }
 }
 
-/// A handshake that both ends have answered: what encrypts and decrypts records from here on.
+/// A completed handshake: the keys with which records are encrypted and decrypted.
 pub(crate) struct TransportSession {
     pub(crate) sealer: RecordSealer,
     pub(crate) opener: RecordOpener,
@@ -214,7 +214,7 @@ pub(crate) struct TransportSession {
 }
 
 impl TransportSession {
-    /// Of a handshake that is complete, at the end that has connected or at the other one.
+    /// The session of a completed handshake, at the connecting or at the accepting end.
     fn new(
         mut noise: HandshakeState,
         peer: IdentityPublicKey,
@@ -231,10 +231,10 @@ impl TransportSession {
         }
     }
 
-    /// Takes the first record of the end that has connected.
+    /// Checks the first record of the connecting end.
     ///
     /// # Errors
-    /// When it is another record: it does not prove that this end's first message is new.
+    /// If it is invalid: then the first message may have been a replay.
     pub(crate) fn confirm(
         &mut self,
         record: &[u8; CONFIRM_LEN],
@@ -255,7 +255,7 @@ impl std::fmt::Debug for TransportSession {
     }
 }
 
-/// The end that has connected, after its first message.
+/// The connecting end, after its first message.
 pub(crate) struct HandshakeInitiator {
     noise: HandshakeState,
     peer: IdentityPublicKey,
@@ -269,8 +269,8 @@ impl std::fmt::Debug for HandshakeInitiator {
 }
 
 impl HandshakeInitiator {
-    /// Begins a handshake with the end that has the key `peer`; also returns what to send.
-    /// `fastest` is the fastest cipher here.
+    /// Begins a handshake with the end that has the key `peer`. Also returns what to send.
+    /// `fastest` is the fastest cipher on this host.
     pub(crate) fn new(
         own: &IdentitySecretKey,
         peer: &IdentityPublicKey,
@@ -283,16 +283,16 @@ impl HandshakeInitiator {
         let mut payload = [cipher_byte(fastest); KEY_LEN + CIPHER_LEN];
         payload[..KEY_LEN].copy_from_slice(&own.public().to_bytes());
         let written = noise.write_message(&payload, &mut hello[PREFIX_LEN..]);
-        // A public key is not weak, so each shared secret depends on both.
+        // Public keys are not of small order, so each shared secret depends on both keys.
         debug_assert_eq!(written, Ok(REQUEST_LEN));
         (Self { noise, peer: *peer, fastest }, hello)
     }
 
-    /// Ends the handshake with Noise's second message; also returns the first record, which is to
-    /// be sent before any other.
+    /// Completes the handshake with Noise's second message. Also returns the first record, which
+    /// must be sent before any other.
     ///
     /// # Errors
-    /// When the message is not from the end with the expected key.
+    /// If the message is not from the end with the expected key.
     pub(crate) fn finish(
         mut self,
         reply: &[u8; REPLY_LEN],
@@ -300,7 +300,8 @@ impl HandshakeInitiator {
         let mut payload = [0; CIPHER_LEN + TAG_LEN];
         let read = self.noise.read_message(reply, &mut payload);
         read.map_err(|_| TransportHandshakeError::WrongReply)?;
-        // The other end takes one that is not the fastest here only if it is for any processor.
+        // The accepting end may choose only this end's fastest cipher, or the one for any
+        // processor.
         let cipher =
             parse_cipher(payload[0]).filter(|cipher| *cipher == self.fastest.negotiate(*cipher));
         let cipher = cipher.ok_or(TransportHandshakeError::WrongReply)?;
@@ -312,12 +313,12 @@ impl HandshakeInitiator {
     }
 }
 
-/// Answers Noise's first message from an end whose key is admitted. `fastest` is the fastest cipher
-/// here. Returns the answer, its status included. The message may be a replay until the first
-/// record has come: [`TransportSession::confirm`].
+/// Answers Noise's first message of an end whose key is accepted. `fastest` is the fastest cipher
+/// on this host. Returns the answer with its status. The message may be a replay until the first
+/// record was checked: [`TransportSession::confirm`].
 ///
 /// # Errors
-/// When the message is not one for this end from such an end.
+/// If the message is invalid, or from another end.
 pub(crate) fn answer(
     own: &IdentitySecretKey,
     request: &[u8; REQUEST_LEN],
@@ -339,7 +340,7 @@ pub(crate) fn answer(
     let theirs = parse_cipher(payload[KEY_LEN]).ok_or(TransportHandshakeError::NotProven)?;
     let cipher = fastest.negotiate(theirs);
     let mut reply = [ACCEPTED; 1 + REPLY_LEN];
-    // It fails if the other end's ephemeral key has a small order.
+    // This fails if the other end's ephemeral key is of small order.
     let written = noise.write_message(&[cipher_byte(cipher)], &mut reply[1..]);
     written.map_err(|_| TransportHandshakeError::NotProven)?;
     Ok((TransportSession::new(noise, peer, cipher, false), reply))
@@ -358,7 +359,7 @@ fn parse_cipher(byte: u8) -> Option<RecordCipher> {
         .find(|cipher| cipher_byte(*cipher) == byte)
 }
 
-/// The state before the first message, of the end that connects if it knows its peer's key.
+/// The Noise state before the first message; of the connecting end if the peer's key is given.
 fn state(
     own: &IdentitySecretKey,
     peer: Option<&IdentityPublicKey>,
@@ -419,7 +420,7 @@ pub(crate) mod tests {
         assert_eq!((one.peer, two.peer), (secret(2).public(), secret(1).public()));
     }
 
-    /// Ends on processors that prefer other ciphers understand each other.
+    /// Ends on processors that prefer different ciphers can communicate.
     #[test]
     fn both_ends_take_one_cipher() {
         for [first, second] in [[AES, AES], [AES, CHACHA], [CHACHA, AES], [CHACHA, CHACHA]] {
@@ -435,7 +436,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// An answer with a cipher that this end did not offer, or with none.
+    /// An answer is rejected if its cipher was not offered, or if it has none.
     #[test]
     fn another_cipher_is_refused() {
         for (byte, is_taken) in [(1, false), (2, true), (0, false), (3, false)] {
@@ -513,7 +514,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What an attacker has recorded of one connection opens no other.
+    /// What an attacker has recorded of one connection cannot open another one.
     #[test]
     fn a_replay_is_not_confirmed() {
         let (initiator, request) = connect(1, 2);

@@ -1,4 +1,4 @@
-//! The two parties' ends.
+//! The two parties' side of a relay.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use crate::protocol::relay::{
 use crate::stream::ByteStream;
 use crate::transports::tcp;
 
-/// How long who waits may hear nothing of the relay, which says something every 3 s. It is back
-/// while who connects still waits at the relay.
+/// How long a waiting party may hear nothing from the relay, which sends something every 3 s. After
+/// this time it reconnects, early enough for a party that is connecting.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How long the relay looks for who waits, and a little more.
+/// How long the relay searches for the waiting party, plus a margin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Connects to who waits under a token.
+/// Connects to the party that waits under a token.
 pub(crate) fn open(
     relay: SocketAddr,
     token: RelayToken,
@@ -37,23 +37,23 @@ pub(crate) fn open(
             refused("nobody waits at the relay under this token; start the receiver")
         }
         RelayResponse::Refused => refused("the relay has too many connections; try again"),
-        RelayResponse::Waiting => refused("the relay's answer is not one"),
+        RelayResponse::Waiting => refused("the relay's answer is invalid"),
     }
 }
 
-/// An end that waits at a relay.
+/// A party that waits at a relay.
 pub(crate) struct RelayRegistration {
     relay: Vec<SocketAddr>,
     secret: Zeroizing<[u8; SECRET_LEN]>,
-    /// The connection that waits.
+    /// The waiting connection.
     waiting: Mutex<Option<Arc<dyn ByteStream>>>,
 }
 
 impl RelayRegistration {
-    /// Prepares to wait. The token is the same in each run if the identity is.
+    /// Prepares to wait. The token depends only on the identity.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// If the system provides no random bytes.
     pub(crate) fn new(
         relay: Vec<SocketAddr>,
         security: &ConnectionSecurity,
@@ -78,12 +78,12 @@ impl RelayRegistration {
         self.relay.first().map_or_else(String::new, SocketAddr::to_string)
     }
 
-    /// Where others find this end.
+    /// The token under which others find this party.
     pub(crate) fn token(&self) -> RelayToken {
         self.secret().token()
     }
 
-    /// Waits for one party that connects.
+    /// Waits for one party to connect.
     pub(crate) fn accept(&self, options: &ConnectionOptions) -> io::Result<Arc<dyn ByteStream>> {
         let stream = self.connect(options)?;
         stream.set_timeout(Some(SILENCE_TIMEOUT))?;
@@ -106,7 +106,7 @@ impl RelayRegistration {
     }
 
     fn connect(&self, options: &ConnectionOptions) -> io::Result<Arc<dyn ByteStream>> {
-        // Whoever sends cannot tell that it is this connection that is silent, and change it.
+        // The sender cannot find out that this connection is the silent one, and adapt it.
         let options = ConnectionOptions { has_short_segments: true, ..options.clone() };
         let mut last = io::ErrorKind::AddrNotAvailable.into();
         for address in &self.relay {
@@ -151,5 +151,5 @@ fn receive(stream: &dyn ByteStream) -> io::Result<RelayResponse> {
             Err(error) => return Err(error),
         }
     }
-    RelayResponse::parse(byte[0]).ok_or_else(|| io::Error::other("the relay's answer is not one"))
+    RelayResponse::parse(byte[0]).ok_or_else(|| io::Error::other("the relay's answer is invalid"))
 }

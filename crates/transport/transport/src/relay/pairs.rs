@@ -1,16 +1,17 @@
-//! How many pairs there are, in all and of each source.
+//! Limits the number of pairs, in total and for each source.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most pairs of parties.
+/// The largest number of pairs.
 pub(super) const MAX_PAIRS: usize = 512;
 
-/// The most ends of pairs of one source, which may be a site behind address translation.
+/// The largest number of ends of pairs from one source, which may be a site behind address
+/// translation.
 pub(super) const MAX_ENDS_OF_SOURCE: usize = 128;
 
-/// The pairs.
+/// The limiter of pairs.
 #[derive(Debug, Default)]
 pub(super) struct RelayPairLimiter(Mutex<RelayPairCounts>);
 
@@ -20,7 +21,7 @@ struct RelayPairCounts {
     ends: HashMap<IpAddr, usize>,
 }
 
-/// The place of a pair, until it is dropped.
+/// The permit of a pair, returned when it is dropped.
 #[derive(Debug)]
 pub(super) struct RelayPairPermit {
     pairs: Arc<RelayPairLimiter>,
@@ -32,17 +33,17 @@ impl RelayPairLimiter {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are.
+    /// The current number of pairs.
     pub(super) fn count(&self) -> usize {
         self.lock().pairs
     }
 
-    /// Whether a source may have another end.
+    /// Whether a source may have another end of a pair.
     pub(super) fn has_room(&self, source: IpAddr) -> bool {
         self.lock().has_room(source)
     }
 
-    /// A place for a pair of which this source is an end; `None` if there is none.
+    /// Takes a permit for a pair with an end from this source; `None` if there is none.
     pub(super) fn take(self: &Arc<Self>, source: IpAddr) -> Option<RelayPairPermit> {
         let mut counted = self.lock();
         if counted.pairs >= MAX_PAIRS || !counted.has_room(source) {
@@ -63,7 +64,7 @@ impl RelayPairCounts {
 }
 
 impl RelayPairPermit {
-    /// Counts an end of this source.
+    /// Counts an end from this source.
     pub(super) fn add(&mut self, source: IpAddr) {
         *self.pairs.lock().ends.entry(source).or_default() += 1;
         self.sources.push(source);

@@ -1,4 +1,4 @@
-//! The relay itself.
+//! The relay server.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,35 +22,37 @@ use super::pairs::{MAX_PAIRS, RelayPairLimiter};
 use super::status::{RelayCounter, RelayCounters, RelayStatus};
 use crate::protocol::relay::{REQUEST_LEN, RelayRequest, RelayResponse, RelayToken, STILL_PRESENT};
 
-/// The most connections that have not asked for anything yet, or look for who waits.
+/// The largest number of connections that have not sent a request, or are searching for a waiting
+/// party.
 const MAX_ARRIVING: usize = 512;
 
-/// The most of these of one source.
+/// The largest number of these from one source.
 const MAX_ARRIVING_OF_SOURCE: usize = 32;
 
-/// How long a connection may take to ask for something.
+/// How long a connection may take to send a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long who connects waits for who is to wait under its token.
+/// How long a connecting party waits for another party to wait under its token.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most connections that wait.
+/// The largest number of waiting connections.
 const MAX_WAITING: usize = 1024;
 
-/// The most of these of one source.
+/// The largest number of these from one source.
 const MAX_WAITING_OF_SOURCE: usize = 32;
 
-/// How often who waits is told that it does, which also keeps address translation from forgetting
-/// the connection.
+/// The interval at which a waiting party is told that it still waits, which also keeps the state of
+/// address translation.
 const WAITING_INTERVAL: Duration = Duration::from_secs(3);
 
-/// How long who waits may take to answer when it is connected, before it counts as gone.
+/// How long a waiting party may take to answer when another party connects, before it counts as
+/// gone.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a pair may be silent.
+/// The longest time without data in either direction of a pair.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The bytes that wait in each direction of a pair, beside those in the kernel.
+/// The buffer in each direction of a pair, in addition to the kernel's.
 const BUFFER_LEN: usize = 256 << 10;
 
 /// Why a relay cannot listen.
@@ -58,7 +60,7 @@ const BUFFER_LEN: usize = 256 << 10;
 #[error(transparent)]
 pub struct RelayError(#[from] io::Error);
 
-/// A relay that listens. It knows addresses, times and lengths, and no key.
+/// A relay that is listening. It sees addresses, times and lengths, but no keys.
 pub struct RelayServer {
     listening: Vec<ConfiguredListener>,
     state: Arc<RelayState>,
@@ -74,7 +76,7 @@ impl std::fmt::Debug for RelayServer {
 struct RelayState {
     waiting: Mutex<RelayWaitingList>,
     pairs: Arc<RelayPairLimiter>,
-    /// Somebody begins to wait.
+    /// Signals that a party begins to wait.
     changed: Notify,
     counts: RelayCounters,
     refusals: Mutex<LogRateLimiter>,
@@ -95,7 +97,7 @@ impl std::fmt::Debug for RelayStatusSource {
 }
 
 impl RelayStatusSource {
-    /// The status now.
+    /// The current status.
     pub fn status(&self) -> RelayStatus {
         RelayStatus {
             listen: self.listen.clone(),
@@ -120,7 +122,7 @@ struct WaitingRelayConnection {
     number: u64,
     token: RelayToken,
     source: IpAddr,
-    /// Asks for the connection.
+    /// Requests the connection from the task that holds it.
     take: oneshot::Sender<oneshot::Sender<TcpStream>>,
 }
 
@@ -128,31 +130,31 @@ impl RelayServer {
     /// Listens at an address.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system returns an error.
     pub async fn bind(address: SocketAddr) -> Result<Self, RelayError> {
         let listening = listen([address], &[]).await?;
         Ok(Self { listening, state: Arc::default() })
     }
 
-    /// Where it listens.
+    /// The address where it listens.
     ///
     /// # Errors
-    /// When the system does not report it.
+    /// If the system does not return it.
     pub fn local_addr(&self) -> Result<SocketAddr, RelayError> {
         let first = self.listening.first().ok_or(io::ErrorKind::NotConnected);
         Ok(first.map_err(io::Error::from)?.address()?)
     }
 
-    /// What reports its status.
+    /// A handle that reports its status.
     ///
     /// # Errors
-    /// As [`Self::local_addr`].
+    /// As for [`Self::local_addr`].
     pub fn status_source(&self) -> Result<RelayStatusSource, RelayError> {
         let (state, listen) = (self.state.clone(), self.local_addr()?.to_string());
         Ok(RelayStatusSource { state, listen, started_at: Instant::now() })
     }
 
-    /// Relays until `stop` ends.
+    /// Runs the relay until `stop` completes.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let mut arriving = ConnectionLimiter::new(MAX_ARRIVING, MAX_ARRIVING_OF_SOURCE);
         let mut round_robin = RoundRobinAcceptor::default();
@@ -173,7 +175,7 @@ impl RelayServer {
     }
 }
 
-/// Does what one connection asks for.
+/// Handles one connection's request.
 async fn serve(mut stream: TcpStream, from: SocketAddr, state: Arc<RelayState>) {
     let mut request = zeroize::Zeroizing::new([0; REQUEST_LEN]);
     let read = timeout(REQUEST_TIMEOUT, stream.read_exact(&mut *request)).await;
@@ -187,11 +189,11 @@ async fn serve(mut stream: TcpStream, from: SocketAddr, state: Arc<RelayState>) 
             state.refuse(&counts.too_many_pairs, from.ip(), "it has too many pairs");
             let _ = stream.write_all(&[RelayResponse::Refused as u8]).await;
         }
-        // In a task of its own, which is not ended for those who arrive.
+        // In its own task, which is not evicted for arriving connections.
         Some(RelayRequest::Wait(secret)) => state.wait(stream, from, secret.token()),
         Some(RelayRequest::Connect(token)) => state.connect(stream, from, token).await,
         None => {
-            state.refuse(&counts.malformed, from.ip(), "it sent no request");
+            state.refuse(&counts.malformed, from.ip(), "it sent an invalid request");
             let _ = stream.write_all(&[RelayResponse::Refused as u8]).await;
         }
     }
@@ -202,7 +204,7 @@ impl RelayState {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a connection that is refused or ended.
+    /// Counts and logs a connection that is rejected or evicted.
     fn refuse(&self, counter: &RelayCounter, from: IpAddr, why: &str) {
         counter.add(1);
         let refused = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).count_event();
@@ -211,7 +213,7 @@ impl RelayState {
         }
     }
 
-    /// Keeps a connection until somebody connects under its token.
+    /// Keeps a connection until another party connects under its token.
     fn wait(self: &Arc<Self>, stream: TcpStream, from: SocketAddr, token: RelayToken) {
         let (take, taken) = oneshot::channel();
         let (number, evicted) = self.lock().add(token, source(from.ip()), take);
@@ -232,12 +234,12 @@ impl RelayState {
         });
     }
 
-    /// Finds who waits under a token.
+    /// Connects this party to the one that waits under a token.
     async fn connect(self: Arc<Self>, mut stream: TcpStream, from: SocketAddr, token: RelayToken) {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         loop {
             let changed = self.changed.notified();
-            // It is given back if nobody waits: who looks for somebody takes no place of a pair.
+            // The permit is returned if no party waits, so that searching does not use up pairs.
             let Some(mut place) = self.pairs.take(source(from.ip())) else {
                 self.refuse(&self.counts.too_many_pairs, from.ip(), "there are too many pairs");
                 let _ = stream.write_all(&[RelayResponse::Refused as u8]).await;
@@ -249,7 +251,7 @@ impl RelayState {
                 if stream.write_all(&[RelayResponse::Connected as u8]).await.is_ok() {
                     self.counts.joined.add(1);
                     info!(%from, "is connected");
-                    // In a task of its own, which is not ended for those who arrive.
+                    // In its own task, which is not evicted for arriving connections.
                     let state = self.clone();
                     tokio::spawn(async move {
                         splice(stream, other, &state.counts).await;
@@ -268,7 +270,7 @@ impl RelayState {
         }
     }
 
-    /// The connection of who waits under a token, who has answered, and its source.
+    /// The connection of a party that waits under a token and has answered, with its source.
     async fn take(&self, token: RelayToken) -> Option<(TcpStream, IpAddr)> {
         loop {
             let entry = self.lock().remove(token)?;
@@ -278,14 +280,15 @@ impl RelayState {
             {
                 return Some((stream, entry.source));
             }
-            // It has ended, or does not answer.
+            // That party has ended, or does not answer.
         }
     }
 }
 
 impl RelayWaitingList {
-    /// Adds a connection. If there are too many, the oldest of its source is ended, or the oldest
-    /// of the source with the most. Returns its number, and the source of the one that was ended.
+    /// Adds a connection. If there are too many, the oldest one from its source is evicted, or the
+    /// oldest one from the source with the most. Returns the new one's number, and the source of
+    /// the evicted one.
     fn add(
         &mut self,
         token: RelayToken,
@@ -301,21 +304,21 @@ impl RelayWaitingList {
             None
         };
         let oldest = self.entries.iter().position(|entry| Some(entry.source) == crowded);
-        // Its task sees that nobody can ask for it any more.
+        // Its task sees that nothing can request the connection any more.
         let evicted = oldest.and_then(|oldest| self.entries.remove(oldest));
         self.next += 1;
         self.entries.push_back(WaitingRelayConnection { number: self.next, token, source, take });
         (self.next, evicted.map(|evicted| evicted.source))
     }
 
-    /// The newest under a token: it is the likeliest to be alive.
+    /// Removes the newest connection under a token, as it is the most likely to be alive.
     fn remove(&mut self, token: RelayToken) -> Option<WaitingRelayConnection> {
         let newest = self.entries.iter().rposition(|entry| entry.token == token)?;
         self.entries.remove(newest)
     }
 }
 
-/// Keeps a connection that waits, until it is asked for, or has ended.
+/// Keeps a waiting connection until it is requested or has ended.
 async fn hold_waiting_connection(
     mut stream: TcpStream,
     mut taken: oneshot::Receiver<oneshot::Sender<TcpStream>>,
@@ -336,7 +339,7 @@ async fn hold_waiting_connection(
                     return;
                 }
             }
-            // It has nothing to say before it is connected.
+            // A waiting party sends nothing before it is connected.
             _ = stream.readable() => {
                 match stream.try_read(&mut [0]) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -347,7 +350,7 @@ async fn hold_waiting_connection(
     }
 }
 
-/// Tells who waits that it is connected. Returns whether it answers.
+/// Tells a waiting party that it is connected. Returns whether it answers.
 async fn connect_waiting(stream: &mut TcpStream) -> bool {
     let mut answer = [0];
     stream.write_all(&[RelayResponse::Connected as u8]).await.is_ok()
@@ -355,8 +358,8 @@ async fn connect_waiting(stream: &mut TcpStream) -> bool {
         && answer == [STILL_PRESENT]
 }
 
-/// Passes on what two parties send each other, until both have ended, one has failed, or both are
-/// silent for long. The second one has waited.
+/// Forwards bytes between two parties until both have ended, one has failed, or both have been
+/// silent for too long. The second party is the one that waited.
 async fn splice(one: TcpStream, two: TcpStream, counts: &RelayCounters) {
     let start = Instant::now();
     let active = AtomicU64::new(0);

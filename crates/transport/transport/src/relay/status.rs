@@ -1,4 +1,5 @@
-//! What a relay reports to its operator. It names no token and no address of a party.
+//! The status that a relay reports to its operator. It contains no token, and no address of a
+//! party.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,48 +8,48 @@ use serde::{Deserialize, Serialize};
 /// The status of a relay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RelayStatus {
-    /// The address where it listens.
+    /// The address where the relay listens.
     pub listen: String,
-    /// The time since the start, in seconds.
+    /// The uptime in seconds.
     pub uptime_s: f64,
-    /// The connections that wait, and the most that may.
+    /// The number of waiting connections, and the limit.
     pub waiting: u64,
     /// See `waiting`.
     pub max_waiting: u64,
-    /// The pairs that are connected, and the most that may be.
+    /// The number of connected pairs, and the limit.
     pub pairs: u64,
     /// See `pairs`.
     pub max_pairs: u64,
-    /// The connections that have waited since the start.
+    /// The number of connections that have begun to wait since the start.
     pub waited: u64,
-    /// The pairs that were connected since the start.
+    /// The number of pairs that were connected since the start.
     pub joined: u64,
-    /// The bytes passed on to those who waited, since the start.
+    /// The bytes forwarded to parties that had waited, since the start.
     pub to_waiting_bytes: u64,
-    /// The bytes passed on from those who waited, since the start.
+    /// The bytes forwarded from parties that had waited, since the start.
     pub from_waiting_bytes: u64,
-    /// The connections that were refused or ended since the start.
+    /// The connections that were rejected or evicted since the start.
     pub refused: RelayRefusalCounts,
 }
 
-/// Connections that a relay has refused or ended, by the reason.
+/// The connections that a relay has rejected or evicted, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayRefusalCounts {
-    /// They asked for nothing in time.
+    /// They sent no request in time.
     pub silent: u64,
-    /// What they asked for is not a request.
+    /// Their request was invalid.
     pub malformed: u64,
-    /// Nobody waited under their token.
+    /// No party waited under their token.
     pub unknown_token: u64,
-    /// There were too many pairs, in all or of their source.
+    /// There were too many pairs, in total or from their source.
     pub too_many_pairs: u64,
-    /// They had asked for nothing yet, or looked for who waits, and others needed the room.
+    /// They were evicted before their request, or while they searched for a waiting party.
     pub evicted_arriving: u64,
-    /// They waited, and others needed the room.
+    /// They were evicted while they waited.
     pub evicted_waiting: u64,
 }
 
-/// A number that only grows.
+/// A counter that only grows.
 #[derive(Debug, Default)]
 pub(super) struct RelayCounter(AtomicU64);
 
@@ -62,7 +63,7 @@ impl RelayCounter {
     }
 }
 
-/// What has happened since the start.
+/// The counters since the start.
 #[derive(Debug, Default)]
 pub(super) struct RelayCounters {
     pub(super) waited: RelayCounter,
@@ -78,7 +79,7 @@ pub(super) struct RelayCounters {
 }
 
 impl RelayCounters {
-    /// A status with these numbers, and nothing else.
+    /// A status that contains these counters only.
     pub(super) fn status(&self) -> RelayStatus {
         let refused = RelayRefusalCounts {
             silent: self.silent.value(),

@@ -13,7 +13,7 @@ use crate::options::{ConnectionOptions, ConnectionSecurity};
 use crate::protocol::relay::{RelayRequest, RelayResponse, RelaySecret, STILL_PRESENT};
 use crate::{ConnectionStep, Error, TransportChoice};
 
-/// A relay, until this is dropped.
+/// A relay that runs until this is dropped.
 struct Running {
     address: SocketAddr,
     source: RelayStatusSource,
@@ -31,8 +31,7 @@ fn relay() -> Running {
 }
 
 impl Running {
-    /// Waits until something holds for the status: what a connection does is counted a little
-    /// later.
+    /// Waits until the status satisfies a condition, as events are counted with a small delay.
     fn until(&self, holds: impl Fn(&RelayStatus) -> bool) -> RelayStatus {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -96,7 +95,7 @@ fn a_wrong_token_or_transport_is_named() {
     let sabul = ConnectionOptions { transport: TransportChoice::Named("sabul"), ..options(1, 2) };
     let error = connect(&format!("{token}@{}", relay.address), &sabul).unwrap_err();
     assert!(matches!(error, Error::Address { .. }), "{error}");
-    // A relay that is not there.
+    // A relay that does not exist.
     let error = connect(&format!("{token}@127.0.0.1:1"), &options(1, 2)).unwrap_err();
     assert!(matches!(error, Error::Io { step: ConnectionStep::Relay, .. }), "{error}");
 }
@@ -119,7 +118,7 @@ fn those_who_ask_for_nothing_or_wait_too_often_keep_nobody_out() {
     let mut idle: Vec<TcpStream> = (0..100).map(|_| ask(&relay, b"SNDR")).collect();
     let mut rubbish = ask(&relay, &[b'x'; 42]);
     assert_eq!(byte(&mut rubbish), RelayResponse::Refused as u8);
-    // One source waits under many tokens: the oldest are ended.
+    // One source waits under many tokens: the oldest are evicted.
     for number in 0..100 {
         let secret = RelaySecret::new(zeroize::Zeroizing::new([number; 32]));
         let mut waiting = ask(&relay, &*RelayRequest::Wait(secret).encode());
@@ -143,7 +142,7 @@ fn who_has_gone_is_not_connected() {
     let mut waiting = ask(&relay, &*RelayRequest::Wait(secret()).encode());
     assert_eq!(byte(&mut waiting), RelayResponse::Waiting as u8);
     drop(waiting);
-    // The sender is there first.
+    // The sender connects first.
     let mut sender = ask(&relay, &*RelayRequest::Connect(secret().token()).encode());
     let mut waiting = ask(&relay, &*RelayRequest::Wait(secret()).encode());
     take(&mut waiting);
@@ -158,7 +157,8 @@ fn who_has_gone_is_not_connected() {
 fn who_does_not_answer_is_not_connected() {
     let relay = relay();
     let secret = || RelaySecret::new(zeroize::Zeroizing::new([7; 32]));
-    // The newest are asked first. One of them is dead, and one belongs to something else.
+    // The newest connection is tried first. One of them is dead, and one belongs to another
+    // program.
     let wait = || {
         let mut waiting = ask(&relay, &*RelayRequest::Wait(secret()).encode());
         assert_eq!(byte(&mut waiting), RelayResponse::Waiting as u8);
@@ -173,7 +173,7 @@ fn who_does_not_answer_is_not_connected() {
     relay.until(|status| status.joined == 1 && status.waiting == 0);
 }
 
-/// Waits until somebody connects, and answers.
+/// Waits until another party connects, and answers.
 fn take(waiting: &mut TcpStream) {
     while byte(waiting) != RelayResponse::Connected as u8 {}
     waiting.write_all(&[STILL_PRESENT]).unwrap();

@@ -1,6 +1,6 @@
-//! The buffers of TCP sockets.
+//! The buffer sizes of TCP sockets.
 
-// The system call `setsockopt`, for options that no library sets.
+// For the system call `setsockopt`, as no library sets these options.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -13,15 +13,16 @@ use socket2::Socket;
 use crate::options::{ConnectionOptions, PathEstimate};
 use crate::window::receive_buffer;
 
-/// The least size that is set, so that a wrong measurement of the path costs little.
+/// The smallest size, so that a wrong measurement of the path has little effect.
 const MIN_BUFFER: usize = 1 << 20;
 
-/// The largest: 300 ms at 10 Gbit/s, twice.
+/// The largest size: twice 300 ms at 10 Gbit/s.
 const MAX_BUFFER: usize = 768 << 20;
 
-/// Sets the buffers of a socket that is not connected yet: the window that it announces depends on
-/// them. A size of the options is set as it is. One that follows from the path is set only if it is
-/// more than the system would give by itself, because the system does not change it afterwards.
+/// Sets the buffer sizes of a socket before it is connected, because the announced window depends
+/// on them. A size in the options is set unchanged. A size computed from the path is set only if it
+/// is larger than what the system would choose, because the system no longer adjusts a size that
+/// was set.
 pub(super) fn set(socket: &Socket, options: &ConnectionOptions) -> io::Result<()> {
     if let Some(bytes) = options.buffer {
         force(socket, SO_SNDBUFFORCE, bytes).or_else(|_| socket.set_send_buffer_size(bytes))?;
@@ -34,13 +35,13 @@ pub(super) fn set(socket: &Socket, options: &ConnectionOptions) -> io::Result<()
         let text = std::fs::read_to_string(format!("/proc/sys/net/{name}")).ok()?;
         text.split_whitespace().next_back()?.parse::<usize>().ok()
     };
-    // Whether the kernel gives more than it would by itself, with twice the stated size, half of
-    // which is for its own administration. The limits are those of the host.
+    // Whether the kernel allows more than it would choose itself. It uses twice the set size, half
+    // of it for its own data. The limits are those of the host.
     let helps = |allowed: &str, automatic: &str| {
         let given = limit(allowed).map_or(0, |allowed| needed.min(allowed));
         limit(automatic).is_some_and(|automatic| 2 * given > automatic)
     };
-    // With the right to administrate the network, there is no limit.
+    // With CAP_NET_ADMIN, there is no limit.
     if force(socket, SO_SNDBUFFORCE, needed).is_err() && helps("core/wmem_max", "ipv4/tcp_wmem") {
         socket.set_send_buffer_size(needed)?;
     }
@@ -50,8 +51,8 @@ pub(super) fn set(socket: &Socket, options: &ConnectionOptions) -> io::Result<()
     Ok(())
 }
 
-/// The size that a path needs, in bytes: what is under way, and as much again until it is
-/// acknowledged. Nothing is known of how fast the program reads.
+/// The size that a path needs, in bytes: what is in flight, and as much again until that is
+/// acknowledged. The program's reading rate is not known.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
 fn for_path(path: &PathEstimate) -> usize {
     let window = 2.0 * path.rate * path.round_trip.as_secs_f64();

@@ -1,4 +1,4 @@
-//! The own transport, which authenticates and encrypts by itself.
+//! Sunder's own transport, which has its own authentication and encryption.
 
 use std::io;
 use std::net::SocketAddr;
@@ -62,8 +62,9 @@ impl Transport for BurstTransport {
 }
 
 impl BurstTransport {
-    /// Connects as [`Transport::connect`], but the other end's program has the connection only once
-    /// something is written, which may be nothing. Dropped before that, it leaves nothing behind.
+    /// Like [`Transport::connect`], but the other end's program gets the connection only once
+    /// something is written, which may be zero bytes. If it is dropped before that, nothing remains
+    /// at the other end.
     pub(crate) fn connect_deferred(
         &self,
         to: SocketAddr,

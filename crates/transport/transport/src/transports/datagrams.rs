@@ -1,4 +1,4 @@
-//! What the transports over UDP share.
+//! Common code of the transports over UDP.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use crate::options::ConnectionOptions;
 use crate::protocol::handshake::{HandshakeRefusal, TransportHandshakeError};
 use crate::stream::{ByteStream, PathStatistics};
 
-/// How much may be under way where nothing is known of the path: 300 ms at 1.7 Gbit/s.
+/// The default for the bytes in flight: 300 ms at 1.7 Gbit/s.
 const DEFAULT_BUFFER: usize = 64 << 20;
 
-/// The least, so that a wrong measurement of the path costs little.
+/// The smallest value, so that a wrong measurement of the path has little effect.
 const MIN_BUFFER: usize = 1 << 20;
 
-/// The most.
+/// The largest value.
 const MAX_BUFFER: usize = 1 << 30;
 
-/// How many bytes may be under way: as the options say, or twice what the path holds.
+/// The number of bytes that may be in flight: from the options, or twice what the path holds.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
 pub(super) fn buffer(options: &ConnectionOptions) -> usize {
     let needed =
@@ -29,14 +29,14 @@ pub(super) fn buffer(options: &ConnectionOptions) -> usize {
     options.buffer.or(needed).unwrap_or(DEFAULT_BUFFER).clamp(MIN_BUFFER, MAX_BUFFER)
 }
 
-/// A connection whose protocol has half-closed connections.
+/// A connection over a protocol that supports half-closed connections.
 pub(super) struct DatagramStream {
     pub(super) stream: streams::UdpStream,
     pub(super) transport: &'static str,
 }
 
-/// What an error of a transport that has a handshake of its own means: a refusal, if it is one.
-/// `is_insecure`: whether this end is.
+/// The refusal that an error of a transport with its own handshake stands for, if any.
+/// `is_insecure`: whether this end is insecure.
 fn refusal(error: &io::Error, is_insecure: bool) -> Option<TransportHandshakeError> {
     let inner = error.get_ref()?;
     let other_mode = if is_insecure { HandshakeRefusal::Plain } else { HandshakeRefusal::Noise };
@@ -65,7 +65,7 @@ fn refusal(error: &io::Error, is_insecure: bool) -> Option<TransportHandshakeErr
     burst.or(quic).or(sabul).map(TransportHandshakeError::Refused).or(wrong)
 }
 
-/// The error as that of a handshake, if it is one.
+/// Converts an error to a handshake error, if it is one.
 pub(super) fn with_reason(error: io::Error, is_insecure: bool) -> io::Error {
     match refusal(&error, is_insecure) {
         Some(reason) => io::Error::new(error.kind(), reason),
@@ -74,9 +74,9 @@ pub(super) fn with_reason(error: io::Error, is_insecure: bool) -> io::Error {
 }
 
 impl DatagramStream {
-    /// Takes an error at the end of the stream for success, if the peer has closed the connection
-    /// after it had got all but `end_len` bytes, with which it would have learnt of the end: it has
-    /// learnt of that from what is above.
+    /// Treats an error at the end of the stream as success if the peer closed the connection after
+    /// it had received all but `end_len` bytes. These bytes would only have told it of the end,
+    /// which it knows from the layer above.
     pub(super) fn accept_if_complete(&self, error: io::Error, end_len: u64) -> io::Result<()> {
         let left = self.stream.statistics().bytes_unacknowledged;
         let is_complete = left.is_some_and(|left| left <= end_len);

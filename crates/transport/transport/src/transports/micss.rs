@@ -1,9 +1,9 @@
-//! MICSS: several TCP connections, each with a share of every byte, so that whoever reads all but
-//! one of them learns nothing.
+//! MICSS: several TCP connections, each with a share of every byte, so that an attacker who reads
+//! all but one of them learns nothing.
 //!
-//! A connection has a client of MICSS at one end and the listener's server at the other, which each
-//! carry a TCP connection on loopback. So that the listener knows them, the client's connections
-//! begin with [`PREAMBLE`].
+//! A connection uses a MICSS client at one end and the listener's MICSS server at the other. Each
+//! is connected to its end by a TCP connection on loopback. The client's connections begin with
+//! [`PREAMBLE`], by which the listener recognises them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -22,22 +22,22 @@ use super::{Transport, tcp};
 use crate::options::{ConnectionOptions, ConnectionSecurity};
 use crate::stream::{ByteStream, PathStatistics};
 
-/// What a connection of a channel begins with.
+/// The first bytes of a channel's connection.
 pub(crate) const PREAMBLE: &[u8; 10] = b"SNDRMICSS1";
 
-/// What the client asks for. The server connects to its listener whatever it is.
+/// The target address that the client requests. The server ignores it and connects to its listener.
 const TARGET: &str = "127.0.0.1:1";
 
-/// How long a channel may be silent before the stream ends with an error.
+/// How long a channel may be silent before the stream fails.
 const LOST_CHANNEL_TIMEOUT_S: u32 = 30;
 
 const CHANNEL_FAILED: &str =
-    "a channel of micss has failed, was refused, or was changed on the way";
+    "a channel of micss has failed, was refused, or was changed on the path";
 
-/// How long it may take to find out whether a channel's server can be reached.
+/// The time limit for checking whether a channel's server can be reached.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long what was written last may take after the connection is dropped.
+/// How long the last written data may take to be sent after the connection is dropped.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// See [the module](self).
@@ -78,7 +78,7 @@ pub(crate) fn connect(
         channel.preamble = PREAMBLE;
         channel.max_segment = tcp::max_segment(options);
     }
-    // There is one stream.
+    // The client carries only one stream.
     (config.pool.size, config.pool.keep) = (0, 0);
     let runtime = runtime()?;
     let client = runtime.block_on(MicssClient::bind(config))?;
@@ -101,17 +101,17 @@ fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// One end, and the client or server that carries it.
+/// One end of a stream, and the MICSS client or server that carries it.
 struct MicssByteStream<R: Send + Sync> {
     stream: tcp::TcpByteStream,
     peer: SocketAddr,
-    /// Of the channels, at the end that has connected.
+    /// The addresses of the channels, at the connecting end.
     addresses: Vec<SocketAddr>,
     _running: Arc<R>,
 }
 
-/// A client or a server that runs. Dropped, it accepts no more, and has a moment for what was
-/// written last.
+/// A running client or server. When dropped, it accepts no more streams, and has a short time to
+/// send the last data.
 struct RunningMicssEndpoint {
     runtime: Option<Runtime>,
     stop: Option<oneshot::Sender<()>>,
@@ -124,7 +124,7 @@ impl Drop for RunningMicssEndpoint {
         let Some(runtime) = self.runtime.take() else { return };
         let task = &mut self.task;
         runtime.block_on(async {
-            // What is still on its way then is lost, as with a connection that is closed.
+            // After that time, data in flight is lost, as when a connection is closed.
             let _ = timeout(LAST_BYTES_TIMEOUT, task).await;
         });
         runtime.shutdown_background();
@@ -140,7 +140,7 @@ impl<R: Send + Sync> ByteStream for MicssByteStream<R> {
         self.stream.write(bytes).map_err(|error| self.explain(error))
     }
 
-    /// The client carries on when this is dropped, for a time.
+    /// The client continues for a while after this is dropped.
     fn finish(&self) -> io::Result<()> {
         self.stream.finish()
     }
@@ -161,15 +161,15 @@ impl<R: Send + Sync> ByteStream for MicssByteStream<R> {
         "micss"
     }
 
-    /// What the kernel knows is of the connection to the client: nothing of the path.
+    /// The kernel only knows the loopback connection, and nothing about the path.
     fn statistics(&self) -> PathStatistics {
         PathStatistics::default()
     }
 }
 
 impl<R: Send + Sync> MicssByteStream<R> {
-    /// The client resets its connection when a channel fails. Names the first channel whose server
-    /// cannot be reached, if there is one.
+    /// The client resets its connection when a channel fails. If there is a channel whose server
+    /// cannot be reached, the error names the first one.
     fn explain(&self, error: io::Error) -> io::Error {
         if !matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) {
             return error;
@@ -188,11 +188,11 @@ impl<R: Send + Sync> MicssByteStream<R> {
     }
 }
 
-/// The server of a listener.
+/// The MICSS server of a listener.
 pub(crate) struct MicssStreamListener {
     running: RunningMicssEndpoint,
     handle: MicssServerHandle,
-    /// Where the server brings the streams of its clients.
+    /// The socket to which the server connects its clients' streams.
     service: tcp::TcpTransportListener,
 }
 
@@ -216,7 +216,7 @@ impl MicssStreamListener {
         Ok(Self { running, handle, service })
     }
 
-    /// Takes a connection that has sent the preamble.
+    /// Passes a connection that has sent the preamble to the server.
     pub(crate) fn hand_over(&self, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         let runtime = self.running.runtime.as_ref().ok_or(io::ErrorKind::NotConnected)?;
@@ -228,13 +228,13 @@ impl MicssStreamListener {
     /// The next stream.
     pub(crate) fn accept(self: &Arc<Self>) -> io::Result<Arc<dyn ByteStream>> {
         let stream = self.service.accept(&ConnectionOptions::new(ConnectionSecurity::Insecure))?;
-        // Of which clients the channels are, only the server knows.
+        // Only the server knows which clients the channels belong to.
         let peer = stream.peer_addr();
         let addresses = Vec::new();
         Ok(Arc::new(MicssByteStream { stream, peer, addresses, _running: self.clone() }))
     }
 
-    /// Accepts no more: [`Self::accept`] fails.
+    /// Stops accepting: [`Self::accept`] fails.
     pub(crate) fn close(&self) {
         self.service.close();
     }

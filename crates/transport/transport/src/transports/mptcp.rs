@@ -23,14 +23,14 @@ impl Transport for MptcpTransport {
         "Multipath TCP; for hosts with several uplinks, otherwise as tcp"
     }
 
-    /// Falls back to TCP if this system has no Multipath TCP, or the peer's does not answer it. The
-    /// connection then has that name. So it does if segments are to be short.
+    /// Falls back to TCP if this system or the peer's does not support Multipath TCP, or if
+    /// segments must be short. The connection then reports `tcp` as its transport.
     fn connect(
         &self,
         to: SocketAddr,
         options: &ConnectionOptions,
     ) -> io::Result<Arc<dyn ByteStream>> {
-        // The length of a segment cannot be set for all paths of a connection.
+        // The segment length cannot be set for all paths of a connection.
         if options.has_short_segments {
             return tcp::connect(to, Protocol::TCP, options);
         }

@@ -1,4 +1,4 @@
-//! QUIC, which encrypts and authenticates by itself.
+//! QUIC, which has its own authentication and encryption.
 
 use std::io;
 use std::net::SocketAddr;
@@ -77,7 +77,8 @@ fn config(options: &ConnectionOptions) -> io::Result<QuicConfig> {
     })
 }
 
-/// The congestion control that the options name. One that only the kernel has is TCP's.
+/// The congestion control that the options name. A name that only the kernel has applies to TCP
+/// only.
 fn congestion(options: &ConnectionOptions) -> io::Result<QuicCongestionControl> {
     let Some(name) = &options.congestion else { return Ok(QuicCongestionControl::default()) };
     QuicCongestionControl::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {

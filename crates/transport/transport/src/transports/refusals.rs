@@ -1,4 +1,4 @@
-//! Says in the log who gets no connection over UDP, where the transport itself refuses it.
+//! Logs connections over UDP that the transport itself rejects.
 
 use std::fmt::Display;
 use std::io;
@@ -10,8 +10,8 @@ use ::udp::streams::{DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamE
 use service::log::LogRateLimiter;
 use tracing::warn;
 
-/// An endpoint whose refusals are logged: one in 10 s, with the number of those before, as anybody
-/// can cause them.
+/// An endpoint that logs its refusals: at most one every 10 s, with the number of earlier ones,
+/// because anyone can cause them.
 pub(super) struct RefusalLoggingEndpoint {
     endpoint: Box<dyn UdpStreamEndpoint>,
     refused: LogRateLimiter,

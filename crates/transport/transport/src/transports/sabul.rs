@@ -1,7 +1,7 @@
 //! SABUL/UDT.
 //!
-//! Its connections cannot be half closed. So the stream is cut into blocks, each with its length in
-//! four bytes, and a block of length 0 is the end of one direction.
+//! SABUL connections cannot be half-closed. So the stream is divided into blocks, each with its
+//! length in four bytes. A block of length 0 is the end of one direction.
 
 use std::io;
 use std::net::SocketAddr;
@@ -66,7 +66,7 @@ fn config(options: &ConnectionOptions) -> SabulConfig {
     }
 }
 
-/// A stream of blocks.
+/// A stream divided into blocks.
 struct SabulBlockStream {
     stream: DatagramStream,
     reading: Mutex<SabulBlockReader>,
@@ -75,20 +75,20 @@ struct SabulBlockStream {
 
 #[derive(Default)]
 struct SabulBlockReader {
-    /// What has come of the next block's length.
+    /// The bytes of the next block's length that have arrived.
     header: [u8; 4],
     header_len: usize,
-    /// What is still to come of the block.
+    /// The number of bytes of the block that have not arrived yet.
     left: usize,
     has_ended: bool,
 }
 
 #[derive(Default)]
 struct SabulBlockWriter {
-    /// What is still to be sent of a block's length.
+    /// The bytes of a block's length that are still to be sent.
     header: [u8; 4],
     header_left: usize,
-    /// What is still to be written of the block.
+    /// The number of bytes of the block that are still to be written.
     left: usize,
     is_finished: bool,
 }
@@ -98,7 +98,7 @@ impl SabulBlockStream {
         Self { stream, reading: Mutex::default(), writing: Mutex::default() }
     }
 
-    /// Sends what is left of a block's length.
+    /// Sends the rest of a block's length.
     fn send_header(&self, writing: &mut SabulBlockWriter) -> io::Result<()> {
         while writing.header_left > 0 {
             let at = writing.header.len() - writing.header_left;
@@ -157,7 +157,7 @@ impl ByteStream for SabulBlockStream {
             writing.begin(bytes.len());
         }
         self.send_header(&mut writing)?;
-        // After an error the caller may have fewer bytes than the block was to have.
+        // After an error the caller may pass fewer bytes than the block's length.
         let len = bytes.len().min(writing.left);
         let count = self.stream.write(&bytes[..len])?;
         writing.left -= count;

@@ -18,19 +18,19 @@ use super::tcp_info::{TcpInfo, is_multipath};
 use crate::options::ConnectionOptions;
 use crate::stream::{ByteStream, PathStatistics};
 
-/// A peer whose kernel has not answered for so long is taken for gone.
+/// A peer whose kernel does not answer for this long is considered gone.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often whoever waits looks whether the peer still answers.
+/// How often a waiting call checks whether the peer still answers.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How often the first bytes of a connection are looked at until all are there.
+/// How often the first bytes of a connection are peeked at until all have arrived.
 const PEEK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The longest segment, with TCP's options, of a packet of IPv6 with 1,280 bytes.
+/// The longest segment in an IPv6 packet of 1,280 bytes, with TCP options.
 const SHORT_SEGMENT: u32 = 1220;
 
-/// Connections that wait to be accepted, in the kernel.
+/// The kernel's backlog of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
 /// See [the module](self).
@@ -54,19 +54,19 @@ impl Transport for TcpTransport {
     }
 }
 
-/// Connects by TCP.
+/// Connects over TCP.
 pub(crate) fn open(to: SocketAddr, options: &ConnectionOptions) -> io::Result<Arc<dyn ByteStream>> {
     connect(to, Protocol::TCP, options)
 }
 
-/// A connection that the kernel is making, and nobody waits for yet.
+/// A connection that the kernel is opening.
 pub(crate) struct TcpConnectAttempt {
     socket: Socket,
     to: SocketAddr,
     deadline: Instant,
 }
 
-/// Begins to connect by TCP.
+/// Begins to connect over TCP.
 pub(crate) fn begin(to: SocketAddr, options: &ConnectionOptions) -> io::Result<TcpConnectAttempt> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     prepare(&socket, options)?;
@@ -80,7 +80,8 @@ pub(crate) fn begin(to: SocketAddr, options: &ConnectionOptions) -> io::Result<T
 }
 
 impl TcpConnectAttempt {
-    /// Waits until it is connected or has failed, or for `limit`; whether it is connected.
+    /// Waits until it is connected or has failed, but at most for `limit`. Returns whether it is
+    /// connected.
     pub(crate) fn wait(&self, limit: Duration) -> io::Result<bool> {
         let limit = limit.min(self.deadline.saturating_duration_since(Instant::now()));
         let limit = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
@@ -92,8 +93,7 @@ impl TcpConnectAttempt {
         }
     }
 
-    /// The connection, once it is there, within [`ConnectionOptions::connect_timeout`] of its
-    /// beginning.
+    /// Waits for the connection, within [`ConnectionOptions::connect_timeout`] of the beginning.
     pub(crate) fn finish(self) -> io::Result<Arc<dyn ByteStream>> {
         while !self.wait(Duration::MAX)? {
             if Instant::now() >= self.deadline {
@@ -104,7 +104,7 @@ impl TcpConnectAttempt {
     }
 }
 
-/// Connects by TCP or Multipath TCP.
+/// Connects over TCP or Multipath TCP.
 pub(super) fn connect(
     to: SocketAddr,
     protocol: Protocol,
@@ -117,7 +117,7 @@ pub(super) fn connect(
     Ok(Arc::new(TcpByteStream::new(socket.into(), to)?))
 }
 
-/// Whether the system has no such protocol.
+/// Whether the system does not support the protocol.
 pub(super) fn is_unsupported(error: &io::Error) -> bool {
     let codes = [libc::EPROTONOSUPPORT, libc::ENOPROTOOPT, libc::EINVAL, libc::EPERM];
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
@@ -132,7 +132,7 @@ impl TcpTransportListener {
         let new =
             |protocol| Socket::new(Domain::for_address(address), Type::STREAM, Some(protocol));
         let socket = new(Protocol::MPTCP).or_else(|_| new(Protocol::TCP))?;
-        // What was accepted before does not keep the port.
+        // The port may still be in use by connections accepted earlier.
         socket.set_reuse_address(true)?;
         prepare(&socket, options)?;
         socket.bind(&address.into())?;
@@ -151,7 +151,7 @@ impl TcpTransportListener {
         TcpByteStream::new(socket.into(), from)
     }
 
-    /// Accepts no more: [`Self::accept`] fails.
+    /// Stops accepting: [`Self::accept`] fails.
     pub(crate) fn close(&self) {
         let _ = self.0.shutdown(Shutdown::Both);
     }
@@ -159,7 +159,7 @@ impl TcpTransportListener {
 
 /// Sets the options of a socket, before it is connected where that matters.
 fn prepare(socket: &Socket, options: &ConnectionOptions) -> io::Result<()> {
-    // Writes are whole messages or large blocks: nothing is gained by waiting for more.
+    // Writes are whole messages or large blocks, so waiting for more data has no benefit.
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(SILENCE_TIMEOUT / 2)
@@ -172,13 +172,13 @@ fn prepare(socket: &Socket, options: &ConnectionOptions) -> io::Result<()> {
     buffers::set(socket, options)
 }
 
-/// Sets the longest segment in both directions: before the socket connects, it is what this end
-/// announces, too. Later it changes nothing.
+/// Limits the segment length in both directions. Before the socket connects, this also sets the
+/// announced MSS; later it has no effect.
 fn limit_segments(socket: &Socket, options: &ConnectionOptions) -> io::Result<()> {
     max_segment(options).map_or(Ok(()), |max| socket.set_tcp_mss(max))
 }
 
-/// The longest segment, if it is not the system's.
+/// The largest segment, if the options limit it.
 pub(super) fn max_segment(options: &ConnectionOptions) -> Option<u32> {
     options.has_short_segments.then_some(SHORT_SEGMENT)
 }
@@ -210,7 +210,7 @@ pub(crate) struct TcpByteStream {
     peer: SocketAddr,
     transport: &'static str,
     timeout_ms: AtomicU64,
-    /// What was known before it was finished: the kernel forgets it when both ends are.
+    /// The statistics from before the end: the kernel drops them once both directions are finished.
     last: OnceLock<PathStatistics>,
 }
 
@@ -230,8 +230,8 @@ impl TcpByteStream {
         Self::new(socket, to)
     }
 
-    /// Whether the first bytes that arrive are these, which are taken then; not if others do, or
-    /// they take longer than `limit`.
+    /// Whether the first bytes that arrive are these; if so, removes them. Returns false if others
+    /// arrive, or if they take longer than `limit`.
     pub(crate) fn begins_with(&self, expected: &[u8], limit: Duration) -> io::Result<bool> {
         let start = Instant::now();
         let mut first = vec![0; expected.len()];
@@ -247,18 +247,18 @@ impl TcpByteStream {
             if start.elapsed() >= limit {
                 return Ok(false);
             }
-            // The rest comes in a packet of its own, which peeking does not wait for.
+            // The rest arrives in another packet, for which peeking does not wait.
             thread::sleep(PEEK_INTERVAL);
         }
     }
 
-    /// Its socket, for another driver.
+    /// A copy of its socket, for another driver.
     pub(crate) fn socket(&self) -> io::Result<TcpStream> {
         self.socket.try_clone()
     }
 
-    /// Repeats what waits at most [`CHECK_INTERVAL`] until it is done, the time is over, or the
-    /// peer is gone.
+    /// Repeats a call that waits at most [`CHECK_INTERVAL`], until it succeeds, the time limit is
+    /// over, or the peer is gone.
     fn wait(&self, mut attempt: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
         let start = Instant::now();
         loop {
@@ -289,10 +289,11 @@ impl TcpByteStream {
         }
     }
 
-    /// Fails if the peer's kernel does not acknowledge what was sent. One whose program does not
-    /// read has acknowledged all that fits its buffer, and answers when the kernel asks again.
+    /// Fails if the peer's kernel does not acknowledge what was sent. If only the program does not
+    /// read, the kernel has acknowledged all that fits into its buffer, and answers window probes.
     fn check_peer(&self) -> io::Result<()> {
-        // The kernel's information on Multipath TCP is that of one path, and others may work.
+        // For Multipath TCP, the kernel's information is that of a single path, and others may
+        // work.
         if self.transport == "mptcp" {
             return Ok(());
         }
@@ -314,14 +315,14 @@ impl ByteStream for TcpByteStream {
         self.wait(|| (&self.socket).write(bytes))
     }
 
-    /// The kernel sends what it has even if the process ends.
+    /// The kernel sends what was written even if the process ends.
     fn finish(&self) -> io::Result<()> {
         self.last.get_or_init(|| self.known());
         self.socket.shutdown(Shutdown::Write)
     }
 
     fn close(&self) {
-        // It is closed already otherwise.
+        // An error means that it is closed already.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
@@ -355,11 +356,11 @@ impl ByteStream for TcpByteStream {
     }
 }
 
-/// The shortest wait that the kernel is told.
+/// The shortest wait that is passed to the kernel.
 const MIN_SLICE: Duration = Duration::from_millis(1);
 
-/// How long the kernel waits at a time: at most the interval of checks, and so long that a number
-/// of waits is the limit.
+/// How long the kernel waits at a time: at most the check interval, and chosen so that a whole
+/// number of waits is the limit.
 fn slice(limit: Option<Duration>) -> Duration {
     let limit = limit.unwrap_or(CHECK_INTERVAL).max(MIN_SLICE);
     let count = limit.as_nanos().div_ceil(CHECK_INTERVAL.as_nanos());

@@ -1,6 +1,6 @@
-//! The kernel's information on a connection of TCP.
+//! The kernel's information about a TCP connection.
 
-// The system call `getsockopt`, for an option that no library reads.
+// For the system call `getsockopt`, as no library reads these options.
 #![allow(unsafe_code)]
 
 use std::os::fd::RawFd;
@@ -18,14 +18,13 @@ const LEN: usize = 512;
 pub(super) struct TcpInfo {
     /// The time since something arrived from the peer.
     pub(super) last_heard: Duration,
-    /// Whether the peer has not acknowledged something that was sent again, or does not answer when
-    /// it is asked whether it has room.
+    /// Whether the peer has not acknowledged a retransmission, or does not answer window probes.
     pub(super) is_unanswered: bool,
     statistics: PathStatistics,
 }
 
 impl TcpInfo {
-    /// That of a socket; `None` if it is not one of TCP.
+    /// The information about a socket; `None` if it is not a TCP socket.
     pub(super) fn of(socket: RawFd) -> Option<Self> {
         let mut bytes = [0; LEN];
         let len = option(socket, IPPROTO_TCP, TCP_INFO, &mut bytes)?;
@@ -61,13 +60,13 @@ impl TcpInfo {
     }
 }
 
-/// The level of options of Multipath TCP, its information, and the flag in it that says that the
-/// connection has become one of TCP (`linux/mptcp.h`).
+/// The option level of Multipath TCP, its information option, and the flag in it for a fallback to
+/// TCP (`linux/mptcp.h`).
 const SOL_MPTCP: c_int = 284;
 const MPTCP_INFO: c_int = 1;
 const FLAG_FALLBACK: u32 = 1;
 
-/// Whether a connected socket is one of Multipath TCP, and its peer's system knows that.
+/// Whether a connected socket uses Multipath TCP, and the peer's system supports it.
 pub(super) fn is_multipath(socket: RawFd) -> bool {
     let mut bytes = [0; LEN];
     let Some(len) = option(socket, SOL_MPTCP, MPTCP_INFO, &mut bytes) else { return false };
@@ -75,7 +74,7 @@ pub(super) fn is_multipath(socket: RawFd) -> bool {
     flags.is_some_and(|flags| u32::from_ne_bytes(*flags) & FLAG_FALLBACK == 0)
 }
 
-/// Reads an option of a socket. Returns its length.
+/// Reads a socket option. Returns its length.
 fn option(socket: RawFd, level: c_int, name: c_int, value: &mut [u8; LEN]) -> Option<usize> {
     let mut len = socklen_t::try_from(LEN).ok()?;
     // SAFETY: the kernel writes at most `len` bytes, which is the buffer's size, whatever the

@@ -1,7 +1,7 @@
-//! Datagrams without repetition, for networks that lose nothing.
+//! Datagrams without retransmission, for networks without loss.
 //!
-//! Datagrams are numbered and paced. What is lost is not sent again: the connection fails at both
-//! ends, so that no gap goes unnoticed. The receiver limits how much is under way.
+//! Datagrams are numbered and paced. Lost datagrams are not retransmitted: the connection fails at
+//! both ends, so that no gap goes unnoticed. The receiver limits the data in flight.
 
 mod connection;
 mod endpoint;
@@ -24,10 +24,10 @@ use crate::options::ConnectionOptions;
 use crate::stream::ByteStream;
 use connection::{UdpTransportConnection, UdpTransportSettings};
 
-/// The rate where nothing is known of the path, in bytes/s: 100 Mbit/s.
+/// The default rate, in bytes/s: 100 Mbit/s.
 const DEFAULT_RATE: f64 = 12_500_000.0;
 
-/// The part of the path's rate that is used, so that its queue stays empty.
+/// The fraction of the path's rate that is used, so that its queue stays empty.
 const RATE_SHARE: f64 = 0.95;
 
 /// See [the module](self).
@@ -39,7 +39,7 @@ impl Transport for UdpTransport {
     }
 
     fn about(&self) -> &'static str {
-        "datagrams that are not sent again; for networks that lose nothing"
+        "datagrams without retransmission; for networks without loss"
     }
 
     fn needs_path(&self) -> bool {

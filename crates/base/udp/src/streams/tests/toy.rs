@@ -1,5 +1,6 @@
-//! A protocol that sends nothing again, which loopback does not need if little is under way. A
-//! datagram is the protocol's name, the number of the connection, what it is, and bytes.
+//! A protocol without retransmission, which loopback does not need if little is in flight. A
+//! datagram consists of the name of the protocol, the number of the connection, the kind of
+//! datagram, and bytes.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -11,10 +12,10 @@ use super::super::{
     UdpStreamPhase, UdpStreamRead, UdpStreamState, UdpStreamStatistics, now,
 };
 
-/// Bytes that make the connection panic that receives them.
+/// Bytes that make the receiving connection panic.
 pub(super) const POISON: &[u8] = b"poison";
 
-/// How many bytes wait to be sent.
+/// The size of the send buffer, in bytes.
 const ROOM: usize = 20_000;
 
 const HELLO: u8 = 0;
@@ -24,7 +25,7 @@ const END: u8 = 3;
 const REFUSAL: u8 = 4;
 const ACK: u8 = 5;
 
-/// How many datagrams with bytes may be unacknowledged.
+/// The largest number of unacknowledged datagrams with bytes.
 const WINDOW: usize = 8;
 
 pub(super) struct Toy {
@@ -38,7 +39,7 @@ pub(super) struct Toy {
     received: VecDeque<u8>,
     unacknowledged: usize,
     acks_due: usize,
-    /// Of this side: whether it is wanted and sent.
+    /// Whether this end's stream is to be ended, and whether that was sent.
     end: (bool, bool),
     has_peer_ended: bool,
     is_closed: bool,

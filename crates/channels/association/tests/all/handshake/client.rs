@@ -52,7 +52,7 @@ fn expect_abort(mut client: Client, expected: ClientHandshakeAbort) {
 }
 
 #[test]
-fn completes_and_hands_back_what_follows() {
+fn completes_and_returns_bytes_after_the_confirm() {
     let mut client = listed();
     let early = [&confirm()[..], b"server speaks first"].concat();
     assert_eq!(client.handle_bytes(0, &early, NOW), b"server speaks first");
@@ -169,7 +169,7 @@ fn the_deadline_aborts() {
 }
 
 #[test]
-fn a_channel_that_is_not_there_aborts() {
+fn an_unknown_channel_index_aborts() {
     let mut client = client();
     greet(&mut client, 2, 0);
     expect_abort(client, ClientHandshakeAbort::NoSuchChannel { channel: 2 });

@@ -60,7 +60,7 @@ fn associated(connections: &[u64]) -> Vec<Did> {
 
 /// The timeout counts from the list that completes the quorum, not from the first.
 #[test]
-fn a_list_that_does_not_come_is_waited_for_and_then_done_without() {
+fn a_quorum_associates_without_a_missing_list_after_its_timeout() {
     let mut server = open(3);
     let list = shamir(2, &[2, 0, 1]);
     assert_eq!(deliver(&mut server, 2, &list, 0), []);
@@ -81,7 +81,7 @@ fn a_list_that_does_not_come_is_waited_for_and_then_done_without() {
 }
 
 #[test]
-fn nobody_waits_for_one_that_can_bring_nothing_any_more() {
+fn a_quorum_does_not_wait_for_a_connection_that_can_no_longer_deliver() {
     let list = shamir(2, &[0, 1, 2]);
     let mut server = open(3);
     assert_eq!(deliver(&mut server, 0, &list, 0), []);
@@ -104,7 +104,7 @@ fn nobody_waits_for_one_that_can_bring_nothing_any_more() {
 }
 
 #[test]
-fn all_are_needed_where_all_shares_are() {
+fn a_quorum_is_all_connections_if_the_threshold_is_n() {
     let mut server = open(3);
     let list = shamir(3, &[0, 1, 2]);
     assert_eq!(deliver(&mut server, 0, &list, 0), []);
@@ -283,7 +283,7 @@ impl Siege {
 }
 
 #[test]
-fn whoever_holds_channels_that_can_be_done_without_harms_no_others() {
+fn an_attacker_on_dispensable_channels_excludes_no_honest_channel() {
     let mut tally = [0; 6];
     for seed in 0..50_000 {
         let missing = std::panic::catch_unwind(|| Siege::new(seed).run());

@@ -198,7 +198,7 @@ fn clients_send_lists_only() {
 }
 
 #[test]
-fn what_follows_a_list_is_the_transports() {
+fn bytes_after_a_list_belong_to_the_transport() {
     let list = list(&[0, 1]);
     let bytes = [&AssociationMessage::List(list.clone()).encode()[..], b"first"].concat();
     let mut server = open(2);
@@ -217,7 +217,7 @@ fn what_follows_a_list_is_the_transports() {
 }
 
 #[test]
-fn closing_one_gives_up_those_that_name_it() {
+fn closing_a_connection_aborts_those_that_name_it() {
     let mut server = open(5);
     assert_eq!(deliver(&mut server, 0, &list(&[0, 1, 2])), []);
     assert_eq!(deliver(&mut server, 1, &list(&[0, 1, 2])), []);
@@ -257,7 +257,7 @@ fn the_table_is_bounded() {
 }
 
 #[test]
-fn names_and_cookies_are_not_taken_twice() {
+fn duplicate_ids_and_cookies_are_rejected() {
     let mut server = open(1);
     assert_eq!(server.open(id(0), cookie(1), NOW), Err(AssociationOpenError::IdInUse(id(0))));
     assert_eq!(server.open(id(1), cookie(0), NOW), Err(AssociationOpenError::CookieInUse));
@@ -265,7 +265,7 @@ fn names_and_cookies_are_not_taken_twice() {
 }
 
 #[test]
-fn many_lists_naming_one_cookie_go_with_it() {
+fn many_lists_naming_one_cookie_are_aborted_with_it() {
     let mut server = server();
     let numbered = |number: u64| {
         let mut bytes = [0; COOKIE_LEN];

@@ -58,7 +58,7 @@ fn change_one_byte(n: u8, kind: AssociationMessageKind, channel: usize, place: u
 }
 
 #[test]
-fn a_byte_more_is_the_transports_except_after_the_cookie() {
+fn an_extra_byte_belongs_to_the_transport_except_after_the_cookie() {
     for (kind, completes) in [
         (AssociationMessageKind::Cookie, false),
         (AssociationMessageKind::List, true),
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn no_part_of_a_message_is_one(message in any_message(), cut in any::<prop::sample::Index>()) {
+    fn a_truncated_message_does_not_parse(message in any_message(), cut in any::<prop::sample::Index>()) {
         let bytes = message.encode();
         let part = &bytes[..cut.index(bytes.len())];
         let error = AssociationMessage::parse(part).unwrap_err();
@@ -142,14 +142,14 @@ proptest! {
     }
 
     #[test]
-    fn what_parses_has_no_other_encoding(bytes in likely_bytes()) {
+    fn parsed_messages_have_one_encoding(bytes in likely_bytes()) {
         if let Ok(message) = AssociationMessage::parse(&bytes) {
             prop_assert_eq!(message.encode(), bytes);
         }
     }
 
     #[test]
-    fn a_client_takes_any_bytes(
+    fn a_client_does_not_panic_on_arbitrary_bytes(
         steps in vec((0..4usize, likely_bytes(), any::<bool>()), 0..12),
     ) {
         let mut client = Client::new(xor(3), NOW + TIMEOUT);
@@ -164,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn a_server_takes_any_bytes_and_forgets_all_in_time(
+    fn a_server_survives_arbitrary_bytes_and_removes_all_connections_by_the_deadline(
         steps in vec((0..6u8, likely_bytes(), 0..2000u64), 0..24),
     ) {
         let mut server = server();

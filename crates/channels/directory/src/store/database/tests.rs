@@ -30,7 +30,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn what_was_added_is_there_when_it_is_opened_again() {
+fn entries_persist_when_the_database_is_reopened() {
     let (place, mut store) = open();
     let (one, two) = (list("192.0.2.1:1 198.51.100.1:2"), list("[2001:db8::1]:3"));
     assert_eq!(store.add(ip("192.0.2.1"), &one, at(5)).unwrap(), None);
@@ -86,7 +86,7 @@ fn journal_with(pages: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_others_can_put_beside_the_file_is_not_believed() {
+fn files_beside_the_database_that_others_can_write_are_rejected() {
     let (place, mut store) = open();
     let (peer, forged) = (ip("192.0.2.1"), list("203.0.113.66:1 203.0.113.67:1"));
     store.add(peer, &forged, at(1)).unwrap();
@@ -127,7 +127,7 @@ fn what_others_can_put_beside_the_file_is_not_believed() {
 }
 
 #[test]
-fn what_was_added_by_hand_is_not_learnt_over() {
+fn manual_entries_are_not_replaced_by_learnt_ones() {
     let (_place, mut store) = open();
     let (peer, own, other) = (ip("192.0.2.1"), list("192.0.2.1:1"), list("192.0.2.1:2"));
     store.learn(peer, other.clone(), ProofScheme::Hmac, at(1)).unwrap();
@@ -261,7 +261,7 @@ fn other_databases_are_left_alone() {
 }
 
 #[test]
-fn what_is_no_database_is_refused() {
+fn a_file_that_is_not_a_database_is_rejected() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("x.sqlite");
     fs::write(&path, "socks = \"127.0.0.1:1080\"\n".repeat(100)).unwrap();
@@ -294,7 +294,7 @@ fn a_file_that_was_overwritten_is_refused() {
 }
 
 #[test]
-fn values_that_cannot_be_are_refused() {
+fn invalid_values_are_rejected() {
     for (change, expected) in [
         ("UPDATE peer SET host = '192.0.2.01'", "is no address"),
         ("UPDATE peer SET host = 'example.org'", "is no address"),

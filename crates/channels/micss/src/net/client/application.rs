@@ -26,7 +26,7 @@ use crate::protocol::stream::{LostChannelTimeouts, StreamEndpoint, StreamRequest
 use crate::protocol::target::{ParsedPrefix, ServiceRefusal, ServiceTarget};
 use crate::{StreamError, StreamProtocolError};
 
-/// The time limit of an application for its SOCKS request. It limits connections of applications
+/// The time limit for an application's SOCKS request. It limits the connections of applications
 /// that have no stream yet.
 const SOCKS_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -52,7 +52,7 @@ pub(super) async fn serve(
         ApplicationListenerKind::Intercepted => {
             let Some(to) = InterceptConfig::destination(&application) else {
                 if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::Strange) {
-                    warn!(so_often, "connections refused that were made to the proxy itself");
+                    warn!(so_often, "refused connections to the proxy's own port");
                 }
                 reset(application);
                 return None;
@@ -65,8 +65,8 @@ pub(super) async fn serve(
         {
             Ok(Ok(target)) => target,
             Ok(Err(error)) => {
-                // Something else than an error of the connection, as of a program that only tries
-                // whether the port is open.
+                // Only invalid data is a protocol error. Others are errors of the connection, as
+                // when a program only checks whether the port is open.
                 if error.kind() != io::ErrorKind::InvalidData {
                     debug!(%error, "a SOCKS5 client is gone");
                 } else if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::NotSocks)
@@ -91,8 +91,8 @@ pub(super) async fn serve(
             (Some(pool), result)
         }
         (Ok(pool), _) => {
-            // An intercepted connection has no reply that could report an error, and an orderly end
-            // would look like an answer.
+            // An intercepted connection has no reply that could report an error, and an orderly
+            // close would look like an answer.
             reset_when_dropped(&application);
             let spare = stream_metrics.count_spare();
             let result = carry(config, &pool, spare, &target, application).await;
@@ -160,7 +160,7 @@ async fn reject(mut application: TcpStream, error: StreamError) -> StreamError {
         StreamError::Protocol(StreamProtocolError::Refused(refusal)) => *refusal,
         _ => ServiceRefusal::Unreachable,
     };
-    // The result is the same whether the reply arrives or not.
+    // The outcome is the same whether the reply arrives or not.
     let _ = application.write_all(&socks::reply(Err(refusal))).await;
     error
 }
@@ -205,8 +205,8 @@ async fn read_parsed<T, E>(
     }
 }
 
-/// Requests a stream over connections of the pool. If it `waits_for_answer`, the application is
-/// connected once the stream is open.
+/// Requests a stream over connections of the pool. With `waits_for_answer`, the application is
+/// connected only once the stream is open.
 async fn open(
     config: &MicssClientConfig,
     pool: &ConnectionPool,

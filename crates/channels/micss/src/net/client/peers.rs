@@ -1,5 +1,5 @@
-//! Selects the channels to a target: those of its server, configured or from the directory, or else
-//! the gateway's.
+//! Selects the channels to a target: those of its own server, configured or from the directory, or
+//! otherwise the gateway's.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -23,10 +23,10 @@ use directory::addresses::ChannelAddresses;
 use directory::config::DirectoryClientConfig;
 use directory::{Directory, DirectoryError};
 
-/// The maximum number of peers of the directory with connections in a pool.
+/// The maximum number of directory peers with connections in a pool.
 pub(crate) const MAX_DIRECTORY_PEERS: usize = 64;
 
-/// How long the pool of a peer of the directory is filled after its last use.
+/// How long the pool of a directory peer is filled after its last use.
 const UNUSED_PEER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The servers that a client knows, and a pool of connections for each.
@@ -94,7 +94,7 @@ impl PeerPools {
             directory,
             uplinks: config.uplinks.clone(),
             mark,
-            // There can be many of these peers, so fewer connections are kept for each.
+            // There can be many such peers, so fewer connections are kept for each.
             pool: ConnectionPoolConfig { keep: config.pool.size, ..config.pool },
             policy: config.lost_channel,
             known: Mutex::default(),
@@ -149,7 +149,7 @@ impl PeerPools {
             if (1..addresses.len()).contains(&uplinks) {
                 let first = addresses[0];
                 let channels = addresses.len();
-                warn!(%first, channels, uplinks, "fewer uplinks than channels: the rest leaves by the system's routes");
+                warn!(%first, channels, uplinks, "fewer uplinks than channels: the rest uses the system's routes");
             }
         }
         let known = known.entry(remote.clone()).or_insert_with(|| {
@@ -188,13 +188,14 @@ async fn open(
     open.await.unwrap_or(Err(DirectoryError::Ending))
 }
 
-/// Fills the pool until the returned task is dropped, except when its last use is so long ago.
+/// Fills the pool until the returned task is dropped, but not while its last use is longer ago than
+/// `since_last_use`.
 fn spawn_filler(pool: &Arc<ConnectionPool>, since_last_use: Duration) -> JoinSet<()> {
     let pool = Arc::clone(pool);
     [async move { pool.keep_full(since_last_use).await }].into_iter().collect()
 }
 
-/// If there are too many peers, removes the one whose last use is longest ago.
+/// Evicts the least recently used peer if there are too many.
 fn evict_least_recently_used(known: &mut HashMap<RemoteServerConfig, DirectoryPeer>) {
     if known.len() >= MAX_DIRECTORY_PEERS {
         let oldest = known.iter().max_by_key(|(_, known)| known.pool.since_last_use());
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn channels_to_those_who_are_found_leave_by_the_uplinks_in_their_order() {
+    async fn channels_to_directory_peers_use_the_uplinks_in_order() {
         let peers = peers().await;
         let servers =
             ["192.0.2.1:7", "198.51.100.1:7", "203.0.113.1:7"].map(|s| s.parse().unwrap());

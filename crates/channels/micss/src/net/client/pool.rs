@@ -1,12 +1,13 @@
 //! Connections that are ready for a stream: sets of one connection for each channel, each of which
 //! has received its cookie. A stream on such a set needs no more round trips than its request.
 //!
-//! Some sets are connected in advance; others return from finished streams. A set that is unused
-//! for a while is closed before the server would close it, and also when the server has closed a
-//! connection or sent more than the cookie, or when a lost channel that the set lacks has returned.
+//! Some sets are connected in advance; others return from finished streams. A set that is idle for
+//! too long is closed before the server would close it. A set is also closed when the server has
+//! closed one of its connections or sent more than the cookie, or when a lost channel that the set
+//! lacks works again.
 //!
-//! The times here are not the protocol's: they decide how long a new stream waits for its
-//! connections, and not which channels it uses or when it fails. `CookieQuorum` decides which
+//! These timeouts do not belong to the protocol: they decide how long a new stream waits for its
+//! connections, but not which channels it uses or when it fails. `CookieQuorum` decides which
 //! channels a set has.
 
 use std::collections::BTreeMap;
@@ -43,14 +44,14 @@ use crate::protocol::on_lost_channel::LostChannelAction;
 use crate::status;
 use crate::{StreamError, StreamProtocolError};
 
-/// How long to wait before a set that was taken is replaced, since sets of streams that end in the
-/// meantime return.
+/// How long to wait before a set that was taken is replaced: sets of streams that end in the
+/// meantime return to the pool.
 const REUSE_DELAY: Duration = Duration::from_millis(100);
 
 /// The interval of checks whether the server has closed a connection of an idle set.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long to wait after a failure before sets are connected again: at first, and at most.
+/// The initial and the maximum delay before sets are connected again after a failure.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The sets of connections to one server.
@@ -63,28 +64,28 @@ pub(crate) struct ConnectionPool {
     policy: LostChannelPolicy,
     /// Detects which channels are lost.
     monitor: PathMonitor,
-    /// The oldest first.
+    /// The oldest is first.
     idle_sets: Mutex<Vec<IdleConnectionSet>>,
     /// The number of sets that are returning from streams.
     returning: AtomicUsize,
     /// The time of the last request for a set.
     wanted: Mutex<Instant>,
     taken: Notify,
-    /// The channels that could be connected the last time.
+    /// The channels that could be connected in the last attempt.
     places: Mutex<Vec<usize>>,
 }
 
 /// A set of connections for one stream.
 pub(crate) struct ConnectionSet {
-    /// The connections, in the order of the channels: of all channels, or of at least as many as
-    /// are needed.
+    /// The connections, in the order of the channels: all channels, or at least as many as are
+    /// needed.
     pub(crate) connections: Vec<ChannelConnection>,
     /// Their cookies, which are all different.
     pub(crate) cookies: Vec<ConnectionCookie>,
     /// The value of [`ConnectionPool::silences`] when the set was connected. If it has grown, the
     /// set may be broken.
     silences: u64,
-    /// When the set began to be connected, by the clock of the paths.
+    /// When connecting the set began, by the clock of the paths.
     made_at: Duration,
 }
 
@@ -118,7 +119,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Whether a new pool with these arguments would make the same connections.
+    /// Whether a new pool with these arguments would have the same connections.
     pub(crate) fn matches(
         &self,
         remote: &RemoteServerConfig,
@@ -218,7 +219,7 @@ impl ConnectionPool {
         let returning = self.returning.fetch_add(1, Ordering::Relaxed);
         if is_whole && self.idle_sets().len() + returning < self.config.keep {
             self.renew(finished).await;
-            // A pool that is not used any more closes it.
+            // A pool that is no longer used closes it.
             self.taken.notify_one();
         }
         self.returning.fetch_sub(1, Ordering::Relaxed);
@@ -257,8 +258,8 @@ impl ConnectionPool {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// Connects sets in advance, and closes those that are too old, until it is cancelled; but
-    /// connects none if the last request for a set is so long ago.
+    /// Connects sets in advance and closes those that are too old, until it is cancelled. It
+    /// connects none if the last request for a set is longer ago than `since_last_use`.
     pub(crate) async fn keep_full(&self, since_last_use: Duration) {
         let mut pause = RETRY_DELAY.0;
         loop {
@@ -284,7 +285,7 @@ impl ConnectionPool {
                     }
                 }
                 Err(error) => {
-                    warn!(%error, "no connections kept ready; next attempt in {} s", pause.as_secs());
+                    warn!(%error, "cannot keep connections ready; next attempt in {} s", pause.as_secs());
                     sleep(pause).await;
                     pause = RETRY_DELAY.1.min(2 * pause);
                 }
@@ -292,7 +293,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Closes sets that are too old, or may be broken. Returns how many are missing then.
+    /// Closes sets that are too old or may be broken. Returns how many sets are then missing.
     fn close_unused(&self) -> usize {
         let mut idle_sets = self.idle_sets();
         idle_sets.retain(|set| self.is_usable(set));
@@ -306,7 +307,7 @@ impl ConnectionPool {
             && ready.waits()
     }
 
-    /// Whether a channel that a set lacks works again: streams must not go on without it.
+    /// Whether a channel that a set lacks works again: streams must not continue without it.
     fn has_returned_since(&self, ready: &ConnectionSet) -> bool {
         if ready.connections.len() == self.channels() {
             return false;
@@ -323,7 +324,7 @@ impl ConnectionPool {
         silences(&self.channel_metrics)
     }
 
-    /// Connects so many sets concurrently.
+    /// Connects this number of sets concurrently.
     async fn make_sets(&self, missing: usize) -> Result<(), StreamError> {
         let mut making = JoinSet::new();
         for _ in 0..missing {
@@ -370,7 +371,7 @@ impl ConnectionPool {
         })
     }
 
-    /// Logs which channels could not be connected, when that changes.
+    /// Logs which channels could not be connected, when these change.
     fn log_missing_channels(&self, ready: &ConnectionSet) {
         let mut before = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let places: Vec<usize> = ready.places().collect();
@@ -383,10 +384,10 @@ impl ConnectionPool {
         };
         let missing: Vec<String> = missing.map(name).collect();
         if missing.is_empty() {
-            info!("all channels are there again");
+            info!("all channels can be connected again");
         } else {
             let missing = missing.join(", ");
-            warn!("{missing} cannot be connected; streams go on without");
+            warn!("{missing} cannot be connected; streams continue without");
         }
         *before = places;
     }
@@ -425,7 +426,8 @@ fn silences<'a>(channel_metrics: impl IntoIterator<Item = &'a Arc<ChannelMetrics
 }
 
 /// Connects all channels concurrently, and waits for the server's cookie on each until the quorum
-/// times out; not for channels whose paths are lost, if enough others have brought theirs.
+/// times out. It does not wait for channels whose paths are lost if enough others have received
+/// their cookies.
 async fn make_set(
     channels: BTreeMap<usize, (StreamChannelConfig, Arc<ChannelMetrics>, Arc<MonitoredPath>)>,
     mark: Option<u32>,
@@ -453,7 +455,7 @@ async fn make_set(
         }
         let connected = tokio::select! {
             Some(connected) = connecting.join_next() => connected,
-            // The sender of the changes exists as long as the paths do.
+            // The sender of the changes exists as long as the paths.
             _ = changes.changed() => continue,
             () = sleep_until(clock.at(quorum.poll_timeout())) => continue,
         };
@@ -469,7 +471,7 @@ async fn make_set(
                 } else {
                     warn!(
                         channel = place + 1,
-                        "TAMPERING: two channels greet with one cookie; this one is left out"
+                        "TAMPERING: two channels received the same cookie; this one is left out"
                     );
                     metrics.record_loss(ChannelLossReason::Tampered);
                     let copied = ClientHandshakeAbort::from(CookieListError::RepeatedCookie);
@@ -531,7 +533,7 @@ mod tests {
 
     use super::*;
 
-    /// A set returns from a stream to a pool that is not used any more.
+    /// A set returns from a stream to a pool that is no longer used.
     #[tokio::test]
     async fn an_unused_pool_closes_what_returns_and_connects_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -551,7 +553,7 @@ mod tests {
         let policy = LostChannelPolicy { new_streams: LostChannelAction::Fail, timeout: hour };
         let pool = Arc::new(ConnectionPool::new(remote, None, config, policy));
         let filler = Arc::clone(&pool);
-        // Every use is that long ago.
+        // Every use counts as too long ago.
         let filler = tokio::spawn(async move { filler.keep_full(Duration::ZERO).await });
         for _ in 0..3 {
             let stream = TcpStream::connect(server).await.unwrap();

@@ -1,11 +1,12 @@
 //! Resets connections that are older than the rules, even while they are silent.
 //!
 //! The rules see a connection when it sends a packet. So each of this host's connections, and each
-//! that it forwards and tracks, is challenged: a SYN that seems to come from the server makes the
-//! application's end send an ACK (RFC 5961, 4.2), which the rules refuse if they match, and so
-//! reset that end. Then a SYN to the server makes it send an ACK, which the host of the application
-//! answers with a reset, because the connection is gone (RFC 9293, 3.5.1). Connections that do not
-//! match are not affected: an ACK with the numbers that both ends have already changes nothing.
+//! that it forwards and tracks, is challenged. A SYN with the server's source address makes the
+//! application's end send an ACK (RFC 5961, 4.2). If the rules match, they refuse it, which resets
+//! that end. Then a SYN to the server makes the server send an ACK, which the application's host
+//! answers with a reset, because the connection no longer exists (RFC 9293, 3.5.1). Connections
+//! that do not match are not affected: an ACK with the sequence numbers that both ends have already
+//! changes nothing.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,13 +21,14 @@ use tracing::debug;
 
 use super::rules::CHALLENGE_MARK;
 
-/// How long after the challenges, and after each other, the checks are which connections are gone.
-/// An application's end on this host is reset at once, unless its socket is in use at the time.
+/// The delays of the checks which connections are closed, the first after the challenges and each
+/// other after the one before. An application's end on this host is reset at once, unless its
+/// socket is in use at the time.
 const CHECKS: [Duration; 3] =
     [Duration::from_millis(10), Duration::from_millis(100), Duration::from_millis(450)];
 
-/// How often connections are challenged. An end answers once in half a second (Linux), and the
-/// answer of an end on another host is lost if it comes before the challenge's socket is closed.
+/// How often connections are challenged. An end answers once in half a second (Linux). The answer
+/// of an end on another host is lost if it arrives before the challenge's socket is closed.
 const ROUNDS: usize = 2;
 
 /// The two ends of a connection.
@@ -37,19 +39,19 @@ struct TcpEndpoints {
     server: SocketAddr,
 }
 
-/// Connections to other hosts from before the rules.
+/// Connections to other hosts that existed before the rules.
 pub(super) struct PreexistingConnections {
-    /// This host's.
+    /// The connections of this host.
     own: HashSet<TcpEndpoints>,
     /// Those that this host forwards and the kernel tracks; `None` if they are not intercepted.
     forwarded: Option<HashSet<TcpEndpoints>>,
 }
 
 impl PreexistingConnections {
-    /// Those that are open, with those of other hosts if these are served.
+    /// Lists the open connections. `serves_others` includes those of other hosts.
     pub(super) fn list(serves_others: bool) -> Self {
         let read = |path, parse: fn(&str) -> Option<TcpEndpoints>| -> Vec<TcpEndpoints> {
-            // A table may be missing, as that of the connections that the kernel tracks.
+            // A table may be missing, for example the connection tracking table.
             let table = fs::read_to_string(path).unwrap_or_default();
             table.lines().filter_map(parse).filter(TcpEndpoints::can_be_challenged).collect()
         };
@@ -62,7 +64,7 @@ impl PreexistingConnections {
         Self { own, forwarded }
     }
 
-    /// Challenges them, in a thread of its own. The rules are in force.
+    /// Challenges them in a separate thread. The rules must be in force.
     pub(super) fn challenge(self) {
         let challenger = thread::Builder::new().name("challenge".into()).spawn(move || {
             let Self { mut own, forwarded } = self;
@@ -91,7 +93,7 @@ impl PreexistingConnections {
     }
 }
 
-/// Sends a SYN, which opens no connection. It is not sent if a program listens at `from`, or the
+/// Sends a SYN that opens no connection. It is not sent if a program listens at `from`, or the
 /// kernel refuses it for another reason. Then the connection is reset when it sends a packet.
 fn send_syn(from: SocketAddr, to: SocketAddr) {
     let sent = || -> io::Result<()> {
@@ -118,7 +120,7 @@ impl TcpEndpoints {
         Self { application: self.server, server: self.application }
     }
 
-    /// A link-local address leads nowhere without its interface, which is not known.
+    /// False for link-local addresses, which need an interface that is not known here.
     fn can_be_challenged(&self) -> bool {
         let is_link_local =
             |ip| matches!(ip, IpAddr::V6(address) if Ipv6Addr::is_unicast_link_local(&address));
@@ -136,12 +138,12 @@ fn own_connection(line: &str) -> Option<TcpEndpoints> {
     is_open.then_some(ends)
 }
 
-/// The connection of a line of the table of tracked connections, under the same condition. One
-/// whose addresses are translated is none: its ends have different ones.
+/// The connection of a line of the connection tracking table, under the same condition. `None` if
+/// its addresses are translated: then its ends have different addresses.
 fn tracked_connection(line: &str) -> Option<TcpEndpoints> {
     const OPEN: [&str; 4] = ["ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK"];
     line.split_whitespace().find(|word| OPEN.contains(word))?;
-    // Each value is there twice: in the direction of the first packet, and in the other.
+    // Each value occurs twice: in the direction of the first packet, and in the other.
     let values = |key: &str| {
         let mut values = line.split_whitespace().filter_map(move |word| word.strip_prefix(key));
         Some((values.next()?, values.next()?))
@@ -162,7 +164,7 @@ fn tracked_connection(line: &str) -> Option<TcpEndpoints> {
     (first == other.reversed()).then_some(first)
 }
 
-/// An address as `/proc/net/tcp` shows it: words of 32 bits in the order of this machine's memory.
+/// An address as `/proc/net/tcp` shows it: words of 32 bits in native byte order.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;

@@ -63,7 +63,7 @@ fn run(arguments: &[&str], input: &str) -> io::Result<String> {
         .spawn()
         .map_err(named)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // If the program does not read its input, its message says why.
+        // If the program does not read its input, its error message says why.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(named)?;
@@ -79,7 +79,7 @@ fn run(arguments: &[&str], input: &str) -> io::Result<String> {
     Err(io::Error::new(kind, format!("{NFT} refuses: {}{advice}", reason(&said))))
 }
 
-/// The first line of the program's message, and the rule that it is about, which nft prints below.
+/// The first line of the program's message, and the rule that it refers to, which nft prints below.
 fn reason(said: &str) -> String {
     let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or("no reason given");

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_named_in_full_is_looked_at() {
+    fn only_absolute_directories_of_path_are_searched() {
         let place = tempfile::tempdir().unwrap();
         let program = place.path().join("own");
         fs::write(&program, "").unwrap();
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_path_the_systems_own_are_found() {
+    fn without_path_system_directories_are_searched() {
         for path in [None, Some(OsStr::new(""))] {
             assert!(find_in(path, "sh").is_some_and(|shell| shell.is_absolute()), "{path:?}");
         }

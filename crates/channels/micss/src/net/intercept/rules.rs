@@ -1,6 +1,6 @@
 //! The rules, as input of `nft`. A connection that matches is redirected to the client's port
-//! (`local`, `forwarded`), handed to the client's listener and to no other program's (`arriving`,
-//! `hand_over`), and refused if it would leave the host unchanged nevertheless (`leaving`,
+//! (`local`, `forwarded`), passed to the client's listener and to no other program's (`arriving`,
+//! `hand_over`), and refused if it would nevertheless leave the host unchanged (`leaving`,
 //! `passing`).
 
 use std::fmt::Write;
@@ -15,12 +15,12 @@ pub const OWN_MARK: u32 = 0x534E_0000;
 /// The mark of the SYNs that challenge older connections (`challenge.rs`).
 pub(super) const CHALLENGE_MARK: u32 = OWN_MARK + 1;
 
-/// The first of the chains that refuse what is not intercepted. They are the last of the table.
+/// The first of the chains that refuse what is not intercepted. These chains are last in the table.
 pub(super) const FIRST_REFUSING: &str = "chain leaving {";
 
 /// The label of connections whose first packet, a SYN, has arrived from another host. A connection
-/// that is older than the rules never gets it, whichever end the kernel takes for its originator.
-/// The kernel allocates no label, and sets none, for a connection that it knew before.
+/// that is older than the rules never gets it, whichever end the kernel treats as its originator:
+/// the kernel allocates no label, and sets none, for a connection that it knew before.
 const OPENED_BY_PEER: &str = "ct label 83";
 
 /// Accepts the answers of services to their clients. A connection never begins with such a packet.
@@ -28,8 +28,8 @@ fn answers() -> String {
     format!("ct direction reply {OPENED_BY_PEER} tcp flags & (syn | ack) != syn accept")
 }
 
-/// Accepts resets, which carry no data. With one, the end of a connection that was refused answers
-/// the other end, so that this one ends, too.
+/// Accepts resets, which carry no data. After a connection was refused, one end sends a reset so
+/// that the other end closes too.
 const RESETS: &str = "ct state established,invalid tcp flags & rst == rst accept";
 
 impl InterceptConfig {
@@ -68,9 +68,9 @@ pub(super) fn in_force(intercept: &InterceptConfig, earlier: &[InterceptConfig])
     chains.end()
 }
 
-/// The rules for connections that were intercepted already, and for no others: without these rules,
-/// their packets would leave the host unchanged. The kernel translates their addresses as long as
-/// there is a chain of type `nat`.
+/// Rules that only serve connections that were intercepted already: without these rules, their
+/// packets would leave the host unchanged. The kernel translates their addresses as long as there
+/// is a chain of type `nat`.
 pub(super) fn retired(last: &InterceptConfig, earlier: &[InterceptConfig]) -> String {
     let mut chains = NftTableText::new(&last.table());
     chains.add("local", "nat hook output priority -110", &[]);
@@ -86,7 +86,7 @@ pub(super) fn refusing(intercept: &InterceptConfig) -> String {
     chains.end()
 }
 
-/// The text of a table, without its end.
+/// The text of a table, without its closing brace.
 struct NftTableText(String);
 
 impl NftTableText {
@@ -94,7 +94,7 @@ impl NftTableText {
         Self(format!("table inet {table} {{\n"))
     }
 
-    /// Adds a chain at a hook. It accepts the packets for which its rules have no verdict.
+    /// Adds a chain at a hook. It accepts packets on which its rules have no verdict.
     fn add(&mut self, name: &str, hook: &str, rules: &[&str]) {
         let first = format!("type {hook}; policy accept;");
         self.chain(name, &[&[first.as_str()], rules].concat());
@@ -107,9 +107,9 @@ impl NftTableText {
         let _ = writeln!(self.0, "\tchain {name} {{\n{rules}\t}}\n");
     }
 
-    /// Packets to the port were redirected, and go to a transparent listener, which is the
-    /// client's, since opening one needs a privilege. All others to the port are refused. Loopback
-    /// addresses do not leave by other interfaces, also if `lo` has no IPv6 address.
+    /// Packets that were redirected to the port go to a transparent listener, which is the
+    /// client's, since opening one needs a privilege. All other packets to the port are refused.
+    /// Loopback addresses do not leave by other interfaces, even if `lo` has no IPv6 address.
     fn hand_over(&mut self, port: u16) {
         let to_port = format!("tcp dport {port}");
         self.add(
@@ -129,12 +129,13 @@ impl NftTableText {
         );
     }
 
-    /// Refuses what matches and was not redirected, for any reason: the kernel does not redirect
-    /// packets that belong to no connection that it knows, nor packets of connections that are
-    /// older than the rules, nor packets that are excluded from connection tracking. Of connections
-    /// that were intercepted earlier, only packets of no known connection are refused.
+    /// Refuses packets that match and were not redirected, for whatever reason: the kernel does not
+    /// redirect packets that belong to no connection that it tracks, packets of connections that
+    /// are older than the rules, or packets that are excluded from connection tracking. Of
+    /// connections that were intercepted earlier, only packets of no tracked connection are
+    /// refused.
     fn refuse(&mut self, intercept: Option<&InterceptConfig>, earlier: &[InterceptConfig]) {
-        // A challenge is no packet of the connection that the kernel should track.
+        // A challenge must not count as a packet of the tracked connection.
         let untracked = format!("meta mark {CHALLENGE_MARK:#010x} notrack");
         self.add("challenging", "filter hook output priority raw", &[&untracked]);
         self.add("challenged", "filter hook prerouting priority raw", &[&untracked]);
@@ -144,7 +145,8 @@ impl NftTableText {
         let dropped = |one: &InterceptConfig| format!("{} ct state invalid drop", compared(one));
         let refused = |one: &InterceptConfig| format!("{} reject with tcp reset", compared(one));
         // A late packet of an intercepted connection may be invalid and must not reset it. But if
-        // the kernel does not take up connections under way, all packets of older ones are invalid.
+        // the kernel does not track connections that are already open, all packets of older ones
+        // are invalid.
         let current = intercept.into_iter().filter(|_| takes_up_connections());
         let drops = || current.clone().chain(earlier).map(|one| (one, dropped(one)));
         let refusals = || intercept.into_iter().map(|one| (one, refused(one)));
@@ -180,13 +182,13 @@ impl NftTableText {
     }
 }
 
-/// Whether the kernel takes up connections that are under way: `nf_conntrack_tcp_loose`.
+/// Whether the kernel tracks connections that are already open: `nf_conntrack_tcp_loose`.
 fn takes_up_connections() -> bool {
     let loose = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_tcp_loose");
     loose.map_or(true, |loose| loose.trim() != "0")
 }
 
-/// Refuses protocols that would leave in the clear. Applications learn that at once.
+/// Refuses protocols that would leave in the clear, so that applications notice at once.
 fn clear_protocols(intercept: &InterceptConfig) -> Vec<&'static str> {
     let verdicts = |protocol: &BypassProtocol| match protocol {
         BypassProtocol::Quic => &["udp dport 443 reject"][..],

@@ -1,10 +1,11 @@
 //! Installs tables of rules, and detects changes of them by other programs.
 //!
-//! The kernel notifies of each transaction, from any program. It queues the notifications before
-//! the program that made the transaction learns of its success. This process reads the queue, makes
-//! its transaction, and reads the queue again: if there was exactly one transaction on the table,
-//! that is the own one. All others are changes by other programs. No listing of the rules is
-//! compared: another program may change them at any time, even before they are listed.
+//! The kernel sends a notification of each transaction, from any program. It queues the
+//! notifications before the program that made the transaction learns of its success. This process
+//! reads the queue, makes its transaction, and reads the queue again: if there was exactly one
+//! transaction on the table, it is this process's own. All others are changes by other programs.
+//! Listings of the rules are not compared, because another program may change the rules at any
+//! time, even before they are listed.
 
 // One call of tokio, which accepts any type with a file descriptor.
 #![allow(unsafe_code)]
@@ -35,14 +36,14 @@ const NFTABLES: u16 = 10;
 /// The message that ends a transaction, `NFT_MSG_NEWGEN`.
 const NEW_GENERATION: u16 = NFTABLES << 8 | 15;
 
-/// The attribute with the name of a table, and the bits of an attribute's type.
+/// The attribute with the name of a table, and the mask of an attribute's type.
 const TABLE_NAME: u16 = 1;
 const ATTRIBUTE_TYPE: u16 = 0x3FFF;
 
 /// The family `inet`.
 const NFPROTO_INET: u8 = 1;
 
-/// How often a table is installed until no other program has changed it meanwhile.
+/// How often the installation of a table is tried if another program changes it at the same time.
 const MAX_ATTEMPTS: usize = 3;
 
 /// The tables that this process has installed, and their changes by other programs.
@@ -66,7 +67,8 @@ impl InstalledNftTables {
     }
 
     /// Runs `rules`, which replace a table, in one transaction. If another program changes the
-    /// table at the same time, repeats that, or at last lets [`Self::is_changed`] say so.
+    /// table at the same time, repeats this. If that fails too, [`Self::is_changed`] reports a
+    /// change.
     ///
     /// # Errors
     /// If the kernel rejects the rules. Then nothing has changed.
@@ -132,7 +134,7 @@ impl InstalledNftTables {
 /// The transactions of all programs on the installed tables.
 #[derive(Debug, Default)]
 struct NftTransactions {
-    /// Their number for each table. `None` if messages were lost.
+    /// The number of transactions for each table. `None` if messages were lost.
     counts: HashMap<String, Option<usize>>,
     /// The tables of the transaction whose messages are being read.
     current: HashSet<String>,
@@ -148,7 +150,7 @@ impl NftTransactions {
         self.current.clear();
     }
 
-    /// Reads all messages that are there.
+    /// Reads all queued messages.
     fn read(&mut self, socket: &OwnedFd) -> io::Result<()> {
         let mut buffer = vec![0; MAX_DATAGRAM];
         loop {
@@ -187,8 +189,8 @@ impl NftTransactions {
     }
 }
 
-/// The name of the table that a message is about. It is the attribute of type 1 of all messages but
-/// that about the generation, which ends a transaction.
+/// The name of the table that a message refers to. It is the attribute of type 1 in all messages
+/// except the one about the generation, which ends a transaction.
 fn table_name(body: &[u8]) -> Option<&str> {
     // The family, the version and the resource.
     let (header, mut attributes) = body.split_first_chunk::<4>()?;

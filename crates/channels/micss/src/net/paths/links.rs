@@ -1,5 +1,5 @@
-//! Notifications of the kernel that links, addresses or routes of this host have changed, and the
-//! check whether a channel still has a route.
+//! Kernel notifications that links, addresses or routes of this host have changed, and a check
+//! whether a channel still has a route.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdpSocket};
@@ -36,7 +36,7 @@ impl LinkChangeSocket {
 
     /// Waits for a change.
     ///
-    /// # Errors
+    /// If there will be no more notifications.
     /// If there will be no more notifications.
     pub(crate) async fn next(&self) -> io::Result<()> {
         let mut bytes = [0; 8192];

@@ -1,6 +1,6 @@
-//! Monitors the channels of a client or a server: observes and probes them when they are due, logs
-//! which are lost, and notifies streams. [`failure_detector`](crate::protocol::failure_detector)
-//! decides.
+//! Monitors the channels of a client or a server: it observes and probes them when they are due,
+//! logs which are lost, and notifies streams.
+//! [`failure_detector`](crate::protocol::failure_detector) makes the decisions.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -76,7 +76,7 @@ enum PathMonitorRole {
 }
 
 impl PathMonitor {
-    /// Monitors the channels to a server. `channel_metrics` count when one falls silent.
+    /// Monitors the channels to a server. `channel_metrics` count when a channel falls silent.
     pub(crate) fn of_client(
         remote: &RemoteServerConfig,
         mark: Option<u32>,
@@ -156,7 +156,7 @@ impl PathMonitor {
         Some(path)
     }
 
-    /// A client has connected to a server's listener.
+    /// Records that a client has connected to a server's listener.
     pub(crate) fn accepted(&self, listener: SocketAddr, peer: IpAddr) {
         let key = PathKey::Peer(listener, peer.to_canonical());
         let known = self.shared.paths().get(&key).map(Arc::clone);
@@ -303,7 +303,7 @@ fn name(
 
 /// Observes paths when they are due, without end.
 async fn watch(shared: Arc<PathMonitorState>) {
-    // Without notifications, a link that goes down is noticed by its silence.
+    // Without notifications, a link that goes down is detected by its silence.
     let mut links = LinkChangeSocket::listen().ok();
     let mut probes = JoinSet::new();
     loop {
@@ -398,7 +398,7 @@ impl PathMonitorState {
         rarely.entry((place, is_lost)).or_default().count_event().is_none()
     }
 
-    /// Open connections of a channel do not work any more: idle sets are not used.
+    /// Records that open connections of a channel no longer work, so idle sets are not used.
     fn count_silence(&self, path: &MonitoredPath) {
         if let PathMonitorRole::Client { channel_metrics, .. } = &self.side
             && let Some(metrics) = channel_metrics.get(path.channel_index)
@@ -426,22 +426,22 @@ impl PathMonitorState {
         if left >= *threshold {
             let spare = left - threshold;
             warn!(
-                "{name} is lost: {cause} for {for_s:.1} s; streams go on without it, and {spare} more may be lost"
+                "{name} is lost: {cause} for {for_s:.1} s; streams continue without it, and {spare} more may be lost"
             );
         } else {
             let new = match policy.new_streams {
-                LostChannelAction::Fail => "new ones fail at once",
-                LostChannelAction::Wait => "new ones wait as well",
+                LostChannelAction::Fail => "new streams fail at once",
+                LostChannelAction::Wait => "new streams wait as well",
             };
             warn!(
-                "{name} is lost: {cause} for {for_s:.1} s; {threshold} of {all} channels are needed: streams \
-                 under way wait for up to {wait} s, {new}"
+                "{name} is lost: {cause} for {for_s:.1} s; {threshold} of {all} channels are needed: open \
+                 streams wait for up to {wait} s, {new}"
             );
         }
     }
 
-    /// Links, addresses or routes of this host have changed: checks which channels have no route
-    /// now.
+    /// Called when links, addresses or routes of this host have changed: checks which channels have
+    /// no route now.
     fn check_routes(&self) {
         let mark = match self.side {
             PathMonitorRole::Client { mark, .. } => mark,
@@ -458,8 +458,8 @@ impl PathMonitorState {
     }
 }
 
-/// Of the paths that are unused, and remembered only because they were lost, the one that was lost
-/// first. So a client that uses many addresses cannot keep the paths of others from being
+/// Of the paths that are unused and remembered only because they were lost, the one that was lost
+/// first. So a client that uses many addresses cannot prevent the paths of others from being
 /// monitored.
 fn longest_lost(paths: &BTreeMap<PathKey, Arc<MonitoredPath>>) -> Option<PathKey> {
     let unused = paths

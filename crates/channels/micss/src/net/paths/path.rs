@@ -1,5 +1,5 @@
-//! One channel to one peer: its connections, the kernel's information on them, and the state that
-//! follows.
+//! One channel to one peer: its connections, the kernel's information about them, and the resulting
+//! state.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,9 +19,9 @@ use crate::protocol::failure_detector::{
     FailureDetector, FailureDetectorEvent, PathLossCause, PathObservation, PathState,
 };
 
-/// How long a channel counts as in use after the last byte. It is not the failure detector's, which
-/// is told whether a channel is in use: streams note each byte in an atomic variable without a
-/// lock, and this is how long such a note counts.
+/// How long a channel counts as in use after the last byte. This timeout is not part of the failure
+/// detector, which is told whether a channel is in use: streams record each byte in an atomic
+/// variable without a lock, and such a record counts for this time.
 const IN_USE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The maximum number of connections that are sampled, the newest first: they share a channel.
@@ -30,12 +30,12 @@ const MAX_SAMPLED: usize = 16;
 /// The maximum number of connections on which the kernel sends probes.
 const MAX_PROBED: usize = 4;
 
-/// The minimum number of packets from which a fraction of lost ones is known.
+/// The minimum number of packets for an estimate of the loss.
 const MIN_SENT: u64 = 50;
 
-/// How long probes are sent on connections of a lost channel. Then the kernel's own keepalives are
-/// enough. It only saves packets to a peer that is lost already: the failure detector goes on to
-/// decide when the channel is observed, and whether it is lost.
+/// How long probes are sent on connections of a lost channel. After that the kernel's own
+/// keepalives are enough. It only saves packets to a peer that is already lost: the failure
+/// detector continues to decide when the channel is observed, and whether it is lost.
 const LOST_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The clock and the notifications that all paths of a client or a server share.
@@ -69,7 +69,7 @@ impl PathNotifier {
     }
 }
 
-/// Whether a path's streams move bytes: not any more, not since the last observation, or since
+/// Whether a path's streams move bytes: not recently, not since the last observation, or since
 /// then.
 const IDLE: u8 = 0;
 const NOT_USED: u8 = 1;
@@ -96,9 +96,9 @@ pub(crate) struct MonitoredPath {
 #[derive(Default)]
 struct PathConnections {
     next: u64,
-    /// By their age.
+    /// Ordered by age.
     open: BTreeMap<u64, RawFd>,
-    /// Those on which the kernel probes more often than usual.
+    /// The connections on which the kernel probes more often than usual.
     asked: Vec<u64>,
 }
 
@@ -148,7 +148,7 @@ impl MonitoredPath {
         self.connections().open.len()
     }
 
-    /// A stream moves bytes, or is about to.
+    /// Records that a stream moves bytes, or is about to.
     pub(crate) fn mark_used(&self) {
         if self.usage.load(Ordering::Relaxed) != USED
             && self.usage.swap(USED, Ordering::Relaxed) == IDLE
@@ -157,14 +157,14 @@ impl MonitoredPath {
         }
     }
 
-    /// A stream's connection has ended before the stream.
+    /// Records that a stream's connection has ended before the stream.
     pub(crate) fn suspect(&self) {
         let now = self.events.now();
         self.watched().detector.handle_suspicion(now);
         self.events.wake.notify_one();
     }
 
-    /// A stream is waiting for the path.
+    /// Records that a stream is waiting for the path.
     pub(crate) fn request_probe(&self) {
         self.watched().detector.handle_demand();
         self.mark_used();
@@ -176,13 +176,13 @@ impl MonitoredPath {
         self.watched().detector.state().clone()
     }
 
-    /// A connection was established.
+    /// Records that a connection was established.
     pub(crate) fn connected(&self) {
         self.connecting.store(0, Ordering::Relaxed);
         self.with(FailureDetector::handle_connected);
     }
 
-    /// A connection attempt has failed.
+    /// Records that a connection attempt has failed.
     pub(crate) fn connect_failed(&self, error: &std::io::Error) {
         if let Some(cause) = PathLossCause::of(error) {
             if !cause.breaks_open_connections() {
@@ -193,7 +193,7 @@ impl MonitoredPath {
         }
     }
 
-    /// A connection attempt starts.
+    /// Records that a connection attempt starts.
     pub(crate) fn connecting(&self) {
         self.connecting.fetch_add(1, Ordering::Relaxed);
     }
@@ -287,7 +287,7 @@ impl MonitoredPath {
         }
     }
 
-    /// Returns to the kernel's usual probes.
+    /// Restores the kernel's usual keepalives.
     fn restore_keepalive(&self) {
         let mut connections = self.connections();
         for id in std::mem::take(&mut connections.asked) {
@@ -321,8 +321,8 @@ impl MonitoredPath {
     }
 }
 
-/// The fraction of packets that were sent again on these connections. Zero if too few were sent to
-/// tell.
+/// The fraction of packets that were retransmitted on these connections. Zero if too few were sent
+/// to tell.
 #[expect(clippy::cast_precision_loss, reason = "a fraction need not be exact")]
 fn loss(samples: &[(u64, TcpInfoSample)]) -> f64 {
     let sum =
@@ -332,7 +332,8 @@ fn loss(samples: &[(u64, TcpInfoSample)]) -> f64 {
     if sent < MIN_SENT { 0.0 } else { resent as f64 / sent as f64 }
 }
 
-/// What streams depend on: whether the channel is lost, and since when open ones cannot use it.
+/// The state that streams depend on: whether the channel is lost, and since when open streams
+/// cannot use it.
 fn usability(state: &PathState) -> (bool, Option<Duration>) {
     (state.lost().is_some(), state.unusable_since())
 }

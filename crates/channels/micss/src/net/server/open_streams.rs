@@ -68,10 +68,10 @@ impl OpenStreams {
         self.with(|state| state.budget.reconfigure(config.max_streams, config.max_memory));
     }
 
-    /// Opens a stream of a source with so many channels. May evict others. `None` if the stream is
-    /// rejected.
+    /// Opens a stream of a source with this number of channels. May evict others. `None` if the
+    /// stream is rejected.
     pub(crate) fn open(self: &Arc<Self>, source: IpAddr, channels: usize) -> Option<OpenStream> {
-        // In each direction all shares, and the record itself.
+        // In each direction: all shares, and the record itself.
         let bytes = 2 * (channels + 1) * SMALL_RECORD;
         self.with(|state| match state.budget.open(source, bytes as u64) {
             Ok(number) => {
@@ -91,8 +91,8 @@ impl OpenStreams {
         self.with(|state| StreamLimitCounts { bytes: state.budget.bytes(), ..state.counts })
     }
 
-    /// Makes a stream hold so many bytes instead of `held`. Returns whether that is possible;
-    /// reducing always is.
+    /// Changes the memory of a stream from `held` to `bytes`. Returns whether that is possible;
+    /// reducing it always is.
     fn resize(&self, number: u64, held: &mut u64, bytes: u64) -> bool {
         let before = *held;
         let may = bytes <= before
@@ -127,7 +127,7 @@ impl OpenStreams {
 }
 
 impl OpenStreamTable {
-    /// A limit was reached: a stream of this source was ended in favour of others, or was limited.
+    /// Records that a limit was reached: a stream of this source was evicted or limited.
     fn reached(&mut self, limit: ExhaustedResource, source: IpAddr, evicted: bool) {
         self.counts.evicted += u64::from(evicted);
         let open = self.budget.streams();
@@ -138,7 +138,8 @@ impl OpenStreamTable {
                         %source,
                         open,
                         so_often,
-                        "streams refused, or ended: limit reached, see max_streams; this source has most"
+                        "streams refused, or ended: limit reached, see max_streams; this \
+                         source has the most"
                     );
                 }
             }
@@ -152,7 +153,7 @@ impl OpenStreamTable {
                         bytes,
                         so_often,
                         "streams without memory for records: limit reached, see max_memory_mib; this \
-                         source holds most"
+                         source holds the most"
                     );
                 }
             }
@@ -260,7 +261,7 @@ mod tests {
         }
         assert!(all.counts().out_of_memory >= 4);
 
-        // Another source has less, so it gets the memory of the first one.
+        // The other source holds less, so it gets memory of the first one.
         let other = all.open(ip(2), 2).unwrap();
         let mut third = incoming();
         third.limit_memory(other.lease());
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_to_make_room_is_told() {
+    async fn the_evicted_stream_is_notified() {
         let all = open_streams();
         let streams: Vec<OpenStream> = (0..3).map(|_| all.open(ip(1), 2).unwrap()).collect();
         all.with(|state| state.budget.reconfigure(3, u64::MAX));

@@ -1,8 +1,8 @@
-//! Handles the server's connections until they are associated: each is greeted with a cookie, and
-//! leaves together with those that its client's list names.
+//! Handles the server's connections until they are associated. Each is sent a cookie, and leaves
+//! together with those that its client's list names.
 //!
-//! A connection has a permit until its stream's request is verified. When there are too many, the
-//! oldest of the largest source is evicted.
+//! A connection has a permit until its stream's request is verified. When there are too many
+//! connections, the oldest of the largest source is evicted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +29,7 @@ use crate::protocol::admission::{
 };
 use service::log::LogRateLimiter;
 
-/// The maximum length of a read before the association. Bytes behind the list belong to the stream.
+/// The maximum length of a read before the association. Bytes after the list belong to the stream.
 const MAX_READ: usize = 1024;
 
 /// The connections that have no open stream.
@@ -47,14 +47,14 @@ struct PendingConnectionRegistry {
     refused: LogRateLimiter,
     /// Connections that were evicted.
     closed: LogRateLimiter,
-    /// Connections with other terms.
+    /// Connections whose terms the server rejects.
     rejected: LogRateLimiter,
 }
 
 /// The owner of a connection.
 enum PendingConnectionOwner {
-    /// The task that waits for its association, which receives what becomes of it. If it receives
-    /// nothing, it closes the connection.
+    /// The task that waits for its association, and receives its assignment. If the sender is
+    /// dropped, the task closes the connection.
     AwaitingList(oneshot::Sender<ConnectionAssignment>),
     /// A stream whose request is not verified yet. Notified to end it.
     AwaitingRequest(Arc<Notify>),
@@ -97,19 +97,19 @@ pub(crate) struct AssociatedConnections {
     pub(crate) evicted: Arc<Notify>,
 }
 
-/// What becomes of a connection.
+/// The assignment of a connection.
 enum ConnectionAssignment {
-    /// It is one of an association.
+    /// It belongs to an association.
     Slot(AssociationSlot),
-    /// It is to take the place of another in an open stream.
+    /// It asks to replace another in an open stream.
     Rejoin(Rejoin, ConnectionCookie),
 }
 
-/// What the handshake of a connection makes complete.
+/// What the handshake of a connection completes.
 pub(crate) enum HandshakeCompletion {
     /// An association.
     Association(AssociatedConnections),
-    /// A connection that is to take the place of another in an open stream.
+    /// A connection that asks to replace another in an open stream.
     Rejoin(Rejoin, ConnectionCookie, AcceptedChannelConnection),
 }
 
@@ -119,7 +119,7 @@ struct AssociationSlot {
     index: usize,
 }
 
-/// The connections of one association, as the tasks that greeted them hand them in.
+/// The connections of one association, passed in by the tasks that ran their handshakes.
 struct AssociationBuilder {
     list: CookieList,
     /// Their number.
@@ -129,7 +129,7 @@ struct AssociationBuilder {
 }
 
 impl AssociationSlot {
-    /// Hands in a connection. Returns all of them to the last caller.
+    /// Passes in a connection. Returns all of them to the last caller.
     fn take(self, connection: AcceptedChannelConnection) -> Option<AssociatedConnections> {
         let mut all = self.builder.connections.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(self.index, connection);
@@ -176,8 +176,8 @@ impl PendingChannelConnections {
         let random = random::RandomGenerator::system().array();
         let cookie = ConnectionCookie::new(random.map_err(|error| self.refuse(peer, &error)).ok()?);
         let opened = self.open(cookie, peer.ip());
-        // A task gives up its place before it ends, so that no connection gets a slot that does not
-        // wait for it.
+        // A task releases its place before it ends, so that no connection is assigned a slot that
+        // its task does not wait for.
         let (mut assignment, permit) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
         metrics.ready.increment();
         let guard = PendingConnectionGuard { permit: &permit, metrics: &metrics };
@@ -205,8 +205,8 @@ impl PendingChannelConnections {
         }
     }
 
-    /// Adds a connection of a source; another may be evicted. What becomes of it arrives through
-    /// the receiver, whose end means that it is closed.
+    /// Adds a connection of a source. Another may be evicted. The receiver delivers its assignment;
+    /// if the sender is dropped, the connection must be closed.
     fn open(
         self: &Arc<Self>,
         cookie: ConnectionCookie,
@@ -224,7 +224,7 @@ impl PendingChannelConnections {
         Ok((receiver, PendingConnectionPermit { pending: Arc::clone(self), id }))
     }
 
-    /// Runs an operation of the table, and sends the slots that result.
+    /// Runs an operation of the table, and sends the resulting assignments.
     fn with<T>(&self, handle: impl FnOnce(&mut PendingConnectionRegistry, Duration) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = handle(&mut state, self.epoch.elapsed());
@@ -293,7 +293,7 @@ impl PendingConnectionRegistry {
                     warn!(
                         ?source,
                         so_often,
-                        "connections turned away: their client has a lower threshold than min_channels, more \
+                        "connections rejected: their client has a lower threshold than min_channels, more \
                          channels than max_channels, or another integrity"
                     );
                 }
@@ -305,8 +305,8 @@ impl PendingConnectionRegistry {
                         ?source,
                         closed,
                         max_waiting,
-                        "connections closed that have no open stream: limit reached, and this source has \
-                         most of them; if it is no client, let a firewall drop it"
+                        "connections closed that have no open stream: limit reached, and this source \
+                         has most of them; if it is not a client, let a firewall drop it"
                     );
                 }
             }
@@ -332,7 +332,7 @@ struct PendingConnectionGuard<'a> {
 
 impl PendingConnectionGuard<'_> {
     /// Sends the connection its cookie, reads its list, and waits for its slot, until the table's
-    /// deadline. Returns the slot, and the bytes behind the list.
+    /// deadline. Returns the slot, and the bytes after the list.
     async fn wait(
         &self,
         stream: &mut TcpStream,
@@ -355,7 +355,7 @@ impl PendingConnectionGuard<'_> {
                     Ok(len) => unsent = &unsent[len..],
                     Err(_) => break,
                 },
-                // The bytes behind the list have to wait.
+                // Bytes after the list stay unread.
                 read = reader.read(&mut *bytes), if rest.is_empty() => match read {
                     Ok(len @ 1..) => rest = self.read(&bytes[..len]),
                     Ok(0) | Err(_) => break,
@@ -365,13 +365,13 @@ impl PendingConnectionGuard<'_> {
                 }
             }
         }
-        // Its slot may have arrived just now, and the others wait for it there.
+        // Its slot may have arrived just now, and the others wait for the connection there.
         self.permit.pending.with(|state, _| state.table.handle_closed(self.permit.id));
         Some((slot.try_recv().ok()?, rest))
     }
 
-    /// Bytes arrived. Returns those that belong to the stream: all, if the connection has just been
-    /// associated.
+    /// Handles received bytes. Returns those that belong to the stream: all of them, if the
+    /// connection has just been associated.
     fn read(&self, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
         let rest = self
             .permit

@@ -1,4 +1,4 @@
-//! The open streams of a server, by the names under which clients connect their channels anew.
+//! The open streams of a server, by the identifiers that clients send to reconnect their channels.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::net::stream::rejoins::RejoinClaim;
 use crate::protocol::rejoin::RejoinKeys;
 
-/// The most connections that a stream has not taken yet.
+/// The largest number of connections that wait for a stream to take them.
 const MAX_CLAIMS: usize = 16;
 
 /// The streams that connections may join.
@@ -28,7 +28,7 @@ pub(crate) struct RejoinableStream {
 }
 
 impl RejoinableStreams {
-    /// Adds a stream. Also returns where its connections arrive.
+    /// Adds a stream. Also returns the receiver of its connections.
     pub(crate) fn add(
         self: &Arc<Self>,
         keys: &RejoinKeys,
@@ -39,8 +39,7 @@ impl RejoinableStreams {
         (RejoinableStream { all: Arc::clone(self), stream }, receiver)
     }
 
-    /// Where the stream that a connection's client names takes connections, if the client proves
-    /// that it may take the channel's place.
+    /// The sender to the stream that a Rejoin names, if the proof is valid for the channel.
     pub(crate) fn verify(
         &self,
         rejoin: &Rejoin,

@@ -26,7 +26,7 @@ use crate::protocol::stream::StreamEndpoint;
 use crate::protocol::target::{ServiceRefusal, ServiceTarget, TargetHost};
 use crate::{StreamError, StreamProtocolError};
 
-/// The time limit of a service to accept a connection. Without it, the system's attempt would take
+/// The time limit for a service to accept a connection. Without it, the system's attempt could take
 /// minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -46,7 +46,7 @@ pub(super) async fn serve(
     let request = async {
         let (mut driver, permits) = driver(config, association, handle.monitor.clock())?;
         let request = receive_request(&mut driver).await?;
-        // Only now does it count as an open stream, and no longer as waiting connections.
+        // From now on it counts as an open stream, and no longer as waiting connections.
         let open = handle.open.open(peer.ip(), channels);
         drop(permits);
         Ok((driver, request, open))
@@ -95,7 +95,7 @@ pub(super) async fn serve(
         over = carry => over,
         () = open.evicted() => return Vec::new(),
     };
-    // A client that has sent more than its stream has not waited for the next cookie.
+    // A client that has sent data after its stream has not waited for the next cookie.
     let waits = over.iter().all(|connection| connection.rest.is_empty());
     if waits { over.into_iter().zip(peers).collect() } else { Vec::new() }
 }
@@ -111,7 +111,7 @@ fn not_opened(stream_metrics: &StreamMetrics, peer: SocketAddr, error: &StreamEr
         }
         _ => {
             if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::Strange) {
-                warn!(%peer, %error, so_often, "streams not opened: strangers, or TAMPERING");
+                warn!(%peer, %error, so_often, "streams not opened: invalid clients, or TAMPERING");
             }
         }
     }
@@ -175,7 +175,7 @@ async fn connect(
     let service =
         timeout(CONNECT_TIMEOUT, reached).await.map_err(|_| ServiceRefusal::Unreachable)??;
     set_options(&service);
-    // If the client has disconnected by now, the service must not take that for an empty stream.
+    // If the client has disconnected by now, the service must not receive an empty stream.
     reset_when_dropped(&service);
     Ok((target, service))
 }

@@ -1,5 +1,5 @@
 //! Watches the connections of a direction that has ended, which are neither read nor written any
-//! more: if one breaks, the other direction may never notice.
+//! more. Without this, the other direction might never detect that one breaks.
 
 use std::io;
 use std::pin::Pin;
@@ -37,8 +37,7 @@ impl<'a> BreakWatcher<'a> {
         Self(connections.map(watched).collect())
     }
 
-    /// Waits until one breaks, which is not watched any more then. Also returns the error of the
-    /// system.
+    /// Waits until one breaks, and stops watching it. Also returns the system's error.
     pub(super) fn poll(
         &mut self,
         context: &mut Context<'_>,

@@ -22,13 +22,13 @@ use crate::net::tcp_info::set_receive_buffer;
 use crate::protocol::incoming::ChannelLossReason;
 use crate::protocol::receive_buffer::ReceiveBufferLimiter;
 
-/// How long a connection that is too far behind is observed: longer than the failure detector needs
-/// for a channel in use.
+/// How long a connection that is too far behind is still observed: longer than the failure detector
+/// needs for a channel in use.
 const OBSERVATION: Duration = Duration::from_secs(5);
 
 /// A channel's connection, and the metrics of the channel.
 pub(crate) struct ChannelConnection {
-    // First, so that it is dropped before the connection is closed.
+    // The first field, so that it is dropped before the connection is closed.
     registration: Option<PathRegistration>,
     socket: TcpStream,
     /// The channel's path to this peer, if it is monitored.
@@ -40,7 +40,7 @@ pub(crate) struct ChannelConnection {
     buffer: ReceiveBufferLimiter,
     /// Whether its loss has been counted.
     is_counted: bool,
-    /// Whether the stream goes on without it, or waits for another in its place.
+    /// Whether the stream continues without it, or waits for its replacement.
     is_given_up: bool,
 }
 
@@ -72,13 +72,13 @@ impl ChannelConnection {
         &self.socket
     }
 
-    /// Whether the stream goes on without it.
+    /// Whether the stream continues without it.
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_given_up
     }
 
-    /// The stream has lost it, or breaks because of it: then it still sends an abort on it. Counts
-    /// the loss, and returns whether this is new.
+    /// Records that the stream has lost it, or breaks because of it and still sends an abort on it.
+    /// Returns whether the loss is new.
     pub(crate) fn lose(&mut self, why: ChannelLossReason) -> bool {
         let is_new = !std::mem::replace(&mut self.is_counted, true);
         if is_new {
@@ -87,18 +87,18 @@ impl ChannelConnection {
         is_new
     }
 
-    /// The stream goes on without it: closes it in both directions, and logs that.
+    /// Closes it in both directions and logs that, because the stream continues without it.
     pub(crate) fn give_up(&mut self, why: ChannelLossReason) {
         self.is_given_up = true;
-        // What the system says of a closed connection says nothing of the path.
+        // An error of a closed connection says nothing about the path.
         self.registration = None;
         let is_observed = why == ChannelLossReason::Slow && self.observe_for_a_while();
         if self.lose(why)
             && let Some(so_often) = self.metrics.loss_log_permit(why)
         {
-            // The address of a broken connection is not known any more.
+            // The system no longer reports the address of a broken connection.
             let peer = self.socket.peer_addr().ok().map(display);
-            warn!(channel = self.channel_index + 1, peer, %why, so_often, "a stream goes on without a channel");
+            warn!(channel = self.channel_index + 1, peer, %why, so_often, "a stream continues without a channel");
         }
         if !is_observed {
             // It may be broken already.
@@ -106,8 +106,8 @@ impl ChannelConnection {
         }
     }
 
-    /// Leaves the connection open for some seconds, registered with its path: a channel that is
-    /// behind may be lost, which the path notices by its connections only. Returns whether it does.
+    /// Keeps the connection open for some seconds, registered with its path: a channel that is
+    /// behind may be lost, which the path detects only by its connections. Returns whether it does.
     fn observe_for_a_while(&self) -> bool {
         let Some(path) = self.path.as_ref() else { return false };
         let Ok(socket) = SockRef::from(&self.socket).try_clone() else { return false };
@@ -120,14 +120,14 @@ impl ChannelConnection {
         true
     }
 
-    /// The stream waits for another in its place: closes it in both directions.
+    /// Closes it in both directions, because the stream waits for its replacement.
     pub(crate) fn detach(&mut self) {
         self.is_given_up = true;
         self.registration = None;
         let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
     }
 
-    /// Its halves, which count bytes as it does.
+    /// Its two halves, which count bytes for it.
     pub(crate) fn split(&mut self) -> (ChannelReader<'_>, ChannelWriter<'_>) {
         let Self { socket, path, metrics, buffer, .. } = self;
         let (metrics, path) = (&*metrics, path.as_deref());
@@ -138,7 +138,7 @@ impl ChannelConnection {
         )
     }
 
-    /// The connection, which does not count bytes any more, and the metrics.
+    /// The connection, which no longer counts bytes, and the metrics.
     pub(crate) fn into_inner(self) -> (TcpStream, Arc<ChannelMetrics>) {
         (self.socket, self.metrics)
     }
@@ -170,7 +170,7 @@ impl ChannelReader<'_> {
         Poll::Ready(Ok(len))
     }
 
-    /// The stream moves bytes, or waits for some.
+    /// Records that the stream moves bytes, or waits for some.
     pub(crate) fn mark_used(&self) {
         self.path.into_iter().for_each(MonitoredPath::mark_used);
     }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_is_given_up_says_nothing_of_its_path() {
+    async fn a_closed_connection_does_not_affect_its_path() {
         let (mut connection, path) = watched_connection().await;
         assert_eq!(path.connection_count(), 1);
         connection.give_up(ChannelLossReason::Stalled);

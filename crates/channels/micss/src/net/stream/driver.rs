@@ -1,7 +1,7 @@
-//! Runs one stream, at the client or at the server: moves bytes between its channels, the
-//! application and the protocol, does what the protocol requests, and reports events.
+//! Runs one stream, at the client or at the server: it moves bytes between the channels, the
+//! application and the protocol, executes the protocol's actions, and reports events.
 //!
-//! It decides nothing: [`StreamEndpoint`] does.
+//! It makes no decisions: [`StreamEndpoint`] does.
 
 use std::future::poll_fn;
 use std::io;
@@ -33,7 +33,7 @@ use crate::protocol::target::ServiceRefusal;
 pub(crate) struct ReusableConnection {
     pub(crate) stream: TcpStream,
     pub(crate) metrics: Arc<ChannelMetrics>,
-    /// The bytes that were read from it behind the stream's end.
+    /// The bytes that were read from it after the stream's end.
     pub(crate) rest: Zeroizing<Vec<u8>>,
 }
 
@@ -93,7 +93,7 @@ impl StreamDriver {
         self.channels.iter().flatten().count()
     }
 
-    /// Registers its connections with the paths of its channels, as far as `path_of` knows them.
+    /// Registers its connections with the paths of its channels, if `path_of` returns them.
     pub(crate) fn watch(
         &mut self,
         mut path_of: impl FnMut(&ChannelConnection) -> Option<Arc<MonitoredPath>>,
@@ -109,8 +109,8 @@ impl StreamDriver {
         }
     }
 
-    /// Long records need memory of these leases from now on, one for each direction, and shares
-    /// that are kept that of the last.
+    /// Limits the memory of long records by a lease for each direction, and the memory of retained
+    /// shares by the third lease.
     pub(crate) fn limit_memory(
         &mut self,
         outgoing: MemoryLease,
@@ -120,28 +120,28 @@ impl StreamDriver {
         self.stream.limit_memory(outgoing, incoming, kept);
     }
 
-    /// Counts the stream by how many channels it can lose.
+    /// Counts the stream by the number of channels that it can lose.
     pub(crate) fn count_spare(&mut self, gauge: RedundancyGauge) {
         self.pump.spare = Some(gauge);
     }
 
-    /// At a client: connects channels anew by this.
+    /// At a client: sets the function that reconnects channels.
     pub(crate) fn set_connector(&mut self, connect: ChannelConnector) {
         self.rejoins.connect_by(connect);
     }
 
-    /// At a server: connections that take a channel's place arrive here.
+    /// At a server: sets the receiver of connections that replace a channel's.
     pub(crate) fn receive(&mut self, claims: mpsc::Receiver<RejoinClaim>) {
         self.rejoins.receive(claims);
     }
 
-    /// The keys of such connections, once the stream is open.
+    /// The keys for such connections, once the stream is open.
     pub(crate) fn rejoin_keys(&self) -> Option<&RejoinKeys> {
         self.stream.rejoin_keys()
     }
 
-    /// Moves bytes for this application from now on. At a client whose application has waited for
-    /// the answer, tells the protocol.
+    /// Moves bytes for this application from now on. At a client that has waited for the answer,
+    /// notifies the protocol.
     pub(crate) fn connect(&mut self, application: TcpStream) {
         self.application = Some(application);
         self.stream.connect_application(self.pump.clock.now());
@@ -162,12 +162,12 @@ impl StreamDriver {
         self.channels.iter().flatten().map(ChannelConnection::socket)
     }
 
-    /// Runs the stream to its end. Returns the connections with the bytes that were read behind the
+    /// Runs the stream to its end. Returns the connections with the bytes that were read after the
     /// stream's end, or none if they have ended with it.
     ///
     /// # Errors
-    /// If the stream breaks. Then the application's connection was reset, and the peer was told if
-    /// possible.
+    /// If the stream breaks. Then the application's connection was reset, and the peer was notified
+    /// if possible.
     pub(crate) async fn run(mut self) -> Result<Vec<ReusableConnection>, StreamError> {
         loop {
             match self.next().await {
@@ -184,8 +184,8 @@ impl StreamDriver {
     /// Runs the stream until an event that its owner must handle.
     ///
     /// # Errors
-    /// If the stream breaks. Then the application's connection was reset. The peer was not told:
-    /// [`StreamDriver::close`] does that.
+    /// If the stream breaks. Then the application's connection was reset. The peer was not
+    /// notified: [`StreamDriver::close`] does that.
     pub(crate) async fn next(&mut self) -> Result<StreamProgress, StreamError> {
         loop {
             match self.event().await {
@@ -213,7 +213,7 @@ impl StreamDriver {
         }
     }
 
-    /// Tells the peer that the stream is broken, if possible.
+    /// Notifies the peer that the stream is broken, if possible.
     pub(crate) async fn close(&mut self) {
         loop {
             match self.event().await {
@@ -243,7 +243,7 @@ impl StreamDriver {
         }
     }
 
-    /// A new connection has come a step further.
+    /// Handles a step of a new connection.
     fn handle_step(&mut self, step: RejoinEvent) {
         let now = self.pump.clock.now();
         match step {
@@ -286,8 +286,8 @@ impl StreamDriver {
         }
     }
 
-    /// A new connection takes a channel's place. The peer is told at once that the other is not
-    /// used any more.
+    /// Replaces a channel's connection. The peer is notified at once that the old one is no longer
+    /// used.
     fn replace(&mut self, channel: usize, connection: ChannelConnection) {
         if let Some(so_often) = connection.metrics.record_rejoin() {
             let peer = connection.socket().peer_addr().ok().map(display);
@@ -302,20 +302,20 @@ impl StreamDriver {
         }
     }
 
-    /// A channel that the stream needs has no connection until another takes its place.
+    /// Closes the connection of a channel that the stream needs, until another replaces it.
     fn detach(&mut self, channel: usize) {
         self.pump.awaited = None;
         self.channels[channel].iter_mut().for_each(ChannelConnection::detach);
     }
 
-    /// The stream goes on without a channel.
+    /// Continues the stream without a channel.
     fn give_up(&mut self, channel: usize, why: ChannelLossReason) {
         self.pump.awaited = None;
         if let Some(connection) = &mut self.channels[channel] {
             connection.give_up(why);
         } else {
-            // The client logs it, which knows the cause better.
-            debug!(channel = channel + 1, %why, "a stream goes on without a channel");
+            // The client logs it, because it knows more about the cause.
+            debug!(channel = channel + 1, %why, "a stream continues without a channel");
         }
     }
 
@@ -339,11 +339,11 @@ impl StreamDriver {
         }
     }
 
-    /// Counts why the stream is broken. Returns the error with the channel's configured index: a
-    /// stream's indices skip the channels that it lacks.
+    /// Records why the stream is broken. Returns the error with the channel's index in the
+    /// configuration: a stream's own indices omit channels that it lacks.
     fn report(&mut self, failure: StreamFailure) -> StreamError {
         if failure.is_silence() {
-            // Which channel is unknown, so it may be any.
+            // The silent channel is unknown, so it may be any.
             self.channels.iter().flatten().for_each(|channel| channel.metrics.record_silence());
         }
         if failure.may_follow_loss() {
@@ -437,7 +437,7 @@ fn split<'a>(
     (outbound, ChannelsToApplication { channels: readers, application: to_application })
 }
 
-/// The connections of a direction that has ended, which are watched from now on.
+/// Watches the connections of a direction that has ended.
 fn breaks<'a>(
     pump: &StreamPump,
     application: Option<&'a TcpStream>,

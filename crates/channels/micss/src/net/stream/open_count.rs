@@ -1,4 +1,4 @@
-//! How many streams this process carries.
+//! The number of streams that this process carries.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ const MANY: usize = 32;
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether so many streams are open that the kernel's memory for each must be limited.
+/// Whether more streams are open than that, so that the kernel's memory for each must be limited.
 pub(super) fn are_many_open() -> bool {
     OPEN.load(Ordering::Relaxed) > MANY
 }

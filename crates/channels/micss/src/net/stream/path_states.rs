@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::net::paths::path::MonitoredPath;
 use crate::protocol::stream::StreamEndpoint;
 
-/// The paths of a stream's channels, as far as they are monitored.
+/// The monitored paths of a stream's channels.
 #[derive(Default)]
 pub(super) struct StreamPaths {
     /// With the channels' indices.
@@ -67,7 +67,7 @@ fn next_change(
     mut changes: watch::Receiver<()>,
 ) -> Pin<Box<dyn Future<Output = watch::Receiver<()>> + Send>> {
     Box::pin(async move {
-        // The sender of the changes exists as long as the paths do.
+        // The sender of the changes exists as long as the paths.
         _ = changes.changed().await;
         changes
     })

@@ -1,4 +1,4 @@
-//! The poll loop of a stream: moves what there is to move between its connections and the protocol.
+//! The poll loop of a stream: it moves available bytes between the connections and the protocol.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,8 +24,8 @@ use crate::net::tcp_info::{set_receive_buffer, unacknowledged_for};
 use crate::protocol::receive_buffer::ReceiveBufferLimiter;
 use crate::protocol::stream::{StreamEndpoint, StreamProtocolEvent};
 
-/// How soon a timer may fire that is not moved to a later deadline: moving it after every byte
-/// would take longer.
+/// How much earlier than its deadline a timer may fire: resetting it after every byte would be
+/// slower.
 const TIMER_SLACK: Duration = Duration::from_millis(500);
 
 /// From the application to the channels.
@@ -42,23 +42,23 @@ pub(super) struct ChannelsToApplication<'a> {
     pub(super) application: Option<WriteHalf<'a>>,
 }
 
-/// What the poll loop keeps from one call to the next.
+/// The state that the poll loop keeps between calls.
 pub(super) struct StreamPump {
     pub(super) clock: Arc<PathNotifier>,
     pub(super) paths: StreamPaths,
-    /// What the system said of channels that have broken, by their indices.
+    /// The system's errors of channels that have broken, by their indices.
     pub(super) errors: Vec<Option<io::Error>>,
-    /// The same of the application's connection.
+    /// The system's error of the application's connection.
     pub(super) application_error: Option<io::Error>,
-    /// Counts the stream by how many channels it can lose.
+    /// Counts the stream by the number of channels that it can lose.
     pub(super) spare: Option<RedundancyGauge>,
     timer: DeadlineSleep,
     turn: SearchPermit,
-    /// A read of the application has begun, and found nothing.
+    /// A read of the application was started and found nothing.
     is_reading: bool,
     application_buffer: ReceiveBufferLimiter,
     _open: OpenStreamCountGuard,
-    /// Counts how long a channel has been waited for.
+    /// Measures how long the stream has waited for a channel.
     pub(super) awaited: Option<ChannelWaitTimer>,
 }
 
@@ -79,8 +79,8 @@ impl StreamPump {
         }
     }
 
-    /// Moves bytes until there are none to move, or there is an event; nothing if a direction has
-    /// ended. A direction that is not given has ended before.
+    /// Moves bytes until none can be moved or there is an event. Does nothing if a direction has
+    /// ended. A direction that is `None` had ended before.
     pub(super) fn poll(
         &mut self,
         context: &mut Context<'_>,
@@ -116,7 +116,7 @@ impl StreamPump {
                 if stream.half_closed() != half_closed {
                     return Poll::Ready(None);
                 }
-                // What waits for its connections is woken by them, and need not be tried again.
+                // Connections wake their waiting tasks, so those need not be polled again.
                 if let Some(outbound) = outbound {
                     has_work |= !may_send && is_wanted(stream, outbound);
                 }
@@ -134,8 +134,8 @@ impl StreamPump {
         }
     }
 
-    /// Writes to the application what has been received. Returns whether that was anything, as do
-    /// the others.
+    /// Writes received bytes to the application. Returns whether it has moved any, as do the
+    /// others.
     fn deliver(
         &mut self,
         context: &mut Context<'_>,
@@ -156,7 +156,7 @@ impl StreamPump {
         has_moved
     }
 
-    /// Reads from the application as much as is there, if that is to be sent now.
+    /// Reads the available bytes of the application, if they may be sent now.
     fn read_application(
         &mut self,
         context: &mut Context<'_>,
@@ -199,7 +199,7 @@ impl StreamPump {
         stream.handle_application_error(now);
     }
 
-    /// Writes to the channels what is sealed.
+    /// Writes sealed records to the channels.
     fn send(
         &mut self,
         context: &mut Context<'_>,
@@ -222,7 +222,7 @@ impl StreamPump {
         has_moved
     }
 
-    /// Reads from the channels what is there, in the order that the protocol wants it, up to the
+    /// Reads available bytes from the channels, in the order that the protocol requests, up to the
     /// next payload.
     fn receive(
         &mut self,
@@ -239,7 +239,7 @@ impl StreamPump {
             && let Some(channel) = stream.awaited()
             && let Some(reader) = &inbound.channels[channel]
         {
-            // Whether the path is lost is known soon only if it is in use.
+            // The failure detector notices a lost path quickly only if the path is in use.
             reader.mark_used();
             self.awaited = Some(reader.metrics.wait());
         }
@@ -278,16 +278,16 @@ impl StreamPump {
     }
 }
 
-/// Whether there is something to send, or the application is to be read.
+/// Whether there is something to send, or the application must be read.
 fn is_wanted(stream: &StreamEndpoint, outbound: &ApplicationToChannels<'_>) -> bool {
     let mut channels = 0..outbound.channels.len();
     stream.wants_application() || channels.any(|channel| !stream.to_send(channel).is_empty())
 }
 
-/// Reads what the application has sent, with room for all of it. Until it has sent something, that
-/// takes no memory. Returns how much it is. A read that has begun goes on with the room that it
-/// has: were the first read after a pause as long as all that is there, Linux would not enlarge a
-/// receive window of 64 KiB, which holds no more.
+/// Reads what the application has sent, with space for all of it. No memory is used before it has
+/// sent something. Returns the length. A read that was started continues with the space that it
+/// has: if the first read after a pause were only as long as the available bytes, Linux would not
+/// enlarge a receive window of 64 KiB, which limits these bytes.
 fn poll_read_application(
     context: &mut Context<'_>,
     stream: &mut StreamEndpoint,
@@ -306,10 +306,10 @@ fn poll_read_application(
     read.map_ok(|()| buffer.filled().len())
 }
 
-/// Whether the peer has sent all, and all of it was read.
+/// Whether the peer has ended and everything was read.
 ///
 /// # Errors
-/// When the connection is broken. The kernel says so once only, and afterwards as if it had ended.
+/// When the connection is broken. The kernel reports this once only, and afterwards an end.
 fn has_ended(connection: &TcpStream) -> io::Result<bool> {
     match SockRef::from(connection).peek(&mut [MaybeUninit::uninit()]) {
         Ok(len) => Ok(len == 0),
@@ -323,7 +323,7 @@ fn has_ended(connection: &TcpStream) -> io::Result<bool> {
 /// Sleeps until the protocol's deadline.
 struct DeadlineSleep {
     sleep: Pin<Box<Sleep>>,
-    /// For when it is set.
+    /// The time for which it is set.
     set: Option<Duration>,
 }
 
@@ -332,7 +332,7 @@ impl DeadlineSleep {
         Self { sleep: Box::pin(sleep_until(clock.at(Duration::ZERO))), set: None }
     }
 
-    /// Waits for the deadline, which may be another each time.
+    /// Waits for the deadline, which may differ from call to call.
     fn poll(
         &mut self,
         context: &mut Context<'_>,
@@ -359,8 +359,8 @@ impl DeadlineSleep {
     }
 }
 
-/// The search for the right channels runs in slices and for one stream at a time, so that all
-/// others go on meanwhile, even if an attacker causes many searches.
+/// The search for the right channels runs in slices and for one stream at a time, so that all other
+/// streams continue, even if an attacker causes many searches.
 #[derive(Default)]
 struct SearchPermit {
     waiting: Option<Pin<Box<dyn Future<Output = Option<SemaphorePermit<'static>>> + Send>>>,
@@ -374,7 +374,7 @@ impl SearchPermit {
         stream: &mut StreamEndpoint,
         now: Duration,
     ) -> bool {
-        /// Streams that do not open do not delay those that are open.
+        /// Streams that do not open do not delay open streams.
         static OPENING: Semaphore = Semaphore::const_new(1);
         static OPEN: Semaphore = Semaphore::const_new(1);
         if !stream.has_work() {
@@ -387,19 +387,19 @@ impl SearchPermit {
         let Poll::Ready(permit) = next.as_mut().poll(context) else { return false };
         self.waiting = None;
         stream.advance(now);
-        // At once: it may be long until this is called again, if the stream has an event.
+        // Released at once: this may not be called again for long if the stream has an event.
         self.permit = permit.filter(|_| stream.has_work());
         true
     }
 }
 
-/// Waits for the turn, or, having it, until other tasks have run.
+/// Waits for its turn or, if it has it, until other tasks have run.
 async fn next_turn(
     held: Option<SemaphorePermit<'static>>,
     turns: &'static Semaphore,
 ) -> Option<SemaphorePermit<'static>> {
     if held.is_none() {
-        // Nobody closes it.
+        // The semaphore is never closed.
         return turns.acquire().await.ok();
     }
     yield_now().await;
@@ -417,7 +417,7 @@ mod tests {
     use crate::protocol::stream::pair::{client, events, server};
 
     #[tokio::test]
-    async fn a_turn_ends_with_the_work() {
+    async fn a_search_permit_is_released_with_the_work() {
         // The first still exists when the second begins, as while a service is connected.
         let mut turns = [SearchPermit::default(), SearchPermit::default()];
         for turn in &mut turns {

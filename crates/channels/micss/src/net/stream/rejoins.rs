@@ -1,5 +1,5 @@
-//! New connections of a stream's channels, which take the place of others: at a client those that
-//! it makes, at a server those that have come. [`Stream`](crate::protocol::stream::Stream) decides.
+//! New connections of a stream's channels, which replace others: at a client the connections that
+//! it opens, at a server those that arrive. [`Stream`](crate::protocol::stream::Stream) decides.
 
 use std::future::pending;
 use std::pin::Pin;
@@ -15,33 +15,33 @@ use tokio::time::timeout;
 use crate::net::stream::connection::ChannelConnection;
 use crate::protocol::rejoin::ANSWER_LEN;
 
-/// The time limit of a connection to be made and greeted, and of the answer on it. It bounds two
-/// round trips each.
+/// The time limit for a connection to be established and receive its cookie, and for the answer on
+/// it. Each takes two round trips.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection that is being made. Nothing, if that fails.
+/// A connection that is being established. `None` if that fails.
 pub(crate) type ChannelConnectFuture =
     Pin<Box<dyn Future<Output = Option<(TcpStream, ConnectionCookie)>> + Send>>;
 
 /// Connects the channel with this index in the configuration, and reads its cookie.
 pub(crate) type ChannelConnector = Box<dyn Fn(usize) -> ChannelConnectFuture + Send + Sync>;
 
-/// A connection whose client has proven that it may take a channel's place.
+/// A connection whose client has proven that it may replace a channel's.
 pub(crate) struct RejoinClaim {
     pub(crate) rejoin: Rejoin,
     pub(crate) cookie: ConnectionCookie,
     pub(crate) connection: ChannelConnection,
 }
 
-/// What has come of a new connection.
+/// A step of a new connection.
 pub(super) enum RejoinEvent {
     /// At a client: it has a cookie.
     Greeted(usize, TcpStream, ConnectionCookie),
     /// At a client: the server has answered on it.
     Answered(usize, TcpStream, Vec<u8>),
-    /// At a client: it has failed, possibly because the server has closed it instead of an answer.
+    /// At a client: it has failed, possibly because the server has closed it instead of answering.
     Failed { channel: usize, is_refused: bool },
-    /// At a server: it has come.
+    /// At a server: it has arrived.
     Claimed(Box<RejoinClaim>),
 }
 
@@ -54,17 +54,17 @@ pub(super) struct RejoinAttempts {
 }
 
 impl RejoinAttempts {
-    /// A client connects by this.
+    /// At a client: sets the function that connects channels.
     pub(super) fn connect_by(&mut self, connect: ChannelConnector) {
         self.connect = Some(connect);
     }
 
-    /// At a server, connections arrive here.
+    /// At a server: sets the receiver of connections.
     pub(super) fn receive(&mut self, claims: mpsc::Receiver<RejoinClaim>) {
         self.claims = Some(claims);
     }
 
-    /// Begins to connect a channel of the stream, which has this index in the configuration.
+    /// Starts to connect a channel of the stream, which has index `place` in the configuration.
     pub(super) fn begin(&mut self, channel: usize, place: usize) {
         let connecting = self.connect.as_ref().map(|connect| connect(place));
         self.attempts.spawn(async move {
@@ -92,7 +92,7 @@ impl RejoinAttempts {
         });
     }
 
-    /// The next step of any of them. May be cancelled.
+    /// The next step of any of them. Cancellation-safe.
     pub(super) async fn next(&mut self) -> RejoinEvent {
         let Self { attempts, claims, .. } = self;
         tokio::select! {

@@ -1,13 +1,13 @@
-//! The memory for shares that all streams of this process keep, in case that a channel's connection
-//! is replaced.
+//! The memory for shares that all streams of this process retain, in case a channel's connection is
+//! replaced.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::protocol::memory::MemoryLease;
 
-/// The maximum, in bytes: what 5 Gbit/s send in 100 ms. Streams for which there is none left keep
+/// The maximum, in bytes: the data that 5 Gbit/s carries in 100 ms. Streams beyond that retain
 /// nothing. More would not stay in the processor's cache: 64 streams over three channels of
-/// loopback had 0.63 GB/s with 256 MiB and 0.71 with 64.
+/// loopback reached 0.63 GB/s with 256 MiB and 0.71 with 64.
 const MAX_BYTES: usize = 64 << 20;
 
 /// The memory of this process.

@@ -49,10 +49,10 @@ impl OpenStreamBudget {
         (self.max_streams, self.max_bytes) = (max_streams, max_bytes);
     }
 
-    /// A stream of this source opens, and takes so many bytes (at least one) at once. If that
+    /// Opens a stream of this source, which takes `bytes` bytes (at least one) at once. If that
     /// exceeds a limit, evicts the newest streams of the largest source.
     ///
-    /// # Errors
+    /// The exhausted resource, if the largest source is the stream's own.
     /// The exhausted resource, if the largest source is the stream's own.
     pub(crate) fn open(&mut self, source: IpAddr, bytes: u64) -> Result<u64, ExhaustedResource> {
         let number = self.next;
@@ -68,9 +68,9 @@ impl OpenStreamBudget {
         }
     }
 
-    /// A stream takes more memory. If that exceeds the limit, evicts the streams that were the last
-    /// to take some, in the source that holds most. Returns false if that is the stream's own
-    /// source, or if the stream was evicted before.
+    /// Gives a stream more memory. If that exceeds the limit, evicts streams of the source that
+    /// holds most, beginning with those that took memory last. Returns false if that is the
+    /// stream's own source, or if the stream was evicted before.
     pub(crate) fn take(&mut self, number: u64, bytes: u64) -> bool {
         let Some(source) = self.bytes.source(number) else { return false };
         self.bytes.take(number, source, bytes);
@@ -83,18 +83,18 @@ impl OpenStreamBudget {
         may
     }
 
-    /// A stream returns memory.
+    /// Returns memory of a stream.
     pub(crate) fn release(&mut self, number: u64, bytes: u64) {
         self.bytes.release(number, bytes);
     }
 
-    /// A stream has ended.
+    /// Removes a stream that has ended.
     pub(crate) fn close(&mut self, number: u64) {
         self.places.remove(number);
         self.bytes.remove(number);
     }
 
-    /// The next evicted stream. It no longer counts.
+    /// The next evicted stream. It is no longer counted.
     pub(crate) fn poll_evicted(&mut self) -> Option<EvictedStream> {
         self.evicted.pop_front()
     }
@@ -115,7 +115,7 @@ impl OpenStreamBudget {
     }
 
     /// Evicts streams until the limits have room for this stream, or its own source is the largest.
-    /// Then returns the exhausted resource.
+    /// In the latter case returns the exhausted resource.
     fn evict_for(&mut self, stream: u64) -> Option<ExhaustedResource> {
         loop {
             let (limit, sources) = if self.places.total() > self.max_streams as u64 {
@@ -173,9 +173,9 @@ mod tests {
         assert!(budget.streams() < 10);
     }
 
-    /// With as many sources as the limit of streams, the first ones stay.
+    /// If as many sources as the limit have one stream each, the first ones stay.
     #[test]
-    fn of_equal_sources_the_newcomer_goes() {
+    fn the_new_stream_is_evicted_among_equal_sources() {
         let mut budget = OpenStreamBudget::new(3, 1000);
         for last in 1..=3 {
             budget.open(ip(last), 1).unwrap();

@@ -19,8 +19,8 @@ use super::sources::SourceUsage;
 use crate::protocol::incoming::LATE_CHANNEL_TIMEOUT;
 use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_REJOIN, OPTION_SINGLE_USE};
 
-/// How long a connection may wait for its association. A client keeps idle connections for less, so
-/// that it does not use one that is just being closed.
+/// How long a connection may wait for its association. A client closes idle connections earlier, so
+/// that it does not use one that the server is just closing.
 const ASSOCIATION_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The limits of a server.
@@ -58,21 +58,21 @@ impl PendingConnectionLimits {
 /// What happens to connections.
 #[derive(Debug)]
 pub(crate) enum PendingConnectionEvent {
-    /// These belong together, by their channels' indices, and stay in the table. Those that were
-    /// not waited for are missing.
+    /// These connections form an association, by their channels' indices, and stay in the table.
+    /// Connections that were not waited for are missing.
     Associated {
         /// The list of their cookies, which both ends know.
         list: CookieList,
         /// The connections.
         connections: Vec<Option<PendingConnectionId>>,
     },
-    /// A connection is to take the place of a channel's in an open stream. It stays in the table.
+    /// A connection asks to replace a channel's in an open stream. It stays in the table.
     Rejoin {
         /// The connection.
         id: PendingConnectionId,
         /// Its cookie.
         cookie: ConnectionCookie,
-        /// What its client asks for, which is not verified.
+        /// The client's request, which is not verified.
         rejoin: Rejoin,
     },
     /// A connection was removed, and must be closed.
@@ -103,7 +103,7 @@ pub(crate) struct PendingConnectionTable {
     /// By source.
     sources: SourceUsage,
     max_waiting: usize,
-    /// Those that are associated.
+    /// The connections that are associated.
     associated: HashSet<PendingConnectionId>,
     next_id: u64,
     counts: PendingConnectionCounts,
@@ -141,10 +141,10 @@ impl PendingConnectionTable {
         self.max_waiting = limits.max_waiting;
     }
 
-    /// Adds a connection of a source, which is greeted with this cookie. May evict others if there
-    /// are too many.
+    /// Adds a connection of a source, to which the caller sends this cookie. May evict others if
+    /// there are too many.
     ///
-    /// # Errors
+    /// If the connection is not added. The caller must close it.
     /// If the connection is not added: it must be closed.
     pub(crate) fn open(
         &mut self,
@@ -164,8 +164,8 @@ impl PendingConnectionTable {
         opened.map(|()| id)
     }
 
-    /// Bytes arrived on a connection. Returns those that belong to its stream: all, if it no longer
-    /// waits for its association.
+    /// Handles received bytes. Returns those that belong to the connection's stream: all of them,
+    /// if it no longer waits for its association.
     pub(crate) fn handle_bytes<'a>(
         &mut self,
         id: PendingConnectionId,
@@ -177,8 +177,8 @@ impl PendingConnectionTable {
         rest
     }
 
-    /// A connection was closed or broke. It stays in the table until it is [removed](Self::remove):
-    /// it may have been associated already.
+    /// Records that a connection was closed or broke. It stays in the table until it is
+    /// [removed](Self::remove): it may have been associated already.
     pub(crate) fn handle_closed(&mut self, id: PendingConnectionId) {
         self.handshakes.handle_closed(id);
         self.take_events();
@@ -187,7 +187,7 @@ impl PendingConnectionTable {
     /// Removes a connection.
     pub(crate) fn remove(&mut self, id: PendingConnectionId) {
         self.forget(id);
-        // It may have left the handshakes before, and then this changes nothing there.
+        // It may have left the handshake before; then this changes nothing there.
         self.handshakes.handle_closed(id);
         self.take_events();
     }
@@ -198,8 +198,8 @@ impl PendingConnectionTable {
         self.handshakes.connection_timeout(id)
     }
 
-    /// Removes the connections whose deadline has passed, and associates those that have waited
-    /// long enough for others.
+    /// Removes the connections whose deadline has passed, and associates those whose quorum has
+    /// waited long enough for the others.
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
         self.handshakes.handle_timeout(now);
         self.take_events();
@@ -223,7 +223,7 @@ impl PendingConnectionTable {
     fn take_events(&mut self) {
         while let Some(event) = self.handshakes.poll_event() {
             match event {
-                // The caller has sent the cookie, and the stream sends the confirm.
+                // The caller has sent the cookie, and the stream sends the Confirm.
                 AssociationServerEvent::Transmit { .. } => {}
                 AssociationServerEvent::Associated { list, connections }
                     if lacks_integrity(list.terms()) =>
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_are_not_granted_are_counted() {
+    fn rejected_terms_are_counted() {
         let mut table = table(8);
         let too_few = list(SharingScheme::Xor, 1, &[0], 0);
         let no_integrity = list(SharingScheme::Shamir, 2, &[1, 2, 3], OPTION_NO_RECORDS);

@@ -3,7 +3,7 @@
 //! A source is an IPv4 address or an IPv6 network. An IPv6 host has a /64, and often a /56 or a
 //! /48. So IPv6 networks are compared in three steps: first the largest of all /48 networks and all
 //! IPv4 addresses, in this /48 the largest /56, and in that the largest /64. The first step finds a
-//! source that spreads over a /48, and the other two spare its neighbours.
+//! source that spreads over a /48, and the other two protect its neighbours.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ const IPV6_PREFIXES: [u8; 3] = [48, 56, 64];
 /// The same for IPv4.
 const IPV4_PREFIXES: [u8; 1] = [32];
 
-/// What each holder holds, by number, and the networks of the holders. An operation takes a few
+/// The amount of each holder, by number, and the networks of the holders. An operation takes a few
 /// look-ups, for any number of holders.
 #[derive(Debug, Default)]
 pub(crate) struct SourceUsage {
@@ -24,8 +24,8 @@ pub(crate) struct SourceUsage {
     /// The holders of each smallest network, the oldest first.
     by_age: HashMap<IpNet, BTreeSet<(u64, u64)>>,
     networks: HashMap<IpNet, NetworkUsage>,
-    /// The networks in each network, and at the top the largest ones: the smallest amount first,
-    /// and of equal amounts the one that has not changed for longest.
+    /// The networks in each network, and at the top level the largest ones. The smallest amount is
+    /// first, and among equal amounts the network that has not changed for longest.
     by_amount: BTreeMap<Option<IpNet>, BTreeSet<(u64, u64, IpNet)>>,
     total: u64,
     /// The number of changes so far.
@@ -46,8 +46,8 @@ struct NetworkUsage {
 }
 
 impl SourceUsage {
-    /// A holder of this source takes an amount; it may hold something already. Its number must not
-    /// be used for another source.
+    /// Adds an amount to a holder of this source, which may hold something already. Its number must
+    /// not be used for another source.
     pub(crate) fn take(&mut self, number: u64, source: IpAddr, amount: u64) {
         let source = source.to_canonical();
         let new = ResourceHolder { source, amount: 0, taken_at: self.changes + 1 };
@@ -69,7 +69,7 @@ impl SourceUsage {
         ages.insert((self.changes, number));
     }
 
-    /// A holder returns so much, or all that it has if that is less. A holder without anything is
+    /// Subtracts an amount from a holder, but no more than it holds. A holder without anything is
     /// removed.
     pub(crate) fn release(&mut self, number: u64, amount: u64) {
         let Some(holder) = self.holders.get_mut(&number) else { return };
@@ -90,7 +90,7 @@ impl SourceUsage {
         }
     }
 
-    /// A holder returns all that it has.
+    /// Removes a holder with its whole amount.
     pub(crate) fn remove(&mut self, number: u64) {
         self.release(number, u64::MAX);
     }
@@ -111,8 +111,8 @@ impl SourceUsage {
         source(one) == source(other)
     }
 
-    /// The oldest holder of the largest source. Of equal sources, the one that has not changed for
-    /// longest counts.
+    /// The oldest holder of the largest source. Among equal sources, the one that has not changed
+    /// for longest is chosen.
     pub(crate) fn oldest_of_largest(&self) -> Option<u64> {
         let network = self.largest(|networks| {
             let &(most, ..) = networks.last()?;
@@ -121,8 +121,8 @@ impl SourceUsage {
         self.by_age.get(&network)?.first().map(|&(_, number)| number)
     }
 
-    /// The newest holder of the largest source. Of equal sources, the one that has changed last
-    /// counts.
+    /// The newest holder of the largest source. Among equal sources, the one that has changed last
+    /// is chosen.
     pub(crate) fn newest_of_largest(&self) -> Option<u64> {
         let network = self.largest(BTreeSet::last)?;
         self.by_age.get(&network)?.last().map(|&(_, number)| number)
@@ -175,7 +175,7 @@ fn smallest(source: IpAddr) -> IpNet {
     networks(source).last().expect("there is one at least")
 }
 
-/// A network that belongs to no other.
+/// A lower bound in the order of networks, which is not used itself.
 fn least() -> IpNet {
     IpNet::new_assert(IpAddr::from([0; 4]), 0)
 }
@@ -220,7 +220,7 @@ mod tests {
 
     /// Otherwise it would always be the last address.
     #[test]
-    fn of_equal_sources_age_decides() {
+    fn equal_sources_are_evicted_by_age() {
         let sources = filled(["10.0.0.2", "10.0.0.9", "10.0.0.1"].map(Into::into));
         assert_eq!((sources.oldest_of_largest(), sources.newest_of_largest()), (Some(0), Some(2)));
     }
@@ -228,7 +228,7 @@ mod tests {
     /// The attacker has one connection in each of 1,000 networks of a /48, and an honest host has
     /// 20 in one network of its own.
     #[test]
-    fn who_spreads_over_a_48_is_found() {
+    fn a_source_that_spreads_over_a_48_is_found() {
         let honest = (0..20).map(|_| "2001:db8:1:1::1".to_owned());
         let spread = (0..1000).map(|i| format!("2001:db8:2:{i:x}::1"));
         let sources = filled(honest.chain(spread));
@@ -238,7 +238,7 @@ mod tests {
 
     /// The same for a /56 in the same /48.
     #[test]
-    fn who_spreads_over_a_56_is_found() {
+    fn a_source_that_spreads_over_a_56_is_found() {
         let honest = (0..20).map(|_| "2001:db8:1:101::1".to_owned());
         let spread = (0..256).map(|i| format!("2001:db8:1:2{i:02x}::1"));
         let sources = filled(honest.chain(spread));

@@ -100,7 +100,7 @@ fn a_lossy_channel_needs_more_probes() {
 }
 
 #[test]
-fn an_idle_one_is_lost_as_soon_after_it_was_asked() {
+fn an_idle_channel_is_lost_as_soon_after_its_first_probe() {
     let mut watched = Detection::new(false, Some(20 * MS));
     let silent = watched.now;
     watched.run(Duration::from_secs(60), None);
@@ -108,7 +108,7 @@ fn an_idle_one_is_lost_as_soon_after_it_was_asked() {
 }
 
 #[test]
-fn one_that_answers_is_not_lost_and_hardly_asked() {
+fn a_channel_that_answers_is_not_lost_and_rarely_probed() {
     for (in_use, most) in [(true, 80), (false, 6)] {
         let mut watched = Detection::new(in_use, Some(20 * MS));
         watched.run(Duration::from_secs(60), Some(20 * MS));
@@ -119,7 +119,7 @@ fn one_that_answers_is_not_lost_and_hardly_asked() {
 
 /// A queue of five seconds, which the round-trip times include.
 #[test]
-fn a_slow_channel_has_the_time_that_it_needs() {
+fn a_slow_channel_has_a_timeout_by_its_round_trip() {
     let mut watched = Detection::new(true, Some(Duration::from_secs(5)));
     watched.run(Duration::from_secs(60), Some(Duration::from_millis(5500)));
     assert!(watched.is_up() && watched.events.is_empty(), "{:?}", watched.events);
@@ -130,7 +130,7 @@ fn a_slow_channel_has_the_time_that_it_needs() {
 
 /// A closed window: the kernel probes at growing intervals, and cannot be made to probe sooner.
 #[test]
-fn silence_without_questions_is_no_loss() {
+fn silence_without_probes_is_not_a_loss() {
     let mut watched = Detection::new(true, Some(20 * MS));
     for _ in 0..1000 {
         watched.now += POLL_INTERVAL;
@@ -141,7 +141,7 @@ fn silence_without_questions_is_no_loss() {
 }
 
 #[test]
-fn a_machine_that_was_suspended_asks_first() {
+fn after_a_suspend_a_channel_is_probed_before_it_is_lost() {
     let mut watched = Detection::new(true, Some(20 * MS));
     watched.now += Duration::from_secs(3600);
     watched.seen.unanswered_probes = 9;
@@ -153,7 +153,7 @@ fn a_machine_that_was_suspended_asks_first() {
 }
 
 #[test]
-fn what_comes_back_is_said_with_the_time() {
+fn a_recovery_is_reported_with_the_duration_of_the_loss() {
     let mut watched = Detection::new(true, Some(20 * MS));
     let silent = watched.now;
     watched.run(Duration::from_secs(46), None);
@@ -170,7 +170,7 @@ fn what_comes_back_is_said_with_the_time() {
 }
 
 #[test]
-fn what_was_heard_before_does_not_bring_it_back() {
+fn packets_from_before_the_loss_are_not_a_recovery() {
     let mut watched = Detection::new(true, Some(20 * MS));
     watched.run(Duration::from_secs(10), None);
     // With the precision of the kernel's clock.
@@ -181,7 +181,7 @@ fn what_was_heard_before_does_not_bring_it_back() {
 
 /// It is probed at growing intervals, but soon if a stream wants it.
 #[test]
-fn a_lost_channel_is_asked() {
+fn a_lost_channel_is_probed() {
     let mut watched = Detection::new(true, Some(20 * MS));
     watched.run(Duration::from_secs(1000), None);
     assert!((100..200).contains(&watched.probes), "{}", watched.probes);
@@ -265,7 +265,7 @@ fn an_unused_refusing_channel_is_tried_at_growing_intervals() {
 }
 
 #[test]
-fn without_a_way_out_it_is_lost_at_once() {
+fn a_channel_without_a_route_is_lost_at_once() {
     let mut watched = Detection::new(true, Some(20 * MS));
     watched.detector.handle_failure(watched.now, PathLossCause::Unreachable("no route".into()));
     assert_eq!(watched.detector.state().unusable_since(), Some(watched.now));
@@ -288,7 +288,7 @@ fn a_peer_that_was_never_there() {
 }
 
 #[test]
-fn what_nobody_wants_is_left_alone() {
+fn an_unused_channel_is_not_probed() {
     let mut watched = Detection::new(false, Some(20 * MS));
     watched.seen.is_wanted = false;
     watched.look();
@@ -297,7 +297,7 @@ fn what_nobody_wants_is_left_alone() {
 
 /// Many streams whose connections end at once cost one connection attempt.
 #[test]
-fn probes_that_wait_are_one() {
+fn queued_probes_are_merged() {
     let mut watched = Detection::new(true, Some(20 * MS));
     watched.now += QUIET_TIMEOUT;
     watched.detector.handle_observation(watched.now, &watched.seen);

@@ -1,8 +1,8 @@
 //! Finds the right channels when channels contradict each other, because some carry changed bytes.
 //! The tamper code identifies the right shares, as long as there are enough.
 //!
-//! The search takes time, which strangers can cause as well. So it runs in slices, and a record
-//! that opens a stream gets far fewer tries than one of an open stream.
+//! The search takes time, and unauthenticated senders can cause it as well. So it runs in slices,
+//! and a record that opens a stream gets far fewer attempts than one of an open stream.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
@@ -17,10 +17,11 @@ use super::shares::{ChannelLossReason, IncomingShares};
 use crate::protocol::record::{self, HEADER_LEN, MAX_OPENING, MicssRecordError};
 
 /// The maximum number of sets of shares that are tried for one record. With up to 14 channels these
-/// are all sets; of more they are selected at random, so that no channel is in every set by design.
+/// are all sets. With more channels, sets are selected at random, so that no channel is in every
+/// set by design.
 const MAX_SETS: usize = 4000;
 
-/// The same for a record that opens a stream. With up to 9 channels these are all.
+/// The same for a record that opens a stream. With up to 9 channels these are all sets.
 const MAX_OPENING_SETS: usize = 128;
 
 /// How many bytes are joined in one slice, plus [`SET_COST`] for each set.
@@ -32,15 +33,15 @@ const SET_COST: usize = 500;
 /// The length of the seed of an [`Incoming`](super::IncomingRecords), in bytes.
 pub const SEED_LEN: usize = 16;
 
-/// Selects sets of shares at random, so that an attacker cannot predict them. Not for secrets: the
-/// seed must only be unknown to others.
+/// Selects sets of shares at random, so that an attacker cannot predict them. Not for secrets:
+/// others must only not know the seed.
 pub(super) struct RandomShareSets {
     seed: [u8; SEED_LEN],
     drawn: u64,
 }
 
 impl RandomShareSets {
-    /// The choices that follow from a seed.
+    /// The selection that follows from a seed.
     pub(super) fn new(seed: [u8; SEED_LEN]) -> Self {
         Self { seed, drawn: 0 }
     }
@@ -59,7 +60,7 @@ impl RandomShareSets {
 pub(super) struct CorrectShareSearch {
     /// The maximum length of the record.
     longest: usize,
-    /// How many of its bytes all channels in use have brought at the start. `None` once the search
+    /// How many bytes of it had arrived on all channels in use at the start. `None` once the search
     /// has begun.
     first_len: Option<usize>,
     /// Sets of channels whose header was not read yet, one bit for each channel.
@@ -68,19 +69,20 @@ pub(super) struct CorrectShareSearch {
     candidates: VecDeque<CandidateShareSet>,
     /// Those of them whose shares had not all arrived at the last check.
     waiting: Vec<CandidateShareSet>,
-    /// The set that makes the record.
+    /// The set that forms the valid record.
     found: Option<CandidateShareSet>,
-    /// Which channels contradict it, once all have brought the record.
+    /// Which channels contradict it, once the record has arrived on all.
     suspicion: Option<SuspectChannels>,
 }
 
 /// Channels that contradict a record, and the sets of shares that may clear them.
 ///
-/// Channels that are changed together can leave the joined record as it is for some sets: then
-/// right channels contradict it. Two polynomials of a degree below k that have the same secret
-/// agree in k - 2 shares at most, so at least two of k right channels contradict a set with changed
-/// ones. So one channel that contradicts alone is wrong. So are as many as majority decoding
-/// corrects, if no more are changed. Of more, those are that are in no set that makes the record.
+/// Coordinated changes on several channels can leave the joined record unchanged for some sets;
+/// then right channels contradict it. Two polynomials of degree below k that have the same secret
+/// agree in at most k - 2 shares, so at least two of k right channels contradict a set with changed
+/// ones. So a channel that contradicts alone is wrong. So are as many as majority decoding
+/// corrects, if no more are changed. If more contradict, those are wrong that are in no set that
+/// forms the record.
 struct SuspectChannels {
     /// One bit for each channel.
     suspects: u16,
@@ -88,7 +90,7 @@ struct SuspectChannels {
     record: Zeroizing<Vec<u8>>,
 }
 
-/// A set of channels that may make the next record, one bit each, and the record's length by their
+/// A set of channels that may form the next record, one bit each, and the record's length by their
 /// header.
 struct CandidateShareSet {
     channels: u16,
@@ -96,8 +98,8 @@ struct CandidateShareSet {
 }
 
 impl CorrectShareSearch {
-    /// A search for the next record, which has at most `longest` bytes: `len` bytes of it have
-    /// arrived on every channel, and are not valid.
+    /// Starts a search for the next record, which has at most `longest` bytes: `len` bytes of it
+    /// have arrived on every channel, and are not valid.
     ///
     /// # Errors
     /// If all shares are needed, or there is no memory for a long record.
@@ -126,8 +128,8 @@ impl CorrectShareSearch {
     }
 
     /// Runs a slice of the search. Verifies the records of the sets whose shares have arrived, each
-    /// once. Returns the length of the first that is valid. `None`: more shares must arrive first.
-    /// Pending: to be called again at once.
+    /// once. Returns the length of the first valid one. `None`: more shares must arrive first.
+    /// Pending: call it again at once.
     ///
     /// # Errors
     /// If no set is left.
@@ -191,9 +193,9 @@ impl CorrectShareSearch {
         }
     }
 
-    /// Runs a slice of the search for wrong channels, once all have brought the record that was
-    /// found. At its end, drops them, and returns the channels to join the record from. `None`: one
-    /// of these was lost in the meantime. Pending: to be called again at once.
+    /// Runs a slice of the search for wrong channels, once the record that was found has arrived on
+    /// all. At its end, drops them, and returns the channels to join the record from. `None`: one
+    /// of these was lost in the meantime. Pending: call it again at once.
     pub(super) fn find_wrong_channels(
         &mut self,
         shares: &mut IncomingShares,
@@ -235,7 +237,7 @@ impl CorrectShareSearch {
 }
 
 impl SuspectChannels {
-    /// The channels that contradict the record of `len` bytes that the channels of `right` make.
+    /// The channels that contradict the record of `len` bytes that the channels of `right` form.
     fn new(
         shares: &mut IncomingShares,
         right: &[usize],
@@ -244,7 +246,7 @@ impl SuspectChannels {
     ) -> Self {
         shares.join_plain(right, len);
         let record = Zeroizing::new(shares.plain(len).to_vec());
-        // Not those that have returned since, and have not brought it.
+        // Except channels that have returned since, and have not brought it.
         let brought: Vec<usize> = shares.awaited().collect();
         let others = brought.iter().copied().filter(|channel| !right.contains(channel));
         let contradicts = |&channel: &usize| !shares.agrees(channel, right, &record);
@@ -275,8 +277,8 @@ fn sets_to_try(
     sets
 }
 
-/// A set of channels that are right about the record's first bytes, if so few are wrong that the
-/// others outvote them.
+/// A set of channels that are right about the record's first bytes, if the majority can outvote the
+/// wrong ones.
 fn majority(shares: &IncomingShares, len: usize) -> Option<u16> {
     let brought: Vec<usize> = shares.awaited().collect();
     let coordinate = |&channel: &usize| u8::try_from(channel + 1).expect("at most MAX_CHANNELS");
@@ -302,10 +304,10 @@ fn who_has(shares: &IncomingShares, len: usize) -> (u16, u16) {
     (brought, ended)
 }
 
-/// Sets of `k` of these channels, each once: all, or `max` at random.
+/// Sets of `k` of these channels, each once: all, or `max` of them at random.
 fn sets(channels: &[usize], k: usize, max: usize, random: &mut RandomShareSets) -> Vec<u16> {
     let n = channels.len();
-    // A u16 has no more bits than this, so nothing overflows.
+    // A `u16` has at most 16 bits, so nothing overflows.
     let count = (0..k.min(n)).fold(1, |count, i| count * (n - i) / (i + 1));
     if k > n {
         return Vec::new();
@@ -356,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_all_or_as_many_as_are_looked_at() {
+    fn share_sets_are_exhaustive_or_limited_to_the_maximum() {
         let random = &mut RandomShareSets::new([7; SEED_LEN]);
         for (n, k, count) in [(3, 2, 3), (5, 3, 10), (4, 4, 1), (4, 1, 4), (2, 3, 0), (14, 7, 3432)]
         {
@@ -368,7 +370,7 @@ mod tests {
         assert_eq!(sets(&[1, 3, 4], 2, 3, random), [0b0_1010, 0b1_0010, 0b1_1000]);
         for max in [MAX_SETS, MAX_OPENING_SETS] {
             let mut some = sets(&(0..16).collect::<Vec<_>>(), 8, max, random);
-            // Otherwise the bits would be of some channels only.
+            // Otherwise the bits would belong to some channels only.
             for channel in 0..16 {
                 let with = some.iter().filter(|&&set| set & (1 << channel) != 0).count();
                 assert!((max / 4..=max * 3 / 4).contains(&with), "{channel} in {with} of {max}");

@@ -1,5 +1,5 @@
 //! The shares of a stream that have arrived and were not used yet: a buffer for each channel, all
-//! at the same position, and the channels that are not lost.
+//! starting at the same position, and the channels that are not lost.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::protocol::record::{HEADER_LEN, MAX_RECORD, MicssRecordError, SMALL_RE
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelLossReason {
     /// It has not joined the association.
-    #[error("its list has not come, or is another")]
+    #[error("its list did not arrive, or is a different one")]
     Missing,
     /// It ended before the stream.
     #[error("it has ended")]
@@ -23,7 +23,7 @@ pub enum ChannelLossReason {
     /// It broke.
     #[error("it is broken")]
     Broken,
-    /// Its share of a record did not arrive, and enough others did.
+    /// Its share of a record did not arrive, although enough others did.
     #[error("it is stuck")]
     Stalled,
     /// It is too far behind the others.
@@ -44,7 +44,7 @@ pub(super) struct IncomingShares {
     /// Channels that were lost, until the caller takes them.
     pub(super) losses: VecDeque<(usize, ChannelLossReason)>,
     pub(super) channels: Vec<ChannelShareProgress>,
-    /// How much of each part was consumed. It is equal for all channels.
+    /// How much of each part was consumed. It is the same for all channels.
     pub(super) start: usize,
     /// How many bytes of each channel were consumed since the stream began.
     pub(super) position: u64,
@@ -64,19 +64,19 @@ pub(super) struct ChannelShareProgress {
     pub(super) end: usize,
     pub(super) closed: bool,
     pub(super) lost: bool,
-    /// The next record does not wait for its share, which is late.
+    /// Whether the next record does not wait for its share, which is late.
     pub(super) skipped: bool,
-    /// How many bytes of records that were taken without its share have not arrived on it yet. They
-    /// are dropped when they do.
+    /// How many bytes it still has to bring of records that were taken without its share. They are
+    /// dropped when they arrive.
     pub(super) behind: u64,
     /// How many such bytes were dropped.
     pub(super) dropped: u64,
-    /// It is lost, and takes part again from this position on.
+    /// The position from which a lost channel takes part again.
     pub(super) joins_at: Option<u64>,
 }
 
 impl IncomingShares {
-    /// No shares yet, of records that are joined by `sharing`.
+    /// No shares yet. Records are joined by `sharing`.
     pub(super) fn new(sharing: SharingParameters) -> Self {
         Self {
             joiner: Joiner::new(sharing),
@@ -92,7 +92,7 @@ impl IncomingShares {
         }
     }
 
-    /// Goes on without a channel, if possible. Returns whether it is.
+    /// Continues without a channel, if possible. Returns whether it is possible.
     pub(super) fn lose(&mut self, channel: usize, why: ChannelLossReason) -> bool {
         if self.channels[channel].lost {
             if self.channels[channel].joins_at.take().is_some() {
@@ -122,8 +122,9 @@ impl IncomingShares {
         self.position + if is_level { (end - self.start) as u64 } else { 0 }
     }
 
-    /// A channel's connection was replaced by one whose first byte is at this position. Returns
-    /// false, and changes nothing, if it is too late for a channel that is needed.
+    /// Records that a channel's connection was replaced by one whose first byte is at this
+    /// position. Returns false, and changes nothing, if it is too late for a channel that is
+    /// needed.
     pub(super) fn rejoin(&mut self, channel: usize, from: u64) -> bool {
         let received = self.received(channel);
         let (is_lost, start) = (self.channels[channel].lost, self.start);
@@ -146,12 +147,12 @@ impl IncomingShares {
         true
     }
 
-    /// The next record waits for all channels that are not lost.
+    /// Makes the next record wait for all channels that are not lost.
     pub(super) fn wait_for_all(&mut self) {
         self.channels.iter_mut().for_each(|channel| channel.skipped = false);
     }
 
-    /// Whether the stream can go on with one channel less.
+    /// Whether the stream can continue with one channel fewer.
     pub(super) fn has_spare(&self) -> bool {
         self.may_lose && self.live().count() > self.threshold
     }
@@ -166,13 +167,14 @@ impl IncomingShares {
         self.live().filter(|&channel| !self.channels[channel].skipped)
     }
 
-    /// How many bytes of the next record every channel has brought for which it waits.
+    /// How many bytes of the next record have arrived on every channel for which it waits.
     pub(super) fn available(&self) -> usize {
         let end = self.awaited().map(|channel| self.channels[channel].end).min();
         end.unwrap_or(self.start) - self.start
     }
 
-    /// A channel has brought `len` bytes, which are in its part. Drops those of earlier records.
+    /// Records that a channel has brought `len` bytes, which are in its part. Drops those of
+    /// earlier records.
     pub(super) fn fill(&mut self, channel: usize, len: usize) {
         let ChannelShareProgress { end, behind, dropped, .. } = &mut self.channels[channel];
         let late = usize::try_from(*behind).unwrap_or(len).min(len);
@@ -184,9 +186,9 @@ impl IncomingShares {
         *end += len - late;
     }
 
-    /// Consumes the next `len` bytes of all channels. The channels that have not brought them are
-    /// behind, and skipped until they have caught up. One that has brought them is not skipped,
-    /// although it may repeat bytes, by which it is behind as well.
+    /// Consumes the next `len` bytes of all channels. Channels that have not brought them are
+    /// behind, and skipped until they have caught up. A channel that has brought them is not
+    /// skipped, even if it is behind because it repeats bytes.
     pub(super) fn consume(&mut self, len: usize) {
         self.start += len;
         self.position += len as u64;
@@ -209,7 +211,7 @@ impl IncomingShares {
         }
     }
 
-    /// The first `len` bytes that were last joined into the last part of the buffer.
+    /// The first `len` bytes of the record that was last joined into the last part of the buffer.
     pub(super) fn plain(&self, len: usize) -> &[u8] {
         &self.buffer[self.room * self.channels.len()..][..len]
     }
@@ -225,16 +227,16 @@ impl IncomingShares {
         join(&mut self.joiner, channels, &self.buffer, (self.room, self.start), out);
     }
 
-    /// Whether the next bytes of every channel that is waited for are consistent with `joined`,
-    /// which was joined from `channels`.
+    /// Whether the next bytes of every awaited channel are consistent with `joined`, which was
+    /// joined from `channels`.
     pub(super) fn agree_with(&mut self, channels: &[usize], joined: &[u8]) -> bool {
         let others: Vec<usize> =
             self.awaited().filter(|channel| !channels.contains(channel)).collect();
         others.into_iter().all(|channel| self.agrees(channel, channels, joined))
     }
 
-    /// Whether a channel's next bytes are consistent: in place of those of `channels[0]` they give
-    /// the same.
+    /// Whether a channel's next bytes are consistent: in place of those of `channels[0]`, they give
+    /// the same result.
     pub(super) fn agrees(&mut self, channel: usize, channels: &[usize], joined: &[u8]) -> bool {
         let mut set = channels.to_vec();
         set[0] = channel;
@@ -254,10 +256,10 @@ impl IncomingShares {
         self.start = 0;
     }
 
-    /// Makes the parts long enough for any record. The joined record is lost.
+    /// Makes the parts long enough for any record. The joined record is discarded.
     ///
     /// # Errors
-    /// If there is no memory for that.
+    /// If there is not enough memory.
     pub(super) fn grow(&mut self) -> Result<(), MicssRecordError> {
         let room = MAX_RECORD + HEADER_LEN;
         if !self.lease.resize((room - SMALL_RECORD) * (self.channels.len() + 1)) {
@@ -282,8 +284,8 @@ impl IncomingShares {
     }
 }
 
-/// Joins the shares of channels, which are in parts of `room` bytes, from `start` in each, as many
-/// bytes as `out` is long.
+/// Joins the shares of channels, which are in parts of `room` bytes and begin at `start` in each.
+/// The length is that of `out`.
 fn join(
     joiner: &mut Joiner,
     channels: &[usize],

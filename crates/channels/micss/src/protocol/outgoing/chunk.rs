@@ -1,30 +1,30 @@
-//! The shares of some records that follow each other, and what they can be made of again.
+//! The shares of some consecutive records, and the data from which they can be recomputed.
 
 use random::SharingSeed;
 use sharing::{ShareSplitError, Splitter};
 
 use crate::protocol::buffer::ZeroizingBuffer;
 
-/// How many records a chunk has at most whose shares can be made again: each needs a seed.
+/// The maximum number of records in a chunk whose shares can be recomputed: each needs a seed.
 const MAX_RECORDS: usize = 16;
 
 /// The shares of some records.
 pub(super) struct ShareChunk {
-    /// How many bytes are before it, preface included.
+    /// The position of its first byte, preface included.
     pub(super) start: u64,
     /// The length of its shares.
     pub(super) len: usize,
-    /// The shares, in one part for each channel; empty if they have to be made again.
+    /// The shares, in one part for each channel. Empty if they have to be recomputed.
     pub(super) shares: ZeroizingBuffer,
-    /// What they can be made of again.
+    /// The data from which they can be recomputed.
     pub(super) records: Option<UnsharedRecords>,
 }
 
-/// Records before they are shared, which are all that a chunk has.
+/// All records of a chunk, before they are shared.
 pub(super) struct UnsharedRecords {
-    /// Each at its position in the shares.
+    /// Each record is at its position in the shares.
     plain: ZeroizingBuffer,
-    /// The lengths and the seeds, in their order.
+    /// The lengths and the seeds of the records, in order.
     seeds: Vec<(usize, SharingSeed)>,
 }
 
@@ -48,15 +48,15 @@ impl ShareChunk {
         self.shares.len() + self.records.as_ref().map_or(0, |records| records.plain.len())
     }
 
-    /// Whether the shares of all that it has can be made again if those of one more record can.
+    /// Whether its shares could still all be recomputed after one more record.
     pub(super) fn may_add_record(&self) -> bool {
         let few = |records: &UnsharedRecords| records.seeds.len() < MAX_RECORDS;
         self.records.as_ref().map_or(self.len == 0, few)
     }
 
-    /// Keeps the next record, which is in the first `len` bytes of `plain`, and its seed. Takes
-    /// `plain` if it is the first one. Without a seed, nothing can be made again: returns the
-    /// memory of the records before.
+    /// Keeps the next record, which is the first `len` bytes of `plain`, and its seed. Takes
+    /// `plain` if it is the first record. Without a seed, nothing can be recomputed any more: then
+    /// returns the memory of the earlier records.
     pub(super) fn add_record(
         &mut self,
         plain: &mut ZeroizingBuffer,
@@ -77,10 +77,10 @@ impl ShareChunk {
         None
     }
 
-    /// Makes the shares again, in `shares`: one part for each channel.
+    /// Recomputes the shares into `shares`: one part for each channel.
     ///
     /// # Errors
-    /// If the parts are not as many as the splitter's shares.
+    /// If the number of parts is not the splitter's number of shares.
     pub(super) fn resplit(
         &mut self,
         splitter: &Splitter,

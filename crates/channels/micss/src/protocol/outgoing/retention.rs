@@ -1,4 +1,4 @@
-//! What is kept of the shares that channels have taken, and the memory for it.
+//! Which shares are kept after channels have taken them, and the memory for them.
 
 use super::chunk::{ShareChunk, UnsharedRecords};
 use super::{MAX_KEPT, OutgoingRecords};
@@ -6,8 +6,8 @@ use crate::protocol::buffer::ZeroizingBuffer;
 use crate::protocol::record::MAX_RECORD;
 
 impl OutgoingRecords {
-    /// Drops the shares that no channel needs any more, and those for which there is no memory, as
-    /// far as enough channels have taken them.
+    /// Drops the shares that no channel needs any more, and those for which there is no memory, if
+    /// enough channels have taken them.
     pub(super) fn drop_old(&mut self) {
         let Some(least) = self.taken.iter().flatten().copied().min() else { return };
         let unneeded = if self.keeps { least.min(self.acknowledged) } else { least };
@@ -30,7 +30,7 @@ impl OutgoingRecords {
         }
     }
 
-    /// Drops the oldest chunk. Its memory can be used again.
+    /// Drops the oldest chunk. Its memory can be reused.
     pub(super) fn drop_oldest(&mut self) {
         let Some(ShareChunk { shares, records, .. }) = self.chunks.pop_front() else { return };
         if shares.len() == MAX_RECORD * self.taken.len() {
@@ -42,7 +42,7 @@ impl OutgoingRecords {
     }
 
     /// Frees the shares among the first `count` chunks that all channels have taken, if they can be
-    /// made again.
+    /// recomputed.
     pub(super) fn free_shares(&mut self, count: usize) {
         let Some(least) = self.taken.iter().flatten().copied().min() else { return };
         for chunk in self.chunks.iter_mut().take(count) {
@@ -52,7 +52,7 @@ impl OutgoingRecords {
         }
     }
 
-    /// Makes the shares again that a channel takes next, if they are not there.
+    /// Recomputes the shares that a channel takes next, if they were freed.
     pub(super) fn make_again(&mut self, channel: usize) {
         let Some(taken) = self.taken[channel].filter(|&taken| taken < self.end) else { return };
         let place = self.chunks.partition_point(|chunk| chunk.end() <= taken);
@@ -69,7 +69,7 @@ impl OutgoingRecords {
         made.expect("one part for each channel");
     }
 
-    /// Gives back the memory for further chunks.
+    /// Frees the memory for further chunks.
     pub(super) fn free_spare(&mut self) {
         let spare = self.spare.iter().chain(&self.spare_plain);
         self.held -= spare.map(|spare| spare.len()).sum::<usize>();
@@ -86,9 +86,9 @@ impl OutgoingRecords {
         self.kept.resize(self.held - newest)
     }
 
-    /// The memory of a new chunk's shares. At the limit, the oldest chunk is dropped for it, if
-    /// enough channels have taken that: to give memory back and take it again would cost more than
-    /// to share.
+    /// The memory of a new chunk's shares. At the limit, the oldest chunk is dropped to reuse its
+    /// memory, if enough channels have taken it: freeing memory and allocating it again would cost
+    /// more than sharing.
     pub(super) fn next_buffer(&mut self) -> ZeroizingBuffer {
         let len = self.room * self.taken.len();
         let may_drop_oldest = self.room == MAX_RECORD
@@ -114,7 +114,7 @@ impl OutgoingRecords {
         spare.unwrap_or_else(|| ZeroizingBuffer::new(len))
     }
 
-    /// Drops the newest chunk if there is nothing in it.
+    /// Drops the newest chunk if it is empty.
     pub(super) fn drop_empty(&mut self) {
         if let Some(newest) = self.chunks.back()
             && newest.len == 0

@@ -27,7 +27,7 @@ fn send(outgoing: &mut OutgoingRecords, len: usize) {
 }
 
 #[test]
-fn what_is_sent_again_is_what_was_sent() {
+fn retransmitted_shares_are_identical() {
     let mut outgoing = sender();
     outgoing.precede(b"in the clear".to_vec());
     let mut sent = vec![Vec::new(); 3];

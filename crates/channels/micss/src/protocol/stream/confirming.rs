@@ -1,4 +1,4 @@
-//! A client's wait for the confirms (MICSS, III-D, step 5).
+//! A client's wait for the Confirms (MICSS, III-D, step 5).
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use association::{
 
 use crate::protocol::incoming::ChannelLossReason;
 
-/// The confirms that have arrived so far.
+/// The Confirms that have arrived so far.
 pub(super) struct PendingConfirms {
     handshake: ConfirmCollector,
-    /// The confirm that the server must send on each channel.
+    /// The Confirm that the server must send on each channel.
     confirm: Vec<u8>,
     channels: Vec<ChannelConfirm>,
-    /// The number of confirms that are needed, and of those that have arrived.
+    /// The number of Confirms that are needed, and of those that have arrived.
     needed: usize,
     confirmed: usize,
     /// The time since when enough have arrived.
@@ -26,18 +26,18 @@ pub(super) struct PendingConfirms {
 struct ChannelConfirm {
     bytes: Vec<u8>,
     len: usize,
-    /// Nothing more is read.
+    /// Whether nothing more is read.
     is_done: bool,
 }
 
 impl PendingConfirms {
-    /// A wait for the confirms of this list.
+    /// Waits for the Confirms of this list.
     pub(super) fn new(list: CookieList) -> Self {
         let terms = list.terms();
         let confirm = AssociationMessage::Confirm(list.clone()).encode();
         let channel = ChannelConfirm { bytes: vec![0; confirm.len()], len: 0, is_done: false };
         Self {
-            // The stream has a deadline of its own.
+            // The stream has its own deadline.
             handshake: ConfirmCollector::new(list, Duration::MAX),
             confirm,
             channels: vec![channel; terms.channels().into()],
@@ -47,20 +47,20 @@ impl PendingConfirms {
         }
     }
 
-    /// The channels whose confirm is not complete.
+    /// The channels whose Confirm is not complete.
     pub(super) fn wanted(&self) -> Vec<usize> {
         (0..self.channels.len()).filter(|&channel| !self.channels[channel].is_done).collect()
     }
 
-    /// The buffer for a channel's next bytes: only up to the end of its confirm, so that the
-    /// records behind it are not read.
+    /// The buffer for a channel's next bytes: only up to the end of its Confirm, so that the
+    /// records after it are not read.
     pub(super) fn space(&mut self, channel: usize) -> &mut [u8] {
         let ChannelConfirm { bytes, len, .. } = &mut self.channels[channel];
         &mut bytes[*len..]
     }
 
-    /// A channel has filled `len` bytes of its space, or has ended if there are none. Returns why
-    /// it must be dropped, if its confirm is wrong.
+    /// Records that a channel has filled `len` bytes of its space, or has ended if there are none.
+    /// Returns the reason to drop it, if its Confirm is wrong.
     pub(super) fn handle_received(
         &mut self,
         channel: usize,
@@ -87,8 +87,8 @@ impl PendingConfirms {
         None
     }
 
-    /// The stream goes on without a channel. If it had confirmed, the wait for the others continues
-    /// until enough of those that are left have.
+    /// Continues without a channel. If it had confirmed, the wait continues until enough of the
+    /// remaining channels have confirmed.
     pub(super) fn exclude(&mut self, channel: usize) {
         if !std::mem::replace(&mut self.channels[channel].is_done, true) {
             self.handshake.exclude(channel);
@@ -100,8 +100,8 @@ impl PendingConfirms {
         }
     }
 
-    /// The stream cannot go on without a channel, which does not bring its confirm. Returns the
-    /// error.
+    /// The error of a stream that cannot continue without a channel that does not bring its
+    /// Confirm.
     pub(super) fn reject(&mut self, channel: usize, now: Duration) -> Option<ClientHandshakeAbort> {
         let ChannelConfirm { bytes, len, .. } = &self.channels[channel];
         if *len == bytes.len() {
@@ -115,12 +115,12 @@ impl PendingConfirms {
         }
     }
 
-    /// The time since when enough confirms have arrived.
+    /// The time since when enough Confirms have arrived.
     pub(super) fn enough_since(&self) -> Option<Duration> {
         self.enough_since
     }
 
-    /// Whether every channel has confirmed that is not excluded.
+    /// Whether every channel that is not excluded has confirmed.
     pub(super) fn is_confirmed(&mut self) -> bool {
         matches!(self.handshake.poll_event(), Some(AssociationClientEvent::Associated { .. }))
     }

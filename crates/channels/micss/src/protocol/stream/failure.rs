@@ -36,12 +36,12 @@ pub(crate) enum StreamFailure {
 pub enum StreamProtocolError {
     /// The two ends did not agree on which connections belong together.
     #[error(
-        "the channels were not associated: {0}; if that goes on, see whether threshold, number of \
+        "the channels were not associated: {0}; if this continues, check whether threshold, number of \
          channels and integrity fit min_channels, max_channels and integrity of the server"
     )]
     Association(#[from] ClientHandshakeAbort),
     /// Not all channels were connected, or associated and answered, in time.
-    #[error("not all channels answered in time; see whether packets get through on each")]
+    #[error("not all channels answered in time; check whether packets get through on each")]
     NotOpened,
     /// The server does not connect to the service.
     #[error(transparent)]
@@ -53,7 +53,7 @@ pub enum StreamProtocolError {
     #[error("the peer sent an unexpected record: {0:?}")]
     Unexpected(MicssRecordKind),
     /// The peer aborted: its application did, or the stream failed there.
-    #[error("the peer aborted the stream: its application did, or its log says why")]
+    #[error("the peer aborted the stream: its application did, or see the peer's log")]
     PeerAborted,
     /// The rest of a record did not arrive in time.
     #[error("a channel is stuck: the rest of a record did not arrive in time")]
@@ -82,7 +82,7 @@ impl StreamProtocolError {
         }
     }
 
-    /// Whether bytes of a channel were changed, rather than something failed.
+    /// Whether bytes of a channel were changed, as opposed to a failure.
     pub fn is_tampering(&self) -> bool {
         matches!(
             self,
@@ -119,7 +119,7 @@ impl StreamFailure {
         }
     }
 
-    /// Whether an unknown channel was silent for too long: it may be any.
+    /// Whether an unknown channel was silent for too long. It may be any.
     pub(crate) fn is_silence(self) -> bool {
         matches!(
             self,

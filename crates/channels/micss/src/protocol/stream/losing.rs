@@ -1,4 +1,4 @@
-//! What a stream does when it goes on without a channel.
+//! What a stream does when it continues without a channel.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use super::{StreamEndpoint, StreamPhase, StreamProtocolError, StreamProtocolEven
 use crate::protocol::incoming::ChannelLossReason;
 
 impl StreamEndpoint {
-    /// Goes on without a channel in both directions, if possible.
+    /// Continues without a channel in both directions, if possible.
     pub(super) fn lose(&mut self, channel: usize, why: ChannelLossReason) -> bool {
-        // Both directions need equally many channels, and have lost the same.
+        // Both directions need equally many channels, and have lost the same ones.
         let is_possible = self.incoming.lose(channel, why);
         self.take_losses();
         is_possible
     }
 
-    /// Goes on without a channel that has not brought its confirm, if possible.
+    /// Continues without a channel that has not brought its Confirm, if possible.
     pub(super) fn lose_or_fail(&mut self, channel: usize, why: ChannelLossReason, now: Duration) {
         if self.lose(channel, why) {
             return;
@@ -27,7 +27,8 @@ impl StreamEndpoint {
         );
     }
 
-    /// Reports the channels that the incoming direction has lost, and drops them in the other.
+    /// Reports the channels that the incoming direction has lost, and drops them in the outgoing
+    /// one.
     pub(super) fn take_losses(&mut self) {
         while let Some((channel, why)) = self.incoming.poll_lost() {
             self.outgoing.lose(channel);

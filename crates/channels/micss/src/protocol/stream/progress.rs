@@ -29,7 +29,7 @@ impl StreamEndpoint {
         self.has_work
     }
 
-    /// Whether the next record opens a stream. Its channels may be a stranger's.
+    /// Whether the next record opens a stream. Its sender may be unauthenticated.
     pub(crate) fn is_opening(&self) -> bool {
         self.incoming.is_opening()
     }
@@ -42,7 +42,7 @@ impl StreamEndpoint {
         }
     }
 
-    /// Goes as far as possible after any change.
+    /// Advances as far as possible after any change.
     pub(super) fn update(&mut self, now: Duration) {
         if let StreamPhase::Confirming(confirming) = &mut self.phase
             && confirming.is_confirmed()
@@ -76,14 +76,14 @@ impl StreamEndpoint {
             self.phase,
             StreamPhase::Answer | StreamPhase::Request | StreamPhase::Refused | StreamPhase::Open
         );
-        // The peer's acknowledgements follow its last data, and a break must be noticed.
+        // The peer's acknowledgements follow its last data, and a break must be detected.
         let is_answered = self.is_raw() || self.has_sent_all() && self.outgoing.is_acknowledged();
         let is_over =
             self.has_received_all && (is_answered || !matches!(self.phase, StreamPhase::Open));
         is_phase && self.delivery.is_none() && !is_over
     }
 
-    /// Whether all records were taken, and channels that are behind are still read: they may be
+    /// Whether all records were taken, but channels that are behind are still read: they may be
     /// reused, and their peer waits until they are.
     pub(super) fn awaits_late(&self) -> bool {
         let is_late = self.has_received_all && !self.incoming.is_caught_up();
@@ -176,16 +176,16 @@ impl StreamEndpoint {
     }
 
     /// Whether an acknowledgement of a record may be sent without a request. After a channel was
-    /// full, the peer's TCP may not know that the window is open again: a window update that is
-    /// lost is not sent again, and the peer's window probes come up to two minutes apart (RFC 9293,
-    /// 3.8.6.1). A segment with data has the window, and is sent again.
+    /// full, the peer's TCP may not know that the window is open again: a lost window update is not
+    /// retransmitted, and the peer's window probes can be two minutes apart (RFC 9293, 3.8.6.1). A
+    /// data segment carries the window, and is retransmitted.
     fn may_acknowledge(&self, kind: MicssRecordKind) -> bool {
         let is_data = matches!(kind, MicssRecordKind::Data | MicssRecordKind::DataAck);
         is_data && matches!(self.phase, StreamPhase::Open) && may_rejoin(self.terms)
     }
 
-    /// Acknowledges what was consumed if the peer has requested that, once the records before are
-    /// on their way.
+    /// Acknowledges what was consumed if the peer has requested that, once earlier records are on
+    /// their way.
     fn acknowledge(&mut self) -> Result<(), RandomError> {
         let may_seal = matches!(self.phase, StreamPhase::Open) && self.outgoing.is_sent_on_enough();
         if may_seal && std::mem::take(&mut self.owes_acknowledgement) {
@@ -226,7 +226,7 @@ impl StreamEndpoint {
         }
     }
 
-    /// The stream is broken: tells the peer that it is incomplete, if a record can.
+    /// Breaks the stream. Tells the peer that it is incomplete, if a record can.
     pub(super) fn fail(&mut self, failure: StreamFailure, now: Duration) {
         match self.phase {
             StreamPhase::Over => return,
@@ -239,7 +239,7 @@ impl StreamEndpoint {
         self.events.push_back(StreamProtocolEvent::Failed(self.attribute(failure)));
         (self.delivery, self.has_work) = (None, false);
         self.timers.stop_coalescing();
-        // A client takes nothing for a record before the confirms.
+        // A client does not interpret anything before the Confirms as a record.
         if matches!(self.phase, StreamPhase::Request | StreamPhase::Connecting) {
             self.close(false);
         } else if self.outgoing.may_abort()
@@ -252,9 +252,9 @@ impl StreamEndpoint {
         }
     }
 
-    /// If the path of a channel is lost, breaks of the others are a consequence: the peer has
-    /// noticed it first. So is an abort if the stream needs that channel. A channel that the stream
-    /// has given up causes neither.
+    /// Finds the cause of a failure. If the path of a channel is lost, breaks of the other channels
+    /// are a consequence: the peer has detected the loss first. So is an abort if the stream needs
+    /// that channel. A channel that the stream continues without causes neither.
     fn attribute(&self, failure: StreamFailure) -> StreamFailure {
         let lost = if matches!(failure, StreamFailure::Protocol(StreamProtocolError::PeerAborted)) {
             self.lost_channel()

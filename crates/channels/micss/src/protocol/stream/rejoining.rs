@@ -1,6 +1,6 @@
-//! When a channel's connection is replaced by a new one, and how: the channel is lost, or was out
-//! while the stream needs it. The client connects, and tries once a second. What both ends say is
-//! in [`rejoin`](crate::protocol::rejoin).
+//! When and how a channel's connection is replaced by a new one: when the channel is lost, or its
+//! path was lost while the stream needs it. The client reconnects, and tries once a second.
+//! [`rejoin`](crate::protocol::rejoin) defines the messages.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::protocol::incoming::ChannelLossReason;
 use crate::protocol::record::MAX_RECORD;
 use crate::protocol::rejoin::RejoinKeys;
 
-/// The interval of attempts, and the longest after several that the server has refused.
+/// The interval of attempts, and the longest one, after the server has refused several.
 const ATTEMPT_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// How long after an outage the break of a connection counts as its consequence.
 const AFTERMATH: Duration = Duration::from_secs(30);
 
-/// How far behind a channel may be that is needed, before a new connection is faster.
+/// How far a needed channel may be behind before a new connection is faster.
 const MAX_BEHIND: u64 = 2 * MAX_RECORD as u64;
 
-/// What an end knows of the connections of its stream's channels.
+/// The state of the connections of a stream's channels.
 pub(super) struct StreamRejoinState {
     /// The keys, once both ends have them.
     keys: Option<RejoinKeys>,
@@ -29,21 +29,21 @@ pub(super) struct StreamRejoinState {
     has_rejoined: bool,
 }
 
-/// What is known of a channel's connection.
+/// The state of one channel's connection.
 #[derive(Clone, Default)]
 struct ChannelRejoinState {
-    /// It was lost because it carried wrong bytes: it stays lost.
+    /// Whether it was lost because it carried wrong bytes: then it stays lost.
     is_barred: bool,
-    /// Its path was lost, so that retransmissions may be rare.
+    /// Whether its path was lost, so that the time to the next retransmission may be long.
     is_stale: bool,
-    /// The connection is closed, and the stream needs the channel: since when.
+    /// Since when the connection is closed although the stream needs the channel.
     dead_since: Option<Duration>,
     /// Until when a break of it counts as the consequence of an outage.
     aftermath: Duration,
-    /// A new one is being made, and what the client has said on it.
+    /// Whether a new one is being established, and the client's offer on it.
     is_attempting: bool,
     offer: Option<(ConnectionCookie, ChannelPositions)>,
-    /// When the next attempt may begin, and how many were refused one after another.
+    /// When the next attempt may begin, and how many in a row were refused.
     next_attempt: Duration,
     refused: u32,
 }
@@ -72,19 +72,19 @@ impl StreamRejoinState {
         self.channels[channel].dead_since
     }
 
-    /// Whether a new connection was offered to the server, which may have taken it.
+    /// Whether a new connection was offered to the server, which may have accepted it.
     pub(super) fn has_offer(&self, channel: usize) -> bool {
         self.channels[channel].offer.is_some()
     }
 
-    /// A channel was lost.
+    /// Records that a channel was lost.
     pub(super) fn lost(&mut self, channel: usize, why: ChannelLossReason) {
         let own = &mut self.channels[channel];
         own.is_barred |= why == ChannelLossReason::Tampered;
         (own.dead_since, own.is_stale) = (None, false);
     }
 
-    /// The path of a channel is lost, or works again.
+    /// Records that the path of a channel is lost, or works again.
     pub(super) fn handle_path(&mut self, channel: usize, is_usable: bool, now: Duration) {
         let own = &mut self.channels[channel];
         if !is_usable {
@@ -106,7 +106,7 @@ impl StreamEndpoint {
         self.rejoining.channels[channel].dead_since.is_none()
     }
 
-    /// How many channels more the stream can lose now. `None`: it waits for one.
+    /// How many more channels the stream can lose now. `None`: it waits for one.
     pub(crate) fn spare(&self) -> Option<usize> {
         let is_usable = |channel: &usize| {
             self.unusable_since[*channel].is_none() && self.rejoining.dead_since(*channel).is_none()
@@ -116,12 +116,12 @@ impl StreamEndpoint {
         usable.checked_sub(needed.into())
     }
 
-    /// A channel's connection has broken or ended, and the stream needs it. Whether it waits for
-    /// another: if the path is lost, or was shortly before.
+    /// Decides whether the stream waits for another connection after that of a channel that it
+    /// needs has broken or ended: it does if the path is lost, or was shortly before.
     pub(super) fn wait_for_rejoin(&mut self, channel: usize, now: Duration) -> bool {
         let own = &self.rejoining.channels[channel];
         let is_outage = self.unusable_since[channel].is_some() || now < own.aftermath;
-        // The server resets it when it takes another.
+        // The server resets it when it accepts another.
         let may_wait = (is_outage || own.offer.is_some()) && self.rejoin_keys().is_some();
         if may_wait && self.rejoining.channels[channel].dead_since.is_none() {
             self.rejoining.channels[channel].dead_since = Some(now);
@@ -130,8 +130,8 @@ impl StreamEndpoint {
         may_wait
     }
 
-    /// Gives up the channels without a connection that are not needed any more, and those that are
-    /// too far behind.
+    /// Gives up the channels without a connection that are no longer needed, and those that are too
+    /// far behind.
     pub(super) fn lose_dispensable(&mut self) {
         for channel in self.channels() {
             let is_dead = self.rejoining.dead_since(channel).is_some();
@@ -168,8 +168,8 @@ impl StreamEndpoint {
         wanted.map(|channel| self.rejoining.channels[channel].next_attempt).min()
     }
 
-    /// Begins the attempts that are due. On a path that is lost, none can succeed: the path is
-    /// probed instead.
+    /// Begins the attempts that are due. On a lost path none can succeed, so the path is probed
+    /// instead.
     pub(super) fn begin_rejoins(&mut self, now: Duration) {
         for channel in self.channels() {
             if !self.wants_rejoin(channel) || self.rejoining.channels[channel].next_attempt > now {
@@ -186,7 +186,7 @@ impl StreamEndpoint {
         }
     }
 
-    /// At a client: a new connection on a channel has this cookie. Returns what must be sent on it.
+    /// At a client: the offer to send on a new connection of a channel, which has this cookie.
     pub(crate) fn offer(&mut self, channel: usize, cookie: ConnectionCookie) -> Option<Vec<u8>> {
         let state = self.channel_state(channel);
         let keys = self.rejoin_keys()?;
@@ -195,8 +195,8 @@ impl StreamEndpoint {
         Some(AssociationMessage::Rejoin(rejoin).encode())
     }
 
-    /// At a client: the server has answered an [offer](Self::offer) with this message. Returns
-    /// whether the new connection takes the channel's place. If not, the attempt has failed.
+    /// At a client: handles the server's answer to an [offer](Self::offer). Returns whether the new
+    /// connection replaces the channel's. If not, the attempt has failed.
     pub(crate) fn handle_answer(&mut self, channel: usize, answer: &[u8], now: Duration) -> bool {
         let is_accepted = self.accept_answer(channel, answer, now);
         if is_accepted {
@@ -218,8 +218,8 @@ impl StreamEndpoint {
             && self.replace(channel, own, answer.positions, now)
     }
 
-    /// At a client: no new connection takes a channel's place for now. It may be that the server
-    /// has refused it.
+    /// At a client: records that no new connection replaces a channel's for now, possibly because
+    /// the server has refused it.
     pub(crate) fn handle_rejoin_failed(&mut self, channel: usize, is_refused: bool, now: Duration) {
         let own = &mut self.rejoining.channels[channel];
         (own.is_attempting, own.offer) = (false, None);
@@ -232,8 +232,8 @@ impl StreamEndpoint {
         self.update(now);
     }
 
-    /// At a server: a client that has proven to have the channel's key makes a new connection take
-    /// its place. Returns the answer to be sent on it, or nothing if it is refused.
+    /// At a server: replaces a channel's connection by that of a client that has proven that it has
+    /// the channel's key. Returns the answer to be sent on it, or nothing if it is refused.
     pub(crate) fn handle_rejoin(
         &mut self,
         rejoin: &Rejoin,
@@ -259,9 +259,9 @@ impl StreamEndpoint {
         ChannelPositions { received, kept_from }
     }
 
-    /// Goes on with a new connection on a channel, as both ends have said. Each sends from where
-    /// the other has received everything, or from the oldest share that it has. Returns false, and
-    /// changes nothing, if that is not possible.
+    /// Continues with a new connection on a channel, at the positions that both ends have stated.
+    /// Each end sends from the position up to which the other has received everything, or from its
+    /// own oldest share. Returns false, and changes nothing, if that is not possible.
     fn replace(
         &mut self,
         channel: usize,
@@ -270,7 +270,7 @@ impl StreamEndpoint {
         now: Duration,
     ) -> bool {
         if own.received > self.incoming.received(channel) {
-            // The channel was lost since, and with it what it had brought.
+            // The channel was lost since, and its received bytes with it.
             return false;
         }
         let sends_from = peer.received.max(own.kept_from);

@@ -18,11 +18,12 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The interval of checks whether a peer acknowledges data that it does not take.
 const SILENCE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a peer may leave sent data unacknowledged, on a channel that can be lost. Longer than a
-/// failure detector takes, which observes a channel only as long as there are connections on it.
+/// How long a peer may leave sent data unacknowledged, on a channel that can be lost. This is
+/// longer than a failure detector takes, which observes a channel only while there are connections
+/// on it.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long bytes wait to be taken until their senders may find the connections full.
+/// How long bytes may wait to be taken before their senders may find the connections full.
 const FULL_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a stream waits for channels whose paths are lost, if it needs them.
@@ -48,15 +49,16 @@ pub(super) struct StreamDeadlines {
     enough_since: Option<Duration>,
     /// The time since when bytes have waited to be taken, and none were.
     waiting_since: Option<Duration>,
-    /// For each channel that is behind, if it can be lost: a time, and how many late bytes it must
-    /// have brought for its share of the record that was the last one then.
+    /// For each channel that is behind and can be lost: a time, and the number of late bytes that
+    /// it must have brought since to have delivered its share of the record that was the last one
+    /// at that time.
     behind_since: Vec<Option<(Duration, u64)>>,
     /// The time when bytes were last sent.
     sent_at: Duration,
     /// The time since when channels that can be lost have not taken the sealed records, or of the
     /// last check.
     untaken_since: Option<Duration>,
-    /// Which directions have freed their memory: receiving, sending.
+    /// Which directions have freed their memory: receiving, then sending.
     is_shrunk: [bool; 2],
     lost_channel: LostChannelTimeouts,
 }
@@ -64,25 +66,25 @@ pub(super) struct StreamDeadlines {
 /// The timers of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StreamTimer {
-    /// The end of the phase.
+    /// The phase ends.
     Limit,
-    /// The application's first bytes.
+    /// The wait for the application's first bytes ends.
     Coalesce,
-    /// The Confirms of the channels that are not needed.
+    /// The wait for the Confirms of channels that are not needed ends.
     Confirm,
-    /// The next bytes of the channels.
+    /// The next bytes of the channels are due.
     Receive,
-    /// Shares that are too late.
+    /// Shares are too late.
     Behind,
-    /// The next check whether peers are silent.
+    /// The next check whether peers are silent is due.
     Silence,
-    /// Channels whose paths are lost.
+    /// The wait for channels whose paths are lost ends.
     LostChannel,
-    /// The next attempt to replace a channel's connection.
+    /// The next attempt to replace a channel's connection is due.
     Rejoin,
-    /// The end of the time for which an idle direction keeps its memory.
+    /// An idle receiving direction frees its memory.
     ShrinkIncoming,
-    /// See there.
+    /// An idle sending direction frees its memory.
     ShrinkOutgoing,
 }
 
@@ -132,20 +134,20 @@ impl StreamDeadlines {
         (self.sent_at, self.is_shrunk[1]) = (now, false);
     }
 
-    /// Channels that can be lost have not taken the sealed records, or all have.
+    /// Records whether channels that can be lost have not taken the sealed records.
     pub(super) fn set_untaken(&mut self, is_untaken: bool, now: Duration) {
         self.untaken_since = is_untaken.then(|| self.untaken_since.unwrap_or(now));
     }
 
-    /// A record was taken. Returns whether bytes have waited for that so long that channels may
-    /// have been full.
+    /// Records that a record was taken. Returns whether bytes had waited for so long that channels
+    /// may have been full.
     pub(super) fn taken(&mut self, now: Duration) -> bool {
         self.enough_since = None;
         let since = self.waiting_since.take();
         since.is_some_and(|since| now.saturating_sub(since) >= FULL_AFTER)
     }
 
-    /// Whether bytes wait to be taken.
+    /// Records whether bytes wait to be taken.
     pub(super) fn set_waiting(&mut self, is_waiting: bool, now: Duration) {
         self.waiting_since = is_waiting.then(|| self.waiting_since.unwrap_or(now));
     }
@@ -169,12 +171,13 @@ impl StreamEndpoint {
         };
     }
 
-    /// Whether the paths of all channels are lost that have not brought the next record.
+    /// Whether the paths of all channels that have not brought the next record are lost.
     pub(super) fn awaits_only_unusable(&self) -> bool {
         self.incoming.stalled().all(|channel| self.is_unusable(channel))
     }
 
-    /// Notes which channels are behind. One that only has a longer delay than the others always is.
+    /// Records which channels are behind. A channel that only has a longer delay than the others is
+    /// always behind.
     pub(super) fn note_behind(&mut self, now: Duration) {
         let has_spare = self.outgoing.has_spare();
         for (channel, since) in self.timers.behind_since.iter_mut().enumerate() {
@@ -230,8 +233,8 @@ impl StreamEndpoint {
         timers.into_iter().filter_map(|(at, timer)| Some((at?, timer))).min_by_key(|(at, _)| *at)
     }
 
-    /// The deadline of the confirms that are not needed. Channels whose paths are lost are not
-    /// waited for.
+    /// The deadline of the Confirms that are not needed. Channels whose paths are lost are not
+    /// awaited.
     fn confirm_deadline(&self) -> Option<Duration> {
         let StreamPhase::Confirming(confirming) = &self.phase else { return None };
         let since = confirming.enough_since()?;
@@ -290,7 +293,7 @@ impl StreamEndpoint {
         (is_idle && !self.timers.is_shrunk[direction]).then(|| since + IDLE_TIMEOUT)
     }
 
-    /// Handles the timers that are due. `silence` returns for how long the peer has left sent data
+    /// Handles the timers that are due. `silence` returns how long the peer has left sent data
     /// unacknowledged on a channel; zero if it has not.
     pub(crate) fn handle_timeout(&mut self, now: Duration, silence: impl Fn(usize) -> Duration) {
         let is_due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
@@ -340,7 +343,7 @@ impl StreamEndpoint {
         self.update(now);
     }
 
-    /// Frees the memory of a sending direction that is idle, once what it keeps is acknowledged.
+    /// Frees the memory of an idle sending direction, once what it keeps is acknowledged.
     fn shrink_outgoing(&mut self, now: Duration) {
         match self.outgoing.request_acknowledgement() {
             Ok(_) => self.outgoing.shrink(),
@@ -377,7 +380,7 @@ impl StreamEndpoint {
         }
     }
 
-    /// The deadline of the phase has passed.
+    /// Handles the deadline of the phase.
     fn handle_limit(&mut self, now: Duration, silence: impl Fn(usize) -> Duration) {
         self.timers.limit(None);
         match self.phase {
@@ -391,8 +394,8 @@ impl StreamEndpoint {
         }
     }
 
-    /// The cause of a missing answer: a channel whose peer is silent. If all are, it is not a
-    /// channel.
+    /// The cause of a missing answer: a channel whose peer is silent. If all channels are silent,
+    /// no single channel is the cause.
     fn no_answer(&self, silence: impl Fn(usize) -> Duration) -> StreamFailure {
         let is_silent = |channel: &usize| silence(*channel) >= ANSWER_TIMEOUT;
         match self.live().find(is_silent) {
@@ -491,7 +494,8 @@ mod tests {
         ));
     }
 
-    /// However often others bring bytes.
+    /// The timeout starts when enough other channels have brought their shares, and bytes on them
+    /// do not restart it.
     #[test]
     fn a_late_share_is_waited_for_from_when_enough_others_have_come() {
         let mut client = client(2);
@@ -533,10 +537,10 @@ mod tests {
         ));
     }
 
-    /// One of three channels that are all needed brings nothing for a while: then the client sends
-    /// something on all of them, as TCP may have lost that they take more.
+    /// All three channels are needed, and one brings nothing for a while: then the client sends
+    /// something on all of them, because TCP may have lost the window update.
     #[test]
-    fn what_has_waited_for_long_is_acknowledged() {
+    fn bytes_that_have_waited_for_long_are_acknowledged_without_a_request() {
         let (mut client, mut server) = open(3);
         send_all(&mut client);
         for (begin, wait, is_sent) in [(1, 0, false), (3, 5, true), (10, 0, false)] {

@@ -113,7 +113,7 @@ async fn a_reset_by_the_application_is_a_reset_for_the_service() {
 
 /// Its last bytes and the reset are there at the same time, before either was read.
 #[tokio::test]
-async fn bytes_before_a_reset_are_no_end() {
+async fn bytes_before_a_reset_are_not_an_orderly_end() {
     for integrity in ["tamper-code", "none"] {
         let mut stream = Stream::open(3, integrity).await;
         stream.application.try_write(b"last words").unwrap();

@@ -1,9 +1,9 @@
-//! What a channel was given between two control messages, and how much of it arrived.
+//! The datagrams sent on a channel between two control messages, and how many of them arrived.
 
 use std::time::Duration;
 
-/// What was sent on a channel between two control messages, and how much of it arrived: without the
-/// control shares, except for their bytes.
+/// The datagrams sent on a channel between two control messages, and how many of them arrived.
+/// Control shares do not count, except for their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MeasurementInterval {
     /// When the first of the two control shares was sent.
@@ -41,8 +41,8 @@ impl MeasurementInterval {
         bits_per_second(self.sent_bytes, self.sending)
     }
 
-    /// What was sent, divided by the time that it took to leave or to arrive, whichever was longer,
-    /// so that a burst from a queue does not count as a rate.
+    /// The sent bytes, divided by the time that they took to leave or to arrive, whichever was
+    /// longer, so that a burst from a queue does not count as a rate.
     pub(super) fn bounded_send_bps(self) -> f64 {
         bits_per_second(self.sent_bytes, self.sending.max(self.arriving))
     }

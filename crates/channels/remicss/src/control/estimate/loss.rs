@@ -12,17 +12,17 @@ const MAX_RECENT: u64 = 200;
 const MIN_RECENT_TIME: Duration = Duration::from_secs(1);
 const MAX_RECENT_TIME: Duration = Duration::from_secs(5);
 
-/// The loss has changed if the recent window differs by this number of standard deviations, of
-/// datagrams, by this fraction of what was sent, and by what is sent in this time: with jitter,
+/// The loss has changed if the recent window differs by this many standard deviations, by this
+/// fraction of the datagrams sent, and by the number of datagrams sent in this time: with jitter,
 /// datagrams arrive before or after the control share that counts them.
 const SIGNIFICANT_DEVIATIONS: f64 = 3.3;
 const SIGNIFICANT_COUNT: f64 = 4.0;
 const SIGNIFICANT_FRACTION: f64 = 0.03;
 const MAX_JITTER: Duration = Duration::from_millis(100);
 
-/// It has also changed if none of this number of datagrams is lost, where as many as this would be.
-/// This takes more than a second only where no packets are sent, and control shares would have to
-/// be counted for long.
+/// It has also changed if none of this many datagrams is lost although this many losses were
+/// expected. This takes more than a second only if no packets are sent: then control shares would
+/// have to be counted for a long time.
 const MIN_LOSSLESS: u64 = 15;
 const MIN_EXPECTED_LOSSES: f64 = 5.0;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::interval::{MeasurementInterval, from_count};
 
 /// The rate of a test is this fraction of what arrived before, but within these fractions of the
-/// known rate. So one test lowers a rate by a factor of fifty at most, and the next one goes on
+/// known rate. So one test lowers a rate by a factor of fifty at most, and the next one continues
 /// from there.
 const TEST_FRACTION: f64 = 0.75;
 const MIN_TEST_FRACTION: f64 = 0.02;
@@ -28,8 +28,8 @@ const MAX_TEST_TIME: Duration = Duration::from_secs(2);
 /// were sent.
 const DRAINING_FRACTION: f64 = 0.9;
 
-/// A test shows a bottleneck if at most this fraction of the loss before is left, or if this many
-/// times as much arrives; and if random loss would differ by so many standard deviations.
+/// A test shows a bottleneck if at most this fraction of the previous loss is left, or if this many
+/// times as much arrives; and if random loss would differ by this many standard deviations.
 const LOSS_FRACTION: f64 = 0.5;
 const ARRIVING_FACTOR: f64 = 1.5;
 const SIGNIFICANT_DEVIATIONS: f64 = 2.0;
@@ -69,7 +69,7 @@ struct RunningLossTest {
 /// The result of a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum LossTestResult {
-    /// As much is lost at a lower rate: this fraction arrives at any rate.
+    /// The same fraction is lost at a lower rate: this fraction arrives at any rate.
     Random { arriving: f64 },
     /// The channel carries this rate, in bit/s, and this fraction arrives at lower rates.
     Bottleneck { rate: f64, arriving: f64 },

@@ -22,9 +22,9 @@
 //! A loss test may begin in each of them. If no control share arrives at all, nothing is measured,
 //! and the test is at the lowest rate.
 //!
-//! A rate that a considerable load has not reached for seconds, although some of it was lost, is
-//! forgotten: what was reached is a lower bound. Without loss only a rise above the last bottleneck
-//! is taken back, in steps.
+//! If a considerable load, some of which was lost, has not reached a rate for seconds, the rate is
+//! forgotten: the rate that was reached is a lower bound. Without loss only a rise above the last
+//! bottleneck is taken back, in steps.
 //!
 //! All channels with a known bottleneck go through the same phases ([`ProbeCycle`]). A channel was
 //! probed if it was given more than its known rate.
@@ -49,7 +49,8 @@ use super::sustained_rate::SustainedRate;
 pub const INITIAL_RATE_BPS: u64 = 10_000_000;
 
 /// The minimum and maximum rate, in bit/s. At the minimum an interval still has enough datagrams to
-/// be measured: 10 of 1,500 bytes in 200 ms. A channel that carries less appears to lose the rest.
+/// be measured: 10 of 1,500 bytes in 200 ms. A channel that carries less appears to lose the
+/// difference.
 const RATE_RANGE_BPS: (f64, f64) = (600e3, 100e9);
 
 /// From this rate on, in bit/s, 100 ms have 10 datagrams of 1,500 bytes.
@@ -72,19 +73,19 @@ const GROWTH_STEP: f64 = 1.25;
 const CRUISE_GAIN: f64 = 0.98;
 const PROBE_GAIN: f64 = 1.25;
 
-/// The same for a channel that has fallen: of a load that varies, such as TCP's, a probe is to be
-/// above the known rate.
+/// The same for a channel that has fallen. The probe gain is higher, because a probe should exceed
+/// the known rate even with a varying load, such as TCP's.
 const FALLEN_PROBE_GAIN: f64 = 1.5;
 const DRAIN_GAIN: f64 = 0.75;
 
-/// Fewer lost datagrams are no lost burst.
+/// Fewer lost datagrams do not count as a lost burst.
 const MIN_MISSING: u64 = 4;
 
-/// The number of lost bursts while the rate does not grow after which there may be a bottleneck:
-/// TCP fills it for a moment only.
+/// The number of lost bursts without growth after which there may be a bottleneck: TCP fills it
+/// only for a moment.
 const LOST_BURSTS: u64 = 3;
 
-/// A channel was busy from this fraction of its allowed rate, or from the second one if it has
+/// A channel is busy from this fraction of its allowed rate, or from the second fraction if it has
 /// fallen.
 const BUSY_FRACTION: f64 = 0.85;
 const FALLEN_BUSY_FRACTION: f64 = 0.5;
@@ -102,8 +103,8 @@ const GROWING_FRACTION: f64 = 1.02;
 const GROWN_FRACTION: f64 = 1.1;
 
 /// If a load of at least this fraction of a rate does not reach it for this time, TCP may have
-/// adapted itself to a lower rate. Without any loss, which BBR avoids, that is less certain: a rate
-/// that had risen becomes this part of itself.
+/// adapted itself to a lower rate. Without any loss, which BBR avoids, this is less certain: then a
+/// rate that had risen is only multiplied by this factor.
 const MIN_USED_FRACTION: f64 = 0.25;
 const UNUSED_TIME: Duration = Duration::from_secs(3);
 const UNUSED_STEP: f64 = 0.8;
@@ -230,8 +231,8 @@ impl RateEstimator {
         self.usual.is_above(self.rate)
     }
 
-    /// The rate that decides how often the channel is measured, in bit/s: the known one; or, if an
-    /// interval has enough datagrams even so, the usual one, since a channel that has fallen is to
+    /// The rate that determines how often the channel is measured, in bit/s: the known one; or the
+    /// usual one, if an interval still has enough datagrams, because a channel that has fallen must
     /// be measured often.
     pub fn measuring_bps(&self) -> u64 {
         let is_enough = self.rate >= MIN_MEASURING_BPS;
@@ -283,14 +284,14 @@ impl RateEstimator {
         bits_per_second(bytes, time) >= part * from_bps(self.pace_bps(phase))
     }
 
-    /// The channel is down: a running test has no result.
+    /// Called when the channel is down: a running test has no result.
     pub fn handle_outage(&mut self) {
         self.tester.cancel();
         (self.low, self.bursts, self.recent, self.unused, self.probe) = Default::default();
         self.grow_slowly();
     }
 
-    /// A channel that was bad may carry less when it is whole again.
+    /// A channel that had a fault may carry less after its recovery.
     fn grow_slowly(&mut self) {
         if let BottleneckState::Unknown(growth) = &mut self.bottleneck
             && !self.is_guess
@@ -299,8 +300,8 @@ impl RateEstimator {
         }
     }
 
-    /// None of the last control shares has arrived, though packets may have: the channel may be
-    /// given many times what it carries. A test shows it.
+    /// Called if none of the last control shares has arrived, though packets may have: the channel
+    /// may be given many times what it carries. A test shows whether it is.
     pub fn handle_silence(&mut self, now: Duration) {
         if !self.is_tested() {
             self.begin_test(now, LossEvidence::default());
@@ -351,7 +352,7 @@ impl RateEstimator {
         }
     }
 
-    /// Forgets a rate that is not reached, although there is load: at once if a little of it is
+    /// Forgets a rate that is not reached although there is load: at once if a little of it is
     /// lost. Without loss only a rise is taken back, in steps.
     fn forget_unused(&mut self, interval: MeasurementInterval) {
         let is_idle = interval.sent_bps() < MIN_USED_FRACTION * self.rate;
@@ -401,7 +402,7 @@ impl RateEstimator {
             return None;
         }
         if carried < NEARLY_FULL_FRACTION * sent && interval.missing() >= MIN_MISSING {
-            // A burst was lost: the rate is hardly more than this.
+            // A burst was lost, so the rate is hardly more than this.
             self.bottleneck = BottleneckState::Unknown(MIN_GROWTH);
             if self.bursts.add(interval) >= LOST_BURSTS {
                 let bursts = std::mem::take(&mut self.bursts);
@@ -434,13 +435,14 @@ impl RateEstimator {
             && self.begin_test(now, recent)
     }
 
-    /// Whether far too little arrived, and enough was sent to say so.
+    /// Whether far too little arrived, and enough was sent for this to be significant.
     fn is_low(&self, interval: MeasurementInterval) -> bool {
         let sent = self.counted_bps(interval);
         sent >= MIN_LOAD_FRACTION * self.rate && self.carried(interval) < LOW_FRACTION * sent
     }
 
-    /// What was sent, but a probe or a growing rate may send more than is carried.
+    /// The rate of the sent bytes that counts: a probe or a growing rate may send more than is
+    /// carried.
     fn counted_bps(&self, interval: MeasurementInterval) -> f64 {
         let sent = interval.sent_bps();
         if self.is_unlimited() { sent } else { sent.min(self.rate) }
@@ -494,8 +496,8 @@ impl RateEstimator {
         None
     }
 
-    /// This rate is carried, and no more. If it is far lower than the known one, a loss test must
-    /// show whether it is.
+    /// Sets this rate as carried, with no more. If it is far lower than the known one, a loss test
+    /// must show whether it is right.
     fn correct(
         &mut self,
         now: Duration,

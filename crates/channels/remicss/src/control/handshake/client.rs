@@ -66,7 +66,7 @@ pub enum TunnelClientFailure {
     },
     /// The server has answered on all members, but not confirmed on these.
     #[error(
-        "the server answers, but does not confirm on {}: its settings differ, which its log tells, \
+        "the server answers, but does not confirm on {}: its settings differ, as its log shows, \
          or datagrams were lost or changed",
         listed(.channels)
     )]
@@ -332,7 +332,7 @@ impl TunnelHandshakeClient {
     /// Sends the List on these channels, the members. From then on all of them are needed.
     fn send_list(&mut self, members: ChannelSubset, now: Duration) {
         // The shares of the other channels were not sent to anyone. They are added to the share of
-        // the first member, so that all members' shares, and no fewer, give the secrets.
+        // the first member, so that all members' shares, and no fewer, reconstruct the secrets.
         let first = members.iter().next().expect("a floor is one channel at least");
         for left_out in self.terms.all().iter().filter(|channel| !members.contains(*channel)) {
             let share = self.channels[left_out].key_share.clone();

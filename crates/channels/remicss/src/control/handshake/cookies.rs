@@ -3,8 +3,8 @@
 //! A cookie is the first half of HMAC-SHA-256 under the server's secret over the channel, the
 //! address, the nonce, and the time in periods of [`HANDSHAKE_TIMEOUT`]. So a sender with a cookie
 //! has received it at this address, in this period or the last. Cookies of different connections
-//! differ, as the association requires. Its guarantees do not rest on unpredictable cookies; these
-//! only protect the server's memory.
+//! differ, as the association requires. Its guarantees do not depend on unpredictable cookies;
+//! these only protect the server's memory.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn another_server_has_others() {
+    fn cookies_of_another_server_differ() {
         let mut generator = RandomGenerator::seeded().unwrap();
         let [one, other] = [(); 2].map(|()| CookieAuthenticator::new(&mut generator).unwrap());
         let cookie = one.generate(holder(), NOW);

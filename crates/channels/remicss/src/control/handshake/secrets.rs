@@ -42,7 +42,7 @@ pub(super) fn split_secrets(
     let pair = HandshakeSecrets::of(&secret);
     wipe_stack();
 
-    // All shares except the last are random, and the last is the rest.
+    // All shares except the last are random, and the last is the XOR of these and the secrets.
     let mut shares = Vec::with_capacity(usize::from(channels));
     for _ in 1..channels {
         let mut share = TunnelKeyShare::zeros();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn any_change_to_a_share_shows() {
+    fn any_change_to_a_key_share_is_detected() {
         let (_, shares) = split_secrets(3, &mut RandomGenerator::seeded().unwrap()).unwrap();
         for place in 0..SECRET_LEN {
             let mut changed = shares.clone();

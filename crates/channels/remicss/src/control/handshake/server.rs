@@ -129,7 +129,7 @@ pub enum TunnelClientRefusal {
     #[error(transparent)]
     Association(#[from] ServerHandshakeAbort),
     /// A key share was changed.
-    #[error("a share of the points was changed on its way")]
+    #[error("a key share was changed in transit")]
     KeyShares,
     /// There are too many handshakes.
     #[error("there are too many handshakes")]
@@ -140,10 +140,10 @@ pub enum TunnelClientRefusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TermsMismatch {
     /// The number of channels.
-    #[error("{0} channels, and this end another number")]
+    #[error("{0} channels, and this end has a different number")]
     Channels(u8),
     /// Fewer members than this server requires.
-    #[error("{0} channels that work, and this end begins with no fewer than its `min_channels`")]
+    #[error("{0} working channels, fewer than this end's `min_channels`")]
     TooFew(u8),
     /// A floor below this server's.
     #[error("a `min_threshold` of {0}, below this end's")]

@@ -92,9 +92,9 @@ impl ReconnectingClient {
     }
 }
 
-/// Which channels to leave out of the next attempt: one that has sent something wrong; or, of those
-/// that were not confirmed, a random selection, as the fault may be on any of them, and no more
-/// than can be spared.
+/// Which channels to leave out of the next attempt. If a channel has sent something wrong, that
+/// one. Otherwise a random selection of those that were not confirmed, as any of them may be at
+/// fault, and no more than can be spared.
 fn channels_to_leave_out(
     failure: &TunnelClientFailure,
     terms: TunnelTerms,

@@ -9,17 +9,18 @@ use crate::wire::datagram::FULL_PACKET_BITS;
 /// preferred.
 ///
 /// With every symbol, each threshold gains its proportion of a symbol as *credit*, and the one that
-/// is used pays one symbol. To use the one with the most credit would distribute thresholds as
-/// evenly as possible. But symbols whose channels are busy arrive late, and at full rate channels
-/// are busy. So the next threshold is that with the most credit less a penalty for its lateness:
-/// how much later its kth fastest share arrives because channels are busy. A threshold that is
-/// passed over gains credit, so proportions are exact in the long run (drift plus penalty: M. J.
-/// Neely, "Stochastic Network Optimization", 2010), and no threshold is used more than 6 symbols
-/// ahead of its proportion.
+/// is used pays one symbol. Always using the one with the most credit would distribute thresholds
+/// as evenly as possible. But symbols whose channels are busy arrive late, and at full rate
+/// channels are busy. So the next threshold is the one with the most credit minus a penalty for its
+/// lateness: how much later its kth fastest share arrives because channels are busy. A threshold
+/// that is passed over gains credit, so proportions are exact in the long run (drift plus penalty:
+/// M. J. Neely, "Stochastic Network Optimization", 2010), and no threshold is used more than 6
+/// symbols ahead of its proportion.
 ///
-/// After a channel has gone down, and until there is a new plan, a symbol that was to use it is
-/// sent with the same k over the rest of its channels, and if these are fewer than k, also over
-/// those that are ready soonest. Only if fewer than k channels are up is k reduced to their number.
+/// Between the failure of a channel and the next plan, a symbol that was to use the channel is sent
+/// with the same k over the rest of its channels. If these are fewer than k, it is also sent over
+/// the channels that are ready soonest. Only if fewer than k channels are up is k reduced to their
+/// number.
 #[derive(Clone, Debug)]
 pub struct PlannedScheduler {
     entries: Vec<PlanEntry>,

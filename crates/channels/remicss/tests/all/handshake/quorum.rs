@@ -64,7 +64,7 @@ fn any_two_of_three_are_enough_and_a_third_is_waited_for_a_second() {
 }
 
 #[test]
-fn fewer_than_enough_are_not() {
+fn fewer_channels_than_min_channels_do_not_associate() {
     let terms = two_of_three();
     let (mut client, mut server) = (client(terms, None, NOW), server(terms, peer(3)));
     let (event, at) = run(&mut client, &mut server, NOW, |channel, _| channel == 2);
@@ -74,7 +74,7 @@ fn fewer_than_enough_are_not() {
 }
 
 #[test]
-fn each_end_insists_on_its_own_number() {
+fn each_end_enforces_its_own_min_channels() {
     let terms = two_of_three();
     let (mut client, mut server) = (client(terms, None, NOW), server(self::terms(3), peer(3)));
     let (event, _) = run(&mut client, &mut server, NOW, |channel, _| channel != 0);

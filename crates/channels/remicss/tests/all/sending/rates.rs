@@ -173,7 +173,7 @@ fn a_late_sender_catches_up() {
 
 /// The number of packets that are sent at once after a pause.
 #[test]
-fn idle_time_is_not_made_up_for() {
+fn a_sender_does_not_catch_up_idle_time() {
     let at_once = |rests: bool| {
         let threshold = ShareSelection::new(1, ChannelSubset::first(1)).unwrap();
         let mut sender = sender_of(&[120.0], constant(threshold));

@@ -41,7 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     /// Numbers increase by one, the floor is kept, and the counts match what is sent.
     #[test]
-    fn whatever_the_caller_does(steps in steps(), floor in 1..=4_u8) {
+    fn any_sequence_of_calls_keeps_the_senders_invariants(steps in steps(), floor in 1..=4_u8) {
         let mut sender = sender_at(floor, &[Some(50_000_000); 5], dynamic(4.0, 4.5)).unwrap();
         sender.set_max_datagram_len(1472);
         let (mut now, mut batches) = (MS, batches(5));

@@ -88,7 +88,7 @@ proptest! {
 }
 
 #[test]
-fn numbers_and_previous_ones_go_on() {
+fn numbers_and_previous_distances_continue() {
     let threshold = ShareSelection::new(2, ChannelSubset::first(2)).unwrap();
     let mut sender = sender_at(2, &[None; 2], constant(threshold)).unwrap();
     let mut batches = batches(2);
@@ -172,7 +172,7 @@ fn nothing_is_sent_on_a_channel_that_is_not_in_the_association() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_dropped_and_counted() {
+fn symbols_that_cannot_be_sent_are_dropped_and_counted() {
     let threshold = ShareSelection::new(1, ChannelSubset::first(1)).unwrap();
     let mut sender = sender_at(0, &[None], constant(threshold)).unwrap();
     let mut batches = batches(1);

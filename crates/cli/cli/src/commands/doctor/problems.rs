@@ -7,8 +7,8 @@ use crate::commands::EXAMINATIONS;
 use crate::daemon::DaemonExamination;
 
 /// The daemon of which the text contains the most keys. Among equals it is the one with the fewest
-/// problems, and then the last one: a text with only channels belongs to a proxy. `None` if the text
-/// has no key of any daemon.
+/// problems, and then the last one: a text with only channels belongs to a proxy. `None` if the
+/// text has no key of any daemon.
 pub(super) fn daemon_of(text: &str) -> Option<&'static DaemonExamination> {
     let likeness = |daemon: &&DaemonExamination| daemon.keys.match_score(text);
     let most =

@@ -45,7 +45,7 @@ fn with_another_choice_in(receiver: &mut OtExtensionReceiver, tree: usize, messa
 /// A receiver that uses another choice in one tree is found out, unless the tree's bits of the
 /// offset are all 0. That is what it learns.
 #[test]
-fn other_choices_in_a_tree_are_found_unless_its_bits_are_zeros() {
+fn inconsistent_choices_are_detected_unless_the_offset_bits_are_zero() {
     for kind in OtExtensionKind::ALL {
         let extension = OtExtension { kind, security: OtExtensionSecurity::MaliciousReceiver };
         for tree in (0..kind.trees()).step_by(kind.trees() / 16) {
@@ -64,9 +64,9 @@ fn other_choices_in_a_tree_are_found_unless_its_bits_are_zeros() {
     }
 }
 
-/// Why the check is there: without it, the receiver's block tells a bit of the offset.
+/// Shows why the check is needed: without it, the receiver's block reveals a bit of the offset.
 #[test]
-fn without_the_check_other_choices_tell_a_bit_of_the_offset() {
+fn without_the_check_inconsistent_choices_reveal_a_bit_of_the_offset() {
     let extension =
         OtExtension { kind: OtExtensionKind::Iknp, security: OtExtensionSecurity::SemiHonest };
     for bit in 0..BASE_TRANSFERS {

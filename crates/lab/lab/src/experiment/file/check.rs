@@ -114,7 +114,7 @@ fn check_parameters(key: &str, host: &HostPlan) -> Result<(), ExperimentProblem>
     Ok(())
 }
 
-/// Checks that each host has one way to the other hosts at most: a route through one switch.
+/// Checks that each host has at most one route to other hosts through a switch.
 fn check_forwarding(trial: &Trial) -> Result<(), ExperimentProblem> {
     let forwards = |host: &str| trial.hosts.get(host).is_some_and(|host| host.forwards);
     let mut reached = BTreeSet::new();

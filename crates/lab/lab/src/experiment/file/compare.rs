@@ -1,4 +1,4 @@
-//! Which value of a swept key is compared with the others.
+//! The definition of a comparison of one value of a swept key with the others.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use super::sweep::SweptKeys;
 use crate::experiment::ExperimentMetric;
 use crate::experiment::error::ExperimentProblem;
 
-/// What is compared.
+/// A comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComparisonDefinition {
     /// The swept key.
     pub key: String,
-    /// Its value that is compared with the others.
+    /// The value of this key that is compared with the others.
     pub of: String,
-    /// The measured value, of which less is better.
+    /// The measured value; less is better.
     pub value: String,
-    /// By which share it may exceed the least of the others.
+    /// The fraction by which it may exceed the least of the others.
     pub best: f64,
-    /// By which share it may exceed others, by their values of the key.
+    /// The fractions by which it may exceed certain others, by their values of the key.
     #[serde(default)]
     pub limits: BTreeMap<String, f64>,
 }

@@ -1,5 +1,5 @@
-//! One value of a swept key beside the others, in each group of points that differ in this key
-//! only.
+//! Compares one value of a swept key with the others, in each group of points that differ only in
+//! this key.
 
 use toml::Table;
 
@@ -7,16 +7,16 @@ use super::results::ExperimentResults;
 use crate::experiment::file::compare::ComparisonDefinition;
 use crate::experiment::value::display;
 
-/// The groups of which each point has a valid trial.
+/// The comparison of the groups in which each point has a valid trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResultsComparison<'a> {
-    /// What is compared.
+    /// The definition of the comparison.
     pub compare: &'a ComparisonDefinition,
-    /// The swept keys but the one that is compared.
+    /// The swept keys, except the compared one.
     pub keys: Vec<&'a str>,
     /// The complete groups, in their order.
     pub groups: Vec<ComparedGroup>,
-    /// How many groups have trials, but not a valid one of each point.
+    /// The number of groups in which some point has no valid trial.
     pub incomplete: usize,
 }
 
@@ -34,19 +34,19 @@ pub struct ComparedGroup {
     pub least_of_others: f64,
     /// The measured value that is compared.
     pub value: f64,
-    /// What it is divided by that of each of the limits, in their order.
+    /// Its ratio to the value of each of the limits, in their order.
     pub ratios: Vec<f64>,
 }
 
 impl ComparedGroup {
-    /// What the value is divided by the least of the others.
+    /// The ratio of the value to the least of the others.
     pub fn over_best(&self) -> f64 {
         self.value / self.least_of_others
     }
 }
 
 impl ResultsComparison<'_> {
-    /// How many groups are within the share of the best of the others.
+    /// The number of groups within the allowed excess over the best of the others.
     pub fn near_best(&self) -> usize {
         let is_near = |group: &&ComparedGroup| group.over_best() <= 1.0 + self.compare.best;
         self.groups.iter().filter(is_near).count()
@@ -58,7 +58,7 @@ impl ResultsComparison<'_> {
         self.groups.iter().filter(|group| group.ratios[limit] <= most).count()
     }
 
-    /// By what a group exceeds the limit that it exceeds most, as a factor; at most 1: none.
+    /// The largest factor by which a group exceeds a limit; at most 1 if it exceeds none.
     pub fn excess(&self, group: &ComparedGroup) -> f64 {
         let limits = self.compare.limits.values().zip(&group.ratios);
         let excess = limits.map(|(limit, ratio)| ratio / (1.0 + limit));

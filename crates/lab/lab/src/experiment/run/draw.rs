@@ -87,7 +87,7 @@ impl PlotDefinition {
         self.metric(results).map(ExperimentMetric::label).unwrap_or_default()
     }
 
-    /// What the predictions are called.
+    /// The word for the predictions: "predicted" or "published".
     fn prediction(&self, results: &ExperimentResults) -> &'static str {
         self.metric(results).map(ExperimentMetric::prediction).unwrap_or_default()
     }

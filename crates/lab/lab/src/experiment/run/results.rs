@@ -35,7 +35,7 @@ pub struct ExperimentResults {
     pub keys: Vec<String>,
     /// The measured quantities.
     pub values: Vec<ExperimentMetric>,
-    /// What is compared, if anything is.
+    /// The comparison, if the experiment defines one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compare: Option<ComparisonDefinition>,
     /// The number of trials that have not run yet.

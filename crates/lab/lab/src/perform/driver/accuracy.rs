@@ -41,7 +41,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct AccuracyOptions {
-    /// Packets for the delay, one a millisecond.
+    /// Packets for the delay, one per millisecond.
     delays: u32,
     /// Packets for the delay, one each millisecond.
     losses: u32,

@@ -1,11 +1,11 @@
-//! Two parties of `sunder compute`, each a process on a host of its own. The garbler listens, the
-//! evaluator connects, and both outputs are compared with what the function gives.
+//! Two parties of `sunder compute`, each a process on its own host. The garbler listens, the
+//! evaluator connects, and both outputs are compared with the expected output.
 //!
-//! Values are read from a document: `time_s`, from when the evaluator begins to connect until it
-//! has the output; with one link between the hosts `least_s`, which is a round trip and the bytes
-//! at the link's rate, and `over`, the quotient of both; and `garbler` and `evaluator`, each what
-//! this party printed with `--json`, its phases by their names, and `cpu_s`, the sum of those of
-//! the session.
+//! Values are read from a document. `time_s` is the time from when the evaluator begins to connect
+//! until it has the output. With one link between the hosts, `least_s` is a round trip plus the
+//! transmission time of the bytes, and `over` is the quotient of both. `garbler` and `evaluator`
+//! are what the parties printed with `--json`, with the phases by their names, and `cpu_s` is the
+//! sum of the phases of the session.
 
 mod examples;
 
@@ -45,12 +45,12 @@ struct ComputeDriverOptions {
     evaluator: String,
     /// Where the garbler listens.
     address: SocketAddr,
-    /// What they compute.
+    /// The function that they compute.
     circuit: ComputedFunction,
-    /// What both are told besides.
+    /// Additional arguments of both parties.
     #[serde(default)]
     arguments: Vec<String>,
-    /// What the evaluator is told besides.
+    /// Additional arguments of the evaluator.
     #[serde(default)]
     connecting: Vec<String>,
     /// The time after which a run is ended and counts as that long, in seconds.
@@ -111,7 +111,7 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     Ok(DriverValues::Document { content, is_whole: true })
 }
 
-/// A party that runs.
+/// A running party.
 struct RunningParty {
     role: &'static str,
     program: ProgramProcess,
@@ -130,7 +130,7 @@ impl RunningParty {
         let input_file = path("input");
         fs::write(&input_file, input)
             .map_err(|error| format!("{}: {error}", input_file.display()))?;
-        // What it learns of paths is not for the next trial.
+        // The next trial must not use its measurements of paths.
         let state = format!("XDG_STATE_HOME={}", directory.display());
         let input_file = input_file.display().to_string();
         let command = ["env", &state, &options.sunder, "compute", "--role", role, "--circuit"];
@@ -144,7 +144,8 @@ impl RunningParty {
         Ok(Self { role, program })
     }
 
-    /// Waits until it is done; `false` if it is not by the deadline, or has failed and may.
+    /// Waits until it has ended. Returns `false` if it has not ended by the deadline, or has failed
+    /// and may fail.
     fn is_done(&mut self, deadline: Instant, may_fail: bool) -> Result<bool, String> {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.program.wait(left)? {
@@ -155,7 +156,7 @@ impl RunningParty {
         }
     }
 
-    /// What it printed, with the phases by their names, if its output is right.
+    /// The document that it printed, with the phases by their names, if its output is correct.
     fn document(&self, example: &FunctionExample) -> Result<Value, String> {
         let role = self.role;
         let mut document: Value = serde_json::from_str(&self.program.output()?)
@@ -169,7 +170,7 @@ impl RunningParty {
         let named =
             phases.iter().filter_map(|it| Some((it["name"].as_str()?.to_owned(), it.clone())));
         document["phases"] = Value::Object(named.collect());
-        // Those before have no start.
+        // Phases before the session have no start.
         let of_session = phases.iter().filter(|it| it["start_s"].is_number());
         let cpu: f64 = of_session.filter_map(|it| it["cpu_s"].as_f64()).sum();
         document["cpu_s"] = json!(cpu);
@@ -184,8 +185,7 @@ fn time(party: &Value) -> Option<f64> {
     Some(party["phases"]["connect"]["time_s"].as_f64()? + ends.reduce(f64::max)?)
 }
 
-/// A round trip of the only link, and what it takes to send the bytes of the direction that takes
-/// longer, in seconds.
+/// A round trip of the only link plus the transmission time of the slower direction, in seconds.
 fn minimum_time(network: &EmulatedNetwork, garbler: &str, evaluator: &Value) -> Option<f64> {
     let (link, hosts) = network.only_link()?;
     let mut directions = [LinkDirection::Forward, LinkDirection::Back];

@@ -1,6 +1,6 @@
-//! Mix-in-place (MIPNet): `millionaires` compares oblivious transfers, `sizes` counts what the
-//! engines compute, `exchange` measures the exchange of one member over a link, and `delivery`
-//! whole groups whose proxy is a process of its own.
+//! Mix-in-place (MIPNet): `millionaires` compares oblivious transfers, `sizes` counts the engines'
+//! operations, `exchange` measures the exchange of one member over a link, and `delivery` measures
+//! whole groups with the proxy in a separate process.
 
 mod delivery;
 mod exchange;
@@ -29,13 +29,14 @@ const CHECKS: usize = 2;
 /// The bytes of a slot, as in a proxy's configuration without `slot_len`.
 const SLOT_LEN: usize = 256;
 
-/// Of a group whose members write one slot in an exchange, and read so many of others.
+/// The shape of a group whose members write one slot in an exchange and read `messages` slots of
+/// others.
 fn shape(members: usize, slots_per_member: usize, messages: usize) -> Result<MailboxShape, String> {
     let reads = messages.saturating_add(CHECKS);
     MailboxShape::new(members, slots_per_member, 1, reads, SLOT_LEN).map_err(error_text)
 }
 
-/// The engine of a name.
+/// The engine with this name.
 fn engine(name: &str) -> Result<MixEngineName, String> {
     name.parse().map_err(error_text)
 }
@@ -53,7 +54,7 @@ struct WireBytes {
 }
 
 impl WireBytes {
-    /// Those until now, where members are on this host.
+    /// The bytes so far. `members` is the host of the members.
     fn of(network: &EmulatedNetwork, members: &str) -> Result<Self, String> {
         let links = network.links().zip(network.plans());
         let mut links = links.filter(|(_, plan)| plan.hosts.iter().any(|host| host == members));
@@ -69,13 +70,13 @@ impl WireBytes {
         Self { up: self.up - before.up, down: self.down - before.down }
     }
 
-    /// Of each of so many exchanges, up and down.
+    /// The bytes per exchange, up and down.
     fn each(self, exchanges: u64) -> [f64; 2] {
         [self.up, self.down].map(|bytes| bytes as f64 / exchanges.max(1) as f64)
     }
 }
 
-/// The bytes of a day, of an exchange's.
+/// Converts bytes per exchange to bytes per day.
 fn per_day(bytes: f64, round_ms: f64) -> f64 {
     bytes * 86_400e3 / round_ms
 }

@@ -1,6 +1,6 @@
 //! Threshold signatures and refreshes. `refreshing` and `signing` measure groups whose servers are
-//! all in this process: what their computations take, and how much they send; links take no time.
-//! `daemons` measures groups of running servers on a network.
+//! all in this process: the time of their computations and the number of bytes that they send.
+//! Links take no time. `daemons` measures groups of running servers on a network.
 
 mod daemons;
 mod refreshing;
@@ -31,7 +31,7 @@ struct QuorumGroupOptions {
 }
 
 impl QuorumGroupOptions {
-    /// What is wrong with them, in one line.
+    /// Checks them. The error is one line.
     fn check(self) -> Result<(), String> {
         self.combination()?;
         check_bits(self.modulus_bits)
@@ -47,7 +47,7 @@ impl QuorumGroupOptions {
     }
 }
 
-/// The shares of a group with so many servers.
+/// The sharing of a group with this number of servers.
 fn combination(servers: u8) -> Result<CombinatorialSharing, String> {
     if servers < 4 || servers % 3 != 1 {
         return Err(format!("servers is {servers}; give 4, 7, 10 or 13"));
@@ -62,7 +62,7 @@ fn check_bits(modulus_bits: u32) -> Result<(), String> {
     Err(format!("modulus_bits is {modulus_bits}; give 1024, 2048, 3072 or 4096"))
 }
 
-/// Checks the place of a server among so many: 0 for the mean.
+/// Checks the rank of a server among `servers`; 0 for the mean.
 fn check_rank(place: f64, servers: u8) -> Result<(), String> {
     let servers = f64::from(servers);
     if (0.0..=servers).contains(&place) && place.fract() == 0.0 {
@@ -71,7 +71,7 @@ fn check_rank(place: f64, servers: u8) -> Result<(), String> {
     Err(format!("place is {place}; give a whole number from 0 to {servers}"))
 }
 
-/// The time of the server that is done as the nth, from 1, or the mean of all for 0.
+/// The time of the nth server to finish, from 1, or the mean of all for 0.
 fn time_at_rank(mut times: Vec<f64>, place: f64) -> f64 {
     times.sort_by(f64::total_cmp);
     let mut nth = (1..).map(f64::from).zip(&times).filter(|(nth, _)| *nth >= place);
@@ -86,7 +86,7 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / count
 }
 
-/// The key of a size. All trials of a process have the same: the search for safe primes takes
+/// A key of this size. All trials of a process share it, because the search for safe primes takes
 /// seconds.
 fn key(bits: u32) -> Result<Arc<DealerKey>, String> {
     static KEYS: Mutex<BTreeMap<u32, Arc<DealerKey>>> = Mutex::new(BTreeMap::new());

@@ -1,5 +1,5 @@
-//! Audits between clients and their group: members that deviate are found, and auditors that
-//! deviate or do not answer change nothing else.
+//! Audits between clients and their group: deviating members are found, and auditors that deviate
+//! or do not answer change nothing else.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn lie(message: &mut MemberToProxy) {
 }
 
 #[test]
-fn who_follows_the_protocol_passes_all_audits() {
+fn honest_members_pass_all_audits() {
     let mut world = World::of_members(1);
     for round in 0..20 {
         world.people[round % 3].say(NAMES[(round + 1) % 3], " and more of it");
@@ -65,7 +65,7 @@ fn who_follows_the_protocol_passes_all_audits() {
 }
 
 #[test]
-fn who_writes_into_slots_of_others_is_left_out_until_the_next_epoch() {
+fn members_that_write_into_slots_of_others_are_left_out() {
     let mut world = World::of_members(2);
     world.deviate = Some(Box::new(|person, message| {
         if person == BOB {
@@ -85,7 +85,8 @@ fn who_writes_into_slots_of_others_is_left_out_until_the_next_epoch() {
     assert!(!left_out.is_final());
     // The administrator is told the name.
     let is_told = |it: &MixClientEvent| {
-        it.to_string().starts_with("by the proxy, two members have found in an audit that bob")
+        it.to_string()
+            .starts_with("the proxy reports that two members have found in an audit that bob")
     };
     assert!(world.people[ALICE].told.iter().any(is_told));
     assert!(!world.people[CAROL].told.iter().any(is_told));
@@ -136,7 +137,7 @@ fn a_silent_auditor_is_replaced() {
     }));
     run_audits(&mut world, 8);
     assert_eq!(counters(&world).audits_passed, audits(&world));
-    // It is the only one besides bob who could confirm what alice finds.
+    // Carol is the only other member who could confirm what alice finds.
     world.deviate = Some(Box::new(|person, message| {
         if person == BOB {
             spoil(message);
@@ -171,7 +172,7 @@ fn an_auditor_whose_connection_ends_is_replaced() {
 }
 
 #[test]
-fn a_client_audits_only_what_it_was_told_of() {
+fn a_client_audits_only_listed_updates() {
     type Change = fn(&mut u32, &mut u64, &mut Participant);
     let changes: [Change; 5] = [
         |epoch, _, _| *epoch += 1,
@@ -204,7 +205,7 @@ fn a_client_is_asked_for_one_audit_in_some_rounds() {
             asks.send(message.encode()).unwrap();
         }
     }));
-    // One may be under way already.
+    // An audit may already be in progress.
     let enough = world.people[BOB].status().audits + 2;
     world.run_until("bob has audited", |world| world.people[BOB].status().audits >= enough);
     let (ask, now) = (asked.try_iter().last().unwrap(), world.now);

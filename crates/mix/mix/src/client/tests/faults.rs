@@ -1,5 +1,5 @@
-//! What a dishonest proxy sends, and who may not join: each is told in words, and disturbs nobody
-//! else.
+//! Messages of a dishonest proxy, and clients that may not join. Each fault is reported, and does
+//! not affect other members.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::wire::{ProxyRefusal, ProxyToMember};
 const DAY: Duration = Duration::from_secs(86_400);
 const BOB: usize = 1;
 
-/// Changes the rounds of which bob is told.
+/// Changes the round starts that are sent to bob.
 fn change_rounds(world: &mut World, mut change: impl FnMut(&mut RoundStart) + 'static) {
     world.tamper = Some(Box::new(move |person, message| match message {
         ProxyToMember::Round { start, .. } if person == BOB => change(start),
@@ -21,7 +21,7 @@ fn change_rounds(world: &mut World, mut change: impl FnMut(&mut RoundStart) + 's
     }));
 }
 
-/// What bob was told of, in words.
+/// The events of bob as text.
 fn told(world: &World) -> Vec<String> {
     world.people[BOB].told.iter().map(ToString::to_string).collect()
 }
@@ -31,7 +31,7 @@ fn run_rounds(world: &mut World, count: u64) {
     world.run_until("rounds go on", |world| world.rounds >= end);
 }
 
-/// The others take part in all rounds, with right mailboxes and without a new connection.
+/// Checks that the others take part in all rounds, with correct mailboxes and without reconnecting.
 fn check_others(world: &World) {
     for person in [0, 2] {
         let status = world.people[person].status();
@@ -48,7 +48,7 @@ fn check_others(world: &World) {
 fn an_old_mailbox_is_noticed_and_messages_wait() {
     let mut world = World::of_members(1);
     assert!(world.people[0].say("bob", ""));
-    // The list is that of the round, and the mailbox is another one.
+    // The list is that of the round, but the mailbox is not.
     change_rounds(&mut world, |start| {
         let read = start.read.as_mut().unwrap();
         read.participants[0].nonce = [7; NONCE_LEN];
@@ -69,7 +69,7 @@ fn an_old_mailbox_is_noticed_and_messages_wait() {
     assert_eq!(world.people[BOB].read["alice"].len(), 1);
 }
 
-/// If its request waited for the disk, the proxy would see by its time that bob has something to
+/// If bob's request waited for the disk, its timing would tell the proxy that bob has something to
 /// write.
 #[test]
 fn a_request_does_not_wait_for_the_disk() {
@@ -90,9 +90,9 @@ fn a_request_does_not_wait_for_the_disk() {
 }
 
 #[test]
-fn who_is_left_out_of_a_round_notices_it() {
+fn members_notice_when_left_out_of_a_round() {
     let mut world = World::of_members(2);
-    // Who joins first has the lower number.
+    // The member that joins first has the lower number.
     let ClientConversations::Member(bob) = &world.people[BOB].client.conversations else {
         panic!("no member")
     };
@@ -107,7 +107,7 @@ fn who_is_left_out_of_a_round_notices_it() {
 }
 
 #[test]
-fn a_round_that_cannot_be_ends_the_connection() {
+fn an_invalid_round_start_ends_the_connection() {
     type Change = fn(&mut RoundStart);
     let changes: [(Change, &str); 4] = [
         (|start| start.epoch += 1, "the proxy has opened a round of epoch"),
@@ -124,7 +124,7 @@ fn a_round_that_cannot_be_ends_the_connection() {
     for (change, text) in changes {
         let mut world = World::of_members(3);
         run_rounds(&mut world, 20);
-        // A round is in order that comes after none.
+        // A round without a previous one would be valid.
         change_rounds(&mut world, move |start| {
             if start.read.is_some() {
                 change(start);
@@ -141,7 +141,7 @@ fn a_round_that_cannot_be_ends_the_connection() {
     }
 }
 
-/// Bob tries to join with this invitation. Returns why not.
+/// Lets bob try to join with this invitation. Returns the error.
 fn join(world: &mut World, invitation: &str) -> MixClientError {
     world.people[BOB].invitation = Some(invitation.to_owned());
     world.restart(BOB);
@@ -178,7 +178,7 @@ fn a_name_like_that_of_a_member_is_refused() {
 }
 
 #[test]
-fn who_has_no_invitation_is_told_so() {
+fn clients_without_an_invitation_are_told_so() {
     let mut world = World::of_members(6);
     world.people[BOB].client.leave(world.now).unwrap();
     world.run_until("bob is removed", |world| !world.errors.is_empty());
@@ -208,7 +208,7 @@ fn a_connection_that_is_replaced_twice_meets_another_host() {
 }
 
 #[test]
-fn who_cannot_leave_is_told_why() {
+fn leaving_fails_with_a_reason() {
     let mut world = World::of_members(7);
     let now = world.now;
     assert_eq!(world.people[0].client.leave(now), Err(LeaveGroupError::Administrator));

@@ -1,5 +1,6 @@
-//! One on the path of all clients, who delays, loses and cuts what it likes, sees nothing that
-//! depends on messages: the same times and lengths, whoever wrote to whom, or whether anybody did.
+//! An attacker on the path of all clients delays and drops messages and cuts connections. It sees
+//! nothing that depends on messages: the times and lengths are the same, whoever wrote to whom, or
+//! whether anybody wrote.
 
 use std::time::Duration;
 
@@ -8,21 +9,21 @@ use super::world::{Faults, Seen, World};
 use crate::client::MixClientEvent;
 use crate::presence::{Presence, PresenceAction};
 
-/// The one that writes.
+/// The member that writes.
 const WRITER: usize = 0;
 
-/// To whom it writes, if to anybody.
+/// The receivers to compare; `None` if it writes to nobody.
 const SECRETS: [Option<usize>; 3] = [None, Some(1), Some(2)];
 
-/// The rounds that the writer stays.
+/// The number of rounds that the writer stays.
 const STAY: u64 = 30;
 
-/// When one on the path begins to act.
+/// When the attacker begins to act.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// The writer has just been started, with what it is to say.
+    /// The writer has just been started, with queued messages.
     Start,
-    /// It is in the middle of a conversation.
+    /// The writer is in the middle of a conversation.
     Conversation,
     /// Its connection has been cut.
     Reconnect,
@@ -36,21 +37,21 @@ const PHASES: [Phase; 4] = [Phase::Start, Phase::Conversation, Phase::Reconnect,
 #[derive(Clone, Copy, Debug)]
 enum Leaves {
     AfterRounds,
-    /// As a client would that ends when all has arrived.
+    /// When all of its messages have arrived.
     OnDelivery,
 }
 
 /// `SUNDER_SEEDS=N` runs as many seeds, each in all phases.
 #[test]
-fn nobody_on_the_path_sees_who_writes_to_whom() {
+fn traffic_does_not_depend_on_who_writes_to_whom() {
     let runs = sim::run_seeds(25, |seed| PHASES.map(|phase| is_the_same(seed, phase)));
     let runs: Vec<(bool, usize)> = runs.into_iter().flatten().collect();
     let different = runs.iter().filter(|(is_same, _)| !is_same).count();
     assert_eq!(different, 0, "of {} runs", runs.len());
     let read: usize = runs.iter().map(|(_, read)| *read).sum();
     assert!(2 * read > 3 * runs.len(), "{read} messages and answers were read");
-    // Where all are the same, the best guess is right by chance. If it were not so in a part x of
-    // all runs, this many in a row would be the same with probability (1 - x)^n.
+    // If all runs look the same, the best guess is correct only by chance. If a fraction x of all
+    // runs differed, n equal runs in a row would have probability (1 - x)^n.
     let count = f64::from(u32::try_from(runs.len()).unwrap());
     let bound = 1.0 - 0.01_f64.powf(1.0 / count);
     println!(
@@ -61,9 +62,9 @@ fn nobody_on_the_path_sees_who_writes_to_whom() {
     assert!(bound / 2.0 <= 0.05);
 }
 
-/// The test can fail: it finds a client that leaves when its message has arrived.
+/// Shows that the test can fail: it detects a client that leaves when its message has arrived.
 #[test]
-fn who_leaves_on_delivery_is_seen() {
+fn leaving_on_delivery_is_detected() {
     let differ = |phase| {
         let traces = SECRETS.map(|secret| run(3, phase, secret, Leaves::OnDelivery).0);
         traces[1] != traces[2]
@@ -71,7 +72,7 @@ fn who_leaves_on_delivery_is_seen() {
     assert!(PHASES.map(differ).iter().filter(|it| **it).count() >= 3);
 }
 
-/// Whether all secrets look the same, and how many messages were read.
+/// Whether the runs of all secrets look the same, and the number of messages read.
 fn is_the_same(seed: u64, phase: Phase) -> (bool, usize) {
     let [none, one, other] = SECRETS.map(|secret| run(seed, phase, secret, Leaves::AfterRounds));
     if let Some(at) = none.0.iter().zip(&one.0).position(|(one, other)| one != other) {
@@ -80,7 +81,7 @@ fn is_the_same(seed: u64, phase: Phase) -> (bool, usize) {
     (none.0 == one.0 && none.0 == other.0, one.1 + other.1)
 }
 
-/// What is seen, and how many messages were read.
+/// What the attacker sees, and the number of messages read.
 fn run(seed: u64, phase: Phase, secret: Option<usize>, leaves: Leaves) -> (Vec<Seen>, usize) {
     let mut world = World::of_members(seed);
     world.seen.clear();
@@ -89,7 +90,7 @@ fn run(seed: u64, phase: Phase, secret: Option<usize>, leaves: Leaves) -> (Vec<S
         assert!(world.people[WRITER].say(NAMES[to], &text));
     }
     if matches!(phase, Phase::Start) {
-        // What it said is on the disk before it is started.
+        // Its messages are on the disk before it is restarted.
         (0..20).for_each(|_| world.tick());
         world.restart(WRITER);
     }
@@ -123,7 +124,7 @@ fn run(seed: u64, phase: Phase, secret: Option<usize>, leaves: Leaves) -> (Vec<S
             break;
         }
     }
-    // What the others do afterwards.
+    // Lets the others continue.
     (0..200).for_each(|_| world.tick());
     let read = world.people.iter().flat_map(|it| it.read.values()).map(Vec::len).sum();
     (world.seen, read)
@@ -143,7 +144,7 @@ fn act(world: &mut World, seed: u64, phase: Phase) {
     }
 }
 
-/// Who has got something answers.
+/// Clients answer the messages that they have received.
 fn answer(world: &mut World) {
     for person in 1..NAMES.len() {
         let got = world.people[person].read.get(NAMES[WRITER]).map_or(0, Vec::len);

@@ -1,4 +1,4 @@
-//! A member with its client, what it has on disk, and what the person has said and read.
+//! A simulated user: a client, its stored state, and the messages that the user has sent and read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ pub(super) fn group() -> GroupAddress {
     }
 }
 
-/// What has happened to a person since its state was stored: if the client stops before it is
-/// stored again, all of it is undone or happens again.
+/// Events since the state was last stored. If the client is killed before the next write, all of
+/// them are undone or happen again.
 #[derive(Default)]
 struct SinceStored {
     said: Vec<(String, ChatMessageId, String)>,
@@ -36,7 +36,7 @@ struct SinceStored {
     delivered: Vec<ChatMessageId>,
 }
 
-/// What a person has on disk, and what it knows by that.
+/// A client's stored state, and what the user knows from it.
 #[derive(Clone)]
 pub(super) struct Backup {
     stored: Option<Vec<u8>>,
@@ -50,7 +50,7 @@ struct Writing {
     /// When that is done.
     due: Instant,
     state: Vec<u8>,
-    /// What has happened between the state before and this one.
+    /// The events between the previous state and this one.
     since_stored: SinceStored,
     is_member: bool,
 }
@@ -70,14 +70,14 @@ pub(super) struct Person {
     waiting: BTreeMap<ChatMessageId, (String, String)>,
     /// Texts that were read, by sender.
     pub(super) read: BTreeMap<String, Vec<String>>,
-    /// Sender and text of all that was ever shown, also if that was undone.
+    /// Sender and text of everything that was ever shown, even if that was undone.
     pub(super) shown: Vec<(String, String)>,
     /// Receiver and text of what was said to be delivered, and of what was given up.
     pub(super) marked: Vec<(String, String)>,
     pub(super) given_up: Vec<(String, String)>,
     /// When the disk is tried again, if it is full.
     pub(super) full_until: Option<Instant>,
-    /// Whether somebody was started from an old state: then a message is not always the next one.
+    /// Whether a client was started from an old state. Messages can then be missing.
     pub(super) has_restored: bool,
     /// What else the client has told.
     pub(super) told: Vec<MixClientEvent>,
@@ -221,7 +221,7 @@ impl Person {
         true
     }
 
-    /// Says something, if the client takes it.
+    /// Sends a message, if the client accepts it.
     pub(super) fn say(&mut self, to: &str, padding: &str) -> bool {
         let unstored = self.not_stored().flat_map(|it| &it.said);
         let unstored = unstored.filter(|it| it.0 == to).count();

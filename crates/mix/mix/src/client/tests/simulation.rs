@@ -1,5 +1,5 @@
-//! A thousand rounds of three clients and a proxy, which are killed at any step and start again
-//! from what they have stored, over connections that are cut or lose messages.
+//! A thousand rounds of three clients and a proxy, over connections that are cut or lose messages.
+//! The clients and the proxy are killed at any step and restarted from their stored state.
 
 use super::person::NAMES;
 use super::world::{Faults, World};
@@ -18,7 +18,7 @@ fn no_message_is_lost_or_doubled_in_a_thousand_rounds() {
     assert!(restarts > 20 * runs.len() as u64 && messages > 100 * runs.len());
 }
 
-/// Returns how often an end was started again, and how many messages were read.
+/// Returns the number of restarts, and the number of messages read.
 fn run(seed: u64) -> (u64, usize) {
     // In each second run nothing is lost but by cut connections: then no end finds fault with the
     // other.

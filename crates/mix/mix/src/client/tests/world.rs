@@ -1,5 +1,5 @@
-//! Clients and their group at the proxy, with connections in virtual time that are cut, and ends
-//! that stop and start again from what they have stored.
+//! A simulation in virtual time of clients and their group at the proxy. Connections are cut, and
+//! ends are killed and restarted from their stored state.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,22 +16,22 @@ use crate::group::{
 use crate::membership::{Invitation, MemberName};
 use crate::wire::{MemberToProxy, MixHello, MixTerms, ProxyRefusal, ProxyToMember};
 
-/// For how long invitations last that all can use.
+/// The validity of invitations that all can use.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 const TICK: Duration = Duration::from_millis(5);
 pub(super) const INTERVAL: Duration = Duration::from_millis(400);
 const LEAST: Duration = Duration::from_millis(40);
-/// A cut connection is noticed after this time at most.
+/// The maximum time until a cut connection is noticed.
 const NOTICE_MS: u64 = 1_500;
 
-/// How often faults happen, in a thousand ticks of 5 ms.
+/// The number of faults per thousand ticks of 5 ms.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Faults {
     /// A connection is cut.
     pub(super) cuts: u32,
-    /// A client stops, and starts from what it has stored.
+    /// A client is killed, and restarted from its stored state.
     pub(super) clients: u32,
-    /// The same of the proxy.
+    /// The proxy is killed, and restarted from its stored state.
     pub(super) proxy: u32,
     /// A message is lost, and those after it are not, until the connection ends. In a thousand
     /// messages.
@@ -40,13 +40,13 @@ pub(super) struct Faults {
     pub(super) days: u32,
 }
 
-/// What a dishonest proxy does with a message to a person.
+/// A dishonest proxy's manipulation of a message to a client.
 type Tamper = Box<dyn FnMut(usize, &mut ProxyToMember)>;
 
-/// What a person does to its messages, if it does not follow the protocol.
+/// A deviating member's manipulation of its messages.
 type Deviate = Box<dyn FnMut(usize, &mut MemberToProxy)>;
 
-/// What one on the path sees of a client.
+/// What an attacker on the path sees of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     /// Since the simulation began.
@@ -77,7 +77,7 @@ struct Wire {
     down: Pipe,
     is_greeted: bool,
     is_cut: bool,
-    /// When an end notices that it is over; none if it has noticed.
+    /// When an end notices the end of the connection; none if it has noticed.
     proxy_ends: Option<Instant>,
     client_ends: Option<Instant>,
 }
@@ -103,9 +103,9 @@ pub(super) struct World {
     pub(super) deviate: Option<Deviate>,
     /// The length of slots at the proxy when it is started.
     pub(super) slot_len: usize,
-    /// What one on the path does: by how much it delays what each client sends and is sent.
+    /// The delays that the attacker on the path adds to the messages from and to each client.
     pub(super) delays: [Duration; NAMES.len()],
-    /// And what it sees.
+    /// What the attacker sees.
     pub(super) seen: Vec<Seen>,
     /// Rounds that were closed.
     pub(super) rounds: u64,
@@ -145,7 +145,7 @@ impl World {
         world
     }
 
-    /// All are in the group and make exchanges, without faults.
+    /// A world whose clients are all members and make exchanges, without faults.
     pub(super) fn of_members(seed: u64) -> Self {
         let mut world = Self::new(seed, Faults::default());
         world.run_until("all take part", |world| {
@@ -244,7 +244,7 @@ impl World {
         self.connect_at[person] = Some(self.soon(1_000));
     }
 
-    /// What is on its way is lost; each end notices some time.
+    /// Messages in flight are lost. Each end notices later.
     fn cut(&mut self, wire: usize) {
         let (proxy, client) = (self.soon(NOTICE_MS), self.soon(NOTICE_MS));
         let wire = &mut self.wires[wire];
@@ -417,7 +417,7 @@ impl World {
         self.poll_proxy();
     }
 
-    /// What the proxy does after each call, at any step of which it may be killed.
+    /// The steps of the proxy's driver after each call. It may be killed at any of them.
     fn poll_proxy(&mut self) {
         loop {
             if self.faults.proxy > 0 && self.group.is_some() && self.rng.u32(0..20_000) == 0 {
@@ -443,7 +443,7 @@ impl World {
         }
     }
 
-    /// The same of a client.
+    /// The steps of a client's driver after each call.
     fn poll_client(&mut self, person: usize) {
         loop {
             if self.faults.clients > 0 && self.rng.u32(0..10_000) == 0 {
@@ -504,7 +504,7 @@ impl World {
         }
     }
 
-    /// Runs without faults until no message waits.
+    /// Runs without faults until all messages are delivered.
     pub(super) fn finish(&mut self) {
         self.faults = Faults::default();
         self.run_until("no message waits", |world| {
@@ -512,7 +512,7 @@ impl World {
         });
     }
 
-    /// Runs until something is so.
+    /// Runs until a condition holds.
     ///
     /// # Panics
     /// If that takes longer than two minutes.
@@ -524,7 +524,7 @@ impl World {
         }
     }
 
-    /// Each message that was stored has been read, once and in order.
+    /// Checks that each stored message was read once and in order.
     pub(super) fn check_all_read(&self) {
         for (from, sender) in NAMES.iter().zip(&self.people) {
             for (to, receiver) in NAMES.iter().zip(&self.people) {

@@ -7,37 +7,40 @@ use ot::one_of_n;
 
 use crate::engine::MixEngineError;
 
-/// What the library takes.
+/// The maximum number of variables of the library.
 const MAX_VARIABLES: usize = u16::MAX as usize - 2;
 
-/// Most slots of a diagram: it has a variable for each, and one for each bit of a choice.
+/// The maximum number of slots. The diagram has a variable for each slot and for each bit of a
+/// choice.
 const MAX_SLOTS: usize = MAX_VARIABLES - 16;
 
-/// Where an edge to the terminal 0 leads.
+/// The target of an edge to the terminal 0.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-/// The diagram of r[j], one bit of slot j of N. Its variables are the bits of j, the highest first,
-/// and then the bits `r_0` to `r_(N-1)` of the slots.
+/// The decision diagram of r[j], one bit of slot j of N slots. Its variables are the bits of j, the
+/// highest first, and then the bits `r_0` to `r_(N-1)` of the slots.
 ///
-/// A level has the nodes that test one bit of j. As two numbers never name one slot, each path
-/// tests all bits, and each node is the end of one edge only.
+/// A level consists of the nodes that test one bit of j. Different values of j select different
+/// slots, so each path tests all bits, and each node is the end of exactly one edge.
 pub(super) struct SlotDiagram {
-    /// The levels of the bits of j, the highest first. A node has an edge for a bit 0 and one for a
-    /// bit 1: the place of a node of the next level, or after the last level the number of the slot
-    /// whose bit is tested; [`NOWHERE`] where no slot has such a number.
+    /// The levels of the bits of j, the highest first. A node has two edges, one for each value of
+    /// the bit.
+    /// An edge is the position of a node of the next level, or in the last level the number of a
+    /// slot. It is [`NOWHERE`] if no slot has such a number.
     levels: Vec<Vec<[u32; 2]>>,
     /// N.
     slots: usize,
-    /// Of the bits of j and of the slots.
+    /// The number of nodes that test bits of j or bits of slots.
     nodes: usize,
 }
 
 impl SlotDiagram {
-    /// The diagram of N slots, the same for all who have one: with ten thousand slots it takes tens
-    /// of milliseconds to build, and a proxy has an engine for each member.
+    /// The diagram of N slots. All users in the process share one instance: a diagram of ten
+    /// thousand slots takes tens of milliseconds to build, and a proxy has an engine for each
+    /// member.
     ///
     /// # Errors
-    /// If a diagram cannot have so many slots.
+    /// If a diagram does not support this number of slots.
     pub(super) fn shared(slots: usize) -> Result<Arc<Self>, MixEngineError> {
         static IN_USE: Mutex<Vec<Weak<SlotDiagram>>> = Mutex::new(Vec::new());
         check_slots(slots)?;
@@ -72,7 +75,7 @@ impl SlotDiagram {
             levels.push(level.collect::<Vec<_>>());
             places = next;
         }
-        // After the last level, places are those of nodes that test the bit of a slot.
+        // The edges of the last level lead to the nodes that test the bit of a slot.
         for end in levels.last_mut().into_iter().flatten().flatten() {
             if *end != NOWHERE {
                 *end = number(diagram.var_of(places[*end as usize]).to_index() - bits);
@@ -87,13 +90,13 @@ impl SlotDiagram {
         &self.levels
     }
 
-    /// How many nodes the diagram has: those that test a bit of the choice, and one for each slot.
+    /// The number of nodes: those that test a bit of the choice, and one for each slot.
     pub(super) fn nodes(&self) -> usize {
         self.nodes
     }
 }
 
-/// Checks that a diagram can have so many slots.
+/// Checks that a diagram supports this number of slots.
 ///
 /// # Errors
 /// If it cannot.
@@ -102,8 +105,8 @@ pub(in crate::engine) fn check_slots(slots: usize) -> Result<(), MixEngineError>
     if slots <= max { Ok(()) } else { Err(MixEngineError::DiagramSlots { slots, max }) }
 }
 
-/// The function, built from the slots upwards: each step takes two neighbours and the bit that
-/// tells them apart.
+/// The function r[j], built from the slots upwards: each step joins two neighbours by the bit of j
+/// that distinguishes them.
 fn selection(slots: usize, bits: usize) -> Bdd {
     let count = u16::try_from(bits + slots).expect("as many as the library takes");
     let variables = BddVariableSet::new_anonymous(count);
@@ -120,7 +123,7 @@ fn selection(slots: usize, bits: usize) -> Bdd {
     functions.pop().unwrap_or(nothing)
 }
 
-/// Of a node of a level, or of a slot.
+/// The number of a node of a level, or of a slot.
 fn number(place: usize) -> u32 {
     u32::try_from(place).expect("as many as the library takes")
 }
@@ -129,7 +132,7 @@ fn number(place: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// The slot to which the edges of a choice's bits lead.
+    /// Follows the edges of the bits of `choice`, and returns the slot.
     fn walk(diagram: &SlotDiagram, choice: usize) -> Option<usize> {
         let bits = diagram.levels.len();
         let mut place = 0;
@@ -152,9 +155,9 @@ mod tests {
         }
     }
 
-    /// A level of a reduced diagram has a node for each beginning of a slot's number.
+    /// A level of a reduced diagram has one node for each prefix of the slots' numbers.
     #[test]
-    fn the_diagram_is_reduced() {
+    fn slot_diagram_is_reduced() {
         for slots in [1, 2, 3, 5, 8, 64, 201] {
             let diagram = SlotDiagram::build(slots);
             let mut sizes: Vec<usize> = diagram.levels.iter().map(Vec::len).collect();
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diagram_in_use_is_not_built_again() {
+    fn slot_diagrams_in_use_are_shared() {
         let [first, other, again] =
             [300, 301, 300].map(|slots| SlotDiagram::shared(slots).unwrap());
         assert!(Arc::ptr_eq(&first, &again) && !Arc::ptr_eq(&first, &other));
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_slots_are_built_and_more_are_refused() {
+    fn max_slots_are_supported_and_more_are_rejected() {
         let diagram = SlotDiagram::build(MAX_SLOTS);
         assert_eq!(walk(&diagram, MAX_SLOTS - 1), Some(MAX_SLOTS - 1));
         let error = MixEngineError::DiagramSlots { slots: MAX_SLOTS + 1, max: MAX_SLOTS };

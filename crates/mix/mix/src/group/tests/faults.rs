@@ -1,4 +1,4 @@
-//! What one connection does wrong changes nothing for the others.
+//! Faults of one connection do not affect the others.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn a_silent_member_is_waited_for_in_one_round() {
 }
 
 #[test]
-fn who_is_late_is_told_and_takes_part_again() {
+fn late_members_are_told_and_take_part_again() {
     let mut world = World::of_members(3, 3);
     world.pass(LEAST);
     // Rounds go on without the request of client 2, which is on its way.
@@ -97,7 +97,7 @@ fn refused(message: &MemberToProxy) -> Option<ProxyRefusal> {
 }
 
 #[test]
-fn who_misbehaves_is_refused_alone() {
+fn misbehaving_connections_are_refused_without_affecting_others() {
     let request = |round| MemberToProxy::Request { round, nonce: [0; 16], body: vec![0; 40] };
     assert_eq!(refused(&request(1)), Some(ProxyRefusal::OutOfTurn), "a request again");
     assert_eq!(
@@ -118,7 +118,7 @@ fn who_misbehaves_is_refused_alone() {
 }
 
 #[test]
-fn who_lies_about_its_round_or_exchange_is_refused() {
+fn requests_for_wrong_rounds_or_exchanges_are_refused() {
     let lies = [
         (-1, 40, ProxyRefusal::WrongRound),
         (1, 40, ProxyRefusal::WrongRound),
@@ -151,7 +151,7 @@ fn auditors_that_do_not_answer_delay_no_round() {
     let silent = events.iter().filter(|it| matches!(it, MixGroupEvent::AuditorSilent { .. }));
     let abandoned = events.iter().filter(|it| matches!(it, MixGroupEvent::AuditAbandoned { .. }));
     assert!(silent.count() >= 3 && abandoned.count() >= 1);
-    // What comes too late is taken, and changes nothing.
+    // A late message is accepted and changes nothing.
     for client in 0..4 {
         let is_asked = |it: &ProxyToMember| matches!(it, ProxyToMember::Audit { .. });
         let asked = world.clients[client].received.iter().any(is_asked);
@@ -180,7 +180,7 @@ fn a_member_has_one_connection_and_takes_part_once() {
 }
 
 #[test]
-fn what_a_lost_connection_began_does_not_count() {
+fn exchanges_of_lost_connections_are_dropped() {
     let mut world = World::of_members(7, 3);
     world.pass(LEAST);
     world.settle();
@@ -199,7 +199,7 @@ fn what_a_lost_connection_began_does_not_count() {
 }
 
 #[test]
-fn a_flood_of_joins_disturbs_nobody() {
+fn a_flood_of_join_requests_is_limited() {
     let mut world = World::of_members(8, 4);
     world.disconnect(0);
     let before = world.clients[2].rounds.len();
@@ -219,7 +219,7 @@ fn a_flood_of_joins_disturbs_nobody() {
     };
     assert_eq!(events(&mut world).iter().filter(refused).count(), 20);
     assert_eq!(world.group.status(world.now).joins_waiting, MAX_NON_MEMBERS);
-    // Who goes gives its place to who comes.
+    // A client that disconnects makes room for another.
     world.group.handle_disconnected(world.now, 1000);
     world.group.handle_connected(world.now, 2000, stranger(100));
     world.group.handle_message(world.now, 2000, &join);
@@ -274,7 +274,7 @@ fn announcements_that_are_old_or_forged_change_nothing() {
 }
 
 #[test]
-fn rounds_go_on_after_a_restart_with_other_numbers() {
+fn rounds_continue_after_a_restart_with_new_numbers() {
     let mut world = World::of_members(11, 4);
     for _ in 0..5 {
         world.run(LEAST * 4);

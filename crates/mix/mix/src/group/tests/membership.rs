@@ -1,4 +1,4 @@
-//! What passes between those who join, members and the administrator.
+//! Messages between joining clients, members and the administrator.
 
 use super::world::{LEAST, World, announcement, secret};
 use crate::wire::{MemberToProxy, MembershipStatus, ProxyRefusal, ProxyToMember};
@@ -38,7 +38,7 @@ fn a_request_waits_for_the_administrator_and_its_answer_for_the_client() {
 }
 
 #[test]
-fn who_is_removed_is_told() {
+fn removed_members_are_told() {
     let mut world = World::of_members(2, 4);
     world.connect(6);
     world.send(0, &MemberToProxy::Announce(announcement(0, 2, &[2, 0, 1])));

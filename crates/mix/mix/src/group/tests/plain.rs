@@ -1,4 +1,4 @@
-//! An engine that hides nothing, and notices if its two ends do not go in step.
+//! An engine that hides nothing, and detects if its two ends are out of step.
 
 use crate::engine::{MixEngineError, ProxyEngine};
 use crate::wire::MixTerms;

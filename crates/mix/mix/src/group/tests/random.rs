@@ -1,5 +1,5 @@
-//! Whatever happens in whatever order: what [`World`] checks holds, only who misbehaves is refused,
-//! and as soon as nothing else happens, every connected member takes part.
+//! Random events in random order. The invariants of [`World`] hold, only misbehaving clients are
+//! refused, and when events cease, every connected member takes part.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ struct Test {
     world: World,
     /// The greatest number of an epoch that was announced.
     epoch: u32,
-    /// Who may be refused, because of what was sent in its name on its connection.
+    /// The clients that may be refused, because of messages that the test sent in their name.
     misbehaved: [bool; CLIENTS],
 }
 

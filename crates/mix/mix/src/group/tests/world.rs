@@ -1,5 +1,5 @@
-//! A group with members in memory, whose clock, deliveries and jobs the test controls. Everything
-//! that a member may rely on is checked as its messages come.
+//! A group with members in memory. The test controls the clock, deliveries and jobs. All guarantees
+//! for a member are checked as its messages arrive.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -51,19 +51,19 @@ pub(super) struct World {
     starts: BTreeMap<u64, RoundStart>,
     /// Updates of requests that members have sent, by round and nonce.
     updates: BTreeMap<(u64, [u8; 16]), Mailbox>,
-    /// Who got the answer of a round, and who was told that it was late.
+    /// The clients that got the answer of a round, and those that were told that they were late.
     answered: Vec<(u64, [u8; 16])>,
     late: Vec<(u64, [u8; 16])>,
     /// The round that was open when the proxy was restarted, or before.
     restarted_after: u64,
 }
 
-/// A client that follows the protocol, or what the test sends in its name.
+/// A client that follows the protocol, except for messages that the test sends in its name.
 #[derive(Default)]
 pub(super) struct Client {
     pub(super) connection: Option<u64>,
     pub(super) standing: Option<MembershipStatus>,
-    /// What it has sent and the proxy has not got.
+    /// Messages that it has sent and the proxy has not received.
     pub(super) outbox: VecDeque<Vec<u8>>,
     /// A silent client takes messages, and answers no round.
     pub(super) is_silent: bool,
@@ -207,7 +207,7 @@ impl World {
         while let Some(transmit) = self.group.poll_transmit() {
             let client =
                 self.clients.iter().position(|it| it.connection == Some(transmit.connection));
-            // What is sent on an old connection is lost.
+            // Messages on an old connection are lost.
             let Some(client) = client else { continue };
             let is_welcomed = self.clients[client].standing.is_some();
             let terms = is_welcomed.then_some(settings().terms);
@@ -276,8 +276,8 @@ impl World {
         self.updates.insert((round, nonce), update);
     }
 
-    /// Who is listed has sent its update and was not told that it was late; who had the answer in
-    /// the round before is listed.
+    /// Checks that each listed participant has sent its update and was not told that it was late,
+    /// and that each member with an answer in the previous round is listed.
     fn check_participants(&self, start: &RoundStart) {
         let Some(read) = &start.read else { return };
         assert!(self.starts[&read.round].epoch == start.epoch, "an epoch reads its own rounds");

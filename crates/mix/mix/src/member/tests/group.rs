@@ -1,4 +1,4 @@
-//! Members, and a proxy that keeps its mailbox in memory and sees what is read.
+//! Members, and a proxy that keeps its mailbox in memory and sees which slots are read.
 
 use std::sync::Arc;
 

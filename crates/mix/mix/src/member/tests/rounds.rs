@@ -1,4 +1,4 @@
-//! Single rounds: what is delivered, refused and noticed.
+//! Tests of single rounds: delivery, rejection and detection.
 
 use super::group::{Proxy, epoch, group, member, name, run_round};
 use crate::{
@@ -57,14 +57,14 @@ fn a_new_conversation_is_noticed_soon_and_then_read_in_each_round() {
     let first = rounds_to_arrive(&mut proxy, &mut members);
     assert!((2..=8).contains(&first), "{first} rounds");
     for _ in 0..50 {
-        // In each eighth exchange, what was sent before comes first.
+        // Every eighth exchange sends retransmissions first.
         let rounds = rounds_to_arrive(&mut proxy, &mut members);
         assert!((2..=3).contains(&rounds), "{rounds} rounds");
     }
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused() {
+fn unsendable_messages_are_rejected() {
     let (mut proxy, mut members) = group(shape());
     let unknown = |name: &str| Err(MemberSendError::Unknown(name.to_owned()));
     assert_eq!(members[0].send("nobody", "text"), unknown("nobody"));
@@ -87,9 +87,9 @@ fn what_cannot_be_sent_is_refused() {
 }
 
 #[test]
-fn nothing_is_written_while_too_few_take_part() {
+fn nothing_is_written_below_the_minimum_anonymity_set() {
     let (mut proxy, mut members) = group(shape());
-    // Who is last does not take part.
+    // The last member does not take part.
     for _ in 0..2 {
         run_round(&mut proxy, &mut members[..3]);
     }
@@ -108,7 +108,7 @@ fn nothing_is_written_while_too_few_take_part() {
 }
 
 #[test]
-fn starts_that_cannot_be_are_refused() {
+fn invalid_round_starts_are_rejected() {
     let (mut proxy, mut members) = group(shape());
     for _ in 0..4 {
         run_round(&mut proxy, &mut members);
@@ -169,7 +169,7 @@ fn a_mailbox_of_another_round_is_noticed() {
             assert_eq!(member.poll_event(), noticed, "attack {attack}");
             assert_eq!(member.poll_event(), None);
         }
-        // The member that has written goes on.
+        // The member that has written continues.
         proxy.closed = None;
         for _ in 0..10 {
             run_round(&mut proxy, &mut members);
@@ -181,7 +181,7 @@ fn a_mailbox_of_another_round_is_noticed() {
 }
 
 #[test]
-fn an_old_mailbox_is_refused_also_after_a_restart() {
+fn an_old_mailbox_is_rejected_even_after_a_restart() {
     let (mut proxy, mut members) = group(shape());
     run_round(&mut proxy, &mut members);
     let old = proxy.closed.clone();

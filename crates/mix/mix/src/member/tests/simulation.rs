@@ -1,5 +1,5 @@
-//! A group over a thousand rounds, in which rounds are lost, members and the proxy stop and start
-//! again, and members come and go.
+//! A group over a thousand rounds. Rounds are lost, members and the proxy are restarted, and
+//! members join and leave.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,10 +10,10 @@ use crate::{ChatMessageId, Conversations, GivenUpReason, MailboxShape, MemberEve
 
 const PEOPLE: usize = 8;
 
-/// Somebody who is a member now and then.
+/// A person that is a member from time to time.
 struct Person {
     member: Option<MixMember>,
-    /// What the state file has.
+    /// The content of the state file.
     stored: Vec<u8>,
     generation: u64,
     /// Texts sent, by receiver, and the numbers of messages that were not yet delivered.
@@ -214,17 +214,17 @@ fn no_message_is_lost_or_doubled_over_a_thousand_rounds() {
 }
 
 #[test]
-fn nor_is_one_where_nothing_else_is_lost() {
+fn no_message_is_lost_or_doubled_without_losses_in_the_network() {
     simulate(2, MailboxShape::new(PEOPLE, 1, 1, 3, 100).unwrap(), 1000, 0);
 }
 
 #[test]
-fn nor_is_one_where_a_third_is_lost_and_members_write_into_several_slots() {
+fn no_message_is_lost_or_doubled_with_a_third_lost_and_several_writes() {
     simulate(3, MailboxShape::new(PEOPLE, 7, 3, 9, 256).unwrap(), 1000, 33);
 }
 
 #[test]
-fn nor_is_one_for_many_seeds() {
+fn no_message_is_lost_or_doubled_for_many_seeds() {
     for seed in 10..40 {
         simulate(seed, MailboxShape::new(PEOPLE, 3, 2, 4, 64).unwrap(), 200, 15);
     }

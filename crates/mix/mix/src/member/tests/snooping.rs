@@ -73,7 +73,7 @@ fn check_uniform(snooped: &Snooped) {
 }
 
 #[test]
-fn slots_for_others_look_like_those_for_nobody() {
+fn slots_for_others_are_indistinguishable_from_dummies() {
     check_uniform(&snoop(true));
     check_uniform(&snoop(false));
 }

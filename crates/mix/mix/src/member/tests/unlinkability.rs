@@ -1,6 +1,5 @@
-//! Whether the proxy can tell "alice wrote to bob", "alice wrote to carol" and "alice was idle"
-//! from what it receives: it cannot, but the same distinguishers can where protections are left
-//! out.
+//! Tests whether the proxy can distinguish "alice wrote to bob", "alice wrote to carol" and "alice
+//! was idle". It cannot, but the same distinguishers can if protections are left out.
 
 mod distinguisher;
 mod unprotected;
@@ -11,7 +10,7 @@ use crate::{Mailbox, MailboxShape, MemberEvent, NONCE_LEN};
 use distinguisher::{accuracy, homogeneity};
 use unprotected::{Masks, Protections, encode, pairs_of};
 
-/// How many rounds a transcript has.
+/// The number of rounds of a transcript.
 const ROUNDS: usize = 4;
 const TRANSCRIPTS: usize = 900;
 /// Alice's slots, and all others'.
@@ -101,7 +100,7 @@ fn changes(transcript: &Transcript, member: usize) -> Vec<Vec<u32>> {
     updates().map(changed).chain(differences).collect()
 }
 
-/// How often each byte is in alice's nonces and updates.
+/// The frequency of each byte in alice's nonces and updates.
 fn bytes(transcript: &Transcript) -> Vec<u32> {
     let mut counts = vec![0; 256];
     for seen in transcript.rounds.iter().map(|round| &round[0]) {
@@ -184,27 +183,27 @@ const BROKEN: Protections =
     Protections { masks: Masks::None, order: false, offsets: false, reads: true };
 
 #[test]
-fn the_proxy_does_no_better_than_chance() {
+fn distinguisher_does_no_better_than_chance() {
     check_that_it_fails(Protections::ALL);
 }
 
 #[test]
-fn it_wins_where_slots_are_neither_masked_nor_moved() {
+fn distinguisher_wins_without_masks_and_permutation() {
     check_that_it_wins(BROKEN);
 }
 
 #[test]
-fn it_wins_where_only_the_written_slot_is_masked() {
+fn distinguisher_wins_if_only_the_written_slot_is_masked() {
     check_that_it_wins(Protections { masks: Masks::WrittenSlot, ..BROKEN });
 }
 
 #[test]
-fn it_wins_where_the_mask_is_the_same_in_all_rounds() {
+fn distinguisher_wins_if_masks_repeat() {
     check_that_it_wins(Protections { masks: Masks::Same, ..BROKEN });
 }
 
 #[test]
-fn it_wins_where_reads_are_not_hidden() {
+fn distinguisher_wins_if_reads_are_visible() {
     check_that_it_wins(Protections { reads: false, ..Protections::ALL });
 }
 

@@ -41,10 +41,10 @@ const PROXY_KEYS: &[ConfigKey] = &[
     key("group", "audit_every_rounds", "64"),
 ];
 
-/// Audits take less than a hundredth of what rounds take.
+/// With this default, audits cost less than a hundredth of the rounds.
 const AUDIT_EVERY_ROUNDS: u64 = 64;
 
-/// With longer rounds nobody would talk.
+/// Longer rounds would be useless for a chat.
 const MAX_INTERVAL_MS: i64 = 60_000;
 
 /// The settings of a proxy. Paths are relative to the configuration unless absolute.
@@ -54,7 +54,7 @@ pub struct MixProxyConfig {
     pub config_dir: PathBuf,
     /// The file of the identity key.
     pub identity: PathBuf,
-    /// Where members connect, with any transport: `HOST:PORT`.
+    /// The address for members' connections, over any transport: `HOST:PORT`.
     pub listen: String,
     /// The directory of the state.
     pub state: PathBuf,
@@ -69,9 +69,9 @@ pub struct MixGroupConfig {
     pub name: GroupName,
     /// The key of its administrator.
     pub administrator: IdentityPublicKey,
-    /// How its members make their exchanges.
+    /// The terms of its exchanges.
     pub terms: MixTerms,
-    /// How many rounds are between two whose updates are audited; 0: there are no audits.
+    /// The number of rounds between two audited updates; 0 for no audits.
     pub audit_every_rounds: u64,
 }
 
@@ -79,7 +79,7 @@ impl MixProxyConfig {
     /// Reads a configuration. Its `config_dir` is empty.
     ///
     /// # Errors
-    /// When it is wrong: all its problems.
+    /// All problems of the configuration, if it is not valid.
     pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
         read(text, KEYS, |table| {
             let text = |name: &str| table.require(name).and_then(|value| value.text());

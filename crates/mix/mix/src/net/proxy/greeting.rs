@@ -1,4 +1,4 @@
-//! Connections that have no group yet: how many there may be, in all and of one source.
+//! Limits the connections whose greeting is pending, in total and per source address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex};
 
 use super::lock;
 
-/// The most of them at a time.
+/// The maximum number of pending greetings.
 const MAX_GREETING: usize = 256;
 
-/// The most of one source: others have a place in any case, and so has a group behind one address.
+/// The maximum per source. It leaves room for other sources, and for a group behind one address.
 const MAX_OF_SOURCE: usize = MAX_GREETING / 2;
 
-/// The connections that have no group yet, by their sources.
+/// The pending greetings, by source address.
 #[derive(Debug, Default)]
 pub(super) struct PendingGreetings(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
-/// A connection that has no group yet, until this is dropped.
+/// A connection whose greeting is pending until this is dropped.
 #[derive(Debug)]
 pub(super) struct PendingGreeting {
     all: Arc<Mutex<HashMap<IpAddr, usize>>>,
@@ -24,19 +24,19 @@ pub(super) struct PendingGreeting {
 }
 
 impl PendingGreetings {
-    /// A connection has come from this address.
+    /// Counts a new connection from this address.
     ///
     /// # Errors
-    /// Why it is to be refused.
+    /// Why the connection must be refused.
     pub(super) fn begin(&self, address: IpAddr) -> Result<PendingGreeting, &'static str> {
         let source = source_of(address);
         let mut all = lock(&self.0);
         if all.values().sum::<usize>() >= MAX_GREETING {
-            return Err("too many others begin to talk");
+            return Err("too many other connections have sent no greeting yet");
         }
         let count = all.entry(source).or_default();
         if *count >= MAX_OF_SOURCE {
-            return Err("too many others from its address begin to talk");
+            return Err("too many others from its address have sent no greeting yet");
         }
         *count += 1;
         Ok(PendingGreeting { all: self.0.clone(), source })
@@ -54,7 +54,7 @@ impl Drop for PendingGreeting {
     }
 }
 
-/// The address, or the network of 64 bits, of which one host can have all addresses.
+/// The IPv4 address, or the IPv6 /64 network, because one host can use all addresses of a /64.
 fn source_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -73,17 +73,20 @@ mod tests {
     }
 
     #[test]
-    fn one_source_leaves_places_for_others() {
+    fn pending_greetings_are_limited_per_source() {
         let all = PendingGreetings::default();
         let mut one: Vec<_> = (0..MAX_OF_SOURCE)
             .map(|number| begin(&all, &format!("2001:db8::{number:x}")).unwrap())
             .collect();
         let error = begin(&all, "2001:db8::ffff").unwrap_err();
-        assert_eq!(error, "too many others from its address begin to talk");
+        assert_eq!(error, "too many others from its address have sent no greeting yet");
         let others: Vec<_> = (0..MAX_OF_SOURCE)
             .map(|number| begin(&all, &format!("192.0.2.{}", number % 8)).unwrap())
             .collect();
-        assert_eq!(begin(&all, "192.0.2.9").unwrap_err(), "too many others begin to talk");
+        assert_eq!(
+            begin(&all, "192.0.2.9").unwrap_err(),
+            "too many other connections have sent no greeting yet"
+        );
         one.pop();
         assert!(begin(&all, "::ffff:192.0.2.9").is_ok());
         drop((one, others));

@@ -1,4 +1,5 @@
-//! One group at the proxy: its lock, its timer, and the outboxes of its connections.
+//! The driver of one group at the proxy: its lock, its timer, and the send queues of its
+//! connections.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,28 +23,28 @@ use crate::Mailbox;
 use crate::group::{GroupTransmit, MixGroup, MixGroupEvent, MixGroupSettings};
 use crate::wire::{ProxyRefusal, ProxyToMember};
 
-/// After a state could not be written it is tried again after this time.
+/// The interval between attempts to write a state that could not be written.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
-/// How many lines of a group are logged in 10 s.
+/// The maximum number of log lines of a group in 10 s.
 const MAX_LINES: u32 = 100;
 
-/// What a proxy has of a client.
+/// An observation that the proxy can make of a client.
 #[derive(Clone, Debug)]
 pub enum MixProxyObservation {
-    /// A message, of which it sees the length, and the time.
+    /// A message. The proxy sees its length and time.
     Message {
-        /// Its bytes.
+        /// Its length in bytes.
         len: usize,
     },
     /// The member's update of a round, which it adds to the mailbox.
     Update(Mailbox),
 }
 
-/// Who looks at what a proxy has.
+/// Called with each observation.
 type ProxyObserver = Box<dyn FnMut(IdentityPublicKey, MixProxyObservation) + Send>;
 
-/// A group that runs until it is stopped.
+/// A running group.
 pub(super) struct GroupRunner {
     config: MixGroupConfig,
     file: String,
@@ -54,13 +55,13 @@ pub(super) struct GroupRunner {
     rearmed: Condvar,
 }
 
-/// What the lock protects.
+/// The state behind the lock.
 struct GroupRunnerState {
     group: MixGroup,
     outboxes: HashMap<u64, ConnectionOutbox>,
     keys: HashMap<u64, IdentityPublicKey>,
     observer: Option<ProxyObserver>,
-    /// What the timer waits for.
+    /// The deadline of the timer.
     deadline: Option<Instant>,
     is_stopped: bool,
     slow: u64,
@@ -69,7 +70,7 @@ struct GroupRunnerState {
     events: LogRateLimiter,
 }
 
-/// The last state, which could not be written.
+/// The last state, if it could not be written.
 struct UnwrittenGroupState {
     state: Vec<u8>,
     since: Instant,
@@ -87,7 +88,7 @@ impl GroupRunner {
     /// Reads the group's state, and starts its timer.
     ///
     /// # Errors
-    /// When the state cannot be read, or the system gives no thread.
+    /// When the state cannot be read, or the system cannot create a thread.
     pub(super) fn start(
         config: MixGroupConfig,
         folder: Arc<StateFolder>,
@@ -139,7 +140,7 @@ impl GroupRunner {
         &self.config
     }
 
-    /// A client of this key has asked for the group.
+    /// A client with this key has named the group in its greeting.
     pub(super) fn connected(
         self: &Arc<Self>,
         id: u64,
@@ -156,7 +157,7 @@ impl GroupRunner {
         self.drive(&mut core);
     }
 
-    /// Takes the messages of a client until its connection ends. Returns why.
+    /// Reads the messages of a client until its connection ends. Returns why it ended.
     pub(super) fn read(
         self: &Arc<Self>,
         id: u64,
@@ -188,8 +189,8 @@ impl GroupRunner {
         self.drive(&mut core);
     }
 
-    /// Stores the state, tells all members that the proxy ends, and closes their connections when
-    /// they have been told, or at the deadline.
+    /// Stores the state, tells all clients that the proxy is shutting down, and closes their
+    /// connections once this message is sent, at the latest at the deadline.
     pub(super) fn stop(&self, deadline: Instant) {
         let mut core = lock(&self.core);
         core.is_stopped = true;
@@ -204,7 +205,7 @@ impl GroupRunner {
         }
     }
 
-    /// Shows what it has from now on.
+    /// Sets the observer, which is called from now on.
     pub(super) fn observe(
         &self,
         observer: impl FnMut(IdentityPublicKey, MixProxyObservation) + Send + 'static,
@@ -212,7 +213,7 @@ impl GroupRunner {
         lock(&self.core).observer = Some(Box::new(observer));
     }
 
-    /// What it has done so far.
+    /// The status of the group.
     pub(super) fn status(&self) -> ProxyGroupStatus {
         let core = lock(&self.core);
         status(&core.group.status(Instant::now()), &core, &self.config)
@@ -251,7 +252,7 @@ impl GroupRunner {
         }
     }
 
-    /// Stores, sends and computes what the group asks for.
+    /// Stores, sends and computes what the group returns.
     fn drive(self: &Arc<Self>, core: &mut GroupRunnerState) {
         self.store(core);
         while let Some(GroupTransmit { connection, message, is_last }) = core.group.poll_transmit()
@@ -262,7 +263,7 @@ impl GroupRunner {
                 debug!(connection, "closed: it does not read in time");
                 core.slow += 1;
             }
-            // The thread that reads from it says so to the group.
+            // The reading thread reports the end of the connection to the group.
             if is_last || !is_taken {
                 core.outboxes.remove(&connection);
             }
@@ -312,7 +313,7 @@ impl GroupRunner {
         }
     }
 
-    /// Logs what has happened. Strangers can make it happen as often as they like.
+    /// Logs an event. Anybody can cause events at any rate, so most lines are rate-limited.
     fn log(&self, core: &mut GroupRunnerState, event: &MixGroupEvent) {
         let group = &self.config.name;
         if let MixGroupEvent::RoundClosed { .. } | MixGroupEvent::AuditPassed { .. } = event {
@@ -320,7 +321,7 @@ impl GroupRunner {
         } else if let MixGroupEvent::AuditFailed { .. } | MixGroupEvent::AuditDisputed { .. } =
             event
         {
-            // Members cannot make them happen often.
+            // Not rate-limited, because members cannot cause these events often.
             warn!(%group, "{event}");
         } else if let Some(so_often) = core.events.count_event_of(MAX_LINES) {
             info!(%group, so_often, "{event}");
@@ -329,7 +330,7 @@ impl GroupRunner {
 }
 
 impl GroupRunnerState {
-    /// Shows something to who observes.
+    /// Calls the observer, if there is one.
     fn observe(&mut self, id: u64, seen: impl FnOnce() -> MixProxyObservation) {
         if let (Some(observer), Some(key)) = (&mut self.observer, self.keys.get(&id)) {
             observer(*key, seen());
@@ -337,7 +338,7 @@ impl GroupRunnerState {
     }
 }
 
-/// The status of a group, with what only its driver knows.
+/// The status of a group, including the driver's part of it.
 fn status(
     now: &crate::group::MixGroupStatus,
     core: &GroupRunnerState,
@@ -387,7 +388,7 @@ mod tests {
     use crate::wire::MemberToProxy;
 
     #[test]
-    fn a_state_that_cannot_be_written_is_written_later() {
+    fn writing_the_state_is_retried() {
         let place = tempfile::tempdir().unwrap();
         let folder = Arc::new(StateFolder::open(place.path()).unwrap());
         let administrator = IdentitySecretKey::new(&[1; 32]);

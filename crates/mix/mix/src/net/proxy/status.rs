@@ -1,4 +1,4 @@
-//! What a proxy says of itself.
+//! The status of a proxy, as JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +9,13 @@ use crate::group::AuditFailedMember;
 pub struct MixProxyStatus {
     /// The name of its configuration.
     pub name: String,
-    /// For how long it has run.
+    /// Its uptime.
     pub uptime_s: f64,
-    /// Where it listens.
+    /// The address on which it listens.
     pub listen: String,
     /// Its key.
     pub key: String,
-    /// Connections that were closed before they had a group.
+    /// Connections that were closed before they had named a group.
     pub refused_connections: u64,
     /// The groups, by name.
     pub groups: Vec<ProxyGroupStatus>,
@@ -34,17 +34,17 @@ pub struct ProxyGroupStatus {
     pub round: u64,
     /// The members of the epoch.
     pub members: usize,
-    /// How many there may be.
+    /// The maximum number of members.
     pub max_members: usize,
     /// The members that are connected.
     pub connected: usize,
-    /// The connections, also of who is no member.
+    /// The connections, including those of clients that are not members.
     pub connections: usize,
     /// The members that took part in the last round that was closed.
     pub participants: usize,
-    /// The requests to join that wait for the administrator.
+    /// The join requests that wait for the administrator.
     pub joins_waiting: usize,
-    /// The members that are connected and were not done in time.
+    /// The connected members whose last exchange was late.
     pub late_members: usize,
     /// How long the last round was open.
     pub round_ms: f64,
@@ -56,23 +56,23 @@ pub struct ProxyGroupStatus {
     pub rounds: u64,
     /// The exchanges that were done in time.
     pub exchanges: u64,
-    /// The exchanges that were not.
+    /// The exchanges that were late.
     pub late: u64,
     /// The connections that were closed because they did not read in time.
     pub slow: u64,
-    /// The audits in which an update was right.
+    /// The audits that found an update valid.
     pub audits_passed: u64,
-    /// Those in which two auditors have found it wrong.
+    /// The audits in which two auditors found an update invalid.
     pub audits_failed: u64,
-    /// Those in which one auditor has, and no second one.
+    /// The audits in which only one auditor found an update invalid.
     pub audits_disputed: u64,
-    /// Those in which no auditor has answered.
+    /// The audits in which no auditor answered.
     pub audits_abandoned: u64,
-    /// The members that two auditors have found to write into slots of others, until the next
-    /// epoch.
+    /// The members of the epoch for which two auditors have found that they write into slots of
+    /// others.
     pub found: Vec<AuditFailedMemberStatus>,
-    /// Since when the state cannot be written, if it cannot: after a restart the group would be
-    /// as it was then.
+    /// If the state cannot be written: since when. After a restart the group would have the state
+    /// of that time.
     pub unwritten: Option<UnwrittenStateStatus>,
 }
 

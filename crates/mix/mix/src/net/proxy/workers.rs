@@ -1,4 +1,4 @@
-//! Threads for the engines' work, one for each processor.
+//! Worker threads for the engines, one for each processor.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,7 +7,7 @@ use std::thread;
 
 type ProxyWorkerTask = Box<dyn FnOnce() + Send>;
 
-/// Gives work to the threads. They end when the last clone is dropped and no work is left.
+/// A handle to the worker threads. They end when the last clone is dropped and no work is left.
 #[derive(Clone)]
 pub(super) struct ProxyWorkers(Sender<ProxyWorkerTask>);
 
@@ -21,7 +21,7 @@ impl ProxyWorkers {
     /// Starts the threads.
     ///
     /// # Errors
-    /// When the system gives none.
+    /// When the system cannot create them.
     pub(super) fn start() -> io::Result<Self> {
         let (sender, receiver) = channel();
         let receiver = Arc::new(Mutex::new(receiver));
@@ -32,9 +32,9 @@ impl ProxyWorkers {
         Ok(Self(sender))
     }
 
-    /// Does this as soon as a thread is free. What waits is bounded by who gives the work.
+    /// Runs a job as soon as a thread is free. The callers bound the number of queued jobs.
     pub(super) fn spawn(&self, work: impl FnOnce() + Send + 'static) {
-        // The receiver is there as long as this is.
+        // The receiver exists as long as this handle.
         let _ = self.0.send(Box::new(work));
     }
 }

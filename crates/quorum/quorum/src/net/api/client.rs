@@ -1,4 +1,4 @@
-//! Asks a server by its socket.
+//! A client of a server's local API.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ pub struct QuorumApiClient {
     socket: PathBuf,
 }
 
-/// Why a request was not answered.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QuorumApiError {
-    /// There is no server at the socket.
+    /// No server listens on the socket.
     #[error(
         "no server answers at {}: {source}; is `sunder quorum node` running, and is this its \
          `socket`?", .path.display()
@@ -36,7 +36,7 @@ pub enum QuorumApiError {
         /// The system's error.
         source: io::Error,
     },
-    /// The server closed the connection, or answered something else than specified.
+    /// The server closed the connection, or its answer does not match the specification.
     #[error("{} answers, but not as `sunder quorum node`: {what}", .path.display())]
     Stranger {
         /// The socket.
@@ -75,7 +75,7 @@ impl QuorumApiClient {
         self.json(Method::POST, "/v1/messages", message).await
     }
 
-    /// Has a message signed.
+    /// Requests a signature of a message.
     ///
     /// # Errors
     /// When the server does not answer, or refuses.
@@ -88,7 +88,7 @@ impl QuorumApiClient {
         self.ask(Method::POST, &path, message).await
     }
 
-    /// Approves a refresh to the servers that a `NODES.toml` describes.
+    /// Approves a refresh to the servers that a `NODES.toml` lists.
     ///
     /// # Errors
     /// When the server does not answer, or refuses.
@@ -96,7 +96,7 @@ impl QuorumApiClient {
         self.json(Method::POST, "/v1/refreshes", nodes.into()).await
     }
 
-    /// Gives up the refresh that is under way or approved. It ends when f+1 servers have.
+    /// Cancels the refresh that is open or approved. It ends when f+1 servers have cancelled it.
     ///
     /// # Errors
     /// When the server does not answer, or refuses.
@@ -104,7 +104,7 @@ impl QuorumApiClient {
         self.json(Method::DELETE, "/v1/refreshes", Bytes::new()).await
     }
 
-    /// The refresh that is under way, or the last one.
+    /// The open refresh, or the last one.
     ///
     /// # Errors
     /// When the server does not answer, or there was none.
@@ -136,7 +136,7 @@ impl QuorumApiClient {
         self.ask(Method::GET, "/v1/headers", Bytes::new()).await
     }
 
-    /// How the server is doing.
+    /// The health of the server.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -192,7 +192,7 @@ impl QuorumApiClient {
         tokio::pin!(exchange);
         tokio::select! {
             answer = &mut exchange => answer,
-            // The connection's end comes before the answer's only if it breaks.
+            // If the connection ends before the answer, it has failed.
             ended = connection => match ended {
                 Ok(()) => exchange.await,
                 Err(error) => Err(stranger(&error)),

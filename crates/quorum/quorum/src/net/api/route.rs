@@ -1,4 +1,4 @@
-//! Which request is for which operation, and how refusals are answered.
+//! Maps requests to operations, and refusals to answers.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -24,7 +24,7 @@ pub(super) enum ApiOperation {
 }
 
 impl ApiOperation {
-    /// Its name in the audit log.
+    /// The name of the operation in the audit log.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Register => "register",
@@ -54,19 +54,19 @@ pub(super) const ROUTES: &[(&str, &Method, ApiOperation)] = &[
     ("/v1/openapi.json", &Method::GET, ApiOperation::Specification),
 ];
 
-/// A request that has no operation.
+/// A request that matches no operation.
 #[derive(Debug)]
 pub(super) struct UnknownOperation {
     pub(super) status: StatusCode,
     pub(super) reason: String,
-    /// The methods that its path takes, if it has another one.
+    /// The methods that its path supports, if it has another one.
     pub(super) allowed: Option<HeaderValue>,
 }
 
 /// The operation of a request.
 ///
 /// # Errors
-/// When it has none.
+/// If it matches none.
 pub(super) fn operation(
     method: &Method,
     path: &str,
@@ -108,7 +108,7 @@ pub(super) fn json(status: StatusCode, document: &impl Serialize) -> Response<Fu
     answer(status, "application/json", text)
 }
 
-/// An answer with a body of this type.
+/// An answer with a body of this content type.
 pub(super) fn answer(
     status: StatusCode,
     content_type: &'static str,

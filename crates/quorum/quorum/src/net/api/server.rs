@@ -1,4 +1,4 @@
-//! Serves the API.
+//! The server of the local API.
 
 use std::convert::Infallible;
 use std::fs;
@@ -29,29 +29,30 @@ use super::{ApiRefusal, ApiRefusalKind, LocalService, MAX_BODY_LEN, OPENAPI};
 /// The longest path of a Unix socket, in bytes.
 const MAX_PATH: usize = 107;
 
-/// The time in which a client has to send a request's header.
+/// The time within which a client must send a request's header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time in which a client has to send a request's body.
+/// The time within which a client must send a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a connection is asked to give up its place, while another one waits for it.
+/// The interval at which a connection is asked to close while another one waits for a slot.
 const ASK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How long a connection without a request keeps its place: the next one may be under way.
+/// How long a connection without a request keeps its slot, because the next request may be on its
+/// way.
 const IDLE_TIME: Duration = Duration::from_millis(200);
 
-/// Who may connect to the socket, and so use the API.
+/// The users who may connect to the socket, and so use the API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SocketAccess {
     /// The user as whom the server runs, and root.
     #[default]
     Owner,
-    /// Also the members of the group of the server's process.
+    /// Additionally, the members of the group of the server's process.
     Group,
 }
 
-/// A socket at which the API is served. It is removed when this is dropped.
+/// A socket on which the API is served. It is removed when this is dropped.
 #[derive(Debug)]
 pub struct ApiSocket {
     path: PathBuf,
@@ -61,19 +62,19 @@ pub struct ApiSocket {
 impl Drop for ApiSocket {
     fn drop(&mut self) {
         self.task.abort();
-        // If it cannot be removed, connections to it are refused.
+        // If the file cannot be removed, connections to it are refused.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 impl ApiSocket {
-    /// Serves the API at a socket until this is dropped: so many connections at a time, while more
-    /// wait in the socket's queue. Must be called in a runtime. A socket that an earlier process
-    /// left there is replaced.
+    /// Serves the API on a socket until this is dropped. The number of connections is limited;
+    /// others wait in the socket's queue. Must be called in a runtime. A socket that an earlier
+    /// process left behind is replaced.
     ///
     /// # Errors
-    /// When another process listens there, another user could replace the socket, or the system
-    /// refuses.
+    /// If another process listens there, another user could replace the socket, or the system
+    /// reports an error.
     pub fn open(
         path: &Path,
         access: SocketAccess,
@@ -93,7 +94,7 @@ impl ApiSocket {
             let what = format!("{} is in use by another process; stop it first", path.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
         }
-        // A socket that does not answer is left from an earlier process.
+        // A socket that does not answer was left behind by an earlier process.
         match fs::symlink_metadata(&path) {
             Ok(found) if !std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
                 let what = format!("{} is not a socket; choose another `socket`", path.display());
@@ -128,7 +129,7 @@ impl ApiSocket {
     }
 }
 
-/// Waits for the place of a connection. While there is none, asks others to give up theirs.
+/// Waits for a slot for a connection. While there is none, asks other connections to close.
 async fn place(free: &Arc<Semaphore>, needed: &Notify) -> Option<OwnedSemaphorePermit> {
     let acquiring = Arc::clone(free).acquire_owned();
     tokio::pin!(acquiring);
@@ -140,15 +141,15 @@ async fn place(free: &Arc<Semaphore>, needed: &Notify) -> Option<OwnedSemaphoreP
     }
 }
 
-/// Serves one connection of a user, which may have any number of requests. If its place is needed,
-/// the connection ends: after the answer that is under way, or at once if no request comes.
+/// Serves one connection of a user, with any number of requests. If its slot is needed, the
+/// connection ends after the current answer, or at once if no request arrives.
 pub(super) async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     user: Option<u32>,
     service: Arc<impl LocalService>,
     needed: &Notify,
 ) {
-    // Since when there is no request.
+    // The time since when there has been no request.
     let idle_since = Mutex::new(Some(Instant::now()));
     let set_idle = |since| *idle_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
     let is_awaited = || {
@@ -215,7 +216,7 @@ async fn answer(
     answer.unwrap_or_else(|refusal| route::refusal(&refusal))
 }
 
-/// Refuses a request that the service does not get.
+/// Refuses a request before it reaches the service.
 fn refuse(
     service: &impl LocalService,
     request: &'static str,
@@ -275,7 +276,7 @@ async fn perform(
     })
 }
 
-/// Reads a body of bounded length in bounded time.
+/// Reads a body of bounded length within a bounded time.
 async fn read(body: Incoming) -> Result<Bytes, (StatusCode, &'static str)> {
     match timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_LEN).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),

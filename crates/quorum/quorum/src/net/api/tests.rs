@@ -154,9 +154,9 @@ impl Served {
     }
 }
 
-/// As many connections as are served at a time are kept open, without a request or after one.
+/// All connections that are served at a time are kept open, without a request or after one.
 #[test]
-fn connections_without_a_request_keep_nobody_out() {
+fn idle_connections_do_not_block_new_ones() {
     let served = Served::new(Fake::default());
     let mut kept: Vec<UnixStream> = Vec::new();
     for place in 0..64 {
@@ -228,7 +228,7 @@ fn conforms(value: &Value, schema: &Value, document: &Value) -> bool {
     fits
 }
 
-/// Checks that an answer is one that the document describes for its request.
+/// Asserts that the document describes an answer to its request.
 fn assert_documented(method: &str, path: &str, answer: &(u16, String, Vec<u8>)) {
     let document = document();
     let (status, content_type, body) = answer;
@@ -321,7 +321,7 @@ fn a_request_that_is_too_long_or_unknown_is_refused_in_one_line() {
 }
 
 #[test]
-fn a_body_that_is_cut_off_registers_nothing() {
+fn truncated_body_registers_nothing() {
     let served = Served::new(Fake::default());
     let mut stream = UnixStream::connect(served.path()).unwrap();
     stream

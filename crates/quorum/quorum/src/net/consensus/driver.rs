@@ -1,4 +1,4 @@
-//! The thread of the log: moves bytes between the engine, the links and the disk.
+//! The thread of the log, which connects the engine with the links and the disk.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -26,12 +26,12 @@ use crate::protocol::consensus::engine::{
 };
 use crate::protocol::consensus::fair_queue::FairLinkQueue;
 
-/// How many messages are handled before their results are written and sent: one write to the disk
-/// serves them all.
+/// The largest number of messages that are handled before their results are written and sent, with
+/// one write to the disk for all of them.
 const MAX_BATCH: usize = 64;
 
 pub(super) struct ConsensusDriver {
-    /// Until the service has applied all that is stored.
+    /// The signer, until the service has applied everything that is stored.
     signer: Option<VoteSigner>,
     engine: Option<ConsensusEngine>,
     links: Arc<QuorumLinks>,
@@ -44,7 +44,7 @@ pub(super) struct ConsensusDriver {
     applied: Height,
     /// The servers with a link.
     linked_servers: BTreeSet<ValidatorAddress>,
-    /// Records that no message depends on yet.
+    /// Records on which no message depends yet.
     unwritten: Vec<Vec<u8>>,
     refusals: LogRateLimiter,
     equivocations: u64,
@@ -56,7 +56,7 @@ impl From<ConsensusEngineError> for ConsensusError {
     }
 }
 
-/// Says that the log has failed if the thread panics.
+/// Reports that the log has failed if the thread panics.
 struct ConsensusPanicGuard(Arc<SharedConsensus>);
 
 impl Drop for ConsensusPanicGuard {
@@ -107,7 +107,7 @@ impl ConsensusDriver {
                 }
             }
         }
-        // The next log must know them. What waits here was for this one.
+        // The next log must know these links. The messages that wait here were for this log.
         self.inbox.replay_link_up(self.linked_servers.iter().filter_map(ValidatorAddress::key));
         self.inbox
     }
@@ -116,7 +116,7 @@ impl ConsensusDriver {
         self.start.elapsed()
     }
 
-    /// Handles what has come; returns whether to go on.
+    /// Handles pending inputs. Returns whether to continue.
     fn run_once(&mut self) -> Result<bool, ConsensusError> {
         let (applied, prune, stop) = {
             let mut exchange = self.shared.lock();
@@ -142,8 +142,8 @@ impl ConsensusDriver {
         Ok(true)
     }
 
-    /// The service has applied a height: it gets the next one if that is stored. Otherwise the next
-    /// height begins.
+    /// The service has applied a height. If the next one is stored, the service gets it. Otherwise
+    /// the next height begins.
     fn handle_applied(&mut self, applied: AppliedHeight) -> Result<(), ConsensusError> {
         let AppliedHeight { height, set, check, key } = applied;
         self.applied = height;
@@ -176,7 +176,7 @@ impl ConsensusDriver {
         Ok(())
     }
 
-    /// Takes entries that the service has submitted.
+    /// Passes submitted entries to the engine.
     fn submit(&mut self) -> Result<(), ConsensusError> {
         let now = self.start.elapsed();
         let Some(engine) = &mut self.engine else { return Ok(()) };
@@ -197,7 +197,7 @@ impl ConsensusDriver {
         }
     }
 
-    /// Handles messages.
+    /// Handles received messages.
     fn receive(&mut self) -> Result<(), ConsensusError> {
         while let Some(inbound) = self.inbox.try_next() {
             self.arrived(inbound);
@@ -214,7 +214,7 @@ impl ConsensusDriver {
         Ok(())
     }
 
-    /// A message of a server is refused.
+    /// Counts and logs a rejected message of a server.
     fn refused(&mut self, from: &IdentityPublicKey, why: &str) {
         self.links.count_refused(from);
         if let Some(so_often) = self.refusals.count_event_of(8) {
@@ -246,7 +246,7 @@ impl ConsensusDriver {
         }
     }
 
-    /// Writes and sends what the engine wants, in this order.
+    /// Executes the engine's outputs, in order.
     fn perform_outputs(&mut self) -> Result<(), ConsensusError> {
         loop {
             let outputs = self.engine.as_mut().map(ConsensusEngine::outputs).unwrap_or_default();
@@ -313,7 +313,7 @@ impl ConsensusDriver {
     fn send(&self, server: ValidatorAddress, bytes: Bytes) {
         let Some(key) = server.key() else { return };
         if let Err(error) = self.links.send(&key, LinkTopic::Log, LinkLane::Urgent, bytes) {
-            // It asks for what it misses.
+            // The receiver will ask for what it has missed.
             debug!(server = %key, %error, "not sent");
         }
     }

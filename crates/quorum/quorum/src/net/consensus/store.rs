@@ -1,4 +1,4 @@
-//! The log on disk: committed values, and the write-ahead log of the height that follows.
+//! The log on disk: committed values, and the write-ahead log of the next height.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
@@ -56,19 +56,19 @@ pub enum LogStoreError {
         /// The file.
         path: PathBuf,
     },
-    /// It is another program's.
+    /// The database belongs to another program.
     #[error("{} is a database of another program", .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// It is of a newer version.
+    /// The database was written by a newer version.
     #[error("{} was written by a newer version of sunder; use that one", .path.display())]
     Newer {
         /// The file.
         path: PathBuf,
     },
-    /// It contains an invalid value.
+    /// The database contains an invalid value.
     #[error(
         "{} is damaged: {what}; move it away: the server then follows the log from the height that \
          it has applied, and votes again with another voting key", .path.display()
@@ -79,7 +79,7 @@ pub enum LogStoreError {
         /// The invalid value.
         what: String,
     },
-    /// There are no random bytes.
+    /// The operating system provides no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
     /// `SQLite` reports an error.
@@ -95,24 +95,24 @@ pub enum LogStoreError {
     },
 }
 
-/// The log's database. One process at a time has it open.
+/// The log's database. Only one process can open it at a time.
 #[derive(Debug)]
 pub(super) struct LogStore {
     path: PathBuf,
     connection: Connection,
     last: Height,
-    /// The highest height that is deleted.
+    /// The highest deleted height.
     pruned: Height,
     life: LogIncarnation,
 }
 
 impl LogStore {
-    /// Opens the log of a service that has applied this height. A log that ends before, or begins
-    /// later, begins anew after it, with another life: for what this server has voted after its end
-    /// is not known.
+    /// Opens the log of a service that has applied this height. If the stored log ends before that
+    /// height or begins after it, a new log begins after it, with another incarnation: this
+    /// server's votes after the end of the stored log are unknown.
     ///
     /// # Errors
-    /// When other users can change the file, another process has it open, or it is damaged.
+    /// If other users can change the file, another process has it open, or it is damaged.
     pub(super) fn open(path: &Path, applied: Height) -> Result<Self, LogStoreError> {
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
         let folder = TrustedFolder::new(folder.unwrap_or(Path::new(".")))?;
@@ -132,7 +132,7 @@ impl LogStore {
         Ok(store)
     }
 
-    /// Checks that the database is of this version. Creates the tables in an empty one.
+    /// Checks the version of the database. Creates the tables in an empty one.
     fn check(&mut self) -> Result<(), LogStoreError> {
         let number = |query: &str| self.connection.query_row(query, [], |row| row.get::<_, i64>(0));
         let read = || Ok((number("PRAGMA application_id")?, number("PRAGMA user_version")?));
@@ -187,12 +187,13 @@ impl LogStore {
         self.last
     }
 
-    /// The file's life.
+    /// The incarnation of the file.
     pub(super) fn life(&self) -> LogIncarnation {
         self.life
     }
 
-    /// What was committed at a height: the bytes of a [`DecidedValue`]. `None` if it is not here.
+    /// The committed value of a height: the bytes of a [`DecidedValue`]. `None` if it is not
+    /// stored.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -201,7 +202,7 @@ impl LogStore {
         self.read(|it| it.query_row(query, [signed(height)], |row| row.get(0)).optional())
     }
 
-    /// The same, parsed.
+    /// The committed value of a height, parsed.
     ///
     /// # Errors
     /// When the database cannot be read or is damaged.
@@ -224,10 +225,10 @@ impl LogStore {
         })
     }
 
-    /// Appends records to the write-ahead log, all or none. They are on disk afterwards.
+    /// Appends records to the write-ahead log, all or none. They are durable afterwards.
     ///
     /// # Errors
-    /// When the database cannot be written. Then nothing may be sent that depends on them.
+    /// If the database cannot be written. Then nothing that depends on the records may be sent.
     pub(super) fn append(&mut self, records: &[Vec<u8>]) -> Result<(), LogStoreError> {
         self.write(|change| {
             let mut insert = change.prepare("INSERT INTO record (bytes) VALUES (?1)")?;
@@ -235,7 +236,7 @@ impl LogStore {
         })
     }
 
-    /// Keeps a committed value, deletes the write-ahead log.
+    /// Stores a committed value, and deletes the write-ahead log.
     ///
     /// # Errors
     /// When the database cannot be written.
@@ -251,7 +252,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// Deletes the values up to a height. The last one stays: the next leader follows from it.
+    /// Deletes the values up to a height, except the last one, which determines the next leader.
     ///
     /// # Errors
     /// When the database cannot be written.
@@ -267,7 +268,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// An error for what is stored and does not fit.
+    /// An error for invalid stored content.
     pub(super) fn damaged(&self, what: String) -> LogStoreError {
         LogStoreError::Damaged { path: self.path.clone(), what }
     }
@@ -296,8 +297,8 @@ impl LogStore {
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    // A transaction is one write and one fsync. Two processes never write the same log: a server
-    // would vote twice.
+    // A transaction is one write and one fsync. The lock keeps two processes from writing the same
+    // log, because a server would vote twice.
     connection.execute_batch(
         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY; \
          PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;",
@@ -317,7 +318,7 @@ fn of_database(path: &Path, source: rusqlite::Error) -> LogStoreError {
     }
 }
 
-/// A height as `SQLite` keeps it. None is that high.
+/// A height as `SQLite` stores it. No height is too large.
 fn signed(height: Height) -> i64 {
     i64::try_from(height.0).unwrap_or(i64::MAX)
 }
@@ -381,16 +382,16 @@ mod tests {
         assert_eq!(open(&place, 5).unwrap().last(), Height(5));
     }
 
-    /// What a server has voted for is not known if its log is lost, or ends too early.
+    /// If a log is lost or ends too early, the server's votes are unknown.
     #[test]
-    fn a_log_that_is_lost_has_another_life() {
+    fn lost_log_gets_another_incarnation() {
         let place = tempfile::tempdir().unwrap();
         let mut store = open(&place, 0).unwrap();
         let first = store.life();
         store.commit(&decided(1)).unwrap();
         drop(store);
         assert_eq!(open(&place, 1).unwrap().life(), first);
-        // The log ends before the service's state: it begins again.
+        // The log ends before the service's state, so a new one begins.
         let store = open(&place, 20).unwrap();
         let second = store.life();
         assert!(store.last() == Height(20) && second != first);

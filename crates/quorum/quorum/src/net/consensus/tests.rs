@@ -22,7 +22,7 @@ fn four(_: Height) -> ServerSet {
     set(0..4)
 }
 
-/// A server, with a service that keeps what it has applied.
+/// A server, with a service that records what it has applied.
 struct Server {
     number: u8,
     address: SocketAddr,
@@ -142,7 +142,7 @@ impl Server {
         while !self.next().await.entries.iter().any(|it| it == entry) {}
     }
 
-    /// Ends it, as a crash would but for the end of its connections.
+    /// Stops it like a crash, except that its connections are closed.
     async fn stop(self) -> (u8, SocketAddr, Arc<TempDir>, Vec<CommittedEntries>) {
         let Self { number, address, folder, submit, service, log, .. } = self;
         drop(submit);
@@ -175,15 +175,15 @@ async fn four_servers_commit_the_same_entries_in_the_same_order() {
     assert_eq!((status.failed, status.votes), (None, true));
 }
 
-/// The others go on, and it catches up.
+/// The others continue, and it catches up.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_is_down_and_starts_again() {
+async fn restarted_server_catches_up_with_the_consensus() {
     let mut servers = servers(0..4, four).await;
     servers[0].submit("first");
     for server in &mut servers {
         server.until(b"first").await;
     }
-    // The leader of the last height, so that the others have to go on without it.
+    // The leader of the last height, so that the others must continue without it.
     let leader = servers[0].monitor.status().proposer.unwrap();
     let is_leader = |server: &Server| secret(server.number).public().to_string() == leader;
     let index = servers.iter().position(is_leader).unwrap();
@@ -194,7 +194,7 @@ async fn one_is_down_and_starts_again() {
             server.until(entry.as_bytes()).await;
         }
     }
-    // It goes on where it was, without what its service has applied.
+    // It continues where it was, without the heights that its service has applied.
     let applied = log.last().unwrap().height;
     let mut again = start(number, address, folder, applied, four).await;
     again.log = log;
@@ -208,7 +208,7 @@ async fn one_is_down_and_starts_again() {
     assert!(servers.iter().all(|server| server.log == servers[0].log));
 }
 
-/// The servers 3 to 6, of which 3 is of the old ones, agree from height 5 on.
+/// From height 5 on, the servers 3 to 6 agree. Server 3 is one of the old servers.
 fn four_others_from_height_5(height: Height) -> ServerSet {
     if height < Height(5) { set(0..4) } else { set(3..7) }
 }
@@ -238,8 +238,8 @@ async fn new_servers_follow_and_take_over() {
     }
 }
 
-/// A server that starts when much is committed already takes it with its certificates; one that has
-/// got its state from elsewhere takes the rest.
+/// A server that starts late adopts committed values with their certificates. A server that has got
+/// its state from elsewhere adopts the rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_starts_late_catches_up() {
     let mut servers = servers(0..4, four).await;

@@ -1,11 +1,11 @@
-//! The processor time of computations. It does not depend on how busy the machine is, but for the
-//! caches and the other thread of a core.
+//! The processor time of computations. It does not depend on the load of the host, except through
+//! caches and hyper-threading.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Does a computation, and returns how much processor time of this thread it took.
+/// Runs a computation, and returns the processor time of this thread that it took.
 pub fn measured<T>(compute: impl FnOnce() -> T) -> (T, Duration) {
     let start = now();
     let result = compute();

@@ -1,4 +1,4 @@
-//! A refresh with a thread for each server. Their jobs share one thread for each processor.
+//! A refresh with one thread per server. Jobs of all servers share one thread per processor.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -20,30 +20,30 @@ use crate::protocol::refresh::{
     RefreshJobResult, RefreshMessage, RefreshOutput, RefreshRole, ShareWitnesses, answer,
 };
 
-/// What a refresh has taken.
+/// The cost of a refresh.
 #[derive(Clone, Debug)]
 pub struct RefreshReport {
-    /// What the old servers have done, in the order of their indices.
+    /// The reports of the old servers, in the order of their indices.
     pub old: Vec<ServerRefreshReport>,
-    /// The same of the new ones.
+    /// The reports of the new servers, in the order of their indices.
     pub new: Vec<ServerRefreshReport>,
 }
 
-/// What a server has done in a refresh.
+/// A server's work in a refresh.
 #[derive(Clone, Debug, Default)]
 pub struct ServerRefreshReport {
-    /// When it was done, since the run was opened: an old server with the wiping of its shares, a
-    /// new one with its own shares.
+    /// The time from the opening of the run until the server had finished: an old server when it
+    /// had wiped its shares, a new one when it had its own.
     pub done_after: Duration,
-    /// The messages that it has sent to others.
+    /// The messages that it sent to others.
     pub messages: SentVolume,
-    /// The entries that it has submitted to the log.
+    /// The entries that it submitted to the log.
     pub entries: SentVolume,
-    /// The processor time that it took.
+    /// The processor time that it used.
     pub work: RefreshProcessorTime,
 }
 
-/// The processor time of a server, by what it was used for.
+/// The processor time of a server, by purpose.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RefreshProcessorTime {
     /// Proofs of subshares (old node, step 2).
@@ -58,13 +58,13 @@ pub struct RefreshProcessorTime {
     pub exchanging: Duration,
 }
 
-/// Where the processor time of a job is counted.
+/// The field in which the processor time of a job is counted.
 type ProcessorTimeField = fn(&mut RefreshProcessorTime) -> &mut Duration;
 
 type RefreshAddress = (RefreshRole, ServerIndex);
 
 impl RefreshReport {
-    /// When the last server was done, since the run was opened.
+    /// The time from the opening of the run until the last server had finished.
     pub fn took(&self) -> Duration {
         let all = self.old.iter().chain(&self.new);
         all.map(|server| server.done_after).max().unwrap_or_default()
@@ -72,7 +72,7 @@ impl RefreshReport {
 }
 
 impl RefreshProcessorTime {
-    /// All of it.
+    /// The sum.
     pub fn total(&self) -> Duration {
         let Self { proving, sealing, verifying, computing, exchanging } = *self;
         proving + sealing + verifying + computing + exchanging
@@ -89,8 +89,8 @@ impl RefreshProcessorTime {
 }
 
 impl InProcessGroup {
-    /// Moves the key to a new group. All servers are correct, so those of this group wipe their
-    /// shares. The signatures of the two headers are no part of it.
+    /// Moves the key to a new group. All servers are correct, so the servers of this group wipe
+    /// their shares. The signatures of the two headers are not included.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
@@ -151,7 +151,7 @@ impl InProcessGroup {
         Ok((group, RefreshReport { old, new }))
     }
 
-    /// The board of a run that the operators of f+1 servers have approved.
+    /// The state of a run that the operators of f+1 servers have approved.
     fn open(&self, setting: &GroupKeyParameters, to: &QuorumGroup) -> RefreshAgreement {
         let mut board = RefreshAgreement::new(setting.parameters.clone(), self.header.clone());
         let approving = self.combination().servers().take(self.combination().signer_count());
@@ -185,7 +185,7 @@ impl InProcessGroup {
     }
 }
 
-/// Nothing is lost: what servers wait for arrives, but takes the longer the larger groups are.
+/// Nothing is lost: every awaited message arrives, but large groups take longer.
 fn delays(old: &CombinatorialSharing, new: &CombinatorialSharing) -> RefreshDelays {
     let subshares = u32::try_from(old.label_count() * new.label_count()).expect("it is small");
     let resend = Duration::from_secs(1) + subshares * Duration::from_millis(3);
@@ -209,7 +209,7 @@ impl From<WorkerJobResult<ProcessorTimeField>> for InProcessInput {
 #[derive(Clone)]
 struct InProcessNetwork {
     inboxes: BTreeMap<RefreshAddress, Sender<InProcessInput>>,
-    /// Held while an entry is sent to all servers, so that all get entries in the same order.
+    /// Locked while an entry is sent to all servers, so that all receive entries in the same order.
     log: Arc<Mutex<()>>,
 }
 
@@ -240,7 +240,7 @@ enum RefreshServer {
     New(Box<NewServer>),
 }
 
-/// What a new server begins its epoch with.
+/// The state with which a new server begins its epoch.
 #[derive(Clone)]
 struct InProcessEpoch {
     header: GroupHeader,
@@ -269,7 +269,7 @@ impl Drop for InProcessServer {
 }
 
 impl InProcessServer {
-    /// Runs the server until all are done.
+    /// Runs the server until all servers are done.
     fn run(mut self) -> Result<(ServerRefreshReport, Option<InProcessEpoch>), RandomError> {
         let (result, took) = measured(|| self.serve());
         self.run.work.exchanging = took;
@@ -293,7 +293,7 @@ impl InProcessServer {
                 Ok(InProcessInput::Message { from, bytes }) => self.handle_message(from, &bytes),
                 Ok(InProcessInput::Entry(bytes)) => {
                     let entry = LogEntry::parse(&bytes).expect("servers are correct");
-                    // It is refused if it comes too late.
+                    // It is rejected if it is too late.
                     let _ = self.board.apply(&entry);
                 }
                 Ok(InProcessInput::Done(WorkerJobResult { result, kind, took })) => {
@@ -342,7 +342,7 @@ impl InProcessServer {
         self.network.send(self.address, to, bytes);
     }
 
-    /// Lets the machine do all that it can do.
+    /// Runs the state machine as far as possible.
     fn poll(&mut self, generator: &mut RandomGenerator) -> Result<(), RandomError> {
         loop {
             let now = self.begin.elapsed();
@@ -370,7 +370,7 @@ impl InProcessServer {
                     self.run.done_after = self.begin.elapsed();
                     let _ = self.finished.send(());
                 }
-                // Nothing restarts. What is erased before the end is what was saved.
+                // No server restarts, so nothing needs to be saved or erased.
                 Some(RefreshOutput::Save { .. } | RefreshOutput::Erase) => {}
             }
         }

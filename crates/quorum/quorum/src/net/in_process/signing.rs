@@ -1,5 +1,5 @@
-//! Signatures in virtual time: links take none, and computations take the processor time that was
-//! measured for them, as if each server and the requester had a processor of their own.
+//! Signatures in virtual time. Links have no delay. Computations take their measured processor
+//! time, as if each server and the requester had its own processor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::protocol::signing::{
     SignerHealth, SigningGroup, SigningShares,
 };
 
-/// How long a request may take.
+/// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The servers of a group, and a requester that knows how fast they were.
+/// The servers of a group, for requests in virtual time.
 pub struct SigningServers {
     group: Arc<SigningGroup>,
     servers: Vec<(SigningShares, Arc<IdentitySecretKey>)>,
 }
 
-/// A signature, and what it took.
+/// A signature and its cost.
 #[derive(Clone, Debug, Default)]
 pub struct SignReport {
-    /// The signature. None if too few servers answer.
+    /// The signature, or `None` if too few servers answered.
     pub signature: Option<Vec<u8>>,
     /// The time from the request to the signature.
     pub took: Duration,
@@ -53,10 +53,10 @@ impl SigningServers {
         &self.group
     }
 
-    /// The answer of a server to a request, as it sends it.
+    /// The answer of a server to a request, as it is sent.
     ///
     /// # Errors
-    /// If the server is not asked, or the key is too short for the encoding.
+    /// If the server is not among the signers, or the key is too short for the encoding.
     pub fn answer(
         &self,
         server: ServerIndex,
@@ -66,8 +66,8 @@ impl SigningServers {
         Ok(shares.answer(query, identity)?.to_bytes(&self.group))
     }
 
-    /// Requests a signature at the time `now`. `silent` servers do not answer. What the requester
-    /// learns of the servers is added to `health`.
+    /// Requests a signature at the time `now`. `silent` servers do not answer. `health` is updated
+    /// with the response times.
     ///
     /// # Errors
     /// If the key is too short for the encoding.
@@ -106,21 +106,21 @@ impl SigningServers {
     }
 }
 
-/// A request that is served.
+/// A running request.
 struct VirtualSignRun<'a> {
     servers: &'a SigningServers,
     request: SignRequest,
     silent: &'a [ServerIndex],
     now: Duration,
-    /// When each server is ready for the next request.
+    /// When each server is ready for its next request.
     ready: Vec<Duration>,
-    /// The answers by the time of their arrival.
+    /// The answers by time of arrival.
     arriving: BTreeMap<Duration, Vec<(ServerIndex, Vec<u8>)>>,
     signed: SignReport,
 }
 
 impl VirtualSignRun<'_> {
-    /// Does what the requester asks for.
+    /// Executes the outputs of the requester.
     fn send(&mut self, health: &mut SignerHealth) -> Result<(), PartialSignError> {
         while let Some(output) = self.request.poll_output() {
             match output {
@@ -154,7 +154,7 @@ impl VirtualSignRun<'_> {
         Ok(())
     }
 
-    /// Lets the time pass until the next answer, or until the requester acts without one.
+    /// Advances time to the next answer, or to the requester's next timeout.
     fn receive(&mut self) {
         let timeout = self.request.poll_timeout().unwrap_or_default();
         let next = self.arriving.keys().next().copied().filter(|next| *next <= timeout);

@@ -1,4 +1,4 @@
-//! A key that many groups hold one after the other.
+//! A key that many groups hold in succession.
 
 use std::fs;
 use std::process::Command;
@@ -70,7 +70,7 @@ fn a_silent_server_costs_one_hedged_retry_and_f_of_the_others_none() {
     let [_, usual, with_retry, without_it] =
         [&[][..], &[], &[0, 1].map(ServerIndex), &[0, 1].map(ServerIndex)].map(&mut sign);
     assert_eq!((usual.requests.count, usual.answers.count), (3, 3));
-    // The requests to the silent ones, and the retry at two others and the one that answered.
+    // The requests to the silent servers, and the retry with two others and the one that answered.
     assert_eq!((with_retry.requests.count, with_retry.answers.count), (6, 4));
     assert!(with_retry.took >= std::time::Duration::from_millis(20));
     assert_eq!((without_it.requests.count, without_it.is_full), (3, false));

@@ -1,4 +1,4 @@
-//! Threads for the jobs of all servers, one for each processor.
+//! Worker threads for the jobs of all servers, one per processor.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender};
@@ -10,7 +10,7 @@ use random::{RandomError, RandomGenerator};
 use super::processor_time::measured;
 use crate::protocol::refresh::{RefreshJob, RefreshJobResult};
 
-/// A job, and who gets its result.
+/// A job, and where to send its result.
 pub(super) struct WorkerJob<T, K> {
     pub(super) job: RefreshJob,
     pub(super) kind: K,
@@ -24,7 +24,7 @@ pub(super) struct WorkerJobResult<K> {
     pub(super) took: Duration,
 }
 
-/// Starts the threads. They end when all senders of orders are gone.
+/// Starts the threads. They end when all senders of jobs are dropped.
 pub(super) fn start<'scope, T, K>(
     scope: &'scope Scope<'scope, '_>,
     orders: &'scope Mutex<Receiver<WorkerJob<T, K>>>,
@@ -42,7 +42,7 @@ pub(super) fn start<'scope, T, K>(
                     Ok(generator) => job.run(generator),
                     Err(error) => Err(*error),
                 });
-                // The server has ended if nobody receives.
+                // Nothing receives it if the server has ended.
                 let _ = reply.send(T::from(WorkerJobResult { result, kind, took }));
             }
         });

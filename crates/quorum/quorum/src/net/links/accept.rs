@@ -1,4 +1,4 @@
-//! Accepts connections of other servers.
+//! Accepts connections from other servers.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,28 +16,30 @@ use tracing::{debug, warn};
 
 use super::{HANDSHAKE_TIMEOUT, LinkConnectError, LinkHandshakeError, SharedLinks, connection};
 
-/// The largest number of handshakes of those who connect at a time.
+/// The largest number of concurrent incoming handshakes.
 const MAX_HANDSHAKES: usize = 128;
 
-/// The largest number of them from one source: all servers of two groups may be on one host.
+/// The largest number of them from one source. All servers of two groups may be on one host.
 const MAX_HANDSHAKES_OF_SOURCE: usize = 32;
 
-/// How often a server is named that may not connect, as one that has left the group.
+/// The interval at which the log names a server that may not connect, such as one that has left the
+/// group.
 const NAME_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// How many such servers are known.
+/// The largest number of such servers that are remembered.
 const MAX_NAMED: usize = 256;
 
-/// Which refused connections are logged.
+/// Decides which refused connections are logged.
 #[derive(Default)]
 struct RefusedConnectionLog {
     lines: LogRateLimiter,
-    /// When servers were named last.
+    /// When each server was last named.
     named: HashMap<[u8; 32], Instant>,
 }
 
 impl RefusedConnectionLog {
-    /// A connection is refused. Returns how many lines it stands for if there is to be one.
+    /// Counts a refused connection. Returns how many connections the line stands for, if one is
+    /// due.
     fn refused(&mut self, error: &LinkConnectError) -> Option<u64> {
         if let LinkConnectError::Handshake(LinkHandshakeError::Unknown(key)) = error {
             let key = key.to_bytes();
@@ -53,9 +55,11 @@ impl RefusedConnectionLog {
     }
 }
 
-/// Accepts connections. Who has not proven its key takes one of a bounded number of places.
+/// Accepts connections. A connection that has not proven its key occupies one of a limited number
+/// of slots.
 pub(super) async fn run(shared: Arc<SharedLinks>, listening: Vec<ConfiguredListener>) {
-    // Until then connections wait in the queue: a server that starts refuses no other of its group.
+    // Until then, connections wait in the queue, so that a starting server refuses no server of its
+    // group.
     shared.peers_known.notified().await;
     let mut handshakes = ConnectionLimiter::new(MAX_HANDSHAKES, MAX_HANDSHAKES_OF_SOURCE);
     let mut round_robin = RoundRobinAcceptor::default();
@@ -92,7 +96,7 @@ async fn shake_hands(
     let answered = timeout(HANDSHAKE_TIMEOUT, answering).await;
     match answered.unwrap_or(Err(LinkConnectError::TimedOut)) {
         Ok((stream, session)) => _ = shared.open(stream, session),
-        // This server connects to that one, which asks for it.
+        // This server connects to the other one, which asks for it.
         Err(LinkConnectError::Handshake(LinkHandshakeError::Unknown(key)))
             if shared.knows(&key) =>
         {

@@ -1,4 +1,4 @@
-//! One connection: its handshake, and its bytes.
+//! One connection: its handshake and its data transfer.
 
 use std::fmt;
 use std::io;
@@ -25,8 +25,8 @@ use crate::protocol::link::handshake::{
 use crate::protocol::link::records::QuorumLink;
 use crate::protocol::link::{LinkLane, LinkSendError, LinkTopic, QuorumLinkError};
 
-/// How many bytes are encrypted before they are written, and how many the kernel takes beyond what
-/// it can send: an urgent message waits for these.
+/// The limit on encrypted bytes before they are written, and on unsent bytes in the kernel. An
+/// urgent message waits for these bytes.
 const MAX_UNSENT: u32 = 32 << 10;
 
 /// Connects to a server.
@@ -46,7 +46,7 @@ pub(super) async fn dial(
     Ok((stream, session))
 }
 
-/// Answers who has connected.
+/// Answers an incoming connection.
 pub(super) async fn answer(
     own: &IdentitySecretKey,
     mut stream: TcpStream,
@@ -77,12 +77,12 @@ pub(super) fn ephemeral(generator: &mut RandomGenerator) -> Result<EphemeralKey,
     Ok(EphemeralKey(bytes))
 }
 
-/// A link and the task that moves its bytes.
+/// A link, and the task that transfers its bytes.
 #[derive(Debug)]
 pub(super) struct LinkConnection {
     peer: IdentityPublicKey,
     link: Mutex<QuorumLink>,
-    /// There is something to send.
+    /// Notified when there is something to send.
     wake: Notify,
 }
 
@@ -97,7 +97,7 @@ pub(super) enum LinkEnd {
     Link(#[from] QuorumLinkError),
 }
 
-/// A message's part of the window, which its sender gets back when this is dropped.
+/// A message's part of the window, which returns to its sender when this is dropped.
 pub(super) struct MessageCredit {
     connection: Arc<LinkConnection>,
     lane: LinkLane,
@@ -150,12 +150,12 @@ impl LinkConnection {
         (link.round_trip(), LinkLane::ALL.map(|lane| link.queued(lane)).iter().sum())
     }
 
-    /// How many bytes wait to be sent on a lane.
+    /// The number of bytes that wait to be sent on a lane.
     pub(super) fn queued(&self, lane: LinkLane) -> usize {
         self.link().queued(lane)
     }
 
-    /// Moves bytes until the link ends.
+    /// Transfers bytes until the link ends.
     pub(super) async fn run(
         self: &Arc<Self>,
         mut stream: TcpStream,
@@ -202,7 +202,7 @@ impl LinkConnection {
         }
     }
 
-    /// Hands over the messages in bytes that have arrived.
+    /// Passes on the messages in received bytes.
     fn arrived(
         self: &Arc<Self>,
         now: Duration,

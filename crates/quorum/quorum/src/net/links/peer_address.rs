@@ -1,4 +1,4 @@
-//! Where a server listens.
+//! The address of a server.
 
 use std::fmt;
 use std::io;
@@ -7,26 +7,26 @@ use std::str::FromStr;
 
 use tokio::net::{TcpStream, lookup_host};
 
-/// The longest host name.
+/// The largest length of a host name.
 const MAX_NAME_LEN: usize = 253;
 
-/// Where a server listens: an IP address or the name of a host, and a port. A name is looked up
-/// each time the server is connected to.
+/// The address of a server: an IP address or a host name, and a port. A name is resolved before
+/// each connection attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerAddress {
     /// An IP address and a port.
     Ip(SocketAddr),
-    /// The name of a host, and a port.
+    /// A host name and a port.
     Name(String, u16),
 }
 
-/// A text is not an address.
+/// A text that is not an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an IP address or the name of a host, with a port")]
 pub struct ServerAddressError;
 
 impl ServerAddress {
-    /// Connects to it: to the first of a name's addresses that answers.
+    /// Connects. For a name, connects to the first of its addresses that answers.
     pub(super) async fn connect(&self) -> io::Result<TcpStream> {
         match self {
             Self::Ip(address) => TcpStream::connect(address).await,
@@ -67,7 +67,7 @@ impl FromStr for ServerAddress {
         };
         let without_dot = name.strip_suffix('.').unwrap_or(name);
         let parts: Vec<&str> = without_dot.split('.').collect();
-        // Else it is a mistyped IP address.
+        // Otherwise it is a mistyped IP address.
         let is_named = parts.last().is_some_and(|last| last.parse::<u32>().is_err());
         let is_name = name.len() <= MAX_NAME_LEN && parts.iter().all(|part| is_part(part));
         let port: u16 = port.parse().map_err(|_| ServerAddressError)?;

@@ -1,4 +1,4 @@
-//! Whether a server with the right key answers at an address, without a link with it.
+//! Probes whether a server with the expected key answers at an address, without opening a link.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use super::{LinkConnectError, LinkHandshakeError, QuorumPeer};
 use crate::protocol::link::backoff::dials;
 use crate::protocol::link::handshake::{LinkDialer, REPLY_LEN};
 
-/// How long a server may take to answer.
+/// The time limit of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is at an address.
+/// The result of a probe.
 #[derive(Debug)]
 pub enum LinkProbeResult {
-    /// The server with the expected key, which accepts this one.
+    /// A server with the expected key, which accepts this one.
     Answers,
-    /// A server that understands the expected key, and expects no connection from this one: it is
-    /// the one that connects.
+    /// A server with the expected key that expects no connection from this one, because it is the
+    /// one that connects.
     Connects,
-    /// A server that understands the expected key, and does not know this one.
+    /// A server with the expected key that does not know this one.
     Unknown,
-    /// A server with another key, or something else: what is wrong, in one line.
+    /// A server with another key, or something else. The text says what is wrong, in one line.
     Other(String),
     /// The connection is refused.
     Refused,
@@ -36,9 +36,9 @@ pub enum LinkProbeResult {
     Unreachable(String),
 }
 
-/// Connects to a server as `own`, and ends the handshake before there is a link: a link that a
-/// running server with this key has goes on. The other server may log a refused connection; if it
-/// is the one that connects, it does so soon.
+/// Connects to a server as `own`, and aborts the handshake before there is a link. An existing link
+/// of a running server with this key continues. The other server may log a refused connection. If
+/// it is the one that connects, it does so soon.
 pub(super) async fn probe(own: &IdentitySecretKey, peer: &QuorumPeer) -> LinkProbeResult {
     let is_dialer = dials(&own.public(), &peer.key);
     match timeout(PROBE_TIMEOUT, greet(own, peer)).await {
@@ -64,7 +64,7 @@ pub(super) async fn probe(own: &IdentitySecretKey, peer: &QuorumPeer) -> LinkPro
     }
 }
 
-/// What is at the addresses of these servers, in their order: all are asked at once.
+/// Probes the addresses of these servers concurrently. The results are in the same order.
 pub async fn probe_all(
     own: &Arc<IdentitySecretKey>,
     peers: Vec<QuorumPeer>,
@@ -89,7 +89,7 @@ async fn greet(own: &IdentitySecretKey, peer: &QuorumPeer) -> Result<(), LinkCon
     stream.write_all(&hello).await?;
     let mut reply = [0; REPLY_LEN];
     stream.read_exact(&mut reply).await?;
-    // Without the first record the other end has no link.
+    // Without the first record, the other end opens no link.
     dialer.finish(&reply)?;
     Ok(())
 }

@@ -101,16 +101,16 @@ async fn every_server_reaches_every_other() {
     assert_eq!(sent, Err(LinkSendError::Down));
 }
 
-/// A message waits in the queue of an inbox, then in one that may have grown to twice its length
-/// while its old one is there; its bytes are on the heap, with their owner.
+/// A message waits in the queue of an inbox, then in a queue that may have grown to twice its
+/// length while the old one still exists. Its bytes are on the heap, with their owner.
 #[test]
-fn a_message_takes_no_more_than_it_counts_for() {
+fn memory_of_a_message_is_within_its_cost() {
     let queues = size_of::<LinkEvent>().max(3 * size_of::<(usize, LinkMessage)>());
     let heap = 96;
     assert!(queues + heap <= MESSAGE_COST, "{queues}");
 }
 
-/// 200 MB wait or are under way, and nobody takes them, when an urgent message is sent.
+/// An urgent message is sent while 200 MB are waiting or in transit, and no program takes them.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_messages_do_not_delay_urgent_ones() {
     let mut servers = servers(0..2).await;
@@ -169,16 +169,16 @@ async fn a_server_that_has_moved_is_found() {
     assert_eq!(up(&mut dialer, LinkTopic::Log).await, acceptor.peer.key);
     assert_eq!(up(&mut acceptor, LinkTopic::Log).await, dialer.peer.key);
     assert_eq!(dialer.links.status()[0].address, acceptor.address.to_string());
-    // A link goes on when another address comes first.
+    // A link continues when another address is listed first.
     dialer.links.set_peers(&[before.clone(), acceptor.peer.clone()]);
     let status = dialer.links.status().remove(0);
     assert!(status.up && status.address == acceptor.address.to_string(), "{status:?}");
 }
 
-/// A server that has left a group connects again and again, ever more seldom, and is logged once.
-/// When the group wants it again, it connects at once.
+/// A server that has left a group reconnects at growing intervals, and is logged once. When the
+/// group expects it again, it connects at once.
 #[tokio::test]
-async fn a_server_that_may_come_back_is_asked() {
+async fn refused_server_connects_at_once_when_it_is_expected_again() {
     let (one, other) = (server(0).await, server(1).await);
     let (mut dialer, mut acceptor) =
         if dials(&one.peer.key, &other.peer.key) { (one, other) } else { (other, one) };
@@ -215,10 +215,10 @@ async fn a_server_with_another_key_is_named_and_gets_no_link() {
     assert!(!one.links.status()[0].up && !other.links.status()[0].up);
 }
 
-/// Who has no key connects, says nothing, says too little, says anything, and replays a hello, a
-/// hundred times each. None of it opens a link, and the server that is expected gets in.
+/// Attackers without a key connect, are silent, send too little, send garbage, and replay a hello,
+/// a hundred times each. None of it opens a link, and the expected server can still connect.
 #[tokio::test]
-async fn attackers_without_a_key_keep_nobody_out() {
+async fn unauthenticated_connections_do_not_block_links() {
     let (one, other) = (server(0).await, server(1).await);
     let (mut dialer, acceptor) =
         if dials(&one.peer.key, &other.peer.key) { (one, other) } else { (other, one) };
@@ -275,7 +275,7 @@ impl tracing::Subscriber for Lines {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_and_goes_does_not_fill_the_log() {
+async fn reconnecting_server_does_not_fill_the_log() {
     let count = Arc::default();
     let _guard = tracing::subscriber::set_default(Lines(Arc::clone(&count)));
     let (one, other) = (server(0).await, server(1).await);

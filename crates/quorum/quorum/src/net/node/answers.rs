@@ -1,7 +1,7 @@
-//! What the audit log has of partial signatures for other servers: a line for the first one of each
-//! message to each server, and one each ten minutes for all that follow, while the message is one
-//! of the last [`MAX_KNOWN`]. A faulty server may ask for the same again and again, and each line
-//! takes room on the disk for ever.
+//! The audit of partial signatures for other servers. The first answer for a message and server
+//! gets a line. Later ones share a line every ten minutes, while the pair is among the last
+//! [`MAX_KNOWN`]. A faulty server may repeat a request without end, and each line takes disk space
+//! permanently.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use keys::IdentityPublicKey;
 
 use crate::protocol::policy::MessageDigest;
 
-/// The time between two lines of one message and server.
+/// The interval between two lines for one message and server.
 const INTERVAL: Duration = Duration::from_secs(600);
 
-/// The most messages and servers that are known. Of more messages each takes a line anyway, and a
-/// thousand of them take half a MiB of memory.
+/// The largest number of known pairs of message and server. More distinct pairs need a line each
+/// anyway. A thousand pairs take half a MiB of memory.
 const MAX_KNOWN: usize = 8_192;
 
-/// Answers for which there is to be a line.
+/// Answers that must be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AnswerAuditRecord {
     pub(super) to: IdentityPublicKey,
@@ -25,17 +25,17 @@ pub(super) struct AnswerAuditRecord {
     pub(super) count: u64,
 }
 
-/// The answers that were counted.
+/// Counts answers per message and server.
 #[derive(Default)]
 pub(super) struct AnswerCounter {
-    /// How many there were since the last line.
+    /// The number of answers since the last line.
     known: HashMap<([u8; 32], MessageDigest), u64>,
-    /// The same, by the times of their last lines.
+    /// The same pairs, ordered by the times of their last lines.
     order: VecDeque<(Instant, IdentityPublicKey, MessageDigest)>,
 }
 
 impl AnswerCounter {
-    /// An answer was given. What is to be recorded now, if it is the first one.
+    /// Counts an answer. Returns what must be recorded now, if it is the first one.
     pub(super) fn answered(
         &mut self,
         now: Instant,
@@ -51,7 +51,7 @@ impl AnswerCounter {
         Some(AnswerAuditRecord { to, message, count: 1 })
     }
 
-    /// The next answers of which a line is due. Called until there are none.
+    /// The next answers whose line is due. Call this until it returns nothing.
     pub(super) fn poll(&mut self, now: Instant) -> Option<AnswerAuditRecord> {
         loop {
             let (at, ..) = self.order.front()?;
@@ -78,7 +78,7 @@ mod tests {
     use keys::IdentitySecretKey;
 
     #[test]
-    fn what_is_repeated_is_counted() {
+    fn repeated_answers_are_counted() {
         let (mut counter, start) = (AnswerCounter::default(), Instant::now());
         let [one, other] = [1, 2].map(|byte| IdentitySecretKey::new(&[byte; 32]).public());
         let message = MessageDigest::of(b"message");
@@ -93,13 +93,13 @@ mod tests {
             Some(AnswerAuditRecord { to: one, message, count: 1_000_000 })
         );
         assert_eq!(counter.poll(later), None);
-        // The other one is forgotten, and counted anew.
+        // The other pair is evicted, and counted anew.
         assert!(counter.answered(later, other, message).is_some());
         assert_eq!(counter.answered(later, one, message), None);
     }
 
     #[test]
-    fn what_is_known_is_bounded() {
+    fn answer_counter_is_bounded() {
         let (mut counter, now) = (AnswerCounter::default(), Instant::now());
         let to = IdentitySecretKey::new(&[1; 32]).public();
         for number in 0..2 * MAX_KNOWN {

@@ -48,21 +48,21 @@ const NODE_KEYS: &[ConfigKey] = &[
     key("rule", "max_len", "200"),
 ];
 
-/// Between the first two attempts to send the same.
+/// The interval between the first two sends of the same item.
 const RESEND_DELAY: Duration = Duration::from_secs(1);
 
-/// Until a header is signed, or an approval submitted, again.
+/// The interval at which a header is signed, or an approval submitted, again.
 const AGAIN_DELAY: Duration = Duration::from_secs(2);
 
-/// The connections of local users, unless configured: as many requests as a server signs within
-/// its usual time limit, four seconds' worth. Each takes some 10 KiB, and as long as it is sent
-/// the message.
+/// The default maximum of local users' connections: about as many requests as a server signs in
+/// four seconds, which is within the usual timeout. Each takes some 10 KiB, plus the message while
+/// it is transferred.
 const MAX_CONNECTIONS: usize = 1_024;
 
 /// A day, in seconds.
 const MAX_DELAY_S: i64 = 86_400;
 
-/// The most addresses to listen on.
+/// The largest number of addresses to listen on.
 const MAX_LISTEN: usize = 16;
 
 /// The settings of a server. Paths are relative to the configuration unless absolute.
@@ -76,7 +76,7 @@ pub struct QuorumNodeConfig {
     pub public_key: PathBuf,
     /// The directory of the store.
     pub store: PathBuf,
-    /// The key that encrypts the store's keys.
+    /// Where the key is that encrypts the store's keys.
     pub master_key: MasterKeySource,
     /// The file with the shares from the ceremony, which is read once.
     pub share: Option<PathBuf>,
@@ -84,29 +84,29 @@ pub struct QuorumNodeConfig {
     pub listen: Vec<SocketAddr>,
     /// The socket of the local API.
     pub socket: PathBuf,
-    /// Who may use it.
+    /// The users who may access it.
     pub socket_access: SocketAccess,
-    /// How many connections of local users are served at a time.
+    /// The largest number of local users' connections at a time.
     pub max_connections: usize,
-    /// The length of the audit log, with its full files, in MiB.
+    /// The largest length of the audit log with its full files, in MiB.
     pub audit_mib: u64,
-    /// Servers to have links with besides those of the group: a new server names those of the old
+    /// Servers to have links with, besides those of the group. A new server lists those of the old
     /// group here.
     pub peers: Vec<QuorumPeer>,
     /// Messages that are signed without being registered.
     pub rules: Vec<SigningRule>,
-    /// How long servers wait in a refresh.
+    /// Waiting times in a refresh.
     pub delays: RefreshDelays,
-    /// How long they wait in signing.
+    /// Timeouts of signing.
     pub timeouts: SigningTimeouts,
 }
 
 /// Where the master key is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterKeySource {
-    /// In a file.
+    /// In this file.
     File(PathBuf),
-    /// It is a credential that systemd passes to the service, of this name.
+    /// In the credential of this name, which systemd passes to the service.
     Credential(String),
 }
 
@@ -114,7 +114,7 @@ impl QuorumNodeConfig {
     /// Reads a configuration. Its `config_dir` is empty.
     ///
     /// # Errors
-    /// When it is wrong: all its problems.
+    /// All errors in the configuration.
     pub fn from_toml(text: &str) -> Result<Self, ConfigProblems> {
         read(text, KEYS, |table| {
             let file = |name: &str| table.require(name).and_then(|it| it.text()).map(PathBuf::from);
@@ -168,8 +168,8 @@ impl QuorumNodeConfig {
 }
 
 impl QuorumNodeConfig {
-    /// The settings in which `new` differs and that cannot change while a server runs. `share` is
-    /// not one: it is read once.
+    /// The changed settings that take effect only after a restart. `share` is not one of them,
+    /// because it is read once.
     pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
         let differs = [
             ("identity", self.identity != new.identity),
@@ -221,7 +221,7 @@ fn listen(table: &ConfigTable<'_>) -> Option<Vec<SocketAddr>> {
     }
     let addresses =
         values.iter().map(|value| value.parsed_or::<SocketAddr>("give an IP address and a port"));
-    // All of them are read, so that all problems are found.
+    // Parse all addresses, so that all errors are reported.
     addresses.collect::<Vec<_>>().into_iter().collect()
 }
 
@@ -255,7 +255,7 @@ mod tests {
                          listen = [\"192.0.2.1:6530\"]\nsocket = \"q.sock\"\n";
 
     #[test]
-    fn what_may_be_left_out_has_a_value() {
+    fn optional_settings_have_defaults() {
         let config = QuorumNodeConfig::from_toml(LEAST).unwrap();
         assert_eq!(config.master_key, MasterKeySource::File("m".into()));
         assert_eq!(config.socket_access, SocketAccess::Owner);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_change_while_a_server_runs_is_named() {
+    fn settings_that_need_a_restart_are_named() {
         let config = QuorumNodeConfig::from_toml(LEAST).unwrap();
         let peer = keys::IdentitySecretKey::new(&[1; 32]).public();
         let changed = format!(
@@ -286,7 +286,7 @@ mod tests {
         let other = LEAST.replace("\"s\"", "\"other\"").replace(":6530", ":6531");
         let other = QuorumNodeConfig::from_toml(&other).unwrap();
         assert_eq!(config.needs_restart(&other), ["store", "listen"]);
-        // Every setting is in one of the two.
+        // Every setting is in one of the two lists.
         let others = "identity = \"j\"\npublic_key = \"q\"\nstore = \"t\"\nmaster_credential = \"m\"\n\
                       listen = [\"192.0.2.2:6530\"]\nsocket = \"r.sock\"\nsocket_access = \"group\"\n\
                       max_connections = 9\naudit_mib = 9\n";

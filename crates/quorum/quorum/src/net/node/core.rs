@@ -1,4 +1,4 @@
-//! The loop that hands a server its inputs and does what it asks.
+//! The event loop, which passes inputs to a server and executes its outputs.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -29,25 +29,25 @@ use crate::protocol::server::{
     QuorumServerJobResult, QuorumServerOutput, QuorumServerSettings, SavedStateChange, SignRefusal,
 };
 
-/// How often the state is published, and the health watched, at least.
+/// The longest interval between two publications of the state and checks of the health.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many messages are handled before something else has its turn.
+/// The largest number of messages that are handled before other events.
 const MAX_BATCH: usize = 16;
 
-/// A node's server and what it works with.
+/// A node's server, with everything that it uses.
 pub(super) struct NodeEventLoop<L, F> {
     server: QuorumServer,
     store: QuorumStore,
     generator: RandomGenerator,
     links: Arc<QuorumLinks>,
-    /// The servers of the groups.
+    /// The members of the groups.
     members: Vec<QuorumMember>,
     configured_peers: Vec<QuorumPeer>,
     incoming: NodeInboxes,
     log: Option<L>,
     start_log: F,
-    /// Of the log, until it starts.
+    /// The inbox of the log, until it starts.
     for_log: Option<TopicInbox>,
     jobs: NodeJobRunner,
     done: mpsc::UnboundedReceiver<Result<QuorumServerJobResult, RandomError>>,
@@ -63,8 +63,8 @@ pub(super) struct NodeEventLoop<L, F> {
 /// Runs jobs on other threads.
 struct NodeJobRunner {
     done: mpsc::UnboundedSender<Result<QuorumServerJobResult, RandomError>>,
-    /// Jobs of a refresh take all processors, and no more. Answers to requests for signatures do
-    /// not wait for them; the server bounds their number.
+    /// Jobs of a refresh use at most all processors. Answers to requests for signatures do not wait
+    /// for them. The server bounds their number.
     refresh_job_permits: Arc<Semaphore>,
 }
 
@@ -75,7 +75,7 @@ impl NodeJobRunner {
         let run = move || {
             let result =
                 RandomGenerator::seeded().and_then(|mut generator| job.run(&mut generator));
-            // Nobody waits for it if the node has stopped.
+            // Nothing receives it if the node has stopped.
             let _ = done.send(result);
         };
         if is_urgent {
@@ -108,7 +108,7 @@ where
         let begun = saved.start.as_ref().map(|start| (start.header().epoch, start.height));
         let server = QuorumServer::new(settings, saved, registered, start.elapsed())?;
         let NodeNetwork { links, inboxes: [for_log, signing, refresh], peers } = network;
-        // A server that has begun knows the servers of its groups, and names them first of all.
+        // A server that has begun knows the servers of its groups, and outputs them first.
         if begun.is_none() {
             links.set_peers(&peers);
         }
@@ -179,7 +179,7 @@ where
                     self.server.handle_committed(now, &committed?, &mut self.generator)?;
                 }
                 () = wait => {}
-                // The log goes on by itself: its progress is read again.
+                // The log runs independently, so its progress is read again.
                 _ = ticks.tick() => {
                     self.watch();
                     while let Some(repeated) = self.answers.poll(Instant::now()) {
@@ -237,7 +237,7 @@ where
                     let (epoch, group) = (self.epoch() + 1, digest.to_string());
                     self.record(&audit::AuditEvent::RefreshApproved { epoch, group })?;
                 }
-                // The caller asks for the state next.
+                // The caller reads the state next.
                 self.publish();
                 let _ = reply.send(started);
             }
@@ -335,8 +335,8 @@ where
         Ok(())
     }
 
-    /// When an epoch begins, the log may forget what came before the one before it. A server that
-    /// is further behind is invited to begin again.
+    /// When an epoch begins, allows the log to delete what precedes the previous epoch. A server
+    /// that is further behind is invited to begin again.
     fn prune(&mut self, start: &GroupStart) {
         let (epoch, height) = (start.header().epoch, start.height);
         let before = *self.begun.get_or_insert((epoch, height));
@@ -381,8 +381,8 @@ where
         Ok(())
     }
 
-    /// Links with the servers of the groups, and with those of the configuration, whose addresses
-    /// go before those that the groups have signed.
+    /// Sets the links: with the servers of the groups, and with those of the configuration.
+    /// Addresses in the configuration take precedence over addresses that the groups have signed.
     fn connect(&self) {
         let peer = |member: &QuorumMember| QuorumPeer {
             key: member.identity,
@@ -393,7 +393,7 @@ where
         self.links.set_peers(&peers);
     }
 
-    /// Records what must be known later.
+    /// Writes the event to the store if it must be kept.
     fn keep(&mut self, event: &QuorumServerEvent) -> Result<(), NodeError> {
         match event {
             QuorumServerEvent::Answered { to, message } => {
@@ -423,7 +423,7 @@ where
                 info!(epoch, "f+1 servers have invited this one");
             }
             QuorumServerEvent::RunOpened { epoch, run } => info!(epoch, %run, "a refresh begins"),
-            QuorumServerEvent::RunCancelled => info!("the refresh was given up"),
+            QuorumServerEvent::RunCancelled => info!("the refresh was cancelled"),
             QuorumServerEvent::EpochBegun { epoch, index: Some(index) } => {
                 info!(epoch, server = %index, "an epoch begins");
             }
@@ -435,11 +435,11 @@ where
                 info!(epoch, "the group has signed its header");
             }
             QuorumServerEvent::EpochEnded { epoch, newest } => {
-                info!(epoch, newest, "the epoch has ended: signed headers go on after it");
+                info!(epoch, newest, "the epoch has ended: signed headers continue after it");
             }
             QuorumServerEvent::Wiped { epoch } => info!(epoch, "the shares were wiped"),
             QuorumServerEvent::WrongAnswer { server, .. } => {
-                warn!(%server, "a server signs wrongly, which the evidence in the store proves");
+                warn!(%server, "a server signs wrongly: the store has the evidence");
             }
             QuorumServerEvent::Answered { to, message } => {
                 debug!(%to, %message, "partial signatures given");
@@ -467,12 +467,12 @@ where
         }
     }
 
-    /// Publishes where the server follows its group from. It is long and changes rarely.
+    /// Publishes the start from which others can follow the group. It is long and rarely changes.
     fn publish_start(&self) {
         lock(&self.shared).set_start(self.server.start());
     }
 
-    /// Looks at what goes wrong without an event.
+    /// Checks for problems that cause no event.
     fn watch(&self) {
         let (links, store) = (self.links.status(), self.store.problem());
         lock(&self.shared).watch(&links, store);
@@ -484,7 +484,7 @@ where
     }
 }
 
-/// The next height of a log that there may be.
+/// The next height of a log, if there is a log.
 async fn next_of<L: AgreementLog + Send>(
     log: &mut Option<L>,
 ) -> Result<CommittedEntries, LogFailed> {

@@ -1,4 +1,4 @@
-//! Whether a node can sign and its log makes progress; if not, why and since when.
+//! Whether a node can sign and its log makes progress. If not, why and since when.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use crate::net::links::LinkStatus;
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::server::{EpochStatus, NewerEpochStatus};
 
-/// How long entries may wait for the next height of a log that makes progress, and an entry of this
-/// server until it is committed.
+/// The time after which waiting entries are a problem: entries that wait for the next height, or an
+/// entry of this server that waits to be committed.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a link is down until that is told.
+/// How long a link must be down before it is reported.
 const LINK_DELAY_S: f64 = 3.0;
 
 impl PublishedNodeState {
-    /// How the server is doing.
+    /// The health of the server.
     pub(super) fn health(&self, links: &[LinkStatus], now: Instant) -> NodeHealth {
         let epoch = self.server.as_ref().and_then(|server| server.epoch.as_ref());
         let members = self.start().map(|start| start.header().group.members());
@@ -53,7 +53,7 @@ impl PublishedNodeState {
         }
     }
 
-    /// Logs when something begins to be wrong, and when nothing is any more.
+    /// Logs when a problem begins and when it ends.
     pub(super) fn watch(&mut self, links: &[LinkStatus], store: Option<String>) {
         let now = Instant::now();
         self.watch.store = store;
@@ -68,8 +68,8 @@ impl PublishedNodeState {
     }
 }
 
-/// What is wrong with a server; nothing if it can sign and the log makes progress, or has nothing
-/// to do. Details follow a colon.
+/// The server's problem, or an empty text if it can sign and its log makes progress or is idle.
+/// Details follow a colon.
 fn problem(
     epoch: Option<&EpochStatus>,
     behind: Option<NewerEpochStatus>,
@@ -129,7 +129,7 @@ fn problem(
     String::new()
 }
 
-/// What is wrong with others, if this server can sign.
+/// Problems of other servers, if this server can sign.
 fn warning(epoch: Option<&EpochStatus>, down: &[&LinkStatus]) -> String {
     let Some(epoch) = epoch.filter(|epoch| epoch.index.is_some()) else { return String::new() };
     // Links need a moment after a start.
@@ -145,7 +145,7 @@ fn warning(epoch: Option<&EpochStatus>, down: &[&LinkStatus]) -> String {
     )
 }
 
-/// A server without a link, since when, and why.
+/// A server without a link, how long the link has been down, and why.
 fn without_link(link: &LinkStatus) -> String {
     let why = link.why.as_deref().map_or(String::new(), |why| format!(": {why}"));
     format!("{} (down for {:.0} s{why})", link.address, link.state_s)
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_missing_is_named() {
+    fn problems_name_missing_servers() {
         let epoch = EpochStatus {
             epoch: 1,
             servers: 4,
@@ -189,7 +189,7 @@ mod tests {
         assert!(warning(Some(&epoch), &[&link]).starts_with("0 more servers may fail: start 192"));
         let three = [ServerIndex(1), ServerIndex(2)];
         assert_eq!(problem(Some(&epoch), None, &three, &[&link], None), "");
-        // A server that is connected and has no vote does not help.
+        // A connected server without a vote does not help.
         let said = problem(Some(&epoch), None, &[ServerIndex(1), ServerIndex(3)], &[], None);
         assert!(said.ends_with("the log needs 3: without a vote: 4"), "{said}");
     }

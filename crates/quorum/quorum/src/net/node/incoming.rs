@@ -1,5 +1,5 @@
-//! What other servers send for signing and refreshes: a limited rate of each link, and nothing of
-//! links that have ended.
+//! Received messages for signing and refreshes, with a rate limit per link. Messages of links that
+//! have ended are dropped.
 
 use std::future::pending;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::net::links::{LinkEvent, LinkMessage, LinkTopic, TopicInbox};
 use crate::protocol::consensus::context::ValidatorAddress;
 use crate::protocol::consensus::fair_queue::FairLinkQueue;
 
-/// The messages of both topics.
+/// The inboxes of both topics.
 pub(super) struct NodeInboxes {
     signing: (TopicInbox, FairLinkQueue<LinkMessage>),
     refresh: (TopicInbox, FairLinkQueue<LinkMessage>),
@@ -22,7 +22,7 @@ impl NodeInboxes {
         Self { signing, refresh }
     }
 
-    /// Waits until something has come. Nothing is lost if the future is dropped.
+    /// Waits until an event has arrived. Dropping the future loses nothing.
     pub(super) async fn next(&mut self) -> (LinkTopic, LinkEvent) {
         tokio::select! {
             Some(inbound) = self.signing.0.next() => (LinkTopic::Signing, inbound),
@@ -31,7 +31,7 @@ impl NodeInboxes {
         }
     }
 
-    /// Keeps what has come, and all that has come with it. Returns the servers with a new link.
+    /// Stores an event, and all others that have arrived. Returns the servers with a new link.
     pub(super) fn take(&mut self, first: (LinkTopic, LinkEvent)) -> Vec<IdentityPublicKey> {
         let mut up = Vec::new();
         let mut next = Some(first);
@@ -42,7 +42,7 @@ impl NodeInboxes {
                     self.inflow(topic).push(from, len, message);
                 }
                 LinkEvent::Down(server) => self.inflow(topic).clear(ValidatorAddress::of(&server)),
-                // Each inbox says it.
+                // Both inboxes report it.
                 LinkEvent::Up(server) if topic == LinkTopic::Refresh => up.push(server),
                 LinkEvent::Up(_) => {}
             }
@@ -52,19 +52,19 @@ impl NodeInboxes {
         up
     }
 
-    /// The next message that may be handled. Those of signing go first.
+    /// The next message that may be handled. Messages for signing go first.
     pub(super) fn pop(&mut self, now: Duration) -> Option<(LinkTopic, LinkMessage)> {
         let signing = self.signing.1.pop(now).map(|(_, message)| (LinkTopic::Signing, message));
         signing.or_else(|| Some((LinkTopic::Refresh, self.refresh.1.pop(now)?.1)))
     }
 
-    /// When the next message may be handled, if one waits.
+    /// When the next message may be handled, if one is waiting.
     pub(super) fn ready(&self) -> Option<Duration> {
         [&self.signing.1, &self.refresh.1].into_iter().filter_map(FairLinkQueue::ready).min()
     }
 
-    /// Counts what was sent to a server for a refresh as if that server had sent it: it may be the
-    /// answer to a short question.
+    /// Charges a server for bytes that were sent to it for a refresh, as if it had sent them: they
+    /// may be the answer to a short question.
     pub(super) fn charge(&mut self, server: &IdentityPublicKey, len: usize, now: Duration) {
         self.refresh.1.charge(ValidatorAddress::of(server), len, now);
     }
@@ -89,7 +89,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(40);
     const FLOOD: usize = 20_000;
 
-    /// What has come, until so many messages wait. Returns how often a link came up.
+    /// Receives events until this many messages wait. Returns how often a link came up.
     async fn take_until(
         incoming: &mut NodeInboxes,
         is_done: impl Fn(&NodeInboxes) -> bool,
@@ -126,12 +126,12 @@ mod tests {
         flooding.send(&own.key, LinkTopic::Signing, LinkLane::Urgent, message).unwrap();
         let waiting = |it: &NodeInboxes| (it.signing.1.waiting(), it.refresh.1.waiting());
         take_until(&mut incoming, |it| waiting(it) == (1, FLOOD)).await;
-        // Signing does not wait for refreshes, and of those not more than 32 MiB come at once.
+        // Signing does not wait for refreshes, and at most 32 MiB of a refresh are handled at once.
         let now = Duration::from_secs(60);
         assert_eq!(incoming.pop(now).unwrap().0, LinkTopic::Signing);
         let handled = std::iter::from_fn(|| incoming.pop(now)).count();
         assert!((6000..7000).contains(&handled), "{handled}");
-        // A second's worth, then what was sent to the server for as long.
+        // One second's worth of messages. A charge then delays the next one.
         let later = now + Duration::from_secs(1);
         let handled = std::iter::from_fn(|| incoming.pop(later)).count();
         assert!((700..900).contains(&handled), "{handled}");

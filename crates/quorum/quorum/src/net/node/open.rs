@@ -1,4 +1,4 @@
-//! Opens what a configuration names.
+//! Opens the files and sockets that a configuration names.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub enum NodeOpenError {
     #[error(transparent)]
     Key(#[from] KeyFileError),
     /// Other users can read or replace the identity key.
-    #[error("key: {what}, and be this server: {fix}")]
+    #[error("key: {what}, and so impersonate this server: {fix}")]
     Exposed {
         /// Who can do what.
         what: String,
@@ -36,10 +36,10 @@ pub enum NodeOpenError {
     /// There is no master key.
     #[error(transparent)]
     MasterKey(#[from] MasterKeyError),
-    /// The share file is wrong.
+    /// The share file is invalid.
     #[error("share: {0}")]
     Share(#[from] CeremonyFileError),
-    /// There is neither a share file nor a state.
+    /// There is neither a share file nor a saved state.
     #[error(
         "share: {} does not exist, and the store has no state: name the `store` that the server had, \
          or its file from the ceremony; a server that has lost its store recovers its shares without \
@@ -49,7 +49,7 @@ pub enum NodeOpenError {
         /// The file.
         path: PathBuf,
     },
-    /// The share file is another server's, or of another key.
+    /// The share file belongs to another server or another key.
     #[error("share: {} is not for this server: {what}", .path.display())]
     OtherShare {
         /// The file.
@@ -60,10 +60,10 @@ pub enum NodeOpenError {
     /// The store cannot be opened.
     #[error("the store: {0}")]
     Store(#[from] QuorumStoreError),
-    /// An address cannot be listened on.
+    /// Listening on an address fails.
     #[error("listen: {0}; `sunder doctor --config` says why")]
     Listen(#[from] io::Error),
-    /// There are no random bytes.
+    /// The operating system provides no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
     /// The node does not start.
@@ -71,20 +71,21 @@ pub enum NodeOpenError {
     Node(#[from] NodeError),
 }
 
-/// What a node starts with.
+/// The parts from which a node starts.
 pub struct OpenedNode {
     /// The settings of its server.
     pub settings: QuorumServerSettings,
     /// Its store.
     pub store: QuorumStore,
-    /// Its links, which have begun.
+    /// Its links, which are running.
     pub network: NodeNetwork,
 }
 
-/// Reads the keys, opens the store, takes the shares from the ceremony if it has none, and listens.
+/// Reads the keys, opens the store, reads the ceremony's share file if the store is empty, and
+/// listens.
 ///
 /// # Errors
-/// When one of them fails.
+/// If one of these steps fails.
 pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError> {
     let identity = read_identity(config)?;
     let public = RsaPublicKey::read(&config.config_dir.join(&config.public_key))?;
@@ -132,25 +133,25 @@ fn open_store(config: &QuorumNodeConfig) -> Result<QuorumStore, NodeOpenError> {
     Ok(QuorumStore::open(&directory, master_key(config)?, SystemTime::now())?)
 }
 
-/// Writes a backup of the store of a server, which may run, to a new file. Returns the epochs whose
-/// shares are in it.
+/// Writes a backup of a server's store to a new file. The server may be running. Returns the epochs
+/// whose shares the backup contains.
 ///
 /// # Errors
-/// When there is no store or it is damaged, or the file cannot be written.
+/// If there is no store, the store is damaged, or the file cannot be written.
 pub fn back_up(config: &QuorumNodeConfig, to: &Path) -> Result<Vec<u64>, NodeOpenError> {
     Ok(QuorumStore::back_up(&config.config_dir.join(&config.store), to)?)
 }
 
-/// Replaces the store of a server that does not run by a backup of the same epoch.
+/// Replaces the store of a stopped server by a backup of the same epoch.
 ///
 /// # Errors
-/// When the backup is of an epoch that has ended here, or of another server.
+/// If the backup belongs to an epoch that has ended here, or to another server.
 pub fn restore(config: &QuorumNodeConfig, from: &Path) -> Result<(), NodeOpenError> {
     let directory = config.config_dir.join(&config.store);
     Ok(QuorumStore::restore(&directory, master_key(config)?, from, SystemTime::now())?)
 }
 
-/// Takes the shares from the ceremony's file if the store is empty, and then destroys the file.
+/// Reads the shares from the ceremony's file if the store is empty, and then destroys the file.
 fn take_shares(
     path: &Path,
     store: &mut QuorumStore,
@@ -167,7 +168,7 @@ fn take_shares(
     let file = read_share_file(path)?;
     let other = |what| NodeOpenError::OtherShare { path: path.to_owned(), what };
     if file.public() != public {
-        return Err(other("it is of another key than `public_key`"));
+        return Err(other("it belongs to another key than `public_key`"));
     }
     let member = file.header.group.member(file.server);
     if member.is_none_or(|member| member.identity != *identity) {

@@ -1,23 +1,23 @@
-//! What has been wrong with a node since when, and what is logged of it.
+//! Tracks a node's problem, since when it has lasted, and what has been logged about it.
 
 use std::time::{Duration, Instant};
 
-/// How long something is wrong before it is logged: links need a moment after a start.
+/// How long a problem must last before it is logged. Links need a moment after a start.
 const LOG_DELAY: Duration = Duration::from_secs(3);
 
-/// What has been wrong since when.
+/// The current problem and its history.
 #[derive(Debug, Default)]
 pub(super) struct ProblemTracker {
-    /// What is wrong with the files of the store.
+    /// The problem of the store's files.
     pub(super) store: Option<String>,
-    /// Since when something is wrong.
+    /// The beginning of the current problem.
     pub(super) since: Option<Instant>,
-    /// The kind of problem that was logged last.
+    /// The kind of the last logged problem.
     logged: Option<String>,
 }
 
 impl ProblemTracker {
-    /// Notes what is wrong now, which may be nothing. Returns what is to be logged.
+    /// Updates the current problem, which may be empty. Returns what must be logged.
     pub(super) fn note(&mut self, problem: &str, now: Instant) -> Option<HealthLogLine> {
         if problem.is_empty() {
             let since = self.since.take();
@@ -25,7 +25,7 @@ impl ProblemTracker {
             return self.logged.take().map(|_| HealthLogLine::Healthy { after });
         }
         let since = *self.since.get_or_insert(now);
-        // Times and counts change from second to second.
+        // Times and counts change every second.
         let kind = problem.split(':').next().unwrap_or(problem);
         let kind: String = kind.chars().filter(|c| !c.is_ascii_digit()).collect();
         if now.saturating_duration_since(since) < LOG_DELAY || self.logged.as_ref() == Some(&kind) {
@@ -36,7 +36,7 @@ impl ProblemTracker {
     }
 }
 
-/// A line of the log.
+/// A line to be logged.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HealthLogLine {
     Problem,
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_is_logged_when_it_lasts_and_when_it_is_over() {
+    fn lasting_problem_is_logged_once_and_when_it_ends() {
         let (begin, second) = (Instant::now(), Duration::from_secs);
         let mut watch = ProblemTracker::default();
         let mut note = |problem: &str, at| watch.note(problem, begin + second(at));

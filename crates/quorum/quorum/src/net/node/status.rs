@@ -1,4 +1,4 @@
-//! What a node tells of itself.
+//! The status of a node.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::QuorumGroup;
 use crate::protocol::server::{self, EpochStatus, GroupStart, QuorumServerEvent};
 
-/// What the server's thread publishes.
+/// The state that the server's thread publishes.
 #[derive(Debug, Default)]
 pub(super) struct PublishedNodeState {
     pub(super) server: Option<server::QuorumServerStatus>,
@@ -23,7 +23,7 @@ pub(super) struct PublishedNodeState {
     progress: Option<LogProgress>,
     /// Since when entries have waited for the height after this one.
     waiting: Option<(Height, Instant)>,
-    /// For how long the oldest entry of this server had waited at a time.
+    /// How long the oldest entry of this server had waited at a given time.
     oldest: Option<(Duration, Instant)>,
     refresh: Option<RefreshStatus>,
     signed: u64,
@@ -39,13 +39,13 @@ pub(super) struct PublishedNodeState {
 pub struct QuorumNodeStatus {
     /// The name of the configuration.
     pub name: String,
-    /// For how long it has run, in seconds.
+    /// How long it has been running, in seconds.
     pub uptime_s: f64,
-    /// How it is doing.
+    /// Its health.
     pub health: NodeHealth,
-    /// The number of servers of the group; 0 if it knows none.
+    /// The number of servers of the group, or 0 if no group is known.
     pub servers: u64,
-    /// f of the group.
+    /// The number f of faulty servers that the group tolerates.
     pub faulty: u64,
     /// This server's number in the group, from 1; `null` if it is not a member.
     pub index: Option<u64>,
@@ -56,17 +56,17 @@ pub struct QuorumNodeStatus {
     /// The numbers of the group's servers that have no vote in the log, from 1.
     #[serde(default)]
     pub without_vote: Vec<u64>,
-    /// The refresh that is under way, or the last one.
+    /// The open refresh, or the last one.
     pub refresh: Option<RefreshStatus>,
     /// The messages that were signed for local users.
     pub signed: u64,
-    /// Those that were not.
+    /// The requests of local users that were refused.
     pub refused: u64,
-    /// How often a server has proven to sign wrongly.
+    /// How often a server was proven to have answered wrongly.
     pub wrong_answers: u64,
-    /// The bytes of messages that it has sent to other servers.
+    /// The bytes of messages that were sent to other servers.
     pub sent_bytes: SentBytes,
-    /// The connections whose other ends have not proven the key of a server that connects here.
+    /// The connections whose other end did not prove a key that may connect here.
     #[serde(default)]
     pub refused_connections: u64,
     /// The links with other servers.
@@ -82,7 +82,8 @@ impl PublishedNodeState {
         self.start.as_ref()
     }
 
-    /// For how long entries have waited: all for the next height, or an own one to be committed.
+    /// How long entries have waited: for the next height, or an entry of this server to be
+    /// committed.
     pub(super) fn waiting(&self, now: Instant) -> Option<Duration> {
         let stalled = self.waiting.map(|(_, since)| now.saturating_duration_since(since));
         let own = self.oldest.map(|(age, at)| age + now.saturating_duration_since(at));
@@ -121,7 +122,7 @@ impl PublishedNodeState {
             });
             match refresh(epoch, server.is_operator_request_pending, &start.header().group) {
                 Some(now) => self.refresh = Some(now),
-                // It was given up before any approval was committed.
+                // The refresh was cancelled before any approval was committed.
                 None if !is_over => {
                     self.refresh = Some(over(epoch.epoch + 1, RefreshStep::Cancelled));
                 }
@@ -143,7 +144,7 @@ pub(super) fn without_vote(epoch: Option<&EpochStatus>) -> Vec<u64> {
     servers.map(|server| u64::from(server.0) + 1).collect()
 }
 
-/// A refresh that is over.
+/// The status of a refresh that has ended.
 fn over(epoch: u64, step: RefreshStep) -> RefreshStatus {
     let (done, of, cancelled, cancelled_of) = match step {
         RefreshStep::Cancelled => (0, 1, 1, 1),
@@ -153,7 +154,8 @@ fn over(epoch: u64, step: RefreshStep) -> RefreshStatus {
     RefreshStatus { epoch, step, done, of, waiting_for, cancelled, cancelled_of, problem }
 }
 
-/// The refresh that is approved or open in an epoch.
+/// The refresh that is approved or open in an epoch. `has_wish` is whether the operator's approval
+/// or cancellation is pending.
 fn refresh(epoch: &EpochStatus, has_wish: bool, current: &QuorumGroup) -> Option<RefreshStatus> {
     let needed = current.combination().signer_count();
     let approvals = epoch.approvals.iter().map(Vec::len).max().unwrap_or(0);
@@ -197,7 +199,7 @@ fn refresh(epoch: &EpochStatus, has_wish: bool, current: &QuorumGroup) -> Option
     })
 }
 
-/// What an operator has to do, so that a refresh goes on.
+/// What an operator must do for the refresh to continue.
 fn refresh_problem(epoch: &EpochStatus) -> String {
     let numbers = |servers: &[ServerIndex]| {
         let numbers: Vec<String> = servers.iter().map(ToString::to_string).collect();
@@ -207,7 +209,7 @@ fn refresh_problem(epoch: &EpochStatus) -> String {
         None if epoch.approvals.len() > 1 => {
             let lists: Vec<String> = epoch.approvals.iter().map(|it| numbers(it)).collect();
             format!(
-                "different lists of servers are approved (by {}): give the refresh up at f+1 \
+                "different lists of servers are approved (by {}): cancel the refresh at f+1 \
                  servers with `sunder quorum refresh --cancel`, and approve one list",
                 lists.join("; by ")
             )
@@ -226,7 +228,7 @@ fn refresh_problem(epoch: &EpochStatus) -> String {
 }
 
 impl NodeHandle {
-    /// The refresh that is under way, or the last one.
+    /// The open refresh, or the last one.
     pub(super) fn refresh_status(&self) -> Option<RefreshStatus> {
         let links = self.links.status();
         let own = self.links.own().to_string();
@@ -270,9 +272,9 @@ impl NodeHandle {
 mod tests {
     use super::*;
 
-    /// A faulty leader that commits the entries of others and leaves out this server's is noticed.
+    /// A faulty leader that commits entries of others but omits those of this server is detected.
     #[test]
-    fn an_own_entry_that_waits_is_noticed_while_others_are_committed() {
+    fn own_entry_that_waits_is_reported_while_others_are_committed() {
         let (begin, second) = (Instant::now(), Duration::from_secs);
         let status = || server::QuorumServerStatus {
             height: Height(0),
@@ -288,7 +290,7 @@ mod tests {
             shared.update(status(), Some(progress), begin + second(height));
         }
         assert_eq!(shared.waiting(begin + second(21)), Some(second(21)));
-        // Those of others wait for the height only.
+        // Entries of others count only while no height is committed.
         let progress = |height| LogProgress { committed: Height(height), waiting: 1, oldest: None };
         shared.update(status(), Some(progress(20)), begin + second(21));
         assert_eq!(shared.waiting(begin + second(25)), Some(second(5)));

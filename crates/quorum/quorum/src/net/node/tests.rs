@@ -1,5 +1,5 @@
-//! Servers with real links on loopback, stores in files and local users at their sockets. The log
-//! is the one in memory.
+//! Servers with real links on loopback, stores in files, local users at their sockets, and the
+//! in-memory log.
 
 use std::fs;
 use std::io::Write as _;
@@ -34,7 +34,7 @@ use crate::protocol::wire::Sha256Digest;
 
 const MESSAGE: &[u8] = b"addresses: 192.0.2.1\n";
 
-/// How long to wait for what should take less than a second on an idle machine.
+/// The time limit for what takes less than a second on an idle host.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A place for all servers, with a key and the shares of the first four.
@@ -272,16 +272,16 @@ async fn four_servers_sign_and_move_the_key_to_four_others() {
     assert_eq!(last.unwrap().group, parse_nodes(&nodes).unwrap());
 }
 
-/// Two operators approve different lists, see why nothing goes on, and give it up; then they
-/// approve one list, whose servers do nothing, and give that up as well.
+/// Two operators approve different lists, see why there is no progress, and cancel. Then they
+/// approve one list, whose servers do nothing, and cancel that as well.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refresh_says_for_whom_it_waits_and_is_given_up() {
+async fn refresh_names_awaited_servers_and_is_cancelled() {
     let world = World::new(8);
     let servers = world.start_all(1..=4).await;
     until_healthy(&servers).await;
     let clients: Vec<&QuorumApiClient> = servers.iter().map(|server| &server.client).collect();
     let none = clients[0].cancel_refresh().await.unwrap_err().to_string();
-    assert_eq!(none, "no refresh is under way");
+    assert_eq!(none, "no refresh is open");
     let numbers = |refresh: &RefreshStatus| -> Vec<u64> {
         refresh.waiting_for.iter().map(|awaited| awaited.server).collect()
     };
@@ -289,7 +289,7 @@ async fn a_refresh_says_for_whom_it_waits_and_is_given_up() {
     let missing = clients[0].start_refresh(world.nodes(5..=8)).await.unwrap_err().to_string();
     assert!(missing.starts_with("new servers do not answer: "), "{missing}");
     assert_eq!(missing.matches(": nobody listens there").count(), 4, "{missing}");
-    // They answer, and know of nobody.
+    // They answer, and know no other server.
     let mut idle = Vec::new();
     for number in 5..=8 {
         let listening = listen([world.addresses[number - 1]], &[]).await.unwrap();
@@ -310,7 +310,7 @@ async fn a_refresh_says_for_whom_it_waits_and_is_given_up() {
         assert_eq!((numbers(&state), &state.problem[..]), (vec![2, 3, 4], ""));
     }
     let other = clients[0].start_refresh(world.nodes([5, 6, 7, 4])).await.unwrap_err().to_string();
-    assert!(other.contains("give it up at f+1 servers first"), "{other}");
+    assert!(other.contains("cancel it at f+1 servers first"), "{other}");
     clients[1].start_refresh(world.nodes([5, 6, 7, 4])).await.unwrap();
     until("the lists differ", async || {
         let state = clients[3].refresh().await.unwrap();
@@ -375,7 +375,7 @@ async fn a_server_that_stops_is_replaced_and_signs_again_after_a_restart() {
     assert_eq!((status.servers, status.index, status.signed), (4, Some(2), 1));
     assert!(status.has_shares && status.links.len() == 3);
 
-    // Peers that are added are known at once, and those that are left out no longer.
+    // Added peers may connect at once, and removed ones no longer.
     let mut config = world.config(2);
     let address = "127.91.0.1:9".parse().unwrap();
     config.peers.push(QuorumPeer { key: identity(9).public(), address });
@@ -397,7 +397,7 @@ async fn a_share_file_of_another_server_is_refused() {
     assert!(world.place.path().join("server-2.share").exists());
 }
 
-/// Its group has forgotten the heights that it lacks.
+/// Its group has deleted the heights that it lacks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_was_down_for_two_and_three_refreshes_has_shares_and_votes_again() {
     let world = World::new(4);
@@ -442,7 +442,7 @@ async fn a_server_that_was_down_for_two_and_three_refreshes_has_shares_and_votes
         .await;
         servers.push((again, monitor));
     }
-    // The log does not go on without its vote.
+    // The log does not continue without its vote.
     let (Running { node, socket, .. }, _) = servers.remove(0);
     drop(socket);
     node.stop().await.unwrap();

@@ -1,14 +1,14 @@
-//! The audit log: a text file to which a server appends what it did, one JSON object on each line.
+//! The audit log: a text file to which a server appends its actions, one JSON object per line.
 //!
-//! Each line has its number, the time, the event, the hash of the line before (`previous`) and its
-//! own (`hash`): the SHA-256 of a prefix and of the line's bytes before `,"hash"`, closed by a
-//! brace. Whoever keeps a later hash can prove that an earlier line was changed or removed. Who can
-//! write to the file can replace all of it: send the lines, or the hash in the status, to another
-//! host.
+//! Each line contains its number, the time, the event, the hash of the previous line (`previous`)
+//! and its own hash (`hash`): the SHA-256 of a prefix and of the line's bytes before `,"hash"`,
+//! closed by a brace. Anyone who keeps a later hash can prove that an earlier line was changed or
+//! removed. An attacker who can write to the file can replace all of it, so send the lines, or the
+//! hash in the status, to another host.
 //!
-//! A full file is renamed to `audit-NUMBER.log`, where NUMBER is its last line's, and another
-//! continues the chain. When all files would be longer than a limit, the oldest are removed, and a
-//! line says so: the chain of the others is whole.
+//! A full file is renamed to `audit-NUMBER.log`, where NUMBER is the number of its last line, and a
+//! new file continues the chain. When the total length would exceed a limit, the oldest files are
+//! removed, and a line records that. The chain of the remaining files is intact.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -26,31 +26,31 @@ use crate::protocol::policy::MessageDigest;
 /// The name of the file.
 pub(super) const NAME: &str = "audit.log";
 
-/// The length of all files, in bytes, unless configured.
+/// The default limit on the total length of the files, in bytes.
 pub const MAX_LEN: u64 = 1 << 30;
 
-/// Another file is begun when one has this part of the length of all.
+/// A new file is begun when the current one reaches the limit divided by this number.
 const FILES: u64 = 16;
 
-/// The longest line, in bytes.
+/// The largest length of a line, in bytes.
 const MAX_LINE: u64 = 4096;
 
-/// What is hashed before a line.
+/// The prefix that is hashed before a line.
 const DOMAIN: &[u8] = b"sunder quorum audit 1\0";
 
-/// What stands between the hashed part of a line and its hash.
+/// The text between the hashed part of a line and its hash.
 const HASH_KEY: &str = ",\"hash\":\"";
 
-/// The longest text from outside in an event, in bytes.
+/// The largest length of a text from outside in an event, in bytes.
 const MAX_TEXT: usize = 256;
 
-/// Something that a server did or refused.
+/// An action or a refusal of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum AuditEvent {
     /// The log began.
     Opened,
-    /// The shares of an epoch are here.
+    /// The shares of an epoch have been stored.
     EpochBegun {
         /// The epoch.
         epoch: u64,
@@ -79,7 +79,7 @@ pub enum AuditEvent {
         /// The epoch.
         epoch: u64,
     },
-    /// A partial signature was given to another server.
+    /// Partial signatures were sent to another server.
     Answered {
         /// The SHA-256 of the message, in hexadecimal digits.
         digest: String,
@@ -87,7 +87,7 @@ pub enum AuditEvent {
         epoch: u64,
         /// The server that asked.
         to: String,
-        /// How many there were of this message, since the line before about it and this server.
+        /// The number of answers for this message and server since the previous line about them.
         #[serde(default = "one")]
         count: u64,
     },
@@ -107,34 +107,34 @@ pub enum AuditEvent {
         /// The SHA-256 of the new group, in hexadecimal digits.
         group: String,
     },
-    /// A refresh was given up by a local user.
+    /// A refresh was cancelled by a local user.
     RefreshCancelled {
         /// The epoch that was to begin.
         epoch: u64,
     },
-    /// The oldest files were removed, as all were too long.
+    /// The oldest files were removed because the total length exceeded the limit.
     Removed {
         /// The number of the last line that was removed.
         through: u64,
     },
     /// A request was refused.
     Refused {
-        /// What was asked for.
+        /// The kind of the request.
         request: String,
         /// Why it was refused.
         reason: String,
-        /// The number of such refusals since the last that was logged.
+        /// The number of such refusals since the last one that was recorded.
         count: u64,
     },
 }
 
-/// What lines of earlier versions stand for.
+/// The count in lines of earlier versions.
 fn one() -> u64 {
     1
 }
 
 impl AuditEvent {
-    /// A refusal, with texts of bounded length.
+    /// A refusal, with texts truncated to a bounded length.
     pub fn refused(request: &str, reason: &str, count: u64) -> Self {
         let short = |text: &str| text.chars().take(MAX_TEXT / 4).collect();
         Self::Refused { request: short(request), reason: short(reason), count }
@@ -162,26 +162,26 @@ pub struct AuditLog {
     path: PathBuf,
     file: File,
     len: u64,
-    /// The largest length of all files.
+    /// The limit on the total length of the files.
     max_len: u64,
     last: AuditLogPosition,
 }
 
-/// The last line.
+/// The position of a line in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditLogPosition {
-    /// The number of lines in all files.
+    /// The number of lines in all files up to this one.
     pub number: u64,
-    /// The last line's hash, in hexadecimal digits; zeros if there is none.
+    /// The hash of the line, in hexadecimal digits. Zeros if there is no line.
     pub hash: String,
 }
 
 impl AuditLog {
-    /// Opens the log in a store's directory, or begins one. A last line that a crash left
-    /// incomplete is removed, and so are zeros that a power cut left at the end.
+    /// Opens the log in a store's directory, or creates it. Removes a last line that a crash left
+    /// incomplete, and zeros that a power failure left at the end.
     ///
     /// # Errors
-    /// When the file cannot be read or written, or the chain is broken.
+    /// If the file cannot be read or written, or the chain is broken.
     pub(super) fn open(directory: &Path, now: SystemTime) -> Result<Self, QuorumStoreError> {
         let path = directory.join(NAME);
         let mut options = OpenOptions::new();
@@ -206,7 +206,7 @@ impl AuditLog {
     /// Appends an event.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub(super) fn append(
         &mut self,
         event: &AuditEvent,
@@ -222,7 +222,7 @@ impl AuditLog {
         self.write(event, now)
     }
 
-    /// Bounds the length of all files.
+    /// Sets the limit on the total length of the files.
     pub(super) fn set_max_len(&mut self, max_len: u64) {
         self.max_len = max_len;
     }
@@ -240,7 +240,7 @@ impl AuditLog {
         let written =
             written.and_then(|()| if is_durable { self.file.sync_data() } else { Ok(()) });
         if let Err(error) = written {
-            // What was written of the line is removed, or else the next line would follow it.
+            // Remove the written part of the line, so that the next line does not follow it.
             let _ = self.file.set_len(self.len).and_then(|()| self.file.seek(SeekFrom::End(0)));
             return Err(of_file(&self.path)(error));
         }
@@ -249,17 +249,17 @@ impl AuditLog {
         Ok(())
     }
 
-    /// The file that is open.
+    /// The open file.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 
-    /// The last line.
+    /// The position of the last line.
     pub fn last(&self) -> &AuditLogPosition {
         &self.last
     }
 
-    /// Renames the file, and begins another with the last hash.
+    /// Renames the file, and begins a new one that continues the chain.
     fn rotate(&mut self) -> Result<(), QuorumStoreError> {
         let full = self.path.with_file_name(format!("audit-{}.log", self.last.number));
         fs::rename(&self.path, &full).map_err(of_file(&full))?;
@@ -270,8 +270,8 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Removes the oldest files, so that another one fits. Returns the number of the last line that
-    /// was removed.
+    /// Removes the oldest files to make room for another one. Returns the number of the last
+    /// removed line.
     fn remove_oldest(&self) -> Result<Option<u64>, QuorumStoreError> {
         let directory = self.path.parent().unwrap_or(Path::new("."));
         let mut left = self.max_len - self.max_len / FILES;
@@ -290,7 +290,7 @@ impl AuditLog {
     }
 }
 
-/// The files that were full, and the numbers of their last lines, in ascending order.
+/// The full files with the numbers of their last lines, in ascending order.
 fn full_files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, QuorumStoreError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(of_file(directory))? {
@@ -305,18 +305,18 @@ fn full_files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, QuorumStoreError>
     Ok(files)
 }
 
-/// The last line of the latest file that was full.
+/// The last line of the latest full file.
 fn last_of_full_files(directory: &Path) -> Result<Option<AuditLogPosition>, QuorumStoreError> {
     let Some((_, path)) = full_files(directory)?.pop() else { return Ok(None) };
     let file = File::open(&path).map_err(of_file(&path))?;
     Ok(verify(file, &path)?.0)
 }
 
-/// Checks the chain of a log. Returns the last complete line and the length up to its end; `None`
-/// if there is no line. A last line that is incomplete, or zeros at the end, do not count.
+/// Checks the chain of a log. Returns the last complete line and the length up to its end, or
+/// `None` if there is no line. Ignores an incomplete last line, and zeros at the end.
 ///
 /// # Errors
-/// When the file cannot be read, or a complete line does not follow from the one before.
+/// If the file cannot be read, or a complete line does not continue the chain.
 pub fn verify(
     file: impl Read,
     path: &Path,
@@ -339,8 +339,8 @@ pub fn verify(
     Ok((last, len))
 }
 
-/// Whether the file ends in zeros from this line on, or from within it: after a power cut the
-/// system may have kept the file's length and not what was written last. No line contains a zero.
+/// Whether the file consists of zeros from within this line on. After a power failure, the file
+/// system may have kept the file's length but not its last bytes. No line contains a zero byte.
 fn is_unwritten(text: &[u8], rest: &mut impl Read) -> io::Result<bool> {
     let zeros = text.iter().position(|&byte| byte == 0).map(|begin| &text[begin..]);
     if zeros.is_none_or(|zeros| zeros.iter().any(|&byte| byte != 0)) {
@@ -356,8 +356,8 @@ fn is_unwritten(text: &[u8], rest: &mut impl Read) -> io::Result<bool> {
     }
 }
 
-/// The position of a line that follows `last`; `None` if it does not follow. The first line of a
-/// file may follow any.
+/// The position of a line after `last`. `None` if it does not continue the chain. The first line of
+/// a file may have any previous hash.
 fn checked(line: &[u8], last: Option<&AuditLogPosition>) -> Option<AuditLogPosition> {
     let text = std::str::from_utf8(line).ok()?.strip_suffix("\"}\n")?;
     let (body, stated) = text.rsplit_once(HASH_KEY)?;

@@ -35,34 +35,34 @@ pub enum QuorumStoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The database is another program's.
+    /// The database belongs to another program.
     #[error("{} is a database of another program; name another `store`", .path.display())]
     Foreign {
         /// The database.
         path: PathBuf,
     },
-    /// The database is of a newer version.
+    /// The database was written by a newer version.
     #[error("{} was written by a newer version of sunder; use that one", .path.display())]
     Newer {
         /// The database.
         path: PathBuf,
     },
-    /// The epoch is in the store already.
+    /// The shares of the epoch are stored already.
     #[error("the shares of epoch {number} are in the store already")]
     EpochExists {
         /// The epoch.
         number: u64,
     },
-    /// The key of an epoch or a run does not decrypt.
+    /// The key of an epoch or a run cannot be decrypted.
     #[error(
         "the key of {of} does not open under this master key; give the one that the store was \
          written with"
     )]
     WrongMasterKey {
-        /// What the key is of, as in `epoch 1`.
+        /// The scope of the key, as in `epoch 1`.
         of: String,
     },
-    /// The audit log does not fit together.
+    /// The chain of hashes in the audit log is broken.
     #[error(
         "{}, line {line}: the chain of hashes is broken, so somebody changed the log; move the file \
          away for an investigation, and a new one is begun", .path.display()
@@ -70,7 +70,7 @@ pub enum QuorumStoreError {
     BrokenChain {
         /// The log.
         path: PathBuf,
-        /// The first line that does not fit, from 1.
+        /// The first line that breaks the chain, from 1.
         line: usize,
     },
     /// The store contains an invalid value.
@@ -82,20 +82,20 @@ pub enum QuorumStoreError {
         /// The invalid value.
         what: String,
     },
-    /// The name of the store is another file's.
-    #[error("{} is no directory; name another `store`", .path.display())]
+    /// The path of the store is not a directory.
+    #[error("{} is not a directory; name another `store`", .path.display())]
     NoDirectory {
         /// The file.
         path: PathBuf,
     },
     /// There is no store to back up, or to restore a backup to.
-    #[error("{} is no store; give the configuration of a server that has run", .path.display())]
+    #[error("{} is not a store; give the configuration of a server that has run", .path.display())]
     NoStore {
         /// The directory.
         path: PathBuf,
     },
     /// The database changes faster than it can be copied.
-    #[error("the server writes all the time, so that its database cannot be copied; try again")]
+    #[error("the server writes continuously, so its database cannot be copied; try again")]
     Changing,
     /// The file of a backup exists already.
     #[error("{} exists already; choose another name", .path.display())]
@@ -112,7 +112,7 @@ pub enum QuorumStoreError {
         /// The epoch.
         number: u64,
     },
-    /// A backup that lacks an epoch of the store.
+    /// A backup without an epoch that the store has.
     #[error(
         "the backup was made before epoch {number} began, which this store has; keep the store"
     )]
@@ -123,7 +123,7 @@ pub enum QuorumStoreError {
     /// A backup without an epoch.
     #[error("the backup has no epoch: it is empty, and there is nothing to restore")]
     BackupEmpty,
-    /// There is a key of an epoch, and no database.
+    /// There is the key of an epoch, but no database.
     #[error(
         "the database is missing, but the key of epoch {number} is here: restore a backup, or \
          remove epoch-{number}.key, and the server recovers its shares from the others"
@@ -135,12 +135,12 @@ pub enum QuorumStoreError {
     /// `SQLite` reports an error.
     #[error("the database: {}{}", one_line(.0), advice_on_database(.0))]
     Database(#[from] rusqlite::Error),
-    /// No random bytes.
+    /// The operating system provides no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
 }
 
-/// What `SQLite` says in one line, and what to do about it unless the disk is full.
+/// The message of `SQLite` in one line, with advice unless the disk is full.
 fn one_line(error: &rusqlite::Error) -> String {
     let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     let fix = match error.sqlite_error().map(|error| (error.code, error.extended_code)) {
@@ -173,7 +173,7 @@ pub(super) fn damaged(what: String) -> QuorumStoreError {
     QuorumStoreError::Damaged { what }
 }
 
-/// Adds the file's name to the system's error.
+/// Adds the file's path to a system error.
 pub(super) fn of_file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> QuorumStoreError {
     let path = path.into();
     move |source| QuorumStoreError::File { path, source }

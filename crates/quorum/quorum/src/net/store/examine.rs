@@ -1,4 +1,4 @@
-//! What can be said of a store without opening it: a server may have it open.
+//! Examines a store without opening it. A server may have it open.
 
 use std::fs;
 use std::path::Path;
@@ -13,22 +13,23 @@ use super::sealing_key::{self, SealingKey, SealingKeyScope};
 use super::{audit, file};
 use crate::protocol::server::GroupStart;
 
-/// What a store has.
+/// A summary of a store.
 #[derive(Clone, Debug)]
 pub struct QuorumStoreSummary {
-    /// Where its server follows its group from; `None` if it waits to be invited or has never run.
+    /// The start of its server. `None` if the server waits to be invited or has never run.
     pub start: Option<GroupStart>,
-    /// The epochs whose shares it has.
+    /// The epochs whose shares it contains.
     pub epochs: Vec<u64>,
     /// When the audit log was last written.
     pub audit_written: Option<SystemTime>,
 }
 
-/// Examines the store in a directory and changes nothing: who may change it, whether this user can
-/// write its files, and whether its keys open under the master key. `None` if there is no store.
+/// Examines the store in a directory without changing anything: whether other users can change it,
+/// whether this user can write its files, and whether the master key decrypts its keys. `None` if
+/// there is no store.
 ///
 /// # Errors
-/// What keeps a server from opening it.
+/// The error that keeps a server from opening it.
 pub fn examine(
     directory: &Path,
     master: &MasterKey,

@@ -1,4 +1,4 @@
-//! The files of a store: who may change them, the lock, and the version of the tables.
+//! The files of a store: their permissions, the lock, and the version of the tables.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,7 +17,7 @@ use super::error::{QuorumStoreError, damaged, of_file};
 /// The name of the database.
 pub(super) const DATABASE: &str = "epochs.sqlite";
 
-/// How long a call waits for other programs that read the database.
+/// How long a call waits for other programs that are reading the database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The application id of the databases: "SNDQ".
@@ -70,17 +70,17 @@ pub(super) struct QuorumStoreLock(File);
 
 impl Drop for QuorumStoreLock {
     fn drop(&mut self) {
-        // Closing the file is not enough: a child process that is being started has a copy of it.
-        // If this fails, the lock ends with that copy.
+        // Closing the file is not enough, because a child process that is being started has a copy
+        // of it. If unlocking fails, the lock ends with that copy.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
 /// Creates the directory of a store if it does not exist, checks that no other user can change it,
-/// and locks it until the file is closed. Returns its path without links.
+/// and locks it until the lock is dropped. Returns its path without symbolic links.
 ///
 /// # Errors
-/// When another process holds the lock, or other users can change files there.
+/// If another process holds the lock, or other users can change files there.
 pub(super) fn lock(directory: &Path) -> Result<(PathBuf, QuorumStoreLock), QuorumStoreError> {
     let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
     created.map_err(|error| match error.kind() {
@@ -109,10 +109,10 @@ pub(super) fn has_database(directory: &Path) -> bool {
     directory.join(DATABASE).exists()
 }
 
-/// Opens the database of a store, or creates an empty one that only its owner may read.
+/// Opens the database of a store, or creates an empty one that only its owner can read.
 ///
 /// # Errors
-/// When it is damaged, or another program's.
+/// If it is damaged, or belongs to another program.
 pub(super) fn open(directory: &Path) -> Result<Connection, QuorumStoreError> {
     let path = directory.join(DATABASE);
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
@@ -124,16 +124,16 @@ pub(super) fn open(directory: &Path) -> Result<Connection, QuorumStoreError> {
     open_at(&path)
 }
 
-/// The same for a database that exists, at this path.
+/// Opens an existing database at this path.
 ///
 /// # Errors
-/// When it is damaged, or another program's.
+/// If it is damaged, or belongs to another program.
 pub(super) fn open_at(path: &Path) -> Result<Connection, QuorumStoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    // Deleted rows are overwritten, the journal keeps nothing of them after a transaction, and no
-    // temporary file is written.
+    // Deleted rows are overwritten, the journal keeps nothing of them after a transaction, and
+    // there are no temporary files.
     connection.execute_batch(
         "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; \
          PRAGMA temp_store = MEMORY; PRAGMA synchronous = FULL;",
@@ -147,35 +147,35 @@ pub(super) fn open_at(path: &Path) -> Result<Connection, QuorumStoreError> {
     Ok(connection)
 }
 
-/// Opens a database, which a server may have open, only to read it.
+/// Opens a database read-only. A server may have it open.
 ///
 /// # Errors
-/// When the system refuses.
+/// If the system reports an error.
 pub(super) fn open_to_read(path: &Path) -> Result<Connection, QuorumStoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     Ok(Connection::open_with_flags(path, flags)?)
 }
 
-/// How many pages are copied at first before a server that runs may write again. If it does, the
-/// copy begins again, with twice as many.
+/// How many pages are copied at first before a running server may write again. If it writes, the
+/// copy starts again, with twice as many.
 const PAGES: i32 = 1024;
 
-/// How long is waited while a server writes.
+/// How long to wait while a server writes.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How often is waited for it.
+/// How often to wait for it.
 const MAX_PAUSES: usize = 10_000;
 
-/// Copies a database to a new file, of which it is one state.
+/// Copies a consistent state of a database to a new file.
 ///
 /// # Errors
-/// When the file exists or cannot be written, or the database changes all the time. Then there is
-/// no file.
+/// If the file exists or cannot be written, or the database changes continuously. Then no file is
+/// left.
 pub(super) fn copy_database(from: &Connection, to: &Path) -> Result<(), QuorumStoreError> {
     reserve(to)?;
     let copied = copy_pages(from, to);
     if copied.is_err() {
-        // It is not whole.
+        // The copy is incomplete.
         let _ = fs::remove_file(to);
     }
     copied
@@ -209,7 +209,7 @@ fn copy_pages(from: &Connection, to: &Path) -> Result<(), QuorumStoreError> {
     File::open(to).and_then(|file| file.sync_all()).map_err(of_file(to))
 }
 
-/// Checks that the database is undamaged and of this version. Creates the tables in an empty one.
+/// Checks the integrity and version of the database. Creates the tables in an empty one.
 fn check(connection: &mut Connection, path: &Path) -> Result<(), QuorumStoreError> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if number(&change, "PRAGMA application_id")? == 0
@@ -237,35 +237,35 @@ pub(super) fn number(connection: &Connection, query: &str) -> Result<i64, Quorum
     Ok(connection.query_row(query, [], |row| row.get(0))?)
 }
 
-/// A number as `SQLite` keeps it.
+/// A number as `SQLite` stores it.
 ///
 /// # Errors
-/// When it is too large.
+/// If it is too large.
 pub(super) fn signed(number: u64) -> Result<i64, QuorumStoreError> {
     number.try_into().map_err(|_| damaged(format!("number {number}")))
 }
 
-/// A number that `SQLite` kept.
+/// A number that `SQLite` has stored.
 ///
 /// # Errors
-/// When it is negative.
+/// If it is negative.
 pub(super) fn unsigned(number: i64, what: &str) -> Result<u64, QuorumStoreError> {
     number.try_into().map_err(|_| damaged(format!("{what} {number}")))
 }
 
-/// Creates an empty file that only its owner may read.
+/// Creates an empty file that only its owner can read.
 ///
 /// # Errors
-/// When it exists or cannot be created.
+/// If it exists or cannot be created.
 pub(super) fn reserve(path: &Path) -> Result<(), QuorumStoreError> {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     created.map(drop).map_err(of_file(path))
 }
 
-/// Writes a new file that only its owner may read.
+/// Writes a new file that only its owner can read.
 ///
 /// # Errors
-/// When it exists already or cannot be written.
+/// If it exists already or cannot be written.
 pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), QuorumStoreError> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
@@ -281,7 +281,7 @@ pub(super) struct BackupCopy {
 /// Copies a backup into the store's directory.
 ///
 /// # Errors
-/// When it cannot be read, or the copy not written.
+/// If the backup cannot be read, or the copy cannot be written.
 pub(super) fn copy(from: &Path, directory: &Path) -> Result<BackupCopy, QuorumStoreError> {
     let copy = BackupCopy { path: directory.join("restored.sqlite") };
     copy.remove();
@@ -295,7 +295,7 @@ pub(super) fn copy(from: &Path, directory: &Path) -> Result<BackupCopy, QuorumSt
     Ok(copy)
 }
 
-/// The largest database that is restored, in bytes. Four servers of ten have 10 MiB.
+/// The largest database that can be restored, in bytes. Usual ones have some MiB.
 const MAX_DATABASE: u64 = 1 << 30;
 
 impl BackupCopy {
@@ -304,10 +304,10 @@ impl BackupCopy {
         &self.path
     }
 
-    /// Puts it in the place of the store's database, which is not open.
+    /// Replaces the store's database, which must not be open.
     ///
     /// # Errors
-    /// When the file cannot be renamed.
+    /// If the file cannot be renamed.
     pub(super) fn replace_database(self, directory: &Path) -> Result<(), QuorumStoreError> {
         let database = directory.join(DATABASE);
         let journal = directory.join(format!("{DATABASE}-journal"));
@@ -324,7 +324,7 @@ impl BackupCopy {
     /// Removes the copy and its journal.
     fn remove(&self) {
         for path in [self.path.clone(), self.path.with_extension("sqlite-journal")] {
-            // It may not exist, or have been renamed.
+            // The file may not exist, or have been renamed.
             let _ = fs::remove_file(path);
         }
     }
@@ -336,10 +336,10 @@ impl Drop for BackupCopy {
     }
 }
 
-/// Makes created, renamed and removed files of a directory durable.
+/// Makes the creation, renaming and removal of files in a directory durable.
 ///
 /// # Errors
-/// When the system reports an error.
+/// If the system reports an error.
 pub(super) fn sync_directory(directory: &Path) -> Result<(), QuorumStoreError> {
     File::open(directory).and_then(|folder| folder.sync_all()).map_err(of_file(directory))
 }

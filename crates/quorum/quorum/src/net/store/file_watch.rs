@@ -1,4 +1,4 @@
-//! Whether somebody takes away the files of a store that is open.
+//! Detects that the files of an open store are removed or replaced.
 
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -8,10 +8,10 @@ use rustix::fs::{Access, access, statvfs};
 
 use super::{LOG_FILE, QuorumStore, file};
 
-/// The free space below which a server is not healthy, in bytes.
+/// The amount of free space, in bytes, below which a server is not healthy.
 const LITTLE_SPACE: u64 = 16 << 20;
 
-/// What a file is, whatever its name.
+/// The identity of a file, independent of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId(u64, u64);
 
@@ -20,20 +20,20 @@ impl FileId {
         Self(found.dev(), found.ino())
     }
 
-    /// A file that is open.
+    /// The identity of an open file.
     fn open(file: &File) -> Option<Self> {
         file.metadata().ok().map(|found| Self::of(&found))
     }
 
-    /// The file with a name, if there is one.
+    /// The identity of the file at a path, if there is one.
     pub(super) fn at(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().map(|found| Self::of(&found))
     }
 }
 
 impl QuorumStore {
-    /// What is wrong with the files of the store while it is open, and what to do, in one line. The
-    /// server goes on with what it has open, so that nobody would notice before the next start.
+    /// The problem of the store's files and what to do about it, in one line. The server continues
+    /// with its open files, so without this check nobody would notice before the next start.
     pub fn problem(&self) -> Option<String> {
         let at = |name: &str| self.directory.join(name);
         if !self.directory.exists() {

@@ -1,4 +1,4 @@
-//! The messages that may be signed, by their digests.
+//! Registered messages, stored as digests.
 
 use std::collections::HashSet;
 
@@ -8,24 +8,24 @@ use super::error::QuorumStoreError;
 use super::{QuorumStore, file};
 use crate::protocol::policy::MessageDigest;
 
-/// How many messages may be registered.
+/// The largest number of registered messages.
 pub const MAX_REGISTERED: u64 = 65_536;
 
-/// What the registration of a message changed.
+/// The result of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRegistration {
     /// Whether the message was not registered before.
     pub is_new: bool,
-    /// The oldest registration, if it was removed because there were [`MAX_REGISTERED`].
+    /// The oldest registration, if it was evicted because there were [`MAX_REGISTERED`].
     pub evicted: Option<MessageDigest>,
 }
 
 impl QuorumStore {
-    /// Registers a message: it is durable when this returns. The oldest registration is evicted if
-    /// there are [`MAX_REGISTERED`].
+    /// Registers a message. The registration is durable when this returns. If there are
+    /// [`MAX_REGISTERED`], the oldest is evicted.
     ///
     /// # Errors
-    /// When the database cannot be written.
+    /// If the database cannot be written.
     pub fn register(
         &mut self,
         message: MessageDigest,
@@ -45,7 +45,7 @@ impl QuorumStore {
         Ok(MessageRegistration { is_new, evicted })
     }
 
-    /// All messages that are registered.
+    /// All registered messages.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -65,7 +65,7 @@ impl QuorumStore {
         Ok(statement.query_row(params![message.0], |row| row.get(0))?)
     }
 
-    /// How many messages are registered.
+    /// The number of registered messages.
     ///
     /// # Errors
     /// When the database cannot be read.

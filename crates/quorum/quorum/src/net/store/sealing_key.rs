@@ -1,7 +1,7 @@
-//! The keys of an epoch and of a run of a refresh, and their files.
+//! The keys of epochs and of runs of a refresh, and their files.
 //!
-//! The file is magic, nonce and the key as XChaCha20-Poly1305 seals it under the master key: 80
-//! bytes. It is overwritten in place when the epoch or the run ends.
+//! A file contains a magic number, a nonce, and the key sealed by XChaCha20-Poly1305 under the
+//! master key, 80 bytes in total. It is overwritten in place when the epoch or the run ends.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -26,13 +26,13 @@ const MAGIC: &[u8; 8] = b"SNDR-QEK";
 /// The length of a nonce, in bytes.
 const NONCE_LEN: usize = 24;
 
-/// The length of the code that authenticates a ciphertext, in bytes.
+/// The length of an authentication tag, in bytes.
 const CODE_LEN: usize = 16;
 
 /// The length of the file, in bytes.
 const FILE_LEN: usize = MAGIC.len() + NONCE_LEN + KEY_LEN + CODE_LEN;
 
-/// What a key belongs to. It lasts as long as that.
+/// The scope of a key, which is also its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SealingKeyScope {
     /// The shares of an epoch.
@@ -68,7 +68,7 @@ impl SealingKeyScope {
         Some(Self::Run(Sha256Digest(id))).filter(|key| key.file_name().len() == name.len() + 4)
     }
 
-    /// What its ciphertext is bound to.
+    /// The context to which its ciphertext is bound.
     fn context(self) -> Vec<u8> {
         match self {
             Self::Epoch(number) => [&b"k"[..], &number.to_be_bytes()].concat(),
@@ -88,15 +88,16 @@ impl fmt::Display for SealingKeyScope {
     }
 }
 
-/// The key that encrypts the shares of one epoch, or the items of one run. Secret.
+/// The key that encrypts the shares or the voting key of one epoch, or the items of one run.
+/// Secret.
 pub(super) struct SealingKey(XChaCha20Poly1305);
 
 impl SealingKey {
-    /// Draws a key and writes its file, which then is complete on disk. A file of this name that is
-    /// there already is destroyed: no row of the database needs it.
+    /// Generates a key and writes its file, which is then completely on disk. An existing file with
+    /// this name is destroyed, because no row of the database needs it.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub(super) fn create(
         directory: &Path,
         of: SealingKeyScope,
@@ -122,7 +123,7 @@ impl SealingKey {
     /// Reads a key from its file.
     ///
     /// # Errors
-    /// When the file is missing or damaged, or the master key is another.
+    /// If the file is missing or damaged, or the master key is wrong.
     pub(super) fn read(
         directory: &Path,
         of: SealingKeyScope,
@@ -148,10 +149,10 @@ impl SealingKey {
         Ok(Self(cipher(&key)))
     }
 
-    /// Encrypts a secret; it is bound to `context`.
+    /// Encrypts a secret, bound to `context`.
     ///
     /// # Errors
-    /// When there are no random bytes.
+    /// If there are no random bytes.
     pub(super) fn seal(
         &self,
         context: impl AsRef<[u8]>,
@@ -161,7 +162,7 @@ impl SealingKey {
         seal(&self.0, context.as_ref(), secret, generator)
     }
 
-    /// Decrypts what [`SealingKey::seal`] returned; `None` if it was changed or has another
+    /// Decrypts the output of [`SealingKey::seal`]. `None` if it was changed, or bound to another
     /// context.
     pub(super) fn open(
         &self,
@@ -172,10 +173,10 @@ impl SealingKey {
     }
 }
 
-/// What has a key file, in ascending order: first the epochs.
+/// The scopes that have a key file, in ascending order, epochs first.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// If the directory cannot be read.
 pub(super) fn list(directory: &Path) -> Result<Vec<SealingKeyScope>, QuorumStoreError> {
     let mut keys = Vec::new();
     for entry in fs::read_dir(directory).map_err(of_file(directory))? {
@@ -189,7 +190,7 @@ pub(super) fn list(directory: &Path) -> Result<Vec<SealingKeyScope>, QuorumStore
 /// Overwrites a key in place, and removes its file. Returns whether there was one.
 ///
 /// # Errors
-/// When the file cannot be overwritten.
+/// If the file cannot be overwritten.
 pub(super) fn destroy(directory: &Path, of: SealingKeyScope) -> Result<bool, QuorumStoreError> {
     let path = path(directory, of);
     let mut file = match OpenOptions::new().write(true).open(&path) {

@@ -1,4 +1,4 @@
-//! The changes of a server's state, and what they add up to.
+//! Changes of a server's state, and the state that results from them.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -19,16 +19,16 @@ use crate::protocol::server::{
 };
 use crate::protocol::wire::Sha256Digest;
 
-/// A voting key that was kept.
+/// A stored voting key.
 type StoredVotingKey = (Option<LogIncarnation>, Zeroizing<[u8; 32]>);
 
 impl QuorumStore {
-    /// Keeps changes, all of them or none: they are durable when this returns.
+    /// Saves changes, all or none. They are durable when this returns.
     ///
     /// # Errors
-    /// When the files cannot be written, or the shares of an epoch are here already. Then nothing
-    /// is changed; but keys of epochs and runs that have ended may remain until the store is opened
-    /// next, if they could not be overwritten.
+    /// If the files cannot be written, or the shares of an epoch are stored already. Then nothing
+    /// is changed. However, keys of epochs and runs that have ended may remain until the store is
+    /// opened next, if they could not be overwritten.
     pub fn save(
         &mut self,
         changes: &[SavedStateChange],
@@ -57,13 +57,13 @@ impl QuorumStore {
                     if is_live(&transaction, of)? {
                         return Err(QuorumStoreError::EpochExists { number: *epoch });
                     }
-                    // The key is complete on disk before the rows that need it are.
+                    // The key is completely on disk before the rows that need it.
                     let key = SealingKey::create(&self.directory, of, &self.master, generator)?;
                     save_shares(&transaction, *epoch, shares, &key, generator)?;
                     events.push(AuditEvent::EpochBegun { epoch: *epoch, shares: shares.len() });
                 }
                 SavedStateChange::Voting { epoch, life, secret } => {
-                    // The key before it is destroyed at once: what it has sealed was replaced.
+                    // The previous key is destroyed at once, because its ciphertext was replaced.
                     let of = SealingKeyScope::Voting(*epoch);
                     let key = SealingKey::create(&self.directory, of, &self.master, generator)?;
                     let sealed = key.seal(of.to_string(), &secret[..], generator)?;
@@ -119,10 +119,10 @@ impl QuorumStore {
         events.iter().try_for_each(|event| self.record(event, now))
     }
 
-    /// What all changes add up to.
+    /// The state that results from all changes.
     ///
     /// # Errors
-    /// When the files cannot be read, or do not decrypt: they are damaged, or of another server.
+    /// If the files cannot be read or decrypted: they are damaged, or belong to another server.
     pub fn saved(&self) -> Result<SavedServerState, QuorumStoreError> {
         let state = "SELECT start, height, newer FROM state";
         let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
@@ -173,8 +173,8 @@ impl QuorumStore {
         Ok(shares)
     }
 
-    /// The voting key of an epoch, and the life of the log that it belongs to. `None` if a crash or
-    /// a restored backup has left a row without its key: then it is lost.
+    /// The voting key of an epoch, and the incarnation of the log that it belongs to. `None` if a
+    /// crash or a restored backup has left a row without its key. Then the voting key is lost.
     fn voting(&self, epoch: u64) -> Result<Option<StoredVotingKey>, QuorumStoreError> {
         let of = SealingKeyScope::Voting(epoch);
         let key = match SealingKey::read(&self.directory, of, &self.master) {
@@ -202,14 +202,14 @@ impl QuorumStore {
         numbers.map(|number| file::unsigned(number?, "number")).collect()
     }
 
-    /// Deletes voting keys that belong to no log yet: in a backup they are copies of keys that may
+    /// Deletes voting keys that belong to no log yet. In a backup, they are copies of keys that may
     /// have been used since.
     pub(super) fn delete_unused_voting_keys(&self) -> Result<(), QuorumStoreError> {
         self.connection.execute("DELETE FROM voting WHERE life IS NULL", [])?;
         Ok(())
     }
 
-    /// What is kept of a run.
+    /// The saved items of a run.
     fn items(
         &self,
         run: Sha256Digest,
@@ -229,7 +229,7 @@ impl QuorumStore {
         Ok(items)
     }
 
-    /// The runs of which something is kept.
+    /// The runs with saved items.
     fn runs(&self) -> Result<Vec<Sha256Digest>, QuorumStoreError> {
         let mut statement = self.connection.prepare("SELECT DISTINCT run FROM item")?;
         let runs = statement.query_map([], |row| row.get(0))?;
@@ -255,7 +255,7 @@ impl QuorumStore {
         Ok(())
     }
 
-    /// Deletes what is kept of a run whose key is gone.
+    /// Deletes the items of a run whose key is destroyed.
     pub(super) fn delete_items(&self, of: SealingKeyScope) -> Result<(), QuorumStoreError> {
         if let SealingKeyScope::Run(run) = of {
             self.connection.execute("DELETE FROM item WHERE run = ?1", [run.0])?;
@@ -320,7 +320,7 @@ fn height_of(number: i64) -> Result<Height, QuorumStoreError> {
     file::unsigned(number, "height").map(Height)
 }
 
-/// What a share's ciphertext is bound to: rows cannot be exchanged.
+/// The context to which a share's ciphertext is bound, so that rows cannot be exchanged.
 fn share_context(epoch: u64, label: Label) -> [u8; 11] {
     let mut context = [0; 11];
     context[0] = b's';
@@ -329,7 +329,7 @@ fn share_context(epoch: u64, label: Label) -> [u8; 11] {
     context
 }
 
-/// What an item's ciphertext is bound to.
+/// The context to which an item's ciphertext is bound.
 fn item_context(run: Sha256Digest, name: &[u8]) -> Vec<u8> {
     [&b"i"[..], &run.0, name].concat()
 }

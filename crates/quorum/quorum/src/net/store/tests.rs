@@ -484,6 +484,6 @@ fn evidence_is_kept_once_and_recorded() {
     assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
     let log = fs::read_to_string(place.path().join("audit.log")).unwrap();
     assert_eq!(log.matches("\"event\":\"wrong-answer\"").count(), 1, "{log}");
-    // The file is no stranger to the store.
+    // The store recognises the file as its own.
     open(&place).unwrap();
 }

@@ -1,4 +1,4 @@
-//! What the ceremony gives to one server: `docs/formats/quorum.md`.
+//! The file that the ceremony writes for one server: `docs/formats/quorum.md`.
 
 use keys::RsaPublicKey;
 use random::{RandomError, RandomGenerator};
@@ -23,10 +23,11 @@ const MAGIC: [u8; 16] = *b"SNDR-QUORUM-SHR\0";
 /// The version of the format.
 const VERSION: u8 = 1;
 
-/// The largest length of a share file, in bytes. With f = 4 and 4096 bits, one has 630,000.
+/// The largest length of a share file, in bytes. With f = 4 and 4096 bits, a file has 630,000
+/// bytes.
 pub(crate) const MAX_SHARE_FILE_LEN: u64 = 1 << 20;
 
-/// What the ceremony gives to one server.
+/// The key material that the ceremony writes for one server.
 pub struct QuorumShareFile {
     /// The group's key.
     pub key: GroupPublicKey,
@@ -36,28 +37,28 @@ pub struct QuorumShareFile {
     pub witnesses: ShareWitnesses,
     /// The server.
     pub server: ServerIndex,
-    /// All shares that it should have. Secret.
+    /// All shares that this server must hold. Secret.
     pub shares: Vec<(Label, SecretInteger)>,
-    /// Its voting key of the first epoch. Secret.
+    /// Its voting key for the first epoch. Secret.
     pub voting: VotingSecret,
 }
 
 /// Why bytes are not a share file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuorumShareFileError {
-    /// It has another form.
+    /// It is malformed.
     #[error(transparent)]
     Malformed(#[from] MalformedEncoding),
     /// It is damaged.
     #[error("it is damaged: its last 32 bytes are not the SHA-256 of those before")]
     Damaged,
-    /// A share is not the one that its witness belongs to.
+    /// A share does not match its witness.
     #[error("share {0} is not the one that its witness belongs to")]
     Share(Label),
 }
 
 impl QuorumShareFile {
-    /// Splits a key, and returns the file of each server of the first group.
+    /// Splits a key, and returns a file for each server of the first group.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
@@ -109,7 +110,8 @@ impl QuorumShareFile {
         out
     }
 
-    /// An upper bound on the length of the file: its bytes, which are secret, are not moved.
+    /// An upper bound on the length of the file, so that the buffer, which is secret, is never
+    /// moved.
     fn encoded_len(&self) -> usize {
         let share_len = self.shares.iter().map(|(_, share)| 2 + share.to_be_bytes().len());
         let public = self.key.modulus().byte_len() + self.witnesses.to_bytes().len();
@@ -117,11 +119,11 @@ impl QuorumShareFile {
         160 + public + header + share_len.sum::<usize>()
     }
 
-    /// Parses a file, and checks all that it says: the header and the shares fit the witnesses, and
-    /// the server has all shares that it should have.
+    /// Parses a file and checks all of its content: the header and the shares match the witnesses,
+    /// and the server has all shares that it must hold.
     ///
     /// # Errors
-    /// If the bytes are not such a file.
+    /// If the bytes are not a valid file.
     pub fn parse(bytes: &[u8]) -> Result<Self, QuorumShareFileError> {
         let (content, digest) = bytes
             .split_last_chunk::<32>()
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_or_cut_file_is_refused() {
+    fn changed_or_truncated_share_files_are_rejected() {
         let file = share_files().remove(0);
         let bytes = file.to_bytes();
         for index in 0..bytes.len() {
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_digest_is_right_is_checked_too() {
+    fn share_file_content_is_checked_even_if_the_digest_is_right() {
         let refused = |change: &dyn Fn(&mut QuorumShareFile)| {
             let mut file = share_files().remove(1);
             change(&mut file);

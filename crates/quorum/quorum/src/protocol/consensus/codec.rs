@@ -1,4 +1,4 @@
-//! The bytes of messages between servers, and of the records of the write-ahead log.
+//! Encodings of messages between servers, and of records in the write-ahead log.
 
 use arc_malachitebft_core_consensus::{
     Input, LivenessMsg, LocallyProposedValue, ProposedValue, SignedConsensusMsg,
@@ -17,7 +17,7 @@ use super::context::{
 use crate::protocol::log_types::{Height, MAX_ENTRY_LEN};
 use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, count};
 
-/// A committed value, and the signatures of 2f+1 servers that have committed to it.
+/// A committed value, with the signatures of 2f+1 servers that have committed to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DecidedValue {
     pub(crate) value: LogValue,
@@ -25,12 +25,12 @@ pub(crate) struct DecidedValue {
 }
 
 impl DecidedValue {
-    /// Where in the log the value is.
+    /// The height of the value.
     pub(crate) fn height(&self) -> Height {
         self.certificate.height
     }
 
-    /// What [`Self::parse`] parses.
+    /// The encoding.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.value.encoded().len() + 100 * (MAX_SERVERS + 1));
         bytes.put_u64(self.certificate.height.0);
@@ -43,10 +43,10 @@ impl DecidedValue {
         bytes
     }
 
-    /// Parses a committed value and its certificate. Signatures are not checked.
+    /// Parses a committed value and its certificate. Does not verify signatures.
     ///
     /// # Errors
-    /// When the bytes are not the encoding of one.
+    /// If the bytes are not such an encoding.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, MalformedEncoding> {
         let mut reader = QuorumWireReader::new(bytes);
         let height = Height(reader.u64()?);
@@ -60,23 +60,23 @@ impl DecidedValue {
     }
 }
 
-/// What servers send each other. The link tells who has sent it.
+/// A message between servers. The link identifies the sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConsensusMessage {
     /// An entry that should be committed.
     Entry(Bytes),
     /// A vote or a proposal.
     Consensus(SignedConsensusMsg<ConsensusContext>),
-    /// A vote that is sent again, or a certificate for servers that are behind.
+    /// A vote that is sent again, or a certificate for a server that is behind.
     Liveness(LivenessMsg<ConsensusContext>),
-    /// Asks for what was committed at this height.
+    /// A request for the committed value of this height.
     Want(Height),
-    /// What was committed at a height.
+    /// A committed value.
     Decided(DecidedValue),
 }
 
 impl ConsensusMessage {
-    /// What [`Self::parse`] parses.
+    /// The encoding.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
@@ -116,12 +116,12 @@ impl ConsensusMessage {
         bytes
     }
 
-    /// The bytes of [`Self::Decided`] with the bytes of a [`DecidedValue`].
+    /// The encoding of [`Self::Decided`], from the bytes of a [`DecidedValue`].
     pub(crate) fn committed(decided: &[u8]) -> Vec<u8> {
         [&[8], decided].concat()
     }
 
-    /// Whether it has signatures of this server, or follows from what it has signed.
+    /// Whether it contains signatures of this server, or follows from what this server has signed.
     pub(crate) fn is_signed(&self) -> bool {
         matches!(self, Self::Consensus(_) | Self::Liveness(_))
     }
@@ -129,7 +129,7 @@ impl ConsensusMessage {
     /// Parses a message.
     ///
     /// # Errors
-    /// When the bytes are not a message.
+    /// If the bytes are not a message.
     pub(crate) fn parse(bytes: &Bytes) -> Result<Self, MalformedEncoding> {
         let (kind, body) = bytes.split_first().ok_or(MalformedEncoding("too short"))?;
         let mut reader = QuorumWireReader::new(body);
@@ -151,8 +151,8 @@ impl ConsensusMessage {
     }
 }
 
-/// The bytes of a record of the write-ahead log; `None` for an input that is not recorded:
-/// Malachite asks to record these five kinds only.
+/// The encoding of a record of the write-ahead log. `None` for an input that is not recorded:
+/// Malachite records these five kinds only.
 pub(super) fn encode_record(input: &Input<ConsensusContext>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     match input {
@@ -174,7 +174,7 @@ pub(super) fn encode_record(input: &Input<ConsensusContext>) -> Option<Vec<u8>> 
             });
             bytes.put_round(timeout.round);
         }
-        // Its origin is not recorded: whatever is replayed was accepted before.
+        // Its origin is not recorded, because a replayed value was accepted before.
         Input::ProposedValue(proposed, _) => {
             bytes.push(4);
             bytes.put_u64(proposed.height.0);
@@ -233,10 +233,10 @@ pub(super) fn parse_record(bytes: &[u8]) -> Result<Input<ConsensusContext>, Malf
     Ok(input)
 }
 
-/// How the round before the first is written. No round is that high.
+/// The encoding of the round before the first. No round reaches this number.
 const NO_ROUND: u32 = u32::MAX;
 
-/// Appends fields of consensus messages to bytes.
+/// Appends fields of consensus messages to a buffer.
 pub(super) trait PutConsensusFields: QuorumWireWrite {
     fn put_round(&mut self, round: Round);
     fn put_vote(&mut self, vote: &Vote);

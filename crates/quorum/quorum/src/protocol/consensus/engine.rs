@@ -1,4 +1,4 @@
-//! A server's part in the agreement, height after height.
+//! A server's part in the agreement, one height after another.
 
 mod effects;
 
@@ -25,13 +25,13 @@ use crate::protocol::log_types::{Height, ServerSet};
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::MalformedEncoding;
 
-/// How many messages of one server are kept for the next height, and how many of them may be
-/// proposals, each up to the largest length of a value.
+/// The largest number of one server's messages that are kept for the next height, and of proposals
+/// among them, each of which may have the largest length of a value.
 const MAX_EARLY_MESSAGES: usize = 16;
 const MAX_EARLY_PROPOSALS: usize = 1;
 
-/// After how long without progress others are asked for the height's value, and get the entries
-/// again that were submitted here; the pause doubles up to the second.
+/// The time without progress after which a server asks others for the height's value, and sends
+/// them its entries again. The interval doubles up to the second value.
 const STALL: Duration = Duration::from_secs(1);
 const MAX_STALL: Duration = Duration::from_secs(8);
 
@@ -51,8 +51,8 @@ pub(crate) const TIMEOUTS: LinearTimeouts = LinearTimeouts {
     max_timeout: ms(10_000),
 };
 
-/// What the engine wants its driver to do, in this order. A record is durable before any vote,
-/// proposal or certificate that comes after it is sent.
+/// Outputs of the engine for its driver, in this order. A record must be durable before any vote,
+/// proposal or certificate that follows it is sent.
 #[derive(Debug)]
 pub(crate) enum ConsensusOutput {
     /// Append records to the height's write-ahead log.
@@ -60,63 +60,63 @@ pub(crate) enum ConsensusOutput {
     /// Store the committed value, and delete the write-ahead log, in one transaction. Then the
     /// service applies it, and [`ConsensusEngine::next`] begins the next height.
     Commit(DecidedValue),
-    /// Send a message to all other servers, of the old group and the new.
+    /// Send a message to all other servers, of the old and the new group.
     Broadcast(ConsensusMessage),
     /// Send a message to a server.
     Send(ValidatorAddress, ConsensusMessage),
-    /// Send a server what was committed at a height, if it is stored.
+    /// Send a server the committed value of a height, if it is stored.
     SendCommitted(ValidatorAddress, Height),
-    /// A message of this server was refused.
+    /// A message of this server was rejected.
     Refused(ValidatorAddress, &'static str),
-    /// This server has proposed a value, of which so many entries had to be checked. If they are
-    /// not admitted, it is faulty: all correct servers admit the same at a height.
+    /// This server has proposed a value with entries that had to be checked. If they are not
+    /// admitted, the server is faulty, because all correct servers admit the same at a height.
     Checked {
         /// The server.
         server: ValidatorAddress,
-        /// The number of entries.
+        /// The number of checked entries.
         entries: usize,
         /// Whether the value may be committed.
         are_admitted: bool,
     },
-    /// This server has voted or proposed twice in a round; that is proven.
+    /// This server provably has voted or proposed twice in a round.
     Equivocation(ValidatorAddress),
 }
 
-/// Why the engine has stopped. Nothing more is signed or sent.
+/// Why the engine has stopped. It signs and sends nothing more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConsensusEngineError {
     /// The write-ahead log is damaged.
     #[error("a record of the write-ahead log is damaged: {0}")]
     Record(#[from] MalformedEncoding),
-    /// Malachite cannot go on, for example because a replay differs from the write-ahead log.
+    /// Malachite cannot continue, for example because a replay differs from the write-ahead log.
     #[error("the consensus has failed: {0}")]
     Consensus(String),
 }
 
-/// Where the log goes on.
+/// Where the log continues.
 #[derive(Debug)]
 pub(crate) struct LogResumePoint {
     /// The last height that was committed.
     pub(crate) after: Height,
-    /// The server whose value that was, if it is known.
+    /// The server that proposed the value of that height, if it is known.
     pub(crate) leader: Option<ValidatorAddress>,
-    /// The write-ahead log of the height that follows.
+    /// The write-ahead log of the next height.
     pub(crate) records: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeightPhase {
-    /// The height is being decided.
+    /// A height is being decided.
     Running,
-    /// The height is committed, and the next has not begun.
+    /// The height is committed, and the next one has not begun.
     Committed,
 }
 
 /// One server of the log.
 ///
-/// `now` is a time since any fixed moment, which does not go back. After each call the driver takes
-/// the [outputs](ConsensusEngine::outputs), and calls [`ConsensusEngine::tick`] at the
-/// [deadline](ConsensusEngine::deadline). After an error the engine must not be used any more.
+/// `now` is the time since an arbitrary fixed moment, and does not go back. After each call, the
+/// driver takes the [outputs](ConsensusEngine::outputs), and calls [`ConsensusEngine::tick`] at the
+/// [deadline](ConsensusEngine::deadline). The engine must not be used after an error.
 pub(crate) struct ConsensusEngine {
     signer: VoteSigner,
     state: State<ConsensusContext>,
@@ -127,13 +127,13 @@ pub(crate) struct ConsensusEngine {
     outputs: Vec<ConsensusOutput>,
     /// Messages for the next height.
     early: Vec<(ValidatorAddress, SignedConsensusMsg<ConsensusContext>)>,
-    /// Which other servers of the set have voted or proposed at this height.
+    /// The other servers of the set that have voted or proposed at this height.
     voters: BTreeSet<ValidatorAddress>,
     /// Servers that were asked for this height's value.
     asked: BTreeSet<ValidatorAddress>,
-    /// The server that has sent the last height's value: it may have more.
+    /// The server that has sent the last height's value, and may have later ones.
     ahead: Option<ValidatorAddress>,
-    /// When to ask for help, and the pause after that.
+    /// When to ask others for help, and the interval until the next time.
     stall: Option<Duration>,
     pause: Duration,
     /// Whether a signature in the last input was wrong.
@@ -143,11 +143,11 @@ pub(crate) struct ConsensusEngine {
 type ConsensusEngineResult = Result<(), ConsensusEngineError>;
 
 impl ConsensusEngine {
-    /// Opens the log, with the set of servers of the height that follows, this server's voting key,
-    /// and the entries that the height may have.
+    /// Opens the log, with the set of servers for the next height, this server's voting key, and
+    /// the check of the height's entries.
     ///
     /// # Errors
-    /// When the write-ahead log cannot be replayed.
+    /// If the write-ahead log cannot be replayed.
     pub(crate) fn open(
         signer: VoteSigner,
         opening: &LogResumePoint,
@@ -159,7 +159,7 @@ impl ConsensusEngine {
             address: signer.address(),
             threshold_params: ThresholdParams::default(),
             value_payload: ValuePayload::ProposalOnly,
-            // Each height says it.
+            // Enabled for each height.
             enabled: false,
         };
         let servers = ConsensusValidatorSet::new(set, opening.after.next(), opening.leader);
@@ -180,17 +180,18 @@ impl ConsensusEngine {
             is_forged: false,
         };
         engine.begin((set, key), check, &opening.records, now)?;
-        // Others may have gone on in the meantime.
+        // Others may have continued in the meantime.
         engine.stall = Some(now + STALL);
         Ok(engine)
     }
 
-    /// Begins the height after the one that was committed last, with its set of servers, this
-    /// server's voting key, and the entries that the height may have. Without a key, it signs
-    /// nothing more at the height that is being decided: the key is wiped.
+    /// Begins the height after the last committed one, with its set of servers, this server's
+    /// voting key, and the check of the height's entries. If the current height is still being
+    /// decided and there is no key, the current key is wiped, and this server signs nothing more at
+    /// that height.
     ///
     /// # Errors
-    /// When the engine stops.
+    /// If the engine stops.
     pub(crate) fn next(
         &mut self,
         voters: (&ServerSet, Option<Arc<VotingSecret>>),
@@ -228,8 +229,8 @@ impl ConsensusEngine {
         let policy = VoteExtensionPolicy::Disabled;
         self.process(Input::StartHeight(height, servers, false, None, policy), records, now)?;
 
-        // After a restart all that this server did at this height happens again: what it signed
-        // then is sent again, and nothing else is signed in its place.
+        // After a restart, everything that this server did at this height happens again. What it
+        // signed before is sent again, and nothing else is signed instead.
         self.state.index_wal_entries(&inputs);
         for input in inputs {
             if self.phase == HeightPhase::Running {
@@ -247,7 +248,7 @@ impl ConsensusEngine {
         self.advance(now)
     }
 
-    /// The height that is being decided, or the next one once this is committed.
+    /// The height that is being decided, or the next one if it is committed.
     pub(crate) fn height(&self) -> Height {
         match self.phase {
             HeightPhase::Running => self.state.height(),
@@ -255,12 +256,12 @@ impl ConsensusEngine {
         }
     }
 
-    /// The round of that height.
+    /// The current round of that height.
     pub(crate) fn round(&self) -> u32 {
         self.state.round().as_u32().unwrap_or(0)
     }
 
-    /// Who proposes in this round.
+    /// The proposer of this round.
     pub(crate) fn proposer(&self) -> ValidatorAddress {
         *self.state.get_proposer(self.state.height(), self.state.round())
     }
@@ -270,22 +271,22 @@ impl ConsensusEngine {
         self.voters.iter().copied()
     }
 
-    /// Whether this server is one of the height's and votes.
+    /// Whether this server is in the height's set and votes.
     pub(crate) fn votes(&self) -> bool {
         self.state.params.enabled
     }
 
-    /// The number of entries that wait.
+    /// The number of waiting entries.
     pub(crate) fn waiting(&self) -> usize {
         self.pool.len()
     }
 
-    /// Since when the oldest entry has waited that this server has submitted.
+    /// Since when the oldest entry that this server submitted has waited.
     pub(crate) fn oldest(&self) -> Option<Duration> {
         self.pool.oldest_of(self.signer.address())
     }
 
-    /// What is to be done since the last call, in this order.
+    /// The outputs since the last call, in order.
     pub(crate) fn outputs(&mut self) -> Vec<ConsensusOutput> {
         std::mem::take(&mut self.outputs)
     }
@@ -295,10 +296,10 @@ impl ConsensusEngine {
         self.pending.timers.next().into_iter().chain(self.stall).min()
     }
 
-    /// Takes an entry that was submitted here.
+    /// Accepts an entry that was submitted here.
     ///
     /// # Errors
-    /// When the engine stops; in the inner result, when the entry is not taken.
+    /// If the engine stops. The inner result is an error if the entry is not accepted.
     pub(crate) fn submit(
         &mut self,
         entry: Bytes,
@@ -315,7 +316,7 @@ impl ConsensusEngine {
         }
     }
 
-    /// There is a link with a server: it gets what it may have missed.
+    /// There is a link with a server, which is sent what it may have missed.
     pub(crate) fn handle_link_up(&mut self, server: ValidatorAddress) {
         let own = self.signer.address();
         let entries = self.pool.of(own).cloned().map(ConsensusMessage::Entry);
@@ -337,10 +338,10 @@ impl ConsensusEngine {
         }
     }
 
-    /// Handles a message of a server. If anything is wrong with it, it is dropped.
+    /// Handles a message of a server. An invalid message is dropped.
     ///
     /// # Errors
-    /// When the engine stops.
+    /// If the engine stops.
     pub(crate) fn receive(
         &mut self,
         from: ValidatorAddress,
@@ -350,7 +351,7 @@ impl ConsensusEngine {
         self.is_forged = false;
         match message {
             ConsensusMessage::Entry(entry) => {
-                // If it is not taken here, the server sends it again, or proposes it itself.
+                // If it is not accepted here, the server sends it again, or proposes it itself.
                 let _ = self.pool.add(from, entry, now);
             }
             ConsensusMessage::Consensus(message) => self.consensus(from, message, now)?,
@@ -383,7 +384,7 @@ impl ConsensusEngine {
     /// Handles the timers that have elapsed.
     ///
     /// # Errors
-    /// When the engine stops.
+    /// If the engine stops.
     pub(crate) fn tick(&mut self, now: Duration) -> ConsensusEngineResult {
         while let Some(timeout) = self.pending.timers.elapsed(now) {
             self.process(Input::TimeoutElapsed(timeout), &[], now)?;
@@ -410,7 +411,7 @@ impl ConsensusEngine {
         self.phase == HeightPhase::Running && height == self.state.height()
     }
 
-    /// Handles a vote or a proposal of this height, keeps some of those of the next.
+    /// Handles a vote or a proposal of this height, and keeps some for the next height.
     fn consensus(
         &mut self,
         from: ValidatorAddress,
@@ -425,7 +426,7 @@ impl ConsensusEngine {
                 (it.message.proposer, it.message.height, "a proposal of another server")
             }
         };
-        // Every server has a link with every other: nobody passes on what others have signed.
+        // Every server has a link with every other, so no server relays messages of others.
         if author != from {
             self.outputs.push(ConsensusOutput::Refused(from, what));
             return Ok(());
@@ -449,7 +450,7 @@ impl ConsensusEngine {
             return self.process(input, &[], now);
         }
         if height == current.next() {
-            // What the next height may have is not known yet. Nobody may fill the queue alone.
+            // The check of the next height is not known yet. No server may fill the queue alone.
             let is_proposal = |it: &_| matches!(it, SignedConsensusMsg::Proposal(_));
             let early = || self.early.iter().filter(|(sender, _)| *sender == from);
             let proposals = early().filter(|(_, it)| is_proposal(it)).count();
@@ -464,13 +465,15 @@ impl ConsensusEngine {
         Ok(())
     }
 
-    /// Whether a value may be committed at this height. Malachite takes every proposed value for
-    /// valid in this mode, so it does not get others: their proposer counts as silent.
+    /// Whether a value may be committed at this height. In this mode, Malachite considers every
+    /// proposed value valid, so other values are withheld from it, and their proposer counts as
+    /// silent.
     fn admits(&mut self, proposal: &Proposal) -> bool {
         if self.state.get_proposer(proposal.height, proposal.round) != &proposal.proposer {
             return false;
         }
-        // A value is new unless an earlier round is named, and a new one names its proposer.
+        // A value is new unless the proposal names an earlier round. A new value names its
+        // proposer.
         let is_new = proposal.pol_round.as_u32().is_none();
         let server = proposal.proposer;
         if is_new && proposal.value.leader() != server {
@@ -490,7 +493,7 @@ impl ConsensusEngine {
         }
     }
 
-    /// Takes a value that others have committed.
+    /// Adopts a value that others have committed.
     fn adopt(&mut self, from: ValidatorAddress, decided: DecidedValue, now: Duration) {
         if !self.is_running(decided.height()) {
             return;
@@ -505,8 +508,8 @@ impl ConsensusEngine {
         self.commit(decided, now);
     }
 
-    /// Proposes if it is this server's turn, and lets round 0 time out, both only if there is
-    /// something to commit.
+    /// Proposes if it is this server's turn, and starts the timeout of round 0. Does both only if
+    /// there is something to commit.
     fn advance(&mut self, now: Duration) -> ConsensusEngineResult {
         if self.phase != HeightPhase::Running {
             return Ok(());
@@ -518,7 +521,7 @@ impl ConsensusEngine {
             let proposed = LocallyProposedValue::new(self.state.height(), round, value);
             self.process(Input::Propose(proposed), &[], now)?;
         }
-        // f+1 votes: a correct server has an entry, which this one will get.
+        // f+1 servers have voted, so a correct server has an entry, which will arrive here.
         let has_work = !self.pool.is_empty() || self.voters.len() > self.servers().faulty();
         if let Some(timeout) = self.pending.held.take_if(|_| has_work) {
             self.pending.timers.start(timeout, now + TIMEOUTS.duration_for(timeout));
@@ -530,7 +533,7 @@ impl ConsensusEngine {
         Ok(())
     }
 
-    /// Lets Malachite handle an input. `stored` are the records that are on disk, in a replay.
+    /// Passes an input to Malachite. In a replay, `stored` are the records on disk.
     fn process(
         &mut self,
         input: Input<ConsensusContext>,

@@ -1,33 +1,32 @@
-//! Messages of the links that wait for their turn: a limit on the rate of each link. No message is
-//! dropped while its link lasts: a link whose messages wait uses up its window, and its sender
-//! stops.
+//! A queue for received messages with a rate limit per link. No message is dropped while its link
+//! lasts: the messages that wait use up the link's window, so the sender stops.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::context::ValidatorAddress;
 
-/// The rate of a link's messages that is handled, in bytes per second.
+/// The rate at which messages of a link are handled, in bytes per second.
 const RATE: u64 = 4 << 20;
 
-/// How much may come at once: so many seconds' worth.
+/// The largest burst, in seconds' worth of bytes.
 const BURST: Duration = Duration::from_secs(8);
 
-/// What a message counts for beside its bytes: checking it costs time, however short it is.
+/// The cost of a message besides its bytes, because even a short message costs time to check.
 const MESSAGE_COST: usize = 4 << 10;
 
-/// Messages of all links.
+/// The waiting messages of all links.
 #[derive(Debug)]
 pub(crate) struct FairLinkQueue<T> {
     links: BTreeMap<ValidatorAddress, LinkBacklog<T>>,
-    /// The link that had its turn last.
+    /// The link that had the last turn.
     last: ValidatorAddress,
 }
 
 #[derive(Debug)]
 struct LinkBacklog<T> {
     waiting: VecDeque<(usize, T)>,
-    /// When all that was handled would have arrived at [`RATE`].
+    /// When everything that was handled would have arrived at [`RATE`].
     virtual_arrival: Duration,
 }
 
@@ -38,23 +37,23 @@ impl<T> Default for FairLinkQueue<T> {
 }
 
 impl<T> FairLinkQueue<T> {
-    /// Adds a message of a server, of so many bytes.
+    /// Adds a message of a server, of this many bytes.
     pub(crate) fn push(&mut self, from: ValidatorAddress, len: usize, message: T) {
         self.link(from).waiting.push_back((len, message));
     }
 
-    /// The link with a server has ended: what waits is lost with it. Otherwise a server that
-    /// connects again and again would fill the memory by a window each time.
+    /// The link with a server has ended. Its waiting messages are dropped. Otherwise a server that
+    /// reconnects repeatedly would occupy another window of memory each time.
     pub(crate) fn clear(&mut self, server: ValidatorAddress) {
         self.link(server).waiting = VecDeque::new();
     }
 
-    /// Counts bytes that a server has made this one send.
+    /// Charges a server for bytes that it has caused this one to send.
     pub(crate) fn charge(&mut self, server: ValidatorAddress, len: usize, now: Duration) {
         self.link(server).advance_virtual_arrival(len, now);
     }
 
-    /// The next message that may be handled; links take turns.
+    /// The next message that may be handled. Links take turns.
     pub(crate) fn pop(&mut self, now: Duration) -> Option<(ValidatorAddress, T)> {
         let ready = |(_, link): &(&ValidatorAddress, &mut LinkBacklog<T>)| {
             link.ready().is_some_and(|at| at <= now)
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_lost_with_its_link_and_the_rate_is_not() {
+    fn fair_queue_drops_messages_of_ended_links_but_keeps_their_rate() {
         let server = ValidatorAddress([1; 32]);
         let mut inflow = FairLinkQueue::default();
         for number in 0..1000 {
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn links_take_turns() {
+    fn fair_queue_is_round_robin() {
         let mut inflow = FairLinkQueue::default();
         for number in 0..4 {
             inflow.push(ValidatorAddress([1; 32]), 1, number);

@@ -1,4 +1,4 @@
-//! What fuzz targets do with the log's messages and records.
+//! Checks of the log's messages and records for fuzz targets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,29 +18,29 @@ use crate::protocol::wire::Sha256Digest;
 
 const LOG: Sha256Digest = Sha256Digest([7; 32]);
 
-/// The server of the four that is faulty.
+/// The faulty server among the four.
 const FAULTY: u8 = 3;
 
-/// What happens to a server of a log.
+/// An event at a server of a log.
 #[derive(Clone, Debug)]
 pub enum ConsensusFuzzStep {
-    /// These bytes arrive from a server: 1 to 3 are the others of its group, others are strangers.
+    /// These bytes arrive from a server. 1 to 3 are the others of its group, and other numbers are
+    /// unknown servers.
     Message(u8, Vec<u8>),
-    /// These bytes arrive from server 3. If they are a vote or a proposal, it is its own, and well
-    /// signed.
+    /// These bytes arrive from server 3. If they are a vote or a proposal, server 3 has signed it.
     Signed(Vec<u8>),
     /// The service submits an entry.
     Submit(Vec<u8>),
     /// A link comes up.
     Greet(u8),
-    /// So many milliseconds pass.
+    /// This many milliseconds pass.
     Wait(u16),
 }
 
-/// A message, a record and a committed value have one encoding each.
+/// Checks that messages, records and committed values have only one encoding.
 ///
 /// # Panics
-/// If not.
+/// If one has another encoding.
 pub fn round_trip(bytes: &[u8]) {
     if let Ok(message) = ConsensusMessage::parse(&Bytes::copy_from_slice(bytes)) {
         assert_eq!(message.to_bytes(), bytes);
@@ -53,7 +53,7 @@ pub fn round_trip(bytes: &[u8]) {
     }
 }
 
-/// A server whose write-ahead log has these records starts, or reports an error.
+/// Checks that a server with these records in its write-ahead log starts, or reports an error.
 pub fn replay(records: Vec<Vec<u8>>) {
     let opening = LogResumePoint { after: Height(0), leader: None, records };
     let (set, check) = (set(), EntryCheck::anything());
@@ -64,7 +64,8 @@ pub fn replay(records: Vec<Vec<u8>>) {
     }
 }
 
-/// One faulty server and strangers do not stop server 0, and commit nothing with it.
+/// Checks that one faulty server and unknown servers neither stop server 0 nor commit anything with
+/// it.
 ///
 /// # Panics
 /// If they do.
@@ -92,7 +93,7 @@ pub fn agree(steps: &[ConsensusFuzzStep]) {
             ConsensusFuzzStep::Submit(entry) => {
                 if !entry.is_empty() {
                     let submitted = engine.submit(Bytes::copy_from_slice(entry), now);
-                    // Too many may wait.
+                    // Too many may be waiting.
                     let _ = submitted.expect("it goes on");
                 }
             }
@@ -124,7 +125,7 @@ pub fn agree(steps: &[ConsensusFuzzStep]) {
     }
 }
 
-/// The message, as this server sends it.
+/// The message, signed by this server.
 fn sign(message: ConsensusMessage, signer: &VoteSigner) -> ConsensusMessage {
     match message {
         ConsensusMessage::Consensus(SignedConsensusMsg::Vote(mut vote)) => {
@@ -144,7 +145,7 @@ fn sign(message: ConsensusMessage, signer: &VoteSigner) -> ConsensusMessage {
     }
 }
 
-/// Messages and records of a log that runs, to change.
+/// Messages and records of a running log, for mutation.
 pub fn examples() -> Vec<Vec<u8>> {
     let vote = |kind: u8, id: &[u8], address: ValidatorAddress| {
         let mut bytes = vec![2, kind];

@@ -9,20 +9,20 @@ use super::context::{LogValue, MAX_ENTRIES, MAX_VALUE_LEN, ValidatorAddress};
 use crate::protocol::admission::{EntryAdmission, EntryCheck, EntrySlot};
 use crate::protocol::wire::Sha256Digest;
 
-/// The largest number of entries of one server that wait, and of their bytes: none fills the pool.
+/// The largest number of one server's waiting entries, and of their bytes, so that none fills the
+/// pool.
 const MAX_WAITING: usize = 256;
 const MAX_WAITING_BYTES: usize = 4 << 20;
 
-/// For how long a committed entry is remembered, so that a copy which arrives late is not committed
-/// again.
+/// How long a committed entry is remembered, so that a late copy is not committed again.
 const MEMORY: Duration = Duration::from_secs(10);
 /// The largest number of entries that are remembered.
 const MAX_REMEMBERED: usize = 16_384;
 
-/// How long an entry waits that may be committed at a later height.
+/// How long the pool keeps an entry that may be committed at a later height.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// An entry is not taken.
+/// Why an entry is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryPoolRefusal {
     /// Too many entries of its server wait.
@@ -35,24 +35,24 @@ pub(crate) enum EntryPoolRefusal {
 struct PooledEntry {
     digest: Sha256Digest,
     source: ValidatorAddress,
-    /// When it came.
+    /// When it arrived.
     since: Duration,
     /// `None` if it may not be committed at this height, but possibly at a later one.
     slot: Option<EntrySlot>,
     entry: Bytes,
 }
 
-/// The entries that wait, oldest first. Of each slot one may be committed at this height.
+/// The waiting entries, oldest first. At this height, one entry of each slot may be committed.
 #[derive(Debug)]
 pub(super) struct EntryPool {
-    /// Of this height.
+    /// The check of this height.
     check: EntryCheck,
     waiting: VecDeque<PooledEntry>,
-    /// The digests of these.
+    /// The digests of the waiting entries.
     digests: BTreeSet<Sha256Digest>,
-    /// How many entries and bytes of each server wait.
+    /// The number of waiting entries and bytes of each server.
     usage: BTreeMap<ValidatorAddress, (usize, usize)>,
-    /// What was committed lately, and when.
+    /// The recently committed entries, and when they were committed.
     committed: VecDeque<(Duration, Sha256Digest)>,
     remembered: BTreeSet<Sha256Digest>,
 }
@@ -69,7 +69,7 @@ impl EntryPool {
         }
     }
 
-    /// Begins a height, with its check: drops what may not be committed any more.
+    /// Begins a height with its check, and drops entries that may not be committed any more.
     pub(super) fn begin(&mut self, check: EntryCheck, now: Duration) {
         self.check = check;
         let mut slots = BTreeSet::new();
@@ -87,10 +87,10 @@ impl EntryPool {
         self.count();
     }
 
-    /// Adds an entry that another server has sent, unless it waits already or was committed lately.
+    /// Adds an entry from another server, unless it is already waiting or was recently committed.
     ///
     /// # Errors
-    /// When it may not be committed, or too many of that server wait.
+    /// If it may not be committed, or too many entries of that server wait.
     pub(super) fn add(
         &mut self,
         source: ValidatorAddress,
@@ -109,11 +109,11 @@ impl EntryPool {
         self.insert(PooledEntry { digest, source, since: now, slot, entry })
     }
 
-    /// Adds an entry that was submitted here: it is committed again if it was before, and replaces
-    /// another one of its slot. Returns whether other servers have to get it.
+    /// Adds an entry that was submitted here. It may be committed a second time, and it replaces
+    /// another entry of its slot. Returns whether it must be sent to other servers.
     ///
     /// # Errors
-    /// When it may not be committed, or too many wait that were submitted here.
+    /// If it may not be committed, or too many entries that were submitted here wait.
     pub(super) fn submit(
         &mut self,
         own: ValidatorAddress,
@@ -126,7 +126,7 @@ impl EntryPool {
             return Ok(false);
         }
         let slot = self.slot(&entry)?;
-        // Another server may have sent it, or another one of its slot, to this server only.
+        // Another server may have sent this entry, or another of its slot, to this server only.
         self.waiting.retain(|it| it.digest != digest && (slot.is_none() || it.slot != slot));
         self.count();
         self.insert(PooledEntry { digest, source: own, since: now, slot, entry }).map(|()| true)
@@ -152,8 +152,8 @@ impl EntryPool {
         Ok(())
     }
 
-    /// Whether all entries of a value may be committed at this height, in slots of their own; and
-    /// how many of them this server had not checked before.
+    /// Whether all entries of a value may be committed at this height, in distinct slots, and how
+    /// many of them this server had not checked before.
     pub(super) fn admits(&self, value: &LogValue) -> (bool, usize) {
         let (mut slots, mut checked) = (BTreeSet::new(), 0);
         for entry in value.entries() {
@@ -174,7 +174,7 @@ impl EntryPool {
         (true, checked)
     }
 
-    /// Whether nothing may be committed.
+    /// Whether no entry may be committed.
     pub(super) fn is_empty(&self) -> bool {
         self.admitted().next().is_none()
     }
@@ -194,13 +194,14 @@ impl EntryPool {
         own.map(|waiting| &waiting.entry)
     }
 
-    /// Since when the oldest entry of a server has waited that may be committed at this height. Of
-    /// the others many never are, as what was submitted for a refresh that is over.
+    /// The arrival of a server's oldest entry that may be committed at this height. Many others
+    /// never become committable, such as entries for a finished refresh.
     pub(super) fn oldest_of(&self, source: ValidatorAddress) -> Option<Duration> {
         self.admitted().find(|waiting| waiting.source == source).map(|waiting| waiting.since)
     }
 
-    /// As many entries as fit in one value: servers take turns, each with its oldest first.
+    /// The entries for a value, as many as fit. Servers take turns, each with its oldest entry
+    /// first.
     pub(super) fn batch(&self) -> Vec<Bytes> {
         let mut turns = BTreeMap::<ValidatorAddress, usize>::new();
         let mut entries = Vec::new();
@@ -222,7 +223,7 @@ impl EntryPool {
         fitting.cloned().collect()
     }
 
-    /// Removes what was committed, and remembers it.
+    /// Removes committed entries, and remembers them.
     pub(super) fn committed(&mut self, value: &LogValue, now: Duration) {
         let digests: BTreeSet<_> =
             value.entries().iter().map(|entry| Sha256Digest::of(&[entry])).collect();
@@ -245,7 +246,7 @@ impl EntryPool {
         }
     }
 
-    /// Counts what waits.
+    /// Counts the waiting entries.
     fn count(&mut self) {
         self.usage.clear();
         self.digests.clear();
@@ -277,18 +278,18 @@ mod tests {
         }
         assert_eq!(pool.add(OTHER, entry("one more"), Duration::ZERO), Err(EntryPoolRefusal::Full));
         assert_eq!(pool.submit(OWN, entry("one more"), Duration::ZERO), Ok(true));
-        // Nor with the bytes of few.
+        // It does not fill the pool with a few long entries either.
         let mut pool = EntryPool::new(EntryCheck::anything());
         for number in 0..4 {
             let large = vec![number; crate::protocol::log_types::MAX_ENTRY_LEN];
             pool.add(OTHER, large.into(), Duration::ZERO).unwrap();
         }
         assert_eq!(pool.add(OTHER, entry("one more"), Duration::ZERO), Err(EntryPoolRefusal::Full));
-        // One of the largest length fits in a value; with their lengths, two do not.
+        // One entry of the largest length fits in a value. Two do not.
         assert_eq!(pool.batch().len(), 1);
     }
 
-    /// What can be committed at a later height only, if at all, does not wait for this one.
+    /// An entry that can be committed only at a later height, if at all, does not count as waiting.
     #[test]
     fn entries_of_other_heights_do_not_wait() {
         let mut pool = EntryPool::new(EntryCheck::new(|_| EntryAdmission::Later));
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!(pool.len(), 1);
     }
 
-    /// Another server that sends this server's entry first does not keep it from being sent to all.
+    /// If another server sends this server's entry first, it is still sent to all.
     #[test]
     fn an_entry_that_waits_already_becomes_this_servers_own() {
         let mut pool = EntryPool::new(EntryCheck::anything());
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_age_of_an_own_entry_does_not_depend_on_what_is_committed_meanwhile() {
+    fn age_of_an_own_entry_is_independent_of_other_commits() {
         let (mut pool, second) = (EntryPool::new(EntryCheck::anything()), Duration::from_secs);
         pool.submit(OWN, entry("a"), second(1)).unwrap();
         pool.submit(OWN, entry("b"), second(2)).unwrap();
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_committed_does_not_wait_and_each_slot_has_one_entry() {
+    fn pool_rejects_inadmissible_entries_and_keeps_one_per_slot() {
         let mut pool = EntryPool::new(numbered(2..4));
         let add = |pool: &mut EntryPool, text| pool.add(OTHER, entry(text), Duration::ZERO);
         assert_eq!(add(&mut pool, "junk"), Err(EntryPoolRefusal::Refused));
@@ -363,7 +364,7 @@ mod tests {
         assert_eq!(pool.batch(), [entry("2/a"), entry("3/a")]);
         assert_eq!(pool.submit(OWN, entry("2/c"), Duration::ZERO), Ok(true));
         assert_eq!(pool.batch(), [entry("3/a"), entry("2/c")]);
-        // What came too early is taken at its height, and is not kept for ever.
+        // An early entry becomes committable at its height, and is not kept for ever.
         pool.begin(numbered(3..5), MAX_WAIT / 2);
         assert_eq!(pool.batch(), [entry("4/a"), entry("3/a")]);
         add(&mut pool, "9/a").unwrap();
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_only_what_may_be_committed_once_for_each_slot() {
+    fn value_is_admitted_only_with_one_admissible_entry_per_slot() {
         let mut pool = EntryPool::new(numbered(2..4));
         pool.add(OTHER, entry("2/a"), Duration::ZERO).unwrap();
         let admits = |pool: &EntryPool, texts: &[&str]| {

@@ -1,6 +1,6 @@
-//! Signatures of votes and proposals, and the check of certificates.
+//! Signatures of votes and proposals, and verification of certificates.
 
-// Malachite's own error type, which its effects take as it is.
+// Malachite's own error type, which its effects require.
 #![allow(clippy::result_large_err)]
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use super::context::{ConsensusContext, Ed25519Signature, Proposal, ValidatorAddr
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::{QuorumWireWrite as _, Sha256Digest};
 
-/// A server that signs in one log, with its voting key.
+/// A server that signs with its voting key in one log.
 pub(crate) struct VoteSigner {
     address: ValidatorAddress,
     key: Option<Arc<VotingSecret>>,
@@ -28,17 +28,17 @@ pub(crate) struct VoteSigner {
 }
 
 impl VoteSigner {
-    /// The server with this identity key, in the log with this name. It has no voting key yet.
+    /// The server with this identity key, in the log with this name. It has no voting key at first.
     pub(crate) fn new(identity: &IdentityPublicKey, log: Sha256Digest) -> Self {
         Self { address: ValidatorAddress::of(identity), key: None, verifier: VoteVerifier { log } }
     }
 
-    /// Signs with this key from now on, in place of the one before.
+    /// Signs with this key from now on, instead of the previous one.
     pub(crate) fn set_key(&mut self, key: Option<Arc<VotingSecret>>) {
         self.key = key;
     }
 
-    /// Whether its key is the one that counts among these servers.
+    /// Whether its key is this server's registered key in the set.
     pub(crate) fn is_voter(&self, servers: &ConsensusValidatorSet) -> bool {
         let own = self.key.as_ref().map(|key| key.public());
         own.is_some_and(|own| servers.key(&self.address) == Some(&own))
@@ -49,12 +49,12 @@ impl VoteSigner {
         self.address
     }
 
-    /// Only servers with a key vote; without one, no signature fits.
+    /// Signs a message. Only servers with a key vote. Without one, the signature is invalid.
     fn sign(&self, message: &[u8]) -> Ed25519Signature {
         Ed25519Signature(self.key.as_ref().map_or([0; 64], |key| key.sign(message)))
     }
 
-    /// What checks signatures in the same log.
+    /// A verifier for signatures in the same log.
     pub(crate) fn verifier(&self) -> VoteVerifier {
         self.verifier
     }
@@ -72,14 +72,14 @@ impl VoteSigner {
     }
 }
 
-/// Checks signatures and certificates of one log. The same keys may serve several logs: what is
-/// signed contains the log's name.
+/// Verifies signatures and certificates of one log. The same keys may serve several logs, because
+/// signed messages contain the log's name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VoteVerifier {
     log: Sha256Digest,
 }
 
-/// Why a certificate is refused.
+/// Why a certificate is rejected.
 pub(super) type CertificateRefusal = CertificateError<ConsensusContext>;
 
 impl VoteVerifier {
@@ -117,10 +117,11 @@ impl VoteVerifier {
     }
 
     /// Checks that 2f+1 servers of the height's set have committed to a value. The caller compares
-    /// the certificate's value and height with what it expects.
+    /// the value and height of the certificate with the expected ones.
     ///
     /// # Errors
-    /// When a signer is unknown, signs twice or wrongly, or there are too few.
+    /// If a signer is unknown, signs twice or has an invalid signature, or there are too few
+    /// signers.
     pub(crate) fn commit(
         &self,
         certificate: &CommitCertificate<ConsensusContext>,
@@ -185,7 +186,7 @@ impl<'a> CertificateTally<'a> {
         Self { verifier, servers, seen: BTreeSet::new() }
     }
 
-    /// Counts a vote whose signature is right, and refuses the certificate for any other.
+    /// Counts a vote whose signature is valid. Otherwise rejects the certificate.
     fn add(&mut self, vote: &Vote, signature: &Ed25519Signature) -> Result<(), CertificateRefusal> {
         if !self.seen.insert(vote.voter) {
             return Err(CertificateError::DuplicateVote(vote.voter));

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use arc_malachitebft_core_types::Timeout;
 
-/// Timers that run: a handful at most. Times count from any fixed moment.
+/// The running timers, a handful at most. Times are relative to an arbitrary fixed moment.
 #[derive(Debug, Default)]
 pub(super) struct ConsensusTimers(Vec<(Duration, Timeout)>);
 
 impl ConsensusTimers {
-    /// Starts a timer, again if it runs already.
+    /// Starts a timer, or restarts it if it is running.
     pub(super) fn start(&mut self, timeout: Timeout, at: Duration) {
         self.cancel(timeout);
         self.0.push((at, timeout));
@@ -28,7 +28,7 @@ impl ConsensusTimers {
         self.0.iter().map(|(at, _)| *at).min()
     }
 
-    /// Removes the first timer that has elapsed.
+    /// Removes and returns the first timer that has elapsed.
     pub(super) fn elapsed(&mut self, now: Duration) -> Option<Timeout> {
         let (at, timeout) = *self.0.iter().min_by_key(|(at, _)| *at)?;
         (at <= now).then(|| {

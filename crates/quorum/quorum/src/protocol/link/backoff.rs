@@ -1,4 +1,4 @@
-//! Who connects to whom, and when again.
+//! Which server of a pair connects, and when it retries.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ const FIRST: Duration = Duration::from_millis(50);
 /// The longest pause between attempts. A server that has started again is reached within it.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The same after the other end has said that it expects no connection, as those say to a server
-/// that has left their group. When they expect one again, they ask for it.
+/// The same after the other end has answered that it expects no connection, as servers answer to
+/// one that has left their group. If they expect it again later, they ask for a connection.
 const LONGEST_REFUSED: Duration = Duration::from_secs(15);
 
-/// A link that has lasted so long was not refused by its other end.
+/// A link that lasted this long was not refused by its other end.
 const STABLE: Duration = Duration::from_secs(5);
 
-/// Whether the server with the key `own` connects to the one with the key `peer`, which else
-/// connects to it: that with the smaller key does, so that there is one connection.
+/// Whether the server with the key `own` connects to the one with the key `peer`, or the reverse.
+/// The one with the smaller key connects, so that there is only one connection.
 pub(crate) fn dials(own: &IdentityPublicKey, peer: &IdentityPublicKey) -> bool {
     own.to_bytes() < peer.to_bytes()
 }
 
-/// How an attempt to connect has ended.
+/// How a connection attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectAttemptEnd {
-    /// With a link, which has lasted this long.
+    /// There was a link, which lasted this long.
     Lasted(Duration),
     /// The other end expects no connection.
     Refused,
-    /// Otherwise.
+    /// The attempt failed for another reason.
     Failed,
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct ReconnectBackoff {
 }
 
 impl ReconnectBackoff {
-    /// The pause after an attempt with this end. It is between half of the longest one and all of
-    /// it, as `random` decides, so that servers that have started together do not connect together.
+    /// The pause after an attempt that ended this way. It is random, between half of the maximum
+    /// and the maximum, so that servers that start together do not all connect at the same time.
     pub(crate) fn pause(&mut self, ended: ConnectAttemptEnd, random: u8) -> Duration {
         if matches!(ended, ConnectAttemptEnd::Lasted(time) if time >= STABLE) {
             self.failures = 0;

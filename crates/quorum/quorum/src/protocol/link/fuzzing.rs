@@ -1,4 +1,4 @@
-//! What fuzz targets do with the bytes of a link.
+//! Checks of link input for fuzz targets.
 
 use std::time::Duration;
 
@@ -12,24 +12,24 @@ use super::handshake::{
 use super::lanes::{LinkLane, LinkTopic, MAX_CHUNK_LEN};
 use super::records::QuorumLink;
 
-/// What happens to a server with a link.
+/// An event at a server with a link.
 #[derive(Clone, Debug)]
 pub enum LinkFuzzStep {
     /// The peer sends a record with this chunk.
     Chunk(Vec<u8>),
-    /// The server's program has consumed the oldest message that it has.
+    /// The server's program consumes its oldest message.
     Consume,
-    /// The server sends a message of so many bytes.
+    /// The server sends a message of this many bytes.
     Send(u16),
-    /// So many milliseconds pass.
+    /// This many milliseconds pass.
     Wait(u16),
 }
 
-/// Bytes that are not those of the other end end the handshake: any bytes, and the real ones with
-/// changes.
+/// Checks that a handshake fails on any bytes but those of the other end: arbitrary bytes, and real
+/// ones with changes.
 ///
 /// # Panics
-/// If they do not.
+/// If it does not fail.
 pub fn handshake(bytes: &[u8], change: impl Fn(&[u8]) -> Vec<u8>) {
     let (dialer, hello) = dial();
     let (unconfirmed, reply) = answered(&hello);
@@ -50,10 +50,10 @@ pub fn handshake(bytes: &[u8], change: impl Fn(&[u8]) -> Vec<u8>) {
     }
 }
 
-/// Whoever changes what crosses a link gets no message to its end that was not sent.
+/// Checks that an attacker who changes the traffic of a link cannot insert a message.
 ///
 /// # Panics
-/// If that happens.
+/// If a message arrives that was not sent.
 pub fn outsider(messages: &[Vec<u8>], change: impl Fn(&[u8]) -> Vec<u8>) {
     let (one, two) = sessions();
     let (mut one, mut two) =
@@ -69,10 +69,10 @@ pub fn outsider(messages: &[Vec<u8>], change: impl Fn(&[u8]) -> Vec<u8>) {
     assert!(received.zip(messages).all(|(got, sent)| got.bytes == *sent), "not what was sent");
 }
 
-/// Whatever an authenticated peer sends, the server's memory for it keeps its bounds.
+/// Checks that an authenticated peer cannot exceed the bounds on the memory for it.
 ///
 /// # Panics
-/// If it does not.
+/// If a bound is exceeded.
 pub fn peer(steps: &[LinkFuzzStep]) {
     let (mut one, two) = sessions();
     let mut link = QuorumLink::new(two, Duration::ZERO);
@@ -87,7 +87,7 @@ pub fn peer(steps: &[LinkFuzzStep]) {
                 if link.handle_bytes(now, &record).is_err() {
                     return;
                 }
-                // The peer changes its key when it says so.
+                // The peer changes its key when it announces that.
                 if chunk == [3] {
                     one.noise.rekey_outgoing();
                 }
@@ -104,7 +104,7 @@ pub fn peer(steps: &[LinkFuzzStep]) {
                 }
             }
             LinkFuzzStep::Send(len) => {
-                // Too much may wait.
+                // Too many bytes may be waiting.
                 let _ = link.send(LinkTopic::Log, LinkLane::Urgent, vec![7; (*len).into()].into());
             }
             LinkFuzzStep::Wait(milliseconds) => {
@@ -116,7 +116,7 @@ pub fn peer(steps: &[LinkFuzzStep]) {
         }
         let mut bytes = Vec::new();
         while link.poll_transmit(&mut bytes) {
-            // What it sends to a peer with this window stays bounded.
+            // What the server sends to a peer with this window stays bounded.
             assert!(bytes.len() < 300 << 20);
         }
         assert!(LinkLane::ALL.map(|lane| link.queued(lane)).iter().sum::<usize>() <= 16 << 20);
@@ -146,7 +146,7 @@ fn sessions() -> (LinkSession, LinkSession) {
     (one, unconfirmed.confirm(&confirm).expect("the real record"))
 }
 
-/// The first bytes, then those of `rest`.
+/// The first bytes, followed by those of `rest`.
 fn cut<const N: usize>(bytes: &[u8], rest: &[u8; N]) -> [u8; N] {
     let mut out = *rest;
     out.iter_mut().zip(bytes).for_each(|(out, byte)| *out = *byte);

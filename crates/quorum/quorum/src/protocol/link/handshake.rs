@@ -1,6 +1,6 @@
 //! The handshake of a link: Noise IK (revision 34) with the X25519 forms of both servers' identity
-//! keys. Each end proves its identity; recorded traffic stays closed to whoever gets these keys
-//! later.
+//! keys. Each end proves its identity. An attacker who records traffic and obtains these keys later
+//! cannot decrypt it.
 //!
 //! | from | message | bytes |
 //! |---|---|---|
@@ -21,55 +21,55 @@ const KEY_LEN: usize = 32;
 /// The length of the first message: magic, version, e, s with its tag, the identity with its tag.
 pub(crate) const HELLO_LEN: usize = 9 + KEY_LEN + 2 * (KEY_LEN + TAG_LEN);
 
-/// The length of the answer.
+/// The length of the reply.
 pub(crate) const REPLY_LEN: usize = 1 + KEY_LEN + TAG_LEN;
 
-/// The length of the dialer's first record, its length included.
+/// The length of the dialer's first record, including its length field.
 pub(crate) const CONFIRM_LEN: usize = 2 + CONFIRM.len() + TAG_LEN;
 
 /// The plaintext of the dialer's first record: a ping.
 pub(crate) const CONFIRM: [u8; 9] = [0; 9];
 
-/// Why there is no link.
+/// Why a handshake fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkHandshakeError {
-    /// The first bytes are not those of a link.
-    #[error("what connects is not a server of a group")]
+    /// The first bytes are not the hello of a link.
+    #[error("the peer is not a server of a group")]
     NotALink,
-    /// The other end has another version.
-    #[error("it has version {0} of the links, this server {VERSION}")]
+    /// The other end uses another version.
+    #[error("it uses version {0} of the link protocol, this server version {VERSION}")]
     Version(u8),
-    /// The dialer expects another key here, or has none.
+    /// The dialer expects a server with another key here, or its hello is invalid.
     #[error("it expects a server with another key here")]
     OtherKeyExpected,
-    /// The dialer has proven its key, which is not one of those that may connect.
-    #[error("its key {0} is not that of a server that connects here")]
+    /// The dialer has proven its key, but this key may not connect here.
+    #[error("its key {0} is not that of a server that may connect here")]
     Unknown(Box<IdentityPublicKey>),
     /// The dialer has not proven the key that it states.
     #[error("it has not proven its key")]
     NotProven,
-    /// The acceptor says that it has another key than expected.
+    /// The acceptor states another key than the expected one.
     #[error("the server there says that its key is {0}")]
     OtherKey(Box<IdentityPublicKey>),
     /// The acceptor says that it does not know this server's key.
     #[error("the server there does not expect a connection from this server's key")]
     NotExpected,
-    /// The answer is not one.
+    /// The reply is invalid.
     #[error("the answer is not that of a server with the expected key")]
     WrongReply,
 }
 
-/// What a refusal says.
+/// The reason of a refusal.
 #[derive(Clone, Copy)]
 enum LinkRefusalReason {
     OtherKey = 1,
     NotExpected = 2,
 }
 
-/// A handshake whose both ends are proven: what encrypts and decrypts records from here on.
+/// A handshake in which both ends are proven. It encrypts and decrypts the records that follow.
 pub(crate) struct LinkSession {
     pub(super) noise: TransportState,
-    /// The other end.
+    /// The identity of the other end.
     pub(crate) peer: IdentityPublicKey,
 }
 
@@ -79,14 +79,14 @@ impl std::fmt::Debug for LinkSession {
     }
 }
 
-/// The end that has connected, after its hello.
+/// The connecting end, after its hello.
 pub(crate) struct LinkDialer {
     noise: HandshakeState,
     peer: IdentityPublicKey,
 }
 
 impl LinkDialer {
-    /// Begins a handshake with the server that has the key `peer`; also returns the hello.
+    /// Begins a handshake with the server that has the key `peer`. Also returns the hello.
     pub(crate) fn new(
         own: &IdentitySecretKey,
         peer: &IdentityPublicKey,
@@ -97,15 +97,15 @@ impl LinkDialer {
         hello[..8].copy_from_slice(MAGIC);
         hello[8] = VERSION;
         let written = noise.write_message(&own.public().to_bytes(), &mut hello[9..]);
-        // Keys that are pinned are not weak, so each shared secret depends on both.
+        // Pinned keys are not weak, so each shared secret depends on both keys.
         debug_assert_eq!(written, Ok(HELLO_LEN - 9));
         (Self { noise, peer: *peer }, hello)
     }
 
-    /// Ends the handshake; also returns the first record.
+    /// Completes the handshake. Also returns the first record.
     ///
     /// # Errors
-    /// When the answer is a refusal, or not from the server with the expected key.
+    /// If the reply is a refusal, or not from the server with the expected key.
     pub(crate) fn finish(
         mut self,
         reply: &[u8; REPLY_LEN],
@@ -127,7 +127,7 @@ impl LinkDialer {
         Ok((LinkSession { noise, peer: self.peer }, confirm))
     }
 
-    /// What a refusal says.
+    /// The error that a refusal stands for.
     fn refused(&self, reply: &[u8; REPLY_LEN]) -> LinkHandshakeError {
         let key = reply[2..].first_chunk().and_then(|key| IdentityPublicKey::from_bytes(key).ok());
         match (reply[1], key) {
@@ -138,8 +138,7 @@ impl LinkDialer {
     }
 }
 
-/// The end that was connected to, after its answer. The hello may be a replay until the first
-/// record has come.
+/// The accepting end, after its reply. The hello may be a replay until the first record arrives.
 pub(crate) struct UnconfirmedLink {
     session: LinkSession,
 }
@@ -147,16 +146,16 @@ pub(crate) struct UnconfirmedLink {
 /// A hello that is refused.
 #[derive(Debug)]
 pub(crate) struct RefusedLinkHello {
-    /// Why.
+    /// The error.
     pub(crate) error: LinkHandshakeError,
-    /// The answer, if there is one to give.
+    /// The reply, if one is to be sent.
     pub(crate) reply: Option<[u8; REPLY_LEN]>,
 }
 
-/// Answers a hello from a server whose key is `known`.
+/// Answers a hello from a server for whose key `known` is true.
 ///
 /// # Errors
-/// When the hello is not one for this server from such a server.
+/// If the hello is not for this server, or not from such a server.
 pub(crate) fn answer(
     own: &IdentitySecretKey,
     hello: &[u8; HELLO_LEN],
@@ -187,7 +186,7 @@ pub(crate) fn answer(
     }
     let mut reply = [0; REPLY_LEN];
     if noise.write_message(&[], &mut reply[1..]).is_err() {
-        // Its ephemeral key has a small order.
+        // The dialer's ephemeral key has a small order.
         return Err(silent(LinkHandshakeError::NotProven));
     }
     let noise = noise.into_transport_mode().map_err(|_| silent(LinkHandshakeError::NotProven))?;
@@ -195,10 +194,10 @@ pub(crate) fn answer(
 }
 
 impl UnconfirmedLink {
-    /// Ends the handshake with the dialer's first record.
+    /// Completes the handshake with the dialer's first record.
     ///
     /// # Errors
-    /// When the record is not that of the end that has sent the hello: it was replayed.
+    /// If the record is not from the end that sent the hello: the hello was replayed.
     pub(crate) fn confirm(
         mut self,
         record: &[u8; CONFIRM_LEN],
@@ -221,7 +220,7 @@ fn refuse(own: &IdentitySecretKey, reason: LinkRefusalReason) -> [u8; REPLY_LEN]
     reply
 }
 
-/// The state before the first message, of the dialer if it knows its peer's key.
+/// The state before the first message. A dialer passes its peer's key.
 fn state(
     own: &IdentitySecretKey,
     peer: Option<&IdentityPublicKey>,
@@ -308,7 +307,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn no_changed_byte_passes() {
+    fn handshake_with_a_changed_byte_fails() {
         let (_, hello) = dial(1, 2);
         for at in 0..HELLO_LEN {
             let mut changed = hello;
@@ -336,7 +335,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What an attacker has recorded of one connection opens no other.
+    /// The recording of one connection does not open another.
     #[test]
     fn a_replay_is_not_confirmed() {
         let (dialer, hello) = dial(1, 2);
@@ -347,9 +346,9 @@ pub(super) mod tests {
         assert_eq!(unconfirmed.confirm(&confirm).err(), Some(LinkHandshakeError::NotProven));
     }
 
-    /// A server of the group that states another's key has the X25519 key of its own only.
+    /// A server of the group that states another server's key can use only its own X25519 key.
     #[test]
-    fn nobody_states_the_key_of_another() {
+    fn handshake_rejects_the_identity_of_another_server() {
         let mut noise = state(&secret(1), Some(&secret(2).public()), ephemeral(5));
         let mut hello = [0; HELLO_LEN];
         hello[..8].copy_from_slice(MAGIC);

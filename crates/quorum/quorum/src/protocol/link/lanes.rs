@@ -1,9 +1,9 @@
-//! Messages in chunks. Each direction of a link has two lanes: urgent messages do not wait for bulk
-//! ones, because a bulk message is cut into chunks and urgent ones go first.
+//! Messages in chunks. Each direction of a link has two lanes. Urgent messages do not wait for bulk
+//! messages, because messages are cut into chunks and chunks of urgent messages go first.
 //!
-//! A sender may have at most a *window* of bytes on a lane that the receiver's program has not
-//! consumed. So a program that is slow in one lane does not stop the other, and what a peer can
-//! make a server store is bounded.
+//! On each lane, at most a *window* of bytes may be sent that the receiver's program has not
+//! consumed. So a program that is slow on one lane does not block the other, and a peer can make a
+//! server store only a bounded number of bytes.
 
 #[cfg(test)]
 mod tests;
@@ -19,17 +19,18 @@ pub const MAX_MESSAGE_LEN: usize = 64 << 20;
 /// The largest length of an urgent message, in bytes.
 pub const MAX_URGENT_LEN: usize = 4 << 20;
 
-/// The largest number of a message's bytes in a chunk: an urgent message waits for one chunk at
-/// most.
+/// The largest number of message bytes in a chunk. An urgent message waits for at most one bulk
+/// chunk.
 const MAX_CHUNK_DATA: usize = 16 << 10;
 
 /// The largest length of a chunk.
 pub(super) const MAX_CHUNK_LEN: usize = MAX_CHUNK_DATA + 6;
 
-/// What a message counts for beside its bytes. It takes less of the memory, wherever it waits.
+/// The cost of a message besides its bytes. It exceeds the memory overhead of a message, wherever
+/// it waits.
 pub(crate) const MESSAGE_COST: usize = 512;
 
-/// Which part of the server a message is for.
+/// The part of the server that a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkTopic {
     /// The agreement log.
@@ -45,12 +46,12 @@ impl LinkTopic {
     pub const ALL: [Self; 3] = [Self::Log, Self::Signing, Self::Refresh];
 }
 
-/// How a message is sent.
+/// The priority of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkLane {
-    /// Before all of the other lane; at most [`MAX_URGENT_LEN`].
+    /// Goes before all bulk messages. At most [`MAX_URGENT_LEN`] bytes.
     Urgent,
-    /// At most [`MAX_MESSAGE_LEN`].
+    /// At most [`MAX_MESSAGE_LEN`] bytes.
     Bulk,
 }
 
@@ -61,13 +62,14 @@ impl LinkLane {
         [MAX_URGENT_LEN, MAX_MESSAGE_LEN][self as usize]
     }
 
-    /// How much a sender may have sent that is not consumed. The receiver may keep back an eighth
-    /// (see [`IncomingLanes::consumed`]); a message of the largest length fits in the rest.
+    /// The number of sent bytes that may be unconsumed. The receiver may hold back credit for an
+    /// eighth of it (see [`IncomingLanes::consumed`]); a message of the largest length fits in the
+    /// rest.
     fn window(self) -> usize {
         [8 << 20, 80 << 20][self as usize]
     }
 
-    /// How much may wait to be sent.
+    /// The number of bytes that may wait to be sent.
     fn max_queued(self) -> usize {
         [16 << 20, 256 << 20][self as usize]
     }
@@ -77,21 +79,21 @@ fn cost(len: usize) -> usize {
     len + MESSAGE_COST
 }
 
-/// A message is not sent.
+/// Why a message is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkSendError {
-    /// There is no link to this server now.
+    /// There is no link to this server at present.
     #[error("there is no link to the server")]
     Down,
     /// It is too long for its lane.
     #[error("a message of {0} bytes is too long")]
     TooLong(usize),
-    /// Too much waits to be sent to this server.
+    /// Too many bytes wait to be sent to this server.
     #[error("too many bytes wait to be sent to the server")]
     Full,
 }
 
-/// A peer has sent what is not a chunk, or too much.
+/// The peer has sent a malformed chunk, or too many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkLaneError {
     /// A chunk has an impossible form.
@@ -103,10 +105,10 @@ pub enum LinkLaneError {
     /// A message is too long for its lane.
     #[error("a message of {0} bytes is too long")]
     TooLong(usize),
-    /// More than the window is not consumed.
+    /// The unconsumed bytes exceed the window.
     #[error("more bytes than the window allows")]
     Window,
-    /// Credit for more than was sent.
+    /// The credit exceeds what was sent.
     #[error("credit for bytes that were not sent")]
     Credit,
 }
@@ -118,7 +120,7 @@ const REKEY: u8 = 3;
 const BEGIN: u8 = 4; // and 5: of the bulk lane
 const CONTINUE: u8 = 6; // and 7: of the bulk lane
 
-/// What is to be sent.
+/// The outgoing messages of a link.
 #[derive(Debug)]
 pub(super) struct OutgoingLanes {
     ping: Option<u64>,
@@ -131,11 +133,11 @@ pub(super) struct OutgoingLanes {
 #[derive(Debug)]
 struct OutgoingLane {
     messages: VecDeque<(LinkTopic, Bytes)>,
-    /// How much of the first message is sent.
+    /// How many bytes of the first message are sent.
     sent: usize,
-    /// The cost of all messages.
+    /// The total cost of the messages.
     queued: usize,
-    /// How much may still be sent.
+    /// How many bytes may still be sent.
     credit: usize,
 }
 
@@ -153,7 +155,7 @@ impl OutgoingLanes {
     /// Queues a message.
     ///
     /// # Errors
-    /// When it is too long, or too much waits already.
+    /// If it is too long, or too many bytes are waiting.
     pub(super) fn push(
         &mut self,
         topic: LinkTopic,
@@ -181,20 +183,20 @@ impl OutgoingLanes {
         self.pong = Some(number);
     }
 
-    /// Announces that the key changes after the chunk that says so.
+    /// Announces a key change after the chunk that carries the announcement.
     pub(super) fn rekey(&mut self) {
         self.rekey = true;
     }
 
-    /// Allows the peer to send so much more on a lane.
+    /// Gives the peer credit to send this many more bytes on a lane.
     pub(super) fn give_credit(&mut self, lane: LinkLane, amount: usize) {
         self.credit[lane as usize] += amount;
     }
 
-    /// Takes credit that the peer gives.
+    /// Accepts credit from the peer.
     ///
     /// # Errors
-    /// When it is more than the window.
+    /// If the credit exceeds the window.
     pub(super) fn take_credit(
         &mut self,
         lane: LinkLane,
@@ -211,7 +213,7 @@ impl OutgoingLanes {
         self.lanes[lane as usize].queued
     }
 
-    /// Writes the next chunk, if there is one; returns whether the key changes after it.
+    /// Writes the next chunk, if there is one. Returns whether the key changes after it.
     pub(super) fn poll_chunk(&mut self, chunk: &mut Vec<u8>) -> Option<bool> {
         chunk.clear();
         if std::mem::take(&mut self.rekey) {
@@ -242,7 +244,7 @@ impl OutgoingLanes {
 }
 
 impl OutgoingLane {
-    /// Whether the first message may go on, or begin.
+    /// Whether the first message may continue or begin.
     fn is_ready(&self) -> bool {
         let first = self.messages.front();
         first.is_some_and(|(_, bytes)| self.sent > 0 || cost(bytes.len()) <= self.credit)
@@ -269,8 +271,8 @@ impl OutgoingLane {
     }
 }
 
-/// A message that has arrived, which is wiped when its bytes are dropped. Its sender gets credit
-/// when [`IncomingLanes::consumed`] is told of it.
+/// A received message, wiped when its bytes are dropped. Its sender receives credit after
+/// [`IncomingLanes::consumed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaneMessage {
     pub(crate) topic: LinkTopic,
@@ -278,7 +280,7 @@ pub(crate) struct LaneMessage {
     pub(crate) bytes: Bytes,
 }
 
-/// What a chunk says.
+/// The content of a received chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReceivedChunk {
     Ping(u64),
@@ -287,20 +289,20 @@ pub(super) enum ReceivedChunk {
     /// The peer's key changes after this chunk.
     Rekey,
     Message(LaneMessage),
-    /// A part of a message.
+    /// A part of a message that is not complete yet.
     Part,
 }
 
-/// What arrives.
+/// The incoming messages of a link.
 #[derive(Debug, Default)]
 pub(super) struct IncomingLanes([IncomingLane; 2]);
 
 #[derive(Debug, Default)]
 struct IncomingLane {
     partial: Option<PartialLaneMessage>,
-    /// The cost of what has arrived and is not consumed.
+    /// The cost of the messages that have arrived and are not consumed.
     unconsumed: usize,
-    /// The cost of what is consumed, and for which the peer has no credit yet.
+    /// The cost of consumed messages for which the peer has not received credit yet.
     owed: usize,
 }
 
@@ -316,7 +318,7 @@ impl IncomingLanes {
     /// Reads a chunk.
     ///
     /// # Errors
-    /// When it is malformed, or there is more than the window allows. The link must be closed.
+    /// If it is malformed or exceeds the window. The link must be closed.
     pub(super) fn handle_chunk(&mut self, chunk: &[u8]) -> Result<ReceivedChunk, LinkLaneError> {
         let (&kind, rest) = chunk.split_first().ok_or(LinkLaneError::Empty)?;
         let malformed = LinkLaneError::Malformed(kind);
@@ -347,7 +349,7 @@ impl IncomingLanes {
     ) -> Result<ReceivedChunk, LinkLaneError> {
         let (&[topic, a, b, c, d], data) = rest.split_first_chunk().ok_or(malformed)?;
         let topic = LinkTopic::ALL.into_iter().find(|it| *it as u8 == topic).ok_or(malformed)?;
-        // The other topics have no messages that are so long.
+        // The other topics have no messages this long.
         if lane == LinkLane::Bulk && topic != LinkTopic::Refresh {
             return Err(malformed);
         }
@@ -363,7 +365,7 @@ impl IncomingLanes {
             return Err(LinkLaneError::Window);
         }
         receiving.unconsumed += cost(len);
-        // Memory is taken as bytes arrive, not as they are announced.
+        // Memory is allocated as bytes arrive, not as they are announced.
         let bytes = Zeroizing::new(Vec::with_capacity(len.min(2 * MAX_CHUNK_DATA)));
         receiving.partial = Some(PartialLaneMessage { topic, len, bytes });
         receiving.extend(lane, data, malformed)
@@ -382,8 +384,9 @@ impl IncomingLanes {
         receiving.extend(lane, data, malformed)
     }
 
-    /// Says that the program has consumed a message; returns the credit that the peer is due. Less
-    /// than an eighth of the window is kept back, so that credit is not sent for each message.
+    /// Records that the program has consumed a message. Returns the credit that is due to the peer.
+    /// Less than an eighth of the window is held back, so that not every message causes a credit
+    /// chunk.
     pub(super) fn consumed(&mut self, lane: LinkLane, len: usize) -> Option<usize> {
         let receiving = &mut self.0[lane as usize];
         receiving.owed += cost(len);
@@ -405,7 +408,8 @@ impl IncomingLane {
     ) -> Result<ReceivedChunk, LinkLaneError> {
         let partial = self.partial.as_mut().ok_or(malformed)?;
         let left = partial.len - partial.bytes.len();
-        // Only the last chunk of a message may be short: else there could be very many.
+        // Only the last chunk of a message may be short. Otherwise a message could have very many
+        // chunks.
         if data.len() > MAX_CHUNK_DATA || data.len() > left || data.len() < left.min(MAX_CHUNK_DATA)
         {
             return Err(malformed);
@@ -422,9 +426,9 @@ impl IncomingLane {
 }
 
 impl PartialLaneMessage {
-    /// Appends bytes. A buffer that is too short is wiped when its bytes have moved to a longer
-    /// one: to one for the whole message when a quarter of it is there, so that the two never take
-    /// more than the message.
+    /// Appends bytes. A buffer that is too short is wiped after its bytes have moved to a longer
+    /// one. When a quarter of the message has arrived, the new buffer has room for all of it, so
+    /// that the two never take more memory than the message itself.
     fn extend(&mut self, data: &[u8]) {
         let len = self.bytes.len() + data.len();
         if len > self.bytes.capacity() {

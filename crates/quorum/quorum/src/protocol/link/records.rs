@@ -1,8 +1,8 @@
 //! A link after its handshake: encrypted records in, messages out, and the reverse.
 //!
-//! A record is its length (two bytes, big-endian) and one chunk, encrypted. Each end changes its
-//! key every minute by a one-way function and forgets the one before: what was recorded stays
-//! closed to whoever breaks in later.
+//! A record is a length (two bytes, big-endian) and one encrypted chunk. Every minute each end
+//! changes its key by a one-way function and deletes the previous one, so that an attacker who
+//! breaks in later cannot decrypt recorded traffic.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,25 +22,25 @@ const MAX_RECORD_LEN: usize = MAX_CHUNK_LEN + TAG_LEN;
 /// How often an end sends a ping.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A peer from which nothing has arrived for so long is taken for down.
+/// A peer that has sent nothing for this long is considered down.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often an end changes its key.
 const REKEY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Why a link has ended by what its peer did.
+/// Why a link has ended because of its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuorumLinkError {
     /// A record has an impossible length.
     #[error("a record of {0} bytes")]
     Length(usize),
-    /// A record was changed, or repeated, or is not the next one.
-    #[error("a record that was not sent")]
+    /// A record was changed, repeated, or is out of order.
+    #[error("a record that was changed, repeated or reordered")]
     Decrypt,
-    /// A chunk is refused.
+    /// A chunk is rejected.
     #[error(transparent)]
     Lane(#[from] LinkLaneError),
-    /// Nothing has arrived.
+    /// Nothing has arrived for too long.
     #[error("nothing has arrived for {} s", .0.as_secs())]
     Silent(Duration),
 }
@@ -52,14 +52,14 @@ pub(crate) struct QuorumLink {
     outgoing: OutgoingLanes,
     incoming: IncomingLanes,
     received: VecDeque<LaneMessage>,
-    /// The beginning of a record.
+    /// The start of an incomplete record.
     partial: Vec<u8>,
-    /// A chunk. It is wiped after use, and its buffer never moves.
+    /// A chunk. It is wiped after use, and its buffer is never reallocated.
     plaintext: Zeroizing<Vec<u8>>,
     heard: Duration,
     next_ping: Duration,
     next_rekey: Duration,
-    /// The number of the ping that was not answered yet, and when it was sent.
+    /// The number of the unanswered ping, and when it was sent.
     pinged: Option<(u64, Duration)>,
     pings: u64,
     round_trip: Option<Duration>,
@@ -87,7 +87,7 @@ impl QuorumLink {
     /// Queues a message.
     ///
     /// # Errors
-    /// When it is too long, or too much waits already.
+    /// If it is too long, or too many bytes are waiting.
     pub(crate) fn send(
         &mut self,
         topic: LinkTopic,
@@ -102,15 +102,15 @@ impl QuorumLink {
         self.outgoing.queued(lane)
     }
 
-    /// How long the peer took to answer the last ping.
+    /// The round-trip time of the last ping.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.round_trip
     }
 
-    /// Takes bytes from the connection.
+    /// Handles bytes from the connection.
     ///
     /// # Errors
-    /// When they are not what the peer may send. The link must be closed.
+    /// If the peer may not send them. The link must be closed.
     pub(crate) fn handle_bytes(
         &mut self,
         now: Duration,
@@ -144,14 +144,13 @@ impl QuorumLink {
         Ok(())
     }
 
-    /// The next message that has arrived. [`Self::consumed`] must be told when it is not used any
-    /// more.
+    /// The next received message. Call [`Self::consumed`] when it is no longer in use.
     pub(crate) fn poll_received(&mut self) -> Option<LaneMessage> {
         self.received.pop_front()
     }
 
-    /// Says that a message of this length is not used any more: its sender may send as much again.
-    /// Returns whether that is said to the sender now.
+    /// Records that a message of this length is no longer in use, so that its sender may send as
+    /// much again. Returns whether credit is sent to it now.
     pub(crate) fn consumed(&mut self, lane: LinkLane, len: usize) -> bool {
         let credit = self.incoming.consumed(lane, len);
         credit.is_some_and(|credit| {
@@ -160,7 +159,7 @@ impl QuorumLink {
         })
     }
 
-    /// Appends the next record to the bytes for the connection; returns whether there was one.
+    /// Appends the next record to the bytes for the connection. Returns whether there was one.
     pub(crate) fn poll_transmit(&mut self, bytes: &mut Vec<u8>) -> bool {
         let Some(rekey) = self.outgoing.poll_chunk(&mut self.plaintext) else {
             self.plaintext.resize(MAX_RECORD_LEN, 0);
@@ -185,10 +184,10 @@ impl QuorumLink {
         self.next_ping.min(self.heard + SILENCE_TIMEOUT)
     }
 
-    /// Sends a ping when it is time.
+    /// Sends a ping when one is due.
     ///
     /// # Errors
-    /// When the peer has been silent for too long.
+    /// If the peer has been silent for too long.
     pub(crate) fn handle_timeout(&mut self, now: Duration) -> Result<(), QuorumLinkError> {
         let silent = now.saturating_sub(self.heard);
         if silent >= SILENCE_TIMEOUT {
@@ -208,7 +207,7 @@ impl QuorumLink {
     }
 }
 
-/// Takes the next record, without its length, from what has arrived.
+/// Takes the next record, without its length, from the received bytes.
 fn take_record(
     partial: &mut Vec<u8>,
     rest: &mut &[u8],
@@ -227,7 +226,7 @@ fn take_record(
     }))
 }
 
-/// Moves bytes until there are `len`; returns whether there are.
+/// Moves bytes until there are `len`. Returns whether there are.
 fn fill_to(len: usize, partial: &mut Vec<u8>, rest: &mut &[u8]) -> bool {
     let missing = len.saturating_sub(partial.len()).min(rest.len());
     let (taken, left) = rest.split_at(missing);
@@ -271,7 +270,7 @@ mod tests {
         assert_eq!(got, messages);
     }
 
-    /// An end that keeps its key cannot read what the other sends after a minute.
+    /// An end that keeps its key cannot decrypt what the other sends after a minute.
     #[test]
     fn keys_change_every_minute() {
         for keeps in [false, true] {
@@ -343,7 +342,7 @@ mod tests {
     }
 
     proptest! {
-        /// A truncated stream gives the messages before the cut, and no others.
+        /// A truncated stream yields exactly the messages before the truncation.
         #[test]
         fn a_truncated_stream_gives_whole_messages(cut in 0..5000usize) {
             let (mut one, mut two) = pair();

@@ -1,6 +1,6 @@
-//! The board: what the entries of the agreement log make of a refresh, the same at every server.
-//! It has the five operations of the thesis's agreement service (3.3): `write_proof`, `read_proof`,
-//! `node_ok`, `read_chosen` and `read_new_witnesses`.
+//! The agreed state of a refresh, which follows from the entries of the agreement log and is the
+//! same at every server. It provides the five operations of the thesis's agreement service (3.3):
+//! `write_proof`, `read_proof`, `node_ok`, `read_chosen` and `read_new_witnesses`.
 
 mod run;
 
@@ -22,7 +22,7 @@ pub use run::RefreshRun;
 /// How often a server may change its voting key before a run is opened, or between two runs.
 const MAX_VOTING_CHANGES: u8 = 64;
 
-/// The state of the agreement on a refresh in one epoch.
+/// The agreed state of a refresh in one epoch.
 #[derive(Clone)]
 pub struct RefreshAgreement {
     parameters: Arc<RefreshParameters>,
@@ -31,9 +31,9 @@ pub struct RefreshAgreement {
     epoch_digest: Sha256Digest,
     /// The current voting keys of the epoch's servers.
     voting: Vec<Option<IdentityPublicKey>>,
-    /// How often each has changed its key, since the last run was opened.
+    /// How often each server has changed its key since the last run was opened.
     voting_changes: BTreeMap<ServerIndex, u8>,
-    /// The number of the run that is open or will be.
+    /// The number of the open run, or of the next one.
     run_number: u32,
     /// The groups that servers have approved.
     approvals: BTreeMap<ServerIndex, QuorumGroup>,
@@ -47,22 +47,22 @@ pub enum LogEntryRefusal {
     /// The refresh is over.
     #[error("the epoch has ended")]
     Ended,
-    /// There is no run, or the entry is for another run or epoch.
+    /// There is no open run, or the entry belongs to another run or epoch.
     #[error("for another run")]
     OtherRun,
-    /// The author is no member of the group, or did not sign the entry.
+    /// The author is not a member of the group, or did not sign the entry.
     #[error("the author's signature is wrong")]
     Signature,
     /// The author is known to be faulty.
     #[error("the author is faulty")]
     Faulty,
-    /// There is such an entry already.
+    /// The same entry has been committed already.
     #[error("there is one already")]
     Repeated,
     /// The dealer does not hold all the labels.
     #[error("the dealer does not hold these shares")]
     Labels,
-    /// There are fewer than 2f'+1 confirmations of different new servers, or one is wrong.
+    /// There are fewer than 2f'+1 confirmations of different new servers, or one is invalid.
     #[error("the confirmations are not those of 2f+1 new servers")]
     Confirmations,
     /// No dealings have been chosen for some labels.
@@ -71,36 +71,37 @@ pub enum LogEntryRefusal {
     /// The author has not registered its session key yet.
     #[error("the author has no session key yet")]
     NoSessionKey,
-    /// A voting key is not proven, or it is to replace another one than the server has.
+    /// A voting key has no valid proof, or the entry does not name the server's current key as
+    /// replaced.
     #[error("the voting key is not proven, or replaces another one")]
     VotingKey,
-    /// The new server does not prove that it has shares for the witnesses.
+    /// The new server's proof of possession does not match the witnesses.
     #[error("the proof of possession is wrong")]
     Possession,
 }
 
-/// What an entry has changed.
+/// The effect of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogEntryEffect {
     /// It was counted.
     Counted,
     /// f+1 old servers have approved a group: the run is open.
     Opened,
-    /// f+1 old servers have given up the run: the next one has another number.
+    /// f+1 old servers have cancelled the run. The next run gets another number.
     Cancelled,
     /// A dealer has been proven faulty.
     DealerExcluded {
         /// Its index in the old group.
         dealer: ServerIndex,
-        /// The new server that has proven it.
+        /// The new server that has proven it faulty.
         by: ServerIndex,
     },
-    /// A new server has complained without reason.
+    /// A new server's complaint was unfounded.
     FalseComplaint {
         /// Its index in the new group.
         complainant: ServerIndex,
     },
-    /// A server has signed an entry that is wrong: that proves it faulty.
+    /// A server is proven faulty because it has signed an invalid entry.
     Faulty {
         /// The group that it belongs to.
         side: RefreshRole,
@@ -114,7 +115,7 @@ pub enum LogEntryEffect {
 }
 
 impl RefreshAgreement {
-    /// The board of an epoch, with its header.
+    /// The state at the start of an epoch, with the epoch's header.
     pub fn new(parameters: Arc<RefreshParameters>, epoch: GroupHeader) -> Self {
         Self {
             parameters,
@@ -129,7 +130,7 @@ impl RefreshAgreement {
         }
     }
 
-    /// The board of an epoch in which a run is open, for a server that joins there.
+    /// The state in which a run is open, for a server that joins during the run.
     pub(crate) fn joined(
         parameters: Arc<RefreshParameters>,
         epoch: GroupHeader,
@@ -144,12 +145,12 @@ impl RefreshAgreement {
         self.approvals.contains_key(&server)
     }
 
-    /// Whether any server has.
+    /// Whether any server has approved a refresh in the current run.
     pub(crate) fn has_approvals(&self) -> bool {
         !self.approvals.is_empty()
     }
 
-    /// Whether a server has given the current run up.
+    /// Whether a server has cancelled the current run.
     pub(crate) fn has_cancelled(&self, server: ServerIndex) -> bool {
         self.cancellations.contains(&server)
     }
@@ -159,7 +160,7 @@ impl RefreshAgreement {
         &self.approvals
     }
 
-    /// The old servers that have given the current run up.
+    /// The old servers that have cancelled the current run.
     pub(crate) fn cancellations(&self) -> &BTreeSet<ServerIndex> {
         &self.cancellations
     }
@@ -180,7 +181,7 @@ impl RefreshAgreement {
         LogEntry::new(server, body, identity)
     }
 
-    /// The entry by which an old server gives the current run up.
+    /// The entry by which an old server cancels the current run.
     pub fn cancellation(&self, server: ServerIndex, identity: &IdentitySecretKey) -> LogEntry {
         let body = LogEntryBody::Cancel { epoch: self.epoch_digest, run: self.run_number };
         LogEntry::new(server, body, identity)
@@ -204,7 +205,7 @@ impl RefreshAgreement {
         LogEntry::new(server, LogEntryBody::Voting { epoch, replaced, voting }, identity)
     }
 
-    /// The number of the run that is open or will be.
+    /// The number of the open run, or of the next one.
     pub fn run_number(&self) -> u32 {
         self.run_number
     }
@@ -231,10 +232,11 @@ impl RefreshAgreement {
         }
     }
 
-    /// Whether an entry may be applied: it is for this epoch and run, of a slot that is free, and
-    /// signed by a member that is not known to be faulty. It costs a signature at most, and less if
-    /// the entry is refused for another reason. [`Self::apply`] changes the board by such an entry
-    /// in any case: it counts, or its author is recorded as faulty. Afterwards its slot is taken.
+    /// Whether an entry may be applied: it belongs to this epoch and run, its slot is free, and a
+    /// member that is not known to be faulty has signed it. This verifies at most one signature,
+    /// and costs less if the entry is rejected for another reason. [`Self::apply`] changes the
+    /// state by every such entry: the entry is counted, or its author is recorded as faulty.
+    /// Afterwards its slot is taken.
     ///
     /// # Errors
     /// Why the entry would change nothing.
@@ -262,7 +264,7 @@ impl RefreshAgreement {
             LogEntryBody::Complaint { run, complaint } => {
                 let run = self.run_of(*run, entry)?;
                 let is_free = !run.excluded.contains(&complaint.manifest.dealer);
-                // A faulty dealer may have sent something before.
+                // A faulty dealer may have sent one before.
                 if is_free && !run.session_keys.contains_key(&author) {
                     return Err(LogEntryRefusal::NoSessionKey);
                 }
@@ -274,7 +276,7 @@ impl RefreshAgreement {
                 if is_free && run.read_chosen(old.combination()).is_none() {
                     return Err(LogEntryRefusal::NotChosen);
                 }
-                // So 2f'+1 servers of the new epoch have a voting key.
+                // This ensures that 2f'+1 servers of the new epoch have a voting key.
                 if is_free && !run.session_keys.contains_key(&author) {
                     return Err(LogEntryRefusal::NoSessionKey);
                 }
@@ -312,9 +314,8 @@ impl RefreshAgreement {
         self.voting.get(usize::from(server.0))
     }
 
-    /// Whether a voting key that an entry names is proven. A server of the epoch names the key that
-    /// it replaces: an entry that is committed again, when the server has another key, changes
-    /// nothing.
+    /// Whether the voting key of an entry has a valid proof. A server of the epoch also names the
+    /// key that it replaces, so an old entry that is committed again changes nothing.
     fn has_right_voting_key(&self, entry: &LogEntry) -> bool {
         let author = entry.author;
         match &entry.body {
@@ -329,14 +330,14 @@ impl RefreshAgreement {
         }
     }
 
-    /// What the log asks about entries for the next height.
+    /// The check of entries for the next height, for the log.
     pub(crate) fn entry_check(&self) -> EntryCheck {
         let board = self.clone();
         EntryCheck::new(move |bytes| {
             let Ok(entry) = LogEntry::parse(bytes) else { return EntryAdmission::Refused };
             match board.check(&entry) {
                 Ok(slot) => EntryAdmission::Admitted(slot),
-                // Its author may be ahead of this server.
+                // The author may be ahead of this server.
                 Err(
                     LogEntryRefusal::OtherRun
                     | LogEntryRefusal::NotChosen
@@ -381,7 +382,7 @@ impl RefreshAgreement {
                 run.computed(author, witnesses, possession, &self.parameters)
             }
         };
-        // What the author has signed is wrong, whatever others do: that proves it faulty.
+        // The author has signed an invalid entry. This proves it faulty, whatever others do.
         counted.or_else(|why| {
             let side = entry.side();
             let run = self.run.as_mut().ok_or(LogEntryRefusal::OtherRun)?;
@@ -398,7 +399,7 @@ impl RefreshAgreement {
         if is_current { Ok(()) } else { Err(LogEntryRefusal::OtherRun) }
     }
 
-    /// The open run, if it has this identifier, and the author is a member of its group that is not
+    /// The open run, if it has this identifier and the author is a member of its group that is not
     /// known to be faulty.
     fn run_of(&self, id: Sha256Digest, entry: &LogEntry) -> Result<&RefreshRun, LogEntryRefusal> {
         let run = self.run.as_ref().filter(|run| run.id == id).ok_or(LogEntryRefusal::OtherRun)?;
@@ -418,7 +419,7 @@ impl RefreshAgreement {
         if same < self.epoch.group.combination().signer_count() {
             return LogEntryEffect::Counted;
         }
-        // A new server, which follows from here, does not know of those before.
+        // A new server, which starts here, does not know the earlier ones.
         self.cancellations.clear();
         self.voting_changes.clear();
         self.run = Some(RefreshRun::new(self.refresh_header(group.clone())));

@@ -1,4 +1,4 @@
-//! Complaints: evidence that a dealer sent a wrong subshare, or that the complainant lies.
+//! Complaints: evidence that a dealer sent an invalid subshare, or that the complaint is unfounded.
 
 use super::dealing;
 use super::entry::Complaint;
@@ -11,8 +11,8 @@ use crate::protocol::combination::{CombinatorialSharing, ServerIndex};
 use crate::protocol::group::QuorumGroup;
 use crate::protocol::wire::Sha256Digest;
 
-/// Whether a complaint proves that its dealer is faulty. If it does not, it proves that the
-/// complainant is.
+/// Whether a complaint proves that its dealer is faulty. Otherwise it proves that the complainant
+/// is.
 pub(crate) fn holds(
     complaint: &Complaint,
     by: &Complainant<'_>,
@@ -22,7 +22,7 @@ pub(crate) fn holds(
     is_about_what_was_sent(complaint, by, old) && is_wrong(complaint, by, parameters)
 }
 
-/// Who complains.
+/// The author of a complaint.
 pub(crate) struct Complainant<'a> {
     pub(crate) run: Sha256Digest,
     pub(crate) index: ServerIndex,
@@ -31,7 +31,7 @@ pub(crate) struct Complainant<'a> {
     pub(crate) new: &'a CombinatorialSharing,
 }
 
-/// Whether the dealer sent this ciphertext for these proofs, and K opens it.
+/// Whether the dealer sent this ciphertext for these proofs, and K decrypts it.
 fn is_about_what_was_sent(complaint: &Complaint, by: &Complainant<'_>, old: &QuorumGroup) -> bool {
     let Complaint { manifest, .. } = complaint;
     let digest = manifest.digest();
@@ -52,7 +52,7 @@ fn is_about_what_was_sent(complaint: &Complaint, by: &Complainant<'_>, old: &Quo
         )
 }
 
-/// Whether the subshare does not match its proof.
+/// Whether the subshare fails to match its proof.
 fn is_wrong(complaint: &Complaint, by: &Complainant<'_>, parameters: &RefreshParameters) -> bool {
     let (new, by) = (by.new, by.index);
     if !new.holds(by, complaint.subshare) {

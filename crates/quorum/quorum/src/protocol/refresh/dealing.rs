@@ -16,7 +16,7 @@ use crate::protocol::rsa::modulus::RsaElement;
 use crate::protocol::share::{SEED_LEN, ShareExpansionSeed, SplitInteger};
 use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
 
-/// What all of a dealing's randomness is derived from: a server that restarts repeats its dealing.
+/// The seed of a dealing's randomness, so that a server repeats its dealing after a restart.
 /// Secret.
 pub(crate) struct DealingSeed([u8; 32]);
 
@@ -37,12 +37,12 @@ impl DealingSeed {
         Self(*bytes)
     }
 
-    /// For the store.
+    /// The encoding for the store.
     pub(crate) fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// e.
+    /// The ephemeral secret e.
     pub(crate) fn ephemeral(&self) -> SessionSecret {
         let mut bytes = Zeroizing::new([0; 64]);
         for (half, number) in bytes.chunks_exact_mut(32).zip([1, 2]) {
@@ -51,7 +51,7 @@ impl DealingSeed {
         SessionSecret::new(&bytes)
     }
 
-    /// The sharing of a share `s_t`.
+    /// The sharing of `s_t`.
     fn split(
         &self,
         label: Label,
@@ -65,13 +65,13 @@ impl DealingSeed {
                 &[b"subshare", &label.0.to_be_bytes(), &it.0.to_be_bytes()],
             ))
         };
-        // With room for all of them: a buffer that grows leaves copies.
+        // Reserve room for all, because a buffer that grows leaves copies.
         let mut seeds = Vec::with_capacity(new.label_count());
         seeds.extend(new.labels().filter(|&label| label != REMAINDER).map(seed));
         parameters.range.split_with(share, seeds)
     }
 
-    /// The proofs of a row (old node, step 2): p_{t,u} = g^{s_{t,u}}, one after another.
+    /// The proofs of a row (old node, step 2): p_{t,u} = g^{s_{t,u}}, concatenated.
     pub(crate) fn prove_row(
         &self,
         label: Label,
@@ -134,7 +134,7 @@ fn row_len(
     new.labels_of(server).map(len).sum()
 }
 
-/// Decrypts a row for a new server: its subshares s_{t,u}, by u. `None` if it is no row.
+/// Decrypts a row for a new server: its subshares s_{t,u}, by u. `None` if it is malformed.
 pub(crate) fn open_row(
     cipher: &SessionCipher,
     label: Label,
@@ -163,7 +163,7 @@ pub(crate) fn open_row(
 pub struct DealingProofs {
     pub(crate) manifest: DealingManifest,
     pub(crate) digest: Sha256Digest,
-    /// p_{t,u} for all u, one after another, for each t of the manifest.
+    /// For each t of the manifest, p_{t,u} for all u, concatenated.
     pub(crate) rows: Vec<Vec<u8>>,
 }
 
@@ -189,7 +189,7 @@ impl DealingProofs {
         }
     }
 
-    /// Reads proofs that match their manifest.
+    /// Reads proofs, which must match their manifest.
     pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
         let manifest = DealingManifest::read(reader)?;
         let row = |(_, digest): &(Label, Sha256Digest)| {
@@ -227,7 +227,7 @@ impl DealingProofs {
     }
 }
 
-/// What a dealer sends to one new server besides the proofs.
+/// The part of a dealing for one new server, besides the proofs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DealingDelivery {
     /// The ciphertexts of its subshares, by row.
@@ -277,7 +277,7 @@ impl Dealing {
         Ok(Self { proofs: Arc::new(proofs), delivery: Arc::new(delivery) })
     }
 
-    /// Whether all its parts have the lengths of what a new server gets.
+    /// Whether all parts have the lengths that this receiver expects.
     pub(crate) fn has_lengths(
         &self,
         to: ServerIndex,
@@ -290,7 +290,7 @@ impl Dealing {
             && self.delivery.ciphertexts.iter().all(|it| it.len() == ciphertext)
     }
 
-    /// The subshares of a row. `None` if the ciphertext is wrong.
+    /// The subshares of a row. `None` if the ciphertext is invalid.
     pub(crate) fn open(
         &self,
         row: usize,
@@ -334,7 +334,7 @@ impl Dealing {
             };
             subshares.push(opened);
         }
-        // Equation 3.3, for all subshares by one random combination.
+        // Equation 3.3, checked for all subshares by one random combination.
         let labels: Vec<Label> = new.labels_of(receiver.index).collect();
         let terms = |row: usize| {
             let proof = |label: &Label| &rows[row][usize::from(label.0)];
@@ -369,21 +369,21 @@ pub(crate) struct DealingReceiver<'a> {
 }
 
 impl DealingReceiver<'_> {
-    /// The key of the ciphertexts of a dealing for this server.
+    /// The key for a dealing's ciphertexts for this server.
     pub(crate) fn cipher(&self, proofs: &DealingProofs) -> SessionCipher {
         let agreed = self.session.agree(&proofs.manifest.ephemeral);
         SessionCipher::new(&agreed, &DealingManifest::session_context(proofs.digest, self.index))
     }
 }
 
-/// What a check of a dealing has found.
+/// The result of checking a dealing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DealingVerdict {
-    /// All is right.
+    /// The dealing is valid.
     Right,
-    /// The proofs are not of a sharing of the shares: no correct server confirms the dealing.
+    /// The proofs are not those of a sharing of the shares. No correct server confirms the dealing.
     WrongProofs,
-    /// The subshare s_{t,u} does not match its proof, or the row's ciphertext is wrong.
+    /// The subshare s_{t,u} does not match its proof, or the row's ciphertext is invalid.
     WrongSubshare {
         /// t
         label: Label,

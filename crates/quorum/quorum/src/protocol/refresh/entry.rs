@@ -10,15 +10,15 @@ use crate::protocol::group::QuorumGroup;
 use crate::protocol::voting::{VotingKey, read_optional_key, write_key};
 use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
 
-/// The largest entry in bytes. The witnesses of 13 servers under 4,096 bits have 366,080.
+/// The largest entry in bytes. The witnesses of 13 servers with a 4096-bit key take 366,080 bytes.
 pub const MAX_ENTRY_LEN: usize = 1 << 20;
 
 const DOMAIN: &[u8] = b"SNDR-QUORUM-ENTRY\0";
 
-/// An entry of the agreement log, of which only the encoding has been checked.
+/// An entry of the agreement log. Only its encoding has been checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogEntry {
-    /// The server that has signed it: of the old group or the new one, according to its body.
+    /// The server that has signed it. Its body determines whether this is an old or a new server.
     pub(crate) author: ServerIndex,
     pub(crate) body: LogEntryBody,
     /// The message that the author has signed.
@@ -30,26 +30,26 @@ pub struct LogEntry {
 pub(crate) enum LogEntryBody {
     /// An old server's operator asks for a refresh to this group.
     Approve { epoch: Sha256Digest, run: u32, group: QuorumGroup },
-    /// An old server's operator gives a run up.
+    /// An old server's operator cancels a run.
     Cancel { epoch: Sha256Digest, run: u32 },
-    /// A new server's session key `R_j`, and its voting key of the epoch that is to begin.
+    /// A new server's session key `R_j`, and its voting key for the new epoch.
     SessionKey { run: Sha256Digest, key: SessionPoint, voting: Box<VotingKey> },
     /// A dealing that 2f'+1 new servers have confirmed, from its dealer.
     Proved { manifest: DealingManifest, confirmations: Vec<(ServerIndex, [u8; 64])> },
-    /// A new server's evidence that a dealer has sent it a wrong subshare.
+    /// A new server's evidence that a dealer has sent it an invalid subshare.
     Complaint { run: Sha256Digest, complaint: Box<Complaint> },
     /// A new server has its shares. The witnesses and the proof of possession are not parsed yet.
     Computed { run: Sha256Digest, witnesses: Vec<u8>, possession: Vec<u8> },
-    /// A server of the epoch has this voting key, in place of the one that it had.
+    /// A server of the epoch replaces its voting key.
     Voting { epoch: Sha256Digest, replaced: Option<IdentityPublicKey>, voting: Box<VotingKey> },
 }
 
-/// Which group the author of an entry belongs to.
+/// The group to which the author of an entry belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefreshRole {
-    /// The old one.
+    /// The old group.
     Old,
-    /// The new one.
+    /// The new group.
     New,
 }
 
@@ -59,17 +59,17 @@ pub(crate) struct Complaint {
     pub(crate) manifest: DealingManifest,
     /// The label t of the row.
     pub(crate) label: Label,
-    /// The label u of the wrong subshare. Any that the complainant holds if the ciphertext cannot
-    /// be decrypted.
+    /// The label u of the wrong subshare. If the ciphertext cannot be decrypted, any label that the
+    /// complainant holds.
     pub(crate) subshare: Label,
     /// The row's proofs.
     pub(crate) proofs: Vec<u8>,
-    /// The digests of the complainant's ciphertexts, one for each row, and the dealer's signature.
+    /// The digests of the complainant's ciphertexts, one for each row, with the dealer's signature.
     pub(crate) ciphertexts: Vec<Sha256Digest>,
     pub(crate) delivery: [u8; 64],
     /// The row's ciphertext.
     pub(crate) ciphertext: Vec<u8>,
-    /// K, and the proof that it is the point on which complainant and dealer agree.
+    /// K, with the proof that it is the shared point of complainant and dealer.
     pub(crate) agreed: SessionPoint,
     pub(crate) proof: SessionProof,
 }
@@ -88,7 +88,7 @@ impl LogEntry {
         Self { author, body, signed, signature }
     }
 
-    /// The entry as the log carries it.
+    /// The encoded entry.
     pub fn to_bytes(&self) -> Vec<u8> {
         [&self.signed[DOMAIN.len()..], &self.signature].concat()
     }
@@ -121,7 +121,7 @@ impl LogEntry {
         }
     }
 
-    /// What it would change, by author, kind, and round or dealer.
+    /// Its slot, which depends on author, kind, and round or dealer.
     pub(crate) fn slot(&self) -> EntrySlot {
         let (kind, part) = match &self.body {
             LogEntryBody::Approve { .. } => (1, 0),
@@ -135,7 +135,7 @@ impl LogEntry {
         EntrySlot(u64::from_be_bytes([0, 0, 0, 0, 0, kind, self.author.0, part]))
     }
 
-    /// Whether the author has signed it. `group` is that of [`Self::side`].
+    /// Whether the author has signed it. `group` is the group of [`Self::side`].
     pub(crate) fn is_signed(&self, group: &QuorumGroup) -> bool {
         group.verify(self.author, &self.signed, &self.signature)
     }
@@ -231,7 +231,7 @@ impl LogEntryBody {
 }
 
 impl Complaint {
-    /// What the proof that K is right is for.
+    /// The context of the proof that K is right.
     pub(crate) fn context(digest: Sha256Digest, complainant: ServerIndex) -> Vec<u8> {
         [&b"SNDR-QUORUM-COMPLAINT\0"[..], &digest.0, &[complainant.0]].concat()
     }

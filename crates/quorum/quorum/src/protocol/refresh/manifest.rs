@@ -1,16 +1,16 @@
-//! What a dealing consists of: one *row* for each label t, that is, a sharing of `s_t` among the
+//! The content of a dealing: one *row* for each label t, which is a sharing of `s_t` among the
 //! labels u of the new group. The manifest names the rows by digests of their proofs.
 
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::refresh::session::SessionPoint;
 use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
 
-/// The most dealings of one dealer in a run.
+/// The largest number of dealings of one dealer in a run.
 pub(crate) const MAX_ROUNDS: u8 = 16;
 
-/// Which dealing of a dealer. The first is of the labels for which it is the designated dealer
-/// (3.3.1). The others are of all labels that it holds and for which no dealing is chosen, when new
-/// servers need them; there are several if one would be longer than a message.
+/// The number of a dealing of a dealer. The first covers the labels for which it is the designated
+/// dealer (3.3.1). The others cover all labels that it holds and that have no chosen dealing, if
+/// new servers need them. There are several if one dealing would exceed the length of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DealingRound(pub(crate) u8);
 
@@ -33,14 +33,14 @@ pub(crate) struct DealingManifest {
     pub(crate) run: Sha256Digest,
     pub(crate) dealer: ServerIndex,
     pub(crate) round: DealingRound,
-    /// E, with which the keys of its ciphertexts are agreed.
+    /// E, from which the keys of the ciphertexts are derived.
     pub(crate) ephemeral: SessionPoint,
     /// The labels in ascending order, with the digests of the rows' proofs.
     pub(crate) rows: Vec<(Label, Sha256Digest)>,
 }
 
 impl DealingManifest {
-    /// The digest by which a dealing is known.
+    /// The digest that identifies the dealing.
     pub(crate) fn digest(&self) -> Sha256Digest {
         let mut bytes = Vec::new();
         self.write(&mut bytes);
@@ -86,13 +86,13 @@ impl DealingManifest {
         Ok(Self { run, dealer, round, ephemeral, rows })
     }
 
-    /// What a new server signs when it has the proofs of all rows, which are right, and its own
-    /// subshares, which match them.
+    /// The message that a new server signs to confirm a dealing: it has right proofs for all rows,
+    /// and its own subshares match them.
     pub(crate) fn confirmation(digest: Sha256Digest) -> Vec<u8> {
         [&b"SNDR-QUORUM-CONFIRM\0"[..], &digest.0].concat()
     }
 
-    /// What the dealer signs for the new server to which it sends ciphertexts with these digests,
+    /// The message that the dealer signs for the receiver of the ciphertexts with these digests,
     /// one for each row.
     pub(crate) fn delivery(
         digest: Sha256Digest,
@@ -106,7 +106,7 @@ impl DealingManifest {
         message
     }
 
-    /// What the key of the ciphertexts for a new server is for.
+    /// The context of the key of the ciphertexts for a new server.
     pub(crate) fn session_context(digest: Sha256Digest, to: ServerIndex) -> Vec<u8> {
         [&b"SNDR-QUORUM-DELIVERY\0"[..], &digest.0, &[to.0]].concat()
     }
@@ -122,5 +122,5 @@ pub(crate) fn ciphertext_digest(ciphertext: &[u8]) -> Sha256Digest {
     Sha256Digest::of(&[b"SNDR-QUORUM-CIPHERTEXT\0", ciphertext])
 }
 
-/// The label of the subshare that is not expanded from a seed, but what remains.
+/// The label of the subshare that is the remainder, and not expanded from a seed.
 pub(crate) const REMAINDER: Label = Label(0);

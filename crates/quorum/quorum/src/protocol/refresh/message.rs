@@ -1,5 +1,5 @@
-//! Messages between servers about a refresh. They cross links that authenticate both ends and have
-//! forward secrecy.
+//! Messages between servers about a refresh. Their links authenticate both ends and provide forward
+//! secrecy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::protocol::wire::{
 /// The largest message in bytes.
 pub const MAX_MESSAGE_LEN: usize = 64 << 20;
 
-/// A message, of which only the encoding has been checked.
+/// A message. Only its encoding has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefreshMessage {
     /// An old server's dealing, to one new server.
     Dealing(Dealing),
-    /// A new server's confirmation of the dealing with a digest, to its dealer.
+    /// A new server's confirmation of a dealing, to its dealer.
     Confirmation {
         /// The digest of the dealing.
         digest: Sha256Digest,
         /// The new server's signature.
         signature: [u8; 64],
     },
-    /// A new server sees labels without a chosen dealing; to all old servers.
+    /// A new server reports labels without a chosen dealing, to all old servers.
     Need {
         /// The run.
         run: Sha256Digest,
@@ -48,8 +48,8 @@ pub enum RefreshMessage {
     },
     /// The answer to `Ask`.
     Shares(RecoveryAnswer),
-    /// Asks another new server for what a chosen dealing adds to the shares that both will hold:
-    /// the dealer has not sent it, or something wrong.
+    /// Asks another new server for the contribution of a chosen dealing to the shares that both
+    /// will hold, because the dealer sent nothing or something invalid.
     AskSum {
         /// The digest of the dealing.
         dealing: Sha256Digest,
@@ -58,7 +58,7 @@ pub enum RefreshMessage {
     Sum(SubshareSum),
 }
 
-/// What a dealing adds to shares, for a server that will hold them. Secret.
+/// The contribution of a dealing to shares, for a server that will hold them. Secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SubshareSum {
     pub(crate) dealing: Sha256Digest,
@@ -74,11 +74,11 @@ impl std::fmt::Debug for SubshareSum {
 /// Encoded shares by label. Secret.
 pub(crate) type EncodedShareMap = BTreeMap<Label, Zeroizing<Vec<u8>>>;
 
-/// Shares for a server that should hold them. Secret.
+/// Shares for a server that must hold them. Secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RecoveryAnswer {
     pub(crate) epoch: u64,
-    /// Encoded, or empty.
+    /// The encoded witnesses, or empty.
     pub(crate) witnesses: Vec<u8>,
     pub(crate) shares: EncodedShareMap,
 }
@@ -90,7 +90,7 @@ impl std::fmt::Debug for RecoveryAnswer {
 }
 
 impl RefreshMessage {
-    /// Whether it asks for shares: then it is signed with a voting key.
+    /// Whether it asks for shares. Such a message is signed with a voting key.
     pub(crate) fn is_question(&self) -> bool {
         matches!(self, Self::Ask { .. } | Self::AskSum { .. })
     }
@@ -144,7 +144,8 @@ impl RefreshMessage {
         out
     }
 
-    /// At least as long as what has secrets, so that its buffer never moves.
+    /// An upper bound on the length of messages with secrets, so that the buffer is never
+    /// reallocated.
     fn len_bound(&self) -> usize {
         match self {
             Self::Shares(answer) => 17 + answer.witnesses.len() + shares_len(&answer.shares),

@@ -1,4 +1,4 @@
-//! What a server of the new group does in a refresh (thesis, 3.3).
+//! A server of the new group in a refresh (thesis, 3.3).
 
 mod dealings;
 mod shares;
@@ -34,44 +34,44 @@ use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, Sha256Digest};
 #[cfg(test)]
 pub(super) use self::dealings::complaint;
 
-/// A new server in one run. Begins when it has verified the refresh header (new node, step 1) and
-/// follows the log (step 2).
+/// A new server in one run. It starts when it has verified the refresh header (new node, step 1)
+/// and follows the log (step 2).
 pub struct NewServer {
     index: ServerIndex,
     identity: Arc<IdentitySecretKey>,
     run: Sha256Digest,
     epoch: u64,
-    /// How the new group shares.
+    /// The distribution of shares in the new group.
     new: CombinatorialSharing,
     parameters: Arc<RefreshParameters>,
     old_witnesses: Arc<ShareWitnesses>,
     delays: RefreshDelays,
-    /// `r_j`. `None` when it is wiped.
+    /// `r_j`, or `None` once it is wiped.
     session: Option<Arc<SessionSecret>>,
-    /// The voting key of the epoch that is to begin.
+    /// The voting key for the new epoch.
     voting: Option<Arc<VotingSecret>>,
     dealings: BTreeMap<(ServerIndex, DealingRound), ReceivedDealing>,
-    /// Proofs that were fetched by their digest.
+    /// Fetched proofs, by digest.
     fetched: BTreeMap<Sha256Digest, Arc<DealingProofs>>,
     complaints: BTreeMap<ServerIndex, LogEntry>,
     witnesses: OnceComputed<Arc<ShareWitnesses>>,
-    /// What each chosen dealing adds to the shares.
+    /// The contribution of each chosen dealing to the shares.
     sums: BTreeMap<Sha256Digest, SubshareSumState>,
-    /// The servers that lack chosen dealings and ask for that.
+    /// For each dealing, the servers that lack it and have asked for its contribution.
     questions: BTreeMap<Sha256Digest, BTreeSet<ServerIndex>>,
     shares: Option<Arc<LabeledShares>>,
     computed: OnceComputed<LogEntry>,
     recovery: Option<ShareRecovery>,
-    /// When 2f'+1 session keys were registered.
+    /// When 2f'+1 session keys had been registered.
     registered_at: Option<Duration>,
-    /// When to give up the run that has ended (5.2.2).
+    /// When to abandon the run, which has ended (5.2.2).
     give_up_at: Option<Duration>,
     retries: RetrySchedule<NewServerRetry>,
     outputs: VecDeque<RefreshOutput>,
     is_over: bool,
 }
 
-/// What has to be computed once.
+/// A value that is computed once.
 enum OnceComputed<T> {
     Missing,
     InWork,
@@ -101,11 +101,10 @@ enum NewServerRetry {
 
 impl NewServer {
     /// A server of the new group in the open run of `board`. `old_witnesses` are those that the
-    /// refresh header names. `saved` are the items that it saved in this run before it was
-    /// restarted.
+    /// refresh header names. `saved` are the items that it saved in this run before a restart.
     ///
     /// # Errors
-    /// If what was saved is malformed.
+    /// If a saved item is malformed.
     ///
     /// # Panics
     /// If no run is open.
@@ -189,7 +188,7 @@ impl NewServer {
         reader.finish()
     }
 
-    /// Whether the run is over for this server: it needs the machine no more.
+    /// Whether the run is over for this server. Then this can be dropped.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
@@ -204,7 +203,7 @@ impl NewServer {
         self.shares.is_some()
     }
 
-    /// The shares that it has computed, if these are their witnesses.
+    /// The computed shares, if `witnesses` is the digest of their witnesses.
     pub fn computed(&self, witnesses: Sha256Digest) -> Option<Arc<LabeledShares>> {
         let own = self.witnesses.done().filter(|own| own.digest() == witnesses);
         own.and(self.shares.clone())
@@ -269,7 +268,7 @@ impl NewServer {
         }
     }
 
-    /// Takes the result of a job of this machine.
+    /// Handles the result of one of its jobs.
     pub fn handle_job(&mut self, result: RefreshJobResult) {
         if result.scope_digest != self.run {
             let sums = self.sums.values_mut().filter_map(SubshareSumState::recovery_mut);
@@ -290,7 +289,7 @@ impl NewServer {
                 self.ask_for_sum(dealing, Arc::new(witnesses));
             }
             RefreshOutcome::Sum { dealing, sum: Some(sum) } => {
-                // Not after it has been wiped.
+                // If it has been wiped meanwhile, it stays so.
                 if let Some(partial @ SubshareSumState::InWork) = self.sums.get_mut(&dealing) {
                     *partial = SubshareSumState::Done(sum);
                 }
@@ -307,8 +306,8 @@ impl NewServer {
         }
     }
 
-    /// What to do next. Asked again until there is nothing; and again after each input, each entry
-    /// of the log, and [`Self::deadline`].
+    /// The next output. Call this until it returns nothing, and again after each input, each entry
+    /// of the log, and at [`Self::deadline`].
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
@@ -325,7 +324,7 @@ impl NewServer {
         Ok(self.outputs.pop_front())
     }
 
-    /// The time at which to ask again.
+    /// When to call [`Self::poll_output`] again.
     pub fn deadline(&self) -> Option<Duration> {
         if self.is_over {
             return None;
@@ -402,7 +401,7 @@ impl NewServer {
         Ok(())
     }
 
-    /// Wipes the session key and everything that it opens, here and on disk.
+    /// Wipes the session key and everything that it decrypts, in memory and on disk.
     fn forget(&mut self) {
         self.session = None;
         self.voting = None;
@@ -414,7 +413,7 @@ impl NewServer {
         self.outputs.push_back(RefreshOutput::Erase);
     }
 
-    /// Wipes everything secret.
+    /// Wipes all secrets.
     fn end(&mut self) {
         self.forget();
         self.recovery = None;
@@ -442,7 +441,7 @@ impl NewServer {
         received.find(|proofs| proofs.digest == digest).or_else(|| self.fetched.get(&digest))
     }
 
-    /// The digests of chosen dealings of which it lacks the proofs.
+    /// The digests of chosen dealings whose proofs this server lacks.
     fn lacking(&self, run: &RefreshRun, board: &RefreshAgreement) -> Vec<Sha256Digest> {
         let chosen = run.read_chosen(board.epoch().group.combination()).unwrap_or_default();
         let mut seen = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What a server of the old group does in a refresh (thesis, 3.3).
+//! A server of the old group in a refresh (thesis, 3.3).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use super::retries::RetrySchedule;
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
 
-/// An old server in one run. Begins when the run is open.
+/// An old server in one run, from when the run is open.
 pub struct OldServer {
     index: ServerIndex,
     identity: Arc<IdentitySecretKey>,
     run: Sha256Digest,
-    /// `None` when the epoch has ended.
+    /// `None` once the epoch has ended.
     shares: Option<Arc<LabeledShares>>,
     dealings: BTreeMap<DealingRound, OwnDealing>,
     /// The new servers that need dealings of all labels.
@@ -40,7 +40,7 @@ pub struct OldServer {
 struct OwnDealing {
     labels: Vec<Label>,
     seed: Arc<DealingSeed>,
-    /// The proofs of the rows that are computed.
+    /// The proofs of the rows that have been computed.
     rows: BTreeMap<Label, Vec<u8>>,
     proofs: Option<Arc<DealingProofs>>,
     deliveries: BTreeMap<ServerIndex, DealingDeliveryState>,
@@ -59,11 +59,11 @@ enum OldServerRetry {
 }
 
 impl OldServer {
-    /// A server of the old group that has `shares`, in the open run of `board`. `saved` are the
-    /// items that it saved in this run before it was restarted.
+    /// A server of the old group with its `shares`, in the open run of `board`. `saved` are the
+    /// items that it saved in this run before a restart.
     ///
     /// # Errors
-    /// If what was saved is malformed.
+    /// If a saved item is malformed.
     ///
     /// # Panics
     /// If no run is open.
@@ -105,7 +105,7 @@ impl OldServer {
         Ok(server)
     }
 
-    /// Whether the run is over for this server: it needs the machine no more.
+    /// Whether the run is over for this server. Then this can be dropped.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
@@ -127,7 +127,7 @@ impl OldServer {
                 let confirmation = DealingManifest::confirmation(*digest);
                 if run.group().verify(from, &confirmation, signature) {
                     dealing.confirmations.insert(from, *signature);
-                    // It has what it needs: the ciphertexts are not sent again.
+                    // It has confirmed the dealing, so the ciphertexts are not sent again.
                     dealing.deliveries.remove(&from);
                 }
             }
@@ -138,7 +138,7 @@ impl OldServer {
         }
     }
 
-    /// Takes the result of a job of this machine.
+    /// Handles the result of one of its jobs.
     pub fn handle_job(&mut self, result: RefreshJobResult) {
         if result.scope_digest != self.run {
             return;
@@ -160,8 +160,8 @@ impl OldServer {
         }
     }
 
-    /// What to do next. Asked again until there is nothing; and again after each input, each entry
-    /// of the log, and [`Self::deadline`].
+    /// The next output. Call this until it returns nothing, and again after each input, each entry
+    /// of the log, and at [`Self::deadline`].
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
@@ -178,7 +178,7 @@ impl OldServer {
         Ok(self.outputs.pop_front())
     }
 
-    /// The time at which to ask again.
+    /// When to call [`Self::poll_output`] again.
     pub fn deadline(&self) -> Option<Duration> {
         if self.is_over { None } else { self.retries.deadline() }
     }
@@ -189,26 +189,26 @@ impl OldServer {
         board: &RefreshAgreement,
         generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
-        // Old node, step 5: 2f'+1 new servers have computed their shares; or the run was given up.
+        // Old node, step 5: 2f'+1 new servers have computed their shares, or the run was cancelled.
         let run = board.run().filter(|run| run.id() == self.run && run.next_epoch().is_none());
         let Some(run) = run else {
             self.end();
             return Ok(());
         };
         let old = board.epoch().group.combination();
-        // Old node, step 2, for the labels that it is designated for (3.3.1).
+        // Old node, step 2, for the labels of which this server is the designated dealer (3.3.1).
         if !self.dealings.contains_key(&DealingRound::DESIGNATED) {
             let is_own = |label: &Label| old.designated_dealer(*label) == self.index;
             let labels: Vec<_> = old.labels_of(self.index).filter(is_own).collect();
             self.deal(DealingRound::DESIGNATED, labels, board, run, generator)?;
         }
-        // Old node, step 2, for all other labels on need (3.3.1).
+        // Old node, step 2, for all other labels if they are needed (3.3.1).
         if self.needs.len() >= run.group().combination().quorum() {
             let is_dealt =
                 |label: Label| self.dealings.values().any(|it| it.labels.contains(&label));
             let labels = old.labels_of(self.index).filter(|label| !is_dealt(*label));
             let labels: Vec<_> = labels.filter(|&label| run.chosen(label).is_none()).collect();
-            // So that a dealing is shorter than a message.
+            // This keeps a dealing shorter than the largest message.
             let row = run.group().combination().label_count() * board.parameters().element_len();
             let chunks = labels.chunks((MAX_MESSAGE_LEN / 2 / row).max(1));
             let (last, _) = self.dealings.last_key_value().expect("there is the designated one");
@@ -223,7 +223,7 @@ impl OldServer {
         Ok(())
     }
 
-    /// Draws the randomness of a dealing.
+    /// Draws the seed of a dealing.
     fn deal(
         &mut self,
         round: DealingRound,
@@ -344,7 +344,7 @@ impl OldServer {
         }
     }
 
-    /// Wipes everything secret.
+    /// Wipes all secrets.
     fn end(&mut self) {
         self.shares = None;
         self.dealings.clear();

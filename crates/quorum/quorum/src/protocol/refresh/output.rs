@@ -1,4 +1,4 @@
-//! What the state machines of a refresh ask of their driver, and heavy computations.
+//! Outputs of the state machines of a refresh for their driver, and their expensive computations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,20 +25,20 @@ use crate::protocol::wire::Sha256Digest;
 /// The shares of a server by label. Secret: wiped when the last reference is dropped.
 pub type LabeledShares = BTreeMap<Label, SecretInteger>;
 
-/// How long servers wait.
+/// Waiting times in a refresh.
 #[derive(Clone, Copy, Debug)]
 pub struct RefreshDelays {
-    /// The longest that a new server waits for the dealings of the last f designated dealers before
-    /// it asks all old servers: it waits as long as those of the others took, and half a second at
-    /// least.
+    /// The longest time that a new server waits for the dealings of the last f designated dealers
+    /// before it asks all old servers. It waits as long as the other dealings took, and at least
+    /// half a second.
     pub need: Duration,
-    /// Until a new server without shares gives up the run after its end (5.2.2).
+    /// How long a new server without shares waits before it abandons a run that has ended (5.2.2).
     pub grace: Duration,
-    /// Between the first two attempts to send the same. The interval doubles up to 32 times this.
+    /// The interval between the first two sends of the same item. It doubles up to 32 times this.
     pub resend: Duration,
 }
 
-/// What the driver does next, in this order.
+/// What the driver does next. The order matters.
 pub enum RefreshOutput {
     /// Send a message to a server of one of the groups. It may be lost.
     Send {
@@ -47,16 +47,16 @@ pub enum RefreshOutput {
         /// The message.
         message: RefreshMessage,
     },
-    /// Submit an entry to the log. It may be lost, or committed several times.
+    /// Submit an entry to the log. It may be lost, or committed more than once.
     Submit(LogEntry),
-    /// Keep for a restart, encrypted at rest, before anything that follows.
+    /// Save for a restart, encrypted at rest, before anything that follows.
     Save {
-        /// What it is. It replaces an item of the same name.
+        /// The name of the item. It replaces an item with the same name.
         item: RunItemName,
         /// Secret.
         bytes: Zeroizing<Vec<u8>>,
     },
-    /// Run the job, on any thread, and hand back what it returns.
+    /// Run the job on any thread, and pass the result back.
     Job(RefreshJob),
     /// The new epoch has begun, with these shares. Comes before `Erase`.
     Begin {
@@ -67,13 +67,13 @@ pub enum RefreshOutput {
         /// The shares of this server.
         shares: Arc<LabeledShares>,
     },
-    /// Wipe everything that this machine has saved in this run. A driver wipes the shares of an
-    /// epoch when the board says that it has ended; and one that starts again, what was saved in
-    /// runs that are no longer open.
+    /// Wipe all items that this state machine has saved in this run. Besides, a driver wipes the
+    /// shares of an epoch when the agreed state says that the epoch has ended. After a restart, it
+    /// wipes the items of runs that are no longer open.
     Erase,
 }
 
-/// What a server keeps for a restart in the middle of a run.
+/// An item that a server saves for a restart during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RunItemName {
     /// An old server's dealing.
@@ -86,15 +86,15 @@ pub enum RunItemName {
     Shares,
 }
 
-/// A computation that takes long. It has no effect until its result is handed back; it may run on
-/// another thread.
+/// An expensive computation, which may run on another thread. It has no effect until its result is
+/// passed back.
 pub struct RefreshJob {
     /// The run, or the digest of the witnesses in a recovery.
     pub(crate) scope_digest: Sha256Digest,
     pub(crate) task: RefreshTask,
 }
 
-/// What a job returns. A machine ignores results that are not of its run.
+/// The result of a job. Results of other runs are ignored.
 pub struct RefreshJobResult {
     pub(crate) scope_digest: Sha256Digest,
     pub(crate) outcome: RefreshOutcome,
@@ -126,7 +126,7 @@ pub(crate) enum RefreshTask {
     },
     NewWitnesses {
         chosen: Vec<(Label, Arc<DealingProofs>)>,
-        /// The dealing, if it is about the sums of one.
+        /// The dealing, if the job concerns the contribution of one.
         dealing: Option<Sha256Digest>,
         new: CombinatorialSharing,
         parameters: Arc<RefreshParameters>,
@@ -184,7 +184,7 @@ pub(crate) enum RefreshOutcome {
     },
 }
 
-/// The new server that a job is for.
+/// The new server for which a job runs.
 #[derive(Clone)]
 pub(crate) struct DealingJobReceiver {
     pub(crate) index: ServerIndex,
@@ -201,7 +201,7 @@ impl DealingJobReceiver {
 }
 
 impl RefreshJob {
-    /// Does the computation.
+    /// Runs the computation.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
@@ -254,7 +254,7 @@ impl RefreshJob {
                 RefreshOutcome::Checked { from, right, all_right }
             }
         };
-        // Seeds and keys were moved.
+        // Seeds and keys were moved, so copies may be on the stack.
         wipe_stack();
         Ok(RefreshJobResult { scope_digest: of, outcome })
     }
@@ -277,8 +277,8 @@ fn new_witnesses(
     Some(ShareWitnesses::new(products))
 }
 
-/// What a dealing adds to the receiver's shares (equation 3.5): `sum_t` s_{t,u}, over the labels t
-/// that it is chosen for. The dealing has been verified.
+/// The contribution of a dealing to the receiver's shares (equation 3.5): `sum_t` s_{t,u}, over the
+/// labels t for which it is chosen. The dealing has been verified.
 fn sum_of(
     dealing: &Dealing,
     labels: &[Label],

@@ -1,4 +1,4 @@
-//! What all checks of a refresh need of the public key.
+//! Precomputed values of the public key that all checks of a refresh use.
 
 use random::{RandomError, RandomGenerator};
 
@@ -10,7 +10,8 @@ use crate::protocol::share::ShareRange;
 /// The bits of the coefficients of random combinations.
 const COEFFICIENT_BITS: u32 = 128;
 
-/// The bits by which the sum of all subshares of a server is longer than one: 715 * 495 < 2^20.
+/// How many bits the sum of all subshares of a server is longer than one subshare: 715 * 495 <
+/// 2^20.
 const COUNT_BITS: u32 = 20;
 
 /// The modulus, powers of g, and the ranges of exponents.
@@ -21,10 +22,10 @@ pub struct RefreshParameters {
 }
 
 impl RefreshParameters {
-    /// The parameters for a key. Takes as long as some hundred exponentiations.
+    /// The parameters for a key. This takes as long as some hundred exponentiations.
     pub fn new(key: &GroupPublicKey, range: ShareRange) -> Self {
         let widths = [range.bits(), combined_bits(range), response_bits(range)];
-        // A refresh of seven servers has this order of exponentiations at each.
+        // In a refresh of seven servers, each server has about this many exponentiations.
         let powers = key.powers_of_g(&widths, 1000);
         Self { modulus: key.modulus().clone(), range, powers }
     }
@@ -40,8 +41,8 @@ impl RefreshParameters {
         self.powers.pow(exponent)
     }
 
-    /// Whether each number is g to the power of its share, by one random combination: wrong ones
-    /// pass with a probability of 2^-128.
+    /// Whether each number is g to the power of its share, checked by one random combination. Wrong
+    /// numbers pass with a probability of 2^-128.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
@@ -60,7 +61,7 @@ impl RefreshParameters {
         Ok(self.power(&sum).has_same_square(&self.modulus.product_of_powers(&powers)))
     }
 
-    /// The bound on sums of shares with coefficients of 128 bits.
+    /// The bound on sums of shares with 128-bit coefficients.
     pub(crate) fn combined_bits(&self) -> u32 {
         combined_bits(self.range)
     }
@@ -75,7 +76,8 @@ fn combined_bits(range: ShareRange) -> u32 {
     range.bits() + COEFFICIENT_BITS + COUNT_BITS
 }
 
-/// The product of a challenge of 128 bits and a combination, with a mask 128 bits longer than that.
+/// The product of a 128-bit challenge and a combination, plus a mask that is 128 bits longer than
+/// it.
 fn response_bits(range: ShareRange) -> u32 {
     combined_bits(range) + 2 * COEFFICIENT_BITS + 1
 }

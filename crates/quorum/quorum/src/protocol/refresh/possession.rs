@@ -1,4 +1,5 @@
-//! Witnesses, and the proof that a new server has its shares before the old ones are erased.
+//! Witnesses, and the proof that a new server has its shares, which precedes the erasure of old
+//! shares.
 
 use random::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
@@ -17,7 +18,7 @@ pub struct ShareWitnesses {
 }
 
 impl ShareWitnesses {
-    /// These witnesses.
+    /// Witnesses in the order of labels.
     pub fn new(elements: Vec<RsaElement>) -> Self {
         let bytes: Vec<u8> = elements.iter().flat_map(RsaElement::to_be_bytes).collect();
         Self { elements, digest: Self::digest_of(&bytes) }
@@ -29,7 +30,7 @@ impl ShareWitnesses {
         Some(Self { elements, digest: Self::digest_of(bytes) })
     }
 
-    /// The witnesses one after another.
+    /// The witnesses, concatenated.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.elements.iter().flat_map(RsaElement::to_be_bytes).collect()
     }
@@ -53,7 +54,7 @@ impl ShareWitnesses {
     }
 }
 
-/// Parses `count` elements one after another.
+/// Parses `count` concatenated elements.
 pub(crate) fn parse_elements(
     bytes: &[u8],
     count: usize,
@@ -80,7 +81,7 @@ pub(crate) fn prove<'a>(
     for (label, share) in shares {
         sum.add_product(share, coefficient(run, server, witnesses, label));
     }
-    // 256 bits longer than S: the response tells less than 2^-128 of S.
+    // 256 bits longer than S, so that the response reveals less than 2^-128 about S.
     let bits = parameters.response_bits();
     let mut mask = Zeroizing::new(vec![0; (bits as usize - 1) / 8]);
     generator.fill(&mut mask)?;

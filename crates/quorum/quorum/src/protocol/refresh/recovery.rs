@@ -1,5 +1,5 @@
-//! How a server gets its shares from others of its group, if it missed the refresh that made them;
-//! and, during a refresh, what a dealing adds to them, if the dealer has not sent it.
+//! How a server that missed a refresh gets its shares from others of its group. During a refresh,
+//! the same is used for the contribution of a dealing that its dealer has not sent.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,28 +19,28 @@ use super::retries::RetrySchedule;
 use crate::protocol::combination::{CombinatorialSharing, ServerIndex};
 use crate::protocol::wire::Sha256Digest;
 
-/// A server that asks the others for its shares of an epoch.
+/// A server that asks others for its shares of an epoch.
 pub struct ShareRecovery {
     index: ServerIndex,
     source: RecoverySource,
     group: CombinatorialSharing,
     parameters: Arc<RefreshParameters>,
-    /// The digest of the witnesses, if it is known from the log or a header.
+    /// The digest of the witnesses, if the log or a header determines it.
     expected: Option<Sha256Digest>,
     witnesses: Option<Arc<ShareWitnesses>>,
-    /// The witnesses that servers sent, until f+1 are equal.
+    /// The received witnesses, until f+1 servers have sent the same.
     copies: BTreeMap<ServerIndex, Vec<u8>>,
-    /// Answers that wait for a check: one of each server.
+    /// Answers to be checked, at most one per server.
     waiting: BTreeMap<ServerIndex, LabeledShares>,
     is_checking: bool,
-    /// Servers that sent something wrong.
+    /// Servers that sent an invalid answer.
     faulty: BTreeSet<ServerIndex>,
     shares: LabeledShares,
     retries: RetrySchedule<ServerIndex>,
     outputs: VecDeque<RefreshOutput>,
 }
 
-/// What shares are of.
+/// What the shares belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RecoverySource {
     Epoch(u64),
@@ -48,8 +48,8 @@ enum RecoverySource {
 }
 
 impl ShareRecovery {
-    /// Begins. `expected` is the digest of the witnesses, if it is known; without it, the witnesses
-    /// that f+1 servers send are right.
+    /// Starts a recovery. `expected` is the digest of the witnesses, if it is known. Otherwise,
+    /// witnesses that f+1 servers send are accepted.
     pub fn new(
         index: ServerIndex,
         epoch: u64,
@@ -75,19 +75,19 @@ impl ShareRecovery {
         }
     }
 
-    /// One that knows the witnesses.
+    /// A recovery that knows the witnesses.
     pub(crate) fn with_witnesses(mut self, witnesses: Arc<ShareWitnesses>) -> Self {
         self.witnesses = Some(witnesses);
         self
     }
 
-    /// One that asks for what a dealing adds to the shares. The witnesses are of that.
+    /// A recovery of the contribution of a dealing, to which the witnesses belong.
     pub(crate) fn of_dealing(mut self, dealing: Sha256Digest) -> Self {
         self.source = RecoverySource::Dealing(dealing);
         self
     }
 
-    /// The witnesses and this server's shares, once it has all. Empties the machine.
+    /// The witnesses and this server's shares, once it has all of them. Afterwards this is empty.
     pub fn take(&mut self) -> Option<(Arc<ShareWitnesses>, LabeledShares)> {
         let witnesses = self.witnesses.as_ref()?;
         let is_complete = self.shares.len() == self.group.labels_of(self.index).count();
@@ -104,14 +104,14 @@ impl ShareRecovery {
         }
     }
 
-    /// Handles another server's answer about a dealing.
+    /// Handles another server's answer for a dealing.
     pub(crate) fn handle_sum(&mut self, from: ServerIndex, sum: &SubshareSum) {
         if self.source == RecoverySource::Dealing(sum.dealing) && self.is_trusted(from) {
             self.handle_shares(from, &sum.shares);
         }
     }
 
-    /// Whether a job is of this recovery.
+    /// Whether a job belongs to this recovery.
     pub(crate) fn is_about(&self, job: Sha256Digest) -> bool {
         self.witnesses.as_ref().is_some_and(|witnesses| witnesses.digest() == job)
     }
@@ -155,7 +155,7 @@ impl ShareRecovery {
         }
     }
 
-    /// Takes the result of a job of this machine.
+    /// Handles the result of one of its jobs.
     pub fn handle_job(&mut self, result: RefreshJobResult) {
         if !self.is_about(result.scope_digest) {
             return;
@@ -169,7 +169,7 @@ impl ShareRecovery {
         }
     }
 
-    /// What to do next, as for the other machines.
+    /// The next output, as for the other state machines.
     pub fn poll_output(&mut self, now: Duration) -> Option<RefreshOutput> {
         if self.outputs.is_empty() {
             self.retries.begin_pass();
@@ -178,7 +178,7 @@ impl ShareRecovery {
         self.outputs.pop_front()
     }
 
-    /// The time at which to ask again.
+    /// When to call [`Self::poll_output`] again.
     pub fn deadline(&self) -> Option<Duration> {
         self.retries.deadline()
     }
@@ -207,7 +207,7 @@ impl ShareRecovery {
             return;
         }
         for server in self.group.servers().filter(|&server| server != self.index) {
-            // The others of a group differ in which shares they can send: all are asked.
+            // Servers of a group differ in which shares they can send, so all are asked.
             if self.retries.is_due(server, now) {
                 let message = match self.source {
                     RecoverySource::Epoch(epoch) => {
@@ -222,7 +222,7 @@ impl ShareRecovery {
     }
 }
 
-/// The answer to another server of the group: the shares that both should hold.
+/// The answer to another server of the group: the shares that both must hold.
 pub fn answer(
     epoch: u64,
     witnesses: Option<&ShareWitnesses>,
@@ -234,7 +234,7 @@ pub fn answer(
     RefreshMessage::Shares(RecoveryAnswer { epoch, witnesses, shares: common(shares, to, group) })
 }
 
-/// The answer to another server about a dealing.
+/// The answer to another server for a dealing.
 pub(crate) fn answer_sum(
     dealing: Sha256Digest,
     sum: &LabeledShares,
@@ -244,7 +244,7 @@ pub(crate) fn answer_sum(
     RefreshMessage::Sum(SubshareSum { dealing, shares: common(sum, to, group) })
 }
 
-/// The shares that another server should hold, too.
+/// The shares that another server must hold, too.
 fn common(
     shares: &LabeledShares,
     to: ServerIndex,

@@ -1,12 +1,12 @@
-//! When to send again what has had no effect yet.
+//! When to resend what has had no effect yet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// By how much the interval between two attempts grows at most.
+/// The largest factor by which the interval between two attempts grows.
 const MAX_BACKOFF: u32 = 32;
 
-/// The next attempt for each purpose. The interval doubles from attempt to attempt.
+/// The next attempt for each purpose. The interval doubles with each attempt.
 pub(crate) struct RetrySchedule<K> {
     interval: Duration,
     /// Counts the passes over all purposes.
@@ -17,7 +17,7 @@ pub(crate) struct RetrySchedule<K> {
 struct ScheduledRetry {
     next_at: Duration,
     backoff: u32,
-    /// The last pass that asked.
+    /// The last pass that asked about the purpose.
     pass: u64,
 }
 
@@ -26,18 +26,18 @@ impl<K: Ord> RetrySchedule<K> {
         Self { interval, pass: 0, attempts: BTreeMap::new() }
     }
 
-    /// Begins a pass over all purposes. Those for which the last pass did not ask are over.
+    /// Begins a pass over all purposes. A purpose about which the last pass did not ask is removed.
     pub(crate) fn begin_pass(&mut self) {
         self.attempts.retain(|_, attempt| attempt.pass == self.pass);
         self.pass += 1;
     }
 
-    /// Whether to try now; the first time at once.
+    /// Whether to try now. The first attempt is immediate.
     pub(crate) fn is_due(&mut self, purpose: K, now: Duration) -> bool {
         self.is_due_after(purpose, now, Duration::ZERO)
     }
 
-    /// Whether to try now; the first time after a delay.
+    /// Whether to try now. The first attempt is after a delay.
     pub(crate) fn is_due_after(&mut self, purpose: K, now: Duration, delay: Duration) -> bool {
         let first = ScheduledRetry { next_at: now + delay, backoff: 1, pass: self.pass };
         let attempt = self.attempts.entry(purpose).or_insert(first);

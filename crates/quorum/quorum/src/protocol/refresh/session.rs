@@ -1,10 +1,10 @@
-//! Session keys: fresh for every epoch, erased at its end, so that recorded subshares stay closed
-//! to whoever breaks into a server later (thesis, 3.3).
+//! Session keys: new for every epoch and erased at its end, so that an attacker who breaks into a
+//! server later cannot decrypt recorded subshares (thesis, 3.3).
 //!
-//! A new server j has `r_j` and registers `R_j` = `r_j` B, in Ristretto255. A dealer draws e for
-//! each dealing and publishes E = e B. Both know K = e `R_j` = `r_j` E, from which the key of
-//! the ciphertext is derived. To complain, j publishes K with a proof that it has the logarithm of
-//! `R_j`.
+//! A new server j has the secret `r_j` and registers `R_j` = `r_j` B, in Ristretto255. A dealer
+//! draws e for each dealing and publishes E = e B. Both compute K = e `R_j` = `r_j` E, from which
+//! the key of the ciphertext is derived. To complain, j publishes K, with a proof that it used the
+//! logarithm of `R_j`.
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce};
@@ -20,13 +20,13 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::protocol::combination::Label;
 use crate::protocol::wire::{MalformedEncoding, QuorumWireReader};
 
-/// The number of bytes by which a ciphertext is longer than its plaintext.
+/// The difference in bytes between the length of a ciphertext and of its plaintext.
 pub(crate) const TAG_LEN: usize = 16;
 
 /// The length of a [`SessionProof`] in bytes.
 pub(crate) const PROOF_LEN: usize = 64;
 
-/// The public half of a session key, `R_j` or E, or the point K that two of them agree on.
+/// The public half of a session key, `R_j` or E, or their shared point K.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionPoint {
     point: RistrettoPoint,
@@ -46,7 +46,7 @@ impl SessionPoint {
     pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
         let bytes = CompressedRistretto(reader.array()?);
         let point = bytes.decompress().filter(|point| *point != RistrettoPoint::identity());
-        Ok(Self { point: point.ok_or(MalformedEncoding("a session key is no point"))?, bytes })
+        Ok(Self { point: point.ok_or(MalformedEncoding("a session key is not a point"))?, bytes })
     }
 }
 
@@ -67,7 +67,7 @@ impl Drop for SessionSecret {
 }
 
 impl SessionSecret {
-    /// The secret that follows from 64 uniformly random bytes.
+    /// The secret derived from 64 uniformly random bytes.
     pub(crate) fn new(bytes: &[u8; 64]) -> Self {
         let secret = Self(Scalar::from_bytes_mod_order_wide(bytes));
         wipe_stack();
@@ -80,15 +80,15 @@ impl SessionSecret {
         Ok(Self::new(&bytes))
     }
 
-    /// For the store.
+    /// The encoding for the store.
     pub(crate) fn to_bytes(&self) -> Zeroizing<[u8; 32]> {
         Zeroizing::new(self.0.to_bytes())
     }
 
-    /// From the store.
+    /// Decodes the output of [`Self::to_bytes`].
     pub(crate) fn from_bytes(bytes: &[u8; 32]) -> Result<Self, MalformedEncoding> {
         let scalar = Option::from(Scalar::from_canonical_bytes(*bytes));
-        scalar.map(Self).ok_or(MalformedEncoding("a session key is no scalar"))
+        scalar.map(Self).ok_or(MalformedEncoding("a session key is not a scalar"))
     }
 
     pub(crate) fn public(&self) -> SessionPoint {
@@ -104,8 +104,8 @@ impl SessionSecret {
         agreed
     }
 
-    /// Proves that `agreed` is [`Self::agree`] with `other` (Chaum and Pedersen 1992). `context`
-    /// is what the proof is for.
+    /// Proves that `agreed` is [`Self::agree`] with `other` (Chaum and Pedersen 1992). The proof is
+    /// bound to `context`.
     pub(crate) fn prove(
         &self,
         other: &SessionPoint,
@@ -156,7 +156,7 @@ impl SessionProof {
     pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
         let mut scalar = || {
             let scalar = Scalar::from_canonical_bytes(reader.array()?);
-            Option::from(scalar).ok_or(MalformedEncoding("a proof is no scalar"))
+            Option::from(scalar).ok_or(MalformedEncoding("a proof is not a scalar"))
         };
         Ok(Self { challenge: scalar()?, response: scalar()? })
     }
@@ -182,7 +182,7 @@ fn challenge(
 pub(crate) struct SessionCipher(ChaCha20Poly1305);
 
 impl SessionCipher {
-    /// The key that follows from K. `context` names the dealing and the server: no other
+    /// The key derived from K. `context` names the dealing and the server, so that no other
     /// ciphertext has this key.
     pub(crate) fn new(agreed: &SessionPoint, context: &[u8]) -> Self {
         // HKDF-SHA-256 (RFC 5869) with one block of output.
@@ -203,7 +203,7 @@ impl SessionCipher {
         buffer
     }
 
-    /// Decrypts the subshares of the share with a label. `None` if the ciphertext is wrong.
+    /// Decrypts the subshares of the share with a label. `None` if the ciphertext is invalid.
     pub(crate) fn open(&self, label: Label, ciphertext: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let mut buffer = Zeroizing::new(ciphertext.to_vec());
         let opened = self.0.decrypt_in_place(&nonce(label), &[], &mut *buffer);
@@ -212,7 +212,7 @@ impl SessionCipher {
     }
 }
 
-/// Each label has one ciphertext under a key.
+/// The nonce of a label. Under a key, each label has only one ciphertext.
 fn nonce(label: Label) -> Nonce {
     let mut nonce = [0; 12];
     nonce[10..].copy_from_slice(&label.0.to_be_bytes());

@@ -1,7 +1,6 @@
-//! Refreshes in virtual time, with f faulty servers in each group which do anything, and correct
-//! ones that crash at any step, over links that lose, delay and reorder messages. The outcome is
-//! always the same: one new group, right shares at its correct servers, and nobody accused who is
-//! correct.
+//! Refreshes in virtual time, with f Byzantine servers in each group, correct servers that crash at
+//! any step, and links that lose, delay and reorder messages. The outcome is always the same: one
+//! new group, right shares at its correct servers, and no correct server is accused.
 
 mod adversary;
 mod process;
@@ -16,7 +15,7 @@ use sim::SeededRng;
 use self::scenario::RefreshScenario;
 use self::world::RefreshSimulation;
 
-/// What has to happen in some of the runs.
+/// Events that must happen in some of the runs.
 const EVENTS: [&str; 22] = [
     "message: Dealing",
     "message: Confirmation",
@@ -42,7 +41,7 @@ const EVENTS: [&str; 22] = [
     "refused: Signature",
 ];
 
-/// `SUNDER_SEEDS=N` runs as many seeds, `SUNDER_SEED=S` one of them.
+/// `SUNDER_SEEDS=N` runs this many seeds, `SUNDER_SEED=S` only this one.
 #[test]
 fn a_refresh_is_safe_and_finishes() {
     let runs = sim::run_seeds(250, run);
@@ -56,7 +55,7 @@ fn a_refresh_is_safe_and_finishes() {
     }
 }
 
-/// Runs a seed. Returns what happened, and how often.
+/// Runs a seed. Returns the events, with their numbers.
 fn run(seed: u64) -> BTreeMap<String, u64> {
     let mut rng = SeededRng::new(seed);
     let scenario = RefreshScenario::random(&mut rng);
@@ -66,7 +65,7 @@ fn run(seed: u64) -> BTreeMap<String, u64> {
     world.seen()
 }
 
-/// A time of so many milliseconds.
+/// A time of this many milliseconds.
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }

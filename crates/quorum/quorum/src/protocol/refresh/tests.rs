@@ -328,7 +328,7 @@ fn a_refresh_finishes_without_f_servers_of_either_group() {
 }
 
 #[test]
-fn the_last_dealers_get_as_long_as_the_others_took() {
+fn need_waits_for_the_last_dealers_as_long_as_for_the_others() {
     let need = |world: &World| {
         world.links.iter().any(|(.., bytes)| {
             matches!(RefreshMessage::parse(bytes), Ok(RefreshMessage::Need { .. }))
@@ -369,7 +369,7 @@ fn a_refresh_finishes_if_no_server_gets_all_dealings() {
 }
 
 #[test]
-fn jobs_that_end_after_the_epoch_bring_nothing_back() {
+fn jobs_that_end_after_the_epoch_restore_no_secrets() {
     let mut world = World::new(1, 1, 8);
     let old_shares = world.old_shares();
     world.slow = vec![(RefreshRole::Old, ServerIndex(1)), (RefreshRole::New, ServerIndex(2))];

@@ -1,10 +1,10 @@
-//! Powers modulo N on x86-64 processors that multiply eight numbers of 52 bits at a time
-//! (AVX-512 IFMA): in a third of the time of ordinary multiplication.
+//! Powers modulo N on x86-64 processors with AVX-512 IFMA, which multiply eight 52-bit numbers at a
+//! time. This takes a third of the time of ordinary multiplication.
 //!
-//! A number is D digits of 52 bits, lowest first, in vectors of eight. The product of a and b is
-//! a b / R modulo N, with R = 2^(52 D) > 4 N (P. L. Montgomery, Modular multiplication without
-//! trial division, 1985). Factors and products are less than 2 N: the sum of a b < 4 N^2 and a
-//! multiple of N less than R N, divided by R, is.
+//! A number has D digits of 52 bits, lowest first, in vectors of eight. The product of a and b is a
+//! b / R modulo N, with R = 2^(52 D) > 4 N (P. L. Montgomery, Modular multiplication without trial
+//! division, 1985). Factors and products are less than 2 N. This holds because the product is the
+//! sum of a b < 4 N^2 and a multiple of N less than R N, divided by R.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
@@ -27,11 +27,11 @@ const DIGIT: u32 = 52;
 
 const MASK: u64 = (1 << DIGIT) - 1;
 
-/// The bits of an exponent that select one power of the table.
+/// The number of exponent bits that select one power of the table.
 const WINDOW: u32 = 5;
 
-/// `base` to the power of `exponent`, whose bits from `bits` on are 0, in constant time but for the
-/// modulus and `bits`. `None` if the processor or the length of the modulus is another.
+/// `base` to the power of `exponent`, whose bits from `bits` on are 0. The time depends only on the
+/// modulus and `bits`. `None` if the processor or the length of the modulus is not supported.
 pub(super) fn pow(
     modulus: &BoxedMontyParams,
     base: &BoxedMontyForm,
@@ -54,13 +54,13 @@ pub(super) fn pow(
     Some(unsafe { power(modulus, base, exponent.as_words(), bits) })
 }
 
-/// Whether the processor has what this needs.
+/// Whether the processor has the required features.
 pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")
 }
 
-/// A number of 8 Z digits. Those that depend on an exponent and outlast a product are wiped; copies
-/// that the compiler makes on the stack are not.
+/// A number of 8 Z digits. Numbers that depend on an exponent and outlive a product are wiped.
+/// Copies that the compiler makes on the stack are not.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct IfmaNumber<const Z: usize>([[u64; 8]; Z]);
@@ -74,7 +74,7 @@ impl<const Z: usize> Zeroize for IfmaNumber<Z> {
 impl<const Z: usize> IfmaNumber<Z> {
     const ZERO: Self = Self([[0; 8]; Z]);
 
-    /// A number that is given in words of 64 bits.
+    /// The number with these 64-bit words.
     fn of(words: &[u64]) -> Self {
         let mut number = Self::ZERO;
         for (at, digit) in (0..).step_by(DIGIT as usize).zip(number.0.as_flattened_mut()) {
@@ -83,7 +83,7 @@ impl<const Z: usize> IfmaNumber<Z> {
         number
     }
 
-    /// The number in `len` words of 64 bits.
+    /// The number in `len` 64-bit words.
     fn to_words(self, len: usize) -> Zeroizing<Vec<u64>> {
         let mut words = Zeroizing::new(vec![0; len]);
         for (digit, at) in self.0.as_flattened().iter().zip((0..).step_by(DIGIT as usize)) {
@@ -96,7 +96,7 @@ impl<const Z: usize> IfmaNumber<Z> {
     }
 }
 
-/// What is to know of a modulus.
+/// Precomputed constants of a modulus.
 struct IfmaModulus<const Z: usize> {
     modulus: IfmaNumber<Z>,
     /// -1/N modulo 2^52.
@@ -155,10 +155,11 @@ impl<const Z: usize> IfmaModulus<Z> {
         let (lowest_a, lowest_n) = (a.0[0][0], self.modulus.0[0][0]);
         let (a, n) = (load(a), load(&self.modulus));
         let mut sum = [_mm512_setzero_si512(); Z];
-        // A digit of the sum gets four products of less than 2^52 in each turn, for 8 Z turns.
+        // In each turn, a digit of the sum gains four products of less than 2^52. There are 8 Z
+        // turns.
         for &digit in b.0.as_flattened() {
-            // The multiple of N that makes the lowest digit of the sum 0: that digit is computed
-            // apart, as the rest waits for it.
+            // The multiple of N that makes the lowest digit of the sum 0. That digit is computed
+            // separately, because the rest depends on it.
             let lowest = low(sum[0]).wrapping_add(lowest_a.wrapping_mul(digit) & MASK);
             let multiple = lowest.wrapping_mul(self.factor) & MASK;
             let carry = lowest.wrapping_add(lowest_n.wrapping_mul(multiple) & MASK) >> DIGIT;
@@ -183,7 +184,7 @@ impl<const Z: usize> IfmaModulus<Z> {
         }
         let mut product = IfmaNumber::ZERO;
         for (digits, sum) in product.0.iter_mut().zip(sum) {
-            // SAFETY: they are 64 bytes, and aligned as the whole number is.
+            // SAFETY: the digits are 64 bytes, and aligned because the whole number is.
             unsafe { _mm512_store_epi64(digits.as_mut_ptr().cast(), sum) };
         }
         let mut carry = 0;
@@ -197,7 +198,7 @@ impl<const Z: usize> IfmaModulus<Z> {
 
 #[target_feature(enable = "avx512f")]
 fn load<const Z: usize>(number: &IfmaNumber<Z>) -> [__m512i; Z] {
-    // SAFETY: they are 64 bytes, and aligned as the whole number is.
+    // SAFETY: the digits are 64 bytes, and aligned because the whole number is.
     from_fn(|z| unsafe { _mm512_load_epi64(number.0[z].as_ptr().cast()) })
 }
 
@@ -218,7 +219,7 @@ fn lowest_of(digit: u64) -> __m512i {
     _mm512_zextsi128_si512(_mm_cvtsi64_si128(digit.cast_signed()))
 }
 
-/// An entry of the table; all are read.
+/// An entry of the table. All entries are read, so that the access pattern is constant.
 #[target_feature(enable = "avx512f")]
 fn select<const Z: usize>(table: &[IfmaNumber<Z>], place: u64) -> Zeroizing<IfmaNumber<Z>> {
     let mut chosen = [_mm512_setzero_si512(); Z];
@@ -230,20 +231,20 @@ fn select<const Z: usize>(table: &[IfmaNumber<Z>], place: u64) -> Zeroizing<Ifma
     }
     let mut number = Zeroizing::new(IfmaNumber::ZERO);
     for (digits, chosen) in number.0.iter_mut().zip(chosen) {
-        // SAFETY: they are 64 bytes, and aligned as the whole number is.
+        // SAFETY: the digits are 64 bytes, and aligned because the whole number is.
         unsafe { _mm512_store_epi64(digits.as_mut_ptr().cast(), chosen) };
     }
     number
 }
 
-/// -1/x modulo 2^64, of an odd x: each turn doubles the number of bits that are right.
+/// -1/x modulo 2^64, for an odd x. Each turn doubles the number of right bits.
 fn minus_inverse(x: u64) -> u64 {
     let inverse =
         (0..6).fold(1_u64, |it, _| it.wrapping_mul(2_u64.wrapping_sub(x.wrapping_mul(it))));
     inverse.wrapping_neg()
 }
 
-/// A number less than 2 N, modulo N.
+/// Reduces a number less than 2 N modulo N.
 fn subtract_once(number: &[u64], modulus: &[u64]) -> Zeroizing<Vec<u64>> {
     let mut reduced = Zeroizing::new(Vec::with_capacity(number.len()));
     let mut borrow = false;

@@ -1,4 +1,4 @@
-//! What is public of a group's key.
+//! The public part of a group's key.
 
 use keys::RsaPublicKey;
 use keys::rsa::PUBLIC_EXPONENT;
@@ -17,7 +17,7 @@ pub enum GroupPublicKeyError {
     Base,
 }
 
-/// What the members of a group know of its key besides their shares, and may tell anybody.
+/// The part of a group's key that its members may publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPublicKey {
     public: RsaPublicKey,
@@ -42,7 +42,7 @@ impl GroupPublicKey {
     /// The group key that [`Self::to_bytes`] wrote.
     ///
     /// # Errors
-    /// If it is anything else.
+    /// If the bytes are not such a key.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, GroupPublicKeyError> {
         let (modulus, g_0) = bytes.split_at(bytes.len() / 2);
         let modulus = RsaModulus::from_be_bytes(modulus)?;
@@ -75,8 +75,8 @@ impl GroupPublicKey {
         &self.g
     }
 
-    /// A table for about `count` powers of g with secret exponents, each with one of the bounds in
-    /// `bits` on its length.
+    /// A table for about `count` powers of g with secret exponents. `bits` lists the bounds on the
+    /// length of the exponents.
     #[expect(clippy::missing_panics_doc, reason = "g has an inverse")]
     pub fn powers_of_g(&self, bits: &[u32], count: usize) -> FixedBase {
         FixedBase::new(self.modulus(), &self.g, bits, count).expect("g has an inverse")

@@ -18,10 +18,10 @@ pub struct RsaModulus(BoxedMontyParams);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RsaElement(BoxedMontyForm);
 
-/// Why bytes are no modulus.
+/// Why bytes are not a modulus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RsaModulusError {
-    /// It has another number of bits.
+    /// It has an unsupported number of bits.
     #[error("the modulus has {0} bits, not 1024, 2048, 3072 or 4096")]
     Bits(u32),
     /// It is even.
@@ -33,14 +33,14 @@ impl RsaModulus {
     /// The modulus with these big-endian bytes.
     ///
     /// # Errors
-    /// If it is even, or if its number of bits is none of [`MODULUS_BITS`].
+    /// If it is even, or its number of bits is not in [`MODULUS_BITS`].
     #[expect(clippy::missing_panics_doc, reason = "the number of bits is its own")]
     pub fn from_be_bytes(bytes: &[u8]) -> Result<Self, RsaModulusError> {
         let first = bytes.iter().position(|&byte| byte != 0).unwrap_or(bytes.len());
         let bytes = &bytes[first..];
         let zeros = bytes.first().map_or(0, |byte| byte.leading_zeros());
         let bits = u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX) - zeros;
-        // Simulations run with small moduli.
+        // Simulations use small moduli.
         if !(MODULUS_BITS.contains(&bits) || cfg!(test) && matches!(bits, 256 | 512)) {
             return Err(RsaModulusError::Bits(bits));
         }
@@ -69,8 +69,8 @@ impl RsaModulus {
         RsaElement(BoxedMontyForm::one(&self.0))
     }
 
-    /// The number with these big-endian bytes, of [`Self::byte_len`], if it is neither 0 nor N or
-    /// more.
+    /// The number with these big-endian bytes. `None` unless there are [`Self::byte_len`] of them,
+    /// and the number is neither 0 nor N or more.
     pub fn element(&self, bytes: &[u8]) -> Option<RsaElement> {
         if bytes.len() != self.byte_len() {
             return None;
@@ -116,7 +116,8 @@ impl RsaModulus {
                     empty => *empty = Some(element.0.clone()),
                 }
             }
-            // The bucket of digit k counts k times: once in each product of itself and those above.
+            // The bucket of digit k counts k times: once in its own step, and once in the step of
+            // each lower bucket.
             let mut above: Option<BoxedMontyForm> = None;
             for bucket in buckets.iter_mut().rev() {
                 match (&mut above, bucket.take()) {
@@ -132,9 +133,8 @@ impl RsaModulus {
         RsaElement(product)
     }
 
-    /// `base` to the power of a secret integer, in constant time: what is public is the bound on
-    /// the length of the exponent. `None` if the base has no inverse, which gives away a factor of
-    /// N.
+    /// `base` to the power of a secret integer. The time depends only on the public bound on the
+    /// length of the exponent. `None` if the base has no inverse, which reveals a factor of N.
     pub fn pow(&self, base: &RsaElement, exponent: &SecretInteger) -> Option<RsaElement> {
         let (magnitude, negative) = exponent.magnitude();
         let mut base_or_inverse = base.0.clone();
@@ -146,7 +146,7 @@ impl RsaModulus {
 }
 
 impl RsaElement {
-    /// The number as big-endian bytes, as many as N has.
+    /// The number as big-endian bytes, of the length of N.
     pub fn to_be_bytes(&self) -> Vec<u8> {
         self.0.retrieve().to_be_bytes().into_vec()
     }
@@ -157,13 +157,13 @@ impl RsaElement {
         Self(self.0.mul(&factor.0))
     }
 
-    /// The number times itself.
+    /// The square of the number.
     #[must_use]
     pub fn square(&self) -> Self {
         Self(self.0.square())
     }
 
-    /// The inverse, if there is one. A number that has none gives away a factor of N.
+    /// The inverse, if there is one. A number without an inverse reveals a factor of N.
     pub fn inverse(&self) -> Option<Self> {
         self.0.invert_vartime().into_option().map(Self)
     }
@@ -182,18 +182,18 @@ impl RsaElement {
         Self(power)
     }
 
-    /// Whether two numbers have the same square. Witnesses and proofs are compared so: the squares
-    /// have no elements of a small order.
+    /// Whether two numbers have the same square. Witnesses and proofs are compared this way,
+    /// because the group of squares has no elements of small order.
     pub fn has_same_square(&self, other: &Self) -> bool {
         self.square() == other.square()
     }
 }
 
-/// The powers of one base, for many secret exponents: with a table for thousands, each takes less
-/// than a fifth of the time of a single power without vectors. All take constant time.
+/// Powers of one base with many secret exponents, in constant time. With a table for thousands,
+/// each power takes less than a fifth of the time of a single power without vectors.
 pub struct FixedBase {
     modulus: RsaModulus,
-    /// The bits of an exponent that select one power of the table.
+    /// The number of exponent bits that select one power of the table.
     window: u32,
     /// base^(d 2^(`window` i)) in Montgomery form, by window i and digit d.
     powers: Vec<u64>,
@@ -202,9 +202,9 @@ pub struct FixedBase {
 }
 
 impl FixedBase {
-    /// Whether a table for so many exponents takes less time than as many single powers. With
-    /// vectors, 3 and 15 of 2048 bits take 3.5 and 17 ms singly, and 9.8 and 23 ms by a table; 84
-    /// take 98 ms, and 73.
+    /// Whether a table for this number of exponents is faster than single powers. For 2048 bits
+    /// with vectors, 3 and 15 single powers take 3.5 and 17 ms, and a table 9.8 and 23 ms. 84
+    /// single powers take 98 ms, and a table 73 ms.
     pub(crate) fn is_worthwhile(count: usize) -> bool {
         #[cfg(target_arch = "x86_64")]
         if super::ifma::is_available() {
@@ -213,8 +213,8 @@ impl FixedBase {
         count > 0
     }
 
-    /// A table for about `count` exponents, each with one of the bounds in `bits` on its length.
-    /// `None` if the base has no inverse, which gives away a factor of N.
+    /// A table for about `count` exponents. `bits` lists the bounds on their length. `None` if the
+    /// base has no inverse, which reveals a factor of N.
     #[expect(clippy::missing_panics_doc, reason = "there are windows")]
     pub fn new(
         modulus: &RsaModulus,
@@ -223,8 +223,8 @@ impl FixedBase {
         count: usize,
     ) -> Option<Self> {
         let most = bits.iter().max().map_or(1, |bits| bits + 1);
-        // The table has a product for each power. An exponent has one for each window, and reads
-        // all its powers, which takes 1/128 of the time of a product each.
+        // The table costs one product per power. An exponent costs one product per window, and
+        // reads all powers of the window, each of which takes 1/128 of the time of a product.
         let cost = |&window: &u32| {
             let (windows, powers) = (most.div_ceil(window) as usize, 1_usize << window);
             windows * (powers + count + count * powers / 128)
@@ -260,7 +260,7 @@ impl FixedBase {
     /// The base to the power of a secret integer, in constant time.
     ///
     /// # Panics
-    /// If the table is not for exponents with this bound.
+    /// If the table was not built for exponents with this bound.
     pub fn pow(&self, exponent: &SecretInteger) -> RsaElement {
         let bits = exponent.bits();
         let correction = self.corrections.iter().find(|(width, _)| *width == bits);
@@ -360,10 +360,11 @@ mod tests {
         }
     }
 
-    /// Vectors of eight digits give what ordinary arithmetic gives, for moduli of every length.
+    /// AVX-512 arithmetic yields the same results as ordinary arithmetic, for moduli of every
+    /// length.
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn powers_of_vectors_are_those_of_the_library() {
+    fn ifma_powers_equal_ordinary_powers() {
         let mut seed = 1_u64;
         let mut bytes = |len: usize| -> Vec<u8> {
             let mut next = || {

@@ -1,5 +1,5 @@
-//! Which requests of servers for partial signatures are computed when: in turn between servers, so
-//! that one that asks for much makes others wait for one computation only.
+//! The queue of requests for partial signatures from other servers. It is round-robin among
+//! servers, so that a server with many requests delays others by at most one computation.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,22 +7,22 @@ use super::output::PartialSignRequester;
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::signing::PartialSignQuery;
 
-/// The most requests of one server that wait or are computed: twice what a server has under way,
-/// each of whose requests may ask a server for two sets of signers.
+/// The largest number of one server's requests that wait or are being computed: twice the number
+/// that a server runs at a time, because each may ask for two sets of signers.
 const MAX_PER_REQUESTER: usize = 64;
 
-/// The most bytes of messages that wait for one server, beside one message.
+/// The largest number of message bytes that wait for one server, besides one message.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Too many wait.
+/// Too many requests wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PartialSignQueueFull;
 
-/// The requests that wait.
+/// The waiting requests.
 #[derive(Default)]
 pub(super) struct PartialSignQueue {
     askers: BTreeMap<ServerIndex, RequesterQueue>,
-    /// The server whose turn comes after those before it.
+    /// The server whose turn is next.
     next: u8,
     computing: usize,
 }
@@ -35,7 +35,7 @@ struct RequesterQueue {
 }
 
 impl PartialSignQueue {
-    /// Takes a request.
+    /// Queues a request.
     pub(super) fn push(
         &mut self,
         asker: PartialSignRequester,
@@ -73,7 +73,7 @@ impl PartialSignQueue {
         Some((asker, query))
     }
 
-    /// A computation for a server has ended.
+    /// A computation for a server has finished.
     pub(super) fn end(&mut self, index: ServerIndex) {
         self.computing -= 1;
         if let Some(of_one) = self.askers.get_mut(&index) {
@@ -81,7 +81,7 @@ impl PartialSignQueue {
         }
     }
 
-    /// Forgets what waits: another epoch has begun.
+    /// Drops all waiting requests, because another epoch has begun.
     pub(super) fn clear(&mut self) {
         self.askers.clear();
     }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_take_turns() {
+    fn partial_sign_queue_is_round_robin() {
         let mut answering = PartialSignQueue::default();
         (0..50).for_each(|request| answering.push(asker(0, request), query(9)).unwrap());
         answering.push(asker(1, 7), query(9)).unwrap();
@@ -123,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn what_one_server_has_waiting_is_bounded() {
+    fn partial_sign_queue_of_one_server_is_bounded() {
         let mut answering = PartialSignQueue::default();
         let taken = (0..1_000).filter(|&it| answering.push(asker(0, it), query(1 << 20)).is_ok());
         assert_eq!(taken.count(), 5);
         let taken = (0..1_000).filter(|&it| answering.push(asker(1, it), query(10)).is_ok());
         assert_eq!(taken.count(), MAX_PER_REQUESTER);
-        // What is being computed counts, until it has ended.
+        // A request counts while it is being computed.
         assert_eq!(answering.begin(1).unwrap().0.index, ServerIndex(0));
         assert_eq!(answering.begin(2).unwrap().0.index, ServerIndex(1));
         assert!(answering.begin(2).is_none());

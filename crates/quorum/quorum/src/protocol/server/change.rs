@@ -1,4 +1,4 @@
-//! What a server keeps for its restart.
+//! What a server saves for a restart.
 
 use std::collections::BTreeMap;
 
@@ -14,33 +14,33 @@ use crate::protocol::wire::Sha256Digest;
 /// Shares by label, encoded. Secret.
 pub type EncodedShareList = Vec<(Label, Zeroizing<Vec<u8>>)>;
 
-/// A change of what a server keeps.
+/// A change of the saved state.
 pub enum SavedStateChange {
-    /// Its start, in place of the one before. Heights up to the start's are applied, and their
-    /// entries are forgotten.
+    /// A new start, which replaces the old one. Heights up to the start's height count as applied,
+    /// and their entries are deleted.
     Start(GroupStart),
-    /// It begins again from the start that f+1 servers have sent: the start, the height and the
-    /// entries of before are forgotten.
+    /// A start that f+1 servers have sent. The previous start, height and entries are deleted.
     Restarted(GroupStart),
-    /// A chain of epochs, all signed, that goes on after the epoch of its start: that has ended.
+    /// A chain of signed epochs that continues after the epoch of the start: that epoch has ended.
     Newer(Vec<SignedGroupHeader>),
-    /// It has the shares of an epoch, to be encrypted at rest.
+    /// The shares of an epoch, to be encrypted at rest.
     Shares {
         /// The epoch's number.
         epoch: u64,
-        /// All that it should have.
+        /// All shares that the server must hold.
         shares: EncodedShareList,
     },
-    /// It has a voting key for an epoch, to be encrypted at rest, in place of the one before.
+    /// A voting key for an epoch, to be encrypted at rest. It replaces the previous one.
     Voting {
         /// The epoch's number.
         epoch: u64,
-        /// The life of the log's file that the key belongs to; `None` if no log was opened yet.
+        /// The incarnation of the log file that the key belongs to. `None` if no log was opened
+        /// yet.
         life: Option<LogIncarnation>,
         /// The key. Secret.
         secret: Zeroizing<[u8; 32]>,
     },
-    /// An epoch has ended: its shares and its voting key are wiped.
+    /// An epoch has ended. Its shares and its voting key are wiped.
     End {
         /// The epoch's number.
         epoch: u64,
@@ -49,10 +49,10 @@ pub enum SavedStateChange {
     Applied {
         /// The height.
         height: Height,
-        /// Those of its entries that have changed something, in their order.
+        /// The entries that have had an effect, in their order.
         entries: Vec<Bytes>,
     },
-    /// An item of the open run, to be encrypted at rest. It replaces one of the same name.
+    /// An item of the open run, to be encrypted at rest. It replaces an item with the same name.
     Item {
         /// The run.
         run: Sha256Digest,
@@ -61,35 +61,35 @@ pub enum SavedStateChange {
         /// Secret.
         bytes: Zeroizing<Vec<u8>>,
     },
-    /// The items of a run are wiped.
+    /// The items of a run are to be wiped.
     EraseRun {
         /// The run.
         run: Sha256Digest,
     },
 }
 
-/// What the changes add up to.
+/// The saved state, which results from all changes.
 #[derive(Default)]
 #[cfg_attr(test, derive(Clone))]
 pub struct SavedServerState {
     /// The start. A server without one waits to be invited.
     pub start: Option<GroupStart>,
-    /// The newest chain of epochs that it has seen, if that goes on after its start.
+    /// The newest chain of epochs that it has seen, if it continues after the start.
     pub newer: Option<Vec<SignedGroupHeader>>,
     /// The last height that was applied.
     pub height: Height,
-    /// The entries kept, in their order, with their heights.
+    /// The stored entries with their heights, in their order.
     pub entries: Vec<(Height, Bytes)>,
     /// The shares by epoch.
     pub shares: BTreeMap<u64, EncodedShareList>,
-    /// The voting keys by epoch, with the life of the log's file that they belong to.
+    /// The voting keys by epoch, with the incarnation of the log file that each belongs to.
     pub voting: BTreeMap<u64, (Option<LogIncarnation>, Zeroizing<[u8; 32]>)>,
     /// The items by run.
     pub items: BTreeMap<Sha256Digest, BTreeMap<RunItemName, Zeroizing<Vec<u8>>>>,
 }
 
 impl SavedServerState {
-    /// Applies a change, as a store in memory.
+    /// Applies a change to the state in memory.
     pub fn apply(&mut self, change: SavedStateChange) {
         match change {
             SavedStateChange::Start(start) => {

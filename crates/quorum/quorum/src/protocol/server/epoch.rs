@@ -1,4 +1,4 @@
-//! The epoch that a server follows: its group, its shares, the board.
+//! The epoch that a server follows: its group, its shares, and the agreed state of a refresh.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -22,8 +22,8 @@ use crate::protocol::share::ShareRange;
 use crate::protocol::signing::{self, SignerHealth, SigningGroup};
 use crate::protocol::voting::VotingSecret;
 
-/// How long after the begin of its epoch or run the member with an index has the header signed: one
-/// after another, as the signature of an epoch's header reaches the others from the first.
+/// The delay, from the beginning of an epoch or run, after which a member has the header signed.
+/// Members are staggered by index, because the first one sends the signature to the others.
 pub(super) fn header_delay(index: Option<ServerIndex>) -> Duration {
     Duration::from_millis(100) * index.map_or(0, |index| u32::from(index.0))
 }
@@ -38,16 +38,16 @@ pub(super) struct FollowedEpoch {
     /// This server's index, if it is a member.
     pub(super) index: Option<ServerIndex>,
     pub(super) shares: Option<HeldShares>,
-    /// Its voting key, and when to have it registered if it is not.
+    /// Its voting key, and when to register it if it is not registered.
     pub(super) voting: Option<Arc<VotingSecret>>,
     pub(super) voting_at: Duration,
     pub(super) health: SignerHealth,
-    /// When to have the header signed, if it is not.
+    /// When to have the header signed, unless it is.
     pub(super) header_at: Duration,
     pub(super) board: RefreshAgreement,
     /// This server's part in the open run.
     pub(super) run: Option<RefreshParticipation>,
-    /// A member without shares asks the others for them.
+    /// The recovery of a member that lacks its shares.
     pub(super) recovery: Option<ShareRecovery>,
 }
 
@@ -107,7 +107,7 @@ impl FollowedEpoch {
         }
     }
 
-    /// The members that have approved the same group, for each of those; the largest first.
+    /// The members that have approved the same group, for each approved group, the largest first.
     fn approvals(&self) -> Vec<Vec<ServerIndex>> {
         let approvals = self.board.approvals();
         let mut groups: Vec<Vec<ServerIndex>> = Vec::new();
@@ -127,7 +127,7 @@ impl FollowedEpoch {
 }
 
 impl QuorumServer {
-    /// Begins an epoch that follows from a start, which may be the one that this server has saved.
+    /// Begins an epoch from a start, possibly the one that this server has saved.
     pub(super) fn begin_epoch(
         &mut self,
         start: GroupStart,
@@ -141,7 +141,7 @@ impl QuorumServer {
         Ok(())
     }
 
-    /// Enters an epoch, of which everything has been verified.
+    /// Enters an epoch of which everything has been verified.
     pub(super) fn enter(
         &mut self,
         start: GroupStart,
@@ -188,7 +188,7 @@ impl QuorumServer {
         self.answering.clear();
     }
 
-    /// Takes the shares that this server has saved for its epoch.
+    /// Restores this server's saved shares of its epoch.
     pub(super) fn restore_shares(
         &mut self,
         encoded: &EncodedShareList,
@@ -202,8 +202,8 @@ impl QuorumServer {
         if self.hold(Arc::new(shares)) { Ok(()) } else { Err(wrong) }
     }
 
-    /// This server has these shares of its epoch from now on. Returns whether they are the ones
-    /// that it should have.
+    /// Uses these shares of the epoch from now on. Returns false if they are not the shares that
+    /// this server must hold.
     fn hold(&mut self, shares: Arc<refresh::LabeledShares>) -> bool {
         let Some(epoch) = &mut self.epoch else { return false };
         let Some(index) = epoch.index else { return false };
@@ -214,7 +214,7 @@ impl QuorumServer {
         epoch.shares.is_some()
     }
 
-    /// This server has got its shares of its epoch, and keeps them.
+    /// This server has obtained its shares of its epoch, and saves them.
     pub(super) fn receive_shares(&mut self, shares: &Arc<refresh::LabeledShares>) {
         if !self.hold(shares.clone()) {
             return;
@@ -223,11 +223,11 @@ impl QuorumServer {
         let shares = shares.iter().map(|(&label, share)| (label, share.to_be_bytes())).collect();
         self.changes.push(SavedStateChange::Shares { epoch, shares });
         self.event(QuorumServerEvent::HasShares { epoch });
-        // An open run needs them.
+        // An open run needs the shares.
         self.begin_run(None);
     }
 
-    /// The group has signed the header of the epoch.
+    /// Handles the group's signature of the epoch's header.
     pub(super) fn header_signed(&mut self, signature: Vec<u8>) {
         let Some(epoch) = &self.epoch else { return };
         let mut chain = epoch.start.chain.clone();
@@ -237,8 +237,7 @@ impl QuorumServer {
         self.take_signatures(&chain);
     }
 
-    /// Takes the signatures of headers that this server lacks, from a chain that is its own or goes
-    /// on where its own ends.
+    /// Takes over missing signatures from a chain that equals this server's chain or continues it.
     pub(super) fn take_signatures(&mut self, chain: &[SignedGroupHeader]) {
         let Some(epoch) = &mut self.epoch else { return };
         let mut taken = Vec::new();
@@ -258,7 +257,7 @@ impl QuorumServer {
         }
     }
 
-    /// Has the headers signed that this server's group has to sign.
+    /// Requests the signatures of the headers that this server's group must sign.
     pub(super) fn step_headers(&mut self, now: Duration) {
         let Some(epoch) = &mut self.epoch else { return };
         if epoch.index.is_none() || self.newer.is_some() {
@@ -291,7 +290,8 @@ impl QuorumServer {
         header.into_iter().chain(run)
     }
 
-    /// Whether the group itself signs a message: a header of its epoch or of the open run.
+    /// Whether a message is a header of the group's epoch or open run, which the group itself
+    /// signs.
     pub(super) fn is_own_header(&self, message: &[u8]) -> bool {
         let epoch = self.epoch.as_ref().filter(|_| message.starts_with(&HEADER_MAGIC));
         epoch.is_some_and(|epoch| {

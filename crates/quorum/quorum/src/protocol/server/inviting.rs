@@ -1,5 +1,5 @@
-//! Servers of a new group, and those that missed the end of a refresh, are invited. The chain of a
-//! start proves that an epoch has begun, whoever sends it; f+1 servers of that epoch say at which
+//! Invites of servers of a new group, and of servers that missed the end of a refresh. The chain of
+//! a start proves that an epoch has begun, whoever sends it. f+1 servers of that epoch confirm the
 //! height.
 
 use std::collections::BTreeMap;
@@ -18,30 +18,29 @@ use crate::protocol::link::LinkTopic;
 use crate::protocol::refresh::RefreshRun;
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
-/// An epoch that has begun and that this server has not entered. The one that it follows, if any,
-/// has ended.
+/// A newer epoch that this server has not entered. The epoch that it follows, if any, has ended.
 pub(super) struct NewerEpoch {
-    /// The epochs up to that one, all signed.
+    /// The epochs up to the newer one, all signed.
     pub(super) chain: Vec<SignedGroupHeader>,
-    /// What servers of that epoch invite this one to, by sender.
+    /// The invites from servers of that epoch, by sender.
     invites: BTreeMap<[u8; 32], Sha256Digest>,
-    /// What f+1 of them have sent equally.
+    /// The start that f+1 of them have sent.
     invited: Option<GroupStart>,
-    /// Until when the log of the own epoch may bring this server there.
+    /// Until when this server's own log may still bring it to that epoch.
     wait_until: Duration,
 }
 
 impl NewerEpoch {
-    /// The header of that epoch.
+    /// The header of the newer epoch.
     fn header(&self) -> &GroupHeader {
         &self.chain.last().expect("a chain has an epoch").header
     }
 }
 
 impl QuorumServer {
-    /// Sends the state from which others can follow: to the servers of the new group of an open run
-    /// that of the run, to others that of this epoch. To all, or to one with which there is a new
-    /// link: it may be any server that has missed the end of an epoch.
+    /// Sends the state from which others can follow. Servers of the new group of an open run get
+    /// the state of the run, and others that of this epoch. `to` is a server with a new link, which
+    /// may have missed the end of an epoch, or `None` for all servers.
     pub(super) fn invite(&mut self, to: Option<&IdentityPublicKey>) {
         let Some(epoch) = self.epoch.as_ref() else { return };
         let is_whole = self.newer.is_none() && epoch.start.is_chain_signed();
@@ -68,7 +67,7 @@ impl QuorumServer {
         }
     }
 
-    /// A start counts for what its chain proves. f+1 equal ones say the right height, too.
+    /// The chain of a start is proof by itself. f+1 equal starts also confirm the height.
     pub(super) fn handle_invite(
         &mut self,
         now: Duration,
@@ -78,7 +77,7 @@ impl QuorumServer {
         let own = self.epoch.as_ref().map(|epoch| &epoch.start);
         let known = self.newer.as_ref().map(|newer| &newer.chain[..]);
         let known = known.or(own.map(|start| &start.chain[..])).unwrap_or_default();
-        // Most servers have the whole chain: the start is not read.
+        // Most servers have the whole chain already, so the start is not parsed.
         let has_all = self.newer.is_none() && own.is_some_and(GroupStart::is_chain_signed);
         let epochs = GroupStart::epochs_in(bytes)?;
         if epochs < known.len() || has_all && epochs == known.len() {
@@ -89,11 +88,11 @@ impl QuorumServer {
         self.count_invite(from, start)
     }
 
-    /// Takes what a chain proves, which is at least as long as what this server knows.
+    /// Learns from a chain that is at least as long as the known one.
     fn learn(&mut self, now: Duration, chain: &[SignedGroupHeader]) {
         let is_new = match (&self.newer, &self.epoch) {
             (Some(newer), _) => newer.chain.len() < chain.len(),
-            // It replaces a header that was never signed, too.
+            // This also replaces a header that was never signed.
             (None, Some(epoch)) => !has_same_headers(&epoch.start.chain, chain),
             (None, None) => true,
         };
@@ -104,7 +103,7 @@ impl QuorumServer {
         self.take_signatures(chain);
     }
 
-    /// An epoch has begun after the one that this server follows.
+    /// A newer epoch than the followed one has begun.
     pub(super) fn set_newer(&mut self, now: Duration, chain: Vec<SignedGroupHeader>) {
         let wait_until = now + self.settings.timeouts.retry;
         self.newer =
@@ -112,13 +111,13 @@ impl QuorumServer {
         self.expire(now);
         self.update_peers();
         if self.life.is_some() {
-            // The log votes no more.
+            // The log does not vote any more.
             self.report_applied(self.height);
         }
     }
 
-    /// The epoch that this server follows has ended, whatever its log says yet: its shares are
-    /// wiped now. What it has got in a refresh to the newest epoch stays.
+    /// The followed epoch has ended, even if the log has not got there. Its shares are wiped now.
+    /// What this server has obtained in a refresh to the newest epoch is kept.
     pub(super) fn expire(&mut self, now: Duration) {
         let (Some(newer), Some(epoch)) = (&self.newer, &mut self.epoch) else { return };
         let (number, newest) = (epoch.header.epoch, newer.header().epoch);
@@ -143,7 +142,7 @@ impl QuorumServer {
         self.end_requests(now);
     }
 
-    /// Counts a start whose chain is the newest that this server knows.
+    /// Counts an invite whose chain is the newest that this server knows.
     fn count_invite(
         &mut self,
         from: &IdentityPublicKey,
@@ -173,20 +172,23 @@ impl QuorumServer {
         Ok(())
     }
 
-    /// A height of the own log was applied: it may bring this server to the newest epoch.
+    /// A height of this server's log was applied, so the log may still bring it to the newest
+    /// epoch.
     pub(super) fn extend_catch_up_wait(&mut self, now: Duration) {
         if let Some(newer) = &mut self.newer {
             newer.wait_until = now + self.settings.timeouts.retry;
         }
     }
 
-    /// Begins where f+1 servers have invited this one, if it has no log that goes on.
+    /// Enters the epoch to which f+1 servers have invited this one, if its own log does not get
+    /// there.
     pub(super) fn step_newer(&mut self, now: Duration) {
         let is_waiting = self.epoch.is_none();
         let invited = self.newer.as_mut().filter(|newer| is_waiting || newer.wait_until <= now);
         let Some(start) = invited.and_then(|newer| newer.invited.take()) else { return };
         let mut run = self.epoch.as_mut().and_then(|epoch| epoch.run.take());
-        // The shares that it has computed for this epoch, if it has missed its begin only.
+        // The shares that it has computed for this epoch, if it has only missed the epoch's
+        // beginning.
         let new = run.as_ref().and_then(|run| run.new.as_ref());
         let shares = new.and_then(|new| new.computed(start.header().witnesses));
         if self.begin_epoch(start.clone(), false, now).is_err() {
@@ -211,7 +213,7 @@ impl QuorumServer {
         newer.map(|newer| newer.wait_until)
     }
 
-    /// How far an epoch is that this server has not entered.
+    /// The status of a newer epoch that this server has not entered.
     pub(super) fn behind(&self) -> Option<NewerEpochStatus> {
         let newer = self.newer.as_ref()?;
         let group = &newer.header().group;
@@ -225,10 +227,10 @@ impl QuorumServer {
         })
     }
 
-    /// Says with whom there are to be links, if that has changed: with those that can invite this
-    /// one, and with the servers of this epoch, of the open run, and of the epoch before, some of
-    /// which may not have heard of its end. A server that has moved is named with each address, the
-    /// one that was signed last first.
+    /// Updates the set of links if it has changed: to servers that can invite this one, and to the
+    /// servers of this epoch, of the open run, and of the previous epoch, which may not know of its
+    /// end. A server that has moved is listed with each address, the one that was signed last
+    /// first.
     pub(super) fn update_peers(&mut self) {
         let own = self.settings.identity.public();
         let epoch = self.epoch.as_ref();

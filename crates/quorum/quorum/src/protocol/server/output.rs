@@ -1,4 +1,4 @@
-//! What a server asks of its driver.
+//! Outputs of a server for its driver.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,54 +19,54 @@ use crate::protocol::signing::{PartialSignQuery, SigningShares, WrongAnswerEvide
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Sha256Digest;
 
-/// What the driver does next, in this order.
+/// What the driver does next. The order matters.
 pub enum QuorumServerOutput {
     /// Send a message. It is lost if there is no link.
     Send {
-        /// To whom.
+        /// The receiver.
         to: IdentityPublicKey,
         /// Its topic.
         topic: LinkTopic,
-        /// How.
+        /// The lane.
         lane: LinkLane,
-        /// The message. It may contain secrets, which cross a link encrypted.
+        /// The message. It may contain secrets; links encrypt it.
         bytes: Bytes,
     },
-    /// Submit an entry to the log. It may be lost: it is submitted again.
+    /// Submit an entry to the log. It may be lost, because the server submits it again.
     Submit(Bytes),
-    /// Keep these changes, in one transaction that is durable before anything that follows.
+    /// Save these changes in one transaction, durable before anything that follows.
     Save(Vec<SavedStateChange>),
-    /// Run the job on any thread, and hand back what it returns.
+    /// Run the job on any thread, and pass the result back.
     Job(QuorumServerJob),
-    /// A request of a local user is done.
+    /// A request of a local user has ended.
     Reply {
         /// The request.
         id: LocalRequestId,
-        /// The signature.
+        /// The signature, or the reason for the refusal.
         result: Result<Vec<u8>, SignRefusal>,
     },
-    /// Have links with these servers and no others, besides those of the configuration.
+    /// Keep links with exactly these servers, besides those of the configuration.
     Peers(Vec<QuorumMember>),
-    /// Open the agreement log: the next height is the one after this. Then tell the server the life
-    /// of the log's file ([`Server::handle_log_opened`](super::QuorumServer::handle_log_opened)).
-    /// It ends the log that was open before: others have invited this server to begin at another
-    /// height.
+    /// Open the agreement log, whose next height is the one after `applied`. Then pass the
+    /// incarnation of the log's file to the server
+    /// ([`QuorumServer::handle_log_opened`](super::QuorumServer::handle_log_opened)). This replaces
+    /// a log that was open before: others have invited this server to begin at another height.
     Log {
         /// The last height that was applied.
         applied: Height,
     },
-    /// A height has been applied; these servers agree on the next one.
+    /// A height has been applied. These servers agree on the next one.
     Applied {
         /// The height.
         height: Height,
         /// The servers.
         set: ServerSet,
-        /// Which entries they may commit there.
+        /// The check of the entries for that height.
         check: EntryCheck,
-        /// This server's voting key. It votes if the set has this one.
+        /// This server's voting key. It votes if the set contains this key.
         key: Option<Arc<VotingSecret>>,
     },
-    /// Something that an operator wants to know.
+    /// An event for the operator.
     Event(QuorumServerEvent),
 }
 
@@ -87,7 +87,7 @@ pub enum SignRefusal {
     #[error("the key is too short for this encoding")]
     Encoding,
     /// Too many requests of this server are under way.
-    #[error("too many requests are under way: try again")]
+    #[error("too many requests are running: try again")]
     Busy,
     /// Too few servers have answered.
     #[error(
@@ -100,7 +100,7 @@ pub enum SignRefusal {
     EpochEnded,
 }
 
-/// Something that an operator wants to know.
+/// An event for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuorumServerEvent {
     /// f+1 servers of a group have invited this server.
@@ -115,7 +115,7 @@ pub enum QuorumServerEvent {
         /// The run.
         run: Sha256Digest,
     },
-    /// f+1 old servers have given it up.
+    /// f+1 old servers have cancelled the run.
     RunCancelled,
     /// An epoch has begun.
     EpochBegun {
@@ -134,7 +134,7 @@ pub enum QuorumServerEvent {
         /// The epoch.
         epoch: u64,
     },
-    /// A chain of signed headers goes on after the epoch that this server follows.
+    /// A chain of signed headers continues after the epoch that this server follows.
     EpochEnded {
         /// The epoch that has ended.
         epoch: u64,
@@ -146,14 +146,14 @@ pub enum QuorumServerEvent {
         /// The epoch.
         epoch: u64,
     },
-    /// This server has given partial signatures to another one.
+    /// This server has sent partial signatures to another server.
     Answered {
         /// The server that asked.
         to: IdentityPublicKey,
         /// The message.
         message: MessageDigest,
     },
-    /// A server answers requests for signatures wrongly.
+    /// A server has answered a request for a signature wrongly.
     WrongAnswer {
         /// Its index.
         server: ServerIndex,
@@ -164,15 +164,15 @@ pub enum QuorumServerEvent {
     DealerExcluded {
         /// Its index in the old group.
         dealer: ServerIndex,
-        /// The new server that has proven it.
+        /// The new server that has proven it faulty.
         by: ServerIndex,
     },
-    /// A new server has complained without reason.
+    /// A new server's complaint was unfounded.
     FalseComplaint {
         /// Its index in the new group.
         complainant: ServerIndex,
     },
-    /// A server has signed a wrong entry of a refresh: it is faulty.
+    /// A server has signed an invalid entry of a refresh, and so is faulty.
     WrongEntry {
         /// The group that it belongs to.
         side: RefreshRole,
@@ -181,12 +181,12 @@ pub enum QuorumServerEvent {
         /// What is wrong.
         why: LogEntryRefusal,
     },
-    /// An entry of the log changes nothing.
+    /// An entry of the log has no effect.
     EntryRefused {
         /// Why.
         why: String,
     },
-    /// A server has sent what is malformed or not for it to send.
+    /// A server has sent a malformed or unexpected message.
     MessageRefused {
         /// The server.
         from: IdentityPublicKey,
@@ -195,7 +195,7 @@ pub enum QuorumServerEvent {
     },
 }
 
-/// A computation that takes long. It changes nothing until its result is handed back.
+/// An expensive computation. It has no effect until its result is passed back.
 pub struct QuorumServerJob(pub(super) QuorumServerTask);
 
 pub(super) enum QuorumServerTask {
@@ -210,11 +210,11 @@ pub(super) enum QuorumServerTask {
     Refresh { machine: RefreshJobOwner, job: Box<refresh::RefreshJob> },
 }
 
-/// What a job returns.
+/// The result of a job.
 pub struct QuorumServerJobResult(pub(super) QuorumServerOutcome);
 
 pub(super) enum QuorumServerOutcome {
-    /// The answer, encoded. `None` if there is none.
+    /// The encoded answer, or `None`.
     Answer {
         asker: PartialSignRequester,
         epoch: u64,
@@ -227,15 +227,15 @@ pub(super) enum QuorumServerOutcome {
     },
 }
 
-/// Who asked for partial signatures.
+/// The server that asked for partial signatures.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PartialSignRequester {
     pub(super) index: ServerIndex,
-    /// The asker's number of its request.
+    /// The asking server's number for its request.
     pub(super) request: u64,
 }
 
-/// The machine that a job belongs to.
+/// The state machine that a job belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RefreshJobOwner {
     Old(Sha256Digest),
@@ -244,12 +244,12 @@ pub(super) enum RefreshJobOwner {
 }
 
 impl QuorumServerJob {
-    /// Whether somebody waits for a signature that needs it.
+    /// Whether a pending signature needs the result.
     pub fn is_urgent(&self) -> bool {
         matches!(self.0, QuorumServerTask::Answer { .. })
     }
 
-    /// Does the computation.
+    /// Runs the computation.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
@@ -271,33 +271,32 @@ impl QuorumServerJob {
     }
 }
 
-/// How a server is placed and how far it is.
+/// The status of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuorumServerStatus {
     /// The last height that was applied.
     pub height: Height,
     /// The group that it follows; `None` while it waits to be invited.
     pub epoch: Option<EpochStatus>,
-    /// An epoch that has begun and that it has not entered.
+    /// A newer epoch that this server has not entered.
     pub behind: Option<NewerEpochStatus>,
-    /// Requests for signatures of this server that are under way or wait.
+    /// This server's requests for signatures that are running or waiting.
     pub requests: usize,
-    /// Whether its operator has approved a refresh or given it up, and the log has not yet
-    /// committed that.
+    /// Whether its operator has approved or cancelled a refresh, and the log has not committed that
+    /// yet.
     pub is_operator_request_pending: bool,
 }
 
-/// An epoch that has begun and that a server has not entered: the one that it follows, if any, has
-/// ended.
+/// A newer epoch that a server has not entered. The epoch that it follows, if any, has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewerEpochStatus {
     /// The epoch.
     pub epoch: u64,
-    /// Whether the server is one of its group.
+    /// Whether the server is a member of its group.
     pub is_member: bool,
-    /// The servers of the group that have invited it equally.
+    /// The number of servers of the group that have sent the same invite.
     pub invites: usize,
-    /// How many must have, f+1.
+    /// The required number, f+1.
     pub needed: usize,
 }
 
@@ -316,13 +315,13 @@ pub struct EpochStatus {
     pub has_shares: bool,
     /// Whether the group has signed the epoch's header.
     pub is_header_signed: bool,
-    /// The members without a vote in the log: they have lost its file, or joined late, and their
+    /// The members without a vote in the log: they lost the log's file or joined late, and their
     /// new voting keys are not registered yet.
     pub without_vote: Vec<ServerIndex>,
-    /// The members that have approved a refresh in this run: in groups of those that have approved
-    /// the same one, the largest first.
+    /// The members that have approved a refresh in this run, grouped by the approved list of
+    /// servers, the largest group first.
     pub approvals: Vec<Vec<ServerIndex>>,
-    /// The members that have given this run up.
+    /// The members that have cancelled this run.
     pub cancelled: Vec<ServerIndex>,
     /// The refresh that is open.
     pub run: Option<RefreshRunStatus>,
@@ -341,23 +340,23 @@ pub struct RefreshRunStatus {
     pub without_session_key: Vec<ServerIndex>,
     /// The labels, l.
     pub labels: usize,
-    /// Those with a chosen dealing.
+    /// The labels with a chosen dealing.
     pub chosen: usize,
-    /// The designated dealers of the others.
+    /// The designated dealers of the other labels.
     pub late_dealers: Vec<ServerIndex>,
     /// Servers of the new group that have not computed their shares.
     pub without_shares: Vec<ServerIndex>,
     /// Dealers that are proven faulty.
     pub excluded: Vec<ServerIndex>,
-    /// New servers that complained without reason.
+    /// New servers whose complaint was unfounded.
     pub faulty: Vec<ServerIndex>,
 }
 
-/// How long a server waits in signing.
+/// Timeouts of signing.
 #[derive(Clone, Copy, Debug)]
 pub struct SigningTimeouts {
-    /// Until a request for a signature is given up.
+    /// The time after which a request for a signature fails.
     pub sign: Duration,
-    /// Until it tries again to have a header signed, or submits an approval again.
+    /// The interval at which it retries to have a header signed, or submits an approval again.
     pub retry: Duration,
 }

@@ -1,4 +1,4 @@
-//! The machines of a run at one server.
+//! The state machines of a run at one server.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::protocol::refresh::{
 };
 use crate::protocol::wire::Sha256Digest;
 
-/// The machines of a run.
+/// The state machines of a run.
 pub(super) struct RefreshParticipation {
     pub(super) id: Sha256Digest,
     /// The height at which it was opened.
@@ -27,7 +27,7 @@ pub(super) struct RefreshParticipation {
 }
 
 impl RefreshJobOwner {
-    /// The name under which its items are kept. A recovery has none.
+    /// The name under which its items are saved. A recovery has no items.
     pub(super) fn items(self) -> Option<Sha256Digest> {
         match self {
             Self::Old(run) => Some(dealer_items(run)),
@@ -37,7 +37,7 @@ impl RefreshJobOwner {
     }
 }
 
-/// A run that has ended with a new epoch, while it is not over for this server.
+/// A run that has ended with a new epoch, until it is finished for this server.
 pub(super) struct EndedRefresh {
     pub(super) board: RefreshAgreement,
     pub(super) machines: RefreshParticipation,
@@ -64,7 +64,8 @@ impl RefreshParticipation {
         Ok(())
     }
 
-    /// Hands a message to the machine that it is for, from the side that sends such messages.
+    /// Passes a message to the state machine that handles it, if the sender is a member of the
+    /// group that sends such messages.
     pub(super) fn handle(
         &mut self,
         from: &IdentityPublicKey,
@@ -92,7 +93,7 @@ impl RefreshParticipation {
         }
     }
 
-    /// Ends the machines, but for the new server's if `stays`, and says what is to be wiped.
+    /// Ends the state machines, except the new server's if `stays`. Returns what must be wiped.
     pub(super) fn end(&mut self, stays: bool) -> Vec<SavedStateChange> {
         self.old = None;
         let mut erased = vec![SavedStateChange::EraseRun { run: dealer_items(self.id) }];
@@ -109,8 +110,8 @@ impl RefreshParticipation {
     }
 }
 
-/// The name under which the items of a run's old server are kept. They are wiped apart from those
-/// of the new one: when the old epoch ends.
+/// The name under which the items of a run's old server are saved. They are wiped separately from
+/// those of the new server, when the old epoch ends.
 pub(super) fn dealer_items(run: Sha256Digest) -> Sha256Digest {
     Sha256Digest::of(&[b"sunder-quorum items of a dealer", &run.0])
 }

@@ -1,7 +1,7 @@
-//! Questions for shares: a server asks others of its group for those that it lacks. It signs them
-//! with its voting key of the epoch that the shares are of, or are to be of. Identity keys outlive
-//! that epoch: whoever gets them later must not get shares of a server that was cut off before its
-//! end.
+//! Questions for shares: a server asks others of its group for shares that it lacks. It signs them
+//! with its voting key of the epoch that the shares belong to. Identity keys outlive that epoch: an
+//! attacker who obtains one later must not get shares from a server that was cut off before the
+//! epoch's end.
 
 use keys::IdentityPublicKey;
 
@@ -14,14 +14,14 @@ use crate::protocol::link::LinkTopic;
 use crate::protocol::refresh::{self, RefreshMessage, RefreshRun};
 use crate::protocol::wire::MalformedEncoding;
 
-/// What a server signs. The question is for one server only: another one, if it is faulty, cannot
-/// ask in its name later.
+/// The bytes that a server signs. They name the receiver, so that a faulty receiver cannot reuse
+/// the question with another server.
 pub(super) fn signed(from: &IdentityPublicKey, to: &IdentityPublicKey, question: &[u8]) -> Vec<u8> {
     [b"sunder-quorum question v1\0", &from.to_bytes()[..], &to.to_bytes(), question].concat()
 }
 
 impl QuorumServer {
-    /// Sends a question of a machine, if there is a key for it yet: it is sent again.
+    /// Sends a question of a state machine if there is a key for it. Otherwise it is retried later.
     pub(super) fn send_question(
         &mut self,
         machine: RefreshJobOwner,
@@ -41,7 +41,7 @@ impl QuorumServer {
         self.send(to, LinkTopic::Refresh, bytes);
     }
 
-    /// Answers a question if the voting key that its sender has in that epoch has signed it.
+    /// Answers a question that is signed with the sender's voting key of that epoch.
     pub(super) fn handle_question(
         &mut self,
         from: &IdentityPublicKey,
@@ -74,7 +74,7 @@ impl QuorumServer {
                 if let Some(run) = run.as_mut().filter(|_| is_of_run) {
                     run.handle(from, message.clone(), board);
                 }
-                // Of the run by which this epoch began.
+                // It concerns the run by which this epoch began.
                 if let Some(ended) = self.ended.as_mut().filter(|_| is_of_epoch) {
                     ended.machines.handle(from, message, &ended.board);
                 }

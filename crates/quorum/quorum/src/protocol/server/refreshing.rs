@@ -1,4 +1,4 @@
-//! A server's part in refreshes: as one of the old group, of the new one, or of both.
+//! A server's part in refreshes: as a member of the old group, of the new group, or of both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::protocol::refresh::{
 };
 use crate::protocol::wire::MalformedEncoding;
 
-/// What a message of the topic begins with.
+/// The first byte of a message about a run.
 pub(super) const RUN: u8 = 1;
 pub(super) const INVITE: u8 = 2;
 pub(super) const QUESTION: u8 = 3;
@@ -33,7 +33,7 @@ pub(super) const QUESTION: u8 = 3;
 type SavedRunItems = BTreeMap<RunItemName, Zeroizing<Vec<u8>>>;
 
 impl QuorumServer {
-    /// Applies the entries that were saved, and begins the open run again.
+    /// Applies the saved entries, and starts the open run again.
     pub(super) fn restore_run(
         &mut self,
         saved: &SavedServerState,
@@ -54,8 +54,8 @@ impl QuorumServer {
         Ok(())
     }
 
-    /// Applies the entries of a height. Those that follow the end of an epoch change nothing: their
-    /// authors submit them again for the next one if they still matter.
+    /// Applies the entries of a height. Entries after the end of an epoch have no effect. Their
+    /// authors submit them again for the next epoch if they still matter.
     pub(super) fn apply_all(
         &mut self,
         now: Duration,
@@ -129,7 +129,7 @@ impl QuorumServer {
         Ok(())
     }
 
-    /// What the operator wants has been committed, or cannot be any more.
+    /// Clears the operator's request if it has been committed, or can no longer be.
     fn clear_settled_operator_request(&mut self) {
         let Some(epoch) = &self.epoch else { return };
         let is_granted = match (&self.operator_request, epoch.index) {
@@ -159,15 +159,15 @@ impl QuorumServer {
         });
     }
 
-    /// Whether the open run is the one to the newest epoch, which has begun.
+    /// Whether the open run leads to the newest epoch, which has begun.
     fn is_run_to_newest(&self) -> bool {
         let own = self.epoch.as_ref().map_or(0, |epoch| epoch.start.chain.len());
         self.newer.as_ref().is_some_and(|newer| newer.chain.len() == own + 1)
     }
 
-    /// Begins what this server has to do in the open run and has not begun: an old server may have
-    /// lacked its shares.
-    /// `items` are those of its old server and of its new one.
+    /// Starts this server's roles in the open run, unless they have started. An old server may have
+    /// lacked its shares before. `items` are the saved items of its old server and of its new
+    /// server.
     pub(super) fn begin_run(&mut self, items: Option<(&SavedRunItems, &SavedRunItems)>) {
         if self.newer.is_some() && !self.is_run_to_newest() {
             return;
@@ -182,8 +182,8 @@ impl QuorumServer {
                 let (identity, shares) = (identity.clone(), shares.raw.clone());
                 OldServer::new(index, identity, shares, delays, &epoch.board, items)
             };
-            // What this server has saved itself is well-formed unless its disk is damaged; then it
-            // deals anew.
+            // Saved items are well-formed unless the disk is damaged. In that case the server deals
+            // again.
             machines.old = begin(of_old).or_else(|_| begin(&nothing)).ok();
         }
         if let (None, Some(index)) = (&machines.new, run.group().index_of(&identity.public())) {
@@ -195,9 +195,9 @@ impl QuorumServer {
         }
     }
 
-    /// The new epoch has begun. What has to be kept for it is in one save: the height, the start,
-    /// and the shares if this server has them. Otherwise all servers could stop with the old shares
-    /// wiped and the new ones not kept.
+    /// The new epoch has begun. The height, the start, and this server's shares if it has them are
+    /// saved together. Otherwise all servers could stop with the old shares wiped and the new ones
+    /// not saved.
     fn end_epoch(
         &mut self,
         now: Duration,
@@ -226,7 +226,7 @@ impl QuorumServer {
         if had_shares || voting.is_some() {
             self.changes.push(SavedStateChange::End { epoch: before.epoch });
         }
-        // A run by which this server has not got its shares is given up now.
+        // An earlier run that has not brought this server its shares is abandoned now.
         if let Some(mut ended) = self.ended.take() {
             self.changes.extend(ended.machines.end(false));
         }
@@ -236,12 +236,12 @@ impl QuorumServer {
             self.begin_voting(secret.clone());
         }
         let epoch = self.epoch.as_mut().expect("it was just entered");
-        // This is the newest epoch that it knows, or that has ended, too.
+        // Either this is the newest known epoch, or it has ended as well.
         let chain = &epoch.start.chain;
         let signed = self.newer.take_if(|newer| has_same_headers(chain, &newer.chain));
         let event = QuorumServerEvent::EpochBegun { epoch: epoch.header.epoch, index: epoch.index };
         if run.as_ref().is_some_and(|run| run.new.is_some()) {
-            // The machine of the run recovers the shares if it lacks them.
+            // The new server's role in the run recovers the shares if it lacks them.
             epoch.recovery = None;
         }
         self.ended = run.map(|machines| Box::new(EndedRefresh { board, machines }));
@@ -250,7 +250,7 @@ impl QuorumServer {
         self.expire(now);
         self.step_refresh(now, generator)?;
         if had_shares {
-            // Said when it is true: after the save.
+            // Reported once it is true, which is after the save.
             self.push(QuorumServerOutput::Event(QuorumServerEvent::Wiped { epoch: before.epoch }));
         }
         self.end_requests(now);
@@ -261,7 +261,7 @@ impl QuorumServer {
         Ok(())
     }
 
-    /// Lets the machines do what they have to do now.
+    /// Runs the state machines of the refresh as far as possible.
     pub(super) fn step_refresh(
         &mut self,
         now: Duration,
@@ -284,7 +284,7 @@ impl QuorumServer {
             if outputs.is_empty() {
                 break;
             }
-            // New shares are kept before anything else happens.
+            // New shares are saved before anything else happens.
             outputs
                 .sort_by_key(|(_, output)| !matches!(output, refresh::RefreshOutput::Begin { .. }));
             for (machine, output) in outputs {
@@ -324,7 +324,7 @@ impl QuorumServer {
         }
     }
 
-    /// The groups of a machine's run.
+    /// The groups of the run that a state machine belongs to.
     fn groups(&self, machine: RefreshJobOwner) -> Option<(&QuorumGroup, &QuorumGroup)> {
         let live = self.epoch.as_ref().map(|epoch| &epoch.board);
         let ended = self.ended.as_ref().map(|ended| &ended.board);
@@ -334,7 +334,7 @@ impl QuorumServer {
                 let board = boards.find(|board| board.run().is_some_and(|run| run.id() == id))?;
                 Some((&board.epoch().group, board.run()?.group()))
             }
-            // Recovery speaks of its own group as the new one.
+            // A recovery treats its own group as the new one.
             RefreshJobOwner::Recovery(_) => {
                 let group = &live?.epoch().group;
                 Some((group, group))
@@ -366,7 +366,7 @@ impl QuorumServer {
         let mut bytes = Zeroizing::new(Vec::with_capacity(1 + message.len()));
         bytes.push(RUN);
         bytes.extend_from_slice(&message);
-        // Shares are wiped when the message has been sent.
+        // Shares are wiped once the message has been sent.
         self.send(to, LinkTopic::Refresh, Bytes::from_owner(bytes));
     }
 
@@ -399,7 +399,7 @@ impl QuorumServer {
         }
     }
 
-    /// Takes the shares that a recovery has got.
+    /// Takes over the shares that a recovery has obtained.
     pub(super) fn step_recovery(&mut self) {
         let recovery = self.epoch.as_mut().and_then(|epoch| epoch.recovery.as_mut());
         if let Some((_, shares)) = recovery.and_then(refresh::ShareRecovery::take) {

@@ -1,4 +1,4 @@
-//! A server's part in signing: its own requests, and those of others.
+//! A server's part in signing: its own requests, and those of other servers.
 
 use std::time::Duration;
 
@@ -16,33 +16,33 @@ use crate::protocol::policy::{self, MessageDigest, MessageRefusal};
 use crate::protocol::signing::{self, PartialSignQuery, SignRequest};
 use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite};
 
-/// The kind of a message of the topic.
+/// The kinds of messages in signing.
 #[derive(Clone, Copy)]
 enum SignMessageKind {
     Ask = 1,
     Answer = 2,
     Refused = 3,
-    /// Not now: ask again.
+    /// The server is busy: ask again later.
     Busy = 4,
 }
 
-/// The most requests of this server that others are asked for at a time: enough for all processors
-/// of a group, and half of what a server lets another one have waiting.
+/// The largest number of this server's requests that run at a time: enough for all processors of a
+/// group, and half of what a server queues for another server.
 const MAX_REQUESTS: usize = 32;
 
-/// The most requests of local users that wait for these, and the most bytes of their messages.
+/// The largest number of local users' requests that wait, and of the bytes of their messages.
 const MAX_WAITING: usize = 8_192;
 const MAX_WAITING_BYTES: usize = 64 << 20;
 
-/// Nothing is computed for a server while more urgent bytes than these wait to be sent to it: half
-/// of the link's queue, and more than all answers to an honest server's requests.
+/// No answer is computed for a server while more urgent bytes than this wait to be sent to it: half
+/// of the link's queue, and more than all answers to the requests of a correct server.
 const MAX_QUEUED: usize = 8 << 20;
 
-/// How long a request waits that an epoch's end has cut short: other servers hear of the end a
-/// little later.
+/// The delay of a request that the end of an epoch has interrupted. Other servers learn of the end
+/// a little later.
 const EPOCH_DELAY: Duration = Duration::from_millis(250);
 
-/// Why a server gives no partial signatures to another one.
+/// Why a server sends no partial signatures to another one.
 #[derive(Debug, thiserror::Error)]
 enum PartialSignRefusal {
     #[error("a malformed request for a signature")]
@@ -55,20 +55,20 @@ enum PartialSignRefusal {
     Busy,
     #[error("no shares")]
     NoShares,
-    /// A server is an epoch ahead or behind for a moment.
+    /// The other server is an epoch ahead or behind. This is normal for a moment.
     #[error("the next epoch or the one before")]
     Near,
 }
 
 impl PartialSignRefusal {
-    /// Whether a correct server may send what is refused.
+    /// Whether a correct server may cause this.
     fn is_expected(&self) -> bool {
         matches!(self, Self::Busy | Self::NoShares | Self::Near)
             || matches!(self, Self::Policy(MessageRefusal::Header))
     }
 }
 
-/// A request of a local user that begins again in the next epoch.
+/// A request of a local user that starts again in the next epoch.
 pub(super) struct PostponedSignRequest {
     pub(super) at: Duration,
     id: LocalRequestId,
@@ -76,7 +76,7 @@ pub(super) struct PostponedSignRequest {
     encoding: RsaEncoding,
 }
 
-/// A request of a local user that waits for others to end.
+/// A queued request of a local user.
 pub(super) struct QueuedSignRequest {
     id: LocalRequestId,
     message: Vec<u8>,
@@ -84,7 +84,7 @@ pub(super) struct QueuedSignRequest {
     pub(super) deadline: Duration,
 }
 
-/// A request of this server.
+/// A running request of this server.
 pub(super) struct OwnSignRequest {
     purpose: SignRequestPurpose,
     pub(super) request: SignRequest,
@@ -98,7 +98,7 @@ enum SignRequestPurpose {
 }
 
 impl QuorumServer {
-    /// Has a message of a local user signed. The answer comes as [`QuorumServerOutput::Reply`].
+    /// Requests a signature for a local user. The result is a [`QuorumServerOutput::Reply`].
     pub fn sign(
         &mut self,
         now: Duration,
@@ -122,8 +122,8 @@ impl QuorumServer {
         self.push(QuorumServerOutput::Reply { id, result: Err(refusal) });
     }
 
-    /// Begins requests that wait, in the order in which they came, as far as there is room. Those
-    /// that have waited for too long are given up.
+    /// Starts queued requests in the order of arrival, as far as there is room. Requests that have
+    /// waited for too long fail.
     fn begin_waiting(&mut self, now: Duration) {
         while let Some(next) = self.waiting.front() {
             let is_late = next.deadline <= now;
@@ -146,9 +146,9 @@ impl QuorumServer {
         }
     }
 
-    /// Has a header of this epoch signed.
+    /// Requests the group's signature of a header of this epoch.
     pub(super) fn sign_header(&mut self, now: Duration, header: Vec<u8>) {
-        // If it fails, it is tried again later.
+        // If this fails, it is retried later.
         let deadline = now + self.settings.timeouts.sign;
         let _ = self.request(now, SignRequestPurpose::Header, header, RsaEncoding::Pkcs1, deadline);
     }
@@ -176,8 +176,8 @@ impl QuorumServer {
         Ok(())
     }
 
-    /// The requests of the epoch that has ended are over. Those of users begin again in the next
-    /// one if this server is a member.
+    /// Ends all requests of an epoch that has ended. Requests of users start again in the next
+    /// epoch, if this server is a member.
     pub(super) fn end_requests(&mut self, now: Duration) {
         let is_member = self.epoch.as_ref().is_some_and(|epoch| epoch.index.is_some());
         let is_member = is_member && self.newer.is_none();
@@ -209,7 +209,7 @@ impl QuorumServer {
         self.begin_waiting(now);
     }
 
-    /// Carries out what a request says.
+    /// Executes the outputs of a request.
     fn perform_request_outputs(&mut self, now: Duration, number: u64) {
         while let Some(own) = self.requests.get_mut(&number)
             && let Some(output) = own.request.poll_output()
@@ -274,7 +274,7 @@ impl QuorumServer {
         }
     }
 
-    /// The group has signed the header of its epoch or of its open run.
+    /// Handles the group's signature of the header of its epoch or of its open run.
     fn group_signed(&mut self, signature: Vec<u8>) {
         let Some(epoch) = &mut self.epoch else { return };
         let run = epoch.board.run().map(|run| run.header().to_bytes());
@@ -301,7 +301,7 @@ impl QuorumServer {
             return Err(MalformedEncoding("not from a server of this epoch"));
         };
         match kind {
-            // It does not read its answers, or asks faster than its network carries them.
+            // The server does not read its answers, or asks faster than its network can carry them.
             SignMessageKind::Ask if queued > MAX_QUEUED => {}
             SignMessageKind::Ask => {
                 let asked = PartialSignQuery::parse(&epoch.group, rest);
@@ -343,7 +343,7 @@ impl QuorumServer {
         }
     }
 
-    /// Computes an answer on another thread when it is its turn, if this server may give it.
+    /// Queues an answer, if this server may send it, and computes it on another thread in its turn.
     fn begin_answer(
         &mut self,
         asker: PartialSignRequester,
@@ -358,7 +358,7 @@ impl QuorumServer {
         Ok(())
     }
 
-    /// Keeps the processors busy with answers.
+    /// Keeps the processors busy computing answers.
     fn compute_answers(&mut self) {
         let shares = self.epoch.as_ref().and_then(|epoch| epoch.shares.as_ref());
         let Some(shares) = shares.map(|shares| shares.signing.clone()) else { return };
@@ -376,7 +376,7 @@ impl QuorumServer {
         policy::check_signable(message, &self.settings.rules, is_registered)
     }
 
-    /// An answer has been computed.
+    /// Handles a computed answer.
     pub(super) fn answered(
         &mut self,
         now: Duration,
@@ -415,7 +415,7 @@ impl QuorumServer {
     }
 }
 
-/// Why bytes are not a request of this epoch.
+/// Why bytes are not a valid request of this epoch.
 fn not_asked(epoch: u64, bytes: &[u8]) -> PartialSignRefusal {
     match QuorumWireReader::new(bytes).u64() {
         Ok(asked) if asked.abs_diff(epoch) == 1 => PartialSignRefusal::Near,
@@ -424,7 +424,7 @@ fn not_asked(epoch: u64, bytes: &[u8]) -> PartialSignRefusal {
     }
 }
 
-/// The kind, the number of the asker's request, and the rest.
+/// Splits a message into its kind, the asking server's number of its request, and the rest.
 fn parse(bytes: &[u8]) -> Result<(SignMessageKind, u64, &[u8]), MalformedEncoding> {
     let mut reader = QuorumWireReader::new(bytes);
     let (kind, number) = (reader.u8()?, reader.u64()?);

@@ -1,8 +1,9 @@
-//! From where a server follows its group: the chain of epochs, the witnesses of the last one, and
-//! the height of the log at which it began, or at which a refresh of it was opened.
+//! The state from which a server starts to follow its group: the chain of epochs, the witnesses of
+//! the last epoch, and the height of the log at which that epoch began, or a refresh of it was
+//! opened.
 //!
-//! The ceremony writes the first one. A server sends its own, as an *invite*, to servers that do
-//! not have one: those of a new group, and those that missed the end of a refresh.
+//! The ceremony writes the first start. A server sends its own start, as an *invite*, to servers
+//! without one: those of a new group, and those that missed the end of a refresh.
 
 use keys::RsaPublicKey;
 
@@ -20,8 +21,8 @@ use crate::protocol::wire::{
 /// The largest number of epochs in a chain: one a day for 27 years.
 const MAX_EPOCHS: u32 = 10_000;
 
-/// A header and the signature of its group. That of an epoch which has just begun is empty until
-/// the group has signed it.
+/// A header with its group's signature. For an epoch that has just begun, the signature is empty
+/// until the group has signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedGroupHeader {
     /// The header.
@@ -42,47 +43,47 @@ impl SignedGroupHeader {
     }
 }
 
-/// From where a server follows its group.
+/// The state from which a server starts to follow its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStart {
     /// The epochs from the first to the current one.
     pub chain: Vec<SignedGroupHeader>,
-    /// The header of the refresh that was open, if this is the start of a server of a new group.
+    /// The header of the open refresh, if this is the start of a server of a new group.
     pub refresh: Option<SignedGroupHeader>,
-    /// The last height of the log that is part of this state.
+    /// The last height of the log that is included in this state.
     pub height: Height,
     /// The witnesses of the current epoch, encoded.
     pub witnesses: Vec<u8>,
 }
 
-/// A start is not that of a group with this key.
+/// Why a start does not belong to a group with this key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupStartError {
-    /// The chain of epochs is broken.
+    /// The chain of epochs is invalid.
     #[error("the chain of epochs: {0}")]
     Chain(HeaderChainError),
-    /// The header of the refresh is wrong.
+    /// The header of the refresh is invalid.
     #[error("the refresh: {0}")]
     Refresh(HeaderChainError),
-    /// The witnesses are not those that the header names.
+    /// The witnesses do not match the header.
     #[error("the witnesses are not those of the epoch's header")]
     Witnesses,
-    /// The key is not one of a group.
+    /// The modulus of the key is invalid.
     #[error("the public key: {0}")]
     Modulus(#[from] RsaModulusError),
-    /// As before.
+    /// The key is invalid.
     #[error("the public key: {0}")]
     Key(#[from] GroupPublicKeyError),
 }
 
-/// What follows from a start that has been verified.
+/// The content of a verified start.
 pub(super) struct VerifiedStart {
     pub(super) key: GroupPublicKey,
     pub(super) witnesses: ShareWitnesses,
 }
 
 impl GroupStart {
-    /// The start that the ceremony gives to the servers of the first epoch.
+    /// The start of the servers of the first epoch, from the ceremony.
     pub fn first(header: GroupHeader, witnesses: &ShareWitnesses) -> Self {
         let chain = vec![SignedGroupHeader { header, signature: Vec::new() }];
         Self { chain, refresh: None, height: Height(0), witnesses: witnesses.to_bytes() }
@@ -91,23 +92,23 @@ impl GroupStart {
     /// The header of the current epoch.
     ///
     /// # Panics
-    /// If the chain is empty: a parsed one is not.
+    /// If the chain is empty. A parsed chain never is.
     pub fn header(&self) -> &GroupHeader {
         &self.chain.last().expect("a chain has an epoch").header
     }
 
-    /// The group of the epoch before.
+    /// The group of the previous epoch.
     pub(super) fn group_before(&self) -> Option<&QuorumGroup> {
         let before = self.chain.len().checked_sub(2)?;
         Some(&self.chain[before].header.group)
     }
 
-    /// The chain of epochs, as [`Self::parse_chain`] reads it.
+    /// Encodes the chain of epochs for [`Self::parse_chain`].
     pub fn chain_to_bytes(&self) -> Vec<u8> {
         chain_to_bytes(&self.chain)
     }
 
-    /// Parses a chain of epochs, which is not verified.
+    /// Parses a chain of epochs without verifying it.
     ///
     /// # Errors
     /// If the bytes are not exactly a chain of at least one epoch.
@@ -133,7 +134,7 @@ impl GroupStart {
         out
     }
 
-    /// Parses a start, which is not verified.
+    /// Parses a start without verifying it.
     ///
     /// # Errors
     /// If the bytes are not exactly a start.
@@ -158,15 +159,15 @@ impl GroupStart {
         Ok(Self { chain, refresh, height, witnesses })
     }
 
-    /// The number of epochs of an encoded start.
+    /// The number of epochs in an encoded start.
     pub(super) fn epochs_in(bytes: &[u8]) -> Result<usize, MalformedEncoding> {
         Ok(QuorumWireReader::new(bytes).u32()? as usize)
     }
 
-    /// Parses a start of another server, whose chain must go on from `known`, and checks the
-    /// signatures of the chain as they come: of what was not signed by the group, nothing more is
-    /// read. Headers of `known` that are signed are not checked again. What follows the chain is
-    /// left to [`Self::verify`].
+    /// Parses a start from another server, whose chain must continue `known`. Checks each signature
+    /// of the chain before reading on, so that nothing is read that follows an unsigned header.
+    /// Signed headers of `known` are not checked again. [`Self::verify`] checks what follows the
+    /// chain.
     pub(super) fn receive(
         bytes: &[u8],
         known: &[SignedGroupHeader],
@@ -200,7 +201,8 @@ impl GroupStart {
         Self::read_after(chain, reader)
     }
 
-    /// What all correct servers say of the same state: some signatures may not be there yet.
+    /// A digest that is equal at all correct servers with the same state, even if signatures are
+    /// missing.
     pub(super) fn identity(&self) -> Sha256Digest {
         let mut start = self.clone();
         start.chain.iter_mut().for_each(|it| it.signature.clear());
@@ -212,8 +214,8 @@ impl GroupStart {
         self.chain.iter().all(|it| !it.signature.is_empty())
     }
 
-    /// Checks headers, signatures and witnesses. In a server's own start signatures may be missing:
-    /// it may have been no member of a group that has signed its header in the meantime.
+    /// Checks headers, signatures and witnesses. In a server's own start signatures may be missing,
+    /// because it may not have been a member of a group that signed its header later.
     pub(super) fn verify(
         &self,
         public: &RsaPublicKey,
@@ -229,7 +231,7 @@ impl GroupStart {
         self.verify_after_chain(public)
     }
 
-    /// Checks the rest of a start whose chain is right.
+    /// Checks the rest of a start whose chain has been verified.
     pub(super) fn verify_after_chain(
         &self,
         public: &RsaPublicKey,
@@ -258,7 +260,7 @@ pub(super) fn has_same_headers(one: &[SignedGroupHeader], other: &[SignedGroupHe
     one.iter().map(|it| &it.header).eq(other.iter().map(|it| &it.header))
 }
 
-/// The encoding of a chain of epochs, as [`GroupStart::parse_chain`] reads it.
+/// Encodes a chain of epochs for [`GroupStart::parse_chain`].
 pub(crate) fn chain_to_bytes(chain: &[SignedGroupHeader]) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u32(count(chain.len()));

@@ -83,7 +83,7 @@ fn what_is_not_registered_is_not_signed() {
     assert_eq!(world.nodes[&3].replies[&LocalRequestId(9)], policy(MessageRefusal::Header));
 }
 
-/// Nothing is computed, nor refused, for a server that does not read its answers.
+/// No answer or refusal is computed for a server that does not read its answers.
 #[test]
 fn a_backlogged_server_is_not_answered() {
     let mut world = World::new(1, [], 4);
@@ -112,10 +112,10 @@ fn a_backlogged_server_is_not_answered() {
     assert!(has_effect(&other, 8 << 20));
 }
 
-/// All servers are asked for more than all can have under way: everything is signed, and nobody
-/// takes another server for a faulty one.
+/// All servers get more requests than they can run at the same time. Everything is signed, and no
+/// server considers another one faulty.
 #[test]
-fn requests_wait_for_each_other_and_none_fails() {
+fn queued_sign_requests_all_succeed() {
     let mut world = World::new(1, [], 3);
     world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
     let message = b"wanted by many";
@@ -153,7 +153,7 @@ fn servers_stop_and_start_at_any_step_and_messages_are_lost() {
         (world.loss, world.crashes) = (20, 30);
         world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
         for at in [1, 2, 3] {
-            // A wish is not kept over a restart: an operator asks again.
+            // The operator's request does not survive a restart, so the operator repeats it.
             let now = world.now;
             let _ = world.server(at).start_refresh(to.clone(), now);
         }
@@ -360,7 +360,7 @@ fn shares_are_given_for_the_voting_key_of_their_epoch_only() {
         [&[1][..], &ask].concat(),
         question(&identity_key, 2, 1),
         question(&voting(&world, 3), 2, 1),
-        // That a faulty server has got, and passes on.
+        // A question that a faulty server has received, and forwards.
         question(&own, 2, 3),
         damaged,
     ];
@@ -389,7 +389,7 @@ fn shares_are_given_for_the_voting_key_of_their_epoch_only() {
 }
 
 #[test]
-fn a_refresh_is_given_up_by_f_plus_1() {
+fn refresh_is_cancelled_by_f_plus_1_servers() {
     let mut world = World::new(1, [100], 5);
     world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
     assert_eq!(world.server(1).cancel_refresh(Duration::ZERO), Err(RefreshRefusal::None));

@@ -1,5 +1,5 @@
-//! The server's voting key of its epoch. It belongs to one life of the log's file, which has what
-//! the server has voted for: when the file is lost, so is the key.
+//! The server's voting key for its epoch. The key belongs to one incarnation of the log file, which
+//! records what the server has voted for. If the file is lost, the key is not used any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::protocol::log_types::{Height, LogIncarnation};
 use crate::protocol::voting::VotingSecret;
 
 impl QuorumServer {
-    /// The log is open, with this life of its file. It goes on with the next output.
+    /// The log is open, with this incarnation of its file. The log continues with the next output.
     pub fn handle_log_opened(&mut self, life: LogIncarnation) {
         self.life = Some(life);
         let saved = self.saved_voting.take();
@@ -30,8 +30,8 @@ impl QuorumServer {
         }
     }
 
-    /// Votes in the epoch that has just begun with the key that was drawn for it, if its header has
-    /// that. The key was not used before.
+    /// Votes in a new epoch with the key that was drawn for it, if the epoch's header contains the
+    /// key. The key was not used before.
     pub(super) fn begin_voting(&mut self, secret: Arc<VotingSecret>) {
         let Some(epoch) = &self.epoch else { return };
         let own = epoch.index.and_then(|index| epoch.header.voting[usize::from(index.0)]);
@@ -40,7 +40,7 @@ impl QuorumServer {
         }
     }
 
-    /// Uses a voting key in this epoch, which is kept first unless it is.
+    /// Uses a voting key in this epoch. A new key is saved first.
     pub(super) fn vote_with(&mut self, secret: Arc<VotingSecret>, is_new: bool) {
         let Some(epoch) = &mut self.epoch else { return };
         if is_new {
@@ -55,7 +55,7 @@ impl QuorumServer {
         epoch.voting = Some(secret);
     }
 
-    /// Says who agrees on the height after this one.
+    /// Reports which servers agree on the next height.
     pub(super) fn report_applied(&mut self, height: Height) {
         let Some(epoch) = &self.epoch else { return };
         let set = epoch.header.group.voters(epoch.board.voting());
@@ -64,7 +64,7 @@ impl QuorumServer {
         self.push(QuorumServerOutput::Applied { height, set, check, key });
     }
 
-    /// A member without a voting key draws one, and has it registered, again until it is committed.
+    /// If a member has no registered voting key, draws one and submits it until it is committed.
     pub(super) fn step_voting(
         &mut self,
         now: Duration,
@@ -95,7 +95,7 @@ impl QuorumServer {
 }
 
 impl FollowedEpoch {
-    /// Whether a member has a vote from the next height on.
+    /// Whether a member has a vote at the next height.
     pub(super) fn has_vote(&self, server: ServerIndex) -> bool {
         if self.index == Some(server) {
             self.is_voting_registered()
@@ -104,7 +104,7 @@ impl FollowedEpoch {
         }
     }
 
-    /// Whether this server's voting key counts from the next height on.
+    /// Whether this server's voting key is registered for the next height.
     fn is_voting_registered(&self) -> bool {
         let registered = self.index.and_then(|index| self.board.voting()[usize::from(index.0)]);
         registered.is_some() && registered == self.voting.as_ref().map(|key| key.public())

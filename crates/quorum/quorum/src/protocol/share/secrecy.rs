@@ -1,4 +1,4 @@
-//! What f servers of an old group and f of a new one, together, can do and see.
+//! What f servers of an old group and f servers of a new group can do and see together.
 
 use sim::SeededRng;
 
@@ -7,7 +7,7 @@ use crate::protocol::combination::ServerIndex;
 use crate::protocol::fixture::tiny_key;
 use crate::protocol::rsa::modulus::RsaElement;
 
-/// Shares of an old group, and what each was split into for a new one.
+/// Shares of an old group, and the subshares into which each was split for a new group.
 struct SampleResharing {
     /// `s_t`.
     old: Vec<SecretInteger>,
@@ -27,8 +27,9 @@ impl SampleResharing {
         Self { old, subshares, new }
     }
 
-    /// The sums of which a set of servers that lacks the old label t and the new label u knows all
-    /// terms: the old shares, the new ones, the subshares of `s_t`, and those that sum to `s_u`.
+    /// The sums of which a set of servers knows all terms, if it lacks the old label t and the new
+    /// label u: the old shares, the new shares, the subshares of `s_t`, and the subshares that sum
+    /// to `s_u`.
     fn known(&self, t: usize, u: usize) -> [Vec<&SecretInteger>; 4] {
         let rows = self.subshares.iter().enumerate().filter(|(at, _)| *at != t);
         [
@@ -52,12 +53,12 @@ fn split(
     (0..).map(Label).take(labels).map(|label| split.share(label)).collect()
 }
 
-/// All but one.
+/// All integers but one.
 fn without(it: &[SecretInteger], missing: usize) -> impl Iterator<Item = &SecretInteger> {
     it.iter().enumerate().filter(move |(at, _)| *at != missing).map(|(_, it)| it)
 }
 
-/// Every product of some of these numbers and of the inverses of others.
+/// Every product of some of these numbers and of inverses of others.
 fn products(one: RsaElement, numbers: &[RsaElement]) -> Vec<RsaElement> {
     let mut products = vec![one];
     for number in numbers {
@@ -69,7 +70,7 @@ fn products(one: RsaElement, numbers: &[RsaElement]) -> Vec<RsaElement> {
     products
 }
 
-/// The labels that the sets of f servers of a group lack, one each.
+/// For each set of f servers of a group, one label that it lacks.
 fn lacked(group: &CombinatorialSharing) -> Vec<usize> {
     let sets = (0_u16..1 << group.server_count())
         .filter(|bits| bits.count_ones() as usize == group.faulty());
@@ -85,9 +86,9 @@ fn lacked(group: &CombinatorialSharing) -> Vec<usize> {
 }
 
 /// f servers of the old group and f of the new one try all products of the partial signatures that
-/// they can make, and of their inverses. With f = 1 they take every share and subshare by itself:
-/// 3^12 products; with f = 2 they take the sums of those of one kind. With the one subshare that
-/// they lack, some of the same products are the signature.
+/// they can compute, and of their inverses. With f = 1 they use every share and subshare
+/// separately, which makes 3^12 products. With f = 2 they use the sums of one kind. With the one
+/// subshare that they lack, some of the same products are the signature.
 #[test]
 fn f_old_and_f_new_servers_cannot_sign() {
     let key = tiny_key();
@@ -123,14 +124,14 @@ fn f_old_and_f_new_servers_cannot_sign() {
     }
 }
 
-/// The number of buckets that values are sorted into.
+/// The number of buckets of a histogram.
 const BUCKETS: usize = 64;
 
-/// The statistic that is exceeded by chance once in a million times: chi-squared with 63 degrees of
-/// freedom.
+/// The critical value of chi-squared with 63 degrees of freedom: chance exceeds it once in a
+/// million cases.
 const CRITICAL: f64 = 131.0;
 
-/// How many sharings of each secret are compared.
+/// The number of sharings of each secret that are compared.
 const SHARINGS: usize = 10_000;
 
 /// The chi-squared statistic of two samples of the same size.
@@ -139,13 +140,13 @@ fn chi_squared(samples: &[[f64; BUCKETS]; 2]) -> f64 {
     terms.map(|(a, b)| (a - b).powi(2) / (a + b)).sum()
 }
 
-/// The chi-squared statistic of a sample that should be uniform.
+/// The chi-squared statistic of a sample against the uniform distribution.
 fn deviation(sample: &[f64; BUCKETS]) -> f64 {
     let expected = sample.iter().sum::<f64>() / f64::from(u32::try_from(BUCKETS).unwrap());
     sample.iter().map(|count| (count - expected).powi(2) / expected).sum()
 }
 
-/// 6 bits of an integer from bit `at` on.
+/// 6 bits of an integer, from bit `at` on.
 fn bucket(integer: &SecretInteger, at: u32) -> usize {
     let bytes = integer.to_be_bytes();
     let bit = |at: u32| {
@@ -155,19 +156,19 @@ fn bucket(integer: &SecretInteger, at: u32) -> usize {
     (0..6).map(|i| bit(at + i) << i).sum()
 }
 
-/// What the distributions of many sharings of two secrets show.
+/// Statistics of many sharings of two secrets.
 #[derive(Debug)]
 struct SecrecyStatistics {
-    /// How the first 6 bits of d - x differ between the secrets. x is the subshare that the
-    /// adversary lacks. All that it sees depends on d by d - x only.
+    /// How the first 6 bits of d - x differ between the secrets, where x is the subshare that the
+    /// adversary lacks. The adversary's whole view depends on d through d - x only.
     first_bits: f64,
-    /// The same of the last 6 bits.
+    /// The same for the last 6 bits.
     last_bits: f64,
-    /// How far the first 6 bits of x are from uniform.
+    /// How far the first 6 bits of x deviate from uniform.
     missing: f64,
 }
 
-/// Shares two secrets, 0 and N - 1, many times among groups with these labels.
+/// Shares two secrets, 0 and N - 1, many times in groups with these labels.
 fn distributions(range: ShareRange, [labels, t, u]: [usize; 3], seed: u64) -> SecrecyStatistics {
     let key = tiny_key();
     let mut n_minus_1 = key.group().modulus().to_be_bytes();
@@ -196,8 +197,8 @@ fn distributions(range: ShareRange, [labels, t, u]: [usize; 3], seed: u64) -> Se
     }
 }
 
-/// The adversary's view is the same for two secrets, as far apart as they can be. Were the range
-/// longer than N by 4 bits only in place of 138, the same test would tell them apart.
+/// The adversary's view is the same for two secrets that are as far apart as possible. If the range
+/// were longer than N by only 4 bits instead of 138, the same test would distinguish them.
 #[test]
 fn what_f_old_and_f_new_servers_see_does_not_depend_on_the_key() {
     let bits = tiny_key().group().modulus().bits();
@@ -205,8 +206,8 @@ fn what_f_old_and_f_new_servers_see_does_not_depend_on_the_key() {
         let seed = u64::try_from(4 * t + u).unwrap();
         let shown = distributions(ShareRange::new(bits), [4, t, u], seed);
         assert!(shown.first_bits < CRITICAL && shown.last_bits < CRITICAL, "{shown:?} at {t}, {u}");
-        // The subshare with the first label is what remains: it is no uniform number, but nothing
-        // that the adversary sees is computed from it.
+        // The subshare with the first label is the remainder. It is not uniform, but nothing that
+        // the adversary sees is computed from it.
         if u > 0 {
             assert!(shown.missing < CRITICAL, "{shown:?} at {t}, {u}");
             let short = ShareRange::drawn_from(bits + 4 - LABELS_LOG);

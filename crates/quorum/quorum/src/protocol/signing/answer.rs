@@ -11,10 +11,10 @@ use crate::protocol::rsa::modulus::RsaElement;
 /// The length in bytes of the longest message that is signed.
 pub const MAX_MESSAGE_LEN: usize = 1 << 20;
 
-/// What an answer is signed with, before its bytes.
+/// The prefix of the bytes that the signature of an answer covers.
 const DOMAIN: &[u8] = b"sunder-quorum answer to a sign request v1\0";
 
-/// What stands for the signers of a full sign.
+/// Encodes a full sign in the field of the signers.
 const FULL: u16 = 0;
 
 const PKCS1: u8 = 1;
@@ -41,7 +41,7 @@ pub struct SigningGroup {
 pub struct QuickSigners(u16);
 
 impl QuickSigners {
-    /// A set of servers, if they are f+1 of the group.
+    /// The set of these servers, if they are f+1 servers of the group.
     pub fn new(
         group: &CombinatorialSharing,
         servers: impl IntoIterator<Item = ServerIndex>,
@@ -60,7 +60,7 @@ impl QuickSigners {
         self.0.checked_shr(server.0.into()).is_some_and(|bits| bits & 1 == 1)
     }
 
-    /// They, in ascending order.
+    /// The servers, in ascending order.
     pub fn servers(self) -> Vec<ServerIndex> {
         (0..16).map(ServerIndex).filter(|&server| self.contains(server)).collect()
     }
@@ -71,7 +71,7 @@ impl QuickSigners {
 pub struct PartialSignQuery {
     /// The epoch of the requester.
     pub epoch: u64,
-    /// The servers of a quick sign; None is a full sign.
+    /// The servers of a quick sign. `None` for a full sign.
     pub signers: Option<QuickSigners>,
     /// How the message is encoded.
     pub encoding: RsaEncoding,
@@ -95,7 +95,7 @@ impl PartialSignQuery {
         bytes
     }
 
-    /// The request that [`Self::to_bytes`] wrote, if it is one of this group.
+    /// Decodes the output of [`Self::to_bytes`]. `None` if it is not a valid request in this group.
     pub fn parse(group: &SigningGroup, bytes: &[u8]) -> Option<Self> {
         let (epoch, rest) = bytes.split_first_chunk()?;
         let (signers, rest) = rest.split_first_chunk()?;
@@ -119,24 +119,24 @@ impl PartialSignQuery {
         Some(Self { epoch, signers, encoding, message: message.to_vec() })
     }
 
-    /// The number that is signed, x. `None` if N is too short for the encoding.
+    /// The number x to be signed. `None` if N is too short for the encoding.
     pub(super) fn number(&self, group: &SigningGroup) -> Option<RsaElement> {
         let modulus = group.key.modulus();
         modulus.element(&self.encoding.encode(&self.message, modulus.byte_len())?)
     }
 }
 
-/// A server's partial signatures of one number, which it has signed with its identity key.
+/// A server's partial signatures of one number, signed with its identity key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartialSignatures {
     /// The server.
     pub(super) server: ServerIndex,
-    /// The servers of a quick sign; None is a full sign.
+    /// The servers of a quick sign. `None` for a full sign.
     pub(super) signers: Option<QuickSigners>,
     /// The SHA-256 of the number that is signed.
     pub(super) number: [u8; 32],
-    /// In a quick sign, the product of the partial signatures that the server is responsible for;
-    /// in a full sign one for each label of the server.
+    /// In a quick sign, the product of the partial signatures for which the server is responsible.
+    /// In a full sign, one partial signature for each label of the server.
     pub(super) values: Vec<RsaElement>,
     signature: [u8; SIGNATURE_LEN],
 }
@@ -161,7 +161,7 @@ impl PartialSignatures {
         self.server
     }
 
-    /// The labels that the values are of: a quick sign has one value for all.
+    /// The labels of the values. In a quick sign, one value covers all labels.
     pub(super) fn labels(&self, group: &CombinatorialSharing) -> Vec<Label> {
         match self.signers {
             Some(signers) => group.responsible(self.server, &signers.servers()).collect(),
@@ -169,7 +169,7 @@ impl PartialSignatures {
         }
     }
 
-    /// Whether it is an answer about a number.
+    /// Whether this is an answer for this number.
     pub(super) fn is_about(&self, number: &RsaElement) -> bool {
         self.number == digest(number)
     }
@@ -181,7 +181,7 @@ impl PartialSignatures {
         bytes
     }
 
-    /// The answer that [`Self::to_bytes`] wrote, if a server of this group has signed it.
+    /// Decodes the output of [`Self::to_bytes`], if a server of this group has signed it.
     pub fn parse(group: &SigningGroup, bytes: &[u8]) -> Option<Self> {
         let (content, signature) = bytes.split_last_chunk()?;
         let (epoch, rest) = content.split_first_chunk()?;

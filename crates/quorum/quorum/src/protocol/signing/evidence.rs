@@ -1,4 +1,4 @@
-//! Evidence against a server that has answered wrongly.
+//! Evidence that a server has answered wrongly.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,16 @@ use super::answer::{PartialSignatures, SigningGroup};
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::rsa::modulus::RsaElement;
 
-/// A server's wrong answer, and answers of others to a full sign of the same number. It convinces
-/// whoever accepts that at most f servers of the group are faulty: for each label concerned, f+1
-/// servers have signed one value, so a correct one has, and the server's answer is another. (The
-/// server itself may be one of the f+1, if it has answered the full sign rightly.)
+/// A server's wrong answer, with other servers' answers to a full sign of the same number. It is a
+/// proof for anyone who accepts that at most f servers of the group are faulty. For each label
+/// concerned, f+1 servers have signed one value, so at least one correct server has, and the
+/// server's answer differs. (The server itself may be one of the f+1, if it has answered the full
+/// sign correctly.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongAnswerEvidence(Vec<Vec<u8>>);
 
 impl WrongAnswerEvidence {
-    /// Evidence against who has made the first answer, by the others.
+    /// Evidence against the author of the first answer, based on the other answers.
     pub(super) fn new<'a>(
         group: &SigningGroup,
         accused: &'a PartialSignatures,
@@ -24,7 +25,7 @@ impl WrongAnswerEvidence {
         Self([accused].into_iter().chain(others).map(|it| it.to_bytes(group)).collect())
     }
 
-    /// The server that is proven to be faulty. `None` if this proves nothing.
+    /// The server that is proven faulty. `None` if this proves nothing.
     pub fn verify(&self, group: &SigningGroup) -> Option<ServerIndex> {
         let answers = self.0.iter().map(|bytes| PartialSignatures::parse(group, bytes));
         let answers: Vec<PartialSignatures> = answers.collect::<Option<_>>()?;
@@ -52,7 +53,7 @@ impl WrongAnswerEvidence {
         bytes
     }
 
-    /// The evidence that [`Self::to_bytes`] wrote. It is not verified.
+    /// Decodes the output of [`Self::to_bytes`]. The evidence is not verified.
     pub fn parse(mut bytes: &[u8]) -> Option<Self> {
         let mut answers = Vec::new();
         while !bytes.is_empty() {
@@ -66,8 +67,8 @@ impl WrongAnswerEvidence {
     }
 }
 
-/// The partial signatures, `c_t`, that f+1 servers agree on, by label; from the answers of
-/// different servers to a full sign.
+/// The partial signatures `c_t` by label on which f+1 servers agree, from the answers of different
+/// servers to a full sign.
 pub(super) fn right_values<'a>(
     group: &SigningGroup,
     full: impl Iterator<Item = &'a PartialSignatures>,
@@ -89,7 +90,7 @@ pub(super) fn right_values<'a>(
     counts.into_iter().filter_map(|(label, values)| Some((label, right(values)?))).collect()
 }
 
-/// Whether an answer agrees with the right values; `None` if they do not say.
+/// Whether an answer agrees with the right values. `None` if they do not determine that.
 pub(super) fn is_right(
     group: &SigningGroup,
     right: &BTreeMap<Label, RsaElement>,

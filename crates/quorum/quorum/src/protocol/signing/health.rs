@@ -1,4 +1,4 @@
-//! Which servers have answered of late, and how fast.
+//! Which servers have answered recently, and how fast.
 
 use std::time::Duration;
 
@@ -8,10 +8,11 @@ use crate::protocol::combination::{CombinatorialSharing, ServerIndex};
 const MIN_HEDGE_DELAY: Duration = Duration::from_millis(20);
 const MAX_HEDGE_DELAY: Duration = Duration::from_secs(1);
 
-/// How long a server that has not answered in time is only asked if others do not answer either.
+/// How long a server that did not answer in time is avoided. Meanwhile it is asked only if other
+/// servers do not answer either.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// A requester's knowledge of the servers of its group in this epoch.
+/// What a requester knows about the response times of its group's servers in this epoch.
 #[derive(Clone, Debug)]
 pub struct SignerHealth {
     signer_count: usize,
@@ -20,20 +21,20 @@ pub struct SignerHealth {
 
 #[derive(Clone, Debug, Default)]
 struct SignerHistory {
-    /// The mean time to an answer; a new time counts an eighth.
+    /// A moving average of the response time. A new sample has the weight 1/8.
     mean_response_time: Option<Duration>,
     silent_until: Duration,
     faulty: bool,
 }
 
 impl SignerHealth {
-    /// Nothing is known of the servers of a group.
+    /// No knowledge about the servers of a group yet.
     pub fn new(group: &CombinatorialSharing) -> Self {
         let servers = vec![SignerHistory::default(); group.server_count()];
         Self { signer_count: group.signer_count(), servers }
     }
 
-    /// A server has answered after this time.
+    /// A server has answered, after the time `took`.
     pub fn answered(&mut self, server: ServerIndex, took: Duration) {
         if let Some(server) = self.servers.get_mut(usize::from(server.0)) {
             server.mean_response_time =
@@ -49,15 +50,15 @@ impl SignerHealth {
         }
     }
 
-    /// There is evidence against a server: it is not chosen any more.
+    /// There is evidence against a server. It is not chosen any more.
     pub fn faulty(&mut self, server: ServerIndex) {
         if let Some(server) = self.servers.get_mut(usize::from(server.0)) {
             server.faulty = true;
         }
     }
 
-    /// The servers without evidence against them, the best first: those that answered, by their
-    /// usual time; those that have not been asked; those that did not answer of late.
+    /// The servers without evidence against them, best first: those that answered, by mean response
+    /// time, then those that have not been asked, then those that did not answer recently.
     pub fn ranking(&self, now: Duration) -> Vec<ServerIndex> {
         let mut ranking: Vec<_> = (0..).map(ServerIndex).zip(&self.servers).collect();
         ranking.retain(|(_, server)| !server.faulty);
@@ -67,8 +68,8 @@ impl SignerHealth {
         ranking.into_iter().map(|(index, _)| index).collect()
     }
 
-    /// After which time another server is asked: three times the usual time of the slowest of the
-    /// best f+1.
+    /// The delay before another server is asked: three times the mean response time of the slowest
+    /// of the best f+1.
     pub fn hedge_delay(&self, now: Duration) -> Duration {
         let best = self.ranking(now).into_iter().take(self.signer_count);
         let usual =

@@ -1,4 +1,4 @@
-//! What a server answers.
+//! A server's answer to a request for partial signatures.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::protocol::share::ShareRange;
 /// Why a server does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartialSignError {
-    /// The request is for other servers.
+    /// The request names other servers.
     #[error("this server is not among the signers")]
     NotASigner,
     /// The modulus is too short for the encoding, or the number has no inverse.
@@ -30,8 +30,7 @@ pub struct SigningShares {
 }
 
 impl SigningShares {
-    /// The shares that a server holds, in the order of their labels. `None` if there are more or
-    /// fewer.
+    /// `None` unless `shares` are exactly the shares of the server, in the order of their labels.
     pub fn new(
         group: Arc<SigningGroup>,
         server: ServerIndex,
@@ -43,16 +42,16 @@ impl SigningShares {
         complete.then_some(Self { group, server, range, by_label: shares })
     }
 
-    /// The group whose key they are of.
+    /// The group whose key the shares belong to.
     pub fn group(&self) -> &SigningGroup {
         &self.group
     }
 
-    /// The answer to a request, by one exponentiation in a quick sign (TS2, 3.2.1), and by one for
-    /// each label in a full sign (3.2). The caller has checked that the message is registered.
+    /// The answer to a request. A quick sign takes one exponentiation (TS2, 3.2.1), a full sign one
+    /// for each label (3.2). The caller has checked that the message may be signed.
     ///
     /// # Errors
-    /// If this server is not asked, or the key is too short for the encoding.
+    /// If this server is not among the signers, or the key is too short for the encoding.
     pub fn answer(
         &self,
         query: &PartialSignQuery,

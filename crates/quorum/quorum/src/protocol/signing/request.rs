@@ -1,4 +1,4 @@
-//! The requester of a signature, itself a server of the group.
+//! The requester of a signature, which is a server of the group.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,36 +13,36 @@ use super::partial::PartialSignError;
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::rsa::modulus::RsaElement;
 
-/// After which time a server that is busy is asked again.
+/// The delay before a busy server is asked again.
 const BUSY_DELAY: Duration = Duration::from_millis(100);
 
-/// What a requester does.
+/// An output of a requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignRequestOutput {
-    /// It sends a request to a server, which may be its own.
+    /// Send a request to a server, possibly the requester itself.
     Send {
         /// The server.
         to: ServerIndex,
         /// The request.
         query: PartialSignQuery,
     },
-    /// It reports something.
+    /// Report an event.
     Event(SignRequestEvent),
 }
 
-/// What a requester reports.
+/// An event of a requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignRequestEvent {
-    /// The signature is there.
+    /// The signature is complete.
     Signed(Vec<u8>),
-    /// A server has answered, after this time.
+    /// A server has answered.
     Answered {
         /// The server.
         server: ServerIndex,
-        /// The time since it was first asked.
+        /// The time since the server was first asked.
         took: Duration,
     },
-    /// A server has not answered when another one was asked in its place.
+    /// A server had not answered when another one was asked in its place.
     Silent(ServerIndex),
     /// A server has answered wrongly.
     Faulty {
@@ -51,30 +51,30 @@ pub enum SignRequestEvent {
         /// The evidence.
         evidence: WrongAnswerEvidence,
     },
-    /// There is no signature: too few servers have answered rightly in time.
+    /// There is no signature, because too few servers answered correctly in time.
     Failed,
 }
 
-/// One request for a signature: a quick sign, with other servers in place of those that do not
-/// answer, then a full sign.
+/// One request for a signature. It starts with a quick sign, replaces servers that do not answer,
+/// and falls back to a full sign.
 pub struct SignRequest {
     group: Arc<SigningGroup>,
     query: PartialSignQuery,
     number: RsaElement,
-    /// The servers that may be chosen, the best first.
+    /// The servers that may be chosen, best first.
     ranking: Vec<ServerIndex>,
     hedge_delay: Duration,
-    /// When it is given up.
+    /// When the request fails.
     deadline: Duration,
     /// When other servers are asked.
     hedge: Option<Duration>,
     asked: BTreeMap<ServerIndex, Duration>,
-    /// Those that answered, the first ones first.
+    /// The servers that answered, in the order of their answers.
     answered: Vec<ServerIndex>,
     refused: BTreeSet<ServerIndex>,
-    /// When those that are busy are asked again.
+    /// When busy servers are asked again.
     busy: BTreeMap<ServerIndex, Duration>,
-    /// The quick signs, the latest last.
+    /// The quick signs, latest last.
     quick: Vec<(QuickSigners, BTreeMap<ServerIndex, PartialSignatures>)>,
     /// The answers to the full sign, if there is one.
     full: Option<BTreeMap<ServerIndex, PartialSignatures>>,
@@ -85,7 +85,7 @@ pub struct SignRequest {
 }
 
 impl SignRequest {
-    /// Begins a quick sign. It is given up at `deadline`.
+    /// Starts a quick sign. The request fails at `deadline`.
     ///
     /// # Errors
     /// If the key is too short for the encoding.
@@ -122,12 +122,12 @@ impl SignRequest {
         Ok(request)
     }
 
-    /// What to do next.
+    /// The next output.
     pub fn poll_output(&mut self) -> Option<SignRequestOutput> {
         self.outputs.pop_front()
     }
 
-    /// What was to be signed, of a request that is given up.
+    /// The message and its encoding, for a request that is abandoned.
     pub fn into_message(self) -> (Vec<u8>, RsaEncoding) {
         (self.query.message, self.query.encoding)
     }
@@ -140,13 +140,13 @@ impl SignRequest {
         first.filter(|_| !self.is_finished())
     }
 
-    /// Whether nothing more happens. After a wrong answer the request continues past its signature,
-    /// until it is known who has answered wrongly, or its time is over.
+    /// Whether the request has ended. After a wrong answer, it continues past its signature until
+    /// the servers that answered wrongly are identified, or its deadline has passed.
     pub fn is_finished(&self) -> bool {
         self.failed || self.signed && !self.is_attributing()
     }
 
-    /// A server has answered. What is no answer to this request is ignored.
+    /// Handles an answer of a server. Bytes that are not an answer to this request are ignored.
     pub fn handle_answer(&mut self, now: Duration, from: ServerIndex, bytes: &[u8]) {
         if self.is_finished() {
             return;
@@ -185,7 +185,7 @@ impl SignRequest {
         self.fail_if_hopeless();
     }
 
-    /// A server refuses to answer, because the message is not registered there.
+    /// Handles the refusal of a server at which the message is not registered.
     pub fn handle_refusal(&mut self, now: Duration, from: ServerIndex) {
         if self.is_finished() || !self.asked.contains_key(&from) || !self.refused.insert(from) {
             return;
@@ -197,14 +197,14 @@ impl SignRequest {
         self.fail_if_hopeless();
     }
 
-    /// A server has too much to do for this one, and is asked again after a while.
+    /// Handles the reply of a busy server, which is asked again after a delay.
     pub fn handle_busy(&mut self, now: Duration, from: ServerIndex) {
         if !self.is_finished() && self.asked.contains_key(&from) {
             self.busy.insert(from, now + BUSY_DELAY);
         }
     }
 
-    /// Asks a server again for what it has not answered.
+    /// Asks a server again for the answers that it still owes.
     fn ask_again(&mut self, now: Duration, server: ServerIndex) {
         let quick = self.quick.iter().filter(|(signers, answers)| {
             signers.servers().contains(&server) && !answers.contains_key(&server)
@@ -218,7 +218,7 @@ impl SignRequest {
         }
     }
 
-    /// The time has come that [`Self::poll_timeout`] said.
+    /// Handles the timeout of [`Self::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Duration) {
         if self.is_finished() {
             return;
@@ -245,8 +245,8 @@ impl SignRequest {
         }
     }
 
-    /// Asks those that answered the fastest and others in place of the rest; all if there are no
-    /// others.
+    /// Starts a quick sign with the servers that answered fastest, and others in place of the rest.
+    /// Starts a full sign if there are no others.
     fn ask_more(&mut self, now: Duration) {
         let count = self.group.combination.signer_count();
         let answered = self.answered.iter().filter(|it| !self.refused.contains(it));
@@ -278,7 +278,7 @@ impl SignRequest {
         }
     }
 
-    /// Multiplies the answers of a quick sign if all are there.
+    /// Multiplies the answers of a quick sign, if it has all of them.
     fn combine_quick(&mut self, now: Duration, signers: QuickSigners) {
         let group = &*self.group;
         let Some((_, answers)) = self.quick.iter().find(|(quick, _)| *quick == signers) else {
@@ -306,7 +306,7 @@ impl SignRequest {
             return;
         }
         let Some(full) = &self.full else { return };
-        // Any f+1 servers that answered rightly suffice.
+        // Any f+1 servers that answered correctly suffice.
         let answers: BTreeMap<ServerIndex, BTreeMap<Label, &RsaElement>> = full
             .values()
             .filter(|answer| is_right(&group, &right, answer) != Some(false))
@@ -329,7 +329,7 @@ impl SignRequest {
         products.iter().any(|product| self.accept(product));
     }
 
-    /// Whether a product is the signature, which is reported then.
+    /// Checks whether a product is the signature. If so, reports it.
     fn accept(&mut self, product: &RsaElement) -> bool {
         let signature = product.to_be_bytes();
         let right = self.group.key.public().verify(&self.query.message, &signature);
@@ -340,7 +340,7 @@ impl SignRequest {
         right
     }
 
-    /// Reports the servers whose answers differ from what f+1 servers say.
+    /// Reports the servers whose answers differ from the values of f+1 servers.
     fn attribute(&mut self) {
         let (group, Some(full)) = (&*self.group, &self.full) else { return };
         let right = right_values(group, full.values());
@@ -357,8 +357,7 @@ impl SignRequest {
         }
     }
 
-    /// Whether there are answers of which it is not known whether they are right, and servers that
-    /// have not answered.
+    /// Whether there are answers that cannot be judged yet, and servers that have not answered.
     fn is_attributing(&self) -> bool {
         let Some(full) = &self.full else { return false };
         let awaited = |server: &ServerIndex| !full.contains_key(server);
@@ -372,7 +371,7 @@ impl SignRequest {
             && answers.any(|answer| is_right(&self.group, &right, answer).is_none())
     }
 
-    /// Gives up if all have answered or refused.
+    /// Fails if all servers have answered or refused.
     fn fail_if_hopeless(&mut self) {
         let Some(full) = &self.full else { return };
         if !self.signed && self.ranking.iter().all(|server| full.contains_key(server)) {

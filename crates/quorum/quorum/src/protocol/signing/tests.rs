@@ -86,8 +86,8 @@ impl World {
         SignerHealth::new(&self.group.combination)
     }
 
-    /// Drives a request until it is finished. A server answers at once, or not at all. Returns what
-    /// the request reports, and how many requests it has sent.
+    /// Drives a request until it is finished. A server answers at once or never. Returns the events
+    /// of the request, and the number of requests that it sent.
     fn run(
         &self,
         request: &mut SignRequest,
@@ -198,8 +198,9 @@ fn every_f_plus_1_servers_sign_and_openssl_verifies() {
     }
 }
 
-/// All choices make one signature, byte by byte, as PKCS #1 v1.5 has no randomness: so `openssl`
-/// verifies it once. With `SUNDER_QUORUM_SOAK`, the key has 2048 bits, and `openssl` verifies each.
+/// All choices yield the same signature, byte for byte, because PKCS #1 v1.5 has no randomness. So
+/// `openssl` verifies it once. With `SUNDER_QUORUM_SOAK`, the key has 2048 bits, and `openssl`
+/// verifies each.
 #[test]
 fn every_choice_of_many_servers_makes_one_signature_that_openssl_verifies() {
     let is_soak = std::env::var_os("SUNDER_QUORUM_SOAK").is_some();
@@ -270,14 +271,14 @@ fn with_f_plus_1_servers_up_there_is_a_signature_and_with_f_none() {
 }
 
 #[test]
-fn whoever_answers_wrongly_is_found_and_nobody_else() {
+fn exactly_the_servers_with_wrong_answers_are_accused() {
     for faulty in 1..=2 {
         let world = World::new(&short_key(), faulty);
         let group = &world.group.combination;
         let modulus = world.group.key.modulus();
         let two = modulus.element(&[&[0; 63][..], &[2]].concat()).unwrap();
         for liars in choices(group, group.faulty()) {
-            // They lie in the quick sign only, in the full sign only, in both.
+            // They answer wrongly in the quick sign only, in the full sign only, or in both.
             for (quick, full) in [(true, false), (false, true), (true, true)] {
                 let mut request = world.request(RsaEncoding::Pkcs1, &world.health());
                 let lies = |server, query: &PartialSignQuery| {
@@ -292,7 +293,7 @@ fn whoever_answers_wrongly_is_found_and_nobody_else() {
                     })
                 });
                 let (_, accused) = world.signed(&events);
-                // The first f+1 are chosen.
+                // The first f+1 servers are chosen.
                 let asked = |it: &&ServerIndex| usize::from(it.0) <= group.faulty();
                 let chosen: Vec<ServerIndex> = liars.iter().filter(asked).copied().collect();
                 match (quick, full) {
@@ -310,8 +311,8 @@ fn whoever_answers_wrongly_is_found_and_nobody_else() {
 }
 
 #[test]
-fn servers_that_lie_in_ways_that_cancel_out_do_no_harm() {
-    // Two liars multiply and divide by 2: the quick sign's product is right.
+fn wrong_answers_that_cancel_out_are_harmless() {
+    // Two faulty servers multiply and divide by 2, so the product of the quick sign is right.
     let world = World::new(&short_key(), 2);
     let modulus = world.group.key.modulus();
     let two = modulus.element(&[&[0; 63][..], &[2]].concat()).unwrap();
@@ -483,8 +484,8 @@ fn fault() -> impl Strategy<Value = Fault> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
-    /// Whatever f servers do, and in whichever order messages arrive: there is a signature, and no
-    /// correct server is accused.
+    /// Whatever f servers do, and in any order of messages, there is a signature, and no correct
+    /// server is accused.
     #[test]
     fn any_f_faulty_servers_neither_prevent_a_signature_nor_blame_others(
         faulty in 1u8..=2,

@@ -1,4 +1,4 @@
-//! What arrives.
+//! Handles received datagrams.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::super::receiving::BurstPacketOutcome;
 use super::super::sending::BurstPacketContent;
 use super::{BurstCloseState, BurstConnection, BurstConnectionStage};
 
-/// A close is sent again for what arrives after this time.
+/// The shortest time between two closes in response to what arrives.
 const CLOSE_INTERVAL: Duration = Duration::from_millis(25);
 
-/// A train of the listener that a client measures and reports.
+/// A train of the listener, which a client measures and reports.
 #[derive(Default)]
 pub(super) struct PendingTrainReport {
     pub(super) train: Option<MeasuredTrain>,
@@ -73,7 +73,7 @@ impl BurstConnection {
                 if let Some(established) = client.handle(at, handshake) {
                     self.stage = BurstConnectionStage::Open;
                     self.establish(now, established);
-                    // The first packet tells the listener that there is a connection.
+                    // The client's first packet opens the connection at the listener.
                     self.ping_at = now;
                     if self.config.train > 0 {
                         let train = self
@@ -114,7 +114,7 @@ impl BurstConnection {
                     BurstPacketOutcome::Violation(what) => Some(what),
                 },
             };
-            // Without encryption it may be anybody's.
+            // Without encryption the packet may be forged.
             if let Some(what) = violation
                 && is_authentic
                 && !self.is_over()
@@ -207,7 +207,7 @@ impl BurstConnection {
         verdict
     }
 
-    /// The peer has closed the connection.
+    /// Handles a close by the peer.
     fn handle_close(&mut self, reason: BurstCloseReason) {
         if reason == BurstCloseReason::Done {
             self.sending.handle_done();
@@ -223,7 +223,7 @@ impl BurstConnection {
 }
 
 impl BurstCloseState {
-    /// Whether a close is sent now.
+    /// Whether to send a close now.
     pub(super) fn poll(&mut self, now: Duration) -> bool {
         if !self.is_due {
             return false;

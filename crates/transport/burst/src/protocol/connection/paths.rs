@@ -1,4 +1,4 @@
-//! The path to the peer: its address, whether another one is its, and the longest datagram.
+//! The path to the peer: its address, migration to another address, and path MTU discovery.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -9,22 +9,23 @@ use zeroize::Zeroizing;
 
 use super::super::packet::{MAX_DATAGRAM_LEN, MIN_DATAGRAM_LEN};
 
-/// An address is challenged so often, at this interval. Then another may be.
+/// The number and the interval of challenges to an address. After them, another address may be
+/// challenged.
 const CHALLENGES: u32 = 3;
 const CHALLENGE_INTERVAL: Duration = Duration::from_millis(300);
 
-/// After so many timeouts in a row, long datagrams may not pass any more.
+/// After this many consecutive timeouts, long datagrams are assumed not to pass.
 const BLACK_HOLE_TIMEOUTS: u32 = 3;
 
 pub(super) struct BurstPeerPath {
     peer: SocketAddr,
-    /// An address from which the peer may send.
+    /// Another address from which the peer may be sending.
     candidate: Option<MigrationCandidate>,
-    /// The answer to a challenge, and where it goes.
+    /// The response to a challenge, and its destination.
     response: Option<([u8; 8], SocketAddr)>,
-    /// The last challenge of the peer.
+    /// The last challenge from the peer.
     challenged: Option<[u8; 8]>,
-    /// What challenges are made of.
+    /// The secret from which challenges are derived.
     secret: Zeroizing<[u8; 32]>,
     challenges: u64,
     mtu: PathMtuDiscovery,
@@ -57,24 +58,24 @@ impl BurstPeerPath {
         self.peer
     }
 
-    /// The length of the longest datagram that passes.
+    /// The length of the longest datagram that the path carries.
     pub(super) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// The path carries datagrams of this length.
+    /// Records that the path carries datagrams of this length.
     pub(super) fn set_longest(&mut self, longest: usize) {
         self.longest = self.longest.max(longest.min(MAX_DATAGRAM_LEN));
     }
 
-    /// So many times in a row nothing was acknowledged.
+    /// Handles this number of consecutive timeouts.
     pub(super) fn handle_timeouts(&mut self, timeouts: u32) {
         if timeouts >= BLACK_HOLE_TIMEOUTS {
             self.longest = MIN_DATAGRAM_LEN;
         }
     }
 
-    /// A packet of the peer has arrived, the newest so far if `is_newest`.
+    /// Handles a packet from the peer; `is_newest` if its number is the highest so far.
     pub(super) fn handle_packet(&mut self, now: Duration, from: SocketAddr, is_newest: bool) {
         if from == self.peer {
             self.mtu.handle_activity(now);
@@ -93,15 +94,15 @@ impl BurstPeerPath {
         }
     }
 
-    /// The peer challenges the address from which it sends to be this end's. Returns whether the
-    /// challenge is new: this end's packets come to the peer from another address, as they took
-    /// another path.
+    /// Handles a challenge, by which the peer verifies the address that it receives from. Returns
+    /// whether the challenge is new: then this end's packets reach the peer from another address,
+    /// as they have taken another path.
     pub(super) fn handle_challenge(&mut self, from: SocketAddr, challenge: [u8; 8]) -> bool {
         self.response = Some((challenge, from));
         self.challenged.replace(challenge) != Some(challenge)
     }
 
-    /// The peer has answered a challenge. Returns whether its address is now another one.
+    /// Handles the peer's response to a challenge. Returns whether the peer has migrated.
     pub(super) fn handle_response(&mut self, from: SocketAddr, challenge: [u8; 8]) -> bool {
         let is_right = self
             .candidate
@@ -116,7 +117,7 @@ impl BurstPeerPath {
         is_right
     }
 
-    /// A probe of the MTU has arrived.
+    /// Records that a path MTU probe was acknowledged.
     pub(super) fn handle_probe(&mut self, now: Duration, probe: MtuProbe) {
         self.mtu.handle_answer(probe, now);
         if let Some(longest) = self.mtu.max_datagram_len() {
@@ -124,7 +125,7 @@ impl BurstPeerPath {
         }
     }
 
-    /// When a response or a challenge is to be sent.
+    /// When a response or a challenge is due.
     pub(super) fn due_at(&self) -> Option<Duration> {
         if self.response.is_some() {
             return Some(Duration::ZERO);
@@ -133,12 +134,12 @@ impl BurstPeerPath {
         Some(candidate.next_at)
     }
 
-    /// The next response to send, and where.
+    /// The next response to send, and its destination.
     pub(super) fn poll_response(&mut self) -> Option<([u8; 8], SocketAddr)> {
         self.response.take()
     }
 
-    /// The next challenge to send, and where.
+    /// The next challenge to send, and its destination.
     pub(super) fn poll_challenge(&mut self, now: Duration) -> Option<([u8; 8], SocketAddr)> {
         let is_due = |it: &&mut MigrationCandidate| it.sends < CHALLENGES && now >= it.next_at;
         let candidate = self.candidate.as_mut().filter(is_due)?;
@@ -147,7 +148,7 @@ impl BurstPeerPath {
         Some((candidate.challenge, candidate.address))
     }
 
-    /// The next probe of the MTU.
+    /// The next path MTU probe.
     pub(super) fn poll_probe(&mut self, now: Duration) -> Option<MtuProbe> {
         let probe = self.mtu.poll_transmit(now);
         if let Some(longest) = self.mtu.max_datagram_len()
@@ -163,7 +164,7 @@ impl BurstPeerPath {
     }
 }
 
-/// The discovery of the MTU of a path to an address.
+/// Starts path MTU discovery for an address.
 fn discovery(address: IpAddr) -> PathMtuDiscovery {
     let headers = match address {
         IpAddr::V4(_) => 28,

@@ -1,4 +1,4 @@
-//! What is sent, and when.
+//! Chooses and writes the next packet.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::super::packet::{HEADER_LEN, write_packet_header};
 use super::super::sending::BurstPacketContent;
 use super::{BurstCloseState, BurstConnection, BurstConnectionStage};
 
-/// How often the rate of a train is reported.
+/// How often the rate of a train is reported at most.
 const MAX_REPORTS: u32 = 5;
 
 impl BurstConnection {
@@ -105,7 +105,8 @@ impl BurstConnection {
         self.send(now, to, frames, content, datagram)
     }
 
-    /// What is neither of the stream nor of the path: an acknowledgement, a report, a ping.
+    /// Writes frames that concern neither the stream nor the path: an acknowledgement, a train
+    /// report, a ping.
     fn write_control(
         &mut self,
         now: Duration,
@@ -115,7 +116,7 @@ impl BurstConnection {
         let mut content = None;
         let round_trip = self.sending.round_trip().expected();
         if self.receiving.poll_timeout(round_trip).is_some_and(|at| now >= at) {
-            // A report fits behind it.
+            // Leaves room for a report.
             self.receiving.write_ack(now, max_len - 16, frames);
             content = Some(BurstPacketContent::Nothing).filter(|_| !frames.is_empty());
         }
@@ -151,7 +152,7 @@ impl BurstConnection {
         frames
     }
 
-    /// Makes a packet of frames.
+    /// Makes a packet from frames.
     pub(super) fn send(
         &mut self,
         now: Duration,

@@ -15,25 +15,25 @@ use crate::protocol::packet::{
     MAX_DATAGRAM_LEN, MIN_DATAGRAM_LEN,
 };
 
-/// The time after which the hello is repeated first; it doubles within ten repetitions.
+/// The time until the hello is repeated for the first time. It doubles within ten repetitions.
 const REPEAT: Duration = Duration::from_secs(1);
 
-/// The time from a refusal, which is not authentic, until the client believes it.
+/// How long a client ignores a refusal, as refusals are not authenticated.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
-/// The most cookies that are taken.
+/// The largest number of cookies that a client accepts.
 const MAX_COOKIES: u8 = 3;
 
-/// The most datagrams in a train.
+/// The largest number of datagrams in a train.
 const MAX_TRAIN: u8 = 128;
 
 /// The length of an answer's payload.
 pub(super) const ANSWER_LEN: usize = 30;
 
-/// What a client needs to know who it is connected to.
+/// How a client authenticates the listener and itself.
 #[derive(Clone)]
 pub(in crate::protocol) enum BurstHandshakeSecurity<'a> {
-    /// The own key, and the listener's.
+    /// The client's key, and the listener's.
     Noise(&'a IdentitySecretKey, IdentityPublicKey),
     Insecure,
 }
@@ -45,9 +45,10 @@ pub(in crate::protocol) struct BurstClientHandshake {
     peer_key: Option<IdentityPublicKey>,
     hello: Vec<u8>,
     train: u8,
-    /// What is sent next: the hello, the datagrams of the train, the hello again.
+    /// The position of the next datagram: the hello, the datagrams of the train, or the hello
+    /// again.
     next: u16,
-    /// When the first hello was sent since the train began, and when the last.
+    /// When the hello was sent that began the train, and when the latest hello was sent.
     began_at: Duration,
     sent_at: Duration,
     repeats: u32,
@@ -58,7 +59,7 @@ pub(in crate::protocol) struct BurstClientHandshake {
 
 impl BurstClientHandshake {
     /// # Errors
-    /// If the operating system gives no random bytes.
+    /// If the operating system provides no random bytes.
     pub(in crate::protocol) fn new(
         config: &BurstConfig,
         security: &BurstHandshakeSecurity<'_>,
@@ -75,7 +76,7 @@ impl BurstClientHandshake {
                 let mut noise = handshake(own, Some(peer), &prologue, ephemeral);
                 let payload = [&own.public().to_bytes()[..], &window].concat();
                 let mut message = [0; 256];
-                // Keys that are pinned are not weak, so there is a shared secret.
+                // Pinned keys are not of small order, so that there is a shared secret.
                 let len = noise.write_message(&payload, &mut message).unwrap_or(0);
                 packet::finish_hello(&mut hello, &message[..len]);
                 (Some(Box::new(noise)), Some(*peer), hello)
@@ -107,7 +108,7 @@ impl BurstClientHandshake {
         self.id
     }
 
-    /// The number of the position behind the last.
+    /// The position after the last one.
     fn end(&self) -> u16 {
         if self.train == 0 { 1 } else { u16::from(self.train) + 2 }
     }
@@ -149,10 +150,10 @@ impl BurstClientHandshake {
         self.sent_at + REPEAT + REPEAT * self.repeats.min(100) / 10
     }
 
-    /// Does what is due.
+    /// Handles timers that are due.
     ///
     /// # Errors
-    /// If there is no connection.
+    /// If the handshake has failed.
     pub(in crate::protocol) fn handle_timeout(&mut self, now: Duration) -> Result<(), Error> {
         if let Some((at, error)) = &self.refusal
             && now >= *at
@@ -164,14 +165,14 @@ impl BurstClientHandshake {
             return Err(refusal.unwrap_or(Error::NoAnswer));
         }
         if self.next >= self.end() && now >= self.repeat_at() {
-            // Without a train.
+            // The train is not repeated.
             self.next = self.end() - 1;
             self.repeats += 1;
         }
         Ok(())
     }
 
-    /// Takes a datagram about this connection that arrived at `arrived_at`.
+    /// Handles a datagram about this connection that arrived at `arrived_at`.
     pub(in crate::protocol) fn handle(
         &mut self,
         arrived_at: Duration,
@@ -205,7 +206,7 @@ impl BurstClientHandshake {
         }
     }
 
-    /// Reads the second message. Nothing changes if it is not the listener's.
+    /// Reads the second message. Nothing changes if it is not from the listener.
     fn established(
         &mut self,
         arrived_at: Duration,
@@ -229,8 +230,8 @@ impl BurstClientHandshake {
         let rate = number(16);
         let longest = usize::from(u16::from_be_bytes([payload[24], payload[25]]));
         let delay = u32::from_be_bytes([payload[26], payload[27], payload[28], payload[29]]);
-        // The listener's delay counts from the first hello that arrived: if the hello was
-        // repeated, nobody knows which.
+        // The listener's delay counts from the first hello that it received. If hellos were
+        // repeated, the client does not know which one that was.
         let sent_at = if self.repeats == 0 { self.began_at } else { self.sent_at };
         let round_trip =
             arrived_at.saturating_sub(sent_at).saturating_sub(Duration::from_micros(delay.into()));

@@ -1,4 +1,4 @@
-//! Cookies prove that a client receives at its address, without a state at the listener.
+//! Cookies: a client proves that it receives at its address, while the listener keeps no state.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl BurstCookies {
         Self { secret: Zeroizing::new(secret) }
     }
 
-    /// The cookie of a client.
+    /// Makes the cookie for a client.
     pub(in crate::protocol) fn make(
         &self,
         now: Duration,
@@ -34,7 +34,7 @@ impl BurstCookies {
         cookie
     }
 
-    /// Whether a client has got this cookie at its address.
+    /// Whether this cookie was made for this client.
     pub(in crate::protocol) fn verify(
         &self,
         now: Duration,

@@ -1,4 +1,4 @@
-//! The listener's side of the handshake, from a client's hello until its first packet.
+//! The listener's side of the handshake, from the client's hello to its first packet.
 
 use std::time::Duration;
 
@@ -17,18 +17,18 @@ use crate::protocol::packet::{
 use crate::protocol::to_u64;
 use crate::protocol::train::PacketTrain;
 
-/// How long the client's first packet may take.
+/// How long a listener waits for the client's first packet.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// The longest time that a train is waited for.
+/// The longest time that a listener waits for a train.
 const MAX_TRAIN_WAIT: Duration = Duration::from_millis(100);
 
-/// How long its first datagram is waited for, and at least each other one.
+/// How long a listener waits for the first datagram of a train, and at least for each later one.
 const FIRST_TRAIN_WAIT: Duration = Duration::from_millis(20);
 const NEXT_TRAIN_WAIT: Duration = Duration::from_millis(5);
 
 pub(in crate::protocol) struct BurstServerHandshake {
-    /// The client's id, which datagrams to it carry.
+    /// The client's connection id, which datagrams to it carry.
     client: BurstConnectionId,
     own: BurstConnectionId,
     own_window: u64,
@@ -37,28 +37,30 @@ pub(in crate::protocol) struct BurstServerHandshake {
     peer_key: Option<IdentityPublicKey>,
     window: u64,
     train: MeasuredTrain,
-    /// Whether there is to be an answer, or one is made already.
+    /// The answer, once it is made.
     answer: Option<Vec<u8>>,
-    /// What is sent next: the answer, the datagrams of a train, the answer again.
+    /// The position of the next datagram: the answer, the datagrams of a train, or the answer
+    /// again.
     next: u16,
     end: u16,
-    /// The bytes that have come from the client's address, less those that were sent there.
+    /// The amplification limit: the bytes received from the client's address, minus those sent to
+    /// it.
     amplification_allowance: usize,
     answered_at: Duration,
     gives_up_at: Duration,
 }
 
-/// A hello that is refused, and why.
+/// A rejected hello, with the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::protocol) struct RefusedBurstHello(
     pub(in crate::protocol) Option<BurstRefusalReason>,
 );
 
 impl BurstServerHandshake {
-    /// Answers a hello, if the client's key is `known`.
+    /// Answers a hello, if `known` accepts the client's key.
     ///
     /// # Errors
-    /// If it is not a hello for this listener, from such a client.
+    /// If the hello is not for this listener, or the client is not accepted.
     pub(in crate::protocol) fn new(
         own: Option<(&IdentitySecretKey, &ClientKeyFilter)>,
         [own_id, client]: [BurstConnectionId; 2],
@@ -112,7 +114,8 @@ impl BurstServerHandshake {
         })
     }
 
-    /// A hello of the same client again. It is behind the train, if that is under way.
+    /// Handles a repeated hello of the same client. While a train is arriving, it follows that
+    /// train.
     pub(in crate::protocol) fn handle_hello(&mut self, arrived_at: Duration, len: usize) {
         self.amplification_allowance += len;
         self.gives_up_at = arrived_at + GIVES_UP_AFTER;
@@ -123,7 +126,7 @@ impl BurstServerHandshake {
         }
     }
 
-    /// A datagram of the train.
+    /// Records a datagram of the train.
     pub(in crate::protocol) fn handle_train(&mut self, arrived_at: Duration, at: u8, len: usize) {
         self.amplification_allowance += len;
         self.train.add(arrived_at, at, len);
@@ -138,13 +141,13 @@ impl BurstServerHandshake {
         }
     }
 
-    /// Whether the client has taken too long.
+    /// Whether the client has exceeded its time.
     pub(in crate::protocol) fn is_late(&self, now: Duration) -> bool {
         now >= self.gives_up_at
     }
 
-    /// Makes the answer if it is due: then there is a connection, if the client has the key that it
-    /// has stated.
+    /// Makes the answer if it is due. It opens the connection, which only the owner of the key that
+    /// the client has stated can use.
     pub(in crate::protocol) fn poll_answer(
         &mut self,
         now: Duration,
@@ -185,7 +188,7 @@ impl BurstServerHandshake {
         })
     }
 
-    /// The length of the train for which there are bytes beside two answers.
+    /// The length of the train that the amplification limit allows beside two answers.
     fn train_len(&self, answer: usize) -> u8 {
         let spare = self.amplification_allowance.saturating_sub(2 * answer + 4 * MAX_DATAGRAM_LEN);
         let fit = u8::try_from(spare / MIN_DATAGRAM_LEN).unwrap_or(u8::MAX);
@@ -215,17 +218,18 @@ impl BurstServerHandshake {
         true
     }
 
-    /// The time from the answer until the client's first packet.
+    /// The time from the answer to the client's first packet.
     pub(in crate::protocol) fn round_trip(&self, arrived_at: Duration) -> Duration {
         arrived_at.saturating_sub(self.answered_at)
     }
 }
 
-/// The first message: an ephemeral key, the static key with its tag, the payload with its tag.
+/// The length of the first message: an ephemeral key, the static key and the payload, each of the
+/// latter two with a tag.
 const FIRST_MESSAGE_LEN: usize = 32 + 48 + PAYLOAD_LEN + 16;
 const PAYLOAD_LEN: usize = 40;
 
-/// A train that arrives.
+/// A train that is being received.
 pub(in crate::protocol) struct MeasuredTrain {
     pub(in crate::protocol) train: PacketTrain,
     expected: u8,
@@ -234,12 +238,12 @@ pub(in crate::protocol) struct MeasuredTrain {
     began_at: Duration,
     last_at: Duration,
     longest_gap: Duration,
-    /// Nothing more of it is waited for.
+    /// Whether the listener waits for no more of it.
     is_over: bool,
 }
 
 impl MeasuredTrain {
-    /// A train of so many datagrams, behind one that has arrived.
+    /// Begins a train of `expected` datagrams, after the hello, which has arrived.
     pub(in crate::protocol) fn new(expected: u8, arrived_at: Duration) -> Self {
         let mut train = PacketTrain::new();
         train.add(0, arrived_at, MIN_DATAGRAM_LEN + IP_OVERHEAD);
@@ -269,7 +273,7 @@ impl MeasuredTrain {
         self.is_over = self.arrived >= self.expected;
     }
 
-    /// Until when more of it is waited for.
+    /// Until when to wait for more of the train.
     pub(in crate::protocol) fn wait_until(&self) -> Duration {
         if self.is_over {
             return Duration::ZERO;

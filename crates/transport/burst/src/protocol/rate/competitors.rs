@@ -1,4 +1,4 @@
-//! Simple models of TCP's congestion controls, to compete with in simulations.
+//! Simple models of TCP's congestion controls, as competitors in simulations.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -19,7 +19,7 @@ pub(super) struct SimulatedCubic {
     epoch: Option<Duration>,
     k: f64,
     estimate: f64,
-    /// Losses of what was sent before count once.
+    /// Losses of packets sent before this time belong to the same congestion event.
     recovered: Duration,
     least: Duration,
     smoothed: Duration,
@@ -86,7 +86,7 @@ impl SimulatedCongestionControl for SimulatedCubic {
         });
         let t = (ack.now - epoch + self.smoothed).as_secs_f64();
         let target = (0.4 * (t - self.k).powi(3) + self.max).clamp(self.window, 1.5 * self.window);
-        // As fast as Reno at least.
+        // At least as fast as Reno.
         self.estimate += if self.estimate < self.max { 3.0 * 0.3 / 1.7 } else { 1.0 } / self.window;
         self.window += (target - self.window) / self.window;
         self.window = self.window.max(self.estimate);
@@ -256,7 +256,7 @@ impl SimulatedCongestionControl for SimulatedBbr {
     }
 
     fn burst(&self) -> u64 {
-        // Linux sends segments of a millisecond.
+        // Linux sends segments of up to one millisecond's worth.
         ((self.rate() / 1000.0) as u64).clamp(2 * PACKET, 44 * PACKET)
     }
 }

@@ -1,23 +1,25 @@
-//! How the delay in the queue is distributed, and from which one on the queue is nearly full.
+//! The distribution of the queueing delay, and the delay from which the queue counts as nearly
+//! full.
 
 use std::time::Duration;
 
-/// Four bins for each doubling of the delay, from 16 µs on.
+/// Four bins for each doubling of the delay, starting at 16 µs.
 const BINS: usize = 64;
 const FIRST_BIN_S: f64 = 16e-6;
 const BINS_PER_DOUBLING: f64 = 4.0;
 
-/// The part of the time in which the queue is longer than the one that counts as the longest. A
-/// maximum would be what a pause of a busy host makes it.
+/// The fraction of the time in which the queue is longer than the length that counts as its
+/// longest. A maximum instead would reflect single pauses of a busy host.
 const ABOVE: f64 = 0.005;
 
-/// A queue is nearly as long if it is at most this many bins shorter: 0.6 to 0.7 of it.
+/// A queue is nearly full if its delay is at most this many bins below the longest: at least 0.6 to
+/// 0.7 of it.
 const NEAR_BINS: usize = 2;
 
-/// Shorter ones are not distinguished from how hosts bundle packets.
+/// A shorter longest delay is not used: it cannot be told from the effect of batching in hosts.
 const MIN_LONGEST: Duration = Duration::from_millis(1);
 
-/// Delays of the current period and of the one before it.
+/// A histogram of the delays of the current period and of the one before.
 #[derive(Debug)]
 pub(super) struct QueueDelayHistogram {
     counts: [[u32; BINS]; 2],
@@ -37,7 +39,7 @@ impl QueueDelayHistogram {
         self.counts = [[0; BINS], self.counts[0]];
     }
 
-    /// Counts a delay. They are to come at about the same intervals.
+    /// Counts a delay. Delays are to be added at roughly equal intervals.
     pub(super) fn add(&mut self, delay: Duration) {
         let count = &mut self.counts[0][bin(delay)];
         *count = count.saturating_add(1);
@@ -51,7 +53,7 @@ impl QueueDelayHistogram {
         self.longest = (0..BINS).rev().find(is_in).unwrap_or(0);
     }
 
-    /// Whether a delay is nearly the longest, which is not among the shortest ones, up to `short`.
+    /// Whether a delay is nearly the longest one. Never if the longest one is at most `short`.
     pub(super) fn is_long(&self, delay: Duration, short: Duration) -> bool {
         self.longest >= bin(short.max(MIN_LONGEST)) && bin(delay) + NEAR_BINS >= self.longest
     }

@@ -1,52 +1,55 @@
-//! How a rate or a window comes back after it was reduced: as CUBIC's (RFC 9438), or Reno's if that
-//! is faster.
+//! Growth of a rate or a window after a decrease: as CUBIC's (RFC 9438), or as Reno's if that is
+//! faster.
 
 use std::time::Duration;
 
-/// What is left after congestion.
+/// The factor of a decrease.
 pub(super) const DECREASE: f64 = 0.7;
 
 /// CUBIC's constant C, in packets/s³.
 const CUBIC: f64 = 0.4;
 
-/// What Reno adds to its window in a round trip so that, with this decrease, it is as fast as TCP
-/// (RFC 9438, 4.3), in packets.
+/// What Reno adds to its window in each round trip, in packets, so that with this decrease it is as
+/// fast as standard TCP (RFC 9438, 4.3).
 const RENO: f64 = 3.0 * (1.0 - DECREASE) / (1.0 + DECREASE);
 
-/// The most by which a level grows beyond the one before the congestion.
+/// The highest level, as a multiple of the level before the decrease.
 const MAX_GROWTH: f64 = 2.0;
 
-/// What is aimed at if the level of the time before was not reached (RFC 9438, 4.7): others need
-/// the difference. It was not if less than `EARLY` of the time until then is over.
+/// Fast convergence (RFC 9438, 4.7): if there is congestion before the earlier level was reached,
+/// that is, in less than `EARLY` of the period, the next target is lower by the factor
+/// `CONVERGENCE`, because other flows need the difference.
 const EARLY: f64 = 0.95;
 const CONVERGENCE: f64 = f64::midpoint(1.0, DECREASE);
 
-/// The growth ends at so many times the time until the level is reached: first, and if it is not
-/// the first one. Then others are there, and what they leave for a moment is not all taken.
+/// The growth ends after this many periods: `END` after a first decrease, `LATER_END` after one
+/// that follows another. In the second case there are competing flows, and capacity that they leave
+/// for a moment is not taken at once.
 const END: f64 = 1.2;
 const LATER_END: f64 = 2.0;
 
-/// A level over time: 0.7 of the earlier one at first, flat near that one, and steep beyond it.
+/// A level over time: it starts at 0.7 of the earlier level, is flat near that level, and steep
+/// beyond it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CubicGrowth {
     began: Duration,
     /// The level before the congestion.
     level: f64,
-    /// The time until it is reached, in s.
+    /// The time until that level is reached again, in s.
     period: f64,
-    /// When it is over, in such times.
+    /// When the growth ends, in periods.
     end: f64,
 }
 
 impl CubicGrowth {
-    /// Begins 0.7 of `level` now. `window` is the level as a window in packets.
+    /// Starts at 0.7 of `level`. `window` is that level as a window in packets.
     pub(super) fn new(now: Duration, level: f64, window: f64, round_trip: Duration) -> Self {
         let lost = window.max(4.0) * (1.0 - DECREASE);
         let period = (lost / CUBIC).cbrt().min(lost / RENO * round_trip.as_secs_f64());
         Self { began: now, level, period: period.max(1e-6), end: END }
     }
 
-    /// There is congestion again: begins 0.7 of `level` now.
+    /// Starts again at 0.7 of `level`, after further congestion.
     pub(super) fn restart(
         &self,
         now: Duration,
@@ -79,7 +82,7 @@ impl CubicGrowth {
         self.part(now) > self.end
     }
 
-    /// How much of the time until the earlier level is over; beyond it more than 1.
+    /// The time since the start, in periods: 1 when the earlier level is reached.
     pub(super) fn part(&self, now: Duration) -> f64 {
         now.saturating_sub(self.began).as_secs_f64() / self.period
     }
@@ -110,7 +113,7 @@ mod tests {
         let second = first.restart(now, 900.0, 900.0, round_trip);
         assert!((second.at(now) - 630.0).abs() < 1e-6, "{}", second.at(now));
         assert!(second.part(now) > 0.0 && (second.level - 765.0).abs() < 1e-6);
-        // Had it been reached, it would be aimed at again.
+        // If the level had been reached, it would remain the target.
         let now = Duration::from_secs_f64(first.period * 1.1);
         let second = first.restart(now, 1000.0, 1000.0, round_trip);
         assert!((second.at(now) - 700.0).abs() < 1e-6 && second.part(now) < 1e-6);
@@ -121,7 +124,7 @@ mod tests {
     #[test]
     fn short_round_trips_are_as_fast_as_reno() {
         let growth = CubicGrowth::new(Duration::ZERO, 10.0, 10.0, Duration::from_millis(10));
-        // Three packets at 0.53 packets a round trip.
+        // Three packets, at 0.53 packets each round trip.
         let round_trips = 3.0 / (0.9 / 1.7);
         assert!((growth.at(Duration::from_secs_f64(round_trips * 0.01)) - 10.0).abs() < 1e-3);
     }

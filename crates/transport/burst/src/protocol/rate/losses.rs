@@ -1,54 +1,55 @@
-//! Which losses are congestion: many, or more in a long queue than those in a short one explain.
-//! Those that stay when less is sent are the path's own.
+//! Tells congestion losses from noise. Losses are congestion if there are many, or if packets that
+//! met a long queue are lost more often than those that met a short one. Loss that stays the same
+//! at a lower rate is noise: the path's own.
 
-/// A loss up to this is noise.
+/// Loss up to this fraction is always noise.
 pub(super) const NOISE: f64 = 0.02;
 
-/// So many times what was lost at a lower rate is noise.
+/// Loss up to this multiple of what was lost at a lower rate is noise.
 const MARGIN: f64 = 1.5;
 
-/// The most that is ever taken for noise.
+/// Loss above this fraction is never noise.
 const MAX_NOISE: f64 = 0.2;
 
-/// So many packets at a lower rate show what the path loses by itself.
+/// The number of packets at a lower rate that show what the path itself loses.
 const MIN_PACKETS: u64 = 100;
 
-/// How much less is taken for noise after a round trip with hardly any loss.
+/// The factor by which the noise level falls after a round trip with hardly any loss.
 const FORGETTING: f64 = 0.98;
 
-/// The packets and losses that are assumed in a short queue before there are any.
+/// The packets and losses assumed for a short queue before any are counted.
 const ASSUMED: PacketLossCount = PacketLossCount { packets: 4000, lost: 1 };
 
-/// With so many packets, old ones count half.
+/// Above this number of packets, the counts are halved, so that older packets count less.
 const MAX_COUNTED: u64 = 100_000;
 
-/// Packets that were acknowledged or lost.
+/// The number of packets, acknowledged or lost, and how many of them were lost.
 #[derive(Clone, Copy, Debug, Default)]
 struct PacketLossCount {
     packets: u64,
     lost: u64,
 }
 
-/// What happened to packets.
+/// Counts losses, and decides whether they are congestion.
 #[derive(Debug)]
 pub(super) struct CongestionLossDetector {
-    /// In this round trip.
+    /// The packets of this round trip.
     round: PacketLossCount,
-    /// Of them, those that met a long queue.
+    /// Those of this round trip that met a long queue.
     round_in_long_queue: PacketLossCount,
-    /// In all earlier round trips, those that met a short queue.
+    /// Those of all earlier round trips that met a short queue.
     in_short_queue: PacketLossCount,
     since_response: PacketsSinceResponse,
-    /// The fraction that is noise.
+    /// The fraction of packets whose loss is noise.
     noise: f64,
     smoothed: f64,
 }
 
-/// What happened to packets that were sent since the last response to congestion.
+/// Packets that were sent after the last response to congestion.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PacketsSinceResponse {
     all: PacketLossCount,
-    /// Of them, those that met a long queue.
+    /// How many of them met a long queue.
     in_long_queue: u64,
 }
 
@@ -73,8 +74,8 @@ impl Default for CongestionLossDetector {
 }
 
 impl CongestionLossDetector {
-    /// Counts packets, of which some are lost: whether they met a long queue, and whether they were
-    /// sent after the last response to congestion.
+    /// Counts packets, `lost` of which were lost. `is_long`: they met a long queue. `is_new`: they
+    /// were sent after the last response to congestion.
     pub(super) fn add(&mut self, packets: u64, lost: u64, is_long: bool, is_new: bool) {
         self.round.add(packets, lost);
         if is_long {
@@ -95,14 +96,13 @@ impl CongestionLossDetector {
             || is_more(self.round.lost, self.noise * self.round.packets.max(64) as f64)
     }
 
-    /// What happened since the last response; begins again.
+    /// Returns the counts since the last response, and resets them.
     pub(super) fn take_since_response(&mut self) -> PacketsSinceResponse {
         std::mem::take(&mut self.since_response)
     }
 
-    /// Takes what was lost since the last response, in which less was sent, for the path's own loss
-    /// from now on. Whether that is possible: there were enough packets, and few of them met a long
-    /// queue.
+    /// From now on counts as noise the loss since the last response, after which less was sent.
+    /// Returns whether it does: there must be enough packets, few of which met a long queue.
     pub(super) fn accept_as_noise(&mut self, since: &PacketsSinceResponse) -> bool {
         let PacketLossCount { packets, lost } = since.all;
         let noise = MARGIN * lost as f64 / packets.max(1) as f64;
@@ -142,7 +142,7 @@ impl CongestionLossDetector {
     }
 }
 
-/// Whether losses are more than chance makes of the expected number.
+/// Whether there are significantly more losses than expected.
 fn is_more(lost: u64, expected: f64) -> bool {
     lost as f64 > expected + 3.0 * expected.sqrt() + 0.5
 }

@@ -1,4 +1,4 @@
-//! The model: how fast to send, and how much may be in flight.
+//! The congestion model: the sending rate, and the bytes that may be in flight.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,60 +8,58 @@ use super::losses::{CongestionLossDetector, NOISE};
 use super::path::{DeliveryRateSample, DeliverySnapshot, PathMeasurements};
 use super::reports::{BurstAckEvent, BurstCongestionMetrics, BurstLossEvent, PacketSendState};
 
-/// The packets of the first round trip if there is no rate to start at.
+/// The packets sent in the first round trip if there is no initial rate.
 const INITIAL_PACKETS: u64 = 64;
 
-/// The smallest window, in packets.
+/// The smallest congestion window, in packets.
 const MIN_WINDOW: u64 = 4;
 
-/// Packets that may be in flight besides the window that is computed.
+/// The packets that may be in flight in addition to the computed window.
 const WINDOW_SLACK: u64 = 8;
 
-/// By how much a measured train may raise the rate above what is known to be delivered.
+/// The factor by which a measured train may raise the rate above the known delivery rate.
 const MAX_TRAIN_GAIN: f64 = 16.0;
 
-/// The rate is the median of so many trains.
+/// The rate of trains is the median of the latest ones, at most this many.
 const TRAINS: usize = 5;
 
-/// The gains of a pulse: it measures whether the path carries more, and then drains its queue.
+/// The pacing gains of a pulse: the first tests for more capacity, the second drains the queue.
 const PULSE_GAINS: [f64; 2] = [1.25, 0.75];
 
-/// The gain while a queue is drained, and from then until the effect is known.
+/// The pacing gain while a queue is drained, and from then until the effect is known.
 const DRAIN_GAIN: f64 = 0.5;
 const DRAINED_GAIN: f64 = 0.95;
 
-/// So often a queue is drained before others are taken to fill it.
+/// A queue that is still there after this many drains is attributed to competing flows.
 const MAX_DRAINS: u32 = 3;
 
-/// The gain of a window that TCP's would be like: acknowledgements, not the pace, limit it.
+/// The pacing gain while competing: the window limits the rate, as in TCP, and not the pacer.
 const COMPETE_GAIN: f64 = 1.2;
 
-/// So many decreases that did not help show that others do not yield.
+/// After this many ineffective decreases, the competing flows are assumed not to yield.
 const MAX_INEFFECTIVE_DECREASES: u32 = 4;
 
-/// The loss of which less than a half is accepted from those who do not yield.
+/// While the rate is held against flows that do not yield, it falls only if loss exceeds this.
 const MAX_LOSS: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum BurstCongestionPhase {
-    /// The rate is multiplied with the gain as long as what was sent since `since` arrives as fast.
+    /// The rate is multiplied by `gain` whenever what was sent since `since` has arrived as fast.
     Start { gain: f64, since: Duration },
-    /// Half as much is sent until a time, which empties the queue if it is only our own. The rate
-    /// was measured with packets sent before `measured`.
+    /// Sends at half the rate, measured with packets sent up to `measured`, to empty our queue.
     Drain { until: Duration, attempt: u32, measured: Option<Duration> },
-    /// The rate is what the path delivers; pulses measure whether it is more.
+    /// The rate is the delivery rate. Pulses test whether the path carries more.
     Cruise,
-    /// A queue that others fill: a window as TCP's, which shrinks if the queue overflows.
+    /// Other flows fill the queue: the window behaves as TCP's.
     Compete,
-    /// As `Compete`, but less is sent between two times, to see whether the queue then shrinks;
-    /// the delay of the packets before.
+    /// As `Compete`, but less is sent from `began` to `until`, to see whether `queue`, the delay
+    /// before, shrinks.
     QueueProbe { began: Duration, until: Duration, queue: Option<Duration> },
-    /// Others yield neither to delay nor to loss: the rate is what the path delivers.
+    /// Other flows yield neither to delay nor to loss: the rate stays at the delivery rate.
     HoldRate { until: Duration },
 }
 
-/// The congestion model of a direction. It is told of each packet that is sent, acknowledged or
-/// lost.
+/// The congestion model of one direction.
 #[derive(Debug)]
 pub struct BurstCongestionModel {
     /// The length of the longest datagram, in bytes.
@@ -71,35 +69,36 @@ pub struct BurstCongestionModel {
     sent: u64,
     delivered: u64,
     in_flight: u64,
-    /// Packets sent before so many bytes are delivered measure the application.
+    /// Packets sent before `delivered` reaches this number of bytes are application-limited.
     limited_until: u64,
-    /// Where the rate started, in bytes/s; 0 before it is known.
+    /// The initial rate, in bytes/s; 0 before it is known.
     start: f64,
-    /// bytes/s, without the gain.
+    /// In bytes/s, before the pacing gain.
     rate: f64,
     gain: f64,
-    /// In bytes, while competing.
+    /// The congestion window while competing, in bytes.
     window: f64,
-    /// In bytes. What was lost is not yet known to be: it must not keep from sending.
+    /// The window while draining, in bytes. It includes what was in flight when the drain began:
+    /// packets lost but not yet detected as lost must not block sending.
     drain_window: f64,
-    /// The fastest delivery in this cycle of a pulse and the two before, in bytes/s.
+    /// The highest delivery rates in this pulse cycle and in the two before, in bytes/s.
     delivery_rates: [f64; 3],
     cycle_began: Duration,
     cycles: u64,
-    /// The latest rates of trains, in bytes/s.
+    /// The rates of the latest trains, in bytes/s.
     trains: VecDeque<f64>,
-    /// The highest rate that several of them had, in bytes/s; 0 if there were too few.
+    /// The highest median rate of several trains, in bytes/s; 0 if there were too few.
     link_rate: f64,
-    /// A round trip ends with a packet that was sent after so many bytes.
+    /// A round trip ends when a packet is acknowledged that was sent after this many bytes.
     round_end: u64,
     losses: CongestionLossDetector,
-    /// Congestion of packets sent before has been responded to.
+    /// Congestion seen by packets sent before this time has been responded to.
     responded_at: Duration,
-    /// The time of a response to congestion.
+    /// When a pending response to congestion is due.
     decrease_at: Option<Duration>,
-    /// How the rate or the window grows after that.
+    /// How the rate or the window grows after a decrease.
     growth: Option<CubicGrowth>,
-    /// The decreases that did not help, and the rate before them.
+    /// The number of decreases that had no effect, and the rate before them.
     ineffective_decreases: u32,
     rate_before_contention: f64,
     last_queue_probe: Duration,
@@ -107,8 +106,7 @@ pub struct BurstCongestionModel {
 }
 
 impl BurstCongestionModel {
-    /// A model that starts at the given rate in bytes/s if there is one. The longest datagram has
-    /// so many bytes.
+    /// A model with an initial rate in bytes/s, if known, for datagrams of up to `datagram` bytes.
     pub fn new(start: Option<f64>, datagram: usize) -> Self {
         let start = start.filter(|rate| rate.is_finite() && *rate > 0.0);
         let gain = if start.is_some() { PULSE_GAINS[0] } else { 2.0 };
@@ -142,7 +140,7 @@ impl BurstCongestionModel {
         }
     }
 
-    /// A packet is sent.
+    /// Records a packet that is sent.
     pub fn on_sent(&mut self, now: Duration, bytes: usize) -> PacketSendState {
         self.on_time(now);
         self.sent += bytes as u64;
@@ -154,24 +152,24 @@ impl BurstCongestionModel {
         }
     }
 
-    /// There is nothing to send, although [`rate`](Self::rate) and [`window`](Self::window) allow
-    /// it.
+    /// Records that there is nothing to send, although [`rate`](Self::rate) and
+    /// [`window`](Self::window) allow it.
     pub fn on_idle(&mut self) {
         self.limited_until = self.delivered + self.in_flight.max(1);
     }
 
-    /// Whether there is a rate: it was given, or something is acknowledged.
+    /// Whether there is a rate: an initial one was set, or something was acknowledged.
     pub fn is_started(&self) -> bool {
         self.start > 0.0
     }
 
-    /// Starts at this rate in bytes/s, though something is sent already.
+    /// Restarts at this rate in bytes/s, after packets have been sent.
     pub fn start(&mut self, rate: f64) {
         (self.start, self.rate) = (rate, rate);
         self.phase = BurstCongestionPhase::Start { gain: PULSE_GAINS[0], since: self.now };
     }
 
-    /// The peer has measured this rate of a train of packets that were sent without gaps.
+    /// Records the rate, measured by the peer, of a train of packets that were sent back to back.
     pub fn on_train(&mut self, rate: f64) {
         if !rate.is_finite() || rate <= 0.0 {
             return;
@@ -199,7 +197,7 @@ impl BurstCongestionModel {
         }
     }
 
-    /// Packets are acknowledged.
+    /// Records acknowledged packets.
     pub fn on_ack(&mut self, now: Duration, acked: &BurstAckEvent) {
         self.in_flight = self.in_flight.saturating_sub(acked.bytes);
         self.delivered += acked.bytes;
@@ -232,7 +230,7 @@ impl BurstCongestionModel {
         self.on_time(now);
     }
 
-    /// Packets are lost.
+    /// Records lost packets.
     pub fn on_loss(&mut self, now: Duration, lost: &BurstLossEvent) {
         self.in_flight = self.in_flight.saturating_sub(lost.bytes);
         self.count(lost.newest.at, lost.packets, lost.packets);
@@ -247,25 +245,25 @@ impl BurstCongestionModel {
             && lost.newest.at >= self.responded_at
             && self.losses.are_congestion()
         {
-            // In the meantime the rate of delivery may show that the path has changed.
+            // Until then, the delivery rate may show that the path has changed.
             self.decrease_at = Some(now + self.path.span());
         }
     }
 
-    /// How fast to send, in bytes/s.
+    /// The sending rate, in bytes/s.
     pub fn rate(&self) -> f64 {
         let smoothed = self.smoothed().as_secs_f64();
         if smoothed == 0.0 {
-            // Without a rate to start at the first packets are a train.
+            // Without an initial rate, the first packets form a train.
             return if self.rate > 0.0 { self.rate } else { f64::MAX };
         }
         (self.rate * self.gain).max((MIN_WINDOW * self.datagram) as f64 / smoothed)
     }
 
-    /// How many bytes may be in flight.
+    /// The congestion window: the bytes that may be in flight.
     pub fn window(&self) -> u64 {
         let Some(least) = self.path.min_rtt() else {
-            // A second at the rate: no round trip is known.
+            // One second at the rate, as no round trip is known.
             return to_bytes(self.rate).max(INITIAL_PACKETS * self.datagram);
         };
         let window = match self.phase {
@@ -280,8 +278,8 @@ impl BurstCongestionModel {
         to_bytes(window).max(MIN_WINDOW * self.datagram) + WINDOW_SLACK * self.datagram
     }
 
-    /// How many bytes to send without gaps before a pause: half a millisecond's. In the beginning
-    /// at least 16 packets, so that the receiver can measure them as a train.
+    /// How many bytes to send back to back: half a millisecond's worth. At the start at least 16
+    /// packets, so that the receiver can measure them as a train.
     pub fn burst(&self) -> u64 {
         let bytes = to_bytes(self.rate() * 0.5e-3);
         let train = (16 * self.datagram) as f64 / self.rate();
@@ -291,12 +289,12 @@ impl BurstCongestionModel {
         bytes.clamp(if is_train { 16 } else { 1 } * self.datagram, 64 * self.datagram)
     }
 
-    /// The bytes that are sent and neither acknowledged nor lost.
+    /// The bytes that were sent and are neither acknowledged nor lost.
     pub fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
-    /// What the model believes.
+    /// The state of the model.
     pub fn metrics(&self) -> BurstCongestionMetrics {
         BurstCongestionMetrics {
             phase: match self.phase {
@@ -329,17 +327,17 @@ impl BurstCongestionModel {
         sorted.get(sorted.len() / 2).copied()
     }
 
-    /// The longest delay in the queue that is not drained.
+    /// The queueing delay up to which the queue is not drained.
     fn queue_bound(&self) -> Duration {
         Duration::from_millis(10).max(self.path.min_rtt().unwrap_or_default() / 8)
     }
 
-    /// A window in packets.
+    /// Converts a window in bytes to packets.
     fn in_packets(&self, window: f64) -> f64 {
         window / self.datagram as f64
     }
 
-    /// Counts packets, of which some are lost.
+    /// Counts acknowledged and lost packets for the loss detector.
     fn count(&mut self, sent_at: Duration, packets: u64, lost: u64) {
         let is_long = self.path.is_queue_nearly_full(self.path.queue());
         self.losses.add(packets, lost, is_long, sent_at > self.responded_at);
@@ -353,7 +351,7 @@ impl BurstCongestionModel {
         self.round_end = self.sent;
     }
 
-    /// Does what depends on the time alone.
+    /// Updates the gain, and changes phase if the time alone requires it.
     fn on_time(&mut self, now: Duration) {
         self.now = now;
         self.gain = match self.phase {
@@ -364,7 +362,7 @@ impl BurstCongestionModel {
                 if now > until || self.losses.smoothed() < NOISE / 2.0 {
                     (self.phase, self.rate_before_contention) =
                         (BurstCongestionPhase::Cruise, self.rate);
-                    // Half as many decreases show whether the others are still there.
+                    // Next time, half as many ineffective decreases suffice to hold the rate again.
                     self.ineffective_decreases = MAX_INEFFECTIVE_DECREASES / 2;
                 }
                 self.pulse(now)
@@ -400,7 +398,7 @@ impl BurstCongestionModel {
         };
     }
 
-    /// The gain at this point of a cycle, which has one pulse.
+    /// The pacing gain at this point of a cycle, which contains one pulse.
     fn pulse(&mut self, now: Duration) -> f64 {
         let span = self.path.span();
         if now > self.cycle_began + self.smoothed() + span * 4 {
@@ -420,7 +418,7 @@ impl BurstCongestionModel {
         self.cycle_began = now;
         let [latest, ..] = self.delivery_rates;
         if latest > 1.15 * self.rate && self.phase == BurstCongestionPhase::Cruise {
-            // The path carries the pulse: it may carry much more.
+            // The path carries the pulse, so it may carry much more.
             self.rate = latest;
             self.trains.clear();
             self.phase = BurstCongestionPhase::Start { gain: 1.5, since: now };
@@ -442,8 +440,9 @@ impl BurstCongestionModel {
                 }
             }
             BurstCongestionPhase::Cruise if self.is_overloaded(sample) => {
-                // Hardly less arrives: the rate was measured too high, and the queue is our own. A
-                // little less: others came. Much: the path has changed.
+                // If hardly less arrives, the rate was measured too high and the queue is our own.
+                // If a little less arrives, competing flows have started. If much less, the path
+                // has changed.
                 let others = (0.8..0.95).contains(&(sample.rate / self.rate));
                 self.growth = others.then(|| {
                     let window = self.rate * self.smoothed().as_secs_f64();
@@ -454,7 +453,7 @@ impl BurstCongestionModel {
             BurstCongestionPhase::Drain { until, attempt, measured: Some(sent_at) }
                 if sample.first_sent_at >= sent_at && !is_limited =>
             {
-                // The packets of the earlier measurement were in part sent on an empty queue.
+                // Some packets of the earlier measurement were sent while the queue was empty.
                 self.delivery_rates = [sample.rate, 0.0, 0.0];
                 self.rate = sample.rate;
                 self.phase = BurstCongestionPhase::Drain { until, attempt, measured: None };
@@ -489,7 +488,8 @@ impl BurstCongestionModel {
         }
     }
 
-    /// Whether packets arrive more slowly than they were sent, and the queue is long or overflows.
+    /// Whether packets arrive more slowly than they were sent, while the queue is long or
+    /// overflows.
     fn is_overloaded(&self, sample: &DeliveryRateSample) -> bool {
         let is_lossy = sample.missing >= 8 * self.datagram
             && sample.missing as f64 > 2.5 * self.losses.noise() * sample.sent as f64;
@@ -498,7 +498,7 @@ impl BurstCongestionModel {
             && (sample.queue > self.queue_bound() || is_lossy)
     }
 
-    /// What was sent at the rate has arrived: multiplies it.
+    /// Packets sent at the current rate have arrived: raises the rate.
     fn grow(&mut self, now: Duration, gain: f64, sample: &DeliveryRateSample) {
         let most = self.train_rate().map_or(f64::INFINITY, |rate| 0.98 * rate);
         if sample.rate < 0.9 * sample.sent_rate || sample.queue > self.queue_bound() / 2 {
@@ -513,7 +513,7 @@ impl BurstCongestionModel {
         }
     }
 
-    /// The path delivers less than is sent.
+    /// The path delivers less than is sent: lowers the rate and drains the queue.
     fn slow_down(&mut self, now: Duration, sample: &DeliveryRateSample) {
         self.rate = sample.rate;
         self.delivery_rates = [sample.rate, 0.0, 0.0];
@@ -541,7 +541,7 @@ impl BurstCongestionModel {
         self.last_queue_probe = now;
     }
 
-    /// The queue that is only our own shrinks by half of the time in which half as much is sent.
+    /// If the queue is only our own, it shrinks by half of the time in which half as much is sent.
     fn end_queue_probe(
         &mut self,
         now: Duration,
@@ -558,7 +558,7 @@ impl BurstCongestionModel {
         }
     }
 
-    /// The queue has overflowed.
+    /// The queue has overflowed: lowers the rate or the window.
     fn decrease(&mut self, now: Duration) {
         let since = self.losses.take_since_response();
         let is_still_long = since.part_in_long_queue() >= 0.4;
@@ -567,7 +567,7 @@ impl BurstCongestionModel {
             && self.phase == BurstCongestionPhase::Cruise
             && self.losses.accept_as_noise(&since)
         {
-            // As much is lost though less is sent: it is not our doing.
+            // The loss is the same at a lower rate: the path causes it, not our rate.
             self.rate = self.rate_before_contention.max(self.rate);
             (self.responded_at, self.decrease_at, self.growth) = (now, None, None);
             self.cycle_began = now;

@@ -1,50 +1,49 @@
-//! What is measured of the path: the round-trip time without a queue, the delay in the queue, and
-//! the rate at which packets are delivered.
+//! Path measurements: min RTT, queueing delay and delivery rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::delays::QueueDelayHistogram;
 
-/// The shortest time over which a rate is measured: shorter ones measure how interrupts and system
-/// calls bundle packets.
+/// The shortest time over which a rate is measured. Over a shorter time, the result depends on how
+/// interrupts and system calls batch packets.
 const MIN_SPAN: Duration = Duration::from_millis(2);
 
-/// A span has about so many points to measure from.
+/// The approximate number of snapshots in a span.
 const POINTS: u32 = 8;
 
-/// The most points kept. Few are needed, unless packets are rare.
+/// The largest number of snapshots kept. Few are needed, unless packets are rare.
 const MAX_POINTS: usize = 64;
 
-/// The least number of packets of a measured rate.
+/// The smallest number of packets over which a rate is measured.
 const MIN_PACKETS: u64 = 8;
 
-/// How long a least round-trip time is believed at least; at most twice as long.
+/// The shortest time for which a min RTT is valid; the longest is twice this.
 const MIN_RTT_EXPIRY: Duration = Duration::from_secs(5);
 
-/// The state at an acknowledgement.
+/// The state of the connection at an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeliverySnapshot {
     /// When the newest acknowledged packet was sent.
     pub(super) sent_at: Duration,
     /// When it arrived, by the peer's clock.
     pub(super) received_at: Duration,
-    /// The bytes sent until then, with it.
+    /// The bytes sent up to and including it.
     pub(super) sent: u64,
     /// The bytes acknowledged.
     pub(super) delivered: u64,
-    /// The shortest round-trip time since the point before.
+    /// The shortest round-trip time since the snapshot before.
     pub(super) round_trip: Duration,
 }
 
 /// A measurement over the packets of about a quarter of a round trip.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeliveryRateSample {
-    /// How fast they arrived, or were sent if that is slower, in bytes/s.
+    /// How fast the packets arrived, or were sent if that is slower, in bytes/s.
     pub(super) rate: f64,
     /// How fast they were sent, in bytes/s.
     pub(super) sent_rate: f64,
-    /// The shortest delay in the queue.
+    /// The shortest queueing delay.
     pub(super) queue: Duration,
     /// The bytes sent, and those of them that did not arrive.
     pub(super) sent: u64,
@@ -54,13 +53,13 @@ pub(super) struct DeliveryRateSample {
     pub(super) last_sent_at: Duration,
 }
 
-/// The measurements.
+/// The measurements of the path.
 #[derive(Debug, Default)]
 pub(super) struct PathMeasurements {
     points: VecDeque<DeliverySnapshot>,
     smoothed: Option<Duration>,
     latest: Duration,
-    /// Of the current period and of the one before it.
+    /// The shortest round-trip times of the current period and of the one before.
     least: [Option<Duration>; 2],
     delays: QueueDelayHistogram,
     period_began: Duration,
@@ -85,12 +84,12 @@ impl PathMeasurements {
         self.smoothed.unwrap_or_default()
     }
 
-    /// The shortest round-trip time of the last seconds. `None` before the first one.
+    /// The shortest round-trip time of the last 5 to 10 s. `None` before the first one.
     pub(super) fn min_rtt(&self) -> Option<Duration> {
         self.least.into_iter().flatten().min()
     }
 
-    /// The delay in the queue at the last acknowledgement.
+    /// The queueing delay at the last acknowledgement.
     pub(super) fn queue(&self) -> Duration {
         self.queue_of(self.latest)
     }
@@ -99,8 +98,8 @@ impl PathMeasurements {
         round_trip.saturating_sub(self.min_rtt().unwrap_or(round_trip))
     }
 
-    /// Whether a packet with this delay in the queue met a queue that is nearly as long as it gets,
-    /// and longer than the own pulses make it.
+    /// Whether a packet with this queueing delay met a queue that is nearly as long as it gets, and
+    /// longer than our own pulses make it.
     pub(super) fn is_queue_nearly_full(&self, queue: Duration) -> bool {
         let by_pulses = self.span() * 5 / 16;
         self.delays.is_long(queue, by_pulses)
@@ -111,8 +110,8 @@ impl PathMeasurements {
         self.min_rtt().map_or(MIN_SPAN, |least| MIN_SPAN.max(least / 4))
     }
 
-    /// Takes a point. Returns a measurement if it is newer than the points before and there are
-    /// packets enough.
+    /// Adds a snapshot. Returns a measurement if the snapshot is newer than the earlier ones and
+    /// there are enough packets.
     pub(super) fn on_point(
         &mut self,
         point: DeliverySnapshot,
@@ -139,7 +138,7 @@ impl PathMeasurements {
                 last.round_trip = last.round_trip.min(point.round_trip);
             }
             _ => {
-                // The shortest of a span: a packet that a busy host was late with met no queue.
+                // The shortest delay of a span: a busy host may add delay to single packets.
                 self.delays.add(self.queue_of(round_trip));
                 self.points.push_back(point);
             }

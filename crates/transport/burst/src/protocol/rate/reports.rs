@@ -1,53 +1,54 @@
-//! What the model is told and tells.
+//! The input and output types of the congestion model.
 
 use std::time::Duration;
 
-/// What the model says of a packet when it is sent. It comes back when the packet is acknowledged
-/// or lost.
+/// What the model needs to know about a packet. It is returned when the packet is sent, and passed
+/// back when the packet is acknowledged or lost.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketSendState {
     pub(super) at: Duration,
-    /// The bytes sent until then, with it.
+    /// The bytes sent up to and including this packet.
     pub(super) total: u64,
-    /// Whether the application had given less than might have been sent.
+    /// Whether it was application-limited: the application had provided less than could be sent.
     pub(super) is_limited: bool,
 }
 
 /// An acknowledgement of at least one packet.
 #[derive(Clone, Copy, Debug)]
 pub struct BurstAckEvent {
-    /// The newest of the packets.
+    /// The latest sent of the packets.
     pub newest: PacketSendState,
     /// How many packets are newly acknowledged.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// When the newest one arrived, by the peer's clock.
+    /// When the latest sent packet arrived, by the peer's clock.
     pub received_at: Duration,
-    /// The newest one's round-trip time, without the time for which the peer waited.
+    /// The round-trip time of the latest sent packet, without the peer's acknowledgement delay.
     pub round_trip: Duration,
 }
 
 /// Packets that count as lost.
 #[derive(Clone, Copy, Debug)]
 pub struct BurstLossEvent {
-    /// The newest of them.
+    /// The latest sent of them.
     pub newest: PacketSendState,
-    /// How many.
+    /// How many packets are lost.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-/// What the model believes.
+/// The state of the model, for statistics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BurstCongestionMetrics {
     /// The phase: start, drain, cruise, compete, dip or insist.
     pub phase: &'static str,
-    /// How fast the path delivers, in bytes/s; 0 if unknown.
+    /// The delivery rate of the path, in bytes/s; 0 if unknown.
     pub delivery_rate: f64,
-    /// At what rate packets arrive that were sent without gaps, in bytes/s; 0 if unknown. If it is
-    /// much more than the rate of delivery, something limits the rate without a queue.
+    /// The rate at which packets that were sent back to back arrive, in bytes/s; 0 if unknown. If
+    /// it is much higher than the delivery rate, something limits the rate without building a
+    /// queue.
     pub link_rate: f64,
     /// The smoothed round-trip time; zero before the first one.
     pub round_trip: Duration,

@@ -5,8 +5,8 @@
 //! flows ─▶ queue ─▶ transmitter ─▶ random loss ─▶ receivers ─▶ acknowledgements, without loss
 //! ```
 //!
-//! Each packet is acknowledged. Three later acknowledgements make a packet a lost one, which is
-//! sent again.
+//! Each packet is acknowledged. A packet is lost when three later ones are acknowledged, and is
+//! then retransmitted.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -28,7 +28,7 @@ pub(super) struct SimulatedBottleneck {
     pub(super) queue: f64,
     /// The fraction of packets that are lost at random after the queue.
     pub(super) loss: f64,
-    /// The times from which on the rate is another.
+    /// When the rate changes, and to what.
     pub(super) changes: Vec<(Duration, f64)>,
 }
 
@@ -40,16 +40,16 @@ impl SimulatedBottleneck {
     }
 }
 
-/// What a sender remembers of a packet.
+/// What a sender stores about a packet.
 #[derive(Clone, Copy)]
 pub(super) struct SimulatedPacketRecord {
     pub(super) sent_at: Duration,
-    /// The bytes that were acknowledged when it was sent, and when the last of them was.
+    /// The bytes acknowledged when it was sent, and the time of the last acknowledgement then.
     pub(super) delivered: u64,
     pub(super) delivered_at: Duration,
     /// What [`SimulatedCongestionControl::on_sent`] returned.
     pub(super) model: Option<super::PacketSendState>,
-    /// The first packet of its burst, and whether it is the last.
+    /// The first packet of its burst, and whether this packet is the last one.
     burst: (u64, bool),
     is_open: bool,
 }
@@ -59,11 +59,11 @@ pub(super) struct SimulatedAck {
     pub(super) now: Duration,
     pub(super) record: SimulatedPacketRecord,
     pub(super) received_at: Duration,
-    /// The bytes that are acknowledged by now, with this packet.
+    /// The bytes acknowledged so far, with this packet.
     pub(super) delivered: u64,
-    /// The bytes in flight after it.
+    /// The bytes in flight after this acknowledgement.
     pub(super) in_flight: u64,
-    /// The rate that a burst measured which ends with this packet.
+    /// The measured rate of the burst that ends with this packet, if any.
     pub(super) train: Option<f64>,
 }
 
@@ -71,15 +71,15 @@ pub(super) struct SimulatedAck {
 pub(super) trait SimulatedCongestionControl {
     fn on_sent(&mut self, now: Duration) -> Option<super::PacketSendState>;
     fn on_ack(&mut self, ack: &SimulatedAck);
-    /// There is nothing to send.
+    /// Records that there is nothing to send.
     fn on_idle(&mut self) {}
-    /// Packets are lost; the newest of them.
+    /// Records lost packets; `newest` is the latest sent of them.
     fn on_loss(&mut self, now: Duration, newest: &SimulatedPacketRecord, packets: u64);
-    /// In bytes/s; infinite: no pacing.
+    /// In bytes/s; infinite without pacing.
     fn rate(&self) -> f64;
-    /// In bytes.
+    /// The congestion window, in bytes.
     fn window(&self) -> u64;
-    /// The bytes that are sent at once.
+    /// The bytes that are sent back to back.
     fn burst(&self) -> u64 {
         PACKET
     }
@@ -90,14 +90,14 @@ pub(super) struct SimulatedFlow {
     pub(super) control: Box<dyn SimulatedCongestionControl>,
     pub(super) start: Duration,
     pub(super) round_trip: Duration,
-    /// The time from a packet until the receiver acknowledges it and those after it.
+    /// How long the receiver may delay an acknowledgement, to combine it with later ones.
     ack_interval: Duration,
     ack_due: Duration,
-    /// The bytes to send.
+    /// The bytes still to be sent.
     remaining: u64,
     total: u64,
     records: VecDeque<SimulatedPacketRecord>,
-    /// The number of the first record.
+    /// The packet number of the first record.
     first: u64,
     acks: VecDeque<(Duration, u64, Duration)>,
     in_flight: u64,
@@ -107,14 +107,14 @@ pub(super) struct SimulatedFlow {
     wakeup: Option<Duration>,
     /// The number and the arrival of the first packet of the current burst.
     burst_began: (u64, Duration),
-    /// All packets before this one are acknowledged or lost.
+    /// All packets before this one are either acknowledged or lost.
     checked: u64,
     pub(super) lost: u64,
     pub(super) sent: u64,
     pub(super) smoothed: Duration,
-    /// When 99 % had arrived.
+    /// When 99 % of the bytes had arrived.
     pub(super) done_at: Option<Duration>,
-    /// The bytes that were acknowledged in each second.
+    /// The bytes acknowledged in each second.
     pub(super) seconds: Vec<u64>,
 }
 
@@ -147,7 +147,7 @@ impl SimulatedFlow {
         }
     }
 
-    /// It has only so many bytes to send.
+    /// Limits the flow to this many bytes.
     pub(super) fn with_bytes(mut self, bytes: u64) -> Self {
         (self.remaining, self.total) = (bytes, bytes);
         self
@@ -193,7 +193,7 @@ impl BottleneckSimulation {
         Self { path, flows, now: Duration::ZERO, free_at: 0.0, random }
     }
 
-    /// Runs until the time is over or all flows have sent everything.
+    /// Runs until the given time, or until all flows have sent everything.
     pub(super) fn run(&mut self, until: Duration) {
         loop {
             let next = |(i, flow): (usize, &SimulatedFlow)| flow.next_event().map(|at| (at, i));
@@ -328,7 +328,7 @@ impl BottleneckSimulation {
         }
     }
 
-    /// What was sent three packets before `number` or more is lost.
+    /// Declares lost the packets sent at least three packets before `number`.
     fn declare_lost(&mut self, i: usize, number: u64) {
         let flow = &mut self.flows[i];
         let next = flow.first + flow.records.len() as u64;

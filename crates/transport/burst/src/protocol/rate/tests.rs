@@ -1,4 +1,5 @@
-//! The model in the simulation: alone, from wrong starts, on changing paths, beside others.
+//! Tests of the model in simulation: alone, with a wrong initial rate, on changing paths, and
+//! beside competing flows.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -33,9 +34,9 @@ impl SimulatedCongestionControl for Modelled {
                 newest: ack.record.model.expect("it is from on_sent"),
                 packets: 1,
                 bytes: PACKET,
-                // The peer's clock is another one.
+                // The peer has a clock of its own.
                 received_at: ack.received_at + Duration::from_secs(1000),
-                // Without the time for which the peer waited.
+                // Without the peer's acknowledgement delay.
                 round_trip: ack.received_at - ack.record.sent_at + self.1 / 2,
             },
         );
@@ -63,7 +64,7 @@ impl SimulatedCongestionControl for Modelled {
     }
 }
 
-/// A flow with the model that starts at a rate in Mbit/s.
+/// A flow with the model, with an initial rate in Mbit/s.
 fn ours(start_mbit: Option<f64>, round_trip_ms: f64) -> SimulatedFlow {
     let round_trip = Duration::from_secs_f64(round_trip_ms / 1e3);
     let model = BurstCongestionModel::new(start_mbit.map(|mbit| mbit * 125e3), PACKET as usize);
@@ -76,8 +77,8 @@ fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// The time until 99 % has arrived, less the delay, over the time on the line alone, in s; and the
-/// latter. Repair packets stand in for the rest.
+/// In s, the time until 99 % has arrived, minus the one-way delay, and the transmission time of all
+/// bytes on the line alone. Repair packets stand in for the last 1 %.
 fn transfer(mib: u64, mbit: f64, queue_ms: f64, start: Option<f64>) -> (f64, f64) {
     let mut path = SimulatedBottleneck::new(mbit, queue_ms);
     path.loss = 0.0005;
@@ -94,14 +95,14 @@ fn transfers_over_300_ms() {
     for (mib, mbit, queue_ms, limit) in
         [(32, 200.0, 100.0, 1.8), (32, 1000.0, 50.0, 0.8), (256, 500.0, 50.0, 5.2)]
     {
-        // A tenth of it and ten times it are what a bad measurement gives.
+        // Bad measurements give a tenth of the rate, or ten times it.
         for start in [0.1, 0.3, 0.5, 0.8, 0.9, 1.0, 1.3, 2.0, 3.0, 10.0] {
             let (done, line) = transfer(mib, mbit, queue_ms, Some(start));
             let what = format!("{mib} MiB, {mbit} Mbit/s, started at {start} of it: {done:.2} s");
             assert!(done < limit, "{what} of {limit} s");
             assert!(done < line + 0.45, "{what} with {line:.2} s on the line");
         }
-        // Without a rate to start at.
+        // Without an initial rate.
         let (done, line) = transfer(mib, mbit, queue_ms, None);
         assert!(done < line + 0.9, "{mib} MiB, {mbit} Mbit/s: {done:.2} s for {line:.2} s");
     }
@@ -163,8 +164,8 @@ fn it_follows_a_path_that_changes() {
             let part = flow.mean_rate(11, 16) / (to * 125e3);
             let what = format!("{round_trip} ms, from {from} to {to} Mbit/s");
             assert!(part > 0.85, "{what}: {part:.2} after 3 s");
-            // What was sent at the old rate before the first acknowledgement could say so; and the
-            // probing for a new one, at most half of what the path holds.
+            // Expected losses: what was sent at the old rate before the first acknowledgement could
+            // show the change, and the probing for a new rate, at most half of what the path holds.
             let packets = |mbit: f64| mbit * 125e3 * (round_trip / 1e3) / PACKET as f64;
             let most = 1.5 * packets((from - to).max(0.0)) + 0.5 * packets(to) + 100.0;
             let lost = (flow.lost - before) as f64;
@@ -233,7 +234,7 @@ fn nothing_makes_the_rate_impossible() {
     }
 }
 
-/// The shares of our flow and of another one, the second to start being two seconds late.
+/// The shares of our flow and of another one. The second flow starts two seconds late.
 fn shares(
     other: impl Fn() -> SimulatedFlow,
     mbit: f64,
@@ -250,8 +251,8 @@ fn shares(
     })
 }
 
-/// The least share, the part of runs in which both have half of an equal share, and the mean of
-/// Jain's index, over paths whose queue has 16 packets at least.
+/// The least share, the fraction of runs in which both have at least half of an equal share, and
+/// the mean of Jain's index, over paths whose queue holds at least 16 packets.
 fn fairness(other: impl Fn(f64, f64) -> SimulatedFlow) -> [f64; 3] {
     let (mut least, mut fair, mut jain, mut count) = (1.0_f64, 0.0, 0.0, 0.0);
     for mbit in [50.0, 200.0] {
@@ -290,8 +291,8 @@ fn it_shares_with_cubic() {
     );
 }
 
-/// Hosts bundle acknowledgements, so that CUBIC sends several packets at once, which short queues
-/// do not hold. CUBIC keeps half of what another CUBIC leaves it, and several times what BBR does.
+/// Hosts batch acknowledgements, so that CUBIC sends several packets at once, which short queues do
+/// not hold. CUBIC keeps half of what another CUBIC leaves it, and several times what BBR does.
 #[test]
 fn cubic_keeps_its_share_even_if_it_sends_in_bursts() {
     let cubic = || {

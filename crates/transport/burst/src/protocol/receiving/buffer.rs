@@ -1,14 +1,14 @@
-//! The stream from the peer: what has arrived and is not read, and a part of what was read before,
-//! which repair symbols need.
+//! The receive buffer: what has arrived and is not read, and some of what was read, which repair
+//! symbols need.
 
 use std::collections::BTreeMap;
 
 use crate::protocol::blocks::BurstStreamBlocks;
 
-/// The most gaps. Data that would make another is refused.
+/// The largest number of gaps. Data that would add another is dropped.
 const MAX_GAPS: usize = 8192;
 
-/// How much of what was read is kept: a generation.
+/// How many bytes that were read are kept, for repair: one generation.
 const KEPT_FOR_REPAIR: u64 = 256 << 10;
 
 #[derive(Debug)]
@@ -16,24 +16,25 @@ pub(in crate::protocol) struct BurstReceiveBuffer {
     blocks: BurstStreamBlocks,
     capacity: u64,
     read_to: u64,
-    /// Everything before has arrived.
+    /// Everything before this offset has arrived.
     arrived_to: u64,
-    /// The ends of the parts that have arrived behind the first gap, by their starts.
+    /// The ends of the ranges that have arrived beyond the first gap, by their starts.
     out_of_order: BTreeMap<u64, u64>,
     /// Where the stream ends, once that is known.
     end: Option<u64>,
-    /// The highest window that was announced.
+    /// The highest window that was advertised.
     announced: u64,
 }
 
-/// What data was.
+/// The outcome of inserting data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::protocol) enum BurstDataArrival {
     /// Some of it is new.
     New,
-    /// All of it had arrived.
+    /// It is dropped, as there is no room for another gap.
     Known,
-    /// There is no room for another gap.
+    /// It violates the protocol: it is beyond the window or the end of the stream, or the end
+    /// differs from an earlier one.
     Refused,
     /// It is beyond the window or the stream's end, or the end is another one than before.
     Violation,
@@ -53,7 +54,7 @@ impl BurstReceiveBuffer {
         }
     }
 
-    /// Whether it keeps within its bounds.
+    /// Whether memory is within its bounds.
     #[cfg(any(fuzzing, test))]
     pub(in crate::protocol) fn is_bounded(&self) -> bool {
         let most = (self.capacity + KEPT_FOR_REPAIR)
@@ -77,23 +78,24 @@ impl BurstReceiveBuffer {
         self.end == Some(self.arrived_to)
     }
 
-    /// How far everything has arrived, where the stream's end counts as one byte.
+    /// Everything before this offset has arrived; the end of the stream counts as one byte.
     pub(in crate::protocol) fn stream_end(&self) -> u64 {
         self.arrived_to + u64::from(self.is_complete())
     }
 
-    /// How far the peer may send.
+    /// The advertised window.
     pub(in crate::protocol) fn announced(&self) -> u64 {
         self.announced
     }
 
-    /// How far the peer may send, from now on.
+    /// Advances the advertised window, and returns it.
     pub(in crate::protocol) fn announce(&mut self) -> u64 {
         self.announced = self.window();
         self.announced
     }
 
-    /// Whether so much was read since the window was announced that it should be again.
+    /// Whether so much was read since the last advertisement that the window should be advertised
+    /// again.
     pub(in crate::protocol) fn wants_announcement(&self) -> bool {
         self.end.is_none() && self.window() - self.announced >= self.capacity / 4
     }
@@ -102,7 +104,7 @@ impl BurstReceiveBuffer {
         self.read_to + self.capacity
     }
 
-    /// Takes data.
+    /// Inserts data.
     pub(in crate::protocol) fn insert(
         &mut self,
         offset: u64,
@@ -142,7 +144,7 @@ impl BurstReceiveBuffer {
         BurstDataArrival::New
     }
 
-    /// Notes that a part has arrived.
+    /// Records that a range has arrived.
     fn record_range(&mut self, offset: u64, end: u64) {
         let (mut start, mut end) = (offset, end);
         while let Some((&other, &other_end)) = self.out_of_order.range(..=end).next_back()
@@ -159,23 +161,23 @@ impl BurstReceiveBuffer {
         }
     }
 
-    /// Whether all of a part has arrived.
+    /// Whether all of a range has arrived.
     pub(in crate::protocol) fn has(&self, start: u64, end: u64) -> bool {
         end <= self.arrived_to
             || self.out_of_order.range(..=start).next_back().is_some_and(|(_, &known)| known >= end)
     }
 
-    /// Whether a part is kept as far as it has arrived.
+    /// Whether the bytes from `start` on that have arrived are still stored.
     pub(in crate::protocol) fn is_kept(&self, start: u64) -> bool {
         start >= self.read_to.saturating_sub(KEPT_FOR_REPAIR)
     }
 
-    /// Copies a part that [has arrived](Self::has) and [is kept](Self::is_kept).
+    /// Copies a range that [has arrived](Self::has) and [is kept](Self::is_kept).
     pub(in crate::protocol) fn copy(&self, start: u64, to: &mut [u8]) {
         self.blocks.read(start, to);
     }
 
-    /// Moves bytes to the reader. Returns how many.
+    /// Copies bytes to the reader and removes them. Returns how many.
     pub(in crate::protocol) fn read(&mut self, to: &mut [u8]) -> usize {
         let len = usize::try_from(self.readable()).unwrap_or(usize::MAX).min(to.len());
         self.blocks.read(self.read_to, &mut to[..len]);
@@ -184,7 +186,7 @@ impl BurstReceiveBuffer {
         len
     }
 
-    /// Reads and drops what has arrived.
+    /// Reads and discards what has arrived.
     pub(in crate::protocol) fn discard(&mut self) {
         self.read_to = self.arrived_to;
         self.blocks.release(self.read_to.saturating_sub(KEPT_FOR_REPAIR));

@@ -1,28 +1,27 @@
-//! The numbers of the packets that have arrived: to refuse those that come again, and to
-//! acknowledge them.
+//! The packet numbers that have arrived: to drop duplicates, and to acknowledge packets.
 
 use std::collections::VecDeque;
 
-/// The most ranges. Numbers before them count as arrived.
+/// The largest number of ranges. Numbers before them count as arrived.
 const MAX_RANGES: usize = 8192;
 
-/// The number of acknowledgements that a range is in.
+/// The number of acknowledgements that report a range.
 const ACK_REPETITIONS: u8 = 4;
 
-/// Numbers without a gap.
+/// A range of consecutive numbers.
 #[derive(Clone, Copy, Debug)]
 struct PacketNumberRange {
     first: u64,
     last: u64,
-    /// In how many acknowledgements it was since it last changed.
+    /// The number of acknowledgements that have reported it since it last changed.
     reports: u8,
 }
 
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct ReceivedPacketNumbers {
-    /// In ascending order; no two touch.
+    /// In ascending order, never adjacent.
     ranges: VecDeque<PacketNumberRange>,
-    /// All numbers before count as arrived.
+    /// All numbers before this one count as arrived.
     known_below: u64,
 }
 
@@ -36,7 +35,7 @@ impl ReceivedPacketNumbers {
         self.ranges.get(at).is_some_and(|range| range.first <= number)
     }
 
-    /// Whether it keeps within its bounds.
+    /// Whether memory is within its bounds.
     #[cfg(any(fuzzing, test))]
     pub(in crate::protocol) fn is_bounded(&self) -> bool {
         self.ranges.len() <= MAX_RANGES
@@ -47,7 +46,7 @@ impl ReceivedPacketNumbers {
         self.ranges.back().map(|range| range.last)
     }
 
-    /// Notes a packet that has not arrived before.
+    /// Records a packet that has not arrived before.
     pub(in crate::protocol) fn insert(&mut self, number: u64) {
         let at = match self.ranges.back_mut() {
             // Most packets come in order.
@@ -87,8 +86,8 @@ impl ReceivedPacketNumbers {
         }
     }
 
-    /// The first and the last number of the ranges that are still to be reported, the newest first.
-    /// What is taken counts as reported.
+    /// The first and the last number of each range that is still to be reported, newest first.
+    /// Ranges taken from the iterator count as reported.
     pub(in crate::protocol) fn next_ack_ranges(&mut self) -> impl Iterator<Item = (u64, u64)> {
         self.ranges.iter_mut().rev().filter(|range| range.reports < ACK_REPETITIONS).map(|range| {
             range.reports += 1;

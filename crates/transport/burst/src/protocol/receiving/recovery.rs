@@ -1,4 +1,4 @@
-//! Repair symbols that have arrived, until what they repair is there.
+//! Stores repair symbols until everything that they protect has arrived.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::buffer::BurstReceiveBuffer;
 use crate::protocol::frame::{RepairFrame, RepairGeneration};
 use crate::protocol::repair;
 
-/// The most symbols that are kept. The oldest are dropped first.
+/// The largest number of symbols kept. The oldest are dropped first.
 const MAX_KEPT: usize = 256;
 
 #[derive(Debug)]
@@ -22,13 +22,13 @@ pub(in crate::protocol) struct RepairSymbolBuffer {
 }
 
 impl RepairSymbolBuffer {
-    /// Whether it keeps within its bounds.
+    /// Whether memory is within its bounds.
     #[cfg(any(fuzzing, test))]
     pub(in crate::protocol) fn is_bounded(&self) -> bool {
         self.kept.len() <= MAX_KEPT
     }
 
-    /// Keeps a symbol if anything is missing that it may repair. Returns whether it is kept.
+    /// Keeps a symbol if it may repair missing data. Returns whether it is kept.
     pub(in crate::protocol) fn add(
         &mut self,
         repair: &RepairFrame<'_>,
@@ -50,8 +50,8 @@ impl RepairSymbolBuffer {
         true
     }
 
-    /// What can be recovered of the generation that has the offset `at`: data with its offset, and
-    /// whether the stream ends behind it.
+    /// What can be recovered of the generation that contains the offset `at`: data with its offset,
+    /// and whether the stream ends after it.
     pub(in crate::protocol) fn recover(
         &mut self,
         at: u64,
@@ -110,13 +110,13 @@ impl RepairSymbolBuffer {
     }
 }
 
-/// Whether nothing is missing, or what has arrived is not kept.
+/// Whether nothing is missing, or the data that has arrived is no longer stored.
 fn is_useless(generation: &RepairGeneration, buffer: &BurstReceiveBuffer) -> bool {
     let has_all = buffer.has(generation.start, generation.end());
     has_all && (!generation.is_end || buffer.is_complete()) || !buffer.is_kept(generation.start)
 }
 
-/// The symbols of which something is missing.
+/// The indices of symbols that are incomplete.
 fn missing(generation: &RepairGeneration, buffer: &BurstReceiveBuffer) -> Vec<usize> {
     (0..generation.symbols())
         .filter(|&index| {
@@ -126,7 +126,7 @@ fn missing(generation: &RepairGeneration, buffer: &BurstReceiveBuffer) -> Vec<us
         .collect()
 }
 
-/// The part of the stream that is a symbol.
+/// The start and the end of a symbol in the stream.
 fn bounds(generation: &RepairGeneration, index: usize) -> (u64, u64) {
     let start = generation.start + (index * generation.symbol_len) as u64;
     (start, (start + generation.symbol_len as u64).min(generation.end()))

@@ -1,25 +1,25 @@
-//! The trains in which the peer sends: at what rate they arrive.
+//! Measures the rate at which the peer's trains arrive.
 
 use std::time::Duration;
 
 use crate::protocol::train::PacketTrain;
 
-/// Shorter trains say too little.
+/// Shorter trains are not measured.
 const MIN_PACKETS: u32 = 16;
 
-/// What is behind these of a train is not measured.
+/// Packets of a train beyond this number are not measured.
 const MAX_PACKETS: u64 = 256;
 
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct TrainRateMeter {
-    /// The number of the train's first packet, the train, and how many of it have arrived.
+    /// The number of the train's first packet, the train, and how many of its packets have arrived.
     current: Option<(u64, PacketTrain, u32)>,
-    /// The rate of the last train that is complete, in bytes/s, if it is not reported.
+    /// The rate of the last complete train, in bytes/s, if it was not reported yet.
     rate: Option<f64>,
 }
 
 impl TrainRateMeter {
-    /// A packet of `len` bytes has arrived, the first of a train if `is_first`.
+    /// Records a packet of `len` bytes; `is_first` if it is the first of a train.
     pub(in crate::protocol) fn add(
         &mut self,
         number: u64,
@@ -28,7 +28,7 @@ impl TrainRateMeter {
         is_first: bool,
     ) {
         if is_first {
-            // The first packet of a train shows that the one before is complete.
+            // The first packet of a train shows that the train before is complete.
             if let Some((_, train, packets)) = self.current.take()
                 && packets >= MIN_PACKETS
                 && let Some(estimate) = train.estimate()
@@ -45,7 +45,7 @@ impl TrainRateMeter {
         }
     }
 
-    /// The rate of a train that was not reported before.
+    /// Takes the rate of a train that was not reported yet.
     pub(in crate::protocol) fn take_rate(&mut self) -> Option<f64> {
         self.rate.take()
     }

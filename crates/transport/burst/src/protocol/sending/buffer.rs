@@ -1,4 +1,4 @@
-//! The stream to the peer: what was written and is not acknowledged.
+//! The send buffer: bytes that were written and are not acknowledged.
 
 use crate::protocol::blocks::BurstStreamBlocks;
 
@@ -6,7 +6,7 @@ use crate::protocol::blocks::BurstStreamBlocks;
 pub(super) struct BurstSendBuffer {
     blocks: BurstStreamBlocks,
     capacity: u64,
-    /// Everything before has arrived at the peer.
+    /// Everything before this offset has arrived at the peer.
     acked_to: u64,
     written_to: u64,
 }
@@ -26,12 +26,12 @@ impl BurstSendBuffer {
         self.acked_to
     }
 
-    /// What was written ends here.
+    /// The end of what was written.
     pub(super) fn written_to(&self) -> u64 {
         self.written_to
     }
 
-    /// Whether enough is free to be worth waking a writer.
+    /// Whether there is enough free space to wake a waiting writer.
     pub(super) fn has_room(&self) -> bool {
         self.room() * 8 >= self.capacity
     }
@@ -40,7 +40,7 @@ impl BurstSendBuffer {
         self.capacity - (self.written_to - self.acked_to)
     }
 
-    /// Takes as many bytes as there is room for. Returns how many.
+    /// Copies as many bytes as there is room for. Returns their number.
     pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
         let len = usize::try_from(self.room()).unwrap_or(usize::MAX).min(bytes.len());
         self.blocks.write(self.written_to, &bytes[..len]);
@@ -53,7 +53,7 @@ impl BurstSendBuffer {
         self.blocks.read(offset, to);
     }
 
-    /// Everything up to an offset has arrived.
+    /// Releases everything before an offset, which has arrived.
     pub(super) fn acknowledge(&mut self, to: u64) {
         self.acked_to = self.acked_to.max(to.min(self.written_to));
         self.blocks.release(self.acked_to);

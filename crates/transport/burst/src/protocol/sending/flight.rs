@@ -1,4 +1,4 @@
-//! The packets that were sent: which are acknowledged, and which are lost.
+//! Packets in flight: tracks which are acknowledged, and detects lost ones.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use super::round_trip::BurstRttEstimator;
 use crate::protocol::frame::BurstAckFrame;
 use crate::protocol::rate;
 
-/// The reorder window is at least this.
+/// The smallest reorder window.
 const MIN_REORDER_WINDOW: Duration = Duration::from_millis(1);
 
-/// It is this part of the round trip at first, and the whole of it at most.
+/// The reorder window is this fraction of the round trip at first, and at most the whole of it.
 const INITIAL_REORDER_SHARE: u32 = 8;
 
-/// What a packet has that matters when it is acknowledged or lost.
+/// What is needed of a packet when it is acknowledged or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::protocol) enum BurstPacketContent {
     /// Bytes of the stream.
     Stream { offset: u64, len: u16 },
-    /// What is not sent again.
+    /// A repair symbol, which is not retransmitted.
     Repair,
-    /// What is sent again in another way, if at all.
+    /// Frames that other code repeats, if at all.
     Control,
-    /// A report of a train, until one arrives.
+    /// A report of a train, repeated until one is acknowledged.
     TrainReport,
-    /// A probe of the path's MTU.
+    /// A path MTU probe.
     MtuProbe(MtuProbe),
     /// Nothing that elicits an acknowledgement.
     Nothing,
@@ -44,25 +44,26 @@ struct BurstSentPacket {
     at: Duration,
     bytes: u32,
     content: BurstPacketContent,
-    /// `None` if the rate does not depend on what becomes of it.
+    /// `None` if the packet does not affect the congestion model.
     model: Option<rate::PacketSendState>,
     state: SentPacketState,
 }
 
-/// Packets of which something has become known.
+/// The packets that an acknowledgement or a loss detection concerns.
 #[derive(Debug)]
 pub(in crate::protocol) struct AckLossSummary {
     pub(in crate::protocol) packets: u64,
     pub(in crate::protocol) bytes: u64,
-    /// Of the newest of those that the rate depends on.
+    /// The model's state of the latest sent packet among those that affect the model.
     pub(in crate::protocol) newest: Option<rate::PacketSendState>,
-    /// When the acknowledgement's largest packet was sent, if that is new.
+    /// When the packet with the acknowledgement's largest number was sent, if it is newly
+    /// acknowledged.
     pub(in crate::protocol) largest_sent_at: Option<Duration>,
 }
 
 #[derive(Debug)]
 pub(in crate::protocol) struct BurstPacketsInFlight {
-    /// By number, from `first` on.
+    /// By packet number, starting at `first`.
     packets: VecDeque<BurstSentPacket>,
     first: u64,
     /// Packets before this number are not outstanding.
@@ -70,7 +71,7 @@ pub(in crate::protocol) struct BurstPacketsInFlight {
     /// The number of packets that are outstanding.
     outstanding: usize,
     largest_acked: Option<u64>,
-    /// When the latest of the acknowledged packets was sent.
+    /// When the latest sent of the acknowledged packets was sent.
     newest_acked_at: Duration,
     reorder_share: u32,
 }
@@ -97,7 +98,7 @@ impl BurstPacketsInFlight {
         self.outstanding > 0
     }
 
-    /// The next packet is sent.
+    /// Records the next packet.
     pub(in crate::protocol) fn push(
         &mut self,
         now: Duration,
@@ -112,15 +113,15 @@ impl BurstPacketsInFlight {
         self.packets.push_back(BurstSentPacket { at: now, bytes, content, model, state });
     }
 
-    /// The path is another one: what becomes of the packets that were sent says nothing of it.
+    /// Handles a change of path: packets sent so far no longer affect the congestion model.
     pub(in crate::protocol) fn detach_from_model(&mut self) {
         for packet in &mut self.packets {
             packet.model = None;
         }
     }
 
-    /// Handles an acknowledgement. Calls `arrived` with what is new. `None` if it is of packets
-    /// that were not sent.
+    /// Handles an acknowledgement. Calls `arrived` with the content of newly acknowledged packets.
+    /// `None` if it acknowledges packets that were not sent.
     pub(in crate::protocol) fn acknowledge(
         &mut self,
         ack: &BurstAckFrame<'_>,
@@ -151,7 +152,7 @@ impl BurstPacketsInFlight {
                             }
                         }
                     }
-                    // Reordered by more than the window.
+                    // The packet was reordered by more than the window.
                     SentPacketState::Lost => self.reorder_share = (self.reorder_share / 2).max(1),
                 }
                 packet.state = SentPacketState::Done;
@@ -172,7 +173,7 @@ impl BurstPacketsInFlight {
         (round_trip.expected() / self.reorder_share).max(MIN_REORDER_WINDOW)
     }
 
-    /// Finds packets that are lost. Calls `lost` with each.
+    /// Detects lost packets. Calls `lost` with each.
     pub(in crate::protocol) fn detect_losses(
         &mut self,
         now: Duration,
@@ -225,7 +226,7 @@ impl BurstPacketsInFlight {
         Some(packet.at + round_trip.longest() + self.reorder_window(round_trip))
     }
 
-    /// Forgets packets that are done, and lost ones that will not arrive any more.
+    /// Removes packets that are done, and lost ones that are too old to arrive.
     fn forget(&mut self, now: Duration, round_trip: &BurstRttEstimator) {
         let keep = round_trip.longest() * 2;
         while let Some(packet) = self.packets.front() {
@@ -239,7 +240,7 @@ impl BurstPacketsInFlight {
         }
     }
 
-    /// The bytes of the stream that were sent first of those that are outstanding.
+    /// The stream bytes of the outstanding packet that was sent first.
     pub(in crate::protocol) fn oldest_stream(&self) -> Option<(u64, u16)> {
         self.packets.iter().find_map(|packet| match (packet.state, packet.content) {
             (SentPacketState::Outstanding, BurstPacketContent::Stream { offset, len }) => {

@@ -1,13 +1,14 @@
-//! Pacing in trains: packets are sent back to back, and then none until the next train's time.
+//! Pacing in trains: each train is sent back to back, followed by a pause until the next one is
+//! due.
 
 use std::time::Duration;
 
-/// A train that is late is longer, by what the rate makes of this time at most.
+/// A late train is longer, by at most what the rate allows in this time.
 const MAX_CATCH_UP_S: f64 = 0.004;
 
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct TrainPacer {
-    /// The bytes that the rate allows, negative after a packet that was longer.
+    /// The bytes that the rate allows; negative after a packet that exceeded them.
     tokens: f64,
     at: Duration,
     is_in_train: bool,
@@ -27,7 +28,7 @@ impl TrainPacer {
         self.is_in_train
     }
 
-    /// Whether the next packet is the first of a train. It is asked once.
+    /// Whether the next packet is the first of a train; resets the flag.
     pub(in crate::protocol) fn take_first(&mut self) -> bool {
         std::mem::take(&mut self.is_first)
     }
@@ -43,7 +44,7 @@ impl TrainPacer {
         if missing < 0.0 {
             return self.at;
         }
-        // A nanosecond more, so that it is enough in spite of rounding.
+        // One nanosecond more, so that rounding does not make it too short.
         let wait = Duration::try_from_secs_f64(missing / rate).unwrap_or(Duration::from_secs(1));
         self.at + wait + Duration::from_nanos(1)
     }

@@ -1,4 +1,4 @@
-//! Repair symbols of what is sent last.
+//! Repair symbols for the end of the data.
 
 use std::collections::VecDeque;
 
@@ -13,27 +13,28 @@ use crate::protocol::repair;
 pub(super) struct NewStreamChunk {
     pub(super) offset: u64,
     pub(super) len: usize,
-    /// The bytes that fit into a packet.
+    /// The bytes of the stream that fit into a packet.
     pub(super) longest: usize,
-    /// Whether the stream ends behind it.
+    /// Whether the stream ends after it.
     pub(super) is_end: bool,
 }
 
-/// The repair symbols that may be sent without data before them.
+/// The number of repair symbols that may be sent before any data is.
 const MAX_CREDIT: f64 = 64.0;
 
-/// The repair symbols that each packet of the stream allows.
+/// The number of repair symbols that each packet of the stream adds to this.
 const CREDIT_PER_PACKET: f64 = 0.125;
 
-/// The probability that a transfer needs another round trip.
+/// The accepted probability that a transfer needs another round trip.
 const FAILURE: f64 = 0.1;
 
-/// Losses are counted over so many packets at least. Before the first, one in 1,000 is assumed.
+/// When this many packets are counted, the counts are halved. Initially, a loss of one in 1,000 is
+/// assumed.
 const MIN_LOSS_SAMPLE: f64 = 20_000.0;
 
 #[derive(Debug)]
 pub(super) struct RepairSymbolQueue {
-    /// The generation that grows: where it starts, the length of its symbols, its length.
+    /// The generation that is being filled: its start, its symbol length and its length.
     open: Option<(u64, usize, usize)>,
     ready: VecDeque<Vec<u8>>,
     credit: f64,
@@ -49,12 +50,12 @@ impl Default for RepairSymbolQueue {
 }
 
 impl RepairSymbolQueue {
-    /// Packets have arrived.
+    /// Counts packets that have arrived.
     pub(super) fn on_arrived(&mut self, packets: u64) {
         self.count(packets, 0);
     }
 
-    /// Packets were lost.
+    /// Counts packets that were lost.
     pub(super) fn on_lost(&mut self, packets: u64) {
         self.count(packets, packets);
     }
@@ -80,8 +81,9 @@ impl RepairSymbolQueue {
         true
     }
 
-    /// Bytes of the stream are sent: as a part of what is protected (`is_tail`), as the last before
-    /// the buffer is empty (`is_last`). So many bytes are protected in all.
+    /// Records bytes of the stream that are sent, in order to protect them. `is_tail`: they are to
+    /// be protected. `is_last`: the send buffer is empty after them. `protected` is the number of
+    /// bytes to protect in all.
     pub(super) fn on_sent(
         &mut self,
         chunk: &NewStreamChunk,
@@ -92,7 +94,7 @@ impl RepairSymbolQueue {
     ) {
         self.credit = (self.credit + CREDIT_PER_PACKET).min(MAX_CREDIT);
         let (start, symbol_len, len) = match self.open.take() {
-            // The path's MTU has changed.
+            // The path MTU has changed.
             Some((_, symbol_len, _)) if symbol_len != chunk.longest => return,
             Some((start, symbol_len, len)) => (start, symbol_len, len + chunk.len),
             None if is_tail => (chunk.offset, chunk.longest, chunk.len),

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// Before the first measurement.
+/// The round-trip time assumed before the first measurement.
 const INITIAL: Duration = Duration::from_millis(500);
 
-/// The time that a peer may wait before it acknowledges.
+/// The longest time that a peer may delay an acknowledgement.
 pub(in crate::protocol) const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
 
-/// The longest time until something is sent again.
+/// The longest retransmission timeout.
 const MAX_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
@@ -30,23 +30,22 @@ impl BurstRttEstimator {
         self.smoothed = Some((smoothed * 7 + round_trip) / 8);
     }
 
-    /// The mean, once it is known.
+    /// The smoothed round-trip time, once it is known.
     pub(in crate::protocol) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
     }
 
-    /// The mean, or a guess.
+    /// The smoothed round-trip time, or the initial one.
     pub(in crate::protocol) fn expected(&self) -> Duration {
         self.smoothed.unwrap_or(INITIAL)
     }
 
-    /// The greater of the mean and the last measurement.
+    /// The larger of the smoothed round-trip time and the last measurement.
     pub(in crate::protocol) fn longest(&self) -> Duration {
         self.expected().max(self.latest)
     }
 
-    /// The time in which an acknowledgement comes if nothing is lost, doubled for each of so many
-    /// times that it did not come.
+    /// The retransmission timeout, doubled for each of `repeats` consecutive timeouts.
     pub(in crate::protocol) fn timeout(&self, repeats: u32) -> Duration {
         let variation = (self.variation * 4).max(Duration::from_millis(1));
         let late = self.expected() + variation + MAX_ACK_DELAY;

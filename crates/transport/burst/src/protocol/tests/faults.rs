@@ -1,4 +1,4 @@
-//! Paths and peers that fail: the right error, in bounded time.
+//! Failing paths and peers: the right error, in bounded time.
 
 use std::time::Duration;
 
@@ -56,14 +56,14 @@ fn a_peer_that_does_not_read_is_told_from_one_that_is_gone() {
     }
     let (error, at) = failure(&mut pair, 0);
     assert!(matches!(error, Error::NotReading { unsent: 1.., .. }), "{error}");
-    // What fits into its buffer arrives before.
+    // First the data that fits into the receive buffer arrives.
     assert!(at > Duration::from_secs(300) && at < Duration::from_secs(330), "{at:?}");
-    // The peer is told.
+    // The peer is notified.
     let (error, later) = failure(&mut pair, 1);
     assert_eq!((error, later < at + Duration::from_secs(1)), (Error::Closed, true));
 }
 
-/// One packet in twenty arrives late by a tenth of the round trip: few are sent again.
+/// One packet in twenty is late by a tenth of the round trip; few are retransmitted.
 #[test]
 fn reordering_is_not_taken_for_loss() {
     let mut pair = Pair::connect(1, path(), true);

@@ -1,9 +1,9 @@
-//! Attackers on the path, who see everything and send what they like.
+//! Attackers on the path, who see every packet and can inject any.
 
 use super::pair::Attacker;
 use sim::SeededRng;
 
-/// Sends changed copies of what it sees, copies of what it has seen before, and random bytes.
+/// Injects changed copies of the packets it sees, copies of earlier packets, and random bytes.
 pub(super) fn attacker(seed: u64) -> Attacker {
     let mut rng = SeededRng::new(seed ^ 0xbad);
     let mut seen: Vec<Vec<u8>> = Vec::new();
@@ -15,7 +15,7 @@ pub(super) fn attacker(seed: u64) -> Attacker {
         if rng.chance(20) {
             let mut changed = datagram.to_vec();
             let at = rng.index(changed.len());
-            // Not the other headers of a handshake, which are not authentic.
+            // The other headers of a handshake are not changed, as they are not authenticated.
             if changed[..7] != *b"SNDRBST" || at >= 35 {
                 changed[at] ^= 1 << rng.index(8);
                 datagrams.push(changed);

@@ -1,45 +1,46 @@
-//! How fast packets arrive at the peer, as the sender sees it.
+//! Measures at the sender how fast packets arrive at the peer.
 //!
-//! Acknowledgements name the next packet in order, so that one lost packet hides all that arrive
-//! after it. But a light one is sent for every 64 packets that arrive, and a loss report says that
-//! the packet after a gap has arrived. Together they count what arrives.
+//! Acknowledgements contain the next packet in order, so that one lost packet hides all that arrive
+//! after it. But the peer also sends a light acknowledgement for every 64 packets that arrive, and
+//! a loss report shows that the packet after a gap has arrived. From both together the sender
+//! counts arrivals.
 
 #![expect(clippy::cast_precision_loss, reason = "estimates")]
 
 use std::time::Duration;
 
-/// A light acknowledgement is sent for so many packets (UDT4, and Sunder).
+/// A light acknowledgement is sent for this many packets (by UDT4 and by Sunder).
 const LIGHT_ACK_PACKETS: u64 = 64;
 
-/// A speed is measured over so many packets and so much time at least, or over fewer packets of a
-/// slow path.
+/// A speed is measured over at least this many packets and this much time. On slow paths, fewer
+/// packets are enough over a longer time.
 const MIN_PACKETS: u64 = 192;
 const MIN_TIME: Duration = Duration::from_millis(2);
 const MIN_SLOW_PACKETS: u64 = 16;
 const MIN_SLOW_TIME: Duration = Duration::from_millis(20);
 
-/// A longer pause, or one of this part of a round trip, is not part of a measurement.
+/// A pause longer than both this and the following fraction of a round trip ends a measurement.
 const MAX_PAUSE: Duration = Duration::from_millis(15);
 const MAX_PAUSE_PART: u32 = 8;
 
-/// After a shorter one a measurement has ended if fewer packets have arrived than this part of what
-/// the rate before it makes likely.
+/// After a shorter pause, a measurement ends if fewer packets have arrived than this fraction of
+/// what the rate before the pause lets one expect.
 const LATE_PART: f64 = 0.5;
 
-/// Two measurements agree if neither is larger by this factor.
+/// Two measurements agree if their ratio is less than this.
 const AGREEMENT: f64 = 1.5;
 
-/// The last so many measurements count.
+/// The number of measurements kept.
 const SPEEDS: usize = 8;
 
-/// Counts what arrives.
+/// Measures the delivery rate.
 #[derive(Debug, Default)]
 pub(super) struct SabulDeliveryMeter {
-    /// The packet before which the peer is known to have all but those that it has reported lost.
+    /// The peer has all packets before this one, except those that it has reported lost.
     next: u64,
-    /// Packets from `next` on that light acknowledgements have counted.
+    /// The number of packets from `next` on that light acknowledgements have counted.
     ahead: u64,
-    /// Since the measurement began.
+    /// The packets of the current measurement.
     packets: u64,
     began_at: Duration,
     last_at: Duration,
@@ -48,8 +49,8 @@ pub(super) struct SabulDeliveryMeter {
 }
 
 impl SabulDeliveryMeter {
-    /// All packets before `next` have arrived, those apart that were reported lost; if
-    /// `counts_packets`, also 64 since the last acknowledgement.
+    /// Records that all packets before `next` have arrived, except those reported lost; if
+    /// `counts_packets`, also that 64 packets have arrived since the last acknowledgement.
     pub(super) fn add(
         &mut self,
         now: Duration,
@@ -72,7 +73,7 @@ impl SabulDeliveryMeter {
         let elapsed = self.last_at.saturating_sub(self.began_at);
         self.last_at = now;
         let is_pause = pause > MAX_PAUSE.max(round_trip / MAX_PAUSE_PART);
-        // The end of a burst is acknowledged up to 10 ms after it has arrived.
+        // The end of a burst is acknowledged up to 10 ms after its arrival.
         let expected = self.packets as f64 * pause.as_secs_f64() / elapsed.as_secs_f64().max(1e-6);
         let is_late = pause > MIN_TIME && (arrived as f64) < expected * LATE_PART;
         if is_pause || is_late {
@@ -92,9 +93,10 @@ impl SabulDeliveryMeter {
         }
     }
 
-    /// In packets/s: the second highest of the last measurements, as acknowledgements that were
-    /// delayed and come together make the highest one too high. With less than three, what the
-    /// peer measures (0 if unknown), if the highest agrees. Else `None`.
+    /// The delivery rate in packets/s: the second highest of the last measurements, because delayed
+    /// acknowledgements that arrive together make the highest one too high. With fewer than three
+    /// measurements, the smaller of the highest one and `at_peer`, the peer's own measurement (0 if
+    /// unknown), if they agree. Otherwise `None`.
     pub(super) fn speed(&self, at_peer: f64) -> Option<f64> {
         let mut sorted = self.speeds.clone();
         sorted.sort_unstable_by(f64::total_cmp);

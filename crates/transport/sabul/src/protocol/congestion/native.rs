@@ -1,17 +1,17 @@
 //! UDT's own congestion control (Gu and Grossman 2007, section 3; the Transputation paper, B.2),
-//! with its faults in UDT4 mended.
+//! with fixes for defects of UDT4.
 //!
-//! Each 10 ms without congestion the rate grows by a step that depends on the rate that is left
-//! on the path, and not on the round-trip time. Congestion lowers the rate by a ninth, at most
-//! once in each window of packets and a few times more at random.
+//! Every 10 ms without congestion, the rate grows by a step that depends on the unused capacity of
+//! the path, and not on the round-trip time. Congestion lowers the rate by a ninth, once in each
+//! window of packets, and a few more times at random.
 //!
-//! Other than in UDT4:
-//! - the interval between packets has fractions of a nanosecond. UDT4 rounds it up to whole
-//!   microseconds, so that one loss at 10 Gbit/s costs 40 % of the rate;
-//! - at the end of the slow start without a measured speed, the interval is the round-trip time
-//!   divided by the window. UDT4 has the inverse of that after a loss;
-//! - a loss of less than [`RANDOM_LOSS_SHARE`] of the packets is not taken for congestion, unless
-//!   the queue of the path is seen to grow.
+//! Differences from UDT4:
+//! - The interval between packets has fractions of a nanosecond. UDT4 rounds it up to whole
+//!   microseconds, so that one loss at 10 Gbit/s costs 40 % of the rate.
+//! - When slow start ends without a measured speed, the interval is the round-trip time divided by
+//!   the window. UDT4 uses the inverse of that after a loss.
+//! - Loss of less than [`RANDOM_LOSS_SHARE`] of the packets is not treated as congestion, unless
+//!   the queue of the path grows.
 
 #![expect(clippy::cast_precision_loss, reason = "estimates")]
 #![expect(
@@ -30,96 +30,98 @@ use super::{
 /// The interval of rate control (SYN).
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// The window at the begin, in packets.
+/// The initial window, in packets.
 const INITIAL_WINDOW: f64 = 64.0;
 
-/// At least so many packets are sent in a round trip and 10 ms.
+/// At least this many packets are sent in a round trip plus 10 ms.
 const MIN_WINDOW: f64 = 2.0;
 
-/// What the window has besides the packets that are on the way, in packets.
+/// How much larger the window is than the packets in flight, in packets.
 const SPARE_WINDOW: f64 = 16.0;
 
-/// The interval between packets in the slow start: its window limits it.
+/// The interval between packets in slow start, in which the window limits the rate.
 const SLOW_START_INTERVAL_NS: f64 = 1000.0;
 
-/// The interval grows by this factor where the rate is lowered by a ninth.
+/// The factor by which the interval grows when the rate is lowered by a ninth.
 const DECREASE: f64 = 1.125;
 
-/// The same where nothing is heard for so long that all packets are sent again.
+/// The factor by which the interval grows after a timeout, when all packets are retransmitted.
 const TIMEOUT_DECREASE: f64 = 2.0;
 
-/// How often the rate is lowered at most for the losses of one window of packets.
+/// How often the rate is lowered at most for losses in one window of packets.
 const MAX_DECREASES: u32 = 5;
 
-/// The least step, and the factor of the step, of the rate's growth, in packets and packets times
-/// bytes each 10 ms for each bit/s (the paper's formula).
+/// The constants of the paper's formula for the growth of the rate: the smallest step, in packets
+/// each 10 ms, and the factor of the step, in packets times bytes each 10 ms for each bit/s.
 const MIN_STEP: f64 = 0.01;
 const STEP_FACTOR: f64 = 1.5e-6;
 
-/// The part of packets that may be lost at random.
+/// The fraction of packets whose loss counts as random.
 const RANDOM_LOSS_SHARE: f64 = 0.02;
 
-/// More losses than the noise are congestion if there are more by this many standard deviations.
+/// Losses are congestion if they exceed random loss by this many standard deviations.
 const SIGNIFICANT: f64 = 3.0;
 
-/// The queue of the path grows if the mean round trip is longer than the shortest by more than
-/// this, and by more than this part of it.
+/// The queue counts as growing if the smoothed round-trip time exceeds the min RTT by more than
+/// this, and by more than this fraction of it.
 const QUEUE: Duration = Duration::from_millis(10);
 const QUEUE_PART: u32 = 8;
 
-/// In the slow start the rate is known if the window is less than this part of what the path holds,
-/// because packets that were sent together arrive at the rate of the path, or more than this part.
+/// In slow start, the measured speed is the path's rate if the window is less than the first
+/// fraction of what the path holds, because packets sent together arrive at the path's rate; or if
+/// it is more than the second, because the path is full.
 const PATH_BURST_SHARE: f64 = 0.5;
 const PATH_FULL_SHARE: f64 = 1.5;
 
-/// Without a queue on the path the rate grows by this part in each round trip at least. Pairs of
-/// packets measure the rate that is left, but where devices and kernels handle packets together
-/// they measure anything.
+/// Without a queue on the path, the rate grows by at least this fraction each round trip. Packet
+/// pairs measure the unused capacity, but are useless where devices and kernels handle packets in
+/// batches.
 const MIN_GROWTH: f64 = 1.0 / 16.0;
 
-/// The rate does not grow by that part when it is this much more than what arrives at the peer.
+/// The minimum growth does not apply if the rate exceeds the peer's arrival rate by this factor.
 const MAX_AHEAD: f64 = 1.15;
 
-/// The window is what is sent in so many round trips: a packet that is lost twice keeps those after
-/// it from being acknowledged for as long.
+/// The window is what is sent in this many round trips: a packet that is lost twice blocks the
+/// acknowledgement of later packets for that long.
 const WINDOW_ROUND_TRIPS: u32 = 4;
 
 /// UDT's own congestion control.
 #[derive(Debug)]
 pub struct UdtCongestionControl {
     interval_ns: f64,
-    /// The interval is never longer.
+    /// The longest interval.
     max_interval_ns: f64,
     window: f64,
     max_window: f64,
-    /// The length of a packet in bytes, with all headers.
+    /// The length of a packet with all headers, in bytes.
     packet_len: f64,
     in_slow_start: bool,
     /// Whether packets were lost since the rate was last raised.
     has_loss: bool,
-    /// Whether nothing was acknowledged since the rate was halved for that.
+    /// Whether nothing was acknowledged since the last timeout lowered the rate.
     has_timed_out: bool,
     raised_at: Duration,
-    /// The next packet when the rate was last lowered: losses before it belong to that congestion.
+    /// The next packet number when the rate was last lowered: losses before it belong to the same
+    /// congestion event.
     decreased_at: u64,
-    /// The interval before it was last lowered.
+    /// The interval before the rate was last lowered.
     interval_before_ns: f64,
-    /// Loss reports since then, how many there are on average, and after how many of them the rate
-    /// is lowered again.
+    /// The loss reports since then, their average number, and the number after which the rate is
+    /// lowered again.
     reports: u32,
     average_reports: f64,
     reports_to_decrease: u32,
     decreases: u32,
     delivery: SabulDeliveryMeter,
-    /// Packets sent and lost, with older ones counting less.
+    /// Packets sent and lost, exponentially weighted.
     sent: f64,
     lost: f64,
     random: u64,
 }
 
 impl UdtCongestionControl {
-    /// For packets of `packet_len` bytes, all headers included, of which at most `max_window` may
-    /// be unacknowledged. `seed` may be anything.
+    /// Creates a congestion control for packets of `packet_len` bytes, with all headers, of which
+    /// at most `max_window` may be unacknowledged. `seed` may be any number.
     pub fn new(packet_len: u16, max_window: u64, seed: u64) -> Self {
         Self {
             interval_ns: SLOW_START_INTERVAL_NS,
@@ -144,7 +146,8 @@ impl UdtCongestionControl {
         }
     }
 
-    /// Continues with the rate at which packets arrive at the peer, in packets/s; 0 if unknown.
+    /// Ends slow start. The rate becomes `speed`, the peer's arrival rate in packets/s; 0 if
+    /// unknown.
     fn end_slow_start(&mut self, round_trip: Duration, speed: f64) {
         self.in_slow_start = false;
         self.interval_ns = if speed > 0.0 {
@@ -155,20 +158,20 @@ impl UdtCongestionControl {
         self.interval_before_ns = self.interval_ns;
     }
 
-    /// The rate of the path in packets/s, if packets arrive in a slow start in a way that shows it.
+    /// The path's rate in packets/s, if the arrivals in slow start reveal it.
     fn path_speed(&self, ack: &SabulAckEvent) -> Option<f64> {
         let speed = self.delivery.speed(ack.arrival_speed)?;
         let held = self.window / (speed * (ack.min_rtt + INTERVAL).as_secs_f64());
         (!(PATH_BURST_SHARE..=PATH_FULL_SHARE).contains(&held)).then_some(speed)
     }
 
-    /// How fast packets arrive at the peer, in packets/s, if it says `at_peer`. 0 if unknown: UDT4
-    /// says a million before it has measured anything.
+    /// The peer's arrival rate in packets/s, where the peer reports `at_peer`. 0 if unknown: UDT4
+    /// reports a million before its first measurement.
     fn arrival_rate(&self, at_peer: f64) -> f64 {
         self.delivery.speed(at_peer).map_or(0.0, |speed| speed.min(at_peer))
     }
 
-    /// Raises the rate, by the step for the rate that is left on the path.
+    /// Raises the rate by the step for the unused capacity of the path.
     fn raise(&mut self, ack: &SabulAckEvent) {
         let capacity = ack.capacity;
         let rate = 1e9 / self.interval_ns;
@@ -185,7 +188,7 @@ impl UdtCongestionControl {
         let interval = INTERVAL.as_nanos() as f64;
         let round_trips = INTERVAL.as_secs_f64() / ack.round_trip.max(INTERVAL).as_secs_f64();
         let growth = MIN_GROWTH * round_trips * interval / self.interval_ns;
-        // A path that is full is seen by what arrives, and later by its queue.
+        // A full path shows first in the arrival rate, and later in its queue.
         let arrives = self.arrival_rate(ack.arrival_speed);
         let is_full = has_queue(ack.round_trip, ack.min_rtt) || rate > MAX_AHEAD * arrives;
         let step = if is_full { step.min(growth) } else { step.max(growth) };
@@ -201,14 +204,14 @@ impl UdtCongestionControl {
         self.lost / self.sent.max(1.0)
     }
 
-    /// Whether packets are lost because the path is full, and not at random.
+    /// Whether packets are lost because of congestion, and not at random.
     fn is_congested(&self, round_trip: Duration, least_round_trip: Duration) -> bool {
         let noise = RANDOM_LOSS_SHARE * self.sent;
         self.lost > noise + SIGNIFICANT * noise.sqrt() + SIGNIFICANT
             || has_queue(round_trip, least_round_trip)
     }
 
-    /// A number from 1 to `max`, by a xorshift generator: nothing depends on its quality.
+    /// A random number from 1 to `max`, from a xorshift generator, whose quality does not matter.
     fn random(&mut self, max: f64) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -248,7 +251,7 @@ impl SabulCongestionControl for UdtCongestionControl {
             return;
         }
         self.raised_at = now;
-        // Of each round trip about a third is forgotten after 10 ms or more.
+        // The counts decay every 10 ms, with a time constant of three round trips.
         let kept = (-INTERVAL.as_secs_f64() / (3.0 * ack.round_trip.as_secs_f64()).max(0.1)).exp();
         self.sent *= kept;
         self.lost *= kept;

@@ -1,4 +1,4 @@
-//! What a connection does with what arrives.
+//! Handles received packets.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use super::{ACK_INTERVAL, ANSWER_KEEP_ALIVE, SabulConnection, SabulConnectionPha
 /// A light acknowledgement is sent for this many packets.
 const LIGHT_ACK_PACKETS: u64 = 64;
 
-/// How late the last acknowledgement may be, besides the path's delays.
+/// How much later than the path's delays the peer's last acknowledgement may arrive.
 const LATE_ACK: Duration = Duration::from_millis(100);
 
-/// So many acknowledgements at the begin do not wait: each says how fast packets arrive, which UDT4
-/// takes for 16 packets/s before, and with a weight of 1/8. It continues at that rate after its
-/// first loss.
+/// This many acknowledgements at the start are sent without delay. Each reports the arrival speed,
+/// for which UDT4 initially assumes 16 packets/s and smooths with a weight of 1/8. After its first
+/// loss, UDT4 continues at that rate.
 pub(super) const FIRST_RATES: u32 = 24;
 
 impl SabulConnection {
@@ -33,8 +33,8 @@ impl SabulConnection {
             | SabulConnectionPhase::ClosedByPeer
             | SabulConnectionPhase::Failed(_) => return,
             SabulConnectionPhase::ShutDown { .. } => {
-                // Both ends may be here: what answers one of these packets is not answered with
-                // another of them, or copies on the way would become ever more.
+                // Both ends may be in this phase. So an answer to one of these packets must not
+                // trigger another, or duplicates on the path would multiply.
                 if packet.content != SabulPacketContent::Shutdown {
                     self.due.full_ack |= matches!(
                         packet.content,
@@ -113,7 +113,7 @@ impl SabulConnection {
                 if self.packets_since_ack.is_multiple_of(LIGHT_ACK_PACKETS) {
                     self.due.light_ack = true;
                 }
-                // A short packet ends what the peer has to say for now.
+                // A short packet shows that the peer has no more data for now.
                 let is_short = payload.len() < usize::from(self.agreed.max_payload());
                 let has_news = self.rates_sent < FIRST_RATES && self.arrivals.speed() > 0;
                 let wait = if is_short || has_news { Duration::ZERO } else { ACK_INTERVAL };
@@ -121,13 +121,14 @@ impl SabulConnection {
                 true
             }
             SabulPacketArrival::Repeated => {
-                // The acknowledgement was lost, or the packet was sent again for no reason.
+                // The acknowledgement was lost, or the retransmission was unnecessary.
                 self.statistics.useless += 1;
                 self.timers.acknowledge(now, ACK_INTERVAL);
                 true
             }
             SabulPacketArrival::NoRoom => {
-                // The peer asks whether there is room, and takes silence for an end.
+                // The peer asks whether there is free space, and ends the connection if it gets no
+                // answer.
                 self.statistics.useless += 1;
                 self.announced_window = 0;
                 self.timers.acknowledge(now, ACK_INTERVAL);
@@ -167,8 +168,8 @@ impl SabulConnection {
         true
     }
 
-    /// Takes the peer's mean of the round-trip time. At first it is measured here: by light
-    /// acknowledgements, and by full ones, which may wait, if they make it shorter.
+    /// Updates the round-trip time with the peer's smoothed value. At first it is measured here: by
+    /// light acknowledgements, and by full ones, which the peer may delay, if they make it shorter.
     fn measure_round_trip(
         &mut self,
         now: Duration,
@@ -220,13 +221,13 @@ impl SabulConnection {
                 number::from_wire(*range.start(), near)..number::from_wire(*range.end(), near) + 1
             })
         };
-        // Checked before anything is changed.
+        // Validated before anything is changed.
         if ranges().any(|range| range.is_empty() || range.end > near) {
             return false;
         }
         let first = ranges().map(|range| range.start).min().unwrap_or(near);
         let end = ranges().map(|range| range.end).max().unwrap_or(near);
-        // A report does not tell of what was sent less than a round trip ago.
+        // A report cannot concern packets that were sent less than a round trip ago.
         let sent_before = now.saturating_sub(self.round_trip.mean() * 3 / 4);
         let packets = ranges().filter_map(|range| self.send.report(range, sent_before)).sum();
         if packets > 0 {
@@ -253,13 +254,15 @@ impl SabulConnection {
         true
     }
 
-    /// Losses are reported again when a packet that was sent again should have arrived.
+    /// The interval at which a loss is reported again: by then the retransmitted packet should have
+    /// arrived.
     pub(super) fn report_interval(&self) -> Duration {
         self.round_trip.response_timeout() + ACK_INTERVAL
     }
 }
 
-/// The first measurement as it is, then each with a weight of 1/8. 0 says nothing.
+/// Smooths a measurement: the first replaces the mean, later ones have a weight of 1/8. 0 is
+/// ignored.
 fn smooth(mean: &mut f64, sample: u32) {
     if sample > 0 {
         let sample = f64::from(sample);

@@ -1,4 +1,4 @@
-//! What a connection sends.
+//! Chooses and writes the next packet.
 
 #![expect(clippy::cast_precision_loss, reason = "years of ns fit into 53 bits within 1 ns")]
 
@@ -12,7 +12,7 @@ use super::receiving::FIRST_RATES;
 use super::timers::pause;
 use super::{ACK_INTERVAL, SabulConnection, SabulConnectionPhase};
 
-/// How much sending may be behind its schedule and catch up: what a busy machine delays.
+/// How far sending may be behind its schedule, because of a busy host, and still catch up.
 const MAX_CATCH_UP: Duration = Duration::from_millis(1);
 
 impl SabulConnection {
@@ -60,14 +60,14 @@ impl SabulConnection {
         }
         if self.due.shutdowns > 0 {
             self.due.shutdowns -= 1;
-            // Either may be lost.
+            // Any of them may be lost.
             self.due.full_ack = self.due.shutdowns > 0;
             return self.write_packet(now, SabulPacketContent::Shutdown, datagram);
         }
         false
     }
 
-    /// Writes a full acknowledgement, if the peer does not know it.
+    /// Writes a full acknowledgement, unless the peer has already confirmed it.
     fn write_ack(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
         let (next, window) = (self.receive.next(), self.receive.window());
         if next == self.ack_confirmed_to && window <= self.announced_window {
@@ -92,7 +92,7 @@ impl SabulConnection {
         (self.acknowledged, self.announced_window) = (next, window);
         self.packets_since_ack = 0;
         self.due.light_ack = false;
-        // Again, until the peer has answered one.
+        // Repeated until the peer answers one.
         self.timers
             .acknowledge(now, pause(self.round_trip.response_timeout(), self.ack_repetitions));
         let next = number::to_wire(next);
@@ -127,7 +127,7 @@ impl SabulConnection {
         } else {
             self.statistics.sent += 1;
         }
-        // The second packet of a pair follows without a gap, and then takes the time of both.
+        // The second packet of a pair follows at once, and then the interval is doubled.
         let is_new = !packet.is_repeated;
         let intervals =
             match (is_new && begins_pair(number), is_new && begins_pair(number.wrapping_sub(1))) {
@@ -159,7 +159,7 @@ impl SabulConnection {
     }
 }
 
-/// In µs, as the wire has it.
+/// In µs, as on the wire.
 fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }

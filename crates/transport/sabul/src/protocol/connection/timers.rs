@@ -6,23 +6,24 @@ use std::time::Duration;
 
 use super::super::ranges::SabulNumberRanges;
 
-/// The shortest and the longest time without a word of the peer until something is done.
+/// The shortest silence of the peer after which the connection reacts, and the longest time between
+/// reactions.
 const MIN_SILENCE: Duration = Duration::from_millis(300);
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 
-/// What the peer may wait before it acknowledges.
+/// How long the peer may delay an acknowledgement.
 const ACK_DELAY: Duration = Duration::from_millis(10);
 
-/// The longest pause between two attempts to make the peer answer.
+/// The longest pause between two attempts to elicit an answer from the peer.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// When something is due. `None` if never.
+/// When a timer is due. `None` if it is not set.
 #[derive(Debug)]
 pub(crate) struct SabulTimers {
     acknowledge_at: Option<Duration>,
-    /// Disjoint ranges of packets that were reported lost, and when they are reported again.
+    /// Disjoint ranges of packets that were reported lost, and when to report them again.
     reported: VecDeque<(Duration, Range<u64>)>,
-    /// When the last packets are taken for lost, and how often that has happened in turn.
+    /// When the last packets count as lost, and how many times in a row that has happened.
     tail_at: Option<Duration>,
     tail_loss_repetitions: u32,
     silence_at: Duration,
@@ -41,7 +42,7 @@ impl SabulTimers {
         }
     }
 
-    /// The time of the next one.
+    /// When the next timer is due.
     pub(crate) fn next(&self) -> Duration {
         let losses_at = self.reported.front().map(|(at, _)| *at);
         [self.acknowledge_at, losses_at, self.tail_at]
@@ -50,7 +51,7 @@ impl SabulTimers {
             .fold(self.silence_at, Duration::min)
     }
 
-    /// A full acknowledgement is due after `wait` at the latest.
+    /// Schedules a full acknowledgement after at most `wait`.
     pub(crate) fn acknowledge(&mut self, now: Duration, wait: Duration) {
         let at = now + wait;
         self.acknowledge_at = Some(self.acknowledge_at.map_or(at, |before| before.min(at)));
@@ -60,12 +61,12 @@ impl SabulTimers {
         take(&mut self.acknowledge_at, now)
     }
 
-    /// Losses were reported. What is still missing after `interval` is reported again.
+    /// Records reported losses. What is still missing after `interval` is to be reported again.
     pub(crate) fn reported(&mut self, now: Duration, losses: Range<u64>, interval: Duration) {
         self.reported.push_back((now + interval, losses));
     }
 
-    /// What is to be reported again now, and after `interval` once more.
+    /// Returns what is to be reported again now, and schedules the next report after `interval`.
     pub(crate) fn take_losses(
         &mut self,
         now: Duration,
@@ -87,12 +88,12 @@ impl SabulTimers {
         again
     }
 
-    /// A data packet was sent.
+    /// Records that a data packet was sent.
     pub(crate) fn sent(&mut self, now: Duration, late: Duration) {
         self.tail_at = Some(now + self.tail_loss_delay(late));
     }
 
-    /// The peer has acknowledged something; something new if `has_progress`.
+    /// Records an acknowledgement; `has_progress` if it acknowledges new packets.
     pub(crate) fn acknowledged(&mut self, now: Duration, late: Duration, has_progress: bool) {
         if has_progress {
             self.tail_loss_repetitions = 0;
@@ -108,13 +109,13 @@ impl SabulTimers {
         is_due
     }
 
-    /// Something was heard from the peer.
+    /// Records that something was received from the peer.
     pub(crate) fn heard(&mut self, now: Duration, late: Duration) {
         self.silences = 0;
         self.silence_at = now + silence(late);
     }
 
-    /// How often the peer has been silent in turn, if it is for so long; else 0.
+    /// If the peer has been silent for too long, the number of times in a row; else 0.
     pub(crate) fn take_silence(&mut self, now: Duration, late: Duration) -> u32 {
         if now < self.silence_at {
             return 0;
@@ -129,8 +130,8 @@ impl SabulTimers {
     }
 }
 
-/// How long the peer may take to answer what was sent again so often. It grows: a busy peer drops
-/// what it has no time for, and must not get ever more of it.
+/// The time for the peer to answer after this many retransmissions. It grows: a busy peer drops
+/// packets, and must not receive more and more of them.
 pub(super) fn pause(late: Duration, repetitions: u32) -> Duration {
     ((late + ACK_DELAY) * (1 << repetitions.min(6))).min(MAX_PAUSE.max(late))
 }

@@ -1,4 +1,4 @@
-//! Datagrams of others.
+//! Datagrams of attackers.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) fn mutate(rng: &mut SeededRng, datagram: &[u8]) -> Vec<u8> {
     mutated
 }
 
-/// A datagram of somebody who has seen another, and does not know whom it is for.
+/// A datagram from an attacker who has seen another one, and does not know its destination socket.
 pub(super) fn forge(rng: &mut SeededRng, seen: &[u8]) -> Vec<u8> {
     let mut forged = mutate(rng, seen);
     if let Some(destination) = forged.get_mut(12..16) {

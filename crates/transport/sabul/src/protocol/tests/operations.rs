@@ -1,5 +1,5 @@
-//! Both ends do random things on a path that changes: the stream is always exact or an error, and
-//! a connection that nobody keeps ends.
+//! Both ends perform random operations on a changing path: the stream is always exact or an error,
+//! and a connection that no program uses ends.
 
 use std::time::Duration;
 
@@ -19,28 +19,28 @@ const BOUND: Duration = Duration::from_secs(240);
 /// The longest stream of one direction.
 const MAX_LEN: u64 = 400_000;
 
-/// What reaches the ends besides each other's datagrams.
+/// An attacker's datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attack {
     None,
-    /// Datagrams of somebody who does not know the numbers of the sockets.
+    /// Datagrams of an attacker who does not know the socket identifiers.
     Outsider,
-    /// Changed datagrams of the connection itself: then nothing is promised about the stream.
+    /// Modified datagrams of the connection itself. The content of the stream is then unspecified.
     OnPath,
 }
 
-/// What a program at one end does, and what became of it.
+/// The program at one end, and its progress.
 #[derive(Debug)]
 struct Program {
     rng: SeededRng,
-    /// The bytes that it writes in all, and has written.
+    /// The number of bytes to write, and how many are written.
     len: u64,
     written: u64,
     read: u64,
     /// It does nothing until then.
     paused_until: Duration,
-    /// It closes when it has written this much, whatever it has read; `None`: when it has read and
-    /// written everything.
+    /// It closes when it has written this many bytes, whatever it has read; `None`: when it has
+    /// read and written everything.
     closes_after: Option<u64>,
     is_closed: bool,
     ended: Option<Result<(), SabulConnectionError>>,
@@ -63,7 +63,7 @@ impl Program {
         }
     }
 
-    /// Its next pause: mostly none, at times longer than the peer's patience.
+    /// Draws the next pause: mostly none, sometimes longer than the peer's silence limit.
     fn pause(&mut self, now: Duration) {
         let longest = match self.rng.below(400) {
             0 => Duration::from_secs(30),
@@ -90,7 +90,7 @@ struct Run {
     attack: Attack,
     pair: Pair,
     programs: [Program; 2],
-    /// Whether the path was ever cut, or so lossy that a peer's last words can get lost each time.
+    /// Whether the path was ever cut, or so lossy that a peer's last packets may all be lost.
     was_bad: bool,
     changes_at: Duration,
 }
@@ -130,7 +130,7 @@ impl Run {
         while self.pair.ends.iter().any(|end| !end.is_over()) {
             let now = self.pair.now();
             if self.attack == Attack::OnPath && now > ACTIVE {
-                // Who changes acknowledgements can make it wait for ever.
+                // An attacker who changes acknowledgements can make it wait forever.
                 return;
             }
             assert!(now < ACTIVE + BOUND, "seed {}: {:?}", self.seed, self.programs);
@@ -162,7 +162,7 @@ impl Run {
         let lasts = if long { Duration::from_secs(25) } else { Duration::from_secs(4) };
         for link in self.pair.links {
             let mut changed = self.path.conditions();
-            // Nothing is promised soon while much is lost: so at last the path is good.
+            // No time limit holds while much is lost, so the path is good in the end.
             changed.loss_permille = if now < ACTIVE { permille } else { 10 };
             *self.pair.network.conditions_mut(link) = changed;
         }
@@ -254,7 +254,7 @@ impl Run {
     fn step(&mut self) {
         let now = self.pair.now();
         let deadlines = self.pair.ends.iter().filter_map(SabulConnection::poll_timeout);
-        // A program acts again a millisecond later at the latest while it has something to do.
+        // A program with work left acts again at most one millisecond later.
         let resumes = self
             .programs
             .iter()
@@ -265,7 +265,7 @@ impl Run {
                 let end = usize::from(link == self.pair.links[0]);
                 let now = self.pair.now();
                 if self.rng.below(20) == 0 {
-                    // Others overtake it.
+                    // This datagram is reordered.
                     let later =
                         self.rng.duration_between(Duration::ZERO, Duration::from_millis(10));
                     self.pair.network.inject(link, bytes, later);
@@ -293,7 +293,7 @@ impl Run {
         }
     }
 
-    /// What a program has been told is true.
+    /// Checks that what the program was told is true.
     fn check_end(&self) {
         if self.attack == Attack::OnPath {
             return;
@@ -317,8 +317,8 @@ fn whatever_both_ends_do_the_stream_is_exact_or_an_error() {
     sim::run_seeds(1000, |seed| Run::new(seed).run());
 }
 
-/// Two ends that closed at once answered each other ever more often; an end that heard keepalives
-/// never sent one, and was taken for gone.
+/// Regressions: two ends that closed at the same time answered each other more and more often; an
+/// end that received keepalives never sent one, and was taken for dead.
 #[test]
 fn runs_that_have_failed_before() {
     for seed in [4657, 17_118] {

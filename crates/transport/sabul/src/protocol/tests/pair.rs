@@ -71,7 +71,7 @@ pub(super) struct Pair {
     pub(super) links: [SimulatedLinkId; 2],
     /// The client's and the server's.
     pub(super) ends: [SabulConnection; 2],
-    /// Makes datagrams that arrive besides each one.
+    /// Makes datagrams that arrive in addition to each one.
     attacker: Option<Attacker>,
     /// Changes what arrives at the client, or keeps it from arriving.
     filter: Option<Filter>,
@@ -84,14 +84,14 @@ pub(super) type Filter = Box<dyn FnMut(&mut [u8]) -> bool>;
 pub(super) type Attacker = Box<dyn FnMut(&[u8]) -> Vec<Vec<u8>>>;
 
 impl Pair {
-    /// Makes the handshake, with large buffers.
+    /// Completes the handshake, with large buffers.
     pub(super) fn connect(seed: u64, path: Path) -> Self {
         let config =
             SabulConfig { send_buffer: 1 << 27, receive_buffer: 1 << 27, ..SabulConfig::default() };
         Self::connect_with(seed, path, config)
     }
 
-    /// Makes the handshake, in a minute at most.
+    /// Completes the handshake, in at most a minute.
     pub(super) fn connect_with(seed: u64, path: Path, config: SabulConfig) -> Self {
         let config = SabulConfig { connect_timeout: Duration::from_secs(60), ..config };
         let mut network = SimulatedNetwork::new(seed);
@@ -152,12 +152,12 @@ impl Pair {
         self.attacker = Some(attacker);
     }
 
-    /// From now on what arrives at the client is changed.
+    /// From now on changes what arrives at the client.
     pub(super) fn filter(&mut self, filter: Filter) {
         self.filter = Some(filter);
     }
 
-    /// Lets the network run until `at`, whatever becomes of the connection.
+    /// Runs the network until `at`, whether or not the connection fails.
     pub(super) fn run_until(&mut self, at: Duration) {
         while self.network.now() < at && self.ends.iter().any(|end| end.poll_timeout().is_some()) {
             for end in 0..2 {

@@ -432,7 +432,10 @@ impl FileDataWriter<'_> {
     /// Continues with what the receiver does not have.
     fn start(&mut self, have: u64) -> Result<(), FileSendError> {
         if have > self.file.length {
-            let error = io::Error::new(io::ErrorKind::InvalidData, "the receiver has too much");
+            let error = io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the receiver claims more data than the file has",
+            );
             return Err(FileSendError::Broken(error));
         }
         self.progress.update(|state| state.is_comparing = true);

@@ -10,7 +10,7 @@ use super::FileSendError;
 use crate::files::digest;
 use crate::protocol::file::{FileAttributes, FileName};
 
-/// A file, as it was when it was opened.
+/// A file, with its state when it was opened.
 pub(super) struct OfferedFile {
     path: PathBuf,
     file: File,
@@ -23,7 +23,7 @@ impl OfferedFile {
     pub(super) fn open(path: &Path) -> Result<Self, FileSendError> {
         let path = path.to_owned();
         let failed = |source| FileSendError::File { path: path.clone(), source };
-        // A pipe would wait for its writer.
+        // Opening a pipe would wait for its writer.
         let kind = std::fs::metadata(&path).map_err(failed)?;
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         let name = FileName::parse(name);
@@ -42,12 +42,12 @@ impl OfferedFile {
         sought.map(|_| ()).map_err(|source| self.failed(source))
     }
 
-    /// Reads what comes next.
+    /// Reads the next bytes.
     pub(super) fn read(&mut self, to: &mut [u8]) -> Result<(), FileSendError> {
         self.file.read_exact(to).map_err(|source| self.failed(source))
     }
 
-    /// The digest's state after the first bytes. What is read next is what follows them.
+    /// The digest's state after the first bytes. Later reads continue after them.
     pub(super) fn digest_of_beginning(
         &mut self,
         len: u64,
@@ -59,7 +59,8 @@ impl OfferedFile {
     }
 
     /// # Errors
-    /// If it was changed since it was opened: what was read may be a mixture of both.
+    /// If it was changed since it was opened, so that what was read may be a mixture of both
+    /// versions.
     pub(super) fn check_unchanged(&self) -> Result<(), FileSendError> {
         let is_as_before = |metadata: &Metadata| {
             metadata.len() == self.length && FileAttributes::of(metadata) == self.attributes

@@ -1,4 +1,4 @@
-//! The connection that takes the place of one that is silent or has broken.
+//! Opens the connection that replaces a silent or broken one.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -9,16 +9,16 @@ use super::ConnectionPreferences;
 use crate::error::Error;
 use crate::net::Connection;
 
-/// The pause after the first attempt in a row that has failed; it doubles.
+/// The pause after the first failed attempt; it doubles with each failure in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// TCP repeats its first packet after a second.
+/// TCP retransmits its first packet after a second.
 const FIRST_REPEAT: Duration = Duration::from_millis(900);
 
 /// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(4);
 
-/// Makes a connection.
+/// A function that opens a connection.
 pub(super) trait ConnectFunction:
     Fn(ConnectionPreferences) -> Result<Connection, Error> + Send + Sync + 'static
 {
@@ -29,7 +29,8 @@ impl<C: Fn(ConnectionPreferences) -> Result<Connection, Error> + Send + Sync + '
 {
 }
 
-/// Makes connections in threads of their own, one at a time: the one before may still recover.
+/// Opens connections in their own threads, one at a time, while the earlier connection may still
+/// recover.
 pub(super) struct Reconnector<C> {
     connect: Arc<C>,
     pending: Option<Receiver<Result<Connection, Error>>>,
@@ -59,8 +60,7 @@ impl<C: ConnectFunction> Reconnector<C> {
         (self.connect)(ConnectionPreferences::default())
     }
 
-    /// Something has failed in the same way as before, or for the first time. Returns how long the
-    /// next attempt waits.
+    /// Records a failure. Returns the pause before the next attempt.
     pub(super) fn note_failure(&mut self) -> Duration {
         let pause = (FIRST_PAUSE * 2_u32.pow(self.failures.min(8))).min(MAX_PAUSE);
         self.failures += 1;
@@ -68,13 +68,13 @@ impl<C: ConnectFunction> Reconnector<C> {
         pause
     }
 
-    /// There was progress: pauses are short again.
+    /// Records progress, which makes pauses short again.
     pub(super) fn note_progress(&mut self) {
         self.failures = 0;
     }
 
-    /// The connection, or why there is none, as soon as that is known. Begins to connect if the
-    /// pause is over.
+    /// Returns the connection or its error as soon as it is known. Starts to connect if the pause
+    /// is over.
     pub(super) fn poll(
         &mut self,
         preferences: ConnectionPreferences,
@@ -91,8 +91,8 @@ impl<C: ConnectFunction> Reconnector<C> {
         }
     }
 
-    /// Whether the latest connection was made without a repeated packet of TCP, so that the path
-    /// had not failed altogether.
+    /// Whether the latest connection was opened without a retransmitted first packet of TCP, so
+    /// that the path did not fail altogether.
     pub(super) fn was_quick(&self) -> bool {
         self.began_at.elapsed() < FIRST_REPEAT
     }
@@ -107,9 +107,9 @@ impl<C: ConnectFunction> Reconnector<C> {
         pending.and_then(|pending| pending.recv().ok()).unwrap_or(Err(Error::Closed))
     }
 
-    /// The connection is not needed: the one before goes on.
+    /// Drops the pending connection: the earlier one has recovered.
     pub(super) fn cancel(&mut self) {
-        // Ending it may take as long as its path is broken.
+        // Dropping it may take as long as its path is broken.
         if let Some(pending) = self.pending.take() {
             let _ = thread::Builder::new().name("close".into()).spawn(|| drop(pending));
         }
@@ -121,7 +121,7 @@ impl<C: ConnectFunction> Reconnector<C> {
             ConnectionPreferences { has_short_segments: self.has_short_segments, ..preferences };
         let (sender, pending) = channel();
         let connect = self.connect.clone();
-        // Without a thread there is no connection: the channel is closed then.
+        // If the thread cannot be started, the channel is closed, and there is no connection.
         let _ = thread::Builder::new().name("connect".into()).spawn(move || {
             let _ = sender.send(connect(preferences));
         });

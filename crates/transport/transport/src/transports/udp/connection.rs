@@ -16,32 +16,32 @@ use crate::protocol::handshake::{HandshakeRefusal, TransportHandshakeError};
 use receiving::UdpTransportReceiver;
 use sending::UdpTransportSender;
 
-/// A request is repeated after this time.
+/// The interval at which a request is repeated.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(250);
 
-/// After how long without a word of the peer a connection fails.
+/// How long the peer may be silent before a connection fails.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// How often an end says something.
+/// The interval of keepalives.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
-/// How often the end of a connection is said, without being asked.
+/// How often a close is sent without a request from the peer.
 const CLOSES: u32 = 3;
 
-/// How long a connection that nobody uses any more waits until all has arrived.
+/// How long a connection that the program no longer uses waits until everything has arrived.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// What an end of connections has.
+/// The settings of an end of connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UdpTransportSettings {
     /// In bytes/s.
     pub(super) rate: f64,
-    /// How many bytes wait to be read.
+    /// The size of the receive buffer, in bytes.
     pub(super) buffer: usize,
     pub(super) connect_timeout: Duration,
 }
 
-/// Why there is no connection, or none any more.
+/// Why a connection could not be opened, or has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UdpTransportError {
     #[error("no answer: is a listener there, and does a firewall let UDP through?")]
@@ -90,9 +90,9 @@ pub(super) struct UdpTransportConnection {
     stage: UdpTransportStage,
     sending: UdpTransportSender,
     receiving: UdpTransportReceiver,
-    /// The answer to a request is to be sent.
+    /// Whether an answer to a request is to be sent.
     is_welcome_due: bool,
-    /// What ends the connection is to be sent so often.
+    /// The packet that ends the connection, and how often it is still to be sent.
     ending: Option<(UdpTransportContent<'static>, u32)>,
     last_received_at: Duration,
     last_sent_at: Duration,
@@ -106,7 +106,7 @@ enum UdpTransportStage {
         next_at: Duration,
     },
     Open,
-    /// Nobody uses it any more.
+    /// The program no longer uses it.
     Closing {
         until: Duration,
     },
@@ -114,7 +114,7 @@ enum UdpTransportStage {
 }
 
 impl UdpTransportConnection {
-    /// A client's. Nobody else can guess `id`.
+    /// Creates a client's connection. `id` must be unpredictable.
     pub(super) fn client(
         id: u64,
         peer: SocketAddr,
@@ -125,7 +125,7 @@ impl UdpTransportConnection {
         Self::new(id, peer, settings, UdpTransportStage::Connecting { cookie, next_at: now }, now)
     }
 
-    /// A listener's.
+    /// Creates a listener's connection.
     pub(super) fn server(
         id: u64,
         peer: SocketAddr,
@@ -160,13 +160,14 @@ impl UdpTransportConnection {
         }
     }
 
-    /// The numbers of the next datagrams: to be sent, and to be received.
+    /// The numbers of the next datagrams to be sent and to be received.
     #[cfg(any(test, fuzzing))]
     pub(super) fn position(&self) -> (u64, u64) {
         (self.sending.sent(), self.receiving.next())
     }
 
-    /// Whether it holds no more than so many bytes to be read, and what may wait to be sent.
+    /// Whether its buffers are within their bounds: `buffer` bytes to be read, and the limit of
+    /// what waits to be sent.
     #[cfg(any(test, fuzzing))]
     pub(super) fn is_bounded(&self, buffer: usize) -> bool {
         self.receiving.held() <= buffer && self.sending.is_bounded()

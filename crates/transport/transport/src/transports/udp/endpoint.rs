@@ -1,4 +1,4 @@
-//! The listening side.
+//! The listening side of a socket.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use keys::SharedKey;
 use super::connection::{UdpTransportConnection, UdpTransportSettings};
 use super::packet::{COOKIE_LEN, UdpTransportContent, UdpTransportPacket};
 
-/// How long a cookie is made of the same time. It is valid for one to two of these.
+/// The period of cookies. A cookie is valid for one to two periods.
 const COOKIE_PERIOD_SECS: u64 = 60;
 
-/// Listens for connections.
+/// Accepts connections on a UDP socket.
 pub(super) struct UdpTransportListener {
     settings: UdpTransportSettings,
     secret: SharedKey,
@@ -22,7 +22,7 @@ pub(super) struct UdpTransportListener {
 }
 
 impl UdpTransportListener {
-    /// A listener. `secret` is random; cookies are made of it.
+    /// Creates a listener. `secret` must be random: cookies are derived from it.
     pub(super) fn new(settings: UdpTransportSettings, secret: &[u8; 32]) -> Self {
         Self { settings, secret: SharedKey::new(secret), connections: HashMap::new() }
     }
@@ -62,7 +62,7 @@ impl UdpTransportListener {
         }
     }
 
-    /// Bytes that only this listener can compute for an address and a time.
+    /// Bytes that only this listener can compute for an address and a period.
     fn cookie(&self, from: SocketAddr, period: u64) -> [u8; COOKIE_LEN] {
         let code = self.secret.authenticate(&[from.to_string().as_bytes(), &period.to_be_bytes()]);
         std::array::from_fn(|index| code[index])

@@ -1,4 +1,4 @@
-//! What the fuzz target does with datagrams of `udp`.
+//! Helpers for the fuzz target, which passes datagrams to the `udp` transport.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -12,24 +12,24 @@ use super::connection::{UdpTransportConnection, UdpTransportSettings};
 use super::endpoint::UdpTransportListener;
 use super::packet::{MAX_PAYLOAD, UdpTransportContent, UdpTransportPacket};
 
-/// What happens to a connection.
+/// An event of a connection.
 #[derive(Clone, Debug)]
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
 pub enum UdpFuzzStep {
-    /// A datagram of the peer's address.
+    /// A datagram from the peer's address.
     Arrive(Vec<u8>),
-    /// A packet of the peer's: its kind, two numbers of which those that are packets' are near the
-    /// expected ones, and the length of a payload.
+    /// A packet of the peer: its kind, two numbers (packet numbers are near the expected ones), and
+    /// the length of a payload.
     Near(u8, [u16; 2], u16),
-    /// Its program writes so many bytes.
+    /// The program writes this many bytes.
     Write(u16),
-    /// Its program reads so many bytes at most.
+    /// The program reads at most this many bytes.
     Read(u16),
-    /// So many milliseconds pass.
+    /// This many milliseconds pass.
     Wait(u16),
-    /// Its program finishes its stream.
+    /// The program finishes its stream.
     Finish,
-    /// Its program closes it.
+    /// The program closes the connection.
     Close,
 }
 
@@ -39,10 +39,10 @@ const SETTINGS: UdpTransportSettings =
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
 const ID: u64 = 5;
 
-/// What is parsed is encoded to the same bytes, but for the padding of a request.
+/// Checks that a parsed packet is encoded to the same bytes, except for the padding of a request.
 ///
 /// # Panics
-/// If it is not.
+/// If that does not hold.
 pub fn packet(bytes: &[u8]) {
     let Some(parsed) = UdpTransportPacket::parse(bytes) else { return };
     let mut again = Vec::new();
@@ -51,11 +51,11 @@ pub fn packet(bytes: &[u8]) {
     assert!(matches!(parsed.content, UdpTransportContent::Request { .. }) || again == bytes);
 }
 
-/// A listener answers with no more bytes than it gets. It makes connections of requests only, and
-/// not without a cookie when it has little room.
+/// Checks that a listener sends no more bytes than it receives, and opens connections only for
+/// requests, and under load only with a cookie.
 ///
 /// # Panics
-/// If it does not.
+/// If that does not hold.
 pub fn listener(datagrams: &[Vec<u8>]) {
     for load in [ListenerLoad::Light, ListenerLoad::Heavy, ListenerLoad::Full] {
         let mut listener = UdpTransportListener::new(SETTINGS, &[7; 32]);
@@ -74,11 +74,11 @@ pub fn listener(datagrams: &[Vec<u8>]) {
     }
 }
 
-/// Whatever arrives, a connection keeps its buffers within their bounds, does not send for ever at
-/// one time, and is not due for ever.
+/// Checks that a connection keeps its buffers within their bounds whatever arrives, and does not
+/// send endlessly, or have a timer due endlessly, at one point of time.
 ///
 /// # Panics
-/// If it does not, or is.
+/// If that does not hold.
 pub fn connection(steps: &[UdpFuzzStep]) {
     let now = Duration::from_secs(1);
     run(UdpTransportConnection::client(ID, PEER, SETTINGS, now), now, steps);

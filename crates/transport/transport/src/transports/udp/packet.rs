@@ -1,22 +1,23 @@
-//! Datagrams.
+//! The wire format of datagrams.
 
-/// What every datagram begins with.
+/// The first bytes of every datagram.
 const MAGIC: &[u8; 4] = b"SUDG";
 
-/// The longest datagram, in bytes: what IPv6 leaves of a packet of 1,280, which every path carries.
-/// A longer one that the path has lost would be the end of the connection.
+/// The longest datagram, in bytes: the payload of an IPv6 packet of 1,280 bytes, which every path
+/// carries. A longer datagram could be dropped by the path, which would end the connection.
 const MAX_LEN: usize = 1232;
 
-/// The bytes before the payload.
+/// The length of a datagram's header.
 const HEADER_LEN: usize = 4 + 1 + 8 + 8;
 
-/// The bytes of a packet that are not payload, with the longer headers of IPv6 and UDP.
+/// The bytes of a packet other than its payload, with IPv6 and UDP headers, which are longer than
+/// IPv4's.
 pub(super) const OVERHEAD: usize = HEADER_LEN + 48;
 
 /// The longest payload, in bytes.
 pub(super) const MAX_PAYLOAD: usize = MAX_LEN - HEADER_LEN;
 
-/// A request has this length, so that no answer is longer.
+/// The length of a request, so that no answer is longer.
 const REQUEST_LEN: usize = 64;
 
 /// The length of a cookie.
@@ -30,29 +31,30 @@ pub(super) struct UdpTransportPacket<'a> {
     pub(super) content: UdpTransportContent<'a>,
 }
 
-/// What a datagram is.
+/// The content of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UdpTransportContent<'a> {
     /// A client asks for a connection. The cookie is zero, or the listener's.
     Request { cookie: [u8; COOKIE_LEN] },
-    /// The listener asks for a request with this cookie.
+    /// The listener asks the client to repeat its request with this cookie.
     Cookie { cookie: [u8; COOKIE_LEN] },
-    /// There is a connection, whose receiver takes datagrams before this number.
+    /// The connection is open; its receiver accepts datagrams before this number.
     Welcome { limit: u64 },
     /// A part of the stream.
     Data { number: u64, payload: &'a [u8] },
-    /// All before this number was sent; with the end of the stream or without.
+    /// All datagrams before this number were sent, and whether the stream has ended.
     Position { next: u64, is_end: bool },
-    /// All before this number has arrived, and so has the end; more is taken before the limit.
+    /// All datagrams before this number have arrived, and whether the end has; the receiver accepts
+    /// datagrams before the limit.
     Ack { next: u64, has_end: bool, limit: u64 },
     /// This datagram is missing: the connection fails.
     Missing { number: u64 },
-    /// The connection is closed, or refused. All before this number has arrived.
+    /// The connection is closed or rejected. All datagrams before this number have arrived.
     Close { next: u64 },
 }
 
 impl<'a> UdpTransportPacket<'a> {
-    /// Parses a datagram. `None` if it is none of this protocol.
+    /// Parses a datagram. `None` if it is not one of this protocol.
     pub(super) fn parse(datagram: &'a [u8]) -> Option<Self> {
         let (&kind, rest) = datagram.strip_prefix(MAGIC)?.split_first()?;
         let (id, body) = number(rest)?;

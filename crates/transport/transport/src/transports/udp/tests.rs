@@ -18,11 +18,11 @@ const SETTINGS: UdpTransportSettings =
 const DELAY: Duration = Duration::from_millis(10);
 
 /// Two ends whose datagrams take [`DELAY`], except those that a function of their index drops or
-/// delays.
+/// delays further.
 struct Pair {
     now: Duration,
     ends: [UdpTransportConnection; 2],
-    /// By the time of arrival and the index: the receiver and the datagram.
+    /// Datagrams in flight, by arrival time and index: the receiver and the datagram.
     under_way: std::collections::BTreeMap<(Duration, usize), (usize, Vec<u8>)>,
     sent: usize,
     fate: Box<dyn Fn(usize) -> Option<Duration>>,
@@ -36,7 +36,7 @@ impl Pair {
         let mut request = Vec::new();
         client.poll_transmit(now, &mut request).unwrap();
         let asked = ReceivedDatagram { from: CLIENT, bytes: &request, arrived_at: now };
-        // Under load the address has to be proved.
+        // Under load, the client must prove its address.
         let DatagramRouting::Answer(cookie) =
             listener.handle_datagram(now, &asked, ListenerLoad::Heavy)
         else {
@@ -150,7 +150,7 @@ fn datagrams_may_overtake_each_other() {
 
 #[test]
 fn a_loss_is_an_error_at_both_ends() {
-    // Also of the last one, after which only positions come.
+    // Including the last one, after which only positions arrive.
     let last = 40 * MAX_PAYLOAD;
     for (len, lost) in [(300_000, 50), (last, 40)] {
         let mut pair = Pair::connect(move |index| (index != lost).then_some(Duration::ZERO));
@@ -162,7 +162,7 @@ fn a_loss_is_an_error_at_both_ends() {
 
 #[test]
 fn what_is_said_of_the_connection_may_be_lost() {
-    // The welcome, and every third of the acknowledgements and positions at the end.
+    // Drops the welcome, and every third of the acknowledgements and positions at the end.
     let mut pair = Pair::connect(|index| (index != 0 && index % 3 != 0).then_some(Duration::ZERO));
     pair.ends[0].finish(pair.now);
     while !pair.ends[0].is_flushed() {

@@ -1,11 +1,11 @@
-//! Groups of members, and a proxy that is a process of its own (`sunder mix`), on two hosts with a
-//! link. The members are those of `sunder chat` without its terminal: sessions of the crate `mix`
-//! in this process, each with a connection of its own. Each has an identity and an invitation, and
-//! joins as a person would.
+//! Groups of members, and a proxy in a separate process (`sunder mix`), on two hosts with a link.
+//! The members are those of `sunder chat` without its terminal: sessions of the crate `mix` in this
+//! process, each with its own connection. Each has an identity and an invitation, and joins as a
+//! user would.
 //!
-//! In each group some pairs talk, each in turn: what one says is delivered when the other has it,
-//! and after a random part of a round the other one speaks. The first message of a pair begins a
-//! conversation that nobody expects, and is counted apart.
+//! In each group some pairs talk in turn: when a message is delivered, its receiver answers after a
+//! random part of a round. The first message of a pair begins a new conversation and is counted
+//! separately.
 
 mod members;
 mod proxy;
@@ -64,7 +64,7 @@ struct MixDeliveryOptions {
     address: SocketAddr,
     /// The engine's name.
     engine: String,
-    /// How many groups there are, and how many members in each.
+    /// The number of groups, and of members in each.
     groups: usize,
     members: usize,
     /// The slots of a member.
@@ -89,7 +89,7 @@ const MAX_MEMBERS: usize = 2000;
 /// The maximum number of messages of a pair.
 const MAX_DELIVERIES: usize = 10_000;
 
-/// How long anything may take that is waited for.
+/// The time limit of each wait.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 impl MixDeliveryOptions {
@@ -131,7 +131,7 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     let options: MixDeliveryOptions = options(table)?;
     let (proxys_host, members_host) =
         (host(network, &options.proxy)?, host(network, &options.members_on)?);
-    // Members have disks of their own: theirs are not to be one here.
+    // In reality members have their own disks, so here they do not share a disk.
     let place = tempfile::tempdir_in(sandbox::SCRATCH).map_err(error_text)?;
     let administrators = GroupMemberSessions::make_identities(place.path(), &options)?;
     let mut proxy = ProxyProcess::start(proxys_host, place.path(), &options, &administrators)?;

@@ -1,6 +1,7 @@
 //! The exchange of one member with a proxy over a link (figure 7 of the paper): both ends are
-//! threads of this process, on hosts of their own, with a connection as members have it. What the
-//! other members add to the mailbox is computed between the exchanges, and takes none of the time.
+//! threads of this process, each on its own host, with the same kind of connection as real members.
+//! The updates of the other members are computed between the exchanges and are not part of the
+//! measured time.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -52,7 +53,7 @@ struct MixExchangeOptions {
     slots_per_member: usize,
     /// The slots of others that the member reads in an exchange.
     messages: usize,
-    /// How many exchanges are measured.
+    /// The number of measured exchanges.
     exchanges: usize,
     /// The time from the beginning of an exchange to that of the next one, in ms.
     round_ms: f64,
@@ -64,7 +65,7 @@ const MAX_EXCHANGES: usize = 10_000;
 /// The maximum time of a round, in ms.
 const MAX_ROUND_MS: f64 = 60_000.0;
 
-/// The exchanges before those that are measured. The first one reads nothing.
+/// The number of exchanges before the measured ones. The first one reads nothing.
 const WARM_UP: usize = 2;
 
 /// How long an end waits for the other.
@@ -87,7 +88,7 @@ fn check(table: &toml::Table) -> Result<(), String> {
 impl MixExchangeOptions {
     fn terms(&self) -> Result<MixTerms, String> {
         let shape = shape(self.members, self.slots_per_member, self.messages)?;
-        // These ends keep to no interval.
+        // The interval is not used here.
         let interval = Duration::from_secs(60);
         MixTerms::new(engine(&self.engine)?, shape, interval, interval).map_err(error_text)
     }
@@ -122,7 +123,7 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
         });
         (proxy.join().unwrap_or_else(|_| Ok(Err("the proxy panicked".into()))), member)
     });
-    // An end that fails ends the connection, of which the other one complains.
+    // An end that fails closes the connection, so the other one fails too.
     let (proxy, member) = (proxy.map_err(error_text)?, member.map_err(error_text)?);
     match (proxy, member) {
         (Ok(()), member) => member,
@@ -131,20 +132,20 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     }
 }
 
-/// The round that the proxy is to open.
+/// A request to the proxy to open a round.
 struct OpenRoundRequest {
     start: RoundStart,
     read: Mailbox,
 }
 
-/// What the proxy has done in a round.
+/// The proxy's measurements of a round.
 struct ProxyRoundResult {
     began: Instant,
     processor: Duration,
     update: Mailbox,
 }
 
-/// How the member has the proxy open rounds.
+/// The channels by which the member controls the proxy's rounds.
 struct ProxyRoundControl {
     requests: Sender<OpenRoundRequest>,
     results: Receiver<ProxyRoundResult>,
@@ -242,7 +243,7 @@ impl<'a> ExchangeMember<'a> {
         }
     }
 
-    /// Makes exchanges, in all of which all members take part.
+    /// Makes exchanges in which all members take part.
     fn exchange(
         &mut self,
         network: &EmulatedNetwork,
@@ -316,7 +317,7 @@ impl<'a> ExchangeMember<'a> {
         }
     }
 
-    /// Adds the updates of members that have nothing to say.
+    /// Adds the updates of members that have nothing to send.
     fn add_masks(&self, round: u64, members: &[Participant], mailbox: &mut Mailbox) {
         let mut mask = Mailbox::new(self.terms.shape());
         for member in members {

@@ -40,7 +40,7 @@ struct MillionairesOptions {
     host: String,
     /// The bits of each party's number.
     bits: u32,
-    /// How the evaluator gets the labels of its number.
+    /// The transfers for the labels of the evaluator's number.
     transfers: MillionairesTransfers,
 }
 
@@ -66,7 +66,7 @@ const EXTENSION: OtExtension =
 /// The maximum number of bits.
 const MAX_BITS: u32 = 64;
 
-/// Runs before the one that is measured: caches are filled, and memory is there.
+/// The number of runs before the measured one, which fill caches and allocate memory.
 const WARM_UP: usize = 1;
 
 /// The bytes of a label.
@@ -75,7 +75,7 @@ const LABEL_LEN: usize = size_of::<Block>();
 /// How long a party waits for the other.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The sender's RSA key. All runs have the same: to make it takes tenths of a second.
+/// The sender's RSA key. All runs share it, because generating it takes tenths of a second.
 static RSA_KEY: LazyLock<Result<two_lock::TwoLockSecretKey, String>> =
     LazyLock::new(|| Ok(two_lock::TwoLockSecretKey::generate(random(&mut generator()?)?)));
 
@@ -104,7 +104,7 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     ])))
 }
 
-/// What both parties compute: whether the garbler's number is greater.
+/// The computation of both parties: whether the garbler's number is greater.
 #[derive(Clone, Copy)]
 struct MillionairesProblem<'a> {
     circuit: &'a CircuitSchedule,
@@ -112,7 +112,7 @@ struct MillionairesProblem<'a> {
     transfers: MillionairesTransfers,
 }
 
-/// What a run took.
+/// The measurements of a run.
 #[derive(Clone, Copy, Default)]
 struct MillionairesRun {
     /// From when the parties are connected until both have the output.
@@ -145,7 +145,7 @@ impl MillionairesProblem<'_> {
             let garbled = self.garble(mine, garblers);
             let evaluated = evaluating.join().unwrap_or_else(|_| Err("a party panicked".into()));
             let time = start.elapsed();
-            // A party that fails ends the connection, of which the other one complains.
+            // A party that fails closes the connection, so the other one fails too.
             let (is_greater, link) = garbled?;
             if [is_greater, evaluated?] != [mine > theirs; 2] {
                 return Err(String::from("the output is wrong"));
@@ -154,7 +154,7 @@ impl MillionairesProblem<'_> {
         })
     }
 
-    /// The garbler: sends its labels, the tables and what decodes the output, and transfers the
+    /// The garbler: sends its labels, the tables and the decoding bits, and transfers the
     /// evaluator's labels.
     fn garble(
         self,
@@ -185,7 +185,7 @@ impl MillionairesProblem<'_> {
         Ok((output == 1, link))
     }
 
-    /// The evaluator, which tells the garbler the output.
+    /// The evaluator: sends the output to the garbler.
     fn evaluate(self, number: u64, mut link: BufferedPartyConnection) -> Result<bool, String> {
         let (mut generator, shape) = (generator()?, self.circuit.shape());
         let choices = &number.to_le_bytes()[..self.count().div_ceil(8)];
@@ -309,7 +309,7 @@ impl MillionairesTransfers {
     }
 }
 
-/// A connection that sends what was written before it waits for the other end.
+/// A buffered connection that flushes before it waits for the other end.
 struct BufferedPartyConnection {
     stream: TcpStream,
     unsent: Vec<u8>,

@@ -1,5 +1,6 @@
-//! How much each engine computes in an exchange (table 1 of the paper). Nothing is measured: the
-//! numbers follow from the shape. Slots have some bits here, as in the paper, and not 64 bytes.
+//! The number of operations of each engine in an exchange (table 1 of the paper). Nothing is
+//! measured: the numbers follow from the shape. As in the paper, slots have a few bits here, not at
+//! least 64 bytes.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ fn check(table: &toml::Table) -> Result<(), String> {
 fn measure(_: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
     let MixSizesOptions { members, slots_per_member, bits } = options(table)?;
     let slots = members * slots_per_member + 1;
-    // One of each other member, in which that one may have written to this one.
+    // One slot of each other member, in which that member may have written to this one.
     let reads = members - 1 + CHECKS;
     let sizes = MixEngineName::ALL.into_iter().map(|engine| {
         let size = size(engine, slots, reads, bits).map_err(error_text)?;

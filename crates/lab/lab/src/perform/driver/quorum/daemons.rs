@@ -1,4 +1,4 @@
-//! Groups of servers that each run `sunder quorum node` on a host of their own, linked by a switch.
+//! Groups of servers that each run `sunder quorum node` on their own host, linked by a switch.
 
 mod refreshing;
 mod signing;
@@ -34,7 +34,7 @@ use crate::trial::{HostPlan, LinkPlan, Trial};
 pub(super) const REFRESH: MeasurementDriver = refreshing::DRIVER;
 pub(super) const SIGN: MeasurementDriver = signing::DRIVER;
 
-/// Where servers keep their stores. `{files}` is in memory, and their disk is to be a disk.
+/// The directory for the servers' stores. `{files}` is in memory, but stores must be on a disk.
 const STORES: &str = "/var/tmp";
 
 /// The host to which all others are linked.
@@ -43,14 +43,13 @@ const SWITCH: &str = "switch";
 /// The port of links between servers.
 const PORT: u16 = 6530;
 
-/// The time within which servers must do what is waited for. A refresh of ten servers takes some
-/// seconds on four processors.
+/// The time limit of each wait. A refresh of ten servers takes some seconds on four processors.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The interval at which servers are asked how they are.
+/// The interval of status queries.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How all servers are linked, and what they run.
+/// The settings of the network of servers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QuorumNetworkOptions {
@@ -67,7 +66,7 @@ struct QuorumNetworkOptions {
 }
 
 impl QuorumNetworkOptions {
-    /// What is wrong with it, in one line.
+    /// Checks them. The error is one line.
     fn check(&self) -> Result<(), String> {
         combination(self.servers)?;
         check_bits(self.modulus_bits)?;
@@ -75,13 +74,13 @@ impl QuorumNetworkOptions {
         Ok(())
     }
 
-    /// Of the link between a server and the switch.
+    /// The conditions of the link between a server and the switch.
     fn conditions(&self) -> EmulatedLinkConditions {
         let (rate_mbit, delay_ms) = (Some(self.rate_mbit), self.delay_ms / 2.0);
         EmulatedLinkConditions { rate_mbit, delay_ms, ..EmulatedLinkConditions::default() }
     }
 
-    /// Adds the hosts of so many servers to a trial.
+    /// Adds the hosts of `servers` servers to a trial.
     fn add_hosts(&self, servers: usize, trial: &mut Trial) {
         let switch = HostPlan { forwards: true, ..HostPlan::default() };
         trial.hosts.insert(SWITCH.into(), switch);
@@ -101,7 +100,7 @@ impl QuorumNetworkOptions {
     }
 }
 
-/// The servers that are to be the next group.
+/// The servers of the next group.
 #[derive(Clone, Copy, Debug, Default)]
 struct JoiningServers {
     count: usize,
@@ -115,7 +114,7 @@ fn host_name(number: usize) -> String {
     format!("server-{number}")
 }
 
-/// Servers that run, by their numbers from 1: a group, and those that are to be the next one.
+/// Running servers, by their numbers from 1: a group, and those of the next group.
 struct RunningServers<'a> {
     site: QuorumNetworkOptions,
     network: &'a EmulatedNetwork,
@@ -239,17 +238,17 @@ impl<'a> RunningServers<'a> {
         self.running.get_mut(&number).ok_or_else(|| format!("server {number} does not run"))
     }
 
-    /// Stops these servers without ending them: they are silent.
+    /// Suspends these servers, so that they are silent.
     fn suspend(&mut self, numbers: &[usize]) -> Result<(), String> {
         numbers.iter().try_for_each(|number| self.program(*number)?.signal(Signal::STOP))
     }
 
-    /// Lets them go on.
+    /// Resumes them.
     fn resume(&mut self, numbers: &[usize]) -> Result<(), String> {
         numbers.iter().try_for_each(|number| self.program(*number)?.signal(Signal::CONT))
     }
 
-    /// Says so if a server has ended.
+    /// Fails if a server has ended.
     fn check(&mut self) -> Result<(), String> {
         self.running.values_mut().try_for_each(ProgramProcess::check)
     }
@@ -273,7 +272,7 @@ impl<'a> RunningServers<'a> {
         Ok(())
     }
 
-    /// What a server says of itself.
+    /// The status of a server.
     fn status(&self, number: usize) -> Result<QuorumNodeStatus, String> {
         let path = self.path(&format!("quorum-server-{number}.sock"));
         let mut answer = String::new();

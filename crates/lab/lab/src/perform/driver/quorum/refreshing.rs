@@ -1,4 +1,5 @@
-//! What a refresh takes (figures 5-1 and 5-2, and tables 5.5 to 5.11 of the thesis).
+//! Measures the computations of a refresh (figures 5-1 and 5-2, and tables 5.5 to 5.11 of the
+//! thesis).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,8 +43,8 @@ struct QuorumRefreshOptions {
     modulus_bits: u32,
     /// Whether shares are as long as the thesis's.
     paper_range: bool,
-    /// Of which servers `old` and `new` are the times: of those that are done as the nth, from 1.
-    /// 0: the mean of all.
+    /// The rank of the servers whose times are `old` and `new`: the nth to finish, from 1, or 0 for
+    /// the mean of all.
     #[serde(default)]
     place: f64,
 }
@@ -96,7 +97,7 @@ fn measure(_: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, Str
         ("check", costs.check * 1e3),
         // As if all holders dealt, and each new server verified what f+1 of them dealt (5.2.3).
         ("all_deal", labels * held * costs.prove + held * held * signers * costs.check),
-        // What this protocol does, as the thesis's optimistic case.
+        // The costs of this protocol, which is the thesis's optimistic case.
         (
             "designated_deal",
             work(|work| work.proving + work.sealing)(old) + work(|work| work.verifying)(new),
@@ -135,7 +136,7 @@ fn counts(group: &CombinatorialSharing) -> (f64, f64) {
     (labels as f64, (labels * group.quorum() / group.server_count()) as f64)
 }
 
-/// When servers were done, in s.
+/// The time at which servers finished, in s.
 fn done(servers: &[ServerRefreshReport], place: f64) -> f64 {
     time_at_rank(servers.iter().map(|server| server.done_after.as_secs_f64()).collect(), place)
 }

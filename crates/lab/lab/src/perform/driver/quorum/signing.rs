@@ -1,4 +1,4 @@
-//! What a signature takes (tables 5.1 to 5.4 of the thesis).
+//! Measures the computations of a signature (tables 5.1 to 5.4 of the thesis).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,11 +43,11 @@ struct QuorumSignOptions {
     modulus_bits: u32,
     /// Whether shares are as long as the thesis's.
     paper_range: bool,
-    /// How many signatures are measured.
+    /// The number of measured signatures.
     signatures: usize,
 }
 
-/// The message that is signed: as long as the thesis's, 160 bits.
+/// The signed message, of 160 bits as in the thesis.
 const MESSAGE: &[u8; 20] = b"a message, 160 bits.";
 
 /// The maximum number of signatures.
@@ -80,7 +80,7 @@ fn measure(_: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, Str
     let mut health = SignerHealth::new(&combination);
     let usual = (0..signatures).map(|_| sign(&servers, &mut health, &[]));
     let usual = usual.collect::<Result<Vec<_>, _>>()?;
-    // Those are silent that the requester chooses first.
+    // The silent servers are those that the requester chooses first.
     let with_silent = |count: usize| {
         let signed = (0..signatures).map(|_| {
             let silent: Vec<ServerIndex> =

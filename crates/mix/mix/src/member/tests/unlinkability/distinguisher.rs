@@ -27,8 +27,8 @@ pub(super) fn homogeneity(rows: &[Vec<u32>]) -> f64 {
     (sum - freedom) / (2.0 * freedom).sqrt()
 }
 
-/// Trains multinomial logistic regression with samples, and returns which part of others it
-/// classifies rightly.
+/// Trains multinomial logistic regression with samples, and returns the fraction of other samples
+/// that it classifies correctly.
 pub(super) fn accuracy(
     train: &[(Vec<f64>, usize)],
     test: &[(Vec<f64>, usize)],

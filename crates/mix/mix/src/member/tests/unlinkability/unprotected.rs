@@ -83,7 +83,7 @@ pub(super) fn pairs_of(own: usize) -> Vec<PairKeys> {
     (0..MEMBERS).map(pair).collect()
 }
 
-/// For whom a slot is, if for anybody.
+/// The receiver of a slot, if any.
 fn receiver(
     pairs: &[PairKeys],
     proxy: &Proxy,

@@ -39,7 +39,7 @@ fn a_backup_can_be_restored_while_its_epoch_lasts() {
 }
 
 #[test]
-fn files_that_are_taken_away_are_noticed() {
+fn removed_store_files_are_reported() {
     let place = TempDir::new().unwrap();
     let at = |name: &str| place.path().join(name);
     let (store, _) = with_epoch(&place, 1);
@@ -66,7 +66,7 @@ fn files_that_are_taken_away_are_noticed() {
 
 /// Each state that a server saves has as many entries as heights; so has a copy.
 #[test]
-fn a_backup_of_a_server_that_writes_is_one_state() {
+fn backup_during_writes_is_one_consistent_state() {
     let place = TempDir::new().unwrap();
     let elsewhere = TempDir::new().unwrap();
     let (mut store, _) = with_epoch(&place, 1);
@@ -101,7 +101,7 @@ fn a_backup_of_a_server_that_writes_is_one_state() {
 }
 
 #[test]
-fn what_is_no_backup_is_refused() {
+fn invalid_backups_are_rejected() {
     let (place, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     drop(with_epoch(&place, 1));
     let backup = other.path().join("backup");
@@ -130,6 +130,6 @@ fn a_backup_without_a_store_to_restore_leaves_nothing_behind() {
     let missing = place.path().join("mistyped");
     let error =
         QuorumStore::restore(&missing, master(1), &place.path().join("backup"), NOW).unwrap_err();
-    assert!(error.to_string().contains("is no store"), "{error}");
+    assert!(error.to_string().contains("is not a store"), "{error}");
     assert!(!missing.exists());
 }

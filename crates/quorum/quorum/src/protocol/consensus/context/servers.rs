@@ -1,4 +1,4 @@
-//! The servers that agree on a height, as Malachite has them.
+//! The servers that agree on a height, as types of Malachite.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::protocol::log_types::{Height, ServerSet};
 /// The largest number of servers of a set: n = 3f+1 with f = 4.
 pub(crate) const MAX_SERVERS: usize = 13;
 
-/// For how many heights a server leads at most before another one has its turn.
+/// The largest number of consecutive heights that a server leads.
 const TERM: u64 = 16;
 
 /// A server. Each has one vote.
@@ -21,7 +21,7 @@ pub(crate) struct ConsensusValidator {
     key: Option<IdentityPublicKey>,
 }
 
-/// The servers of a height, in the order of their addresses, and which of them proposes first.
+/// The servers of a height in the order of their addresses, and the first proposer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConsensusValidatorSet {
     servers: Arc<[ConsensusValidator]>,
@@ -29,13 +29,13 @@ pub(crate) struct ConsensusValidatorSet {
 }
 
 impl ConsensusValidatorSet {
-    /// The servers of a set at a height, of which this one proposes in round 0; the first of the
-    /// order if it is not among them.
+    /// The servers of a set at a height. `leader` proposes in round 0. If it is not in the set, the
+    /// first server in order does.
     ///
-    /// The leader is the server whose value was committed last. So a silent server costs one round
-    /// rarely, and not one in every n heights. All servers derive it from the committed value. At
-    /// every [`TERM`]th height it is the next of all in turn, so that a faulty server which keeps
-    /// others' entries out does not lead for ever.
+    /// The leader is the server whose value was committed last. So a silent server rarely costs a
+    /// round, instead of one in every n heights. All servers derive the leader from the committed
+    /// value. At every [`TERM`]th height, leadership moves to the next server in order, so that a
+    /// faulty server that omits entries of others does not lead for ever.
     pub(crate) fn new(set: &ServerSet, height: Height, leader: Option<ValidatorAddress>) -> Self {
         let servers = set.voters().iter().map(|it| ConsensusValidator {
             address: ValidatorAddress::of(&it.identity),
@@ -51,9 +51,9 @@ impl ConsensusValidatorSet {
         Self { servers: servers.into(), leader: next.or(leader).unwrap_or(0) }
     }
 
-    /// Who proposes in a round: all in turn, the leader first. A server that has not got the last
-    /// committed value does not know the leader: from round n on the leader does not count, so that
-    /// all take the same proposer for the right one.
+    /// The proposer of a round: all servers in turn, starting with the leader. A server without the
+    /// last committed value does not know the leader. From round n on, the leader is ignored, so
+    /// that all servers expect the same proposer.
     pub(crate) fn proposer(&self, round: types::Round) -> &ConsensusValidator {
         let round = round.as_u32().unwrap_or(0) as usize;
         let first = if round < self.servers.len() { self.leader } else { 0 };
@@ -70,12 +70,12 @@ impl ConsensusValidatorSet {
         self.position(address).is_some()
     }
 
-    /// f: how many servers may be faulty.
+    /// The number f of faulty servers that the set tolerates.
     pub(crate) fn faulty(&self) -> usize {
         (self.servers.len() - 1) / 3
     }
 
-    /// n: the number of servers.
+    /// The number n of servers.
     pub(crate) fn len(&self) -> usize {
         self.servers.len()
     }
@@ -125,7 +125,7 @@ mod tests {
     use crate::log::tests::{secret, set};
 
     #[test]
-    fn each_server_has_its_turn_whoever_leads() {
+    fn each_server_proposes_in_turn_with_any_leader() {
         let four = set(1..=4);
         let leader = ValidatorAddress::of(&secret(3).public());
         let first = |height: u64| {

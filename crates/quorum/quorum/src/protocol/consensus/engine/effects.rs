@@ -1,4 +1,4 @@
-//! What Malachite asks for while it works on one input.
+//! The effects that Malachite requests while it processes one input.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -15,36 +15,36 @@ use super::super::context::ConsensusContext;
 use super::super::signing::VoteSigner;
 use super::super::timers::ConsensusTimers;
 
-/// Carries out effects: signatures and timers at once. What leaves the server is collected, and
-/// sent after the records are on disk.
+/// Performs effects. Signatures and timers are immediate. Messages are collected, and sent after
+/// the records are on disk.
 pub(super) struct ConsensusEffectHandler<'a> {
     pub(super) signer: &'a VoteSigner,
     pub(super) timeouts: &'a LinearTimeouts,
     pub(super) now: Duration,
     pub(super) pending: &'a mut PendingHeight,
-    /// For the write-ahead log.
+    /// The records for the write-ahead log.
     pub(super) records: Vec<Input<ConsensusContext>>,
-    /// Whether a signature or a certificate is wrong.
+    /// Whether a signature or a certificate is invalid.
     pub(super) is_forged: bool,
-    /// For all other servers.
+    /// The messages for all other servers.
     pub(super) messages: Vec<ConsensusMessage>,
-    /// The height's certificate, and who has voted or proposed twice.
+    /// The height's certificate, and the servers that have voted or proposed twice.
     pub(super) decision:
         Option<(CommitCertificate<ConsensusContext>, MisbehaviorEvidence<ConsensusContext>)>,
 }
 
-/// What a height waits for.
+/// What a height is waiting for.
 #[derive(Debug, Default)]
 pub(super) struct PendingHeight {
     pub(super) timers: ConsensusTimers,
-    /// The propose timeout of round 0, which does not run while there is nothing to propose.
+    /// The propose timeout of round 0. It does not run while there is nothing to propose.
     pub(super) held: Option<Timeout>,
-    /// The round in which Malachite waits for a value of this server.
+    /// The round in which Malachite waits for a value from this server.
     pub(super) wanted: Option<Round>,
 }
 
 impl PendingHeight {
-    /// Forgets everything.
+    /// Resets everything.
     pub(super) fn clear(&mut self) {
         self.timers.cancel_all();
         self.held = None;
@@ -56,7 +56,7 @@ impl PendingHeight {
         if self.held == Some(timeout) {
             self.held = None;
         }
-        // The propose step is over, so a value for it would come too late.
+        // The propose step is over, so a value for it would be too late.
         if timeout.kind == TimeoutKind::Propose && self.wanted == Some(timeout.round) {
             self.wanted = None;
         }
@@ -64,7 +64,7 @@ impl PendingHeight {
 }
 
 impl ConsensusEffectHandler<'_> {
-    // Malachite's macro takes a result. It is never an error: the macro would go on regardless.
+    // Malachite's macro requires a result. It is never an error, because the macro would ignore it.
     #[allow(clippy::unnecessary_wraps)]
     pub(super) fn perform(
         &mut self,
@@ -138,13 +138,13 @@ impl ConsensusEffectHandler<'_> {
                 self.messages.push(ConsensusMessage::Liveness(message));
                 r.resume_with(())
             }
-            // Without a target time this follows `Decide` at once, with the same certificate.
+            // Without a target time, this follows `Decide` immediately, with the same certificate.
             Effect::Finalize(certificate, _, evidence, r) => {
                 self.decision = Some((certificate, evidence));
                 r.resume_with(())
             }
 
-            // Proposals have the whole value: there is nothing to stream again.
+            // A proposal contains the whole value, so there is nothing to stream again.
             Effect::RestreamProposal(.., r)
             | Effect::StartRound(.., r)
             | Effect::Decide(.., r)

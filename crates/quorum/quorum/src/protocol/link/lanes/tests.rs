@@ -1,10 +1,10 @@
-//! Two ends, the chunks between which arrive at once.
+//! Two ends, with chunks that arrive immediately.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Two ends, the chunks between which arrive at once.
+/// Two ends, with chunks that arrive immediately.
 #[derive(Default)]
 struct Pair {
     outgoing: OutgoingLanes,
@@ -32,7 +32,7 @@ fn message(len: usize, fill: u8) -> Bytes {
 }
 
 proptest! {
-    /// Whatever is sent in whatever order arrives once, whole, and in the order of its lane.
+    /// Messages sent in any order arrive once, complete, and in the order of their lane.
     #[test]
     fn messages_arrive_whole_and_in_order(
         steps in prop::collection::vec((0..5u8, prop_oneof![0..100usize, 0..100_000usize]), 1..60),
@@ -72,7 +72,7 @@ proptest! {
         prop_assert!(LinkLane::ALL.iter().all(|&lane| pair.outgoing.queued(lane) == 0));
     }
 
-    /// Any bytes are a chunk or an error.
+    /// Any bytes are either a chunk or an error.
     #[test]
     fn no_chunk_panics(
         chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..20),
@@ -107,7 +107,7 @@ fn an_urgent_message_goes_before_the_rest_of_a_bulk_one() {
 }
 
 #[test]
-fn what_is_not_consumed_stops_its_lane_only() {
+fn unconsumed_messages_block_only_their_lane() {
     let mut pair = Pair::default();
     for _ in 0..2 {
         pair.outgoing
@@ -125,7 +125,7 @@ fn what_is_not_consumed_stops_its_lane_only() {
     assert_eq!(pair.chunk(), Some(ReceivedChunk::Part));
 }
 
-/// However much credit is kept back, a message of the largest length can be sent.
+/// A message of the largest length can always be sent, regardless of the credit held back.
 #[test]
 fn consumed_messages_never_block_the_largest() {
     for lane in LinkLane::ALL {
@@ -145,32 +145,32 @@ fn consumed_messages_never_block_the_largest() {
 }
 
 #[test]
-fn a_peer_that_sends_more_than_it_may_is_found_out() {
+fn peer_that_exceeds_the_window_or_credit_is_rejected() {
     let begin = |len: u32, data: usize| [&[5, 3][..], &len.to_be_bytes(), &vec![0; data]].concat();
     let mut incoming = IncomingLanes::default();
     let largest = u32::try_from(MAX_MESSAGE_LEN).unwrap();
     let longer = begin(largest + 1, MAX_CHUNK_DATA);
     let error = LinkLaneError::TooLong(MAX_MESSAGE_LEN + 1);
     assert_eq!(incoming.handle_chunk(&longer), Err(error));
-    // Small messages that nobody consumes.
+    // Small messages that are never consumed.
     let small = begin(0, 0);
     let fits = LinkLane::Bulk.window() / MESSAGE_COST;
     for _ in 0..fits {
         assert!(matches!(incoming.handle_chunk(&small), Ok(ReceivedChunk::Message(_))));
     }
     assert_eq!(incoming.handle_chunk(&small), Err(LinkLaneError::Window));
-    // Chunks that are short without need, or longer than their message.
+    // Chunks that are needlessly short, or longer than their message.
     for data in [0, MAX_CHUNK_DATA - 1, MAX_CHUNK_DATA + 1] {
         let chunk = begin(100_000, data);
         assert_eq!(IncomingLanes::default().handle_chunk(&chunk), Err(LinkLaneError::Malformed(5)));
     }
-    // A continuation without a beginning; credit for what was not sent.
+    // A continuation without a beginning, and credit for bytes that were not sent.
     assert_eq!(IncomingLanes::default().handle_chunk(&[7, 0]), Err(LinkLaneError::Malformed(7)));
     assert_eq!(OutgoingLanes::default().take_credit(LinkLane::Bulk, 1), Err(LinkLaneError::Credit));
 }
 
 #[test]
-fn what_may_wait_is_bounded() {
+fn outgoing_queue_is_bounded() {
     let mut outgoing = OutgoingLanes::default();
     let longer = message(MAX_URGENT_LEN + 1, 0);
     let refused = outgoing.push(LinkTopic::Log, LinkLane::Urgent, longer);

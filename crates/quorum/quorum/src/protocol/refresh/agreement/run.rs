@@ -22,7 +22,7 @@ pub struct RefreshRun {
     pub(super) header: GroupHeader,
     pub(super) id: Sha256Digest,
     pub(super) session_keys: BTreeMap<ServerIndex, SessionPoint>,
-    /// The voting keys of the epoch that is to begin.
+    /// The voting keys for the new epoch.
     pub(super) voting: BTreeMap<ServerIndex, IdentityPublicKey>,
     /// The dealings whose digests were written, with the new servers that confirmed them.
     pub(super) proofs: BTreeMap<(ServerIndex, DealingRound), ProvedDealing>,
@@ -74,12 +74,12 @@ impl RefreshRun {
         &self.header.group
     }
 
-    /// Dealers that are proven faulty: by a complaint, or by what they have signed.
+    /// Dealers that are proven faulty, by a complaint or by an entry that they signed.
     pub fn excluded(&self) -> &BTreeSet<ServerIndex> {
         &self.excluded
     }
 
-    /// New servers that complained without reason, or signed a wrong entry.
+    /// New servers whose complaint was unfounded, or that signed an invalid entry.
     pub fn faulty(&self) -> &BTreeSet<ServerIndex> {
         &self.faulty
     }
@@ -93,8 +93,8 @@ impl RefreshRun {
         &self.session_keys
     }
 
-    /// The thesis's `write_proof`: stores the digest of a dealing's proofs. The proofs themselves
-    /// are with the new servers that confirm them.
+    /// The thesis's `write_proof`: stores the digest of a dealing's proofs. The new servers that
+    /// confirm the proofs keep the proofs themselves.
     pub(super) fn write_proof(&mut self, manifest: &DealingManifest) {
         let proof = ProvedDealing { digest: manifest.digest(), confirmed_by: BTreeSet::new() };
         self.proofs.insert((manifest.dealer, manifest.round), proof);
@@ -128,8 +128,8 @@ impl RefreshRun {
         self.chosen.get(&label).copied()
     }
 
-    /// The thesis's `read_chosen`: the dealing chosen for each label t, in the order of labels,
-    /// once all labels have one.
+    /// The thesis's `read_chosen`: the dealing chosen for each label t, in the order of the labels.
+    /// `None` until all labels have one.
     pub(crate) fn read_chosen(&self, old: &CombinatorialSharing) -> Option<Vec<Sha256Digest>> {
         old.labels().map(|label| self.chosen(label)).collect()
     }

@@ -1,4 +1,4 @@
-//! The dealings that a new server receives: it checks them, and confirms or complains.
+//! The dealings that a new server receives. It checks them, and confirms or complains.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use super::{NewServer, NewServerRetry};
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::wire::Sha256Digest;
 
-/// How long a new server waits for the last f designated dealers at least.
+/// The shortest time that a new server waits for the last f designated dealers.
 const MIN_NEED_DELAY: Duration = Duration::from_millis(500);
 
 /// A dealing that an old server has sent.
 pub(super) struct ReceivedDealing {
-    /// `None` once it is refused: only its labels are kept.
+    /// `None` once it is rejected. Only its labels are kept.
     pub(super) dealing: Option<Dealing>,
     labels: BTreeSet<Label>,
     pub(super) state: ReceivedDealingState,
@@ -32,7 +32,7 @@ pub(super) enum ReceivedDealingState {
     Waiting,
     InWork,
     Confirmed([u8; 64]),
-    /// A ciphertext is wrong: a complaint is due.
+    /// A ciphertext is invalid, and a complaint is due.
     Wrong {
         label: Label,
         subshare: Label,
@@ -52,8 +52,8 @@ impl ReceivedDealing {
 }
 
 impl NewServer {
-    /// Keeps one dealing of each dealer and label. No correct dealer deals a label in two rounds:
-    /// so what is kept of a dealer is never more than one dealing of all its labels.
+    /// Keeps one dealing for each dealer and label. A correct dealer does not deal a label in two
+    /// rounds, so this keeps at most one dealing of each label per dealer.
     pub(super) fn handle_dealing(
         &mut self,
         from: ServerIndex,
@@ -64,7 +64,7 @@ impl NewServer {
         let manifest = &dealing.proofs.manifest;
         let key = (from, manifest.round);
         if let Some(known) = self.dealings.get(&key) {
-            // The dealer did not get the confirmation, or sends another dealing.
+            // The dealer has not received the confirmation, or sends another dealing.
             if let (ReceivedDealingState::Confirmed(signature), Some(known)) =
                 (&known.state, &known.dealing)
                 && known.proofs.digest == dealing.proofs.digest
@@ -90,7 +90,7 @@ impl NewServer {
         }
     }
 
-    /// How many dealings of a dealer it knows, and has the bytes of.
+    /// The number of known dealings of a dealer, and of those whose bytes are kept.
     #[cfg(test)]
     pub(in super::super) fn kept_dealings(&self, of: ServerIndex) -> (usize, usize) {
         let known = self.dealings.iter().filter(|((dealer, _), _)| *dealer == of);
@@ -105,8 +105,8 @@ impl NewServer {
         if !waiting.any(|received| matches!(received.state, ReceivedDealingState::Waiting)) {
             return;
         }
-        // Dealers encrypt with the key that is registered. One that sends something before, or for
-        // another key, sends nothing that this server could complain about.
+        // A correct dealer encrypts for the registered key. This server could not complain about a
+        // ciphertext that was sent earlier, or for another key.
         if run.session_keys().get(&self.index) != Some(&owner.session.public()) {
             return;
         }
@@ -135,8 +135,8 @@ impl NewServer {
         let confirmation = self.confirm(digest);
         let Some(received) = self.dealings.get_mut(&dealing) else { return };
         match (verdict, &received.dealing) {
-            // New node, step 6 (3.3.1): the confirmation goes to the dealer, after the dealing is
-            // stored: others may need its proofs.
+            // New node, step 6 (3.3.1): the confirmation goes to the dealer after the dealing is
+            // stored, because others may need its proofs.
             (DealingVerdict::Right, Some(right)) => {
                 let mut bytes = Zeroizing::new(Vec::new());
                 right.write(&mut bytes);
@@ -178,12 +178,12 @@ impl NewServer {
         Ok(())
     }
 
-    /// The request for dealings of all labels (3.3.1). The dealings of 2f+1 servers always come:
-    /// the others get as long again, so that all labels of a machine that is slow, but not twice as
-    /// slow, are not dealt once more.
+    /// The request for dealings of all labels (3.3.1). The dealings of 2f+1 servers always arrive.
+    /// The other dealers get as much time again, so that the labels of a server that is slow, but
+    /// not twice as slow, are not dealt twice.
     pub(super) fn send_need(&mut self, now: Duration, board: &RefreshAgreement, run: &RefreshRun) {
         let old = board.epoch().group.combination();
-        // Before that, no dealing can be proved.
+        // Before that, no dealing can be confirmed.
         let are_registered = run.session_keys().len() >= self.new.quorum();
         if !are_registered || run.next_epoch().is_some() || run.read_chosen(old).is_some() {
             return;
@@ -215,7 +215,7 @@ pub(in super::super) fn complaint(
 ) -> Result<Complaint, RandomError> {
     let Dealing { proofs, delivery } = dealing;
     let row = proofs.manifest.labels().position(|it| it == label).expect("the row was checked");
-    // K is published.
+    // The complaint makes K public.
     let agreed = *session.agree(&proofs.manifest.ephemeral);
     let context = Complaint::context(proofs.digest, index);
     let proof = session.prove(&proofs.manifest.ephemeral, &agreed, &context, generator)?;

@@ -1,5 +1,5 @@
-//! How a new server gets its shares: from the chosen dealings, and what it lacks of those from the
-//! other new servers.
+//! How a new server gets its shares: from the chosen dealings, and from the other new servers for
+//! dealings that it lacks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::{NewServer, NewServerRetry, OnceComputed, ReceivedDealing, ReceivedDe
 use crate::protocol::combination::Label;
 use crate::protocol::wire::Sha256Digest;
 
-/// What a chosen dealing adds to this server's shares.
+/// The contribution of a chosen dealing to this server's shares.
 pub(super) enum SubshareSumState {
     InWork,
-    /// The dealer has not sent right subshares: other servers are asked.
+    /// The dealer has not sent valid subshares, so other servers are asked.
     Asked(Box<ShareRecovery>),
     Done(LabeledShares),
 }
@@ -81,7 +81,7 @@ impl NewServer {
             self.witnesses_job(None, chosen);
         }
         for digest in self.lacking(run, board) {
-            // The dealing itself may still be on its way.
+            // The dealing itself may still arrive.
             if self.retries.is_due_after(NewServerRetry::Fetch(digest), now, self.delays.resend) {
                 for to in self.new.servers().filter(|&to| to != self.index) {
                     let message = RefreshMessage::Fetch { digest };
@@ -101,8 +101,8 @@ impl NewServer {
         self.job(RefreshTask::NewWitnesses { chosen, dealing, new, parameters });
     }
 
-    /// What a dealing adds to the shares (equation 3.5), if that is needed. `labels` are those that
-    /// it is chosen for.
+    /// Computes the contribution of a dealing to the shares (equation 3.5), if it is needed.
+    /// `labels` are those for which it is chosen.
     fn compute_sum(&mut self, now: Duration, digest: Sha256Digest, labels: Vec<Label>) {
         if let Some(SubshareSumState::Asked(recovery)) = self.sums.get_mut(&digest) {
             while let Some(output) = recovery.poll_output(now) {
@@ -125,7 +125,7 @@ impl NewServer {
             self.sums.insert(digest, SubshareSumState::InWork);
             self.job(RefreshTask::Sum { dealing, labels, owner });
         } else if self.shares.is_none()
-            // The dealing may still be on its way.
+            // The dealing may still arrive.
             && self.retries.is_due_after(NewServerRetry::AskSum(digest), now, self.delays.resend)
             && let Some(proofs) = self.proofs(digest).cloned()
         {
@@ -135,10 +135,10 @@ impl NewServer {
         }
     }
 
-    /// Asks the others for what a dealing adds to the shares. f'+1 correct servers have confirmed
-    /// it, of which at least one holds each label.
+    /// Asks the other servers for the contribution of a dealing to the shares. f'+1 correct servers
+    /// have confirmed the dealing, and for each label at least one of them holds the share.
     pub(super) fn ask_for_sum(&mut self, dealing: Sha256Digest, witnesses: Arc<ShareWitnesses>) {
-        // Not after it has been wiped.
+        // If it has been wiped meanwhile, it stays so.
         if let Some(partial @ SubshareSumState::InWork) = self.sums.get_mut(&dealing) {
             let (group, parameters) = (self.new.clone(), self.parameters.clone());
             let digest = Some(witnesses.digest());
@@ -164,7 +164,7 @@ impl NewServer {
         }
     }
 
-    /// Recovers the shares that it has not computed before the new epoch.
+    /// Recovers the shares that were not computed before the new epoch.
     pub(super) fn recover(&mut self, now: Duration, run: &RefreshRun) {
         let witnesses = run.read_new_witnesses().filter(|_| self.shares.is_none());
         let Some(witnesses) = witnesses else {
@@ -221,7 +221,8 @@ impl NewServer {
         }
     }
 
-    /// New node, step 9: 2f'+1 new servers have computed. Whether this one has its shares, too.
+    /// New node, step 9: 2f'+1 new servers have computed. Returns whether this server has its
+    /// shares.
     pub(super) fn begin_epoch(&mut self, run: &RefreshRun) -> bool {
         let (Some(header), Some(witnesses), Some(shares)) =
             (run.next_epoch(), run.read_new_witnesses(), &self.shares)

@@ -1,5 +1,5 @@
-//! One adversary controls all faulty processes: it knows their keys, shares and subshares, hears
-//! what they hear and what anyone submits, and sends anything.
+//! One adversary controls all faulty processes. It knows their keys, shares and subshares, sees
+//! what they receive and what anyone submits, and can send anything.
 
 mod dealer;
 mod receiver;
@@ -20,34 +20,34 @@ use super::process::{ProcessAction, SimulatedProcess, group_of};
 use super::scenario::RefreshScenario;
 use crate::protocol::combination::ServerIndex;
 
-/// How many messages and entries it keeps to send again.
+/// The largest number of messages and entries that it keeps for replays.
 const MAX_KEPT: usize = 100;
 
-/// What a faulty process does with what its program would do. It attacks, too, in any style.
+/// How a faulty process treats the outputs of its program. In every behavior, it also attacks.
 enum ByzantineBehavior {
     Silent,
     Correct,
-    /// Drops, changes, repeats and replaces.
+    /// Drops, changes, repeats and replaces outputs.
     Tampering,
-    /// Serves its dealings to some servers only.
+    /// Sends its dealings to some servers only.
     Withholding(Vec<ServerIndex>),
 }
 
 pub(super) struct Adversary {
     styles: BTreeMap<usize, ByzantineBehavior>,
-    /// The old shares of faulty servers, which it never forgets.
+    /// The old shares of faulty servers, which are never wiped.
     shares: BTreeMap<usize, Arc<LabeledShares>>,
-    /// Messages that its processes got, with the sides of sender and receiver.
+    /// Messages that its processes received, with the roles of sender and receiver.
     heard: Vec<(RefreshRole, Vec<u8>)>,
     entries: Vec<Vec<u8>>,
-    /// Dealings that its processes got.
+    /// Dealings that its processes received.
     dealings: Vec<(usize, Dealing)>,
-    /// In the order in which they were made.
+    /// Forged dealings, in the order of their creation.
     forged: Vec<ForgedDealing>,
     left: u64,
     next_at: Duration,
     max_pause: Duration,
-    /// Its attacks, and how often.
+    /// The attacks, with their numbers.
     pub(super) attacks: BTreeMap<&'static str, u64>,
 }
 
@@ -92,12 +92,12 @@ impl Adversary {
         (self.left > 0).then_some(self.next_at)
     }
 
-    /// An entry that anyone submits, before it is committed.
+    /// Sees an entry that anyone submits, before it is committed.
     pub(super) fn see_entry(&mut self, bytes: &[u8]) {
         keep(&mut self.entries, bytes.to_vec());
     }
 
-    /// A message that a faulty process gets.
+    /// Sees a message to a faulty process.
     pub(super) fn see_message(
         &mut self,
         at: (usize, &SimulatedProcess),
@@ -120,7 +120,7 @@ impl Adversary {
         }
     }
 
-    /// What a faulty process does in place of what its program does.
+    /// The outputs of a faulty process, instead of those of its program.
     pub(super) fn change(
         &mut self,
         at: usize,
@@ -163,7 +163,7 @@ impl Adversary {
         }
     }
 
-    /// What faulty processes do of themselves.
+    /// The attacks of faulty processes.
     pub(super) fn act(
         &mut self,
         now: Duration,
@@ -192,7 +192,7 @@ impl Adversary {
         actions
     }
 
-    /// Something that was sent or submitted before, perhaps in another run, or garbage.
+    /// A message or entry from before, perhaps of another run, or garbage.
     fn replay(
         &mut self,
         process: &SimulatedProcess,
@@ -233,7 +233,7 @@ impl Adversary {
     }
 }
 
-/// Adds something to what is kept: the first ones, which may be of another run, and the last ones.
+/// Stores an item. The first ones, which may be of another run, and the last ones are kept.
 fn keep<T>(kept: &mut Vec<T>, it: T) {
     if kept.len() == MAX_KEPT {
         kept.remove(MAX_KEPT / 2);
@@ -241,7 +241,7 @@ fn keep<T>(kept: &mut Vec<T>, it: T) {
     kept.push(it);
 }
 
-/// Changes one bit, or cuts the bytes.
+/// Flips one bit, or truncates the bytes.
 fn flipped(mut bytes: Vec<u8>, rng: &mut SeededRng) -> Vec<u8> {
     let at = rng.index(bytes.len());
     if rng.chance(10) {

@@ -1,5 +1,5 @@
-//! A process that is a server of the old group, of the new one, or of both: what it keeps over a
-//! crash, and what it does not.
+//! A process that is a server of the old group, of the new group, or of both, with the state that
+//! survives a crash and the state that does not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ pub(super) const DELAYS: RefreshDelays = RefreshDelays {
     resend: Duration::from_secs(1),
 };
 
-/// What a server saved in one run.
+/// The items that a server saved in one run.
 type SimulatedRunItems = BTreeMap<RunItemName, Zeroizing<Vec<u8>>>;
 
 /// A process.
 pub(super) struct SimulatedProcess {
     pub(super) secret: Arc<IdentitySecretKey>,
     pub(super) public: IdentityPublicKey,
-    /// Whether its log asks its board which entries may be committed.
+    /// Whether its log uses the check of entries.
     pub(super) is_log_checked: bool,
     pub(super) disk: SimulatedDisk,
     /// `None` while it is down.
@@ -46,7 +46,7 @@ pub(super) struct SimulatedProcess {
 
 /// What survives a crash.
 pub(super) struct SimulatedDisk {
-    /// The state that the log begins with, for a server that applies the whole log again.
+    /// The state at the start of the log, for a server that applies the whole log again.
     pub(super) first_board: RefreshAgreement,
     board: RefreshAgreement,
     applied: Height,
@@ -63,7 +63,7 @@ pub(super) struct SimulatedEpoch {
     pub(super) shares: Arc<LabeledShares>,
 }
 
-/// What a crash takes away.
+/// The state that a crash destroys.
 pub(super) struct SimulatedMemory {
     pub(super) log: MemoryLogServer,
     pub(super) board: RefreshAgreement,
@@ -71,20 +71,20 @@ pub(super) struct SimulatedMemory {
     old: Option<SimulatedServer<OldServer>>,
     new: Option<SimulatedServer<NewServer>>,
     jobs: Vec<(Duration, RefreshRole, RefreshJob)>,
-    /// Whether something has happened since it was asked for outputs.
+    /// Whether an input has arrived since the last poll.
     is_dirty: bool,
 }
 
-/// Something that a process does to others.
+/// An action of a process that affects others.
 pub(super) enum ProcessAction {
     Send { from: RefreshRole, to: (RefreshRole, ServerIndex), bytes: Vec<u8> },
     Submit(Vec<u8>),
 }
 
-/// What polling a process has done.
+/// The result of polling a process.
 pub(super) enum ProcessStep {
     Nothing,
-    /// Something on its disk, or a job.
+    /// A write to its disk, or a job.
     Internal,
     Act(ProcessAction),
 }
@@ -121,7 +121,7 @@ impl SimulatedProcess {
         }
     }
 
-    /// Starts with what is on the disk. `from_first` applies the log from its begin.
+    /// Starts from the disk. If `from_first`, applies the log from its beginning.
     pub(super) fn start(&mut self, log: &MemoryLog, from_first: bool) {
         let (board, applied) = if from_first {
             (self.disk.first_board.clone(), Height(0))
@@ -175,10 +175,10 @@ impl SimulatedProcess {
         Some(done)
     }
 
-    /// Starts the machines of an open run.
+    /// Starts the roles in an open run.
     fn start_machines(&mut self) {
         let Some(memory) = &mut self.memory else { return };
-        // What it saved in a run that has ended while it was down, or before it began the epoch.
+        // Items of a run that ended while the process was down, or before it began the epoch.
         if memory.applied >= self.disk.applied {
             let current = memory.board.run().map(RefreshRun::id);
             let has_begun = self.disk.begun.is_some();
@@ -213,7 +213,7 @@ impl SimulatedProcess {
         }
     }
 
-    /// Lets the process do one thing.
+    /// Polls the process for one step.
     pub(super) fn poll(
         &mut self,
         now: Duration,
@@ -339,7 +339,7 @@ impl SimulatedProcess {
         jobs.chain(old).chain(new).min()
     }
 
-    /// Whether it has nothing of the run that has ended.
+    /// Whether nothing of the ended run is left.
     pub(super) fn is_idle(&self) -> bool {
         let is_idle =
             |it: &SimulatedMemory| it.old.is_none() && it.new.is_none() && it.jobs.is_empty();
@@ -355,13 +355,13 @@ fn set_of(board: &RefreshAgreement) -> ServerSet {
     }
 }
 
-/// The check of a log: of half of the worlds it is that of servers; the others show that the board
-/// needs none.
+/// The check of a log. In half of the worlds, it is the servers' check. The others show that the
+/// board does not depend on it.
 fn check_of(board: &RefreshAgreement, is_checked: bool) -> EntryCheck {
     if is_checked { board.entry_check() } else { EntryCheck::anything() }
 }
 
-/// Applies an entry. Whatever passes the check changes the board, once.
+/// Applies an entry. Every entry that passes the check changes the board, once.
 fn apply(
     board: &mut RefreshAgreement,
     entry: &LogEntry,

@@ -1,4 +1,4 @@
-//! What a seed decides before a run begins.
+//! The parameters that a seed determines before a run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::protocol::testing::group;
 /// The identity key of process i is that of this number and i.
 pub(super) const FIRST_IDENTITY: u8 = 1;
 
-/// Who takes part, who is faulty, and what goes wrong until the network heals.
+/// The participants, the faulty processes, and the faults until the network heals.
 pub(super) struct RefreshScenario {
     pub(super) old: QuorumGroup,
     /// The group that correct old servers approve in each run; all but the last are cancelled.
@@ -26,16 +26,16 @@ pub(super) struct RefreshScenario {
     pub(super) loss_permille: u64,
     pub(super) duplication_permille: u64,
     pub(super) max_delay: Duration,
-    /// How many of 1,000 outputs of a correct server it crashes at.
+    /// The probability of a crash per output of a correct server, in permille.
     pub(super) crash_permille: u64,
-    /// How many of 100 jobs take long, and how long at most.
+    /// The percentage of slow jobs, and their longest duration.
     pub(super) slow_jobs: u64,
     pub(super) max_job: Duration,
     /// A correct process that is cut off until the network heals.
     pub(super) isolated: Option<usize>,
     /// How long a run lasts before it is cancelled.
     pub(super) cancel_after: Duration,
-    /// How many actions the adversary has.
+    /// The number of the adversary's actions.
     pub(super) attacks: u64,
 }
 
@@ -98,7 +98,7 @@ fn end(group: &QuorumGroup) -> usize {
     first(group) + group.members().len()
 }
 
-/// As many processes as may be faulty.
+/// Draws as many processes as may be faulty.
 fn byzantine(
     old: &QuorumGroup,
     candidates: &[QuorumGroup],

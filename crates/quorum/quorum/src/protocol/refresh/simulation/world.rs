@@ -25,13 +25,13 @@ use crate::protocol::group::{GroupHeader, QuorumGroup};
 use crate::protocol::share::ShareRange;
 use crate::protocol::testing::identity;
 
-/// How often an operator looks at the run, and approves a group or cancels.
+/// The interval at which an operator checks the run, and approves a group or cancels.
 const OPERATOR_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long a refresh takes at most once the network has healed.
+/// The longest duration of a refresh after the network has healed.
 const MAX_DURATION: Duration = Duration::from_secs(2_000);
 
-/// How long the world goes on after all servers have finished.
+/// How long the simulation continues after all servers have finished.
 const AFTERWARDS: Duration = Duration::from_secs(60);
 
 /// The key of all runs.
@@ -56,7 +56,7 @@ pub(super) struct RefreshSimulation {
     pub(super) adversary: Adversary,
     /// The old shares of correct servers, which must be gone at the end.
     old_shares: Vec<Weak<LabeledShares>>,
-    /// The sum of all shares as it was before.
+    /// The sum of all shares before the refresh.
     secret: Vec<u8>,
     network: SimulatedNetwork<()>,
     /// From each process to each.
@@ -64,12 +64,12 @@ pub(super) struct RefreshSimulation {
     log: MemoryLog,
     generator: RandomGenerator,
     rng: SeededRng,
-    /// When each operator looks next.
+    /// When each operator acts next.
     operators: Vec<Duration>,
     is_healed: bool,
     /// When run r was first seen open.
     opened: BTreeMap<u32, Duration>,
-    /// What happened, and how often.
+    /// The events, with their numbers.
     seen: BTreeMap<String, u64>,
 }
 
@@ -156,7 +156,7 @@ impl RefreshSimulation {
         *self.seen.entry(what.into()).or_default() += 1;
     }
 
-    /// Runs until all correct servers have finished, and on for a while.
+    /// Runs until all correct servers have finished, and for some time after that.
     pub(super) fn run(&mut self) {
         let limit = self.scenario.heals_at + MAX_DURATION;
         let mut ends_at = None;
@@ -192,7 +192,7 @@ impl RefreshSimulation {
         all.min().expect("operators always have one")
     }
 
-    /// From now on messages arrive, and servers run.
+    /// Stops all faults of links and servers.
     fn heal(&mut self) {
         self.is_healed = true;
         for &link in &self.links {
@@ -203,7 +203,7 @@ impl RefreshSimulation {
         }
     }
 
-    /// Lets everything happen that happens now.
+    /// Processes everything that is due now.
     fn settle(&mut self) {
         let now = self.now();
         loop {
@@ -246,7 +246,7 @@ impl RefreshSimulation {
         }
     }
 
-    /// Lets a process do all that it can do. Returns whether it did something.
+    /// Polls a process as far as possible. Returns whether it did something.
     fn poll(&mut self, at: usize, now: Duration) -> bool {
         let mut has_acted = false;
         let is_correct = self.is_correct(at);
@@ -291,7 +291,7 @@ impl RefreshSimulation {
             }
             ProcessAction::Submit(bytes) => {
                 self.adversary.see_entry(&bytes);
-                // Where the log asks the board, refused entries are seen here only.
+                // Where the log uses the check, rejected entries are seen only here.
                 let process = &self.processes[from];
                 if process.is_log_checked
                     && let Ok(entry) = LogEntry::parse(&bytes)
@@ -359,7 +359,7 @@ impl RefreshSimulation {
         }
     }
 
-    /// What the operator of a correct old server does.
+    /// The actions of the operator of a correct old server.
     fn operate(&mut self, at: usize) {
         let process = &self.processes[at];
         let Some(index) = process.index(RefreshRole::Old) else { return };
@@ -396,14 +396,14 @@ impl RefreshSimulation {
         })
     }
 
-    /// What happened, and how often.
+    /// The events, with their numbers.
     pub(super) fn seen(mut self) -> BTreeMap<String, u64> {
         let attacks = &self.adversary.attacks;
         self.seen.extend(attacks.iter().map(|(name, count)| (format!("attack: {name}"), *count)));
         self.seen
     }
 
-    /// How far correct servers are, for a message.
+    /// The progress of correct servers, for a failure message.
     fn state(&self) -> String {
         let state = |process: &SimulatedProcess| {
             let run = process.board().run();
@@ -448,7 +448,7 @@ impl RefreshSimulation {
                     assert!(!self.is_correct(process), "{side:?} {index} is accused");
                 }
             }
-            // What is over is wiped.
+            // Everything of the ended run is wiped.
             assert!(process.is_idle(), "something is left of the run");
             let Some(begun) = &process.disk.begun else { continue };
             // Shares of correct servers are right.

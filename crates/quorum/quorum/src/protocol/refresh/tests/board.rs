@@ -1,4 +1,4 @@
-//! What the board refuses, entry by entry and condition by condition.
+//! The entries that the board rejects, by kind and condition.
 
 use super::super::complaint;
 use super::super::dealing::Dealing;
@@ -35,7 +35,7 @@ fn apply(board: &RefreshAgreement, entry: &LogEntry) -> Result<LogEntryEffect, L
     result
 }
 
-/// What an entry changes that proves its author faulty.
+/// Asserts the effect of an entry that proves its author faulty.
 #[allow(clippy::unnecessary_wraps)]
 fn faulty(
     side: RefreshRole,
@@ -156,7 +156,7 @@ fn a_voting_key_is_proven_and_replaces_the_one_that_counts() {
         board.apply(&cancel).unwrap();
     }
     assert_eq!((board.run_number(), board.voting()[1]), (2, Some(second.public())));
-    // Who joins the next run learns it from the refresh header.
+    // A server that joins the next run learns it from the refresh header.
     let header = board.refresh_header(world.setting.new.clone());
     let joined =
         RefreshAgreement::joined(world.setting.parameters.clone(), board.epoch().clone(), &header);
@@ -319,7 +319,7 @@ pub(super) fn sign(dealing: &mut Dealing) {
 }
 
 #[test]
-fn a_complaint_about_a_right_dealing_is_held_against_its_author_whatever_is_changed() {
+fn unfounded_complaint_with_any_change_proves_its_author_faulty() {
     let (mut world, dealings) = dealt();
     let (dealing, session) = (&dealings[0], session(&world));
     let me = ServerIndex(0);
@@ -362,7 +362,7 @@ fn a_complaint_about_a_right_dealing_is_held_against_its_author_whatever_is_chan
         let expected = Ok(LogEntryEffect::FalseComplaint { complainant: me });
         assert_eq!(complain(*change, 0), expected, "change {i}");
     }
-    // What was sent to another server is no evidence of one's own.
+    // Data that was sent to another server is not evidence.
     let expected = Ok(LogEntryEffect::FalseComplaint { complainant: ServerIndex(2) });
     assert_eq!(complain(&|_| {}, 2), expected);
 }
@@ -396,12 +396,12 @@ fn a_complaint_about_a_wrong_dealing_excludes_the_dealer_once() {
     let mut board = world.board.clone();
     assert_eq!(board.apply(&entry), Ok(LogEntryEffect::DealerExcluded { dealer, by: me }));
     assert_eq!(board.apply(&entry), Err(LogEntryRefusal::Repeated));
-    // A dealer that is excluded is heard no more.
+    // Entries of an excluded dealer are rejected.
     let empty = DealingManifest { rows: vec![], ..dealings[0].proofs.manifest.clone() };
     let proved = LogEntryBody::Proved { manifest: empty, confirmations: vec![] };
     let proved = LogEntry::new(dealer, proved, &identity(1 + dealer.0));
     assert_eq!(board.apply(&proved), Err(LogEntryRefusal::Faulty));
-    // Nor is a new server that has complained without reason.
+    // So are entries of a new server whose complaint was unfounded.
     let expected = Ok(LogEntryEffect::FalseComplaint { complainant: me });
     assert_eq!(board.apply(&false_complaint), expected);
     let voting = VotingSecret::random(&mut world.generator).unwrap();
@@ -411,7 +411,7 @@ fn a_complaint_about_a_wrong_dealing_excludes_the_dealer_once() {
 }
 
 #[test]
-fn a_complaint_before_the_session_key_is_refused_but_not_held_against_its_author() {
+fn complaint_before_the_session_key_is_rejected_without_blame() {
     let (mut world, dealings) = dealt();
     let session = session(&world);
     let (me, run) = (ServerIndex(0), world.board.run().unwrap().id());
@@ -428,7 +428,7 @@ fn a_complaint_before_the_session_key_is_refused_but_not_held_against_its_author
 
 #[test]
 fn evidence_depends_on_the_dealing_only() {
-    // A complaint holds or not, the same whoever looks.
+    // Whether a complaint holds does not depend on the verifier.
     let (mut world, dealings) = dealt();
     let session = session(&world);
     let me = ServerIndex(0);

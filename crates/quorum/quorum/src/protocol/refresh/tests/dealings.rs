@@ -1,4 +1,4 @@
-//! What a new server keeps of the dealings of a faulty dealer.
+//! The dealings of a faulty dealer that a new server keeps.
 
 use super::super::manifest::{MAX_ROUNDS, proofs_digest};
 use super::board::{dealt, sign};
@@ -25,7 +25,7 @@ fn deliver(world: &mut World, from: ServerIndex, message: &RefreshMessage) -> (u
 }
 
 #[test]
-fn one_dealing_of_each_label_is_kept_and_nothing_of_a_refused_one() {
+fn one_dealing_per_label_is_kept_and_rejected_ones_are_dropped() {
     let (mut world, dealings) = dealt();
     let dealer = |it: &dealing::Dealing| it.proofs.manifest.dealer;
     let first = dealer(&dealings[0]);

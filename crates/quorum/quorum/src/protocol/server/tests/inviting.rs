@@ -1,4 +1,4 @@
-//! Servers that have missed the begin of an epoch, or are told of one that has ended.
+//! Servers that have missed the beginning of an epoch, or receive the start of an ended one.
 
 use super::*;
 use crate::protocol::server::refreshing::{INVITE, RUN};
@@ -29,7 +29,7 @@ impl World {
         start
     }
 
-    /// Hands a server a start, and lets it alone do what follows.
+    /// Passes a start to a server, and lets only that server react.
     fn tell(&mut self, to: Number, from: Number, start: &GroupStart) {
         let (now, bytes) = (self.now, [&[INVITE][..], &start.to_bytes()].concat());
         let from = identity(from).public();
@@ -54,7 +54,7 @@ fn a_server_that_missed_any_number_of_refreshes_is_invited_again() {
         for epoch in 2..=missed + 1 {
             world.refresh_of(&ALL[..3], epoch);
         }
-        // The others have forgotten all of before.
+        // The others have deleted everything before.
         world.forgotten = world.start_of(1).height;
         world.start(LATE);
         world.run_until(|world| world.have_epoch(missed + 1, &[LATE]));
@@ -69,7 +69,7 @@ fn a_server_that_missed_any_number_of_refreshes_is_invited_again() {
 }
 
 #[test]
-fn a_server_that_is_cut_off_wipes_its_shares_when_anybody_proves_that_its_epoch_has_ended() {
+fn shares_are_wiped_on_a_signed_chain_of_a_later_epoch() {
     let mut world = World::of_four(40, 100..104);
     world.stop(LATE);
     world.refresh(&[1, 2], &group(1, 100));
@@ -80,7 +80,7 @@ fn a_server_that_is_cut_off_wipes_its_shares_when_anybody_proves_that_its_epoch_
     world.links.clear();
     while world.poll(LATE) {}
     assert!(world.epoch_of(LATE) == 1 && world.nodes[&LATE].saved.shares.contains_key(&1));
-    // Nobody whom it knows.
+    // The sender is unknown to it.
     world.tell(LATE, 200, &start);
     assert!(world.nodes[&LATE].saved.shares.is_empty());
     let wiped = QuorumServerEvent::EpochEnded { epoch: 1, newest: 2 };
@@ -93,7 +93,7 @@ fn a_server_that_is_cut_off_wipes_its_shares_when_anybody_proves_that_its_epoch_
     assert_eq!(world.status_of(LATE).behind, Some(behind));
     let now = world.now;
     assert_eq!(world.server(LATE).start_refresh(group(1, 1), now), Err(RefreshRefusal::NoMember));
-    // It does not ask the others for them, also after a restart.
+    // It does not ask the others for them, not even after a restart.
     world.stop(LATE);
     world.start(LATE);
     for _ in 0..20 {
@@ -106,9 +106,9 @@ fn a_server_that_is_cut_off_wipes_its_shares_when_anybody_proves_that_its_epoch_
     assert!(world.nodes[&LATE].saved.shares.is_empty());
 }
 
-/// If all new servers were told at this moment and wiped what they have, the key would be lost.
+/// If all new servers received this now and wiped what they have, the key would be lost.
 #[test]
-fn what_a_server_has_for_the_newest_epoch_outlasts_the_news_of_it() {
+fn refresh_items_for_the_newest_epoch_survive_its_announcement() {
     let mut world = World::of_four(50, []);
     let has_computed = |world: &World| {
         let mut items = world.nodes[&LATE].saved.items.values();
@@ -134,7 +134,7 @@ fn what_a_server_has_for_the_newest_epoch_outlasts_the_news_of_it() {
 }
 
 #[test]
-fn a_server_that_began_in_an_ended_epoch_at_a_false_height_goes_on_in_the_newest() {
+fn server_at_a_false_height_of_an_ended_epoch_enters_the_newest() {
     let mut world = World::of_four(60, []);
     let mut first = world.start_of(1);
     world.stop(LATE);
@@ -151,11 +151,11 @@ fn a_server_that_began_in_an_ended_epoch_at_a_false_height_goes_on_in_the_newest
     assert_eq!((world.epoch_of(LATE), world.status_of(LATE).height), (1, first.height));
     world.tell(LATE, 200, &start);
     assert_eq!(world.status_of(LATE).behind.unwrap().epoch, 2);
-    // f servers of the newest epoch lie.
+    // f servers of the newest epoch send a false height.
     let forged = GroupStart { height: Height(7), ..start.clone() };
     for (from, start) in [(1, &forged), (2, &start), (200, &forged), (3, &start)] {
         world.tell(LATE, from, start);
-        // Those of the ended epoch count no more.
+        // Starts of servers of the ended epoch no longer count.
         world.tell(LATE, from, &first);
     }
     world.now += TIMEOUTS.retry;
@@ -205,7 +205,7 @@ fn a_chain_that_differs_from_the_known_one_changes_nothing() {
 }
 
 #[test]
-fn what_the_group_has_not_signed_is_refused() {
+fn unsigned_starts_are_rejected() {
     let mut world = World::of_four(80, [100]);
     let start = world.start_of(1);
     let before = (world.status_of(2), world.status_of(100));

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::super::packet::MAX_PAYLOAD;
 
-/// How long a datagram may be behind others before it is lost.
+/// How much later than others a datagram may arrive before it counts as lost.
 const REORDER_WINDOW: Duration = Duration::from_millis(25);
 
-/// How many datagrams wait for one before them.
+/// The largest number of datagrams that wait for an earlier one.
 const MAX_WAITING: usize = 4096;
 
 /// An acknowledgement is sent for this many datagrams, or after this time.
@@ -18,27 +18,27 @@ const ACK_DELAY: Duration = Duration::from_millis(5);
 /// The receiving half of a connection.
 #[derive(Debug)]
 pub(super) struct UdpTransportReceiver {
-    /// In order, not read.
+    /// Bytes in order, not read yet.
     ready: VecDeque<u8>,
     /// The number of the next datagram in order.
     next: u64,
     waiting: BTreeMap<u64, Box<[u8]>>,
-    /// The datagram that is missing, and when it is lost.
+    /// The first missing datagram, and when it counts as lost.
     missing: Option<(u64, Duration)>,
-    /// What the peer says that it has sent, and whether that is all.
+    /// The number that the peer has announced as sent, and whether the stream ends there.
     position: u64,
     has_end: bool,
-    /// How many datagrams may wait to be read.
+    /// The largest number of datagrams that wait to be read.
     capacity: u64,
     ack_at: Option<Duration>,
-    /// What was acknowledged last, and the limit.
+    /// The last acknowledgement, and its limit.
     acknowledged: u64,
     announced: u64,
     received: u64,
 }
 
 impl UdpTransportReceiver {
-    /// With room for so many bytes.
+    /// Creates a receiver with a buffer of this many bytes.
     pub(super) fn new(buffer: usize) -> Self {
         let capacity = (buffer / MAX_PAYLOAD) as u64;
         Self {
@@ -56,25 +56,25 @@ impl UdpTransportReceiver {
         }
     }
 
-    /// The bytes that it holds.
+    /// The number of bytes in the buffer.
     #[cfg(any(test, fuzzing))]
     pub(super) fn held(&self) -> usize {
         self.ready.len() + self.waiting.values().map(|payload| payload.len()).sum::<usize>()
     }
 
-    /// The datagrams before this number have arrived.
+    /// All datagrams before this number have arrived.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// The datagrams before this number are taken.
+    /// Datagrams before this number are accepted.
     pub(super) fn limit(&self) -> u64 {
         let unread = self.ready.len().div_ceil(MAX_PAYLOAD) as u64;
-        // What was promised holds, although short datagrams take a place for a long one.
+        // The announced limit never falls, although short datagrams count as long ones.
         self.announced.max(self.next + self.capacity.saturating_sub(unread))
     }
 
-    /// Takes a part of the stream. Returns whether it can be one.
+    /// Inserts a part of the stream. Returns whether it is valid.
     pub(super) fn insert(&mut self, now: Duration, number: u64, payload: &[u8]) -> bool {
         if number >= self.limit() || (self.has_end && number >= self.position) {
             return false;
@@ -104,7 +104,7 @@ impl UdpTransportReceiver {
         true
     }
 
-    /// The peer has sent all before `next`.
+    /// Handles the peer's statement that it has sent all datagrams before `next`.
     pub(super) fn handle_position(&mut self, now: Duration, next: u64, is_end: bool) -> bool {
         let is_right = if self.has_end { next <= self.position } else { next <= self.limit() };
         if !is_right || (is_end && next < self.position) {
@@ -129,7 +129,7 @@ impl UdpTransportReceiver {
         self.ack_at = Some(self.ack_at.map_or(at, |before| before.min(at)));
     }
 
-    /// The datagram that is lost, if one is.
+    /// The datagram that is lost, if any.
     pub(super) fn handle_timeout(&self, now: Duration) -> Option<u64> {
         self.missing.filter(|(_, at)| now >= *at).map(|(number, _)| number)
     }
@@ -139,7 +139,8 @@ impl UdpTransportReceiver {
         [missing_at, self.ack_at].into_iter().flatten().min()
     }
 
-    /// An acknowledgement that is due: what has arrived, with the end or without, and the limit.
+    /// The acknowledgement that is due, if any: what has arrived, whether the end has, and the
+    /// limit.
     pub(super) fn poll_ack(&mut self, now: Duration) -> Option<(u64, bool, u64)> {
         self.ack_at.take_if(|at| *at <= now)?;
         self.acknowledged = self.next;
@@ -151,7 +152,7 @@ impl UdpTransportReceiver {
         self.has_end && self.next == self.position
     }
 
-    /// Whether the reader has all.
+    /// Whether the reader has read everything.
     pub(super) fn is_whole(&self) -> bool {
         self.is_received() && self.ready.is_empty()
     }
@@ -160,7 +161,7 @@ impl UdpTransportReceiver {
         !self.ready.is_empty() || self.is_received()
     }
 
-    /// Moves bytes to the reader. Returns how many.
+    /// Copies bytes to the reader and removes them. Returns how many.
     pub(super) fn read(&mut self, now: Duration, to: &mut [u8]) -> usize {
         let len = to.len().min(self.ready.len());
         let (front, back) = self.ready.as_slices();
@@ -168,7 +169,7 @@ impl UdpTransportReceiver {
         to[..in_front].copy_from_slice(&front[..in_front]);
         to[in_front..len].copy_from_slice(&back[..len - in_front]);
         self.ready.drain(..len);
-        // There is much more room than the peer was told.
+        // There is much more space than was announced to the peer.
         if self.limit() - self.announced > self.capacity / 4 {
             self.acknowledge(now);
         }

@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use super::super::packet::{MAX_PAYLOAD, OVERHEAD};
 
-/// How many bytes wait to be sent.
+/// The size of the send buffer, in bytes.
 const CAPACITY: usize = 1 << 20;
 
-/// A writer that waits is not woken for less room, in bytes.
+/// A waiting writer is not woken for less free space than this, in bytes.
 const MIN_WRITABLE_ROOM: usize = CAPACITY / 4;
 
-/// How long datagrams are gathered until a train of them is sent.
+/// How long datagrams are collected before they are sent as a train.
 const TRAIN: Duration = Duration::from_micros(100);
 
-/// How much sending may be behind its schedule and catch up: what a busy machine delays.
+/// How far sending may be behind its schedule, because of a busy host, and still catch up.
 const MAX_BEHIND: Duration = Duration::from_millis(2);
 
-/// How soon the position is said when nothing more is to be sent, and at most how late again.
+/// The delay until the position is sent when there is no more data, and the longest interval of its
+/// repetition.
 const MIN_POSITION_INTERVAL: Duration = Duration::from_millis(5);
 const MAX_POSITION_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -28,26 +29,26 @@ pub(super) struct UdpTransportSender {
     bytes: VecDeque<u8>,
     /// The number of the next datagram.
     next: u64,
-    /// All before it have arrived.
+    /// All datagrams before this number have arrived.
     acknowledged: u64,
-    /// The peer takes datagrams before this one.
+    /// The peer accepts datagrams before this number.
     limit: u64,
     is_finished: bool,
     has_end_arrived: bool,
-    /// In ns for each byte of a packet.
+    /// The interval in ns for each byte of a packet.
     interval_ns: f64,
     /// When the next datagram may be sent.
     send_at: Duration,
-    /// When the position is said next, if something is not acknowledged.
+    /// When the position is sent next, if something is unacknowledged.
     position_at: Duration,
     position_interval: Duration,
-    /// A datagram and when it was sent, to measure the round trip.
+    /// A datagram and when it was sent, to measure the round-trip time.
     measured: Option<(u64, Duration)>,
     round_trip: Option<Duration>,
 }
 
 impl UdpTransportSender {
-    /// At a rate in bytes/s of IP packets.
+    /// Creates a sender with this rate in bytes/s of IP packets.
     pub(super) fn new(rate: f64, now: Duration) -> Self {
         Self {
             bytes: VecDeque::new(),
@@ -65,13 +66,13 @@ impl UdpTransportSender {
         }
     }
 
-    /// Whether what waits is within its bound.
+    /// Whether its buffer is within its bound.
     #[cfg(any(test, fuzzing))]
     pub(super) fn is_bounded(&self) -> bool {
         self.bytes.len() <= CAPACITY && self.acknowledged <= self.next
     }
 
-    /// The peer takes datagrams before this number.
+    /// Raises the limit: the peer accepts datagrams before this number.
     pub(super) fn raise_limit(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
     }
@@ -97,14 +98,14 @@ impl UdpTransportSender {
         self.is_finished
     }
 
-    /// Whether all has arrived that was written, and the end if there is one.
+    /// Whether everything written has arrived, including the end if there is one.
     pub(super) fn is_flushed(&self) -> bool {
         self.bytes.is_empty()
             && self.acknowledged == self.next
             && self.is_finished == self.has_end_arrived
     }
 
-    /// How many bytes are not acknowledged, at most.
+    /// The largest possible number of unacknowledged bytes.
     pub(super) fn unacknowledged(&self) -> u64 {
         self.bytes.len() as u64 + (self.next - self.acknowledged) * MAX_PAYLOAD as u64
     }
@@ -141,7 +142,7 @@ impl UdpTransportSender {
     }
 
     pub(super) fn handle_timeout(&mut self, now: Duration) {
-        // A train that was not sent in time is not sent at once.
+        // A late train is not caught up completely.
         self.send_at = self.send_at.max(now.saturating_sub(MAX_BEHIND));
     }
 
@@ -159,7 +160,7 @@ impl UdpTransportSender {
         !self.bytes.is_empty() && self.next < self.limit
     }
 
-    /// What has been sent so far, if the peer has to be told.
+    /// The position, if it is to be sent now.
     pub(super) fn poll_position(&mut self, now: Duration, is_asked: bool) -> Option<(u64, bool)> {
         let is_due = !self.has_datagram() && !self.is_flushed() && now >= self.position_at;
         if !is_due && !is_asked {
@@ -170,7 +171,7 @@ impl UdpTransportSender {
         Some((self.next, self.is_finished && self.bytes.is_empty()))
     }
 
-    /// Passes on the next datagram to be sent now. `None` if there is none.
+    /// Passes the next datagram that is to be sent now to `write`. `None` if there is none.
     pub(super) fn poll_data(
         &mut self,
         now: Duration,

@@ -1,8 +1,5 @@
 //! The members of all groups: sessions in this process.
 
-use std::fmt::Write;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -18,8 +15,8 @@ use super::super::error_text;
 use super::{MixDeliveryOptions, TIMEOUT};
 use crate::host::EmulatedHost;
 
-/// How many new members of a group connect at a time: a proxy keeps so many that are strangers to
-/// it.
+/// The number of new members of a group that connect at a time. It is below a proxy's limit for
+/// clients that are not members.
 const MAX_JOINING: usize = 50;
 
 /// A member, by its group and its number in it, from 0. Member 0 is the group's administrator.
@@ -40,7 +37,7 @@ impl GroupMemberId {
     }
 }
 
-/// What has happened at a member, and when.
+/// An event of a member, with its time.
 pub(super) struct GroupMemberEvent {
     pub(super) member: GroupMemberId,
     pub(super) at: Instant,
@@ -52,7 +49,7 @@ pub(super) struct GroupMemberSessions<'a> {
     host: &'a EmulatedHost,
     configs: Vec<Vec<ChatConfig>>,
     sessions: Vec<Vec<ChatSession>>,
-    /// How many took part in the last round that each has read.
+    /// The number of participants of the last round that each has read.
     participants: Vec<Vec<usize>>,
     event_sender: Sender<GroupMemberEvent>,
     events: Receiver<GroupMemberEvent>,
@@ -127,15 +124,15 @@ impl<'a> GroupMemberSessions<'a> {
             let told = tell.send(GroupMemberEvent { member, at: Instant::now(), event });
             told.map_err(|_| "the measurement is over".into())
         };
-        // The threads that it starts are on the host of the one that starts them.
+        // The session's threads run on the host of the thread that starts them.
         let session =
             self.host.run(|| ChatSession::start(config, invitation, tell)).map_err(error_text)?;
         self.sessions[member.group].push(session.map_err(error_text)?.0);
         Ok(())
     }
 
-    /// The administrators invite all others, who join, some at a time, one group after the other.
-    /// Returns when all members of each have read a round in which all took part.
+    /// Lets the administrators invite all others, who join in batches, one group after the other.
+    /// Returns when all members have read a round in which their whole group took part.
     pub(super) fn all_join(&mut self, options: &MixDeliveryOptions) -> Result<(), String> {
         for group in 0..options.groups {
             let mut joined = 1;
@@ -171,13 +168,13 @@ impl<'a> GroupMemberSessions<'a> {
         }
     }
 
-    /// Has a member say something to another one of its group.
+    /// Sends a message from a member to another member of its group.
     pub(super) fn say(&self, from: GroupMemberId, to: GroupMemberId, text: String) {
         self.sessions[from.group][from.number]
             .send_command(ChatCommand::Say { to: to.name(), text });
     }
 
-    /// What has happened next; `None` if nothing has until then.
+    /// The next event; `None` if there is none until this time.
     pub(super) fn next_until(
         &mut self,
         until: Instant,
@@ -195,7 +192,8 @@ impl<'a> GroupMemberSessions<'a> {
         told.ok_or_else(|| format!("{what} has not come within {} s", TIMEOUT.as_secs()))
     }
 
-    /// Takes what matters for who is there.
+    /// Records the participants of a member's last round. Fails if a command has failed or a member
+    /// has ended.
     fn take(&mut self, told: GroupMemberEvent) -> Result<(), String> {
         let GroupMemberId { group, number } = told.member;
         match told.event {
@@ -220,13 +218,7 @@ pub(super) fn make_key(path: &Path) -> Result<IdentityPublicKey, String> {
     let secret: [u8; 32] = RandomGenerator::seeded()
         .and_then(|mut generator| generator.array())
         .map_err(error_text)?;
-    let mut digits = String::new();
-    for byte in secret {
-        // Writing to a text does not fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    fs::write(path, digits).map_err(error_text)?;
-    fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(error_text)?;
+    keys::file::create(path, &secret).map_err(error_text)?;
     Ok(IdentitySecretKey::new(&secret).public())
 }
 

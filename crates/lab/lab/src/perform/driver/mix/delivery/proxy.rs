@@ -1,4 +1,4 @@
-//! The proxy, a process that runs `sunder mix`, and what it says of its rounds.
+//! The proxy, a process that runs `sunder mix`, and its reports about rounds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,27 +19,27 @@ use super::members::make_key;
 use crate::host::EmulatedHost;
 use crate::perform::program::ProgramProcess;
 
-/// How often the proxy is asked how it is.
+/// The interval of queries of the proxy's status.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What the proxy prints.
+/// The file for the proxy's output.
 const LOG: &str = "proxy.log";
 
-/// The time from when it listens until it says how it is, and how often it is asked then.
+/// The time limit for the first status after the proxy listens, and the interval of queries.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 const START_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How long it may take to end.
+/// The time limit for the proxy to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a proxy has done while it was looked at.
+/// What a proxy has done during the measurement.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProxyRounds {
-    /// How long rounds were open, of all groups: the last one at each look.
+    /// The durations of rounds of all groups: the last round at each query.
     pub(super) times: Vec<Duration>,
-    /// Who took part in these.
+    /// The numbers of participants of these rounds.
     participants: Vec<usize>,
-    /// How many exchanges were done in time.
+    /// The number of exchanges that were done in time.
     pub(super) exchanges: u64,
     /// The processor time of the process.
     pub(super) processor: Duration,
@@ -62,7 +62,7 @@ pub(super) struct ProxyProcess<'a> {
     key: IdentityPublicKey,
     members: usize,
     program: ProgramProcess,
-    /// The status of the groups when they were last looked at, and the processor time.
+    /// The last status of the groups, and the processor time at that time.
     before: Option<(BTreeMap<String, ProxyGroupStatus>, Duration)>,
     next_poll: Instant,
     rounds: ProxyRounds,
@@ -142,7 +142,8 @@ impl<'a> ProxyProcess<'a> {
         }
     }
 
-    /// Whether all members took part in the last rounds. Notes when they do again.
+    /// Whether all members took part in the last rounds. Records when they do so again after a
+    /// restart.
     fn all_participate(&mut self, groups: &BTreeMap<String, ProxyGroupStatus>) -> bool {
         let have_all = groups.values().all(|group| group.participants == self.members);
         if have_all && let Some(stopped) = self.stopped.take() {
@@ -151,14 +152,14 @@ impl<'a> ProxyProcess<'a> {
         have_all
     }
 
-    /// From now on its rounds count.
+    /// Starts the measurement of rounds.
     pub(super) fn begin(&mut self) -> Result<(), String> {
         self.rounds = ProxyRounds::default();
         self.before = Some((self.status()?, self.program.processor_time()?));
         Ok(())
     }
 
-    /// Looks at it, if it is time.
+    /// Queries its status, if that is due.
     pub(super) fn poll_status(&mut self) -> Result<(), String> {
         let now = Instant::now();
         if now < self.next_poll {
@@ -183,7 +184,7 @@ impl<'a> ProxyProcess<'a> {
         Ok(())
     }
 
-    /// What it has done since [`Self::begin`].
+    /// Returns the measurements since [`Self::begin`].
     pub(super) fn end(&mut self) -> Result<ProxyRounds, String> {
         self.next_poll = Instant::now();
         self.poll_status()?;
@@ -208,7 +209,7 @@ impl<'a> ProxyProcess<'a> {
         Ok(())
     }
 
-    /// Waits until it says how it is.
+    /// Waits until it answers a status query.
     fn wait_for_status(&mut self) -> Result<(), String> {
         self.program.wait_for_output("proxy_key")?;
         let deadline = Instant::now() + START_TIMEOUT;
@@ -223,7 +224,7 @@ impl<'a> ProxyProcess<'a> {
         }
     }
 
-    /// What it says of its groups, by their names.
+    /// The status of its groups, by their names.
     fn status(&self) -> Result<BTreeMap<String, ProxyGroupStatus>, String> {
         let path = self.place.join("mix-proxy.sock");
         let mut answer = String::new();

@@ -9,48 +9,48 @@ use super::members::{GroupMemberEvent, GroupMemberId, GroupMemberSessions};
 use super::proxy::ProxyProcess;
 use super::{MixDeliveryOptions, TIMEOUT};
 
-/// After a message was refused, it is said again after this time.
+/// The time after which a refused message is sent again.
 const REFUSED_WAIT: Duration = Duration::from_millis(50);
 
-/// How often the proxy is looked at, if nothing else happens.
+/// The interval of status queries while nothing else happens.
 const IDLE: Duration = Duration::from_millis(50);
 
 /// Two members that talk in turn.
 struct TalkingPair {
     ends: [GroupMemberId; 2],
-    /// The messages that have been delivered.
+    /// The number of delivered messages.
     delivered: usize,
     state: NextMessageState,
 }
 
-/// What happens to the next message.
+/// The state of the next message.
 #[derive(Clone, Copy)]
 enum NextMessageState {
-    /// It is said at this time.
+    /// It is to be sent at this time.
     Due(Instant),
-    /// It was said at this time, and is due again if it was refused.
+    /// It was sent at this time. If it was refused, it is to be sent again at `again`.
     Said { since: Instant, again: Option<Instant> },
 }
 
 impl TalkingPair {
-    /// Who says the next message, and to whom.
+    /// The sender and the receiver of the next message.
     fn direction(&self) -> [GroupMemberId; 2] {
         let [first, second] = self.ends;
         if self.delivered.is_multiple_of(2) { [first, second] } else { [second, first] }
     }
 }
 
-/// All pairs, and how long their messages took.
+/// All pairs, and the delivery times of their messages.
 pub(super) struct PairConversations {
     pairs: Vec<TalkingPair>,
     /// The pair of each member that talks.
     of_member: BTreeMap<GroupMemberId, usize>,
     round: Duration,
-    /// How many messages of each pair are delivered in all.
+    /// The total number of messages of each pair.
     deliveries: usize,
-    /// Of the first message of each pair.
+    /// The delivery times of the first message of each pair.
     pub(super) first: Vec<Duration>,
-    /// Of all others.
+    /// The delivery times of all others.
     pub(super) later: Vec<Duration>,
 }
 
@@ -78,8 +78,8 @@ impl PairConversations {
         talk
     }
 
-    /// Lets all pairs talk until so many messages of each have been delivered. Those of which more
-    /// have been go on.
+    /// Lets all pairs talk until at least `deliveries` messages of each have been delivered. Pairs
+    /// that are ahead continue.
     pub(super) fn run(
         &mut self,
         members: &mut GroupMemberSessions<'_>,
@@ -95,7 +95,7 @@ impl PairConversations {
                     until = until.min(pair.send_if_due(members));
                 }
             }
-            // All that has happened is taken before anything else is said.
+            // Handles all events before the next message is sent.
             while let Some(told) = members.next_until(until)? {
                 until = Instant::now();
                 if self.take(told)? {
@@ -109,7 +109,7 @@ impl PairConversations {
         Ok(())
     }
 
-    /// Takes what has happened. Whether a message has arrived.
+    /// Handles an event. Returns whether a message has arrived.
     fn take(
         &mut self,
         GroupMemberEvent { member, at, event }: GroupMemberEvent,
@@ -150,7 +150,7 @@ impl PairConversations {
 }
 
 impl TalkingPair {
-    /// Says the next message, if it is due. Returns when it is.
+    /// Sends the next message, if it is due. Returns when it is due.
     fn send_if_due(&mut self, members: &GroupMemberSessions<'_>) -> Instant {
         let now = Instant::now();
         let (due, since) = match self.state {
@@ -168,12 +168,12 @@ impl TalkingPair {
     }
 }
 
-/// The text of a message: as long as what a person types at once.
+/// The text of a message, of a typical length.
 fn line(number: usize) -> String {
     format!("This is message {number} of a conversation.")
 }
 
-/// A random part of a time: people do not wait for rounds.
+/// A random fraction of a time, because users do not act in step with rounds.
 fn part_of(time: Duration) -> Duration {
     time.mul_f64(fastrand::f64())
 }

@@ -1,5 +1,5 @@
-//! What a refresh takes where servers are on a network (figures 5-1 and 5-2, and tables 5.5 and 5.6
-//! of the thesis).
+//! Measures a refresh with servers on a network (figures 5-1 and 5-2, and tables 5.5 and 5.6 of the
+//! thesis).
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -34,8 +34,8 @@ struct NodeRefreshOptions {
     site: QuorumNetworkOptions,
     /// Whether servers of both groups have links before the refresh.
     linked: bool,
-    /// Of which servers `old`, `new` and `signed` are the times: of those that are done as the nth,
-    /// from 1. 0: the mean of all.
+    /// The rank of the servers whose times are `old`, `new` and `signed`: the nth to finish, from
+    /// 1, or 0 for the mean of all.
     #[serde(default)]
     place: f64,
 }
@@ -101,13 +101,13 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     ])))
 }
 
-/// What each server has sent.
+/// The number of bytes that each server has sent.
 fn sent(servers: &RunningServers<'_>) -> Result<Vec<SentBytes>, String> {
     let numbers = servers.running.keys();
     numbers.map(|number| Ok(servers.status(*number)?.sent_bytes)).collect()
 }
 
-/// Waits until a server has logged an event of the new epoch, and returns when it was.
+/// Waits until a server has logged an event of the new epoch, and returns its time.
 fn wait_for(
     servers: &mut RunningServers<'_>,
     number: usize,

@@ -1,4 +1,4 @@
-//! What a signature takes where servers are on a network (tables 5.2 and 5.3 of the thesis).
+//! Measures signatures with servers on a network (tables 5.2 and 5.3 of the thesis).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,17 +25,17 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
 struct NodeSignOptions {
     /// The servers.
     site: QuorumNetworkOptions,
-    /// How many signatures are measured while all servers answer.
+    /// The number of signatures that are measured while all servers answer.
     signatures: u32,
-    /// How often servers fall silent.
+    /// The number of times that servers fall silent.
     rounds: u32,
 }
 
 /// The maximum number of signatures, and of rounds.
 const MAX: u32 = 10_000;
 
-/// How many signatures a requester has made before servers fall silent: it knows how long they
-/// usually take.
+/// The number of signatures of a requester before servers fall silent, so that it knows their usual
+/// times.
 const WARM_UP: u32 = 5;
 
 fn check(table: &toml::Table) -> Result<(), String> {
@@ -64,8 +64,8 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     };
     (0..WARM_UP).try_for_each(|_| group.sign(servers).map(|_| ()))?;
     let mut usual = (0..signatures).map(|_| group.sign(servers)).collect::<Result<Vec<_>, _>>()?;
-    // As in the thesis, the requester is rarely one of the servers that are asked: those that are
-    // asked first are the first f+1, and they are asked again if they answer in time.
+    // As in the thesis, the requester is rarely one of the servers that it asks: it first asks the
+    // first f+1 servers, and asks them again if they answer in time.
     let requesters: Vec<usize> = (faulty + 2..=servers).collect();
     let (mut one, mut all, mut still) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -93,26 +93,26 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     ])))
 }
 
-/// A group that signs messages, each another.
+/// A group that signs distinct messages.
 struct NodeSigningGroup<'a> {
     servers: RunningServers<'a>,
     messages: u32,
 }
 
 impl NodeSigningGroup<'_> {
-    /// Has a message signed that is as long as the thesis's, 160 bits.
+    /// Requests a signature of a message of 160 bits, as in the thesis.
     fn sign(&mut self, requester: usize) -> Result<Duration, String> {
         self.messages += 1;
         self.servers.sign(requester, &format!("a message {:010}", self.messages))
     }
 
-    /// What each server has sent for signatures, by its number.
+    /// The bytes that each server has sent for signatures, by its number.
     fn sent(&self) -> Result<BTreeMap<usize, u64>, String> {
         let numbers = self.servers.running.keys();
         numbers.map(|&it| Ok((it, self.servers.status(it)?.sent_bytes.signing))).collect()
     }
 
-    /// Starts requesters again: they forget which servers answered the fastest of late.
+    /// Restarts requesters, so that they forget which servers recently answered the fastest.
     fn restart(&mut self, requesters: &[usize]) -> Result<(), String> {
         self.servers.run(requesters)?;
         let others = u64::from(self.servers.site.servers) - 1;
@@ -123,8 +123,8 @@ impl NodeSigningGroup<'_> {
         })
     }
 
-    /// The times of a requester's first and second signature after so many of the servers that it
-    /// asks have fallen silent. They answer again afterwards.
+    /// The times of a requester's first and second signature after `count` of the servers that it
+    /// asks have fallen silent. The servers are resumed afterwards.
     fn with_silent(
         &mut self,
         count: usize,
@@ -139,7 +139,7 @@ impl NodeSigningGroup<'_> {
         if silent.len() < count {
             return Err(format!("server {requester} asks fewer than {count} servers"));
         }
-        // Shortly: a server that is silent for 5 s loses its links.
+        // Only briefly, because a server that is silent for 5 s loses its links.
         self.servers.suspend(&silent)?;
         let times = (self.sign(requester)?, self.sign(requester)?);
         self.servers.resume(&silent)?;

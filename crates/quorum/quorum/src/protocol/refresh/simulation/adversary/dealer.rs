@@ -1,4 +1,4 @@
-//! What faulty old servers do: wrong dealings, several of one round, and wrong entries.
+//! Attacks of old servers: invalid dealings, several dealings of one round, and invalid entries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::protocol::rsa::modulus::RsaElement;
 use crate::protocol::testing::group;
 use crate::protocol::wire::Sha256Digest;
 
-/// A dealing that the adversary made.
+/// A dealing that the adversary created.
 pub(super) struct ForgedDealing {
     process: usize,
     pub(super) digest: Sha256Digest,
@@ -27,7 +27,7 @@ pub(super) struct ForgedDealing {
     is_proved: bool,
 }
 
-/// What is wrong with a dealing.
+/// The defect of a dealing.
 #[derive(Clone, Copy, PartialEq)]
 enum DealingDefect {
     None,
@@ -45,7 +45,7 @@ enum DealingDefect {
     Proofs,
     /// Two proofs are negated, which makes no difference.
     Sign,
-    /// Proofs are no numbers.
+    /// Proofs are not numbers modulo N.
     NoNumbers,
 }
 
@@ -127,7 +127,7 @@ impl Adversary {
             is_proved: false,
         };
         self.forged.push(forged);
-        // All servers, or as few as can make it chosen.
+        // All servers, or the smallest number that can make the dealing chosen.
         let mut servers: Vec<_> = new.servers().collect();
         rng.shuffle(&mut servers);
         let count = [servers.len(), new.quorum(), new.signer_count() + new.faulty()][rng.index(3)];
@@ -220,7 +220,7 @@ impl Adversary {
     }
 }
 
-/// Makes the proofs of a row wrong.
+/// Invalidates the proofs of a row.
 fn damage_proofs(
     row: &mut [u8],
     board: &RefreshAgreement,
@@ -260,7 +260,7 @@ fn damage_proofs(
     }
 }
 
-/// What is wrong with a dealing to one server.
+/// The defect of a dealing for one server.
 struct DamagedDelivery<'a> {
     defect: DealingDefect,
     row: usize,

@@ -1,4 +1,4 @@
-//! What faulty new servers do: false complaints, confirmations of anything, wrong shares and
+//! Attacks of new servers: unfounded complaints, confirmations of anything, and wrong shares and
 //! witnesses.
 
 use random::RandomGenerator;
@@ -105,7 +105,7 @@ impl Adversary {
         }
     }
 
-    /// A complaint about a right dealing, with something wrong or without.
+    /// A complaint about a valid dealing, possibly with a defect.
     fn complaint(
         &self,
         index: ServerIndex,
@@ -153,7 +153,7 @@ impl Adversary {
         Some(LogEntryBody::Complaint { run: run.id(), complaint: Box::new(complaint) })
     }
 
-    /// Witnesses that others do not have, or a proof that is none.
+    /// Witnesses that no other server has, or an invalid proof.
     fn computed(
         &self,
         index: ServerIndex,
@@ -203,7 +203,7 @@ impl Adversary {
         Some(LogEntryBody::Computed { run: run_id, witnesses, possession })
     }
 
-    /// Shares that are wrong, of the right lengths.
+    /// Wrong shares of the right lengths.
     fn wrong_answer(
         process: &SimulatedProcess,
         run: &RefreshRun,
