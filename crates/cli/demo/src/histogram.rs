@@ -40,10 +40,11 @@ impl ByteHistogram {
         // With one table, equal consecutive bytes would wait for each other's count.
         let mut tables = [[0u32; 256]; 4];
         let (fours, rest) = bytes.as_chunks::<4>();
-        for four in fours {
-            for (table, &byte) in tables.iter_mut().zip(four) {
-                table[usize::from(byte)] += 1;
-            }
+        for &[first, second, third, fourth] in fours {
+            tables[0][usize::from(first)] += 1;
+            tables[1][usize::from(second)] += 1;
+            tables[2][usize::from(third)] += 1;
+            tables[3][usize::from(fourth)] += 1;
         }
         for &byte in rest {
             tables[0][usize::from(byte)] += 1;

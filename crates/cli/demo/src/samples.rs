@@ -87,7 +87,7 @@ impl FileSamples {
 /// zeros, do not match a sample that only begins like them.
 fn slot(window: &[u8; SAMPLE_LEN]) -> usize {
     let (halves, _) = window.as_chunks::<8>();
-    let [low, high] = [halves[0], halves[1]].map(u64::from_le_bytes);
+    let (low, high) = (u64::from_le_bytes(halves[0]), u64::from_le_bytes(halves[1]));
     // The multiplier is 2^64 divided by the golden ratio (Fibonacci hashing).
     let spread = (low ^ high.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     usize::try_from(spread >> (64 - TABLE_BITS)).expect("18 bits")
