@@ -91,8 +91,8 @@ impl RoundRobinAcceptor {
                 Err(error) => {
                     // Usually too many files are open; an immediate retry would fail again.
                     self.pause = Some(Instant::now() + PAUSE);
-                    if let Some(so_often) = self.failures.count_event() {
-                        warn!(%error, so_often, "cannot accept connections for a moment");
+                    if let Some(occurrences) = self.failures.count_event() {
+                        warn!(%error, occurrences, "cannot accept connections for a moment");
                     }
                 }
             }

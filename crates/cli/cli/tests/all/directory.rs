@@ -77,7 +77,7 @@ fn peer(key: u8, addresses: &[&str], change: impl Fn(Vec<u8>) -> Vec<u8> + Send 
         shared: Some(SharedKey::new(&[key; 32])),
         secret: Some(IdentitySecretKey::new(&[key; 32])),
     };
-    let teller = DirectoryResponder::new(ChannelAddresses::new(addresses).unwrap(), keys);
+    let responder = DirectoryResponder::new(ChannelAddresses::new(addresses).unwrap(), keys);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
@@ -85,7 +85,7 @@ fn peer(key: u8, addresses: &[&str], change: impl Fn(Vec<u8>) -> Vec<u8> + Send 
             let mut stream = stream.unwrap();
             let mut ask = [0; REQUEST_LEN];
             stream.read_exact(&mut ask).unwrap();
-            let reply = teller.answer(&ask, DirectoryNonce::new([5; 32])).unwrap();
+            let reply = responder.answer(&ask, DirectoryNonce::new([5; 32])).unwrap();
             stream.write_all(&change(reply.encode())).unwrap();
         }
     });

@@ -315,8 +315,8 @@ impl SharedProxyState {
 
     fn refuse(&self, connection: &Connection, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        if let Some(so_often) = lock(&self.refusals).count_event() {
-            warn!(peer = %connection.peer_addr(), so_often, "a connection is refused: {why}");
+        if let Some(occurrences) = lock(&self.refusals).count_event() {
+            warn!(peer = %connection.peer_addr(), occurrences, "a connection is refused: {why}");
         }
     }
 }

@@ -472,8 +472,8 @@ impl SharedLinks {
             debug!(server = %key, "the server has connected again");
             self.broadcast(|| LinkEvent::Down(key));
         }
-        if let Some(so_often) = state.lines.count_event_of(MAX_LINES) {
-            info!(server = %key, address = %state.address(), so_often, "link up");
+        if let Some(occurrences) = state.lines.count_event_of(MAX_LINES) {
+            info!(server = %key, address = %state.address(), occurrences, "link up");
         }
         (state.since, state.why) = (Instant::now(), None);
         self.broadcast(|| LinkEvent::Up(key));
@@ -500,8 +500,8 @@ impl SharedLinks {
         }
         state.connection = None;
         (state.since, state.why) = (Instant::now(), Some(why.to_string()));
-        if let Some(so_often) = state.lines.count_event_of(MAX_LINES) {
-            warn!(server = %key, address = %state.address(), %why, so_often, "link down");
+        if let Some(occurrences) = state.lines.count_event_of(MAX_LINES) {
+            warn!(server = %key, address = %state.address(), %why, occurrences, "link down");
         }
         self.broadcast(|| LinkEvent::Down(*key));
     }
@@ -519,8 +519,8 @@ impl SharedLinks {
         let Some(state) = peers.get_mut(&peer.key.to_bytes()) else { return };
         let why = Some(error.to_string());
         if state.connection.is_none() && state.why != why {
-            if let Some(so_often) = state.lines.count_event_of(MAX_LINES) {
-                warn!(server = %peer.key, address = %peer.address, %error, so_often, "no link");
+            if let Some(occurrences) = state.lines.count_event_of(MAX_LINES) {
+                warn!(server = %peer.key, address = %peer.address, %error, occurrences, "no link");
             }
             state.why = why;
         }

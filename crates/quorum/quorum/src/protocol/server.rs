@@ -187,7 +187,7 @@ impl QuorumServer {
         for epoch in ended {
             server.changes.push(SavedStateChange::End { epoch });
         }
-        let run = server.epoch.as_ref().and_then(|epoch| epoch.board.run()).map(RefreshRun::id);
+        let run = server.epoch.as_ref().and_then(|epoch| epoch.agreement.run()).map(RefreshRun::id);
         let kept = [run, run.map(dealer_items)];
         for id in saved.items.into_keys().filter(|id| !kept.contains(&Some(*id))) {
             server.changes.push(SavedStateChange::EraseRun { run: id });
@@ -221,10 +221,10 @@ impl QuorumServer {
         let postponed = self.postponed.iter().map(|it| it.at);
         let waiting = self.waiting.front().map(|it| it.deadline);
         let requests = requests.chain(postponed).chain(waiting);
-        let wish = self.operator_request.as_ref().map(|_| self.operator_request_at);
+        let requested = self.operator_request.as_ref().map(|_| self.operator_request_at);
         let refresh = self.refresh_deadlines().chain(self.newer_deadline());
         let headers = self.header_deadlines();
-        requests.chain(wish).chain(refresh).chain(headers).chain(self.voting_deadline()).min()
+        requests.chain(requested).chain(refresh).chain(headers).chain(self.voting_deadline()).min()
     }
 
     /// Handles a message from another server, which its link has authenticated. `queued` is the
@@ -320,8 +320,8 @@ impl QuorumServer {
     ) -> Result<(), RefreshRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
         let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
-        let approved = epoch.index.and_then(|index| epoch.board.approvals().get(&index));
-        let wanted = match (epoch.board.run(), &self.operator_request) {
+        let approved = epoch.index.and_then(|index| epoch.agreement.approvals().get(&index));
+        let wanted = match (epoch.agreement.run(), &self.operator_request) {
             (Some(run), _) => Some(run.group()),
             (None, Some(OperatorRequest::Approve(wanted))) => Some(wanted),
             (None, Some(OperatorRequest::Cancel)) => return Err(RefreshRefusal::UnderWay),
@@ -345,8 +345,8 @@ impl QuorumServer {
     pub fn cancel_refresh(&mut self, now: Duration) -> Result<(), RefreshRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
         let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
-        if epoch.board.run().is_none()
-            && !epoch.board.has_approvals()
+        if epoch.agreement.run().is_none()
+            && !epoch.agreement.has_approvals()
             && self.operator_request.is_none()
         {
             return Err(RefreshRefusal::None);
@@ -386,12 +386,14 @@ impl QuorumServer {
 
     /// Submits the operator's request, repeatedly until it is committed.
     fn submit_operator_request(&mut self, now: Duration) {
-        let (Some(wish), Some(epoch)) = (&self.operator_request, &self.epoch) else { return };
+        let (Some(requested), Some(epoch)) = (&self.operator_request, &self.epoch) else { return };
         let Some(index) = epoch.index.filter(|_| self.operator_request_at <= now) else { return };
         let identity = &self.settings.identity;
-        let entry = match wish {
-            OperatorRequest::Approve(group) => epoch.board.approval(index, group.clone(), identity),
-            OperatorRequest::Cancel => epoch.board.cancellation(index, identity),
+        let entry = match requested {
+            OperatorRequest::Approve(group) => {
+                epoch.agreement.approval(index, group.clone(), identity)
+            }
+            OperatorRequest::Cancel => epoch.agreement.cancellation(index, identity),
         };
         self.operator_request_at = now + self.settings.timeouts.retry;
         self.submit(&entry);

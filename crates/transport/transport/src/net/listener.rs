@@ -247,8 +247,8 @@ impl ListenerCore {
                 Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
                     // Usually too many files are open; an immediate retry would fail again.
-                    if let Some(so_often) = failures.count_event() {
-                        warn!(%error, so_often, "cannot accept connections for a moment");
+                    if let Some(occurrences) = failures.count_event() {
+                        warn!(%error, occurrences, "cannot accept connections for a moment");
                     }
                     thread::sleep(PAUSE);
                 }
@@ -375,8 +375,8 @@ impl ListenerCore {
         };
         let log = |error: &Error| {
             let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(so_often) = refused.count_event() {
-                warn!(so_often, "no connection: {error}");
+            if let Some(occurrences) = refused.count_event() {
+                warn!(occurrences, "no connection: {error}");
             }
         };
         handshaking::respond(stream, &name, &self.options, has_room, log)

@@ -208,8 +208,8 @@ impl RelayState {
     fn refuse(&self, counter: &RelayCounter, from: IpAddr, why: &str) {
         counter.add(1);
         let refused = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).count_event();
-        if let Some(so_often) = refused {
-            warn!(%from, why, so_often, "connection refused");
+        if let Some(occurrences) = refused {
+            warn!(%from, why, occurrences, "connection refused");
         }
     }
 

@@ -23,8 +23,8 @@ impl RefusalLoggingEndpoint {
     }
 
     fn log(&mut self, from: SocketAddr, why: impl Display) {
-        if let Some(so_often) = self.refused.count_event() {
-            warn!(so_often, "no connection: {from} by {}: {why}", self.endpoint.protocol());
+        if let Some(occurrences) = self.refused.count_event() {
+            warn!(occurrences, "no connection: {from} by {}: {why}", self.endpoint.protocol());
         }
     }
 }

@@ -51,8 +51,8 @@ pub(super) async fn serve(
     let target = match &kind {
         ApplicationListenerKind::Intercepted => {
             let Some(to) = InterceptConfig::destination(&application) else {
-                if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::Strange) {
-                    warn!(so_often, "refused connections to the proxy's own port");
+                if let Some(occurrences) = stream_metrics.log_permit(LimitedLogEvent::Strange) {
+                    warn!(occurrences, "refused connections to the proxy's own port");
                 }
                 reset(application);
                 return None;
@@ -60,27 +60,28 @@ pub(super) async fn serve(
             ServiceTarget::address(to)
         }
         ApplicationListenerKind::Forward(target) => target.clone(),
-        ApplicationListenerKind::Socks => match timeout(SOCKS_TIMEOUT, negotiate(&mut application))
-            .await
-        {
-            Ok(Ok(target)) => target,
-            Ok(Err(error)) => {
-                // Only invalid data is a protocol error. Others are errors of the connection, as
-                // when a program only checks whether the port is open.
-                if error.kind() != io::ErrorKind::InvalidData {
-                    debug!(%error, "a SOCKS5 client is gone");
-                } else if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::NotSocks)
-                {
-                    let peer = application.peer_addr().ok().map(display);
-                    warn!(peer, %error, so_often, "connections refused at the SOCKS5 port");
+        ApplicationListenerKind::Socks => {
+            match timeout(SOCKS_TIMEOUT, negotiate(&mut application)).await {
+                Ok(Ok(target)) => target,
+                Ok(Err(error)) => {
+                    // Only invalid data is a protocol error. Others are errors of the connection,
+                    // as when a program only checks whether the port is open.
+                    if error.kind() != io::ErrorKind::InvalidData {
+                        debug!(%error, "a SOCKS5 client is gone");
+                    } else if let Some(occurrences) =
+                        stream_metrics.log_permit(LimitedLogEvent::NotSocks)
+                    {
+                        let peer = application.peer_addr().ok().map(display);
+                        warn!(peer, %error, occurrences, "connections refused at the SOCKS5 port");
+                    }
+                    return None;
                 }
-                return None;
+                Err(_) => {
+                    debug!("a SOCKS5 client stayed silent");
+                    return None;
+                }
             }
-            Err(_) => {
-                debug!("a SOCKS5 client stayed silent");
-                return None;
-            }
-        },
+        }
     };
     let under_way = stream_metrics.begin();
     let pool = peers.pool_for(&target).await;

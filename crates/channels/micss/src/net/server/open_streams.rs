@@ -133,11 +133,11 @@ impl OpenStreamTable {
         let open = self.budget.streams();
         match limit {
             ExhaustedResource::Streams => {
-                if let Some(so_often) = self.over_streams.count_event() {
+                if let Some(occurrences) = self.over_streams.count_event() {
                     warn!(
                         %source,
                         open,
-                        so_often,
+                        occurrences,
                         "streams refused, or ended: limit reached, see max_streams; this \
                          source has the most"
                     );
@@ -145,13 +145,13 @@ impl OpenStreamTable {
             }
             ExhaustedResource::Memory => {
                 self.counts.out_of_memory += 1;
-                if let Some(so_often) = self.over_memory.count_event() {
+                if let Some(occurrences) = self.over_memory.count_event() {
                     let bytes = self.budget.bytes();
                     warn!(
                         %source,
                         open,
                         bytes,
-                        so_often,
+                        occurrences,
                         "streams without memory for records: limit reached, see max_memory_mib; this \
                          source holds the most"
                     );

@@ -289,10 +289,10 @@ impl PendingConnectionRegistry {
                 debug!(%reason, "connection not associated");
             }
             PendingCloseReason::Terms => {
-                if let Some(so_often) = self.rejected.count_event() {
+                if let Some(occurrences) = self.rejected.count_event() {
                     warn!(
                         ?source,
-                        so_often,
+                        occurrences,
                         "connections rejected: their client has a lower threshold than min_channels, more \
                          channels than max_channels, or another integrity"
                     );

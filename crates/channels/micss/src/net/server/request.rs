@@ -105,13 +105,13 @@ fn not_opened(stream_metrics: &StreamMetrics, peer: SocketAddr, error: &StreamEr
     stream_metrics.record_unopened(error);
     match error {
         StreamError::Protocol(StreamProtocolError::Refused(_)) => {
-            if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::Refused) {
-                info!(%peer, %error, so_often, "stream not opened");
+            if let Some(occurrences) = stream_metrics.log_permit(LimitedLogEvent::Refused) {
+                info!(%peer, %error, occurrences, "stream not opened");
             }
         }
         _ => {
-            if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::Strange) {
-                warn!(%peer, %error, so_often, "streams not opened: invalid clients, or TAMPERING");
+            if let Some(occurrences) = stream_metrics.log_permit(LimitedLogEvent::Strange) {
+                warn!(%peer, %error, occurrences, "streams not opened: invalid clients, or TAMPERING");
             }
         }
     }
@@ -159,8 +159,8 @@ async fn connect(
 ) -> Result<(ServiceTarget, TcpStream), ServiceRefusal> {
     let target = ServiceTarget::parse(request).map_err(|_| ServiceRefusal::Malformed)?;
     if !config.allow.iter().any(|allowed| allowed.includes(&target)) {
-        if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::NotAllowed) {
-            warn!(%target, so_often, "service not on the allow-list");
+        if let Some(occurrences) = stream_metrics.log_permit(LimitedLogEvent::NotAllowed) {
+            warn!(%target, occurrences, "service not on the allow-list");
         }
         return Err(ServiceRefusal::NotAllowed);
     }

@@ -94,11 +94,11 @@ impl ChannelConnection {
         self.registration = None;
         let is_observed = why == ChannelLossReason::Slow && self.observe_for_a_while();
         if self.lose(why)
-            && let Some(so_often) = self.metrics.loss_log_permit(why)
+            && let Some(occurrences) = self.metrics.loss_log_permit(why)
         {
             // The system no longer reports the address of a broken connection.
             let peer = self.socket.peer_addr().ok().map(display);
-            warn!(channel = self.channel_index + 1, peer, %why, so_often, "a stream continues without a channel");
+            warn!(channel = self.channel_index + 1, peer, %why, occurrences, "a stream continues without a channel");
         }
         if !is_observed {
             // It may be broken already.

@@ -289,11 +289,11 @@ impl StreamDriver {
     /// Replaces a channel's connection. The peer is notified at once that the old one is no longer
     /// used.
     fn replace(&mut self, channel: usize, connection: ChannelConnection) {
-        if let Some(so_often) = connection.metrics.record_rejoin() {
+        if let Some(occurrences) = connection.metrics.record_rejoin() {
             let peer = connection.socket().peer_addr().ok().map(display);
             info!(
                 channel = connection.channel_index + 1,
-                peer, so_often, "a stream uses a channel again"
+                peer, occurrences, "a stream uses a channel again"
             );
         }
         (self.pump.awaited, self.pump.errors[channel]) = (None, None);

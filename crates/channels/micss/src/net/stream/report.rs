@@ -20,13 +20,13 @@ pub(crate) fn log_end(
             return finished;
         }
         Err(error) if error.is_tampering() => {
-            if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::Tampered) {
-                warn!(%target, %error, so_often, "TAMPERING: stream aborted");
+            if let Some(occurrences) = stream_metrics.log_permit(LimitedLogEvent::Tampered) {
+                warn!(%target, %error, occurrences, "TAMPERING: stream aborted");
             }
         }
         Err(error) => {
-            if let Some(so_often) = stream_metrics.log_permit(LimitedLogEvent::Broken) {
-                info!(%target, %error, so_often, "stream aborted");
+            if let Some(occurrences) = stream_metrics.log_permit(LimitedLogEvent::Broken) {
+                info!(%target, %error, occurrences, "stream aborted");
             }
         }
     }

@@ -61,8 +61,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     service::log::start(console::wants_colour(&io::stderr()))?;
     let (sender, inputs) = channel::<ChatUiEvent<()>>();
     stop_on_signals(sender.clone())?;
-    let teller = ChatEventSender(sender);
-    let tell = move |event| teller.send_event(event);
+    let events = ChatEventSender(sender);
+    let tell = move |event| events.send_event(event);
     let (_session, _) =
         ChatSession::start(&config, Some(invitation), tell).map_err(|error| failed(&error))?;
     console::note("waiting for the administrator, who must be in the chat");

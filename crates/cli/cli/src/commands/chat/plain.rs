@@ -68,13 +68,13 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     service::log::start(console::wants_colour(&io::stderr()))?;
     let (sender, inputs) = channel();
     stop_on_signals(sender.clone())?;
-    let teller = ChatEventSender(sender.clone());
+    let events = ChatEventSender(sender.clone());
     let tell = move |event| match event {
         // At once: it counts as shown when this returns, and is not shown again.
         ChatEvent::Message { ref from, ref text } => {
             message(from, text).map_err(|_| "standard output is closed".into())
         }
-        event => teller.send_event(event),
+        event => events.send_event(event),
     };
     let (session, _) = ChatSession::start(config, None, tell).map_err(|error| failed(&error))?;
     let entering = thread::Builder::new().name("input".into()).spawn(move || enter(&sender));

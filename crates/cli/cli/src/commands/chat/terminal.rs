@@ -45,8 +45,8 @@ struct TerminalChat<'a> {
 pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     let (sender, inputs) = channel();
     stop_on_signals(sender.clone())?;
-    let teller = ChatEventSender(sender.clone());
-    let (session, said) = ChatSession::start(config, None, move |event| teller.send_event(event))
+    let events = ChatEventSender(sender.clone());
+    let (session, said) = ChatSession::start(config, None, move |event| events.send_event(event))
         .map_err(|error| failed(&error))?;
     let mut screen = ChatScreen {
         status: ChatStatusLine {

@@ -49,7 +49,7 @@ fn curl_fetches_through_socks_and_forwards() {
             assert!(!output.status.success(), "not on the allow-list");
         }
         let message = server.wait_for("service not on the allow-list");
-        assert!(message.contains("so_often=1"), "{message}");
+        assert!(message.contains("occurrences=1"), "{message}");
         server.wait_for("stream not opened");
 
         for service in [&mut proxy, &mut server] {

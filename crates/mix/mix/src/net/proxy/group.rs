@@ -305,8 +305,8 @@ impl GroupRunner {
             Ok(()) => {}
             Err(failed) => {
                 let why = failed.to_string();
-                if let Some(so_often) = core.failures.count_event() {
-                    error!(%group, so_often, "the state cannot be written: {why}");
+                if let Some(occurrences) = core.failures.count_event() {
+                    error!(%group, occurrences, "the state cannot be written: {why}");
                 }
                 core.unwritten = Some(UnwrittenGroupState { state, since, tried: now, why });
             }
@@ -323,8 +323,8 @@ impl GroupRunner {
         {
             // Not rate-limited, because members cannot cause these events often.
             warn!(%group, "{event}");
-        } else if let Some(so_often) = core.events.count_event_of(MAX_LINES) {
-            info!(%group, so_often, "{event}");
+        } else if let Some(occurrences) = core.events.count_event_of(MAX_LINES) {
+            info!(%group, occurrences, "{event}");
         }
     }
 }

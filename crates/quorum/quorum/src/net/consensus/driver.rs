@@ -217,8 +217,8 @@ impl ConsensusDriver {
     /// Counts and logs a rejected message of a server.
     fn refused(&mut self, from: &IdentityPublicKey, why: &str) {
         self.links.count_refused(from);
-        if let Some(so_often) = self.refusals.count_event_of(8) {
-            warn!(server = %from, %why, so_often, "a message of the log was refused");
+        if let Some(occurrences) = self.refusals.count_event_of(8) {
+            warn!(server = %from, %why, occurrences, "a message of the log was refused");
         }
     }
 

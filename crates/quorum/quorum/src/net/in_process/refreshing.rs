@@ -102,7 +102,7 @@ impl InProcessGroup {
         generator: &mut RandomGenerator,
     ) -> Result<(Self, RefreshReport), RandomError> {
         let (group, identities) = members(to, generator)?;
-        let (board, begin) = (self.open(setting, &group), Instant::now());
+        let (agreement, begin) = (self.open(setting, &group), Instant::now());
         let delays = delays(self.combination(), to);
         let old = self.combination().servers().map(|it| (RefreshRole::Old, it));
         let new = to.servers().map(|it| (RefreshRole::New, it));
@@ -121,8 +121,8 @@ impl InProcessGroup {
             let start = |(address, inbox)| {
                 let server = InProcessServer {
                     address,
-                    machine: self.machine(address, &identities, &delays, &board),
-                    board: board.clone(),
+                    machine: self.machine(address, &identities, &delays, &agreement),
+                    agreement: agreement.clone(),
                     begin,
                     inbox,
                     network: network.clone(),
@@ -153,13 +153,13 @@ impl InProcessGroup {
 
     /// The state of a run that the operators of f+1 servers have approved.
     fn open(&self, setting: &GroupKeyParameters, to: &QuorumGroup) -> RefreshAgreement {
-        let mut board = RefreshAgreement::new(setting.parameters.clone(), self.header.clone());
+        let mut agreement = RefreshAgreement::new(setting.parameters.clone(), self.header.clone());
         let approving = self.combination().servers().take(self.combination().signer_count());
         for (server, identity) in approving.zip(&self.identities) {
-            let approval = board.approval(server, to.clone(), identity);
-            board.apply(&approval).expect("the approval is right");
+            let approval = agreement.approval(server, to.clone(), identity);
+            agreement.apply(&approval).expect("the approval is right");
         }
-        board
+        agreement
     }
 
     fn machine(
@@ -167,18 +167,18 @@ impl InProcessGroup {
         (side, index): RefreshAddress,
         new: &[Arc<IdentitySecretKey>],
         delays: &RefreshDelays,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
     ) -> RefreshServer {
         let (saved, at) = (BTreeMap::new(), usize::from(index.0));
         match side {
             RefreshRole::Old => {
                 let (identity, shares) = (self.identities[at].clone(), self.shares[at].clone());
-                let server = OldServer::new(index, identity, shares, delays, board, &saved);
+                let server = OldServer::new(index, identity, shares, delays, agreement, &saved);
                 RefreshServer::Old(Box::new(server.expect("nothing was saved")))
             }
             RefreshRole::New => {
                 let (identity, witnesses) = (new[at].clone(), self.witnesses.clone());
-                let server = NewServer::new(index, identity, witnesses, delays, board, &saved);
+                let server = NewServer::new(index, identity, witnesses, delays, agreement, &saved);
                 RefreshServer::New(Box::new(server.expect("nothing was saved")))
             }
         }
@@ -251,7 +251,7 @@ struct InProcessEpoch {
 struct InProcessServer {
     address: RefreshAddress,
     machine: RefreshServer,
-    board: RefreshAgreement,
+    agreement: RefreshAgreement,
     begin: Instant,
     inbox: Receiver<InProcessInput>,
     network: InProcessNetwork,
@@ -294,7 +294,7 @@ impl InProcessServer {
                 Ok(InProcessInput::Entry(bytes)) => {
                     let entry = LogEntry::parse(&bytes).expect("servers are correct");
                     // It is rejected if it is too late.
-                    let _ = self.board.apply(&entry);
+                    let _ = self.agreement.apply(&entry);
                 }
                 Ok(InProcessInput::Done(WorkerJobResult { result, kind, took })) => {
                     *kind(&mut self.run.work) += took;
@@ -317,8 +317,8 @@ impl InProcessServer {
             return;
         }
         match &mut self.machine {
-            RefreshServer::Old(server) => server.handle_message(from.1, &message, &self.board),
-            RefreshServer::New(server) => server.handle_message(from, message, &self.board),
+            RefreshServer::Old(server) => server.handle_message(from.1, &message, &self.agreement),
+            RefreshServer::New(server) => server.handle_message(from, message, &self.agreement),
         }
     }
 
@@ -347,8 +347,12 @@ impl InProcessServer {
         loop {
             let now = self.begin.elapsed();
             let output = match &mut self.machine {
-                RefreshServer::Old(server) => server.poll_output(now, &self.board, generator)?,
-                RefreshServer::New(server) => server.poll_output(now, &self.board, generator)?,
+                RefreshServer::Old(server) => {
+                    server.poll_output(now, &self.agreement, generator)?
+                }
+                RefreshServer::New(server) => {
+                    server.poll_output(now, &self.agreement, generator)?
+                }
             };
             match output {
                 None => return Ok(()),

@@ -105,8 +105,8 @@ async fn shake_hands(
         Err(error) => {
             shared.refused_connections.fetch_add(1, Ordering::Relaxed);
             let mut refusals = refusals.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(so_often) = refusals.refused(&error) {
-                warn!(%address, %error, so_often, "connection refused");
+            if let Some(occurrences) = refusals.refused(&error) {
+                warn!(%address, %error, occurrences, "connection refused");
             }
         }
     }

@@ -268,8 +268,8 @@ where
     }
 
     fn record(&mut self, event: &audit::AuditEvent) -> Result<(), NodeError> {
-        if let audit::AuditEvent::Refused { request, reason, count: so_often } = event {
-            warn!(request, reason, so_often, "a local user's request was refused");
+        if let audit::AuditEvent::Refused { request, reason, count: occurrences } = event {
+            warn!(request, reason, occurrences, "a local user's request was refused");
         }
         Ok(self.store.record(event, SystemTime::now())?)
     }
@@ -462,8 +462,8 @@ where
 
     fn refused_message(&self, from: &IdentityPublicKey, why: &str) {
         self.links.count_refused(from);
-        if let Some(so_often) = lock(&self.shared).refused_messages.count_event_of(8) {
-            warn!(server = %from, %why, so_often, "a message was refused");
+        if let Some(occurrences) = lock(&self.shared).refused_messages.count_event_of(8) {
+            warn!(server = %from, %why, occurrences, "a message was refused");
         }
     }
 

@@ -332,10 +332,10 @@ impl RefreshAgreement {
 
     /// The check of entries for the next height, for the log.
     pub(crate) fn entry_check(&self) -> EntryCheck {
-        let board = self.clone();
+        let agreement = self.clone();
         EntryCheck::new(move |bytes| {
             let Ok(entry) = LogEntry::parse(bytes) else { return EntryAdmission::Refused };
-            match board.check(&entry) {
+            match agreement.check(&entry) {
                 Ok(slot) => EntryAdmission::Admitted(slot),
                 // The author may be ahead of this server.
                 Err(

@@ -100,7 +100,7 @@ enum NewServerRetry {
 }
 
 impl NewServer {
-    /// A server of the new group in the open run of `board`. `old_witnesses` are those that the
+    /// A server of the new group in the open run of `agreement`. `old_witnesses` are those that the
     /// refresh header names. `saved` are the items that it saved in this run before a restart.
     ///
     /// # Errors
@@ -113,17 +113,17 @@ impl NewServer {
         identity: Arc<IdentitySecretKey>,
         old_witnesses: Arc<ShareWitnesses>,
         delays: &RefreshDelays,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
         saved: &BTreeMap<RunItemName, Zeroizing<Vec<u8>>>,
     ) -> Result<Self, MalformedEncoding> {
-        let run = board.run().expect("a run is open");
+        let run = agreement.run().expect("a run is open");
         let mut server = Self {
             index,
             identity,
             run: run.id(),
             epoch: run.header().epoch,
             new: run.group().combination().clone(),
-            parameters: board.parameters().clone(),
+            parameters: agreement.parameters().clone(),
             old_witnesses,
             delays: *delays,
             session: None,
@@ -214,16 +214,16 @@ impl NewServer {
         &mut self,
         (side, from): (RefreshRole, ServerIndex),
         message: RefreshMessage,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
     ) {
-        let Some(run) = board.run().filter(|run| run.id() == self.run) else { return };
+        let Some(run) = agreement.run().filter(|run| run.id() == self.run) else { return };
         if self.is_over {
             return;
         }
         match (side, message) {
             // New node, step 3.
             (RefreshRole::Old, RefreshMessage::Dealing(dealing)) => {
-                self.handle_dealing(from, dealing, board, run);
+                self.handle_dealing(from, dealing, agreement, run);
             }
             (RefreshRole::New, RefreshMessage::Fetch { digest }) => {
                 if let Some(proofs) = self.proofs(digest) {
@@ -233,7 +233,7 @@ impl NewServer {
                 }
             }
             (RefreshRole::New, RefreshMessage::Proofs(proofs))
-                if self.lacking(run, board).contains(&proofs.digest) =>
+                if self.lacking(run, agreement).contains(&proofs.digest) =>
             {
                 self.fetched.insert(proofs.digest, proofs);
             }
@@ -254,7 +254,7 @@ impl NewServer {
                 }
             }
             (RefreshRole::New, RefreshMessage::AskSum { dealing }) if from != self.index => {
-                let chosen = run.read_chosen(board.epoch().group.combination());
+                let chosen = run.read_chosen(agreement.epoch().group.combination());
                 if chosen.is_some_and(|chosen| chosen.contains(&dealing)) {
                     self.questions.entry(dealing).or_default().insert(from);
                 }
@@ -314,12 +314,12 @@ impl NewServer {
     pub fn poll_output(
         &mut self,
         now: Duration,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
         generator: &mut RandomGenerator,
     ) -> Result<Option<RefreshOutput>, RandomError> {
         if self.outputs.is_empty() && !self.is_over {
             self.retries.begin_pass();
-            self.step(now, board, generator)?;
+            self.step(now, agreement, generator)?;
         }
         Ok(self.outputs.pop_front())
     }
@@ -337,10 +337,10 @@ impl NewServer {
     fn step(
         &mut self,
         now: Duration,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
         generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
-        let Some(run) = board.run().filter(|run| run.id() == self.run) else {
+        let Some(run) = agreement.run().filter(|run| run.id() == self.run) else {
             self.end();
             return Ok(());
         };
@@ -363,8 +363,8 @@ impl NewServer {
         if self.session.is_some() {
             self.check_dealings(run);
             self.complain(now, run, generator)?;
-            self.send_need(now, board, run);
-            self.compute(now, board, run);
+            self.send_need(now, agreement, run);
+            self.compute(now, agreement, run);
         }
         self.recover(now, run);
         self.submit_computed(now, run);
@@ -442,8 +442,8 @@ impl NewServer {
     }
 
     /// The digests of chosen dealings whose proofs this server lacks.
-    fn lacking(&self, run: &RefreshRun, board: &RefreshAgreement) -> Vec<Sha256Digest> {
-        let chosen = run.read_chosen(board.epoch().group.combination()).unwrap_or_default();
+    fn lacking(&self, run: &RefreshRun, agreement: &RefreshAgreement) -> Vec<Sha256Digest> {
+        let chosen = run.read_chosen(agreement.epoch().group.combination()).unwrap_or_default();
         let mut seen = BTreeSet::new();
         let is_lacking =
             |digest: &Sha256Digest| self.proofs(*digest).is_none() && seen.insert(*digest);

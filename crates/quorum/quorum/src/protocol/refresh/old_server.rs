@@ -59,7 +59,7 @@ enum OldServerRetry {
 }
 
 impl OldServer {
-    /// A server of the old group with its `shares`, in the open run of `board`. `saved` are the
+    /// A server of the old group with its `shares`, in the open run of `agreement`. `saved` are the
     /// items that it saved in this run before a restart.
     ///
     /// # Errors
@@ -72,10 +72,10 @@ impl OldServer {
         identity: Arc<IdentitySecretKey>,
         shares: Arc<LabeledShares>,
         delays: &RefreshDelays,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
         saved: &BTreeMap<RunItemName, Zeroizing<Vec<u8>>>,
     ) -> Result<Self, MalformedEncoding> {
-        let run = board.run().expect("a run is open");
+        let run = agreement.run().expect("a run is open");
         let mut server = Self {
             index,
             identity,
@@ -94,12 +94,12 @@ impl OldServer {
                 let mut labels = Vec::new();
                 for _ in 0..reader.u16()? {
                     let label = reader.label()?;
-                    let holds = board.epoch().group.combination().holds(index, label);
+                    let holds = agreement.epoch().group.combination().holds(index, label);
                     labels
                         .push(holds.then_some(label).ok_or(MalformedEncoding("label of another"))?);
                 }
                 reader.finish()?;
-                server.begin_dealing(*round, labels, seed, board, run);
+                server.begin_dealing(*round, labels, seed, agreement, run);
             }
         }
         Ok(server)
@@ -115,9 +115,9 @@ impl OldServer {
         &mut self,
         from: ServerIndex,
         message: &RefreshMessage,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
     ) {
-        let Some(run) = board.run().filter(|run| run.id() == self.run) else { return };
+        let Some(run) = agreement.run().filter(|run| run.id() == self.run) else { return };
         match message {
             // Old node, step 4 (3.3.1): the dealer collects the confirmations.
             RefreshMessage::Confirmation { digest, signature } => {
@@ -168,12 +168,12 @@ impl OldServer {
     pub fn poll_output(
         &mut self,
         now: Duration,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
         generator: &mut RandomGenerator,
     ) -> Result<Option<RefreshOutput>, RandomError> {
         if self.outputs.is_empty() && !self.is_over {
             self.retries.begin_pass();
-            self.step(now, board, generator)?;
+            self.step(now, agreement, generator)?;
         }
         Ok(self.outputs.pop_front())
     }
@@ -186,21 +186,21 @@ impl OldServer {
     fn step(
         &mut self,
         now: Duration,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
         generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
         // Old node, step 5: 2f'+1 new servers have computed their shares, or the run was cancelled.
-        let run = board.run().filter(|run| run.id() == self.run && run.next_epoch().is_none());
+        let run = agreement.run().filter(|run| run.id() == self.run && run.next_epoch().is_none());
         let Some(run) = run else {
             self.end();
             return Ok(());
         };
-        let old = board.epoch().group.combination();
+        let old = agreement.epoch().group.combination();
         // Old node, step 2, for the labels of which this server is the designated dealer (3.3.1).
         if !self.dealings.contains_key(&DealingRound::DESIGNATED) {
             let is_own = |label: &Label| old.designated_dealer(*label) == self.index;
             let labels: Vec<_> = old.labels_of(self.index).filter(is_own).collect();
-            self.deal(DealingRound::DESIGNATED, labels, board, run, generator)?;
+            self.deal(DealingRound::DESIGNATED, labels, agreement, run, generator)?;
         }
         // Old node, step 2, for all other labels if they are needed (3.3.1).
         if self.needs.len() >= run.group().combination().quorum() {
@@ -209,16 +209,17 @@ impl OldServer {
             let labels = old.labels_of(self.index).filter(|label| !is_dealt(*label));
             let labels: Vec<_> = labels.filter(|&label| run.chosen(label).is_none()).collect();
             // This keeps a dealing shorter than the largest message.
-            let row = run.group().combination().label_count() * board.parameters().element_len();
+            let row =
+                run.group().combination().label_count() * agreement.parameters().element_len();
             let chunks = labels.chunks((MAX_MESSAGE_LEN / 2 / row).max(1));
             let (last, _) = self.dealings.last_key_value().expect("there is the designated one");
             for (round, labels) in (last.0 + 1..MAX_ROUNDS).zip(chunks) {
-                self.deal(DealingRound(round), labels.to_vec(), board, run, generator)?;
+                self.deal(DealingRound(round), labels.to_vec(), agreement, run, generator)?;
             }
         }
         let rounds: Vec<_> = self.dealings.keys().copied().collect();
         for round in rounds {
-            self.send_dealing(round, now, board, run);
+            self.send_dealing(round, now, agreement, run);
         }
         Ok(())
     }
@@ -228,7 +229,7 @@ impl OldServer {
         &mut self,
         round: DealingRound,
         labels: Vec<Label>,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
         run: &RefreshRun,
         generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
@@ -238,7 +239,7 @@ impl OldServer {
         bytes.put_u16(u16::try_from(labels.len()).expect("there are at most 715 labels"));
         bytes.extend(labels.iter().flat_map(|label| label.0.to_be_bytes()));
         self.outputs.push_back(RefreshOutput::Save { item: RunItemName::Seed(round), bytes });
-        self.begin_dealing(round, labels, seed, board, run);
+        self.begin_dealing(round, labels, seed, agreement, run);
         Ok(())
     }
 
@@ -248,7 +249,7 @@ impl OldServer {
         round: DealingRound,
         labels: Vec<Label>,
         seed: DealingSeed,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
         run: &RefreshRun,
     ) {
         let (Some(shares), seed) = (&self.shares, Arc::new(seed)) else { return };
@@ -261,7 +262,7 @@ impl OldServer {
                     seed: seed.clone(),
                     shares: shares.clone(),
                     new: run.group().combination().clone(),
-                    parameters: board.parameters().clone(),
+                    parameters: agreement.parameters().clone(),
                 },
             }));
         }
@@ -280,7 +281,7 @@ impl OldServer {
         &mut self,
         round: DealingRound,
         now: Duration,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
         run: &RefreshRun,
     ) {
         let (Some(shares), Some(dealing)) = (&self.shares, self.dealings.get_mut(&round)) else {
@@ -310,7 +311,7 @@ impl OldServer {
                             shares: shares.clone(),
                             to: (to, key),
                             new: run.group().combination().clone(),
-                            parameters: board.parameters().clone(),
+                            parameters: agreement.parameters().clone(),
                             identity: self.identity.clone(),
                         },
                     }));

@@ -1,6 +1,6 @@
 //! Refreshes in memory, with all servers and a log that loses nothing. Links lose messages.
 
-mod board;
+mod agreement;
 mod dealings;
 mod possession;
 mod recovery;
@@ -65,11 +65,11 @@ type Address = (RefreshRole, ServerIndex);
 
 struct World {
     setting: Setting,
-    board: RefreshAgreement,
+    agreement: RefreshAgreement,
     machines: BTreeMap<Address, Machine>,
     saved: BTreeMap<Address, BTreeMap<RunItemName, Zeroizing<Vec<u8>>>>,
     begun: BTreeMap<ServerIndex, (GroupHeader, Arc<ShareWitnesses>, Arc<LabeledShares>)>,
-    /// The entries that changed something, with the board before each.
+    /// The entries that changed something, with the agreement before each.
     history: Vec<(RefreshAgreement, LogEntry)>,
     /// Messages and their senders and receivers.
     links: VecDeque<(Address, Address, Vec<u8>)>,
@@ -94,18 +94,18 @@ impl World {
         let setting = Setting::new(old_faulty, new_faulty, &mut generator);
         let (old, voting) = (setting.old.clone(), vec![None; setting.old.members().len()]);
         let epoch = GroupHeader::first(old, voting, setting.witnesses.digest());
-        let mut board = RefreshAgreement::new(setting.parameters.clone(), epoch);
+        let mut agreement = RefreshAgreement::new(setting.parameters.clone(), epoch);
         let mut history = Vec::new();
         for i in 0..=old_faulty {
-            let entry = board.approval(ServerIndex(i), setting.new.clone(), &identity(1 + i));
-            history.push((board.clone(), entry.clone()));
-            let change = board.apply(&LogEntry::parse(&entry.to_bytes()).unwrap()).unwrap();
+            let entry = agreement.approval(ServerIndex(i), setting.new.clone(), &identity(1 + i));
+            history.push((agreement.clone(), entry.clone()));
+            let change = agreement.apply(&LogEntry::parse(&entry.to_bytes()).unwrap()).unwrap();
             let expected =
                 if i == old_faulty { LogEntryEffect::Opened } else { LogEntryEffect::Counted };
             assert_eq!(change, expected);
         }
         let mut world = Self {
-            board,
+            agreement,
             machines: BTreeMap::new(),
             saved: BTreeMap::new(),
             begun: BTreeMap::new(),
@@ -144,15 +144,15 @@ impl World {
             RefreshRole::Old => {
                 let identity = Arc::new(identity(1 + index.0));
                 let shares = self.setting.shares[usize::from(index.0)].clone();
-                let board = &self.board;
-                let old = OldServer::new(index, identity, shares, &DELAYS, board, saved);
+                let agreement = &self.agreement;
+                let old = OldServer::new(index, identity, shares, &DELAYS, agreement, saved);
                 Machine::Old(Box::new(old.unwrap()))
             }
             RefreshRole::New => {
                 let identity: Arc<IdentitySecretKey> = Arc::new(identity(100 + index.0));
                 let witnesses = self.setting.witnesses.clone();
-                let board = &self.board;
-                let new = NewServer::new(index, identity, witnesses, &DELAYS, board, saved);
+                let agreement = &self.agreement;
+                let new = NewServer::new(index, identity, witnesses, &DELAYS, agreement, saved);
                 Machine::New(Box::new(new.unwrap()))
             }
         };
@@ -163,10 +163,10 @@ impl World {
     fn poll(&mut self, address: Address) -> bool {
         let mut has_acted = false;
         loop {
-            let (now, board, generator) = (self.now, &self.board, &mut self.generator);
+            let (now, agreement, generator) = (self.now, &self.agreement, &mut self.generator);
             let output = match self.machines.get_mut(&address).unwrap() {
-                Machine::Old(server) => server.poll_output(now, board, generator),
-                Machine::New(server) => server.poll_output(now, board, generator),
+                Machine::Old(server) => server.poll_output(now, agreement, generator),
+                Machine::New(server) => server.poll_output(now, agreement, generator),
             };
             let Some(output) = output.unwrap() else { return has_acted };
             has_acted = true;
@@ -180,9 +180,9 @@ impl World {
                 RefreshOutput::Submit(entry) => {
                     let parsed = LogEntry::parse(&entry.to_bytes());
                     assert_eq!(parsed.as_ref(), Ok(&entry));
-                    let before = self.board.clone();
+                    let before = self.agreement.clone();
                     // Refused are repetitions only.
-                    if let Err(refusal) = self.board.apply(&entry) {
+                    if let Err(refusal) = self.agreement.apply(&entry) {
                         let is_late =
                             matches!(refusal, LogEntryRefusal::Repeated | LogEntryRefusal::Ended);
                         assert!(is_late, "{address:?}: {refusal}");
@@ -268,8 +268,8 @@ impl World {
             return;
         }
         match self.machines.get_mut(&to).unwrap() {
-            Machine::Old(server) => server.handle_message(from.1, &message, &self.board),
-            Machine::New(server) => server.handle_message(from, message, &self.board),
+            Machine::Old(server) => server.handle_message(from.1, &message, &self.agreement),
+            Machine::New(server) => server.handle_message(from, message, &self.agreement),
         }
     }
 
@@ -278,7 +278,7 @@ impl World {
         assert_eq!(self.begun.len(), expected, "at {:?}", self.now);
         let mut all = BTreeMap::<Label, &SecretInteger>::new();
         for (header, witnesses, shares) in self.begun.values() {
-            assert_eq!(header, self.board.run().unwrap().next_epoch().unwrap());
+            assert_eq!(header, self.agreement.run().unwrap().next_epoch().unwrap());
             assert_eq!(witnesses.digest(), header.witnesses);
             for (&label, share) in &**shares {
                 let power = self.setting.parameters.power(share);
@@ -290,7 +290,7 @@ impl World {
         // g^d = g_0.
         let group = self.setting.key.group();
         assert!(self.setting.parameters.power(&sum).has_same_square(group.g_0()));
-        let run = self.board.run().unwrap();
+        let run = self.agreement.run().unwrap();
         assert!(run.excluded().is_empty() && run.faulty().is_empty());
     }
 
@@ -431,18 +431,18 @@ fn a_wrong_subshare_excludes_its_dealer_and_a_false_complaint_its_author() {
             let generator = &mut world.generator;
             let complaint =
                 new_server::complaint(&dealing, about, to.1, &session, generator).unwrap();
-            let run = world.board.run().unwrap().id();
+            let run = world.agreement.run().unwrap().id();
             let body = entry::LogEntryBody::Complaint { run, complaint: Box::new(complaint) };
             right = Some(LogEntry::new(to.1, body, &identity(100)));
         }
         if changed && let Some(false_complaint) = right.take_if(|_| from.1 != ServerIndex(0)) {
-            let change = world.board.clone().apply(&false_complaint);
+            let change = world.agreement.clone().apply(&false_complaint);
             assert_eq!(change, Ok(LogEntryEffect::FalseComplaint { complainant: ServerIndex(0) }));
         }
         world.deliver(from, to, &bytes);
     }
     assert!(changed);
-    let run = world.board.run().unwrap();
+    let run = world.agreement.run().unwrap();
     assert!(run.excluded().iter().eq([&ServerIndex(0)]), "{:?}", run.excluded());
     assert!(run.faulty().is_empty());
 }
@@ -456,7 +456,7 @@ fn servers_restart_at_any_message() {
             for address in world.addresses() {
                 world.poll(address);
             }
-            if world.board.run().unwrap().next_epoch().is_some() {
+            if world.agreement.run().unwrap().next_epoch().is_some() {
                 break;
             }
             if left > 0 && world.rng.chance(10) {
@@ -491,18 +491,18 @@ fn cut_messages_and_entries_are_refused() {
             assert!(RefreshMessage::parse(&bytes[..len]).is_err());
         }
     }
-    let board = world.board.clone();
-    let cancel = |i: u8| board.cancellation(ServerIndex(i), &identity(1 + i));
+    let agreement = world.agreement.clone();
+    let cancel = |i: u8| agreement.cancellation(ServerIndex(i), &identity(1 + i));
     let bytes = cancel(0).to_bytes();
     for len in 0..bytes.len() {
         assert!(LogEntry::parse(&bytes[..len]).is_err());
     }
-    let forged = board.cancellation(ServerIndex(0), &identity(2));
-    assert_eq!(world.board.apply(&forged), Err(LogEntryRefusal::Signature));
-    assert_eq!(world.board.apply(&cancel(0)), Ok(LogEntryEffect::Counted));
-    assert_eq!(world.board.apply(&cancel(0)), Err(LogEntryRefusal::Repeated));
-    assert_eq!(world.board.apply(&cancel(1)), Ok(LogEntryEffect::Cancelled));
-    assert_eq!(world.board.apply(&cancel(2)), Err(LogEntryRefusal::OtherRun));
+    let forged = agreement.cancellation(ServerIndex(0), &identity(2));
+    assert_eq!(world.agreement.apply(&forged), Err(LogEntryRefusal::Signature));
+    assert_eq!(world.agreement.apply(&cancel(0)), Ok(LogEntryEffect::Counted));
+    assert_eq!(world.agreement.apply(&cancel(0)), Err(LogEntryRefusal::Repeated));
+    assert_eq!(world.agreement.apply(&cancel(1)), Ok(LogEntryEffect::Cancelled));
+    assert_eq!(world.agreement.apply(&cancel(2)), Err(LogEntryRefusal::OtherRun));
     world.run();
     assert!(world.begun.is_empty() && world.saved.is_empty());
 }

@@ -44,7 +44,7 @@ pub(super) struct FollowedEpoch {
     pub(super) health: SignerHealth,
     /// When to have the header signed, unless it is.
     pub(super) header_at: Duration,
-    pub(super) board: RefreshAgreement,
+    pub(super) agreement: RefreshAgreement,
     /// This server's part in the open run.
     pub(super) run: Option<RefreshParticipation>,
     /// The recovery of a member that lacks its shares.
@@ -73,7 +73,7 @@ impl HeldShares {
 impl FollowedEpoch {
     pub(super) fn status(&self) -> EpochStatus {
         let combination = self.header.group.combination();
-        let run = self.board.run().filter(|run| run.next_epoch().is_none()).map(|run| {
+        let run = self.agreement.run().filter(|run| run.next_epoch().is_none()).map(|run| {
             let new = run.group().combination();
             let late: Vec<Label> =
                 combination.labels().filter(|label| run.chosen(*label).is_none()).collect();
@@ -81,7 +81,7 @@ impl FollowedEpoch {
                 late.iter().map(|label| combination.designated_dealer(*label)).collect();
             let has_key = |server: &ServerIndex| run.session_keys().contains_key(server);
             RefreshRunStatus {
-                number: self.board.run_number(),
+                number: self.agreement.run_number(),
                 group: run.group().clone(),
                 quorum: new.quorum(),
                 without_session_key: new.servers().filter(|it| !has_key(it)).collect(),
@@ -102,14 +102,14 @@ impl FollowedEpoch {
             is_header_signed: self.is_header_signed(),
             without_vote: combination.servers().filter(|it| !self.has_vote(*it)).collect(),
             approvals: self.approvals(),
-            cancelled: self.board.cancellations().iter().copied().collect(),
+            cancelled: self.agreement.cancellations().iter().copied().collect(),
             run,
         }
     }
 
     /// The members that have approved the same group, for each approved group, the largest first.
     fn approvals(&self) -> Vec<Vec<ServerIndex>> {
-        let approvals = self.board.approvals();
+        let approvals = self.agreement.approvals();
         let mut groups: Vec<Vec<ServerIndex>> = Vec::new();
         for (&server, approved) in approvals {
             match groups.iter_mut().find(|servers| approvals.get(&servers[0]) == Some(approved)) {
@@ -156,7 +156,7 @@ impl QuorumServer {
         let health = SignerHealth::new(&combination);
         let group = SigningGroup { epoch: header.epoch, key, combination, identities };
         let index = header.group.index_of(&self.settings.identity.public());
-        let board = match &start.refresh {
+        let agreement = match &start.refresh {
             Some(refresh) => {
                 RefreshAgreement::joined(parameters.clone(), header.clone(), &refresh.header)
             }
@@ -181,7 +181,7 @@ impl QuorumServer {
             voting: None,
             voting_at: now,
             health,
-            board,
+            agreement,
             run: None,
             recovery,
         }));
@@ -269,7 +269,7 @@ impl QuorumServer {
             epoch.header_at = again;
             due.push(epoch.header.to_bytes());
         }
-        if let (Some(machines), Some(run)) = (&mut epoch.run, epoch.board.run())
+        if let (Some(machines), Some(run)) = (&mut epoch.run, epoch.agreement.run())
             && machines.signature.is_none()
             && machines.header_at <= now
         {
@@ -295,7 +295,7 @@ impl QuorumServer {
     pub(super) fn is_own_header(&self, message: &[u8]) -> bool {
         let epoch = self.epoch.as_ref().filter(|_| message.starts_with(&HEADER_MAGIC));
         epoch.is_some_and(|epoch| {
-            let run = epoch.board.run().map(|run| run.header().to_bytes());
+            let run = epoch.agreement.run().map(|run| run.header().to_bytes());
             message == epoch.header.to_bytes() || run.as_deref() == Some(message)
         })
     }

@@ -48,7 +48,7 @@ impl QuorumServer {
             return;
         }
         let encode = |start: &GroupStart| Bytes::from([&[INVITE][..], &start.to_bytes()].concat());
-        let of_run = epoch.board.run().zip(epoch.run.as_ref()).and_then(|(run, machines)| {
+        let of_run = epoch.agreement.run().zip(epoch.run.as_ref()).and_then(|(run, machines)| {
             let signature = machines.signature.clone().filter(|_| epoch.index.is_some())?;
             let refresh = Some(SignedGroupHeader { header: run.header().clone(), signature });
             let start = GroupStart { refresh, height: machines.opened_at, ..epoch.start.clone() };
@@ -235,7 +235,7 @@ impl QuorumServer {
         let own = self.settings.identity.public();
         let epoch = self.epoch.as_ref();
         let groups = epoch.map(|epoch| {
-            let new = epoch.board.run().map(RefreshRun::group);
+            let new = epoch.agreement.run().map(RefreshRun::group);
             [Some(&epoch.header.group), new, epoch.start.group_before()]
         });
         let newest = self.newer.as_ref().map(|newer| &newer.header().group);

@@ -39,7 +39,7 @@ impl RefreshJobOwner {
 
 /// A run that has ended with a new epoch, until it is finished for this server.
 pub(super) struct EndedRefresh {
-    pub(super) board: RefreshAgreement,
+    pub(super) agreement: RefreshAgreement,
     pub(super) machines: RefreshParticipation,
 }
 
@@ -47,17 +47,17 @@ impl RefreshParticipation {
     pub(super) fn poll(
         &mut self,
         now: Duration,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
         generator: &mut RandomGenerator,
         outputs: &mut Vec<(RefreshJobOwner, refresh::RefreshOutput)>,
     ) -> Result<(), RandomError> {
         while let Some(old) = &mut self.old
-            && let Some(output) = old.poll_output(now, board, generator)?
+            && let Some(output) = old.poll_output(now, agreement, generator)?
         {
             outputs.push((RefreshJobOwner::Old(self.id), output));
         }
         while let Some(new) = &mut self.new
-            && let Some(output) = new.poll_output(now, board, generator)?
+            && let Some(output) = new.poll_output(now, agreement, generator)?
         {
             outputs.push((RefreshJobOwner::New(self.id), output));
         }
@@ -70,24 +70,24 @@ impl RefreshParticipation {
         &mut self,
         from: &IdentityPublicKey,
         message: RefreshMessage,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
     ) {
-        let new = board.run().and_then(|run| run.group().index_of(from));
+        let new = agreement.run().and_then(|run| run.group().index_of(from));
         match &message {
             RefreshMessage::Dealing(_) => {
-                let old = board.epoch().group.index_of(from);
+                let old = agreement.epoch().group.index_of(from);
                 if let (Some(server), Some(from)) = (&mut self.new, old) {
-                    server.handle_message((RefreshRole::Old, from), message, board);
+                    server.handle_message((RefreshRole::Old, from), message, agreement);
                 }
             }
             RefreshMessage::Confirmation { .. } | RefreshMessage::Need { .. } => {
                 if let (Some(server), Some(from)) = (&mut self.old, new) {
-                    server.handle_message(from, &message, board);
+                    server.handle_message(from, &message, agreement);
                 }
             }
             _ => {
                 if let (Some(server), Some(from)) = (&mut self.new, new) {
-                    server.handle_message((RefreshRole::New, from), message, board);
+                    server.handle_message((RefreshRole::New, from), message, agreement);
                 }
             }
         }

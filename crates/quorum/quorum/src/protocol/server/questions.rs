@@ -54,11 +54,11 @@ impl QuorumServer {
         let is_by =
             |key: Option<IdentityPublicKey>| key.is_some_and(|key| key.verify(&signed, signature));
         let Some(epoch) = &mut self.epoch else { return Ok(()) };
-        let FollowedEpoch { board, run, header, shares, witnesses, .. } = &mut **epoch;
+        let FollowedEpoch { agreement, run, header, shares, witnesses, .. } = &mut **epoch;
         let index = header.group.index_of(from);
-        let is_of_epoch = is_by(index.and_then(|index| board.voting()[usize::from(index.0)]));
+        let is_of_epoch = is_by(index.and_then(|index| agreement.voting()[usize::from(index.0)]));
         let in_run = |run: &RefreshRun| run.voting(run.group().index_of(from)?);
-        let is_of_run = is_by(board.run().and_then(in_run));
+        let is_of_run = is_by(agreement.run().and_then(in_run));
         match (&message, index, &shares) {
             (
                 RefreshMessage::Ask { epoch: asked, witnesses: with_witnesses },
@@ -72,11 +72,11 @@ impl QuorumServer {
             }
             (RefreshMessage::Ask { .. } | RefreshMessage::AskSum { .. }, ..) => {
                 if let Some(run) = run.as_mut().filter(|_| is_of_run) {
-                    run.handle(from, message.clone(), board);
+                    run.handle(from, message.clone(), agreement);
                 }
                 // It concerns the run by which this epoch began.
                 if let Some(ended) = self.ended.as_mut().filter(|_| is_of_epoch) {
-                    ended.machines.handle(from, message, &ended.board);
+                    ended.machines.handle(from, message, &ended.agreement);
                 }
             }
             _ => return Err(MalformedEncoding("not a question")),

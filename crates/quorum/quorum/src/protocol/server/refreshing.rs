@@ -42,11 +42,11 @@ impl QuorumServer {
         let Some(epoch) = &mut self.epoch else { return Ok(()) };
         let mut opened_at = epoch.start.height;
         for (height, bytes) in &saved.entries {
-            if let Ok(BoardChange::Opened) = epoch.board.apply(&LogEntry::parse(bytes)?) {
+            if let Ok(BoardChange::Opened) = epoch.agreement.apply(&LogEntry::parse(bytes)?) {
                 opened_at = *height;
             }
         }
-        let Some(run) = epoch.board.run() else { return Ok(()) };
+        let Some(run) = epoch.agreement.run() else { return Ok(()) };
         let of_new = saved.items.get(&run.id()).cloned().unwrap_or_default();
         let of_old = saved.items.get(&dealer_items(run.id())).cloned().unwrap_or_default();
         self.open_run(opened_at, now);
@@ -69,7 +69,7 @@ impl QuorumServer {
             let Some(epoch) = &mut self.epoch else { return Ok(()) };
             let applied = LogEntry::parse(bytes)
                 .map_err(|why| why.to_string())
-                .and_then(|entry| epoch.board.apply(&entry).map_err(|why| why.to_string()));
+                .and_then(|entry| epoch.agreement.apply(&entry).map_err(|why| why.to_string()));
             match applied {
                 Ok(change) => {
                     kept.push(bytes.clone());
@@ -100,7 +100,7 @@ impl QuorumServer {
         match *change {
             BoardChange::Counted => {}
             BoardChange::Opened => {
-                let run = self.epoch.as_ref().and_then(|epoch| epoch.board.run());
+                let run = self.epoch.as_ref().and_then(|epoch| epoch.agreement.run());
                 let Some((epoch, run)) = run.map(|run| (run.header().epoch, run.id())) else {
                     return Ok(());
                 };
@@ -135,10 +135,10 @@ impl QuorumServer {
         let is_granted = match (&self.operator_request, epoch.index) {
             (None, _) => false,
             (Some(_), None) => true,
-            (Some(OperatorRequest::Approve(_)), Some(index)) => epoch.board.has_approved(index),
+            (Some(OperatorRequest::Approve(_)), Some(index)) => epoch.agreement.has_approved(index),
             (Some(OperatorRequest::Cancel), Some(index)) => {
-                epoch.board.has_cancelled(index)
-                    || epoch.board.run().is_none() && !epoch.board.has_approvals()
+                epoch.agreement.has_cancelled(index)
+                    || epoch.agreement.run().is_none() && !epoch.agreement.has_approvals()
             }
         };
         if is_granted {
@@ -148,7 +148,7 @@ impl QuorumServer {
 
     pub(super) fn open_run(&mut self, opened_at: Height, now: Duration) {
         let Some(epoch) = &mut self.epoch else { return };
-        let Some(run) = epoch.board.run() else { return };
+        let Some(run) = epoch.agreement.run() else { return };
         epoch.run = Some(RefreshParticipation {
             id: run.id(),
             opened_at,
@@ -174,13 +174,13 @@ impl QuorumServer {
         }
         let (identity, delays) = (&self.settings.identity, &self.settings.delays);
         let Some(epoch) = &mut self.epoch else { return };
-        let (Some(run), Some(machines)) = (epoch.board.run(), &mut epoch.run) else { return };
+        let (Some(run), Some(machines)) = (epoch.agreement.run(), &mut epoch.run) else { return };
         let nothing = SavedRunItems::new();
         let (of_old, of_new) = items.unwrap_or((&nothing, &nothing));
         if let (None, Some(index), Some(shares)) = (&machines.old, epoch.index, &epoch.shares) {
             let begin = |items| {
                 let (identity, shares) = (identity.clone(), shares.raw.clone());
-                OldServer::new(index, identity, shares, delays, &epoch.board, items)
+                OldServer::new(index, identity, shares, delays, &epoch.agreement, items)
             };
             // Saved items are well-formed unless the disk is damaged. In that case the server deals
             // again.
@@ -189,7 +189,7 @@ impl QuorumServer {
         if let (None, Some(index)) = (&machines.new, run.group().index_of(&identity.public())) {
             let begin = |items| {
                 let (identity, witnesses) = (identity.clone(), epoch.witnesses.clone());
-                NewServer::new(index, identity, witnesses, delays, &epoch.board, items)
+                NewServer::new(index, identity, witnesses, delays, &epoch.agreement, items)
             };
             machines.new = begin(of_new).or_else(|_| begin(&nothing)).ok();
         }
@@ -210,13 +210,14 @@ impl QuorumServer {
             header: before,
             group,
             parameters,
-            board,
+            agreement,
             run,
             shares,
             voting,
             ..
         } = *old;
-        let next = board.run().and_then(|run| Some((run.next_epoch()?, run.read_new_witnesses()?)));
+        let next =
+            agreement.run().and_then(|run| Some((run.next_epoch()?, run.read_new_witnesses()?)));
         let (header, witnesses) = next.expect("a final run has an epoch and its witnesses");
         let (header, witnesses) = (header.clone(), witnesses.clone());
         start.chain.push(SignedGroupHeader { header, signature: Vec::new() });
@@ -244,7 +245,7 @@ impl QuorumServer {
             // The new server's role in the run recovers the shares if it lacks them.
             epoch.recovery = None;
         }
-        self.ended = run.map(|machines| Box::new(EndedRefresh { board, machines }));
+        self.ended = run.map(|machines| Box::new(EndedRefresh { agreement, machines }));
         self.operator_request = None;
         self.event(event);
         self.expire(now);
@@ -270,16 +271,16 @@ impl QuorumServer {
         loop {
             let mut outputs = Vec::new();
             if let Some(epoch) = &mut self.epoch {
-                let FollowedEpoch { board, run, recovery, header, .. } = &mut **epoch;
+                let FollowedEpoch { agreement, run, recovery, header, .. } = &mut **epoch;
                 if let Some(run) = run {
-                    run.poll(now, board, generator, &mut outputs)?;
+                    run.poll(now, agreement, generator, &mut outputs)?;
                 }
                 let machine = RefreshJobOwner::Recovery(header.epoch);
                 let polled = std::iter::from_fn(|| recovery.as_mut()?.poll_output(now));
                 outputs.extend(polled.map(|output| (machine, output)));
             }
             if let Some(ended) = &mut self.ended {
-                ended.machines.poll(now, &ended.board, generator, &mut outputs)?;
+                ended.machines.poll(now, &ended.agreement, generator, &mut outputs)?;
             }
             if outputs.is_empty() {
                 break;
@@ -326,13 +327,14 @@ impl QuorumServer {
 
     /// The groups of the run that a state machine belongs to.
     fn groups(&self, machine: RefreshJobOwner) -> Option<(&QuorumGroup, &QuorumGroup)> {
-        let live = self.epoch.as_ref().map(|epoch| &epoch.board);
-        let ended = self.ended.as_ref().map(|ended| &ended.board);
+        let live = self.epoch.as_ref().map(|epoch| &epoch.agreement);
+        let ended = self.ended.as_ref().map(|ended| &ended.agreement);
         match machine {
             RefreshJobOwner::Old(id) | RefreshJobOwner::New(id) => {
-                let mut boards = live.into_iter().chain(ended);
-                let board = boards.find(|board| board.run().is_some_and(|run| run.id() == id))?;
-                Some((&board.epoch().group, board.run()?.group()))
+                let mut agreements = live.into_iter().chain(ended);
+                let agreement = agreements
+                    .find(|agreement| agreement.run().is_some_and(|run| run.id() == id))?;
+                Some((&agreement.epoch().group, agreement.run()?.group()))
             }
             // A recovery treats its own group as the new one.
             RefreshJobOwner::Recovery(_) => {
@@ -436,13 +438,13 @@ impl QuorumServer {
             recovery.handle_answer(index, answer);
         }
         if let Some(epoch) = &mut self.epoch {
-            let FollowedEpoch { board, run, .. } = &mut **epoch;
+            let FollowedEpoch { agreement, run, .. } = &mut **epoch;
             if let Some(run) = run {
-                run.handle(from, message.clone(), board);
+                run.handle(from, message.clone(), agreement);
             }
         }
         if let Some(ended) = &mut self.ended {
-            ended.machines.handle(from, message.clone(), &ended.board);
+            ended.machines.handle(from, message.clone(), &ended.agreement);
         }
     }
 

@@ -277,7 +277,7 @@ impl QuorumServer {
     /// Handles the group's signature of the header of its epoch or of its open run.
     fn group_signed(&mut self, signature: Vec<u8>) {
         let Some(epoch) = &mut self.epoch else { return };
-        let run = epoch.board.run().map(|run| run.header().to_bytes());
+        let run = epoch.agreement.run().map(|run| run.header().to_bytes());
         if run.is_some_and(|header| self.settings.public.verify(&header, &signature)) {
             if let Some(run) = &mut epoch.run {
                 run.signature = Some(signature);

@@ -58,9 +58,9 @@ impl QuorumServer {
     /// Reports which servers agree on the next height.
     pub(super) fn report_applied(&mut self, height: Height) {
         let Some(epoch) = &self.epoch else { return };
-        let set = epoch.header.group.voters(epoch.board.voting());
+        let set = epoch.header.group.voters(epoch.agreement.voting());
         let key = epoch.voting.clone();
-        let check = epoch.board.entry_check();
+        let check = epoch.agreement.entry_check();
         self.push(QuorumServerOutput::Applied { height, set, check, key });
     }
 
@@ -83,7 +83,7 @@ impl QuorumServer {
             return Ok(());
         }
         epoch.voting_at = now + self.settings.timeouts.retry;
-        let entry = epoch.board.voting_entry(index, &secret, &self.settings.identity);
+        let entry = epoch.agreement.voting_entry(index, &secret, &self.settings.identity);
         self.submit(&entry);
         Ok(())
     }
@@ -100,13 +100,13 @@ impl FollowedEpoch {
         if self.index == Some(server) {
             self.is_voting_registered()
         } else {
-            self.board.voting()[usize::from(server.0)].is_some()
+            self.agreement.voting()[usize::from(server.0)].is_some()
         }
     }
 
     /// Whether this server's voting key is registered for the next height.
     fn is_voting_registered(&self) -> bool {
-        let registered = self.index.and_then(|index| self.board.voting()[usize::from(index.0)]);
+        let registered = self.index.and_then(|index| self.agreement.voting()[usize::from(index.0)]);
         registered.is_some() && registered == self.voting.as_ref().map(|key| key.public())
     }
 }

@@ -42,7 +42,7 @@ pub struct BurstLossEvent {
 /// The state of the model, for statistics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BurstCongestionMetrics {
-    /// The phase: start, drain, cruise, compete, dip or insist.
+    /// The phase: start, drain, cruise, compete, queue probe or hold rate.
     pub phase: &'static str,
     /// The delivery rate of the path, in bytes/s; 0 if unknown.
     pub delivery_rate: f64,

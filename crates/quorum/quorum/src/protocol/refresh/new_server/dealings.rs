@@ -58,7 +58,7 @@ impl NewServer {
         &mut self,
         from: ServerIndex,
         dealing: Dealing,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
         run: &RefreshRun,
     ) {
         let manifest = &dealing.proofs.manifest;
@@ -77,7 +77,7 @@ impl NewServer {
         if others.any(|(_, it)| manifest.labels().any(|label| it.labels.contains(&label))) {
             return;
         }
-        let old = &board.epoch().group;
+        let old = &agreement.epoch().group;
         let delivery = &dealing.delivery;
         let message =
             DealingManifest::delivery(dealing.proofs.digest, self.index, &delivery.digests());
@@ -181,8 +181,13 @@ impl NewServer {
     /// The request for dealings of all labels (3.3.1). The dealings of 2f+1 servers always arrive.
     /// The other dealers get as much time again, so that the labels of a server that is slow, but
     /// not twice as slow, are not dealt twice.
-    pub(super) fn send_need(&mut self, now: Duration, board: &RefreshAgreement, run: &RefreshRun) {
-        let old = board.epoch().group.combination();
+    pub(super) fn send_need(
+        &mut self,
+        now: Duration,
+        agreement: &RefreshAgreement,
+        run: &RefreshRun,
+    ) {
+        let old = agreement.epoch().group.combination();
         // Before that, no dealing can be confirmed.
         let are_registered = run.session_keys().len() >= self.new.quorum();
         if !are_registered || run.next_epoch().is_some() || run.read_chosen(old).is_some() {

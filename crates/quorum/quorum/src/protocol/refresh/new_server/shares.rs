@@ -36,10 +36,15 @@ impl SubshareSumState {
 
 impl NewServer {
     /// New node, step 7.
-    pub(super) fn compute(&mut self, now: Duration, board: &RefreshAgreement, run: &RefreshRun) {
-        let old = board.epoch().group.combination();
+    pub(super) fn compute(
+        &mut self,
+        now: Duration,
+        agreement: &RefreshAgreement,
+        run: &RefreshRun,
+    ) {
+        let old = agreement.epoch().group.combination();
         let Some(chosen) = run.read_chosen(old) else { return };
-        self.compute_witnesses(now, board, run, &chosen);
+        self.compute_witnesses(now, agreement, run, &chosen);
         let mut labels = BTreeMap::<Sha256Digest, Vec<Label>>::new();
         for (label, &digest) in old.labels().zip(&chosen) {
             labels.entry(digest).or_default().push(label);
@@ -67,7 +72,7 @@ impl NewServer {
     fn compute_witnesses(
         &mut self,
         now: Duration,
-        board: &RefreshAgreement,
+        agreement: &RefreshAgreement,
         run: &RefreshRun,
         chosen: &[Sha256Digest],
     ) {
@@ -80,7 +85,7 @@ impl NewServer {
             self.witnesses = OnceComputed::InWork;
             self.witnesses_job(None, chosen);
         }
-        for digest in self.lacking(run, board) {
+        for digest in self.lacking(run, agreement) {
             // The dealing itself may still arrive.
             if self.retries.is_due_after(NewServerRetry::Fetch(digest), now, self.delays.resend) {
                 for to in self.new.servers().filter(|&to| to != self.index) {

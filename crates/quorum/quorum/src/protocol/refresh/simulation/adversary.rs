@@ -109,7 +109,7 @@ impl Adversary {
         match message {
             RefreshMessage::Dealing(dealing) => keep(&mut self.dealings, (at.0, dealing.clone())),
             RefreshMessage::Confirmation { digest, signature } => {
-                let group = group_of(at.1.board(), RefreshRole::New);
+                let group = group_of(at.1.agreement(), RefreshRole::New);
                 let index = group.and_then(|group| group.index_of(&from));
                 let forged = self.forged.iter_mut().find(|forged| forged.digest == *digest);
                 if let (Some(forged), Some(index)) = (forged, index) {
@@ -199,7 +199,8 @@ impl Adversary {
         rng: &mut SeededRng,
     ) -> (&'static str, Vec<ProcessAction>) {
         let to_side = if rng.chance(50) { RefreshRole::Old } else { RefreshRole::New };
-        let servers = group_of(process.board(), to_side).map(|group| group.combination().servers());
+        let servers =
+            group_of(process.agreement(), to_side).map(|group| group.combination().servers());
         let Some(servers) = servers else { return ("replay", Vec::new()) };
         let from = [RefreshRole::Old, RefreshRole::New]
             .into_iter()

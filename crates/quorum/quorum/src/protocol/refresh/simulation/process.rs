@@ -48,7 +48,7 @@ pub(super) struct SimulatedProcess {
 pub(super) struct SimulatedDisk {
     /// The state at the start of the log, for a server that applies the whole log again.
     pub(super) first_board: RefreshAgreement,
-    board: RefreshAgreement,
+    agreement: RefreshAgreement,
     applied: Height,
     pub(super) shares: Option<Arc<LabeledShares>>,
     pub(super) old_witnesses: Arc<ShareWitnesses>,
@@ -66,7 +66,7 @@ pub(super) struct SimulatedEpoch {
 /// The state that a crash destroys.
 pub(super) struct SimulatedMemory {
     pub(super) log: MemoryLogServer,
-    pub(super) board: RefreshAgreement,
+    pub(super) agreement: RefreshAgreement,
     applied: Height,
     old: Option<SimulatedServer<OldServer>>,
     new: Option<SimulatedServer<NewServer>>,
@@ -98,13 +98,13 @@ impl SimulatedProcess {
     pub(super) fn new(
         secret: IdentitySecretKey,
         is_log_checked: bool,
-        board: RefreshAgreement,
+        agreement: RefreshAgreement,
         shares: Option<Arc<LabeledShares>>,
         old_witnesses: Arc<ShareWitnesses>,
     ) -> Self {
         let disk = SimulatedDisk {
-            first_board: board.clone(),
-            board,
+            first_board: agreement.clone(),
+            agreement,
             applied: Height(0),
             shares,
             old_witnesses,
@@ -123,16 +123,16 @@ impl SimulatedProcess {
 
     /// Starts from the disk. If `from_first`, applies the log from its beginning.
     pub(super) fn start(&mut self, log: &MemoryLog, from_first: bool) {
-        let (board, applied) = if from_first {
+        let (agreement, applied) = if from_first {
             (self.disk.first_board.clone(), Height(0))
         } else {
-            (self.disk.board.clone(), self.disk.applied)
+            (self.disk.agreement.clone(), self.disk.applied)
         };
         let mut log = log.open(self.public, applied);
-        log.applied(applied, &set_of(&board), check_of(&board, self.is_log_checked), None);
+        log.applied(applied, &set_of(&agreement), check_of(&agreement, self.is_log_checked), None);
         self.memory = Some(SimulatedMemory {
             log,
-            board,
+            agreement,
             applied,
             old: None,
             new: None,
@@ -145,18 +145,18 @@ impl SimulatedProcess {
         if let Some(memory) = self.memory.take()
             && memory.applied >= self.disk.applied
         {
-            (self.disk.board, self.disk.applied) = (memory.board, memory.applied);
+            (self.disk.agreement, self.disk.applied) = (memory.agreement, memory.applied);
         }
         self.restarts_at = restarts_at;
     }
 
-    pub(super) fn board(&self) -> &RefreshAgreement {
-        self.memory.as_ref().map_or(&self.disk.board, |memory| &memory.board)
+    pub(super) fn agreement(&self) -> &RefreshAgreement {
+        self.memory.as_ref().map_or(&self.disk.agreement, |memory| &memory.agreement)
     }
 
     /// Its index in one of the groups.
     pub(super) fn index(&self, side: RefreshRole) -> Option<ServerIndex> {
-        group_of(self.board(), side)?.index_of(&self.public)
+        group_of(self.agreement(), side)?.index_of(&self.public)
     }
 
     /// Applies the next height of the log, if it is there. Returns what its entries did.
@@ -166,9 +166,9 @@ impl SimulatedProcess {
         let Poll::Ready(committed) = memory.log.poll_committed(context) else { return None };
         let committed = committed.expect("this log does not fail");
         let entries = committed.entries.iter().filter_map(|bytes| LogEntry::parse(bytes).ok());
-        let done = entries.map(|entry| apply(&mut memory.board, &entry)).collect();
-        let set = set_of(&memory.board);
-        let check = check_of(&memory.board, self.is_log_checked);
+        let done = entries.map(|entry| apply(&mut memory.agreement, &entry)).collect();
+        let set = set_of(&memory.agreement);
+        let check = check_of(&memory.agreement, self.is_log_checked);
         memory.log.applied(committed.height, &set, check, None);
         memory.applied = committed.height;
         memory.is_dirty = true;
@@ -180,25 +180,25 @@ impl SimulatedProcess {
         let Some(memory) = &mut self.memory else { return };
         // Items of a run that ended while the process was down, or before it began the epoch.
         if memory.applied >= self.disk.applied {
-            let current = memory.board.run().map(RefreshRun::id);
+            let current = memory.agreement.run().map(RefreshRun::id);
             let has_begun = self.disk.begun.is_some();
             let is_open = |(run, side): &(Sha256Digest, RefreshRole)| {
                 Some(*run) == current && !(has_begun && *side == RefreshRole::New)
             };
             self.disk.saved.retain(|of, _| is_open(of));
         }
-        let Some(run) = memory.board.run() else { return };
+        let Some(run) = memory.agreement.run() else { return };
         let (id, public) = (run.id(), self.public);
         let empty = SimulatedRunItems::new();
         let saved = |side| self.disk.saved.get(&(id, side)).unwrap_or(&empty);
-        if let Some(index) = memory.board.epoch().group.index_of(&public)
+        if let Some(index) = memory.agreement.epoch().group.index_of(&public)
             && memory.old.is_none()
             && let Some(shares) = &self.disk.shares
         {
             let (identity, shares) = (self.secret.clone(), shares.clone());
             let saved = saved(RefreshRole::Old);
             let server =
-                OldServer::new(index, identity, shares, &DELAYS, &memory.board, saved).unwrap();
+                OldServer::new(index, identity, shares, &DELAYS, &memory.agreement, saved).unwrap();
             memory.old = Some(SimulatedServer { run: id, server: Box::new(server) });
         }
         if let Some(index) = run.group().index_of(&public)
@@ -208,7 +208,8 @@ impl SimulatedProcess {
             let (identity, witnesses) = (self.secret.clone(), self.disk.old_witnesses.clone());
             let saved = saved(RefreshRole::New);
             let server =
-                NewServer::new(index, identity, witnesses, &DELAYS, &memory.board, saved).unwrap();
+                NewServer::new(index, identity, witnesses, &DELAYS, &memory.agreement, saved)
+                    .unwrap();
             memory.new = Some(SimulatedServer { run: id, server: Box::new(server) });
         }
     }
@@ -227,9 +228,9 @@ impl SimulatedProcess {
         }
         self.start_machines();
         let Some(memory) = &mut self.memory else { return ProcessStep::Nothing };
-        let (mut done, board) = (None, &memory.board);
+        let (mut done, agreement) = (None, &memory.agreement);
         if let Some(machine) = &mut memory.old {
-            let output = machine.server.poll_output(now, board, generator).unwrap();
+            let output = machine.server.poll_output(now, agreement, generator).unwrap();
             done = output.map(|output| (machine.run, RefreshRole::Old, output));
             if done.is_none() && machine.server.is_over() {
                 memory.old = None;
@@ -238,7 +239,7 @@ impl SimulatedProcess {
         if done.is_none()
             && let Some(machine) = &mut memory.new
         {
-            let output = machine.server.poll_output(now, board, generator).unwrap();
+            let output = machine.server.poll_output(now, agreement, generator).unwrap();
             done = output.map(|output| (machine.run, RefreshRole::New, output));
             if done.is_none() && machine.server.is_over() {
                 memory.new = None;
@@ -266,7 +267,7 @@ impl SimulatedProcess {
             RefreshOutput::Erase => {
                 self.disk.saved.remove(&(run, side));
                 if side == RefreshRole::Old
-                    && memory.board.run().is_some_and(|it| it.next_epoch().is_some())
+                    && memory.agreement.run().is_some_and(|it| it.next_epoch().is_some())
                 {
                     self.disk.shares = None;
                 }
@@ -305,12 +306,12 @@ impl SimulatedProcess {
         message: RefreshMessage,
     ) -> Option<RefreshMessage> {
         let memory = self.memory.as_mut()?;
-        let from = group_of(&memory.board, from_side)?.index_of(from)?;
+        let from = group_of(&memory.agreement, from_side)?.index_of(from)?;
         memory.is_dirty = true;
         match to {
             RefreshRole::Old => {
                 if let Some(machine) = &mut memory.old {
-                    machine.server.handle_message(from, &message, &memory.board);
+                    machine.server.handle_message(from, &message, &memory.agreement);
                 }
             }
             RefreshRole::New => {
@@ -324,7 +325,7 @@ impl SimulatedProcess {
                     return is_asked.then(answer);
                 }
                 if let Some(machine) = &mut memory.new {
-                    machine.server.handle_message((from_side, from), message, &memory.board);
+                    machine.server.handle_message((from_side, from), message, &memory.agreement);
                 }
             }
         }
@@ -348,35 +349,35 @@ impl SimulatedProcess {
 }
 
 /// The servers that agree on the next height.
-fn set_of(board: &RefreshAgreement) -> ServerSet {
-    match board.run().and_then(RefreshRun::next_epoch) {
+fn set_of(agreement: &RefreshAgreement) -> ServerSet {
+    match agreement.run().and_then(RefreshRun::next_epoch) {
         Some(next) => next.group.voters(&next.voting),
-        None => board.epoch().group.voters(board.voting()),
+        None => agreement.epoch().group.voters(agreement.voting()),
     }
 }
 
 /// The check of a log. In half of the worlds, it is the servers' check. The others show that the
-/// board does not depend on it.
-fn check_of(board: &RefreshAgreement, is_checked: bool) -> EntryCheck {
-    if is_checked { board.entry_check() } else { EntryCheck::anything() }
+/// agreement does not depend on it.
+fn check_of(agreement: &RefreshAgreement, is_checked: bool) -> EntryCheck {
+    if is_checked { agreement.entry_check() } else { EntryCheck::anything() }
 }
 
-/// Applies an entry. Every entry that passes the check changes the board, once.
+/// Applies an entry. Every entry that passes the check changes the agreement, once.
 fn apply(
-    board: &mut RefreshAgreement,
+    agreement: &mut RefreshAgreement,
     entry: &LogEntry,
 ) -> Result<LogEntryEffect, LogEntryRefusal> {
-    let checked = board.check(entry);
-    let applied = board.apply(entry);
+    let checked = agreement.check(entry);
+    let applied = agreement.apply(entry);
     assert_eq!(checked.err(), applied.clone().err(), "the check decides");
-    assert!(applied.is_err() || board.check(entry).is_err(), "the slot is still free");
+    assert!(applied.is_err() || agreement.check(entry).is_err(), "the slot is still free");
     applied
 }
 
 /// The group of one side, if a run is open.
-pub(super) fn group_of(board: &RefreshAgreement, side: RefreshRole) -> Option<&QuorumGroup> {
+pub(super) fn group_of(agreement: &RefreshAgreement, side: RefreshRole) -> Option<&QuorumGroup> {
     match side {
-        RefreshRole::Old => Some(&board.epoch().group),
-        RefreshRole::New => board.run().map(RefreshRun::group),
+        RefreshRole::Old => Some(&agreement.epoch().group),
+        RefreshRole::New => agreement.run().map(RefreshRun::group),
     }
 }

@@ -85,7 +85,7 @@ impl RefreshSimulation {
         let voting = vec![None; scenario.old.members().len()];
         let set = scenario.old.voters(&voting);
         let header = GroupHeader::first(scenario.old.clone(), voting, witnesses.digest());
-        let board = RefreshAgreement::new(parameters.clone(), header);
+        let agreement = RefreshAgreement::new(parameters.clone(), header);
         let process = |number: usize| {
             let secret = identity(FIRST_IDENTITY + u8::try_from(number).expect("it is small"));
             let shares = scenario.old.index_of(&secret.public()).map(|index| {
@@ -94,7 +94,7 @@ impl RefreshSimulation {
             SimulatedProcess::new(
                 secret,
                 seed.is_multiple_of(2),
-                board.clone(),
+                agreement.clone(),
                 shares,
                 witnesses.clone(),
             )
@@ -282,7 +282,7 @@ impl RefreshSimulation {
     fn perform(&mut self, from: usize, action: ProcessAction) {
         match action {
             ProcessAction::Send { from: side, to: (to_side, to), bytes } => {
-                let group = group_of(self.processes[from].board(), to_side).cloned();
+                let group = group_of(self.processes[from].agreement(), to_side).cloned();
                 let Some(to) = group.and_then(|group| Self::process_of(&group, to)) else { return };
                 let sides = [side, to_side].map(|side| u8::from(side == RefreshRole::New));
                 let link = self.links[from * self.processes.len() + to];
@@ -295,7 +295,7 @@ impl RefreshSimulation {
                 let process = &self.processes[from];
                 if process.is_log_checked
                     && let Ok(entry) = LogEntry::parse(&bytes)
-                    && let Err(refusal) = process.board().check(&entry)
+                    && let Err(refusal) = process.agreement().check(&entry)
                 {
                     self.count(format!("refused: {refusal:?}"));
                 }
@@ -345,7 +345,7 @@ impl RefreshSimulation {
         let key = self.processes[from].public;
         let answer = self.processes[to].handle((from_side, &key), to_side, message);
         let Some(answer) = answer else { return };
-        let group = group_of(self.processes[to].board(), from_side);
+        let group = group_of(self.processes[to].agreement(), from_side);
         let index = group.and_then(|group| group.index_of(&key)).expect("it was a member");
         let to_back = (from_side, index);
         let action =
@@ -366,19 +366,19 @@ impl RefreshSimulation {
         if !self.is_correct(at) || process.memory.is_none() {
             return;
         }
-        let (board, now) = (process.board(), self.now());
-        let number = board.run_number();
+        let (agreement, now) = (process.agreement(), self.now());
+        let number = agreement.run_number();
         let candidates = &self.scenario.candidates;
         let last = u32::try_from(candidates.len()).expect("there are few");
-        let entry = if board.run().is_none() {
+        let entry = if agreement.run().is_none() {
             let group = &candidates[(number.min(last) - 1) as usize];
-            board.approval(index, group.clone(), &process.secret)
+            agreement.approval(index, group.clone(), &process.secret)
         } else {
             let opened = *self.opened.entry(number).or_insert(now);
             if number >= last || now < opened + self.scenario.cancel_after {
                 return;
             }
-            board.cancellation(index, &process.secret)
+            agreement.cancellation(index, &process.secret)
         };
         self.perform(at, ProcessAction::Submit(entry.to_bytes()));
     }
@@ -386,7 +386,8 @@ impl RefreshSimulation {
     /// Whether all correct servers have finished.
     fn is_finished(&self) -> bool {
         self.correct().all(|process| {
-            let Some(run) = process.board().run().filter(|run| run.next_epoch().is_some()) else {
+            let Some(run) = process.agreement().run().filter(|run| run.next_epoch().is_some())
+            else {
                 return false;
             };
             let is_new = run.group().index_of(&process.public).is_some();
@@ -406,14 +407,14 @@ impl RefreshSimulation {
     /// The progress of correct servers, for a failure message.
     fn state(&self) -> String {
         let state = |process: &SimulatedProcess| {
-            let run = process.board().run();
-            let old = process.board().epoch().group.combination();
+            let run = process.agreement().run();
+            let old = process.agreement().epoch().group.combination();
             let chosen = old.labels().filter(|&it| run.is_some_and(|it2| it2.chosen(it).is_some()));
             format!(
                 "{:?} {:?}: run {}, {} labels chosen, final {}, has begun {}, up {}",
                 process.index(RefreshRole::Old),
                 process.index(RefreshRole::New),
-                process.board().run_number(),
+                process.agreement().run_number(),
                 chosen.count(),
                 run.is_some_and(|run| run.next_epoch().is_some()),
                 process.disk.begun.is_some(),
@@ -427,7 +428,7 @@ impl RefreshSimulation {
     pub(super) fn check(&self) {
         let parameters = &key().parameters;
         assert!(self.is_finished(), "not finished at {:?}: {}", self.now(), self.state());
-        let first = self.correct().next().expect("most are correct").board();
+        let first = self.correct().next().expect("most are correct").agreement();
         let run = first.run().expect("it is finished");
         let header = run.next_epoch().expect("it is finished");
         let old = first.epoch().group.combination();
@@ -435,14 +436,14 @@ impl RefreshSimulation {
         let mut all = LabeledShares::new();
         for process in self.correct() {
             // One new group, with one set of dealings.
-            let run = process.board().run().expect("it is finished");
+            let run = process.agreement().run().expect("it is finished");
             assert_eq!(run.next_epoch(), Some(header), "another epoch");
             assert_eq!(run.read_chosen(old).as_ref(), Some(&chosen), "another chosen set");
             // No correct server is accused.
             for (side, accused) in
                 [(RefreshRole::Old, run.excluded()), (RefreshRole::New, run.faulty())]
             {
-                let group = group_of(process.board(), side).expect("a run is open");
+                let group = group_of(process.agreement(), side).expect("a run is open");
                 for &index in accused {
                     let process = Self::process_of(group, index).expect("it is a member");
                     assert!(!self.is_correct(process), "{side:?} {index} is accused");

@@ -1,7 +1,7 @@
 //! The dealings of a faulty dealer that a new server keeps.
 
 use super::super::manifest::{MAX_ROUNDS, proofs_digest};
-use super::board::{dealt, sign};
+use super::agreement::{dealt, sign};
 use super::*;
 
 const RECEIVER: Address = (RefreshRole::New, ServerIndex(0));

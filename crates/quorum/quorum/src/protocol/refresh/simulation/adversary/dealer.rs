@@ -69,15 +69,15 @@ impl Adversary {
         rng: &mut SeededRng,
         generator: &mut RandomGenerator,
     ) -> (&'static str, Vec<ProcessAction>) {
-        let board = process.board();
+        let agreement = process.agreement();
         let Some(index) = process.index(RefreshRole::Old) else { return ("", Vec::new()) };
         let submit = |entry: LogEntry| vec![ProcessAction::Submit(entry.to_bytes())];
-        match (rng.index(12), board.run()) {
+        match (rng.index(12), agreement.run()) {
             (0, _) => {
-                let entry = board.approval(index, group(1, 90), &process.secret);
+                let entry = agreement.approval(index, group(1, 90), &process.secret);
                 ("approval of another group", submit(entry))
             }
-            (1, _) => ("cancellation", submit(board.cancellation(index, &process.secret))),
+            (1, _) => ("cancellation", submit(agreement.cancellation(index, &process.secret))),
             (_, None) => ("", Vec::new()),
             (2, Some(run)) => {
                 let entry = self.wrong_proved(index, process, run, rng);
@@ -100,9 +100,9 @@ impl Adversary {
         rng: &mut SeededRng,
         generator: &mut RandomGenerator,
     ) -> Vec<ProcessAction> {
-        let board = process.board();
+        let agreement = process.agreement();
         let Some(shares) = self.shares.get(&at) else { return Vec::new() };
-        let (parameters, new) = (board.parameters(), run.group().combination());
+        let (parameters, new) = (agreement.parameters(), run.group().combination());
         let seed = DealingSeed::random(generator).unwrap();
         let labels: Vec<Label> = shares.keys().copied().filter(|_| rng.chance(50)).collect();
         let round = if rng.chance(50) { 0 } else { rng.index(MAX_ROUNDS.into()) };
@@ -115,7 +115,7 @@ impl Adversary {
             return Vec::new();
         }
         let row = rng.index(rows.len());
-        damage_proofs(&mut rows[row].1, board, defect, rng);
+        damage_proofs(&mut rows[row].1, agreement, defect, rng);
         let ephemeral = seed.ephemeral();
         let proofs = DealingProofs::new(run.id(), index, round, ephemeral.public(), rows);
         let proofs = Arc::new(proofs);
@@ -164,7 +164,8 @@ impl Adversary {
     ) {
         for forged in &mut self.forged {
             let process = &processes[forged.process];
-            let (Some(run), Some(index)) = (process.board().run(), process.index(RefreshRole::Old))
+            let (Some(run), Some(index)) =
+                (process.agreement().run(), process.index(RefreshRole::Old))
             else {
                 continue;
             };
@@ -223,11 +224,11 @@ impl Adversary {
 /// Invalidates the proofs of a row.
 fn damage_proofs(
     row: &mut [u8],
-    board: &RefreshAgreement,
+    agreement: &RefreshAgreement,
     defect: DealingDefect,
     rng: &mut SeededRng,
 ) {
-    let modulus = &board.parameters().modulus;
+    let modulus = &agreement.parameters().modulus;
     let len = modulus.byte_len();
     let count = row.len() / len;
     let first = rng.index(count);

@@ -26,11 +26,11 @@ impl Adversary {
         generator: &mut RandomGenerator,
     ) -> (&'static str, Vec<ProcessAction>) {
         let nothing = ("", Vec::new());
-        let (Some(run), Some(index)) = (process.board().run(), process.index(RefreshRole::New))
+        let (Some(run), Some(index)) = (process.agreement().run(), process.index(RefreshRole::New))
         else {
             return nothing;
         };
-        let old = process.board().epoch().group.combination();
+        let old = process.agreement().epoch().group.combination();
         let new = run.group().combination();
         let submit = |body: LogEntryBody| {
             vec![ProcessAction::Submit(LogEntry::new(index, body, &process.secret).to_bytes())]
@@ -162,7 +162,7 @@ impl Adversary {
         rng: &mut SeededRng,
         generator: &mut RandomGenerator,
     ) -> Option<LogEntryBody> {
-        let parameters = process.board().parameters();
+        let parameters = process.agreement().parameters();
         let new = run.group().combination();
         let run_id = run.id();
         let others =
@@ -209,7 +209,7 @@ impl Adversary {
         run: &RefreshRun,
         rng: &mut SeededRng,
     ) -> RefreshMessage {
-        let parameters = process.board().parameters();
+        let parameters = process.agreement().parameters();
         let new = run.group().combination();
         let mut bytes = vec![0; parameters.range.encoded_len()];
         bytes.fill_with(|| rng.bytes::<1>()[0]);
@@ -218,7 +218,7 @@ impl Adversary {
             bytes[0] = 0;
         }
         let shares = new.labels().map(|label| (label, Zeroizing::new(bytes.clone()))).collect();
-        let chosen = process.board().epoch().group.combination().labels();
+        let chosen = process.agreement().epoch().group.combination().labels();
         let chosen: Vec<_> = chosen.filter_map(|label| run.chosen(label)).collect();
         match rng.pick(&chosen) {
             Some(&dealing) if rng.chance(60) => {

@@ -1,4 +1,4 @@
-//! The entries that the board rejects, by kind and condition.
+//! The entries that the agreement rejects, by kind and condition.
 
 use super::super::complaint;
 use super::super::dealing::Dealing;
@@ -20,14 +20,17 @@ fn finished() -> World {
     world
 }
 
-/// The first entry of a kind, with the board before it.
+/// The first entry of a kind, with the agreement before it.
 fn first(world: &World, is_meant: impl Fn(&LogEntryBody) -> bool) -> (RefreshAgreement, LogEntry) {
     let mut entries = world.history.iter().filter(|(_, entry)| is_meant(&entry.body));
     entries.next().expect("there is one").clone()
 }
 
-fn apply(board: &RefreshAgreement, entry: &LogEntry) -> Result<LogEntryEffect, LogEntryRefusal> {
-    let (mut changed, before) = (board.clone(), board.run().map(RefreshRun::id));
+fn apply(
+    agreement: &RefreshAgreement,
+    entry: &LogEntry,
+) -> Result<LogEntryEffect, LogEntryRefusal> {
+    let (mut changed, before) = (agreement.clone(), agreement.run().map(RefreshRun::id));
     let result = changed.apply(&LogEntry::parse(&entry.to_bytes()).unwrap());
     if result.is_err() {
         assert_eq!(changed.run().map(RefreshRun::id), before, "a refused entry changes nothing");
@@ -59,7 +62,7 @@ fn resigned(entry: &LogEntry, body: LogEntryBody) -> LogEntry {
 fn each_entry_is_signed_by_its_author_and_counts_once_in_its_run_before_the_end() {
     let world = finished();
     assert!(world.history.len() >= 2 + 4 + 4 + 3, "{}", world.history.len());
-    let ended = &world.board;
+    let ended = &world.agreement;
     for (before, entry) in &world.history {
         assert!(apply(before, entry).is_ok());
         let body = &entry.body;
@@ -93,16 +96,16 @@ fn each_entry_is_signed_by_its_author_and_counts_once_in_its_run_before_the_end(
 #[test]
 fn approvals_and_cancellations_are_for_the_run_and_one_of_each_server() {
     let world = finished();
-    let (board, entry) = first(&world, |body| matches!(body, LogEntryBody::Approve { .. }));
+    let (agreement, entry) = first(&world, |body| matches!(body, LogEntryBody::Approve { .. }));
     let LogEntryBody::Approve { epoch, run, group: approved } = entry.body.clone() else {
         unreachable!()
     };
     let later = LogEntryBody::Approve { epoch, run: run + 1, group: approved };
-    assert_eq!(apply(&board, &resigned(&entry, later)), Err(LogEntryRefusal::OtherRun));
+    assert_eq!(apply(&agreement, &resigned(&entry, later)), Err(LogEntryRefusal::OtherRun));
     let session = first(&world, |body| matches!(body, LogEntryBody::SessionKey { .. })).1;
-    assert_eq!(apply(&board, &session), Err(LogEntryRefusal::OtherRun), "no run is open");
+    assert_eq!(apply(&agreement, &session), Err(LogEntryRefusal::OtherRun), "no run is open");
     // Two servers that approve different groups open nothing; one cannot change its mind.
-    let mut split = board.clone();
+    let mut split = agreement.clone();
     for (server, first) in [(0, 100), (1, 50)] {
         let own = identity(1 + server);
         let entry = split.approval(ServerIndex(server), group(1, first), &own);
@@ -114,8 +117,9 @@ fn approvals_and_cancellations_are_for_the_run_and_one_of_each_server() {
     assert_eq!(split.apply(&entry), Ok(LogEntryEffect::Opened));
     let entry = split.approval(ServerIndex(3), group(1, 50), &identity(4));
     assert_eq!(split.apply(&entry), Err(LogEntryRefusal::Repeated), "the run is open");
-    let cancel =
-        |board: &RefreshAgreement, i: u8| board.cancellation(ServerIndex(i), &identity(1 + i));
+    let cancel = |agreement: &RefreshAgreement, i: u8| {
+        agreement.cancellation(ServerIndex(i), &identity(1 + i))
+    };
     let first = cancel(&split, 0);
     assert_eq!(split.apply(&first), Ok(LogEntryEffect::Counted));
     assert_eq!(split.apply(&first), Err(LogEntryRefusal::Repeated));
@@ -130,37 +134,40 @@ fn a_voting_key_is_proven_and_replaces_the_one_that_counts() {
     let mut world = World::new(1, 1, 5);
     let mut secret = || VotingSecret::random(&mut world.generator).unwrap();
     let [first, second, of_another] = [(); 3].map(|()| secret());
-    let mut board = world.board.clone();
+    let mut agreement = world.agreement.clone();
     let (own, identity_key) = (ServerIndex(1), identity(2));
-    let entry = board.voting_entry(own, &first, &identity_key);
+    let entry = agreement.voting_entry(own, &first, &identity_key);
     // A key that the author does not have, or that was proven by another server.
     let LogEntryBody::Voting { epoch, replaced, .. } = entry.body.clone() else { unreachable!() };
     let stolen = Box::new(VotingKey::new(&of_another, epoch, ServerIndex(2)));
     let stolen =
         LogEntry::new(own, LogEntryBody::Voting { epoch, replaced, voting: stolen }, &identity_key);
-    assert_eq!(apply(&board, &stolen), Err(LogEntryRefusal::VotingKey));
+    assert_eq!(apply(&agreement, &stolen), Err(LogEntryRefusal::VotingKey));
     let forged = LogEntry::new(own, entry.body.clone(), &identity(77));
-    assert_eq!(apply(&board, &forged), Err(LogEntryRefusal::Signature));
-    let of_nobody = board.voting_entry(ServerIndex(9), &first, &identity_key);
-    assert_eq!(apply(&board, &of_nobody), Err(LogEntryRefusal::Signature));
-    assert_eq!(board.apply(&entry), Ok(LogEntryEffect::Counted));
-    assert_eq!(board.voting()[1], Some(first.public()));
-    assert_eq!(apply(&board, &entry), Err(LogEntryRefusal::Repeated));
-    let next = board.voting_entry(own, &second, &identity_key);
-    assert_eq!(board.apply(&next), Ok(LogEntryEffect::Counted));
+    assert_eq!(apply(&agreement, &forged), Err(LogEntryRefusal::Signature));
+    let of_nobody = agreement.voting_entry(ServerIndex(9), &first, &identity_key);
+    assert_eq!(apply(&agreement, &of_nobody), Err(LogEntryRefusal::Signature));
+    assert_eq!(agreement.apply(&entry), Ok(LogEntryEffect::Counted));
+    assert_eq!(agreement.voting()[1], Some(first.public()));
+    assert_eq!(apply(&agreement, &entry), Err(LogEntryRefusal::Repeated));
+    let next = agreement.voting_entry(own, &second, &identity_key);
+    assert_eq!(agreement.apply(&next), Ok(LogEntryEffect::Counted));
     // Committed again, the first one does not bring back a key that was lost.
-    assert_eq!(apply(&board, &entry), Err(LogEntryRefusal::VotingKey));
+    assert_eq!(apply(&agreement, &entry), Err(LogEntryRefusal::VotingKey));
     // What a run ends with does not depend on it, and the key outlasts a run that is given up.
     for i in [0, 1] {
-        let cancel = board.cancellation(ServerIndex(i), &identity(1 + i));
-        board.apply(&cancel).unwrap();
+        let cancel = agreement.cancellation(ServerIndex(i), &identity(1 + i));
+        agreement.apply(&cancel).unwrap();
     }
-    assert_eq!((board.run_number(), board.voting()[1]), (2, Some(second.public())));
+    assert_eq!((agreement.run_number(), agreement.voting()[1]), (2, Some(second.public())));
     // A server that joins the next run learns it from the refresh header.
-    let header = board.refresh_header(world.setting.new.clone());
-    let joined =
-        RefreshAgreement::joined(world.setting.parameters.clone(), board.epoch().clone(), &header);
-    assert_eq!(joined.voting(), board.voting());
+    let header = agreement.refresh_header(world.setting.new.clone());
+    let joined = RefreshAgreement::joined(
+        world.setting.parameters.clone(),
+        agreement.epoch().clone(),
+        &header,
+    );
+    assert_eq!(joined.voting(), agreement.voting());
 }
 
 #[test]
@@ -171,7 +178,7 @@ fn an_epoch_begins_with_the_voting_keys_that_were_registered() {
         _ => None,
     });
     let registered: BTreeMap<_, _> = registered.collect();
-    let header = world.board.run().unwrap().next_epoch().unwrap();
+    let header = world.agreement.run().unwrap().next_epoch().unwrap();
     let servers = world.setting.new.combination().servers();
     assert!(servers.map(|it| registered.get(&it).copied()).eq(header.voting.iter().copied()));
     let (before, entry) = first(&world, |body| matches!(body, LogEntryBody::SessionKey { .. }));
@@ -183,7 +190,7 @@ fn an_epoch_begins_with_the_voting_keys_that_were_registered() {
     assert_eq!(apply(&before, &unproven), Err(LogEntryRefusal::VotingKey));
     // The Computed of a server that has not registered any does not count.
     let (_, computed) = first(&world, |body| matches!(body, LogEntryBody::Computed { .. }));
-    let mut board = world.history[0].0.clone();
+    let mut agreement = world.history[0].0.clone();
     for (_, entry) in &world.history {
         let is_own = entry.author == computed.author;
         let is_left_out = match entry.body {
@@ -192,22 +199,22 @@ fn an_epoch_begins_with_the_voting_keys_that_were_registered() {
             _ => false,
         };
         if !is_left_out {
-            board.apply(entry).unwrap();
+            agreement.apply(entry).unwrap();
         }
     }
-    assert_eq!(apply(&board, &computed), Err(LogEntryRefusal::NoSessionKey));
+    assert_eq!(apply(&agreement, &computed), Err(LogEntryRefusal::NoSessionKey));
 }
 
 #[test]
 fn proved_has_labels_of_its_dealer_and_a_quorum_of_confirmations() {
     let world = finished();
-    let (board, entry) = first(&world, |body| matches!(body, LogEntryBody::Proved { .. }));
+    let (agreement, entry) = first(&world, |body| matches!(body, LogEntryBody::Proved { .. }));
     let LogEntryBody::Proved { manifest, confirmations } = entry.body.clone() else {
         unreachable!()
     };
     let with = |manifest: &DealingManifest, confirmations: &[_]| {
         let (manifest, confirmations) = (manifest.clone(), confirmations.to_vec());
-        apply(&board, &resigned(&entry, LogEntryBody::Proved { manifest, confirmations }))
+        apply(&agreement, &resigned(&entry, LogEntryBody::Proved { manifest, confirmations }))
     };
     assert_eq!(with(&manifest, &confirmations), Ok(LogEntryEffect::Counted));
     let mut changed = manifest.clone();
@@ -253,37 +260,37 @@ fn proved_has_labels_of_its_dealer_and_a_quorum_of_confirmations() {
 #[test]
 fn computed_comes_after_the_choice_with_a_proof_for_its_witnesses_and_server() {
     let world = finished();
-    let (board, entry) = first(&world, |body| matches!(body, LogEntryBody::Computed { .. }));
+    let (agreement, entry) = first(&world, |body| matches!(body, LogEntryBody::Computed { .. }));
     let (_, session) = first(&world, |body| matches!(body, LogEntryBody::SessionKey { .. }));
     let LogEntryBody::Computed { run, witnesses, possession } = entry.body.clone() else {
         unreachable!()
     };
-    let with = |board: &RefreshAgreement, author: u8, witnesses: &[u8], possession: &[u8]| {
+    let with = |agreement: &RefreshAgreement, author: u8, witnesses: &[u8], possession: &[u8]| {
         let (witnesses, possession) = (witnesses.to_vec(), possession.to_vec());
         let body = LogEntryBody::Computed { run, witnesses, possession };
-        apply(board, &LogEntry::new(ServerIndex(author), body, &identity(100 + author)))
+        apply(agreement, &LogEntry::new(ServerIndex(author), body, &identity(100 + author)))
     };
     let own = entry.author.0;
     let wrong = |author| faulty(RefreshRole::New, ServerIndex(author), LogEntryRefusal::Possession);
-    assert_eq!(with(&board, own, &witnesses, &possession), Ok(LogEntryEffect::Counted));
+    assert_eq!(with(&agreement, own, &witnesses, &possession), Ok(LogEntryEffect::Counted));
     let another = (own + 1) % 4;
-    assert_eq!(with(&board, another, &witnesses, &possession), wrong(another));
+    assert_eq!(with(&agreement, another, &witnesses, &possession), wrong(another));
     let mut swapped = witnesses.clone();
     swapped.rotate_left(32);
     for witnesses in [&swapped[..], &witnesses[32..], &[], &[0; 128], &[0xff; 128]] {
-        assert_eq!(with(&board, own, witnesses, &possession), wrong(own));
+        assert_eq!(with(&agreement, own, witnesses, &possession), wrong(own));
     }
     for at in [0, 31, 32, possession.len() - 1] {
         let mut changed = possession.clone();
         changed[at] ^= 1;
-        assert_eq!(with(&board, own, &witnesses, &changed), wrong(own));
-        assert_eq!(with(&board, own, &witnesses, &changed[..at]), wrong(own));
+        assert_eq!(with(&agreement, own, &witnesses, &changed), wrong(own));
+        assert_eq!(with(&agreement, own, &witnesses, &changed[..at]), wrong(own));
     }
     let before = world.history.iter().find(|(_, it)| *it == session).unwrap().0.clone();
     assert_eq!(with(&before, own, &witnesses, &possession), Err(LogEntryRefusal::NotChosen));
 }
 
-/// A board on which all new servers have session keys, and dealings to the first of them.
+/// A agreement on which all new servers have session keys, and dealings to the first of them.
 pub(super) fn dealt() -> (World, Vec<Dealing>) {
     let mut world = World::new(1, 1, 6);
     let mut dealings = Vec::new();
@@ -324,7 +331,7 @@ fn unfounded_complaint_with_any_change_proves_its_author_faulty() {
     let (dealing, session) = (&dealings[0], session(&world));
     let me = ServerIndex(0);
     let label = dealing.proofs.manifest.rows[0].0;
-    let run = world.board.run().unwrap().id();
+    let run = world.agreement.run().unwrap().id();
     let new = world.setting.new.combination().clone();
     let held = new.labels_of(me).next().unwrap();
     let lacked = new.labels().find(|&it| !new.holds(me, it)).unwrap();
@@ -339,7 +346,7 @@ fn unfounded_complaint_with_any_change_proves_its_author_faulty() {
         let mut complaint = new_server::complaint(dealing, about, me, &session, generator).unwrap();
         it(&mut complaint);
         let body = LogEntryBody::Complaint { run, complaint: Box::new(complaint) };
-        apply(&world.board, &LogEntry::new(ServerIndex(author), body, &identity(100 + author)))
+        apply(&world.agreement, &LogEntry::new(ServerIndex(author), body, &identity(100 + author)))
     };
     let changes: [&dyn Fn(&mut Complaint); 15] = [
         &|_| {},
@@ -373,7 +380,7 @@ fn a_complaint_about_a_wrong_dealing_excludes_the_dealer_once() {
     let session = session(&world);
     let me = ServerIndex(0);
     let held = world.setting.new.combination().labels_of(me).next().unwrap();
-    let run = world.board.run().unwrap().id();
+    let run = world.agreement.run().unwrap().id();
     let dealing = &mut dealings[0];
     let mut delivery = (*dealing.delivery).clone();
     delivery.ciphertexts[0][0] ^= 1;
@@ -393,37 +400,40 @@ fn a_complaint_about_a_wrong_dealing_excludes_the_dealer_once() {
     let entry = complaint(&dealings[0], about);
     let right = dealings[1].proofs.manifest.rows[0].0;
     let false_complaint = complaint(&dealings[1], (right, held));
-    let mut board = world.board.clone();
-    assert_eq!(board.apply(&entry), Ok(LogEntryEffect::DealerExcluded { dealer, by: me }));
-    assert_eq!(board.apply(&entry), Err(LogEntryRefusal::Repeated));
+    let mut agreement = world.agreement.clone();
+    assert_eq!(agreement.apply(&entry), Ok(LogEntryEffect::DealerExcluded { dealer, by: me }));
+    assert_eq!(agreement.apply(&entry), Err(LogEntryRefusal::Repeated));
     // Entries of an excluded dealer are rejected.
     let empty = DealingManifest { rows: vec![], ..dealings[0].proofs.manifest.clone() };
     let proved = LogEntryBody::Proved { manifest: empty, confirmations: vec![] };
     let proved = LogEntry::new(dealer, proved, &identity(1 + dealer.0));
-    assert_eq!(board.apply(&proved), Err(LogEntryRefusal::Faulty));
+    assert_eq!(agreement.apply(&proved), Err(LogEntryRefusal::Faulty));
     // So are entries of a new server whose complaint was unfounded.
     let expected = Ok(LogEntryEffect::FalseComplaint { complainant: me });
-    assert_eq!(board.apply(&false_complaint), expected);
+    assert_eq!(agreement.apply(&false_complaint), expected);
     let voting = VotingSecret::random(&mut world.generator).unwrap();
     let voting = Box::new(VotingKey::new(&voting, run, ServerIndex(0)));
     let key = LogEntryBody::SessionKey { run, key: session.public(), voting };
-    assert_eq!(board.apply(&LogEntry::new(me, key, &identity(100))), Err(LogEntryRefusal::Faulty));
+    assert_eq!(
+        agreement.apply(&LogEntry::new(me, key, &identity(100))),
+        Err(LogEntryRefusal::Faulty)
+    );
 }
 
 #[test]
 fn complaint_before_the_session_key_is_rejected_without_blame() {
     let (mut world, dealings) = dealt();
     let session = session(&world);
-    let (me, run) = (ServerIndex(0), world.board.run().unwrap().id());
+    let (me, run) = (ServerIndex(0), world.agreement.run().unwrap().id());
     let held = world.setting.new.combination().labels_of(me).next().unwrap();
     let about = (dealings[0].proofs.manifest.rows[0].0, held);
     let generator = &mut world.generator;
     let complaint = new_server::complaint(&dealings[0], about, me, &session, generator).unwrap();
     let body = LogEntryBody::Complaint { run, complaint: Box::new(complaint) };
     let entry = LogEntry::new(me, body, &identity(100));
-    let (mut board, _) = first(&world, |body| matches!(body, LogEntryBody::SessionKey { .. }));
-    assert_eq!(board.apply(&entry), Err(LogEntryRefusal::NoSessionKey));
-    assert!(board.run().unwrap().faulty().is_empty());
+    let (mut agreement, _) = first(&world, |body| matches!(body, LogEntryBody::SessionKey { .. }));
+    assert_eq!(agreement.apply(&entry), Err(LogEntryRefusal::NoSessionKey));
+    assert!(agreement.run().unwrap().faulty().is_empty());
 }
 
 #[test]
@@ -432,7 +442,7 @@ fn evidence_depends_on_the_dealing_only() {
     let (mut world, dealings) = dealt();
     let session = session(&world);
     let me = ServerIndex(0);
-    let run = world.board.run().unwrap();
+    let run = world.agreement.run().unwrap();
     let held = world.setting.new.combination().labels_of(me).next().unwrap();
     for (i, mut dealing) in dealings.into_iter().enumerate() {
         if i % 2 == 0 {
