@@ -149,7 +149,7 @@ static void broken_connections(void) {
     CHECK(sunder_connection_read(connection, NULL, 0) == 0);
     FAILS(sunder_connection_read(connection, NULL, 1), SUNDER_USAGE, "buffer");
     FAILS(sunder_connection_write(connection, NULL, 1), SUNDER_USAGE, "buffer");
-    FAILS(sunder_connection_write(connection, text, SIZE_MAX), SUNDER_USAGE, "no buffer");
+    FAILS(sunder_connection_write(connection, text, SIZE_MAX), SUNDER_USAGE, "a buffer");
     FAILS(sunder_connection_peer_key(connection, text, 8), SUNDER_TOO_LONG, "65");
     sunder_statistics statistics = {0};
     FAILS(sunder_connection_statistics(connection, &statistics), SUNDER_USAGE, "size");

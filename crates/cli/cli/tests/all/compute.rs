@@ -312,16 +312,16 @@ fn wrong_circuits_and_inputs_are_refused_before_anybody_is_asked() {
     fs::write(place.path().join("bad.txt"), "1 3\n2 1 1\n1 1\n\n2 1 0 9 2 AND\n").unwrap();
     for (arguments, expected) in [
         ("--circuit aes128 --input 00", "must have 16 bytes"),
-        ("--circuit aes128 --input 0x00", "not hexadecimal: leave 0x"),
+        ("--circuit aes128 --input 0x00", "not hexadecimal: leave out 0x"),
         ("--circuit aes128 --input 012", "it has 3 digits; give two for each byte"),
-        ("--circuit aes128 --input 01:2", "character 3 is no digit"),
+        ("--circuit aes128 --input 01:2", "character 3 is not a hexadecimal digit"),
         ("--circuit no-such --input 00", "neither a file nor one of"),
         ("--circuit sha256 --input-file /no/such/file", "No such file"),
         ("--circuit aes128 --input 00 --scheme rot13", "rot13"),
         ("--circuit aes128 --input 00 --protocol gmw --scheme half-gates", "which garbles nothing"),
         ("--circuit aes128", "--input"),
         ("--circuit bad.txt --input 00", "bad.txt"),
-        ("--circuit and.txt --input 02", "more bits than the 1"),
+        ("--circuit and.txt --input 02", "more than the 1 bits"),
         ("--circuit and.txt --input 0001", "the input has 2 bytes"),
     ] {
         let arguments = format!("--role garbler --listen 127.0.0.1:0 {arguments}");
@@ -339,7 +339,7 @@ fn what_is_wrong_with_a_circuit_that_loads_slowly_is_told_to_the_other_party() {
             "line 5: there is no wire 9",
             "cannot load its circuit",
         ),
-        (&AND.replace("2 1 1", "2 0 2")[..], "the circuit takes 0 bits", "its input does not fit"),
+        (&AND.replace("2 1 1", "2 0 2")[..], "the circuit needs 0 bits", "its input does not fit"),
     ] {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("and.txt"), AND).unwrap();
@@ -540,7 +540,10 @@ fn two_columns_have_values_in_common() {
         assert!(ended.error().contains("compute psi` with --rows"), "{}", ended.errors);
     }
     for (arguments, expected) in [
-        ("psi a.csv --column mail --role garbler --listen 127.0.0.1:0", "there are id, email"),
+        (
+            "psi a.csv --column mail --role garbler --listen 127.0.0.1:0",
+            "the columns are id, email",
+        ),
         ("psi a.csv --column id --rows 3 --role garbler --listen 127.0.0.1:0", "--rows 3"),
         ("psi c.csv --column id --role garbler --listen 127.0.0.1:0", "c.csv"),
         ("psi a.csv --column id --role garbler", "--listen ADDR"),

@@ -325,8 +325,8 @@ fn wrong_options_are_refused_in_one_line() {
     }
     for (arguments, expected) in [
         ("--kappa 3 --mu 2", "kappa = 3 is more than mu = 2"),
-        ("--kappa 1 --mu 4", "mu = 4 is more than the 3 channels"),
-        ("--kappa 4 --objective rate", "kappa = 4 is more than the 3 channels"),
+        ("--kappa 1 --mu 4", "mu = 4 is more than the number of channels, 3"),
+        ("--kappa 4 --objective rate", "kappa = 4 is more than the number of channels, 3"),
         ("--kappa 0.5 --mu 2", "kappa = 0.5"),
         ("--kappa nan --mu 2", "kappa = NaN"),
         ("--mu 0", "mu = 0"),
@@ -341,7 +341,7 @@ fn wrong_options_are_refused_in_one_line() {
         ("--min-rate nan", "--min-rate NaN"),
         ("--simulate 0 --mu 2", "--simulate"),
         ("--group z=0,l=0,channels=fibre", "at least two channels"),
-        ("--group z=0,l=0,channels=fibre+isdn", "channel isdn, which there is not"),
+        ("--group z=0,l=0,channels=fibre+isdn", "channel isdn, which does not exist"),
         ("--group z=0,l=0,channels=dsl+dsl", "channel dsl twice"),
         ("--group z=2,l=0,channels=dsl+lte", "risk z = 2"),
         ("--group z=0,l=1,channels=dsl+lte", "loss l = 1"),

@@ -169,7 +169,9 @@ pub(crate) fn invalid_nft_expressions_are_refused() {
     assert!(said_of_printed.contains("error: nft refuses: "), "{said_of_printed}");
     let said = refused(&topology, "intercept = \"tcp dport 80; flush ruleset\"");
     assert!(
-        said.contains("line 1: intercept = \"tcp dport 80; flush ruleset\": write what"),
+        said.contains(
+            "line 1: intercept = \"tcp dport 80; flush ruleset\": give an nft expression"
+        ),
         "{said}"
     );
     assert_eq!(told(&topology, "client"), before);

@@ -13,7 +13,7 @@ use crate::common::{check_batches, evaluate, hex, number, value};
 
 /// A published circuit; `None`, with a message, if its file is not there.
 fn published(name: &str) -> Option<Circuit> {
-    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/circuits");
+    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/circuits");
     let folder = std::env::var_os("SUNDER_CIRCUITS").map_or_else(beside, PathBuf::from);
     let path = folder.join(name);
     match std::fs::read(&path) {

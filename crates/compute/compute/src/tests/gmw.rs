@@ -134,7 +134,7 @@ fn the_whole_minimum_of_25_000_numbers() {
 /// Circuits that others published; they are not part of this repository.
 #[test]
 fn published_circuits_are_right_on_random_inputs() {
-    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/circuits");
+    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/circuits");
     let folder = std::env::var_os("SUNDER_CIRCUITS").map_or_else(beside, PathBuf::from);
     for name in [
         "adder_32bit.txt",

@@ -48,7 +48,7 @@ fn check_input(name: &str, circuit: &Circuit, schedule: &CircuitSchedule, number
 /// Checks a circuit that others published. They are not part of this repository:
 /// `SUNDER_CIRCUITS` names their folder, or it is `../shared/circuits`.
 fn check_published(name: &str, inputs: u64) {
-    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/circuits");
+    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/circuits");
     let folder = std::env::var_os("SUNDER_CIRCUITS").map_or_else(beside, PathBuf::from);
     let path = folder.join(name);
     match std::fs::read(&path) {

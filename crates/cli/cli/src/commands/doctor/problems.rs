@@ -171,7 +171,7 @@ mod tests {
             &["line 6, addresses 2:", "\"10.9.0.2/33\"", "-> give an address and the length"],
             &["line 7, routes 1:", "10.8.0.1/16 has host bits", "-> write 10.8.0.0/16"],
             &["line 10, channel 2:", "both `server` and `listen`", "-> give every channel"],
-            &["line 14, channel 3:", "the same address", "-> let each"],
+            &["line 14, channel 3:", "the same address", "-> give each"],
             &["line 16, channel 3, risk:", "risk = 1.5", "-> give 0 to 1"],
         ];
         assert_said("tunnel", text, expected);

@@ -290,7 +290,7 @@ fn a_daemon_that_was_killed_or_hangs_is_an_entry_of_the_status() {
     // In words as well.
     let output = sunder(["status"]).env("RUNTIME_DIRECTORY", directory.path()).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("serve killed: it does not run"), "{message}");
+    assert!(message.contains("serve killed: it was killed"), "{message}");
 }
 
 #[test]

@@ -82,9 +82,10 @@ mod tests {
         let named = |status| RelayServiceStatus { name: "7100".into(), status };
         let page = page(&named(status), Some(&named(before)));
         let expected = "relay 7100  192.0.2.1:7100, running for 12 s\n\n  waiting: 3 of 1024, 9 \
-                        since the start\n  pairs: 1 of 512, 4 since the start\n  to: 3.0 MB, 10.0 \
-                        Mbit/s; from: 0.0 MB, 0.0 Mbit/s\n  refused: 2 sent an invalid request, 1 \
-                        were closed while they waited, to make room";
+                        since the start\n  pairs: 1 of 512, 4 since the start\n  sent to waiting \
+                        ends: 3.0 MB, 10.0 Mbit/s; received from them: 0.0 MB, 0.0 Mbit/s\n  \
+                        refused: 2 sent an invalid request, 1 were closed while they waited, to \
+                        make room";
         assert_eq!(page, expected);
     }
 }
