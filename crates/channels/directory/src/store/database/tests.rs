@@ -296,9 +296,9 @@ fn a_file_that_was_overwritten_is_refused() {
 #[test]
 fn invalid_values_are_rejected() {
     for (change, expected) in [
-        ("UPDATE peer SET host = '192.0.2.01'", "is no address"),
-        ("UPDATE peer SET host = 'example.org'", "is no address"),
-        ("UPDATE peer SET host = '2001:DB8::1'", "is no address"),
+        ("UPDATE peer SET host = '192.0.2.01'", "is not an address"),
+        ("UPDATE peer SET host = 'example.org'", "is not an address"),
+        ("UPDATE peer SET host = '2001:DB8::1'", "is not an address"),
         ("UPDATE peer SET source = 'rumour'", "which is not a source"),
         ("UPDATE peer SET source = 'signed'", "which is not a source"),
         ("UPDATE peer SET learnt_at = -1", "at no time"),
