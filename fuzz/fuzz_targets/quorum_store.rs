@@ -24,8 +24,8 @@ use quorum::server::{
     SigningTimeouts,
 };
 use quorum::store::{MasterKey, QuorumStore, audit};
-use rusqlite::Connection;
 use random::RandomGenerator;
+use rusqlite::Connection;
 use tempfile::TempDir;
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;

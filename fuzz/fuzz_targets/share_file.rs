@@ -3,10 +3,10 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
+use random::RandomGenerator;
 use sharing::file::{
     HEADER_LEN, SEGMENT_LEN, ShareFileDecoder, ShareFileEncoder, ShareFileHeader, select_split,
 };
-use random::RandomGenerator;
 use sharing::{SharingParameters, tamper};
 
 #[derive(Arbitrary, Debug)]

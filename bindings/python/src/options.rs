@@ -110,5 +110,7 @@ pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
         .ok()
         .filter(|time| !time.is_zero())
         .map(|time| time.min(LONGEST))
-        .ok_or_else(|| PyValueError::new_err(format!("{seconds} is not a valid time limit in seconds")))
+        .ok_or_else(|| {
+            PyValueError::new_err(format!("{seconds} is not a valid time limit in seconds"))
+        })
 }

@@ -53,6 +53,7 @@ impl CommandFailure {
     }
 
     /// Adds a further fact to the message.
+    #[must_use]
     pub fn and(self, more: &str) -> Self {
         let add = |message| format!("{message}; {more}");
         match self {

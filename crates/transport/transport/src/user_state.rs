@@ -28,8 +28,8 @@ pub(crate) fn create(directory: &Path) -> io::Result<()> {
 /// a receiver recognises a sender that was stopped and has started again. `None` without a home
 /// directory.
 ///
+/// # Errors
 /// If the key cannot be read or created.
-/// When the key cannot be read or made.
 pub fn persistent_identity() -> io::Result<Option<IdentitySecretKey>> {
     directory().map(|directory| of_directory(&directory)).transpose()
 }

@@ -111,8 +111,8 @@ fn products(a: &[u8], b: &[u8]) -> Vec<u8> {
     a.iter().zip(b).map(|(&a, &b)| multiply(a, b)).collect()
 }
 
-/// Berlekamp and Massey's algorithm: the shortest recurrence of the sequence, as the polynomial `1
-/// + c_1 z + c_2 z^2 ..` with `sum c_i S_(n-i) = 0`, and its length. `None` if that exceeds half
+/// Berlekamp and Massey's algorithm: the shortest recurrence of the sequence, as a polynomial
+/// `1 + c_1 z + c_2 z^2 ..` with `sum c_i S_(n-i) = 0`, and its length. `None` if that exceeds half
 /// the number of syndromes.
 fn locator(syndromes: &[u8]) -> Option<([u8; 256], usize)> {
     let (mut current, mut length) = ([0; 256], 0);

@@ -202,8 +202,8 @@ enum ApplicationReadState {
 impl StreamEndpoint {
     /// A client's end on channels that have these cookies.
     ///
+    /// # Errors
     /// If the cookies do not form a valid list, or the random source fails.
-    /// If the cookies make no valid list, or there are no random bytes.
     ///
     /// # Panics
     /// If there are fewer channels than needed, or more than a stream may have.

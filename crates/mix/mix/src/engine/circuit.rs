@@ -1,5 +1,5 @@
 //! The engine `circuit`: slots are selected by a garbled circuit. The member garbles and the proxy
-//! evaluates. Slot j of the mailbox is the sum of all slots, each ANDed with a bit that is 1 only
+//! evaluates. Slot j of the mailbox is the sum of all slots, each `AND`ed with a bit that is 1 only
 //! for slot j.
 //!
 //! The garbler knows these bits, so an AND is the generator half of a half gate (Zahur, Rosulek,

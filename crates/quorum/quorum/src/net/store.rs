@@ -133,6 +133,7 @@ impl QuorumStore {
     /// Replaces the database of a closed store by a backup of the same epoch. The audit log is
     /// kept.
     ///
+    /// # Errors
     /// If there is no store (without its keys no backup can be decrypted), if the backup's epoch
     /// has ended here or belongs to another server, or if the backup is damaged. Then nothing is
     /// changed.

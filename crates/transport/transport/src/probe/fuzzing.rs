@@ -35,8 +35,8 @@ const LENGTH: u16 = super::MAX_PACKET_LEN as u16;
 /// Checks that a parsed packet is encoded to the same packet, and that the server answers it with
 /// no more bytes, as no cookie is valid.
 ///
+/// # Panics
 /// If that does not hold.
-/// If that is not so.
 pub fn packet(bytes: &[u8]) {
     let Some(parsed) = ProbePacket::parse(bytes) else { return };
     let mut again = Vec::new();
@@ -52,8 +52,8 @@ pub fn packet(bytes: &[u8]) {
 /// that a measured path has rates and a loss within their ranges, and a prediction for each
 /// transport.
 ///
+/// # Panics
 /// If that does not hold.
-/// If that is not so.
 pub fn prober(steps: &[ProbeFuzzStep]) {
     let mut now = Duration::from_secs(1);
     let mut prober = PathProbeClient::new(NONCE, 28, now);

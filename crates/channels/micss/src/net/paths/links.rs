@@ -36,7 +36,7 @@ impl LinkChangeSocket {
 
     /// Waits for a change.
     ///
-    /// If there will be no more notifications.
+    /// # Errors
     /// If there will be no more notifications.
     pub(crate) async fn next(&self) -> io::Result<()> {
         let mut bytes = [0; 8192];

@@ -52,7 +52,7 @@ impl OpenStreamBudget {
     /// Opens a stream of this source, which takes `bytes` bytes (at least one) at once. If that
     /// exceeds a limit, evicts the newest streams of the largest source.
     ///
-    /// The exhausted resource, if the largest source is the stream's own.
+    /// # Errors
     /// The exhausted resource, if the largest source is the stream's own.
     pub(crate) fn open(&mut self, source: IpAddr, bytes: u64) -> Result<u64, ExhaustedResource> {
         let number = self.next;

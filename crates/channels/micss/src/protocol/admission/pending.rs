@@ -144,8 +144,8 @@ impl PendingConnectionTable {
     /// Adds a connection of a source, to which the caller sends this cookie. May evict others if
     /// there are too many.
     ///
+    /// # Errors
     /// If the connection is not added. The caller must close it.
-    /// If the connection is not added: it must be closed.
     pub(crate) fn open(
         &mut self,
         cookie: ConnectionCookie,
