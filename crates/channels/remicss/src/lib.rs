@@ -42,7 +42,7 @@
 //!
 //! # Map
 //!
-//! The layers of the protocol are pure, and each uses only those before it. They are public for
+//! The layers of `protocol` are pure, and each uses only those before it. They are public for
 //! tests, benchmarks and fuzz targets only. Time is a [`Duration`](std::time::Duration) since an
 //! epoch that the caller chooses.
 //!
@@ -56,26 +56,19 @@
 //!   of each channel; `path_prober` for the MTU; `peer_address` and `unverified` datagrams.
 //! - `endpoint`: one end: its halves `inbound` and `outbound`, and their `shared_state`.
 //!
-//! The driver is `tunnel`: the threads `sending`, `receiving` and `planning`, and `status_source`.
+//! The driver is `net`: the threads `sending`, `receiving` and `planning`, and `status_source`.
 //! [`config`] is read and checked before; [`status`] is what an end reports.
 
 pub mod config;
-#[doc(hidden)]
-pub mod control;
-#[doc(hidden)]
-pub mod endpoint;
-#[doc(hidden)]
-pub mod recv;
-#[doc(hidden)]
-pub mod send;
+mod net;
+mod protocol;
 pub mod status;
-mod tunnel;
-#[doc(hidden)]
-pub mod wire;
 
 pub use config::TunnelConfig;
 pub use keys::SharedKey;
+pub use net::{IpTunnel, TunnelError, TunnelStatusSource, TunnelStopper};
+pub use protocol::wire::datagram::MAX_CHANNELS;
+#[doc(hidden)]
+pub use protocol::{control, endpoint, recv, send, wire};
 pub use service::config::{ConfigProblem, ConfigProblems};
 pub use status::TunnelStatus;
-pub use tunnel::{IpTunnel, TunnelError, TunnelStatusSource, TunnelStopper};
-pub use wire::datagram::MAX_CHANNELS;

@@ -2,9 +2,9 @@
 
 use zeroize::Zeroizing;
 
-use crate::content::{SlotContent, capacity};
-use crate::conversation::Conversation;
-use crate::state::ConversationStateReader;
+use crate::protocol::content::{SlotContent, capacity};
+use crate::protocol::conversation::Conversation;
+use crate::protocol::state::ConversationStateReader;
 
 const SLOT_LEN: usize = 64;
 

@@ -40,7 +40,7 @@
 //!
 //! # Map
 //!
-//! Pure modules, of both ends:
+//! `protocol` is pure. Modules of both ends:
 //!
 //! - [`round`], `mailbox`, `shape`, `slot_permutation`: a round, its mailbox, and which slot is
 //!   whose.
@@ -52,7 +52,7 @@
 //! - [`wire`]: messages between member and proxy. `reader`: reads what is not trusted. `random`: a
 //!   generator of random bytes.
 //!
-//! Pure modules of the member:
+//! Modules of the member:
 //!
 //! - [`client`]: one client of one group over successive connections. It combines membership, the
 //!   engine and the rounds. `presence`: when it connects and leaves.
@@ -60,7 +60,7 @@
 //!   with each partner: messages to fragments (`content`) and back. `pair`: keys of two members.
 //!   `state`: what is stored.
 //!
-//! Pure modules of the proxy:
+//! Modules of the proxy:
 //!
 //! - [`group`]: one group: connections, `exchanges`, `rounds`, `audits`, `membership`. A `job` is a
 //!   computation that any thread can run.
@@ -71,43 +71,24 @@
 //!   `session` of a member, its `output` and `history`. `outbox`: what waits to be sent. `state`:
 //!   files.
 
-mod audit;
-pub mod client;
-mod content;
-mod conversation;
-mod conversations;
-pub mod engine;
-mod epoch;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-pub mod group;
-mod group_key;
-mod mailbox;
-mod member;
-pub mod membership;
 mod net;
-mod pair;
-mod presence;
-mod random;
-mod reader;
-pub mod round;
-mod shape;
-mod slot_permutation;
-mod state;
-pub mod wire;
+mod protocol;
 
-pub use audit::{MAX_AUDIT_SLOTS, UpdateAuditError};
-pub use content::MAX_TEXT_LEN;
-pub use conversations::Conversations;
-pub use epoch::{GroupMember, MemberEpoch, MemberEpochError};
-pub use group_key::{MixGroupKey, ParticipantMask};
-pub use mailbox::Mailbox;
-pub use member::{
+pub use net::{StateFileError, StateFolder, chat, proxy};
+pub use protocol::audit::{MAX_AUDIT_SLOTS, UpdateAuditError};
+pub use protocol::content::MAX_TEXT_LEN;
+pub use protocol::conversations::Conversations;
+pub use protocol::epoch::{GroupMember, MemberEpoch, MemberEpochError};
+pub use protocol::group_key::{MixGroupKey, ParticipantMask};
+pub use protocol::mailbox::Mailbox;
+pub use protocol::member::{
     ChatMessageId, GivenUpReason, MemberEvent, MemberExchange, MemberSendError, MixMember,
     MixMemberError,
 };
-pub use net::{StateFileError, StateFolder, chat, proxy};
-pub use round::{NONCE_LEN, Participant, ReadRound, RoundStart};
-pub use shape::{MAX_MAILBOX_LEN, MailboxShape, MailboxShapeError};
-pub use slot_permutation::SlotPermutation;
-pub use state::ConversationStateError;
+pub use protocol::round::{NONCE_LEN, Participant, ReadRound, RoundStart};
+pub use protocol::shape::{MAX_MAILBOX_LEN, MailboxShape, MailboxShapeError};
+pub use protocol::slot_permutation::SlotPermutation;
+pub use protocol::state::ConversationStateError;
+pub use protocol::{client, engine, group, membership, round, wire};

@@ -13,8 +13,8 @@ use service::config::{
 use super::types::{
     PacketOrder, PlanObjective, SchedulerKind, TunnelChannelConfig, TunnelConfig, TunnelEnd,
 };
-use crate::send::spare::PlanPreference;
-use crate::wire::datagram::MAX_CHANNELS;
+use crate::protocol::send::spare::PlanPreference;
+use crate::protocol::wire::datagram::MAX_CHANNELS;
 
 /// The keys of an end's configuration.
 pub const KEYS: ConfigKeys = ConfigKeys(&[&[

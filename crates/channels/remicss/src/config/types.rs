@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use model::ScheduleObjective;
 use random::RandomSource;
 
-use crate::send::spare::PlanPreference;
+use crate::protocol::send::spare::PlanPreference;
 
 /// How the threshold and the channels of each symbol are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -27,6 +27,7 @@ pub(crate) fn hash_to_point(domain: &[u8], input: &[u8]) -> RistrettoPoint {
 }
 
 /// Encodes points, one after the other.
+#[cfg(feature = "lab")]
 pub(crate) fn encode<'a>(points: impl Iterator<Item = &'a RistrettoPoint>) -> Vec<u8> {
     points.flat_map(|point| point.compress().to_bytes()).collect()
 }

@@ -12,4 +12,4 @@ pub use event::ChatEvent;
 pub use history::{ChatHistoryEntry, ChatHistoryError};
 pub use session::{ChatCommand, ChatError, ChatSession};
 
-pub use crate::client::MixClientStatus;
+pub use crate::protocol::client::MixClientStatus;

@@ -22,7 +22,7 @@ use transport::{Connection, ConnectionOptions, ConnectionSecurity, Listener, Mes
 
 use super::outbox::{ConnectionOutbox, STACK_LEN};
 use super::state::{StateFileError, StateFolder};
-use crate::wire::{
+use crate::protocol::wire::{
     GroupName, MAX_GREETING_LEN, MixHello, MixWireError, ProxyRefusal, ProxyToMember,
 };
 use greeting::{PendingGreeting, PendingGreetings};

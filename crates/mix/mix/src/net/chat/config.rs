@@ -6,8 +6,8 @@ use keys::IdentityPublicKey;
 use service::config::{ConfigKey, ConfigKeys, ConfigProblems, key, read};
 use transport::TransportChoice;
 
-use crate::membership::{GroupAddress, MemberName};
-use crate::wire::GroupName;
+use crate::protocol::membership::{GroupAddress, MemberName};
+use crate::protocol::wire::GroupName;
 
 /// The keys of the configuration.
 pub const KEYS: ConfigKeys = ConfigKeys(&[CHAT_KEYS]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::client::MixClientStatus;
+use crate::protocol::client::MixClientStatus;
 
 /// An event of a chat session.
 #[derive(Clone, Debug, PartialEq)]

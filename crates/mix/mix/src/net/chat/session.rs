@@ -22,11 +22,11 @@ use super::config::ChatConfig;
 use super::event::ChatEvent;
 use super::history::{ChatHistory, ChatHistoryEntry, ChatHistoryError};
 use super::output::{ChatOutput, ChatOutputResult, ChatOutputWriter as OutputWriter, FILE};
-use crate::client::{
+use crate::protocol::client::{
     MixClient, MixClientEvent, MixClientSendError, MixClientSettings, MixClientStatus,
 };
-use crate::membership::{Invitation, MemberName};
-use crate::presence::{Presence, PresenceAction};
+use crate::protocol::membership::{Invitation, MemberName};
+use crate::protocol::presence::{Presence, PresenceAction};
 
 /// The maximum number of queued inputs.
 const MAX_INPUTS: usize = 64;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use keys::IdentityPublicKey;
 use service::config::{ConfigKey, ConfigKeys, ConfigProblems, ConfigTable, key, read};
 
-use crate::engine::MixEngineName;
-use crate::group::MIN_AUDIT_ROUNDS;
-use crate::wire::{GroupName, MixTerms};
+use crate::protocol::engine::MixEngineName;
+use crate::protocol::group::MIN_AUDIT_ROUNDS;
+use crate::protocol::wire::{GroupName, MixTerms};
 use crate::{MAX_AUDIT_SLOTS, MailboxShape};
 
 /// The keys of the configuration.

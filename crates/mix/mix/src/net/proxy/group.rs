@@ -20,8 +20,8 @@ use super::status::{AuditFailedMemberStatus, ProxyGroupStatus, UnwrittenStateSta
 use super::workers::ProxyWorkers;
 use super::{MixProxyError, lock};
 use crate::Mailbox;
-use crate::group::{GroupTransmit, MixGroup, MixGroupEvent, MixGroupSettings};
-use crate::wire::{ProxyRefusal, ProxyToMember};
+use crate::protocol::group::{GroupTransmit, MixGroup, MixGroupEvent, MixGroupSettings};
+use crate::protocol::wire::{ProxyRefusal, ProxyToMember};
 
 /// The interval between attempts to write a state that could not be written.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
@@ -340,7 +340,7 @@ impl GroupRunnerState {
 
 /// The status of a group, including the driver's part of it.
 fn status(
-    now: &crate::group::MixGroupStatus,
+    now: &crate::protocol::group::MixGroupStatus,
     core: &GroupRunnerState,
     config: &MixGroupConfig,
 ) -> ProxyGroupStatus {
@@ -383,9 +383,9 @@ mod tests {
     use keys::IdentitySecretKey;
 
     use super::*;
-    use crate::membership::announcement_fixture;
+    use crate::protocol::membership::announcement_fixture;
+    use crate::protocol::wire::MemberToProxy;
     use crate::proxy::MixProxyConfig;
-    use crate::wire::MemberToProxy;
 
     #[test]
     fn writing_the_state_is_retried() {

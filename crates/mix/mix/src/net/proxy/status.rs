@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::group::AuditFailedMember;
+use crate::protocol::group::AuditFailedMember;
 
 /// The status of a proxy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,310 @@
+//! The planning thread: computes the optimal schedule for the current channels, outside the fast
+//! path.
+
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use model::{ChannelModel, ChannelSubset, ScheduleAverages};
+use random::{RandomError, RandomSource};
+use thiserror::Error;
+use tracing::{info, warn};
+
+use super::sending::SendingCommand;
+use super::shared::{TunnelClock, lock};
+use super::waker::ThreadWaker;
+use crate::config::SchedulerKind;
+use crate::protocol::endpoint::outbound::{SenderUpdate, SymbolSenderConfig};
+use crate::protocol::endpoint::shared_state::ChannelSnapshot;
+use crate::protocol::send::plan::{PlanGoal, TunnelPlan, TunnelPlanError};
+use crate::protocol::send::schedule::{
+    DynamicScheduler, MeanThresholdError, PlannedScheduler, SymbolScheduler,
+};
+use crate::protocol::send::sender::SymbolSenderError;
+use crate::protocol::wire::datagram::MAX_CHANNELS;
+use crate::protocol::wire::keys::TunnelKeys;
+
+/// A plan is logged again when its rate has changed by this factor: learnt rates change with each
+/// probe.
+const LOG_RATE_FACTOR: f64 = 2.0;
+
+/// The rounding error of a plan's kappa.
+const KAPPA_TOLERANCE: f64 = 1e-6;
+
+/// A request for a plan.
+pub(super) struct TunnelPlanRequest {
+    /// The keys of a new association.
+    pub(super) keys: Option<TunnelKeys>,
+    pub(super) snapshot: ChannelSnapshot,
+}
+
+/// Why there is no update for the sending thread.
+#[derive(Debug, Error)]
+enum SenderUpdateError {
+    #[error(transparent)]
+    Planning(#[from] TunnelPlanError),
+    #[error(transparent)]
+    Scheduler(#[from] MeanThresholdError),
+    #[error(transparent)]
+    Sender(#[from] SymbolSenderError),
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+/// The state of the thread.
+pub(super) struct PlanningThread {
+    pub(super) goal: PlanGoal,
+    pub(super) scheduler_kind: SchedulerKind,
+    pub(super) rng: RandomSource,
+    pub(super) sender_config: SymbolSenderConfig,
+    pub(super) requests: Receiver<TunnelPlanRequest>,
+    pub(super) sending: Sender<SendingCommand>,
+    pub(super) sending_waker: ThreadWaker,
+    pub(super) clock: TunnelClock,
+    pub(super) current: Arc<Mutex<CurrentPlan>>,
+}
+
+/// What the status shows of the current plan.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CurrentPlan {
+    /// The model's averages for it, if there is one.
+    pub(super) averages: Option<ScheduleAverages>,
+    /// Since when each channel is spare, if it is.
+    pub(super) spare_since: [Option<Duration>; MAX_CHANNELS],
+}
+
+impl CurrentPlan {
+    /// Updates it, and logs the channels that are spare now, or no longer.
+    fn update(&mut self, plan: Option<&TunnelPlan>, now: Duration) {
+        self.averages = plan.map(|plan| plan.averages);
+        let spare = plan.map(|plan| plan.spare.channels).unwrap_or_default();
+        for (index, since) in self.spare_since.iter_mut().enumerate() {
+            let number = index + 1;
+            match (spare.contains(index), *since) {
+                (true, None) => {
+                    warn!(
+                        "channel {number}: no packet waits for it, as it carries too little or loses \
+                         too much beside the others (prefer = \"rate\")"
+                    );
+                    *since = Some(now);
+                }
+                (false, Some(_)) => {
+                    info!("channel {number}: packets wait for it again");
+                    *since = None;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl PlanningThread {
+    /// Handles requests until the channel is closed.
+    pub(super) fn run(self) {
+        let mut goal = self.goal;
+        let mut logged = None;
+        while let Ok(mut request) = self.requests.recv() {
+            // Only the latest snapshot matters.
+            while let Ok(later) = self.requests.try_recv() {
+                let keys = later.keys.or(request.keys);
+                request = TunnelPlanRequest { keys, snapshot: later.snapshot };
+            }
+            if let Some(keys) = &request.keys {
+                goal = self.goal.with_floor(keys.floor);
+            }
+            let planned = goal.plan(&request.snapshot.channels, request.snapshot.up);
+            lock(&self.current).update(planned.as_ref().ok(), self.clock.now());
+            match self.update(goal, &request, planned, &mut logged) {
+                Ok(update) => {
+                    // If nobody receives, the tunnel stops.
+                    let _ = self.sending.send(SendingCommand::Update(update));
+                    self.sending_waker.wake();
+                }
+                Err(error) => warn!("{error}"),
+            }
+        }
+    }
+
+    fn update(
+        &self,
+        goal: PlanGoal,
+        request: &TunnelPlanRequest,
+        planned: Result<TunnelPlan, TunnelPlanError>,
+        logged: &mut Option<(ChannelSubset, f64)>,
+    ) -> Result<SenderUpdate, SenderUpdateError> {
+        let ChannelSnapshot { channels, up } = &request.snapshot;
+        let is_held = planned.is_err();
+        let plan = match (planned, &request.keys) {
+            (Ok(plan), _) => plan,
+            (Err(error), None) => {
+                warn!("nothing is sent: {error}");
+                return Ok(SenderUpdate::Hold);
+            }
+            (Err(error), Some(keys)) => {
+                warn!("nothing is sent: {error}");
+                // Keys arrive only once, and without a sender that uses them no control message
+                // would tell the peer that its channels work.
+                goal.plan(channels, keys.members)?
+            }
+        };
+        if !is_held {
+            log(goal, request, &plan.averages, logged);
+        }
+        let scheduler = self.scheduler(goal, &plan, channels)?;
+        let Some(keys) = &request.keys else {
+            return Ok(SenderUpdate::Schedule { scheduler, up: *up, spare: plan.spare });
+        };
+        let generator = self.rng.generator()?;
+        let mut sender = self.sender_config.sender(keys, scheduler, generator)?;
+        sender.set_spare(plan.spare);
+        if is_held {
+            sender.set_up(ChannelSubset::EMPTY);
+        }
+        Ok(SenderUpdate::Associate(Box::new(sender)))
+    }
+
+    fn scheduler(
+        &self,
+        goal: PlanGoal,
+        plan: &TunnelPlan,
+        channels: &[ChannelModel],
+    ) -> Result<Box<dyn SymbolScheduler>, SenderUpdateError> {
+        let mut generator = self.rng.generator()?;
+        let random = generator.array()?;
+        let random = u64::from_le_bytes(random);
+        match self.scheduler_kind {
+            SchedulerKind::Planned => Ok(Box::new(
+                PlannedScheduler::new(&plan.schedule, channels).with_random_start(random),
+            )),
+            SchedulerKind::Dynamic => {
+                let dynamic = DynamicScheduler::new(goal.kappa, goal.mu)?;
+                Ok(Box::new(dynamic.with_random_start(random)))
+            }
+        }
+    }
+}
+
+/// Logs a plan's averages, unless a similar plan was logged last.
+fn log(
+    goal: PlanGoal,
+    request: &TunnelPlanRequest,
+    averages: &ScheduleAverages,
+    logged: &mut Option<(ChannelSubset, f64)>,
+) {
+    let ChannelSnapshot { channels, up } = &request.snapshot;
+    let is_logged = logged.is_some_and(|(logged, rate)| {
+        let times = averages.rate / rate;
+        logged == *up && (1.0 / LOG_RATE_FACTOR..LOG_RATE_FACTOR).contains(&times)
+    });
+    if is_logged && request.keys.is_none() {
+        return;
+    }
+    *logged = Some((*up, averages.rate));
+    let has_risks = channels.iter().any(|channel| channel.risk() > 0.0);
+    let risk = if has_risks { format!("risk {:.3}, ", averages.risk) } else { String::new() };
+    let line = format!(
+        "planned: kappa {:.2}, mu {:.2}, {risk}loss {:.2} %, delay {:.1} ms, {:.1} Mbit/s",
+        averages.kappa,
+        averages.mu,
+        100.0 * averages.loss,
+        averages.delay_ms,
+        averages.rate
+    );
+    if averages.kappa < goal.kappa - KAPPA_TOLERANCE {
+        let (up, all, kappa) = (up.len(), channels.len(), goal.kappa);
+        warn!("{line}: only {up} of {all} channels are up, too few for kappa = {kappa}");
+    } else {
+        info!("{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use model::{LossProbability, RiskProbability, ScheduleObjective};
+    use udp::DatagramBatch;
+
+    use super::*;
+    use crate::protocol::endpoint::outbound::OutboundEndpoint;
+    use crate::protocol::send::sender::SymbolSendError;
+    use crate::protocol::send::spare::PlanPreference;
+    use crate::protocol::wire::datagram::SymbolKind;
+    use crate::protocol::wire::keys::DirectionKeys;
+    use crate::protocol::wire::tokens::{TOKEN_KEY_LEN, TokenKey};
+
+    const CHANNELS: usize = 3;
+
+    fn request(keys: Option<TunnelKeys>, up: usize) -> TunnelPlanRequest {
+        let channel =
+            ChannelModel::new(RiskProbability(0.1), LossProbability(0.01), 1.0, 10.0).unwrap();
+        let up = ChannelSubset::first(up);
+        TunnelPlanRequest {
+            keys,
+            snapshot: ChannelSnapshot { channels: vec![channel; CHANNELS], up },
+        }
+    }
+
+    fn keys() -> TunnelKeys {
+        let tokens = TokenKey::new(&[7; TOKEN_KEY_LEN]);
+        let direction = DirectionKeys { channels: CHANNELS, tokens, points: None };
+        let (outgoing, incoming) = (direction.clone(), direction);
+        TunnelKeys { outgoing, incoming, floor: 2, members: ChannelSubset::first(CHANNELS) }
+    }
+
+    /// Sends a symbol.
+    fn send(outbound: &mut OutboundEndpoint) -> Result<(), SymbolSendError> {
+        outbound.begin().expect("an association").extend_from_slice(&[0x45; 100]);
+        let mut batches: Vec<DatagramBatch> =
+            (0..CHANNELS).map(|_| DatagramBatch::default()).collect();
+        outbound.finish(SymbolKind::Packet, 0, Duration::ZERO, &mut batches).map(drop)
+    }
+
+    #[test]
+    fn keys_that_come_when_too_few_channels_are_up_are_used_later() {
+        let (to_planning, requests) = mpsc::channel();
+        let (sending, commands) = mpsc::channel();
+        let planning = PlanningThread {
+            goal: PlanGoal {
+                kappa: 2.0,
+                mu: 3.0,
+                objective: ScheduleObjective::Loss,
+                floor: 2,
+                keeps_order: false,
+                prefer: PlanPreference::Rate,
+            },
+            scheduler_kind: SchedulerKind::Planned,
+            rng: RandomSource::Seeded,
+            sender_config: SymbolSenderConfig {
+                rates_bps: vec![None; CHANNELS],
+                mtus: vec![1500; CHANNELS],
+                headers: vec![28; CHANNELS],
+            },
+            requests,
+            sending,
+            sending_waker: ThreadWaker::new().unwrap(),
+            clock: TunnelClock(Instant::now()),
+            current: Arc::default(),
+        };
+        let update = |outbound: &mut OutboundEndpoint| match commands
+            .recv_timeout(Duration::from_secs(10))
+        {
+            Ok(SendingCommand::Update(update)) => outbound.handle_update(update),
+            _ => panic!("no update"),
+        };
+        // Both requests wait when the thread comes to them: channels have gone down meanwhile.
+        to_planning.send(request(Some(keys()), CHANNELS)).unwrap();
+        to_planning.send(request(None, 1)).unwrap();
+        let thread = thread::spawn(|| planning.run());
+        let mut outbound = OutboundEndpoint::default();
+        update(&mut outbound);
+        assert!(matches!(send(&mut outbound), Err(SymbolSendError::BelowFloor)));
+        to_planning.send(request(None, CHANNELS)).unwrap();
+        drop(to_planning);
+        update(&mut outbound);
+        thread.join().unwrap();
+        send(&mut outbound).unwrap();
+    }
+}

@@ -1,0 +1,222 @@
+//! The source of the status.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use model::{ChannelSet, ScheduleAverages, ShareSchedule, ShareSelection};
+
+use super::planning::CurrentPlan;
+use super::receiving::ReceivingCounts;
+use super::sending::SendingCounts;
+use super::shared::{TunnelClock, lock};
+use crate::protocol::control::estimate::{ChannelEstimate, RateSource};
+use crate::protocol::endpoint::shared_state::{ChannelSnapshot, EndpointSharedState};
+use crate::protocol::recv::reassembly::ReassemblyCounts;
+use crate::protocol::recv::reorder_buffer::ReorderCounts;
+use crate::protocol::wire::control::TunnelChannelState;
+use crate::status::{
+    DropCounts, MeasuredProperties, PredictedProperties, ReorderStatus, TunnelChannelStatus,
+    TunnelStatus,
+};
+
+/// Reports the status of a tunnel at any time. Clones report on the same tunnel.
+#[derive(Clone)]
+pub struct TunnelStatusSource {
+    pub(super) device: String,
+    pub(super) clock: TunnelClock,
+    pub(super) risks: Vec<f64>,
+    pub(super) shared: Arc<Mutex<EndpointSharedState>>,
+    pub(super) sending: Arc<Mutex<SendingCounts>>,
+    pub(super) receiving: Arc<Mutex<ReceivingCounts>>,
+    pub(super) plan: Arc<Mutex<CurrentPlan>>,
+}
+
+impl TunnelStatusSource {
+    /// The current status.
+    pub fn status(&self) -> TunnelStatus {
+        let now = self.clock.now();
+        let sending = lock(&self.sending).clone();
+        let receiving = lock(&self.receiving).clone();
+        // Without a peer there is no plan.
+        let plan = lock(&self.plan).clone();
+        let predicted = plan.averages.filter(|_| receiving.is_associated);
+        TunnelStatus {
+            device: self.device.clone(),
+            uptime_s: now.as_secs_f64(),
+            associated: receiving.is_associated,
+            achieved: self.achieved(now, &sending, &receiving),
+            predicted: predicted.map(|averages| PredictedProperties {
+                kappa: averages.kappa,
+                mu: averages.mu,
+                risk: self.if_known(averages.risk),
+                loss_out: averages.loss,
+                delay_ms: averages.delivered_delay_ms,
+                rate_mbit: averages.rate,
+            }),
+            mtu: receiving.mtu,
+            channels: self.channels(now, &sending, &receiving, &plan),
+            waited: self.waited(now, &receiving),
+            dropped: dropped(&sending, &receiving),
+        }
+    }
+
+    fn waited(&self, now: Duration, receiving: &ReceivingCounts) -> ReorderStatus {
+        let shared = lock(&self.shared);
+        let window = shared.monitor.as_ref().map(|monitor| monitor.reorder_window(now));
+        let ReorderCounts { in_order, after_loss, after_time, released_early: for_room, .. } =
+            receiving.receiver.released;
+        let window_ms = 1000.0 * window.unwrap_or_default().as_secs_f64();
+        ReorderStatus { window_ms, in_order, after_loss, after_time, for_room }
+    }
+
+    fn achieved(
+        &self,
+        now: Duration,
+        sending: &SendingCounts,
+        receiving: &ReceivingCounts,
+    ) -> MeasuredProperties {
+        let (sender, receiver, highest) = (&sending.sender, &receiving.receiver, receiving.highest);
+        let mean = |sum: u64| part(sum, sender.symbols);
+        let modelled = self.modelled(now, &sending.uses);
+        MeasuredProperties {
+            kappa: mean(sender.k_sum),
+            mu: mean(sender.m_sum),
+            risk: modelled.and_then(|averages| self.if_known(averages.risk)),
+            loss_out: modelled.map(|averages| averages.loss),
+            delay_ms: modelled.map(|averages| averages.delivered_delay_ms),
+            sent_symbols: sender.symbols,
+            sent_bytes: sender.bytes,
+            received_symbols: receiver.symbols,
+            received_bytes: receiver.bytes,
+            loss_in: part(highest.saturating_sub(receiver.symbols), highest),
+        }
+    }
+
+    /// The model's averages for thresholds with these numbers of uses.
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    fn modelled(&self, now: Duration, uses: &[(ShareSelection, u64)]) -> Option<ScheduleAverages> {
+        let estimates = lock(&self.shared).monitor.as_ref()?.estimates(now);
+        let channels = ChannelSnapshot::new(&estimates, &self.risks).channels;
+        let symbols: u64 = uses.iter().map(|(_, symbols)| symbols).sum();
+        let parts =
+            uses.iter().map(|(threshold, part)| (*threshold, *part as f64 / symbols as f64));
+        Some(ShareSchedule::new(parts).ok()?.averages(&ChannelSet::new(channels).ok()?))
+    }
+
+    fn channels(
+        &self,
+        now: Duration,
+        sending: &SendingCounts,
+        receiving: &ReceivingCounts,
+        plan: &CurrentPlan,
+    ) -> Vec<TunnelChannelStatus> {
+        let shared = lock(&self.shared);
+        let missing = if shared.monitor.is_some() { shared.missing.clone() } else { Vec::new() };
+        let known: Vec<AssociatedChannel> =
+            shared.monitor.as_ref().map_or_else(Vec::new, |monitor| {
+                let states = monitor.incoming(shared.quarantined).into_iter();
+                let known = |(estimate, incoming)| AssociatedChannel { estimate, incoming };
+                monitor.estimates(now).into_iter().zip(states).map(known).collect()
+            });
+        let paths = if shared.monitor.is_some() { shared.path_mtus.clone() } else { Vec::new() };
+        drop(shared);
+        let channel = |(index, risk): (usize, &f64)| {
+            let missing = missing.get(index).copied().flatten();
+            let state = |state| if missing.is_some() { "missing" } else { name(state) };
+            let known = known.get(index);
+            let received = receiving.channels.get(index).copied().unwrap_or_default();
+            let strange = receiving.unverified.get(index).copied().unwrap_or_default();
+            let path = paths.get(index).copied().unwrap_or_default();
+            let black_hole = path.black_hole;
+            // Loss and delay are measured by the same messages.
+            let measured =
+                known.map(|known| known.estimate).filter(|estimate| estimate.measured > 0);
+            TunnelChannelStatus {
+                state_out: known.map(|known| state(known.estimate.state).into()),
+                state_in: known.map(|known| state(known.incoming).into()),
+                missing_s: missing.map(|since| now.saturating_sub(since).as_secs_f64()),
+                spare_s: plan.spare_since[index]
+                    .filter(|_| known.is_some())
+                    .map(|since| now.saturating_sub(since).as_secs_f64()),
+                risk: self.if_known(*risk),
+                rate_mbit: known.map(|known| mbit(known.estimate.known_bps)),
+                rate_from: known.map(|known| source(known.estimate.source).into()),
+                loss_out: measured.map(|estimate| estimate.loss),
+                delay_ms: measured.map(|estimate| estimate.delay_ms),
+                mtu: path.mtu,
+                former_mtu: black_hole.map(|black_hole| black_hole.former_mtu),
+                black_hole_s: black_hole
+                    .map(|black_hole| now.saturating_sub(black_hole.since).as_secs_f64()),
+                sent: sending.sender.datagrams[index],
+                sent_bytes: sending.sender.ip_bytes[index],
+                refused: sending.refused.get(index).copied().unwrap_or_default(),
+                received: received.datagrams,
+                received_bytes: received.bytes,
+                wrong: received.faults,
+                peer: receiving.peers.get(index).map(ToString::to_string),
+                wrong_source: strange.wrong_source,
+                wrong_token: strange.wrong_token,
+            }
+        };
+        self.risks.iter().enumerate().map(channel).collect()
+    }
+
+    /// A risk, if any channel has one configured.
+    fn if_known(&self, risk: f64) -> Option<f64> {
+        self.risks.iter().any(|risk| *risk > 0.0).then_some(risk)
+    }
+}
+
+/// What is known of a channel during an association.
+struct AssociatedChannel {
+    estimate: ChannelEstimate,
+    incoming: TunnelChannelState,
+}
+
+/// The name of a rate's source.
+fn source(source: RateSource) -> &'static str {
+    match source {
+        RateSource::Configured => "set",
+        RateSource::Guess => "guess",
+        RateSource::AtLeast => "at least",
+        RateSource::Measured => "measured",
+    }
+}
+
+fn name(state: TunnelChannelState) -> &'static str {
+    match state {
+        TunnelChannelState::Up => "up",
+        TunnelChannelState::Down => "down",
+        TunnelChannelState::Quarantine => "quarantine",
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
+fn mbit(rate_bps: u64) -> f64 {
+    rate_bps as f64 / 1e6
+}
+
+/// The proportion of `count` in `all`, if that is not 0.
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn part(count: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| count as f64 / all as f64)
+}
+
+fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> DropCounts {
+    let (sender, receiver) = (&sending.sender, &receiving.receiver);
+    let ReassemblyCounts { tampered, corrected, unjoined, .. } = receiver.reassembled;
+    DropCounts {
+        unconnected: sending.unconnected,
+        below_floor: sender.below_floor,
+        too_long: sender.too_long,
+        queued: sending.queued,
+        wrong_source: receiving.unverified.iter().map(|strange| strange.wrong_source).sum(),
+        wrong_token: receiving.unverified.iter().map(|strange| strange.wrong_token).sum(),
+        malformed: receiver.malformed + receiver.invalid_threshold + receiving.malformed,
+        duplicate: receiver.duplicate,
+        tampered: tampered.saturating_sub(corrected),
+        unjoined,
+        not_allowed: receiving.not_allowed,
+        undelivered: receiving.refused,
+    }
+}

@@ -1,0 +1,592 @@
+//! A member's end: one client of one group, over successive connections to the proxy. It combines
+//! the greeting, membership, the engine and the rounds into one state machine that does no I/O.
+//!
+//! After each call, the driver repeats these steps in this order until none returns anything: it
+//! writes the state of [`MixClient::poll_store`] to disk and then calls
+//! [`MixClient::handle_stored`]; it shows [`MixClient::event`] and then calls
+//! [`MixClient::handle_shown`]; it sends the message of [`MixClient::poll_transmit`]. State is
+//! stored before it is shown or sent. After a crash no message is lost, and only a message that was
+//! being shown may be shown again.
+//!
+//! **Nothing that the proxy sees depends on messages**, but for contents that it cannot read. The
+//! driver writes the state in another thread and keeps calling the client: if messages waited for
+//! the disk, their timing would tell the proxy that there was something to write. A request that is
+//! made while a change is not stored yet writes to nobody. Only messages that tell the
+//! administrator of a change of membership wait until that change is stored, and then for the next
+//! round.
+
+mod epochs;
+mod event;
+mod joining;
+mod link;
+mod outbox;
+mod state;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keys::IdentitySecretKey;
+use zeroize::Zeroizing;
+
+use self::epochs::ClientEpochs;
+pub use self::event::{
+    ClientStateError, LeaveGroupError, MixClientError, MixClientEvent, MixClientSendError,
+    MixClientStatus, NotAdministrator,
+};
+use self::joining::JoinRefusalLimiter;
+use self::link::ProxyLink;
+use self::outbox::MembershipOutbox;
+use self::state::RestoredClientState;
+use crate::protocol::conversations::Conversations;
+use crate::protocol::member::{self, ChatMessageId, MIN_AUDIT_ROUNDS, MixMember, MixMemberError};
+use crate::protocol::membership::{
+    Administrator, GroupAddress, Invitation, InviteMemberError, MemberName, MemberNotice,
+    RemoveMemberError, group_id,
+};
+use crate::protocol::random::ForwardSecureRng;
+use crate::protocol::round::{Participant, RoundStart};
+use crate::protocol::wire::{
+    MAX_GREETING_LEN, MemberToProxy, MixHello, ProxyRefusal, ProxyToMember,
+};
+
+/// If two connections are replaced within this time, another host has the same key.
+const DISPLACED_AGAIN: Duration = Duration::from_secs(60);
+
+/// The member, its group and its settings.
+#[derive(Debug)]
+pub struct MixClientSettings {
+    /// The group. If this client's key is the administrator's, it is the administrator, and founds
+    /// the group if there is no stored state.
+    pub group: GroupAddress,
+    /// The name to join with, or the administrator's name.
+    pub name: MemberName,
+    /// The invitation to join with. A member needs none.
+    pub invitation: Option<Invitation>,
+    /// Nothing is sent while fewer members than this took part in the last round.
+    pub least_participants: usize,
+    /// The time of construction.
+    pub now: Instant,
+    /// The wall-clock time of construction, since 1970.
+    pub since_1970: Duration,
+}
+
+/// Why an action of the administrator failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdministratorError {
+    /// This client is not the administrator.
+    #[error("{0}")]
+    NotAdministrator(#[from] NotAdministrator),
+    /// The invitation was not made.
+    #[error("{0}")]
+    Invite(#[from] InviteMemberError),
+    /// The member was not removed.
+    #[error("{0}")]
+    Remove(#[from] RemoveMemberError),
+}
+
+/// The client of one member. It contains the member's secrets.
+pub struct MixClient {
+    settings: MixClientSettings,
+    identity: Arc<IdentitySecretKey>,
+    random: ForwardSecureRng,
+    epochs: ClientEpochs,
+    conversations: ClientConversations,
+    administrator: Option<Administrator>,
+    refusals: JoinRefusalLimiter,
+    join_request: Option<Vec<u8>>,
+    link: Option<ProxyLink>,
+    events: VecDeque<MixClientEvent>,
+    /// Messages that can be sent at once.
+    transmits: VecDeque<Vec<u8>>,
+    membership: MembershipOutbox,
+    /// Whether the state has not changed since [`MixClient::poll_store`] last returned it.
+    is_stored: bool,
+    /// Whether that state is being written.
+    is_storing: bool,
+    /// Whether events were shown that are in the state of that call.
+    has_shown: bool,
+    not_of_round_since: Option<u64>,
+    /// When a connection of this client was last replaced by another one.
+    displaced: Option<Instant>,
+    /// The epoch and round of the last update that this client audited, over any connection.
+    last_audit: Option<(u32, u64)>,
+    audits: u64,
+    /// See [`MixClient::exchanges`].
+    exchanges: u64,
+}
+
+/// The conversations: part of a member while the shape of the group is known.
+enum ClientConversations {
+    Member(Box<MixMember>),
+    Waiting(Conversations),
+}
+
+impl MixClient {
+    /// A client with the last stored state, if any. `seed` is 32 random bytes that must never be
+    /// used twice.
+    ///
+    /// # Errors
+    /// If the stored state is not of this group.
+    pub fn new(
+        settings: MixClientSettings,
+        identity: Arc<IdentitySecretKey>,
+        stored: Option<&[u8]>,
+        seed: [u8; 32],
+    ) -> Result<Self, ClientStateError> {
+        let mut random = ForwardSecureRng::new(seed);
+        let now = settings.since_1970;
+        let group_id = group_id(&settings.group.administrator, settings.group.group.as_str());
+        let life = micros(now);
+        let restored = stored.map(|bytes| state::decode(bytes, &group_id, life)).transpose()?;
+        let RestoredClientState { epochs, conversations, administrator, mut join_request, events } =
+            restored.unwrap_or_else(|| RestoredClientState {
+                epochs: ClientEpochs::new(now, &mut random),
+                conversations: Conversations::new(life),
+                administrator: Vec::new(),
+                join_request: None,
+                events: VecDeque::new(),
+            });
+        if settings.invitation.is_some() {
+            // The stored request may be for another invitation or name.
+            join_request = None;
+        }
+        let administrator = if identity.public() == settings.group.administrator {
+            let own = Arc::clone(&identity);
+            let administrator = if administrator.is_empty() {
+                let (at, name) = (settings.group.clone(), settings.name.clone());
+                Administrator::found(own, at, name, epochs.prekey())
+            } else {
+                Administrator::from_bytes(own, &administrator).ok_or(ClientStateError::Malformed)?
+            };
+            Some(administrator)
+        } else {
+            None
+        };
+        let mut membership = MembershipOutbox::default();
+        if stored.is_none() {
+            membership.handle_change();
+        }
+        Ok(Self {
+            settings,
+            identity,
+            random,
+            epochs,
+            conversations: ClientConversations::Waiting(conversations),
+            administrator,
+            refusals: JoinRefusalLimiter::default(),
+            join_request,
+            link: None,
+            events,
+            transmits: VecDeque::new(),
+            membership,
+            is_stored: stored.is_some(),
+            is_storing: false,
+            has_shown: false,
+            not_of_round_since: None,
+            displaced: None,
+            last_audit: None,
+            audits: 0,
+            exchanges: 0,
+        })
+    }
+
+    /// The connection to the proxy is established.
+    pub fn handle_connected(&mut self, _now: Instant) {
+        self.unlink();
+        self.transmits.push_back(MixHello { group: self.settings.group.group.clone() }.encode());
+    }
+
+    /// The connection to the proxy has ended.
+    pub fn handle_disconnected(&mut self, _now: Instant) {
+        self.unlink();
+    }
+
+    fn unlink(&mut self) {
+        self.link = None;
+        self.transmits.clear();
+        self.membership.clear();
+    }
+
+    /// Handles a message of the proxy.
+    ///
+    /// # Errors
+    /// Returns why the driver must end the connection.
+    pub fn handle_message(&mut self, now: Instant, message: &[u8]) -> Result<(), MixClientError> {
+        match ProxyToMember::decode(message, self.link.as_ref().map(ProxyLink::terms))? {
+            ProxyToMember::Welcome { terms, standing, epoch } => {
+                self.handle_welcome(now, terms, standing, epoch)
+            }
+            ProxyToMember::Refused(ProxyRefusal::Replaced) if self.is_first_displacement(now) => {
+                Err(MixClientError::Displaced)
+            }
+            ProxyToMember::Refused(refusal) => Err(MixClientError::Refused(refusal)),
+            ProxyToMember::JoinRequest { key, request } => {
+                self.handle_join_request(now, &key, &request);
+                Ok(())
+            }
+            ProxyToMember::Notice { key, notice } => {
+                self.handle_notice(now, &key, &notice);
+                Ok(())
+            }
+            ProxyToMember::JoinAnswer(answer) => self.handle_join_answer(&answer),
+            ProxyToMember::Announcement(announcement) => {
+                self.handle_announcement(now, &announcement)
+            }
+            ProxyToMember::SetUp(message) => {
+                let messages = self.link()?.handle_set_up(message)?;
+                self.transmits.extend(messages);
+                Ok(())
+            }
+            ProxyToMember::Round { start, opening } => self.handle_round(now, &start, &opening),
+            ProxyToMember::Answer { round, body } => self.handle_answer(now, round, &body),
+            ProxyToMember::Late { round } => {
+                self.link()?.handle_late(round);
+                Ok(())
+            }
+            ProxyToMember::Audit { epoch, round, subject } => {
+                self.handle_audit(epoch, round, subject)
+            }
+            ProxyToMember::AuditChoices(choices) => {
+                let ClientConversations::Member(member) = &mut self.conversations else {
+                    return Err(MixClientError::OutOfTurn("an audit before the epoch"));
+                };
+                let tables = member.end_audit(&choices)?;
+                self.transmits.push_back(MemberToProxy::AuditTables(tables).encode());
+                self.audits += 1;
+                Ok(())
+            }
+            ProxyToMember::AuditFailed { key, round } => {
+                // Only the administrator can act on it.
+                let name = self.epochs.name_of(&key).filter(|_| self.administrator.is_some());
+                let found =
+                    name.map(|name| MixClientEvent::AuditFailed { name: name.clone(), round });
+                self.events.extend(found);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether no other connection of this client was replaced within [`DISPLACED_AGAIN`]. An old
+    /// connection whose greeting the proxy reads late can replace a newer one once. Another host
+    /// with the same key does so repeatedly.
+    fn is_first_displacement(&mut self, now: Instant) -> bool {
+        let before = self.displaced.replace(now);
+        before.is_none_or(|before| now.saturating_duration_since(before) > DISPLACED_AGAIN)
+    }
+
+    /// Must be called at the time of [`MixClient::poll_timeout`].
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.announce_if_due(now);
+    }
+
+    /// When to call [`MixClient::handle_timeout`] next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let (administrator, _) = (self.administrator.as_ref()?, self.link.as_ref()?);
+        let after = administrator.poll_timeout().saturating_sub(self.settings.since_1970);
+        Some(self.settings.now + after)
+    }
+
+    /// The state to store, if it has changed and no other is being written. It must replace the
+    /// stored state atomically. Secret. Until [`MixClient::handle_stored`] is called, there are no
+    /// events, and no message about a change of membership is sent.
+    pub fn poll_store(&mut self) -> Option<Zeroizing<Vec<u8>>> {
+        if self.is_stored || self.is_storing {
+            return None;
+        }
+        (self.is_stored, self.is_storing, self.has_shown) = (true, true, false);
+        self.membership.begin_to_store();
+        Some(self.stored())
+    }
+
+    /// The state that [`MixClient::poll_store`] returned is on the disk.
+    pub fn handle_stored(&mut self) {
+        self.is_storing = false;
+        self.membership.end_to_store();
+    }
+
+    /// The state that [`MixClient::poll_store`] returned could not be written. `poll_store` returns
+    /// it again.
+    pub fn handle_not_stored(&mut self) {
+        (self.is_storing, self.is_stored) = (false, false);
+    }
+
+    /// Whether the current state is on the disk.
+    pub fn is_stored(&self) -> bool {
+        self.is_stored && !self.is_storing
+    }
+
+    /// The next event to show. It stays the same until [`MixClient::handle_shown`] is called.
+    pub fn event(&self) -> Option<&MixClientEvent> {
+        if self.is_stored() { self.events.front() } else { None }
+    }
+
+    /// The event that [`MixClient::event`] returned was shown. Continues with the next one.
+    pub fn handle_shown(&mut self) {
+        let shown = self.events.pop_front();
+        self.has_shown |= shown.is_some_and(|event| event.is_stored());
+        if self.events.is_empty() {
+            self.store_without_shown();
+        }
+    }
+
+    /// Has the state stored again if events of the stored state were shown, even if others are
+    /// left. Called before the program ends: a shown event that is still in the stored state is
+    /// shown again after a restart.
+    pub fn store_without_shown(&mut self) {
+        self.is_stored &= !std::mem::take(&mut self.has_shown);
+    }
+
+    /// The number of rounds, since the start, in which this client took part with enough
+    /// participants to send. The proxy knows this number.
+    pub fn exchanges(&self) -> u64 {
+        self.exchanges
+    }
+
+    /// A message to send to the proxy.
+    pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
+        self.transmits.pop_front().or_else(|| {
+            // While there are rounds, membership messages go out with a request. Sent between
+            // rounds, they would show how long the disk was busy.
+            let has_rounds = self.link.as_ref().is_some_and(ProxyLink::is_ready);
+            self.membership.poll(has_rounds)
+        })
+    }
+
+    /// Queues a message to the member with this name. Messages are delivered once and in order.
+    ///
+    /// # Errors
+    /// If it cannot be sent, or cannot be sent now.
+    pub fn send(&mut self, to: &str, text: &str) -> Result<ChatMessageId, MixClientSendError> {
+        if let Some(reason) = self.waiting_for() {
+            return Err(MixClientSendError::Waiting(reason));
+        }
+        let ClientConversations::Member(member) = &mut self.conversations else {
+            return Err(MixClientSendError::Waiting("there is no epoch yet"));
+        };
+        let id = member.send(to, text)?;
+        self.is_stored = false;
+        Ok(id)
+    }
+
+    /// Makes an invitation for one person, with a proposed name. For the administrator.
+    ///
+    /// # Errors
+    /// If this is not the administrator, there are too many invitations, or the name is taken.
+    pub fn invite(
+        &mut self,
+        now: Instant,
+        name: MemberName,
+        lasts: Duration,
+    ) -> Result<Invitation, AdministratorError> {
+        let now = self.calendar(now);
+        let administrator = self.administrator.as_mut().ok_or(NotAdministrator)?;
+        let invitation = administrator.invite(now, name, now + lasts, self.random.draw())?;
+        self.membership_changed();
+        Ok(invitation)
+    }
+
+    /// Removes a member from the group. For the administrator.
+    ///
+    /// # Errors
+    /// If this is not the administrator, or there is no such member.
+    pub fn remove(&mut self, now: Instant, name: &MemberName) -> Result<(), AdministratorError> {
+        self.administrator.as_mut().ok_or(NotAdministrator)?.remove(name)?;
+        self.membership_changed();
+        self.announce_if_due(now);
+        Ok(())
+    }
+
+    /// Asks the administrator to remove this member. The next epoch does not include it.
+    ///
+    /// # Errors
+    /// If this is the administrator or not a member, or there is no connection to the proxy.
+    pub fn leave(&mut self, now: Instant) -> Result<(), LeaveGroupError> {
+        if self.administrator.is_some() {
+            return Err(LeaveGroupError::Administrator);
+        }
+        if !self.epochs.is_member() {
+            return Err(LeaveGroupError::NotAMember);
+        }
+        if self.link.is_none() {
+            return Err(LeaveGroupError::NotConnected);
+        }
+        let number = self.epochs.next_number(self.calendar(now));
+        self.send_notice(MemberNotice::Leave { number });
+        Ok(())
+    }
+
+    /// The status of the client.
+    pub fn status(&self) -> MixClientStatus {
+        let member = match &self.conversations {
+            ClientConversations::Member(member) => Some(member),
+            ClientConversations::Waiting(_) => None,
+        };
+        MixClientStatus {
+            name: self.epochs.own_name().unwrap_or(&self.settings.name).to_string(),
+            others: self.others(),
+            epoch: self.epochs.number(),
+            round: self.link.as_ref().map_or(0, ProxyLink::round),
+            exchanges: self.exchanges,
+            latency: self.link.as_ref().and_then(ProxyLink::latency),
+            anonymity_set: member.map_or(0, |member| member.anonymity_set()),
+            least_participants: self.settings.least_participants,
+            undelivered: self.conversations().undelivered(),
+            waiting_for: self.waiting_for(),
+            not_of_round_since: self.not_of_round_since,
+            audits: self.audits,
+        }
+    }
+
+    /// The longest message of the proxy, in bytes.
+    pub fn max_message_len(&self) -> usize {
+        self.link.as_ref().map_or(MAX_GREETING_LEN, |link| link.terms().max_to_member_len())
+    }
+
+    /// The state, to be restored by [`MixClient::new`]. Secret.
+    pub fn stored(&self) -> Zeroizing<Vec<u8>> {
+        let at = &self.settings.group;
+        let administrator = self.administrator.as_ref().map(Administrator::to_bytes);
+        state::encode(
+            &group_id(&at.administrator, at.group.as_str()),
+            &self.epochs,
+            &self.conversations().to_bytes(),
+            administrator.as_ref().map_or(&[], |list| list),
+            self.join_request.as_deref(),
+            &self.events,
+        )
+    }
+}
+
+/// Rounds.
+impl MixClient {
+    /// Begins to set up exchanges in the proxy's current epoch.
+    fn begin_exchanges(&mut self) -> Result<(), MixClientError> {
+        let messages = self.link()?.begin()?;
+        self.transmits.extend(messages);
+        Ok(())
+    }
+
+    fn handle_round(
+        &mut self,
+        now: Instant,
+        start: &RoundStart,
+        opening: &[u8],
+    ) -> Result<(), MixClientError> {
+        let is_stored = self.is_stored();
+        let (ClientConversations::Member(member), Some(link)) =
+            (&mut self.conversations, &mut self.link)
+        else {
+            return Err(MixClientError::OutOfTurn("a round before the epoch"));
+        };
+        self.transmits.push_back(link.handle_round(now, start, opening, member, is_stored)?);
+        self.membership.handle_round();
+        Ok(())
+    }
+
+    fn handle_answer(
+        &mut self,
+        now: Instant,
+        round: u64,
+        body: &[u8],
+    ) -> Result<(), MixClientError> {
+        let slots = self.link()?.handle_answer(now, round, body)?;
+        let ClientConversations::Member(member) = &mut self.conversations else { return Ok(()) };
+        let generation = member.conversations().generation();
+        member.handle_slots(&slots);
+        self.is_stored &= member.conversations().generation() == generation;
+        self.exchanges += u64::from(member.is_anonymous());
+        if self.take_events() {
+            self.not_of_round_since = None;
+        }
+        Ok(())
+    }
+
+    /// Takes the member's events. Returns false if a mailbox was not that of its round.
+    fn take_events(&mut self) -> bool {
+        let ClientConversations::Member(member) = &mut self.conversations else { return true };
+        let mut is_right = true;
+        while let Some(event) = member.poll_event() {
+            self.events.push_back(match event {
+                member::MemberEvent::Message { from, text } => {
+                    MixClientEvent::Message { from, text }
+                }
+                member::MemberEvent::Delivered { id, to } => MixClientEvent::Delivered { id, to },
+                member::MemberEvent::GivenUp { id, to, reason } => {
+                    MixClientEvent::GivenUp { id, to, reason }
+                }
+                member::MemberEvent::NotOfThisRound { round } => {
+                    is_right = false;
+                    let since = *self.not_of_round_since.get_or_insert(round);
+                    MixClientEvent::NotOfThisRound { round, since }
+                }
+                member::MemberEvent::LeftOut { round } => MixClientEvent::LeftOut { round },
+            });
+        }
+        is_right
+    }
+
+    /// Begins an audit. The protocol requires some rounds between two audits, which bounds what a
+    /// deviating proxy can learn about masks and slot orders.
+    fn handle_audit(
+        &mut self,
+        epoch: u32,
+        round: u64,
+        subject: Participant,
+    ) -> Result<(), MixClientError> {
+        let ClientConversations::Member(member) = &mut self.conversations else {
+            return Err(MixClientError::OutOfTurn("an audit before the epoch"));
+        };
+        let last = self.last_audit.filter(|(of, _)| *of == epoch).map(|(_, round)| round);
+        if last.is_some_and(|last| round < last.saturating_add(MIN_AUDIT_ROUNDS)) {
+            return Err(MixMemberError::Audit(round).into());
+        }
+        let set_up = member.begin_audit(epoch, round, subject)?;
+        self.last_audit = Some((epoch, round));
+        self.transmits.push_back(MemberToProxy::AuditSetUp(set_up).encode());
+        Ok(())
+    }
+
+    /// Why there are no exchanges now.
+    fn waiting_for(&self) -> Option<&'static str> {
+        match &self.link {
+            None => Some("there is no connection to the proxy"),
+            Some(_) if !self.epochs.is_member() && self.administrator.is_none() => {
+                Some("the administrator has not admitted this client yet, or is not connected")
+            }
+            Some(_) if !self.epochs.is_member() => Some("the group's first epoch has not begun"),
+            Some(link) if !link.is_begun() => {
+                Some("the administrator has not sent the epoch's key yet, or is not connected")
+            }
+            Some(link) if !link.is_ready() => Some("the exchanges with the proxy are being set up"),
+            Some(_) => None,
+        }
+    }
+
+    fn link(&mut self) -> Result<&mut ProxyLink, MixClientError> {
+        self.link.as_mut().ok_or(MixClientError::OutOfTurn("a message before the greeting"))
+    }
+
+    fn conversations(&self) -> &Conversations {
+        match &self.conversations {
+            ClientConversations::Member(member) => member.conversations(),
+            ClientConversations::Waiting(conversations) => conversations,
+        }
+    }
+
+    fn others(&self) -> Vec<String> {
+        self.epochs.others().map(ToString::to_string).collect()
+    }
+
+    /// The time since 1970.
+    fn calendar(&self, now: Instant) -> Duration {
+        self.settings.since_1970 + now.saturating_duration_since(self.settings.now)
+    }
+}
+
+fn micros(since_1970: Duration) -> u64 {
+    u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

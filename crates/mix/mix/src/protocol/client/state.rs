@@ -1,0 +1,126 @@
+//! The stored state of a client.
+
+use std::collections::VecDeque;
+
+use zeroize::Zeroizing;
+
+use super::epochs::ClientEpochs;
+use super::event::{ClientStateError, MixClientEvent};
+use crate::protocol::conversations::Conversations;
+use crate::protocol::member::{ChatMessageId, GivenUpReason};
+use crate::protocol::reader::UntrustedReader;
+
+const VERSION: u8 = 2;
+const MESSAGE: u8 = 0;
+const DELIVERED: u8 = 1;
+const REMOVED: u8 = 2;
+const UNCERTAIN: u8 = 3;
+
+/// The restored state of a client.
+pub(super) struct RestoredClientState {
+    pub(super) epochs: ClientEpochs,
+    pub(super) conversations: Conversations,
+    pub(super) administrator: Vec<u8>,
+    pub(super) join_request: Option<Vec<u8>>,
+    pub(super) events: VecDeque<MixClientEvent>,
+}
+
+/// The stored bytes: the group's, the epoch, conversations, the administrator's list (empty for
+/// other members), the join request (empty if there is none), and messages that were not shown.
+pub(super) fn encode(
+    group_id: &[u8; 32],
+    epochs: &ClientEpochs,
+    conversations: &[u8],
+    administrator: &[u8],
+    join_request: Option<&[u8]>,
+    events: &VecDeque<MixClientEvent>,
+) -> Zeroizing<Vec<u8>> {
+    let unseen: Vec<_> = events.iter().filter_map(parts).collect();
+    let texts: usize = unseen.iter().map(|(_, name, text)| 16 + name.len() + text.len()).sum();
+    // Allocated at once, because a growing vector leaves copies.
+    let len = (256 << 10) + conversations.len() + administrator.len() + texts;
+    let mut out = Zeroizing::new(Vec::with_capacity(len));
+    out.push(VERSION);
+    out.extend(group_id);
+    epochs.encode(&mut out);
+    put_bytes(&mut out, conversations);
+    put_bytes(&mut out, administrator);
+    put_bytes(&mut out, join_request.unwrap_or(&[]));
+    for (kind, name, text) in unseen {
+        out.push(kind);
+        put_bytes(&mut out, name.as_bytes());
+        put_bytes(&mut out, &text);
+    }
+    out
+}
+
+/// The stored parts of an event; `None` for events that are not stored.
+fn parts(event: &MixClientEvent) -> Option<(u8, &str, Vec<u8>)> {
+    match event {
+        MixClientEvent::Message { from, text } => Some((MESSAGE, from, text.as_bytes().to_vec())),
+        MixClientEvent::Delivered { id, to } => Some((DELIVERED, to, id.0.to_be_bytes().to_vec())),
+        MixClientEvent::GivenUp { id, to, reason } => {
+            let kind = match reason {
+                GivenUpReason::Removed => REMOVED,
+                GivenUpReason::Uncertain => UNCERTAIN,
+            };
+            Some((kind, to, id.0.to_be_bytes().to_vec()))
+        }
+        _ => None,
+    }
+}
+
+/// Decodes a stored state, for a new incarnation: see [`Conversations::new`].
+pub(super) fn decode(
+    bytes: &[u8],
+    group_id: &[u8; 32],
+    life: u64,
+) -> Result<RestoredClientState, ClientStateError> {
+    let mut reader = UntrustedReader::new(bytes);
+    if reader.u8() != Some(VERSION) {
+        return Err(ClientStateError::Malformed);
+    }
+    if reader.array().as_ref() != Some(group_id) {
+        return Err(ClientStateError::OtherGroup);
+    }
+    read(reader, life).ok_or(ClientStateError::Malformed)
+}
+
+fn read(mut reader: UntrustedReader, life: u64) -> Option<RestoredClientState> {
+    let epochs = ClientEpochs::decode(&mut reader)?;
+    let conversations = Conversations::from_bytes(take_bytes(&mut reader)?, life).ok()?;
+    let administrator = take_bytes(&mut reader)?.to_vec();
+    let join_request = Some(take_bytes(&mut reader)?.to_vec()).filter(|bytes| !bytes.is_empty());
+    let mut events = VecDeque::new();
+    while let Some(kind) = reader.u8() {
+        let name = String::from_utf8(take_bytes(&mut reader)?.to_vec()).ok()?;
+        let text = take_bytes(&mut reader)?;
+        events.push_back(event(kind, name, text)?);
+    }
+    Some(RestoredClientState { epochs, conversations, administrator, join_request, events })
+}
+
+fn event(kind: u8, name: String, bytes: &[u8]) -> Option<MixClientEvent> {
+    if kind == MESSAGE {
+        let text = String::from_utf8(bytes.to_vec()).ok()?;
+        return Some(MixClientEvent::Message { from: name, text });
+    }
+    let id = ChatMessageId(u64::from_be_bytes(bytes.try_into().ok()?));
+    let reason = match kind {
+        DELIVERED => return Some(MixClientEvent::Delivered { id, to: name }),
+        REMOVED => GivenUpReason::Removed,
+        UNCERTAIN => GivenUpReason::Uncertain,
+        _ => return None,
+    };
+    Some(MixClientEvent::GivenUp { id, to: name, reason })
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend(u32::try_from(bytes.len()).expect("states are short").to_be_bytes());
+    out.extend(bytes);
+}
+
+fn take_bytes<'a>(reader: &mut UntrustedReader<'a>) -> Option<&'a [u8]> {
+    let len = usize::try_from(reader.u32()?).ok()?;
+    reader.bytes(len)
+}

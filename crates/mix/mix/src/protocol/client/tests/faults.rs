@@ -1,0 +1,222 @@
+//! Messages of a dishonest proxy, and clients that may not join. Each fault is reported, and does
+//! not affect other members.
+
+use std::time::Duration;
+
+use super::person::NAMES;
+use super::world::World;
+use crate::protocol::client::{
+    ClientConversations, LeaveGroupError, MixClientError, MixClientEvent,
+};
+use crate::protocol::membership::JoinRefusal;
+use crate::protocol::round::{NONCE_LEN, Participant, RoundStart};
+use crate::protocol::wire::{ProxyRefusal, ProxyToMember};
+
+const DAY: Duration = Duration::from_secs(86_400);
+const BOB: usize = 1;
+
+/// Changes the round starts that are sent to bob.
+fn change_rounds(world: &mut World, mut change: impl FnMut(&mut RoundStart) + 'static) {
+    world.tamper = Some(Box::new(move |person, message| match message {
+        ProxyToMember::Round { start, .. } if person == BOB => change(start),
+        _ => {}
+    }));
+}
+
+/// The events of bob as text.
+fn told(world: &World) -> Vec<String> {
+    world.people[BOB].told.iter().map(ToString::to_string).collect()
+}
+
+fn run_rounds(world: &mut World, count: u64) {
+    let end = world.rounds + count;
+    world.run_until("rounds go on", |world| world.rounds >= end);
+}
+
+/// Checks that the others take part in all rounds, with correct mailboxes and without reconnecting.
+fn check_others(world: &World) {
+    for person in [0, 2] {
+        let status = world.people[person].status();
+        assert_eq!((status.not_of_round_since, status.waiting_for), (None, None));
+        let is_wrong = |it: &&MixClientEvent| {
+            matches!(it, MixClientEvent::NotOfThisRound { .. } | MixClientEvent::LeftOut { .. })
+        };
+        assert_eq!(world.people[person].told.iter().find(is_wrong), None, "{}", NAMES[person]);
+    }
+    assert!(world.errors.iter().all(|(person, _)| *person == BOB), "{:?}", world.errors);
+}
+
+#[test]
+fn an_old_mailbox_is_noticed_and_messages_wait() {
+    let mut world = World::of_members(1);
+    assert!(world.people[0].say("bob", ""));
+    // The list is that of the round, but the mailbox is not.
+    change_rounds(&mut world, |start| {
+        let read = start.read.as_mut().unwrap();
+        read.participants[0].nonce = [7; NONCE_LEN];
+    });
+    run_rounds(&mut world, 20);
+    let since = world.people[BOB].status().not_of_round_since.unwrap();
+    let first = told(&world).into_iter().find(|it| it.starts_with("the mailbox of")).unwrap();
+    let expected = format!(
+        "the mailbox of round {since} is not the one that the members filled, since round {since}: \
+         the proxy repeats an old one"
+    );
+    assert!(first.starts_with(&expected), "{first}");
+    assert!(world.people[BOB].read.is_empty() && world.people[0].undelivered() == 1);
+    check_others(&world);
+    world.tamper = None;
+    world.finish();
+    assert_eq!(world.people[BOB].status().not_of_round_since, None);
+    assert_eq!(world.people[BOB].read["alice"].len(), 1);
+}
+
+/// If bob's request waited for the disk, its timing would tell the proxy that bob has something to
+/// write.
+#[test]
+fn a_request_does_not_wait_for_the_disk() {
+    let mut world = World::of_members(8);
+    run_rounds(&mut world, 2);
+    world.disk = Duration::from_secs(60);
+    assert!(world.people[BOB].say(NAMES[0], ""));
+    run_rounds(&mut world, 10);
+    assert_eq!(world.refusals, [], "nobody was late");
+    let status = world.people[BOB].status();
+    assert_eq!((status.anonymity_set, status.waiting_for), (NAMES.len(), None));
+    assert!(!world.people[BOB].client.is_stored());
+    assert_eq!(world.people[0].read.len(), 0, "what is not stored is not sent");
+    world.disk = Duration::ZERO;
+    world.now += Duration::from_secs(60);
+    world.finish();
+    world.check_all_read();
+}
+
+#[test]
+fn members_notice_when_left_out_of_a_round() {
+    let mut world = World::of_members(2);
+    // The member that joins first has the lower number.
+    let ClientConversations::Member(bob) = &world.people[BOB].client.conversations else {
+        panic!("no member")
+    };
+    let number = bob.epoch().own();
+    change_rounds(&mut world, move |start| {
+        start.read.as_mut().unwrap().participants.retain(|it| it.member != number);
+    });
+    run_rounds(&mut world, 5);
+    let text = "the proxy has left this member out of round";
+    assert!(told(&world).iter().any(|it| it.starts_with(text)), "{:?}", told(&world));
+    check_others(&world);
+}
+
+#[test]
+fn an_invalid_round_start_ends_the_connection() {
+    type Change = fn(&mut RoundStart);
+    let changes: [(Change, &str); 4] = [
+        (|start| start.epoch += 1, "the proxy has opened a round of epoch"),
+        (|start| start.round -= 5, "the proxy sent what this version does not understand"),
+        (|start| start.read.as_mut().unwrap().round -= 9, "the proxy gives the mailbox of round"),
+        (
+            |start| {
+                let nobody = Participant { member: 3, nonce: [0; NONCE_LEN] };
+                start.read.as_mut().unwrap().participants.push(nobody);
+            },
+            "the participants of round",
+        ),
+    ];
+    for (change, text) in changes {
+        let mut world = World::of_members(3);
+        run_rounds(&mut world, 20);
+        // A round without a previous one would be valid.
+        change_rounds(&mut world, move |start| {
+            if start.read.is_some() {
+                change(start);
+            }
+        });
+        run_rounds(&mut world, 10);
+        let (person, error) = world.errors.first().expect(text);
+        assert_eq!(*person, BOB);
+        assert!(error.to_string().starts_with(text) && !error.is_final(), "{error}");
+        check_others(&world);
+        world.tamper = None;
+        assert!(world.people[0].say("bob", ""));
+        world.finish();
+    }
+}
+
+/// Lets bob try to join with this invitation. Returns the error.
+fn join(world: &mut World, invitation: &str) -> MixClientError {
+    world.people[BOB].invitation = Some(invitation.to_owned());
+    world.restart(BOB);
+    world.errors.clear();
+    world.run_until("bob is refused", |world| !world.errors.is_empty());
+    let (person, error) = world.errors.pop().unwrap();
+    assert_eq!((person, error.is_final()), (BOB, true), "{error}");
+    error
+}
+
+#[test]
+fn an_invitation_is_used_once_and_in_time() {
+    let mut world = World::founded(4);
+    let expired = world.invite("bob", DAY).code().to_string();
+    world.now += 2 * DAY;
+    assert_eq!(join(&mut world, &expired), MixClientError::Join(JoinRefusal::Expired));
+    let invitation = world.invite("carol", DAY).code().to_string();
+    world.people[2].invitation = Some(invitation.clone());
+    world.restart(2);
+    world.run_until("carol is a member", |world| world.people[2].status().epoch > 0);
+    assert_eq!(join(&mut world, &invitation), MixClientError::Join(JoinRefusal::Used));
+}
+
+#[test]
+fn a_name_like_that_of_a_member_is_refused() {
+    let mut world = World::of_members(5);
+    world.people[BOB].client.leave(world.now).unwrap();
+    world.run_until("bob is removed", |world| !world.errors.is_empty());
+    world.errors.clear();
+    let invitation = world.invite("dora", DAY).code().to_string();
+    // With a Cyrillic letter, and in capitals.
+    world.people[BOB].name = "C\u{430}ROL".into();
+    assert_eq!(join(&mut world, &invitation), MixClientError::Join(JoinRefusal::NameTaken));
+}
+
+#[test]
+fn clients_without_an_invitation_are_told_so() {
+    let mut world = World::of_members(6);
+    world.people[BOB].client.leave(world.now).unwrap();
+    world.run_until("bob is removed", |world| !world.errors.is_empty());
+    let error = world.errors.pop().unwrap().1;
+    let text = error.to_string();
+    assert!(error.is_final() && text.contains("this key from the group"), "{text}");
+    world.restart(BOB);
+    world.run_until("bob is refused", |world| !world.errors.is_empty());
+    let text = world.errors.pop().unwrap().1.to_string();
+    assert!(text.contains("ask its administrator for a new invitation"), "{text}");
+}
+
+#[test]
+fn a_connection_that_is_replaced_twice_meets_another_host() {
+    let mut world = World::of_members(3);
+    let refused = ProxyToMember::Refused(ProxyRefusal::Replaced).encode();
+    let mut replace = |after: Duration| {
+        world.now += after;
+        world.people[BOB].client.handle_message(world.now, &refused).unwrap_err()
+    };
+    let minute = Duration::from_secs(60);
+    assert_eq!(replace(Duration::ZERO), MixClientError::Displaced);
+    assert_eq!(replace(2 * minute), MixClientError::Displaced);
+    let error = replace(minute / 2);
+    assert_eq!(error, MixClientError::Refused(ProxyRefusal::Replaced));
+    assert!(error.is_final() && !MixClientError::Displaced.is_final());
+}
+
+#[test]
+fn leaving_fails_with_a_reason() {
+    let mut world = World::of_members(7);
+    let now = world.now;
+    assert_eq!(world.people[0].client.leave(now), Err(LeaveGroupError::Administrator));
+    world.people[BOB].client.handle_disconnected(now);
+    assert_eq!(world.people[BOB].client.leave(now), Err(LeaveGroupError::NotConnected));
+    let mut world = World::founded(8);
+    let now = world.now;
+    assert_eq!(world.people[BOB].client.leave(now), Err(LeaveGroupError::NotAMember));
+}

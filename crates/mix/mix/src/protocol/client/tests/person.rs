@@ -1,0 +1,264 @@
+//! A simulated user: a client, its stored state, and the messages that the user has sent and read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keys::IdentitySecretKey;
+
+use crate::protocol::client::{MixClient, MixClientEvent, MixClientSettings, MixClientStatus};
+use crate::protocol::member::ChatMessageId;
+use crate::protocol::membership::{GroupAddress, Invitation, MemberName};
+
+/// The administrator, and the others by their places.
+pub(super) const NAMES: [&str; 3] = ["alice", "bob", "carol"];
+
+pub(super) fn secret(person: usize) -> IdentitySecretKey {
+    IdentitySecretKey::new(&[u8::try_from(person + 1).unwrap(); 32])
+}
+
+pub(super) fn group() -> GroupAddress {
+    GroupAddress {
+        proxy_address: "127.0.0.1:6700".into(),
+        proxy: IdentitySecretKey::new(&[99; 32]).public(),
+        group: "friends".parse().unwrap(),
+        administrator: secret(0).public(),
+    }
+}
+
+/// Events since the state was last stored. If the client is killed before the next write, all of
+/// them are undone or happen again.
+#[derive(Default)]
+struct SinceStored {
+    said: Vec<(String, ChatMessageId, String)>,
+    read: Vec<(String, String)>,
+    /// Or given up.
+    delivered: Vec<ChatMessageId>,
+}
+
+/// A client's stored state, and what the user knows from it.
+#[derive(Clone)]
+pub(super) struct Backup {
+    stored: Option<Vec<u8>>,
+    said: BTreeMap<String, Vec<String>>,
+    waiting: BTreeMap<ChatMessageId, (String, String)>,
+    read: BTreeMap<String, Vec<String>>,
+}
+
+/// A state that is being written.
+struct Writing {
+    /// When that is done.
+    due: Instant,
+    state: Vec<u8>,
+    /// The events between the previous state and this one.
+    since_stored: SinceStored,
+    is_member: bool,
+}
+
+pub(super) struct Person {
+    number: usize,
+    /// With which it joins.
+    pub(super) name: String,
+    pub(super) client: MixClient,
+    stored: Option<Vec<u8>>,
+    /// What it joins with, until it is a member.
+    pub(super) invitation: Option<String>,
+    writing: Option<Writing>,
+    since_stored: SinceStored,
+    /// Texts that are in the stored state, by receiver, and their numbers.
+    pub(super) said: BTreeMap<String, Vec<String>>,
+    waiting: BTreeMap<ChatMessageId, (String, String)>,
+    /// Texts that were read, by sender.
+    pub(super) read: BTreeMap<String, Vec<String>>,
+    /// Sender and text of everything that was ever shown, even if that was undone.
+    pub(super) shown: Vec<(String, String)>,
+    /// Receiver and text of what was said to be delivered, and of what was given up.
+    pub(super) marked: Vec<(String, String)>,
+    pub(super) given_up: Vec<(String, String)>,
+    /// When the disk is tried again, if it is full.
+    pub(super) full_until: Option<Instant>,
+    /// Whether a client was started from an old state. Messages can then be missing.
+    pub(super) has_restored: bool,
+    /// What else the client has told.
+    pub(super) told: Vec<MixClientEvent>,
+    /// The time that has passed when the simulation began.
+    began: Instant,
+}
+
+/// The calendar when the simulation begins.
+const SINCE_1970: Duration = Duration::from_secs(1_800_000_000);
+
+impl Person {
+    pub(super) fn new(number: usize, began: Instant, seed: u64) -> Self {
+        Self {
+            number,
+            name: NAMES[number].into(),
+            client: open((number, NAMES[number]), began, began, None, None, seed),
+            stored: None,
+            invitation: None,
+            writing: None,
+            since_stored: SinceStored::default(),
+            said: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            read: BTreeMap::new(),
+            shown: Vec::new(),
+            marked: Vec::new(),
+            given_up: Vec::new(),
+            full_until: None,
+            has_restored: false,
+            told: Vec::new(),
+            began,
+        }
+    }
+
+    /// Starts the client from what is stored; what was not is lost. A state that was being written
+    /// is the stored one if `is_written`.
+    pub(super) fn start(&mut self, now: Instant, seed: u64, is_written: bool) {
+        if let Some(writing) = self.writing.take().filter(|_| is_written) {
+            self.commit(writing);
+        }
+        self.since_stored = SinceStored::default();
+        let invitation = self.invitation.as_deref().map(|code| Invitation::parse(code).unwrap());
+        let stored = self.stored.as_deref();
+        let member = (self.number, &*self.name);
+        self.client = open(member, self.began, now, stored, invitation, seed);
+    }
+
+    /// What is on disk.
+    pub(super) fn backup(&self) -> Backup {
+        let (said, waiting) = (self.said.clone(), self.waiting.clone());
+        Backup { stored: self.stored.clone(), said, waiting, read: self.read.clone() }
+    }
+
+    /// Restores what was on disk. The client is to be started then.
+    pub(super) fn restore(&mut self, backup: Backup) {
+        let Backup { stored, said, waiting, read } = backup;
+        (self.stored, self.said, self.waiting, self.read) = (stored, said, waiting, read);
+        self.writing = None;
+    }
+
+    /// Begins to write the state, if it has changed.
+    pub(super) fn begin_to_store(&mut self, due: Instant) -> bool {
+        if self.full_until.is_some_and(|until| due < until) {
+            return false;
+        }
+        let Some(state) = self.client.poll_store() else { return false };
+        if self.full_until.is_some() {
+            self.client.handle_not_stored();
+            return false;
+        }
+        assert!(self.writing.is_none(), "one state is written at a time");
+        self.writing = Some(Writing {
+            due,
+            state: state.to_vec(),
+            since_stored: std::mem::take(&mut self.since_stored),
+            is_member: self.client.status().epoch > 0,
+        });
+        true
+    }
+
+    /// The state is on the disk, if it is time.
+    pub(super) fn finish_storing(&mut self, now: Instant) {
+        if let Some(writing) = self.writing.take_if(|it| it.due <= now) {
+            self.commit(writing);
+            self.client.handle_stored();
+        }
+    }
+
+    fn commit(&mut self, Writing { state, since_stored, is_member, .. }: Writing) {
+        self.stored = Some(state);
+        if is_member {
+            self.invitation = None;
+        }
+        let SinceStored { said, read, delivered } = since_stored;
+        for (to, id, text) in said {
+            let before = self.waiting.insert(id, (to.clone(), text.clone()));
+            assert!(before.is_none(), "a number was used before");
+            self.said.entry(to).or_default().push(text);
+        }
+        for (from, text) in read {
+            self.read.entry(from).or_default().push(text);
+        }
+        for id in delivered {
+            self.waiting.remove(&id);
+        }
+    }
+
+    /// What has happened and is not in the stored state.
+    fn not_stored(&self) -> impl Iterator<Item = &SinceStored> {
+        self.writing.iter().map(|it| &it.since_stored).chain([&self.since_stored])
+    }
+
+    /// Reads an event, if there is one. A message is the next one of its sender.
+    pub(super) fn read_event(&mut self) -> bool {
+        let Some(event) = self.client.event().cloned() else { return false };
+        self.client.handle_shown();
+        match event {
+            MixClientEvent::Message { from, text } => {
+                let unstored = self.not_stored().flat_map(|it| &it.read);
+                let unstored = unstored.filter(|it| it.0 == from).count();
+                let count = self.read.get(&from).map_or(0, Vec::len) + unstored;
+                let expected = format!("{count} from {from} to {}", NAMES[self.number]);
+                let is_next = self.has_restored || text.starts_with(&expected);
+                assert!(is_next, "{text}, and not {expected}");
+                self.shown.push((from.clone(), text.clone()));
+                self.since_stored.read.push((from, text));
+            }
+            MixClientEvent::Delivered { id, to } => {
+                let waiting = self.waiting.get(&id).cloned();
+                let waiting = waiting.expect("delivered twice, or never sent");
+                assert_eq!(waiting.0, to);
+                assert!(!self.since_stored.delivered.contains(&id), "delivered twice");
+                self.since_stored.delivered.push(id);
+                self.marked.push(waiting);
+            }
+            MixClientEvent::GivenUp { id, .. } => {
+                self.since_stored.delivered.push(id);
+                self.given_up.push(self.waiting[&id].clone());
+            }
+            other => self.told.push(other),
+        }
+        true
+    }
+
+    /// Sends a message, if the client accepts it.
+    pub(super) fn say(&mut self, to: &str, padding: &str) -> bool {
+        let unstored = self.not_stored().flat_map(|it| &it.said);
+        let unstored = unstored.filter(|it| it.0 == to).count();
+        let count = self.said.get(to).map_or(0, Vec::len) + unstored;
+        let text = format!("{count} from {} to {to}{padding}", NAMES[self.number]);
+        let Ok(id) = self.client.send(to, &text) else { return false };
+        self.since_stored.said.push((to.to_owned(), id, text));
+        true
+    }
+
+    pub(super) fn status(&self) -> MixClientStatus {
+        self.client.status()
+    }
+
+    /// How many messages were not delivered.
+    pub(super) fn undelivered(&self) -> usize {
+        self.waiting.len() + self.not_stored().map(|it| it.said.len()).sum::<usize>()
+    }
+}
+
+fn open(
+    (number, name): (usize, &str),
+    began: Instant,
+    now: Instant,
+    stored: Option<&[u8]>,
+    invitation: Option<Invitation>,
+    seed: u64,
+) -> MixClient {
+    let settings = MixClientSettings {
+        group: group(),
+        name: MemberName::new(name).unwrap(),
+        invitation,
+        least_participants: 2,
+        now,
+        since_1970: SINCE_1970 + now.duration_since(began),
+    };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_be_bytes());
+    MixClient::new(settings, Arc::new(secret(number)), stored, bytes).unwrap()
+}

@@ -1,0 +1,556 @@
+//! A simulation in virtual time of clients and their group at the proxy. Connections are cut, and
+//! ends are killed and restarted from their stored state.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use super::person::{NAMES, Person, group, secret};
+use crate::MailboxShape;
+use crate::protocol::client::{MixClientError, MixClientEvent};
+use crate::protocol::engine::MixEngineName;
+use crate::protocol::group::{
+    GroupJob, GroupTransmit, MIN_AUDIT_ROUNDS, MixGroup, MixGroupEvent, MixGroupSettings,
+};
+use crate::protocol::membership::{Invitation, MemberName};
+use crate::protocol::wire::{MemberToProxy, MixHello, MixTerms, ProxyRefusal, ProxyToMember};
+
+/// The validity of invitations that all can use.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+const TICK: Duration = Duration::from_millis(5);
+pub(super) const INTERVAL: Duration = Duration::from_millis(400);
+const LEAST: Duration = Duration::from_millis(40);
+/// The maximum time until a cut connection is noticed.
+const NOTICE_MS: u64 = 1_500;
+
+/// The number of faults per thousand ticks of 5 ms.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Faults {
+    /// A connection is cut.
+    pub(super) cuts: u32,
+    /// A client is killed, and restarted from its stored state.
+    pub(super) clients: u32,
+    /// The proxy is killed, and restarted from its stored state.
+    pub(super) proxy: u32,
+    /// A message is lost, and those after it are not, until the connection ends. In a thousand
+    /// messages.
+    pub(super) lost: u32,
+    /// A day passes. In a million ticks.
+    pub(super) days: u32,
+}
+
+/// A dishonest proxy's manipulation of a message to a client.
+type Tamper = Box<dyn FnMut(usize, &mut ProxyToMember)>;
+
+/// A deviating member's manipulation of its messages.
+type Deviate = Box<dyn FnMut(usize, &mut MemberToProxy)>;
+
+/// What an attacker on the path sees of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Since the simulation began.
+    at: Duration,
+    person: usize,
+    what: Sight,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Sight {
+    /// A connection begins.
+    Begin,
+    /// A message of this length.
+    Message(usize),
+    /// The client ends the connection.
+    End,
+}
+
+/// One direction of a connection: messages arrive in order.
+#[derive(Default)]
+struct Pipe(VecDeque<(Instant, Vec<u8>)>);
+
+/// A connection of a client.
+struct Wire {
+    id: u64,
+    person: usize,
+    up: Pipe,
+    down: Pipe,
+    is_greeted: bool,
+    is_cut: bool,
+    /// When an end notices the end of the connection; none if it has noticed.
+    proxy_ends: Option<Instant>,
+    client_ends: Option<Instant>,
+}
+
+pub(super) struct World {
+    pub(super) rng: Rng,
+    pub(super) faults: Faults,
+    began: Instant,
+    pub(super) now: Instant,
+    pub(super) people: Vec<Person>,
+    pub(super) group: Option<MixGroup>,
+    /// When the proxy starts again.
+    proxy_starts: Instant,
+    stored: Option<Vec<u8>>,
+    jobs: Vec<(Instant, GroupJob)>,
+    wires: Vec<Wire>,
+    connect_at: Vec<Option<Instant>>,
+    next_id: u64,
+    seeds: u64,
+    pub(super) tamper: Option<Tamper>,
+    /// How long clients take to write their states.
+    pub(super) disk: Duration,
+    pub(super) deviate: Option<Deviate>,
+    /// The length of slots at the proxy when it is started.
+    pub(super) slot_len: usize,
+    /// The delays that the attacker on the path adds to the messages from and to each client.
+    pub(super) delays: [Duration; NAMES.len()],
+    /// What the attacker sees.
+    pub(super) seen: Vec<Seen>,
+    /// Rounds that were closed.
+    pub(super) rounds: u64,
+    pub(super) restarts: u64,
+    /// Why clients have ended connections.
+    pub(super) errors: Vec<(usize, MixClientError)>,
+    /// Why the proxy has.
+    pub(super) refusals: Vec<ProxyRefusal>,
+}
+
+const SLOT_LEN: usize = 96;
+
+pub(super) fn settings() -> MixGroupSettings {
+    settings_with(SLOT_LEN)
+}
+
+fn settings_with(slot_len: usize) -> MixGroupSettings {
+    let shape = MailboxShape::new(4, 2, 1, 3, slot_len).unwrap();
+    MixGroupSettings {
+        name: group().group,
+        administrator: group().administrator,
+        terms: MixTerms::new(MixEngineName::Ot, shape, INTERVAL, LEAST).unwrap(),
+        audit_every_rounds: MIN_AUDIT_ROUNDS,
+    }
+}
+
+impl World {
+    /// The administrator connects; the others join by invitations.
+    pub(super) fn new(seed: u64, faults: Faults) -> Self {
+        let mut world = Self::founded(seed);
+        for (number, name) in NAMES.iter().enumerate().skip(1) {
+            let invitation = world.invite(name, YEAR);
+            world.people[number].invitation = Some(invitation.code().to_string());
+            world.restart(number);
+        }
+        world.faults = faults;
+        world
+    }
+
+    /// A world whose clients are all members and make exchanges, without faults.
+    pub(super) fn of_members(seed: u64) -> Self {
+        let mut world = Self::new(seed, Faults::default());
+        world.run_until("all take part", |world| {
+            world.people.iter().all(|it| it.status().anonymity_set == NAMES.len())
+        });
+        world
+    }
+
+    /// The administrator connects, and nobody else.
+    pub(super) fn founded(seed: u64) -> Self {
+        let now = Instant::now();
+        let people = (0..NAMES.len()).map(|number| Person::new(number, now, seed << 32)).collect();
+        let mut world = Self {
+            rng: Rng::with_seed(seed),
+            faults: Faults::default(),
+            began: now,
+            now,
+            people,
+            group: None,
+            proxy_starts: now,
+            stored: None,
+            jobs: Vec::new(),
+            wires: Vec::new(),
+            connect_at: vec![None; NAMES.len()],
+            next_id: 0,
+            seeds: seed << 32,
+            tamper: None,
+            disk: Duration::from_millis(seed % 4 * 15),
+            deviate: None,
+            delays: [Duration::ZERO; NAMES.len()],
+            slot_len: SLOT_LEN,
+            seen: Vec::new(),
+            rounds: 0,
+            restarts: 0,
+            errors: Vec::new(),
+            refusals: Vec::new(),
+        };
+        world.start_proxy();
+        world.connect_at[0] = Some(now);
+        world
+    }
+
+    pub(super) fn invite(&mut self, name: &str, lasts: Duration) -> Invitation {
+        let administrator = &mut self.people[0];
+        let invited = administrator.client.invite(self.now, MemberName::new(name).unwrap(), lasts);
+        administrator.finish_storing(self.now + TICK);
+        administrator.begin_to_store(self.now);
+        administrator.finish_storing(self.now);
+        invited.unwrap()
+    }
+
+    fn seed(&mut self) -> u64 {
+        self.seeds += 1;
+        self.seeds
+    }
+
+    fn soon(&mut self, most_ms: u64) -> Instant {
+        self.now + Duration::from_millis(self.rng.u64(0..=most_ms))
+    }
+
+    fn happens(&mut self, permille: u32) -> bool {
+        self.rng.u32(0..1000) < permille
+    }
+
+    fn start_proxy(&mut self) {
+        let mut seed = [1; 32];
+        seed[..8].copy_from_slice(&self.seed().to_be_bytes());
+        let settings = settings_with(self.slot_len);
+        self.group = Some(MixGroup::new(settings, self.stored.as_deref(), seed).unwrap());
+    }
+
+    /// The proxy is killed, and starts again soon.
+    pub(super) fn stop_proxy(&mut self) {
+        self.restarts += 1;
+        self.group = None;
+        self.jobs.clear();
+        self.proxy_starts = self.soon(1_000);
+        for number in 0..self.wires.len() {
+            self.cut(number);
+            self.wires[number].proxy_ends = None;
+        }
+    }
+
+    /// A client is killed, and connects soon.
+    pub(super) fn restart(&mut self, person: usize) {
+        self.restarts += 1;
+        let seed = self.seed();
+        let is_written = self.rng.bool();
+        self.people[person].start(self.now, seed, is_written);
+        for number in 0..self.wires.len() {
+            if self.wires[number].person == person {
+                self.cut(number);
+                self.wires[number].client_ends = None;
+            }
+        }
+        self.connect_at[person] = Some(self.soon(1_000));
+    }
+
+    /// Messages in flight are lost. Each end notices later.
+    fn cut(&mut self, wire: usize) {
+        let (proxy, client) = (self.soon(NOTICE_MS), self.soon(NOTICE_MS));
+        let wire = &mut self.wires[wire];
+        if !std::mem::replace(&mut wire.is_cut, true) {
+            (wire.proxy_ends, wire.client_ends) = (Some(proxy), Some(client));
+            wire.up.0.clear();
+            wire.down.0.clear();
+        }
+    }
+
+    /// A client ends its connection for good, and is not started again.
+    pub(super) fn leave(&mut self, person: usize) {
+        self.see(person, Sight::End);
+        self.connect_at[person] = None;
+        for number in 0..self.wires.len() {
+            if self.wires[number].person == person {
+                self.cut(number);
+                self.wires[number].client_ends = None;
+            }
+        }
+    }
+
+    fn see(&mut self, person: usize, what: Sight) {
+        self.seen.push(Seen { at: self.now - self.began, person, what });
+    }
+
+    pub(super) fn cut_of(&mut self, person: usize) {
+        let wire = self.wires.iter().position(|it| it.person == person && !it.is_cut);
+        if let Some(wire) = wire {
+            self.cut(wire);
+        }
+    }
+
+    /// Time passes, in which faults happen.
+    pub(super) fn tick(&mut self) {
+        self.now += TICK;
+        self.break_something();
+        if self.group.is_none() && self.now >= self.proxy_starts {
+            self.start_proxy();
+        }
+        for person in 0..self.people.len() {
+            if self.connect_at[person].is_some_and(|at| at <= self.now) {
+                self.connect(person);
+            }
+        }
+        self.end_wires();
+        self.arrive();
+        while let Some(at) = self.jobs.iter().position(|(due, _)| *due <= self.now) {
+            let (_, job) = self.jobs.swap_remove(at);
+            if let Some(group) = &mut self.group {
+                group.handle_done(self.now, job.run());
+            }
+            self.poll_proxy();
+        }
+        for person in 0..self.people.len() {
+            self.people[person].finish_storing(self.now);
+            let client = &mut self.people[person].client;
+            if client.poll_timeout().is_some_and(|at| at <= self.now) {
+                client.handle_timeout(self.now);
+            }
+            self.poll_client(person);
+        }
+        if let Some(group) = &mut self.group
+            && group.poll_timeout().is_some_and(|at| at <= self.now)
+        {
+            group.handle_timeout(self.now);
+            self.poll_proxy();
+        }
+    }
+
+    fn break_something(&mut self) {
+        let Faults { cuts, clients, proxy, days, .. } = self.faults;
+        if self.happens(cuts) {
+            let person = self.rng.usize(0..self.people.len());
+            self.cut_of(person);
+        }
+        if self.happens(clients) {
+            let person = self.rng.usize(0..self.people.len());
+            self.restart(person);
+        }
+        if self.group.is_some() && self.happens(proxy) {
+            self.stop_proxy();
+        }
+        if self.rng.u32(0..1_000_000) < days {
+            self.now += Duration::from_secs(86_400);
+        }
+    }
+
+    fn connect(&mut self, person: usize) {
+        self.connect_at[person] = None;
+        if self.group.is_none() {
+            self.connect_at[person] = Some(self.soon(500) + TICK);
+            return;
+        }
+        self.next_id += 1;
+        self.wires.push(Wire {
+            id: self.next_id,
+            person,
+            up: Pipe::default(),
+            down: Pipe::default(),
+            is_greeted: false,
+            is_cut: false,
+            proxy_ends: None,
+            client_ends: None,
+        });
+        self.see(person, Sight::Begin);
+        self.people[person].client.handle_connected(self.now);
+        self.poll_client(person);
+    }
+
+    /// The ends of connections are noticed.
+    fn end_wires(&mut self) {
+        for at in 0..self.wires.len() {
+            let wire = &mut self.wires[at];
+            let is_due = |end: &mut Option<Instant>| end.take_if(|end| *end <= self.now).is_some();
+            let (proxy, client) = (is_due(&mut wire.proxy_ends), is_due(&mut wire.client_ends));
+            let (id, person, is_greeted) = (wire.id, wire.person, wire.is_greeted);
+            if proxy
+                && is_greeted
+                && let Some(group) = &mut self.group
+            {
+                group.handle_disconnected(self.now, id);
+                self.poll_proxy();
+            }
+            if client {
+                self.cut(at);
+                self.wires[at].client_ends = None;
+                self.see(person, Sight::End);
+                self.people[person].client.handle_disconnected(self.now);
+                self.connect_at[person] = Some(self.soon(500));
+                self.poll_client(person);
+            }
+        }
+        let is_over = |it: &Wire| it.is_cut && it.proxy_ends.is_none() && it.client_ends.is_none();
+        self.wires.retain(|it| !is_over(it));
+    }
+
+    /// Messages arrive that are due.
+    fn arrive(&mut self) {
+        for at in 0..self.wires.len() {
+            let due = |pipe: &mut Pipe, now| pipe.0.pop_front_if(|(at, _)| *at <= now);
+            while let Some((_, message)) = due(&mut self.wires[at].up, self.now) {
+                self.handle_at_proxy(at, &message);
+            }
+            while let Some((_, message)) = due(&mut self.wires[at].down, self.now) {
+                let person = self.wires[at].person;
+                let handled = self.people[person].client.handle_message(self.now, &message);
+                if let Err(error) = handled {
+                    self.errors.push((person, error));
+                    // The client ends the connection; the proxy notices later.
+                    self.cut(at);
+                    self.wires[at].client_ends = Some(self.now);
+                }
+                self.poll_client(person);
+            }
+        }
+    }
+
+    fn handle_at_proxy(&mut self, wire: usize, message: &[u8]) {
+        let Some(group) = &mut self.group else { return };
+        let Wire { id, person, is_greeted, .. } = &mut self.wires[wire];
+        if std::mem::replace(is_greeted, true) {
+            group.handle_message(self.now, *id, message);
+        } else if MixHello::decode(message).is_ok() {
+            group.handle_connected(self.now, *id, secret(*person).public());
+        } else {
+            // Its greeting was lost.
+            self.cut(wire);
+        }
+        self.poll_proxy();
+    }
+
+    /// The steps of the proxy's driver after each call. It may be killed at any of them.
+    fn poll_proxy(&mut self) {
+        loop {
+            if self.faults.proxy > 0 && self.group.is_some() && self.rng.u32(0..20_000) == 0 {
+                self.stop_proxy();
+            }
+            let Some(group) = &mut self.group else { return };
+            if let Some(job) = group.poll_job() {
+                let due = self.soon(20);
+                self.jobs.push((due, job));
+            } else if let Some(state) = group.poll_store() {
+                self.stored = Some(state);
+            } else if let Some(transmit) = group.poll_transmit() {
+                self.send_down(transmit);
+            } else if let Some(event) = group.poll_event() {
+                match event {
+                    MixGroupEvent::RoundClosed { .. } => self.rounds += 1,
+                    MixGroupEvent::Refused { refusal, .. } => self.refusals.push(refusal),
+                    _ => {}
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// The steps of a client's driver after each call.
+    fn poll_client(&mut self, person: usize) {
+        loop {
+            if self.faults.clients > 0 && self.rng.u32(0..10_000) == 0 {
+                return self.restart(person);
+            }
+            let due = self.now + self.disk;
+            if self.people[person].begin_to_store(due) || self.people[person].read_event() {
+                continue;
+            }
+            let Some(mut message) = self.people[person].client.poll_transmit() else { return };
+            if let Some(deviate) = &mut self.deviate
+                && let Ok(mut changed) = MemberToProxy::decode(&message, &settings().terms)
+                && MixHello::decode(&message).is_err()
+            {
+                deviate(person, &mut changed);
+                message = changed.encode();
+            }
+            self.see(person, Sight::Message(message.len()));
+            let is_lost = self.happens(self.faults.lost);
+            let due = self.soon(30) + self.delays[person];
+            // It may have been cut, and the client not have noticed.
+            let own = |it: &&mut Wire| it.person == person && !it.is_cut;
+            if let Some(wire) = self.wires.iter_mut().find(own) {
+                if is_lost {
+                    wire.client_ends = Some(due + Duration::from_millis(NOTICE_MS));
+                } else {
+                    wire.up.push(due, message);
+                }
+            }
+        }
+    }
+
+    fn send_down(&mut self, GroupTransmit { connection, message, is_last }: GroupTransmit) {
+        let is_lost = self.happens(self.faults.lost);
+        let mut due = self.soon(30);
+        let Some(at) = self.wires.iter().position(|it| it.id == connection) else { return };
+        let wire = &mut self.wires[at];
+        if wire.is_cut {
+            return;
+        }
+        due += self.delays[wire.person];
+        let mut message = message;
+        if let Some(tamper) = &mut self.tamper {
+            let is_first = message[0] == 1;
+            let terms = (!is_first).then(|| settings().terms);
+            let mut changed = ProxyToMember::decode(&message, terms.as_ref()).unwrap();
+            tamper(wire.person, &mut changed);
+            message = changed.encode();
+        }
+        if is_lost {
+            wire.client_ends = Some(due + Duration::from_millis(NOTICE_MS));
+        } else {
+            wire.down.push(due, message);
+        }
+        if is_last {
+            let last = wire.down.0.back().map_or(due, |(at, _)| *at);
+            wire.client_ends = Some(last + TICK);
+        }
+    }
+
+    /// Runs without faults until all messages are delivered.
+    pub(super) fn finish(&mut self) {
+        self.faults = Faults::default();
+        self.run_until("no message waits", |world| {
+            world.people.iter().all(|it| it.undelivered() == 0)
+        });
+    }
+
+    /// Runs until a condition holds.
+    ///
+    /// # Panics
+    /// If that takes longer than two minutes.
+    pub(super) fn run_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let end = self.now + Duration::from_secs(120);
+        while !is_so(self) {
+            assert!(self.now < end, "not so: {what}\n{}", self.describe());
+            self.tick();
+        }
+    }
+
+    /// Checks that each stored message was read once and in order.
+    pub(super) fn check_all_read(&self) {
+        for (from, sender) in NAMES.iter().zip(&self.people) {
+            for (to, receiver) in NAMES.iter().zip(&self.people) {
+                let said = sender.said.get(*to).map_or(&[][..], |it| it);
+                let read = receiver.read.get(*from).map_or(&[][..], |it| it);
+                assert_eq!(said, read, "of {from} to {to}");
+            }
+        }
+        let is_wrong = |it: &&MixClientEvent| {
+            matches!(it, MixClientEvent::NotOfThisRound { .. } | MixClientEvent::LeftOut { .. })
+        };
+        for person in &self.people {
+            assert_eq!(person.told.iter().find(is_wrong), None);
+        }
+    }
+
+    fn describe(&self) -> String {
+        let people = self.people.iter().map(|it| format!("{:?}\n", it.status()));
+        format!("{}{:?} {:?}", people.collect::<String>(), self.errors, self.refusals)
+    }
+}
+
+impl Pipe {
+    /// A message is sent that arrives then, or after those before it.
+    fn push(&mut self, due: Instant, message: Vec<u8>) {
+        let due = self.0.back().map_or(due, |(last, _)| due.max(*last));
+        self.0.push_back((due, message));
+    }
+}

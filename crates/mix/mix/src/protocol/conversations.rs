@@ -1,0 +1,206 @@
+//! All conversations of a member, by the partners' keys, and their encoding for the state file.
+
+use std::collections::BTreeMap;
+
+use keys::IdentityPublicKey;
+use zeroize::Zeroizing;
+
+use crate::protocol::content::SlotContent;
+use crate::protocol::conversation::{Conversation, ConversationFull, SlotReadOutcome};
+use crate::protocol::state::{ConversationStateError, ConversationStateReader};
+
+const VERSION: u8 = 2;
+/// The maximum number of conversations with partners that are no longer members.
+const MAX_FORMER: usize = 4096;
+
+/// An undelivered message for a partner that is no longer a member.
+pub(crate) struct GivenUpMessage {
+    pub(crate) partner: [u8; 32],
+    /// Its number.
+    pub(crate) id: u64,
+}
+
+/// All conversations of a member. They persist over epochs and restarts. Texts and partners are
+/// secret. Texts are wiped on drop.
+pub struct Conversations {
+    /// See [`Self::new`].
+    incarnation: u64,
+    /// The number of the last message.
+    last_id: u64,
+    /// The stamp of the last message, not below the start time of this life of the state.
+    stamp: u64,
+    /// The epoch and round of the last mailbox that was read.
+    read: (u32, u64),
+    /// The maximum length of a fragment in bytes.
+    capacity: usize,
+    partners: BTreeMap<[u8; 32], Conversation>,
+    generation: u64,
+}
+
+impl Conversations {
+    /// The empty conversations of a member without a stored state. `incarnation` is the time, in
+    /// microseconds since 1970, when this process began to use the state. Two incarnations of a
+    /// state use different numbers for what they send, even if both start from the same stored
+    /// state.
+    pub fn new(incarnation: u64) -> Self {
+        Self {
+            incarnation,
+            last_id: 0,
+            stamp: incarnation,
+            read: (0, 0),
+            capacity: 0,
+            partners: BTreeMap::new(),
+            generation: 0,
+        }
+    }
+
+    /// A counter of changes. Each change must be stored before the member's next request is sent
+    /// and before its events are acted upon. Otherwise messages are lost or duplicated after a
+    /// restart.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The number of messages that were sent but not delivered yet.
+    pub fn undelivered(&self) -> usize {
+        self.partners.values().map(Conversation::undelivered).sum()
+    }
+
+    /// The encoded state. Secret.
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        // A growing buffer would leave copies that are not wiped.
+        let partners = self.partners.values().map(|conversation| 32 + conversation.stored_len());
+        let len = 64 + partners.sum::<usize>();
+        let mut out = Zeroizing::new(Vec::with_capacity(len));
+        out.push(VERSION);
+        out.extend_from_slice(&self.last_id.to_be_bytes());
+        out.extend_from_slice(&self.stamp.to_be_bytes());
+        out.extend_from_slice(&self.read.0.to_be_bytes());
+        out.extend_from_slice(&self.read.1.to_be_bytes());
+        out.extend_from_slice(&(self.capacity as u64).to_be_bytes());
+        out.extend_from_slice(&(self.partners.len() as u64).to_be_bytes());
+        for (partner, conversation) in &self.partners {
+            out.extend_from_slice(partner);
+            conversation.encode(&mut out);
+        }
+        debug_assert!(out.len() <= len, "as many bytes as were expected");
+        out
+    }
+
+    /// Decodes the output of [`Self::to_bytes`], for a new incarnation `life`: see [`Self::new`].
+    ///
+    /// # Errors
+    /// If the bytes are malformed or of another version.
+    pub fn from_bytes(bytes: &[u8], life: u64) -> Result<Self, ConversationStateError> {
+        let mut state = ConversationStateReader(bytes);
+        if state.byte()? != VERSION {
+            return Err(ConversationStateError);
+        }
+        let mut all = Self::new(life);
+        all.last_id = state.u64()?;
+        all.stamp = state.u64()?.max(life);
+        all.read = (state.u32()?, state.u64()?);
+        all.capacity = usize::try_from(state.u64()?).map_err(|_| ConversationStateError)?;
+        let count = state.u64()?;
+        if all.capacity == 0 && count > 0 {
+            return Err(ConversationStateError);
+        }
+        for _ in 0..count {
+            let partner = state.array()?;
+            let conversation = Conversation::decode(&mut state, life, all.capacity)?;
+            all.partners.insert(partner, conversation);
+        }
+        if state.0.is_empty() { Ok(all) } else { Err(ConversationStateError) }
+    }
+
+    /// Begins an epoch with these members, whose slots carry `capacity` bytes of text. Returns the
+    /// undelivered messages for partners that are no longer members.
+    pub(crate) fn begin_epoch(
+        &mut self,
+        capacity: usize,
+        is_member: impl Fn(&[u8; 32]) -> bool,
+    ) -> Vec<GivenUpMessage> {
+        if capacity != self.capacity {
+            self.generation += 1;
+            self.capacity = capacity;
+            self.partners.values_mut().for_each(|it| it.refragment(capacity));
+        }
+        let former: Vec<[u8; 32]> =
+            self.partners.keys().filter(|key| !is_member(key)).copied().collect();
+        for key in former.iter().skip(MAX_FORMER) {
+            self.generation += 1;
+            self.partners.remove(key);
+        }
+        let mut given_up = Vec::new();
+        for partner in former {
+            let ids = self.partners.get_mut(&partner).map(Conversation::give_up);
+            given_up.extend(
+                ids.unwrap_or_default().into_iter().map(|id| GivenUpMessage { partner, id }),
+            );
+        }
+        self.generation += u64::from(!given_up.is_empty());
+        given_up
+    }
+
+    /// The epoch and the round of the last mailbox that was read.
+    pub(crate) fn last_read(&self) -> (u32, u64) {
+        self.read
+    }
+
+    /// The mailbox of a round of an epoch was read.
+    pub(crate) fn set_last_read(&mut self, epoch: u32, round: u64) {
+        self.read = (epoch, round);
+    }
+
+    /// Iterates over all conversations.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8; 32], &Conversation)> {
+        self.partners.iter()
+    }
+
+    /// Appends a message to a partner. Returns its number.
+    pub(crate) fn push(
+        &mut self,
+        exchange: u64,
+        partner: &IdentityPublicKey,
+        text: &str,
+    ) -> Result<u64, ConversationFull> {
+        let (id, stamp) = (self.last_id + 1, self.stamp.saturating_add(1));
+        let capacity = self.capacity;
+        self.with(partner).push(exchange, (id, stamp), text, capacity)?;
+        (self.last_id, self.stamp) = (id, stamp);
+        self.generation += 1;
+        Ok(id)
+    }
+
+    /// The slot to write to a partner of [`Self::iter`]: see [`Conversation::write`].
+    pub(crate) fn write(
+        &mut self,
+        exchange: u64,
+        partner: &IdentityPublicKey,
+        again: bool,
+        awaited: bool,
+        slot_len: usize,
+    ) -> Zeroizing<Vec<u8>> {
+        self.with(partner).write(exchange, again, awaited, slot_len)
+    }
+
+    /// Handles a slot that a partner has written.
+    pub(crate) fn read(
+        &mut self,
+        exchange: u64,
+        partner: &IdentityPublicKey,
+        content: &SlotContent<'_>,
+    ) -> SlotReadOutcome {
+        let (capacity, mut stamp) = (self.capacity, self.stamp);
+        let received = self.with(partner).read(exchange, content, capacity, &mut stamp);
+        self.stamp = stamp;
+        self.generation += u64::from(received.changed);
+        received
+    }
+
+    fn with(&mut self, partner: &IdentityPublicKey) -> &mut Conversation {
+        let life = self.incarnation;
+        let new = || Conversation::new(life);
+        self.partners.entry(partner.to_bytes()).or_insert_with(new)
+    }
+}

@@ -1,0 +1,406 @@
+//! The proxy's end of one group: the connections, the epoch, the rounds, and the messages that wait
+//! for the administrator. It is a state machine without I/O. Its inputs are messages and the time.
+//! Its outputs are messages, jobs for threads, state to store and events.
+//!
+//! After each call of a `handle_` function the driver
+//! 1. runs the jobs of [`MixGroup::poll_job`], in any thread, and passes the results to
+//!    [`MixGroup::handle_done`];
+//! 2. writes the state of [`MixGroup::poll_store`] so that it survives a crash;
+//! 3. sends the messages of [`MixGroup::poll_transmit`], and ends a connection after its last
+//!    message;
+//! 4. reads [`MixGroup::poll_event`], and calls [`MixGroup::handle_timeout`] at
+//!    [`MixGroup::poll_timeout`].
+//!
+//! A connection cannot affect the others, with one exception: if a member that was told of a round
+//! does not answer, the round stays open until its interval has passed. `docs/protocols/mix.md`
+//! says what each message may change.
+
+mod audits;
+mod connection;
+mod epoch;
+mod exchanges;
+mod job;
+mod membership;
+mod rounds;
+mod status;
+mod stored;
+mod waiting;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use keys::IdentityPublicKey;
+use zeroize::Zeroizing;
+
+use self::audits::GroupAudits;
+use self::connection::GroupConnection;
+use self::epoch::AnnouncedEpoch;
+use self::job::GroupJobOutcome;
+pub use self::job::{FinishedGroupJob, GroupJob};
+use self::rounds::GroupRounds;
+pub use self::status::{
+    AuditFailedMember, GroupCounters, LateMember, MixGroupEvent, MixGroupStatus,
+};
+pub use self::stored::GroupStateError;
+use self::stored::StoredGroup;
+use self::waiting::{LastNotices, PendingJoins};
+use crate::Mailbox;
+use crate::protocol::audit::MAX_AUDIT_SLOTS;
+use crate::protocol::engine::{self, MixEngineError, ProxyEngine};
+pub use crate::protocol::member::MIN_AUDIT_ROUNDS;
+use crate::protocol::random::ForwardSecureRng;
+use crate::protocol::wire::{
+    GroupName, MemberToProxy, MembershipStatus, MixTerms, ProxyRefusal, ProxyToMember,
+};
+
+/// The maximum number of connections of clients that are not members, and of pending join requests.
+pub const MAX_NON_MEMBERS: usize = 64;
+/// The maximum number of join requests and notices that a connection may send in an interval.
+const MAX_MEMBERSHIP_MESSAGES: u32 = 4;
+/// The same for the administrator, with its answers and announcements.
+const MAX_ADMINISTRATOR_MESSAGES: u32 = 256;
+/// The maximum number of set-up messages of one connection.
+const MAX_SET_UPS: u32 = 64;
+
+/// The settings of a group.
+#[derive(Clone, Debug)]
+pub struct MixGroupSettings {
+    /// Its name at the proxy.
+    pub name: GroupName,
+    /// The key of its administrator.
+    pub administrator: IdentityPublicKey,
+    /// The engine, the shape and the intervals.
+    pub terms: MixTerms,
+    /// The number of rounds between two audited updates, at least [`MIN_AUDIT_ROUNDS`]; 0 for no
+    /// audits.
+    pub audit_every_rounds: u64,
+}
+
+/// Why a group cannot be started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MixGroupError {
+    /// The stored state is not that of this group.
+    #[error("the stored state: {0}")]
+    Stored(#[from] GroupStateError),
+    /// The engine does not support this shape.
+    #[error("the engine: {0}")]
+    Engine(#[from] MixEngineError),
+    /// Audits are so frequent that members would refuse them, or the mailbox is too large for
+    /// audits.
+    #[error(
+        "audits are made of {MAX_AUDIT_SLOTS} slots, and each {MIN_AUDIT_ROUNDS} rounds, at most"
+    )]
+    Audits,
+}
+
+/// A message to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupTransmit {
+    /// The connection.
+    pub connection: u64,
+    /// Its bytes.
+    pub message: Vec<u8>,
+    /// Whether to close the connection after the message. The group has already forgotten the
+    /// connection.
+    pub is_last: bool,
+}
+
+/// The constructor of engines.
+type ProxyEngineConstructor =
+    fn(&MixTerms, [u8; 32]) -> Result<Box<dyn ProxyEngine>, MixEngineError>;
+
+/// One group at the proxy.
+pub struct MixGroup {
+    settings: MixGroupSettings,
+    connections: BTreeMap<u64, GroupConnection>,
+    epoch: Option<AnnouncedEpoch>,
+    /// The next epoch. It begins as soon as no opening of the current epoch is being computed.
+    announced: Option<AnnouncedEpoch>,
+    rounds: GroupRounds,
+    joins: PendingJoins,
+    notices: LastNotices,
+    audits: GroupAudits,
+    new_engine: ProxyEngineConstructor,
+    seed: Zeroizing<[u8; 32]>,
+    engines: u64,
+    is_stored: bool,
+    jobs: VecDeque<GroupJob>,
+    transmits: VecDeque<GroupTransmit>,
+    events: VecDeque<MixGroupEvent>,
+    counters: GroupCounters,
+}
+
+impl MixGroup {
+    /// The group with the last stored state, if any. `seed` is 32 random bytes that must never be
+    /// used twice.
+    ///
+    /// # Errors
+    /// If the state is damaged or belongs to another group, or the engine does not support the
+    /// shape.
+    pub fn new(
+        settings: MixGroupSettings,
+        stored: Option<&[u8]>,
+        seed: [u8; 32],
+    ) -> Result<Self, MixGroupError> {
+        let new_engine: ProxyEngineConstructor =
+            |terms, seed| engine::proxy(terms.engine(), terms.shape(), seed);
+        Self::with_engines(settings, stored, seed, new_engine)
+    }
+
+    fn with_engines(
+        settings: MixGroupSettings,
+        stored: Option<&[u8]>,
+        seed: [u8; 32],
+        new_engine: ProxyEngineConstructor,
+    ) -> Result<Self, MixGroupError> {
+        new_engine(&settings.terms, [0; 32])?;
+        let every = settings.audit_every_rounds;
+        let is_too_large = settings.terms.shape().slots() > MAX_AUDIT_SLOTS;
+        if every > 0 && (every < MIN_AUDIT_ROUNDS || is_too_large) {
+            return Err(MixGroupError::Audits);
+        }
+        let stored = stored.map(|bytes| StoredGroup::decode(bytes, &settings)).transpose()?;
+        let StoredGroup { epoch, next_round, notices } = stored.unwrap_or_default();
+        let random = ForwardSecureRng::new(membership::derive_seed(&seed, 0));
+        Ok(Self {
+            audits: GroupAudits::new(every, next_round, random),
+            rounds: GroupRounds::new(settings.terms, next_round),
+            settings,
+            connections: BTreeMap::new(),
+            epoch,
+            announced: None,
+            joins: PendingJoins::default(),
+            notices,
+            new_engine,
+            seed: Zeroizing::new(seed),
+            engines: 0,
+            is_stored: true,
+            jobs: VecDeque::new(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: GroupCounters::default(),
+        })
+    }
+
+    /// A client has connected and has named the group in its greeting. The connection has
+    /// authenticated its key. `id` identifies the connection and must not have been used before.
+    pub fn handle_connected(&mut self, now: Instant, id: u64, key: IdentityPublicKey) {
+        if let Some(old) = self.connection_of(&key) {
+            self.refuse(old, ProxyRefusal::Replaced);
+        }
+        let standing = self.standing(&key);
+        self.connections.insert(id, GroupConnection::new(key, now));
+        if matches!(standing, MembershipStatus::Unknown | MembershipStatus::Waiting) {
+            let strangers = self.connections.values().filter(|it| !self.is_inside(&it.key));
+            if strangers.count() > MAX_NON_MEMBERS {
+                return self.refuse(id, ProxyRefusal::TooManyConnections);
+            }
+        }
+        if self.audits.is_left_out(&key) {
+            return self.refuse(id, ProxyRefusal::LeftOut);
+        }
+        let (terms, epoch) =
+            (self.settings.terms, self.epoch.as_ref().map_or(0, AnnouncedEpoch::number));
+        self.send(id, &ProxyToMember::Welcome { terms, standing, epoch });
+        self.events.push_back(MixGroupEvent::Connected { key, standing });
+        if let Some(answer) = self.joins.take_answer(&key) {
+            self.send(id, &ProxyToMember::JoinAnswer(answer));
+        }
+        if self.is_inside(&key) {
+            self.admit(now, id);
+        }
+        if key == self.settings.administrator {
+            self.send_pending_membership(id);
+        }
+        self.advance(now);
+    }
+
+    /// A connection has ended.
+    pub fn handle_disconnected(&mut self, now: Instant, id: u64) {
+        if let Some(connection) = self.connections.remove(&id) {
+            self.events.push_back(MixGroupEvent::Disconnected { key: connection.key });
+            self.advance(now);
+        }
+    }
+
+    /// Handles a message of a connection.
+    pub fn handle_message(&mut self, now: Instant, id: u64, message: &[u8]) {
+        if !self.connections.contains_key(&id) {
+            return;
+        }
+        self.counters.bytes_received += message.len() as u64;
+        let message = MemberToProxy::decode(message, &self.settings.terms);
+        let message = message.map_err(|_| ProxyRefusal::Malformed);
+        if let Err(refusal) = message.and_then(|message| self.handle(now, id, message)) {
+            self.refuse(id, refusal);
+        }
+        self.advance(now);
+    }
+
+    /// Handles the result of a job.
+    pub fn handle_done(&mut self, now: Instant, done: FinishedGroupJob) {
+        match done.0 {
+            GroupJobOutcome::Exchange { connection: id, result } => {
+                // The exchange of a closed connection is dropped.
+                let Some(connection) = self.connections.get_mut(&id) else { return };
+                match result {
+                    Ok((engine, product)) => {
+                        connection.return_engine(engine);
+                        self.handle_product(now, id, product);
+                        self.work(now, id);
+                    }
+                    Err(_) => self.refuse(id, ProxyRefusal::Engine),
+                }
+            }
+            GroupJobOutcome::Audit { inquiry, result } => self.handle_audited(inquiry, result),
+        }
+        self.advance(now);
+    }
+
+    /// Must be called at the time of [`MixGroup::poll_timeout`].
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.advance(now);
+    }
+
+    /// When to call [`MixGroup::handle_timeout`] next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let open = self.rounds.open().filter(|_| !self.is_waiting_for_openings())?;
+        open.timeout(self.exchanges(open.number()).any(|_| true))
+    }
+
+    /// The next job to run. Jobs may run concurrently and in any order.
+    pub fn poll_job(&mut self) -> Option<GroupJob> {
+        self.jobs.pop_front()
+    }
+
+    /// The state to store, if it has changed. It must replace the stored state atomically.
+    /// [`Self::poll_transmit`] returns nothing until then.
+    pub fn poll_store(&mut self) -> Option<Vec<u8>> {
+        let is_stored = std::mem::replace(&mut self.is_stored, true);
+        (!is_stored)
+            .then(|| stored::encode(self.epoch.as_ref(), self.rounds.reserved(), &self.notices))
+    }
+
+    /// The next message to send. `None` while a state must be stored.
+    pub fn poll_transmit(&mut self) -> Option<GroupTransmit> {
+        if self.is_stored { self.transmits.pop_front() } else { None }
+    }
+
+    /// The next event, for the log.
+    pub fn poll_event(&mut self) -> Option<MixGroupEvent> {
+        self.events.pop_front()
+    }
+
+    /// The mailbox that is read in the open round: all that the proxy has of the messages.
+    pub fn closed_mailbox(&self) -> Option<&Mailbox> {
+        self.rounds.closed_mailbox()
+    }
+
+    /// The longest message that a client may send, in bytes.
+    pub fn max_message_len(&self) -> usize {
+        self.settings.terms.max_to_proxy_len()
+    }
+
+    /// The status of the group.
+    pub fn status(&self, now: Instant) -> MixGroupStatus {
+        let is_member = |it: &&GroupConnection| self.number_of(&it.key).is_some();
+        let late = self.connections.values().filter_map(|it| {
+            let since = now.saturating_duration_since(it.late_since?);
+            Some(LateMember { key: it.key, since })
+        });
+        MixGroupStatus {
+            epoch: self.epoch.as_ref().map_or(0, AnnouncedEpoch::number),
+            members: self.epoch.as_ref().map_or(0, AnnouncedEpoch::members),
+            connected: self.connections.values().filter(is_member).count(),
+            joins_waiting: self.joins.waiting().count(),
+            round: self.rounds.last(),
+            late_members: late.collect(),
+            found: self.audits.found().to_vec(),
+            counters: self.counters,
+        }
+    }
+
+    fn handle(
+        &mut self,
+        now: Instant,
+        id: u64,
+        message: MemberToProxy,
+    ) -> Result<(), ProxyRefusal> {
+        let key = self.connections[&id].key;
+        match message {
+            MemberToProxy::Join(request) => {
+                self.count_membership_message(now, id)?;
+                self.handle_join(key, request)
+            }
+            MemberToProxy::Notice(notice) => {
+                self.count_membership_message(now, id)?;
+                self.handle_notice(key, notice)
+            }
+            MemberToProxy::Announce(announcement) => {
+                self.check_administrator(&key)?;
+                self.count_membership_message(now, id)?;
+                self.handle_announcement(announcement)
+            }
+            MemberToProxy::JoinAnswer { key: to, answer } => {
+                self.check_administrator(&key)?;
+                self.count_membership_message(now, id)?;
+                self.handle_join_answer(to, answer);
+                Ok(())
+            }
+            MemberToProxy::SetUp(message) => {
+                let connection = self.connections.get_mut(&id).expect("checked");
+                connection.push_set_up(message, MAX_SET_UPS)?;
+                self.work(now, id);
+                Ok(())
+            }
+            MemberToProxy::Request { round, nonce, body } => {
+                self.handle_request(id, round, nonce, body)
+            }
+            MemberToProxy::AuditSetUp(set_up) => self.handle_audit_set_up(id, set_up),
+            MemberToProxy::AuditTables(tables) => self.handle_audit_tables(id, tables),
+        }
+    }
+
+    fn send(&mut self, connection: u64, message: &ProxyToMember) {
+        let message = message.encode();
+        self.counters.bytes_sent += message.len() as u64;
+        self.transmits.push_back(GroupTransmit { connection, message, is_last: false });
+    }
+
+    /// Ends a connection with a refusal.
+    fn refuse(&mut self, id: u64, refusal: ProxyRefusal) {
+        let Some(connection) = self.connections.remove(&id) else { return };
+        let message = ProxyToMember::Refused(refusal).encode();
+        self.counters.bytes_sent += message.len() as u64;
+        self.transmits.push_back(GroupTransmit { connection: id, message, is_last: true });
+        self.events.push_back(MixGroupEvent::Refused { key: connection.key, refusal });
+    }
+
+    fn standing(&self, key: &IdentityPublicKey) -> MembershipStatus {
+        if *key == self.settings.administrator {
+            MembershipStatus::Administrator
+        } else if self.number_of(key).is_some() {
+            MembershipStatus::Member
+        } else if self.joins.is_waiting(key) {
+            MembershipStatus::Waiting
+        } else {
+            MembershipStatus::Unknown
+        }
+    }
+
+    /// Whether the key belongs to a member or to the administrator.
+    fn is_inside(&self, key: &IdentityPublicKey) -> bool {
+        matches!(self.standing(key), MembershipStatus::Member | MembershipStatus::Administrator)
+    }
+
+    fn number_of(&self, key: &IdentityPublicKey) -> Option<u16> {
+        self.epoch.as_ref()?.number_of(key)
+    }
+
+    fn connection_of(&self, key: &IdentityPublicKey) -> Option<u64> {
+        self.connections.iter().find(|(_, it)| it.key == *key).map(|(&id, _)| id)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! The members' exchanges: requests and answers, and when a round ends and the next one begins.
+
+use std::time::Instant;
+
+use super::MixGroup;
+use super::connection::{GroupConnection, ProxyExchange, ProxyExchangeStage};
+use super::job::{GroupJob, ProxyEngineProduct, ProxyEngineWork};
+use super::rounds::OpenRound;
+use super::status::MixGroupEvent;
+use crate::Participant;
+use crate::protocol::wire::{ProxyRefusal, ProxyToMember};
+
+impl MixGroup {
+    pub(super) fn handle_request(
+        &mut self,
+        id: u64,
+        round: u64,
+        nonce: [u8; 16],
+        body: Vec<u8>,
+    ) -> Result<(), ProxyRefusal> {
+        let connection = self.connections.get_mut(&id).expect("checked");
+        let engine = connection.take_request(round, nonce)?;
+        // The engine handles a late request too, because both ends of its transfers must stay in
+        // step.
+        let read = self.rounds.open().filter(|open| open.number() == round);
+        let read = read.map_or_else(|| self.rounds.nothing(), OpenRound::read);
+        self.jobs.push_back(GroupJob::exchange(
+            id,
+            engine,
+            ProxyEngineWork::Answer { request: body, read },
+        ));
+        Ok(())
+    }
+
+    pub(super) fn handle_product(&mut self, now: Instant, id: u64, product: ProxyEngineProduct) {
+        match product {
+            ProxyEngineProduct::SetUp(messages) => {
+                for message in messages {
+                    self.send(id, &ProxyToMember::SetUp(message));
+                }
+            }
+            ProxyEngineProduct::Opening(opening) => {
+                let exchange = self.connections.get_mut(&id).and_then(|it| it.exchange.as_mut());
+                let exchange = exchange.expect("an opening is made for an exchange");
+                exchange.stage = ProxyExchangeStage::Opened;
+                let start = (*exchange.start).clone();
+                self.send(id, &ProxyToMember::Round { start, opening });
+            }
+            ProxyEngineProduct::Answer { update, body } => {
+                let connection = self.connections.get_mut(&id).expect("the caller has it");
+                let ProxyExchange { start, stage, .. } =
+                    connection.exchange.take().expect("an answer is made for an exchange");
+                let ProxyExchangeStage::Answering(nonce) = stage else {
+                    unreachable!("a request has come")
+                };
+                let (round, key) = (start.round, connection.key);
+                let member = self.epoch.as_ref().and_then(|epoch| epoch.number_of(&key));
+                let is_open = self.rounds.open().is_some_and(|open| open.number() == round);
+                let Some(member) = member.filter(|_| is_open) else {
+                    return self.send(id, &ProxyToMember::Late { round });
+                };
+                if let Some(since) = connection.late_since.take() {
+                    let after = now.saturating_duration_since(since);
+                    self.events.push_back(MixGroupEvent::InTimeAgain { key, after });
+                }
+                self.rounds.add(member, nonce, &update);
+                self.audits.take_part((id, key), round, Participant { member, nonce }, update);
+                self.send(id, &ProxyToMember::Answer { round, body });
+            }
+        }
+    }
+
+    /// Gives an idle engine its next work: set-up messages first, then the open round.
+    pub(super) fn work(&mut self, now: Instant, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let number = self.epoch.as_ref().and_then(|epoch| epoch.number_of(&connection.key));
+        let can_take_part = |open: &&OpenRound| number.is_some_and(|it| !open.has(it));
+        let round = self.rounds.open().filter(|_| self.announced.is_none()).filter(can_take_part);
+        if let Some((engine, work)) = connection.next_work(now, round) {
+            self.jobs.push_back(GroupJob::exchange(id, engine, work));
+        }
+    }
+
+    /// Performs what is due: begins an epoch, closes the open round, opens the next one.
+    pub(super) fn advance(&mut self, now: Instant) {
+        self.advance_audit();
+        if self.is_waiting_for_openings() {
+            return;
+        }
+        if let Some(epoch) = self.announced.take() {
+            self.begin_epoch(now, epoch);
+        }
+        if let Some(round) = self.rounds.open().map(OpenRound::number) {
+            let is_awaited = self.exchanges(round).any(|_| true);
+            let is_computed = self
+                .exchanges(round)
+                .any(|it| matches!(it.stage, ProxyExchangeStage::Answering(_)));
+            if !self.rounds.is_over(now, is_awaited, is_computed) {
+                return;
+            }
+            self.close_round(now, round);
+        }
+        self.open_round(now);
+    }
+
+    /// Whether the next epoch must wait for openings that are being computed. A member must not be
+    /// told of a round of an epoch after it was told of the next epoch.
+    pub(super) fn is_waiting_for_openings(&self) -> bool {
+        let is_opening = |it: &GroupConnection| {
+            it.exchange
+                .as_ref()
+                .is_some_and(|exchange| exchange.stage == ProxyExchangeStage::Opening)
+        };
+        self.announced.is_some() && self.connections.values().any(is_opening)
+    }
+
+    /// Opens a round, if a member can take part.
+    fn open_round(&mut self, now: Instant) {
+        let Some(epoch) = &self.epoch else { return };
+        let can_take_part =
+            |it: &GroupConnection| it.can_exchange() && epoch.number_of(&it.key).is_some();
+        if !self.connections.values().any(can_take_part) {
+            return;
+        }
+        if self.rounds.begin(now, epoch.number()) {
+            self.is_stored = false;
+        }
+        self.audits.open_round(self.rounds.last());
+        for id in self.connections.keys().copied().collect::<Vec<_>>() {
+            self.work(now, id);
+        }
+    }
+
+    fn close_round(&mut self, now: Instant, round: u64) {
+        let mut late = 0;
+        for connection in self.connections.values_mut() {
+            let exchange = connection.exchange.as_ref().filter(|it| it.start.round == round);
+            let Some(since) = exchange.map(|it| it.since) else { continue };
+            late += 1;
+            if connection.late_since.is_none() {
+                connection.late_since = Some(since);
+                self.events.push_back(MixGroupEvent::Late { key: connection.key, round });
+            }
+        }
+        let (participants, took) = self.rounds.close(now);
+        self.audits.close_round(round);
+        self.advance_audit();
+        self.counters.count_round(participants, late, took);
+        self.events.push_back(MixGroupEvent::RoundClosed { round, participants, late, took });
+    }
+
+    /// The exchanges of a round that have begun and not ended.
+    pub(super) fn exchanges(&self, round: u64) -> impl Iterator<Item = &ProxyExchange> {
+        let all = self.connections.values().filter_map(|it| it.exchange.as_ref());
+        all.filter(move |exchange| exchange.start.round == round)
+    }
+}

@@ -1,0 +1,85 @@
+//! The stored state of a group. The layout is in `docs/protocols/mix.md`, *State*.
+
+use sha2::{Digest, Sha256};
+
+use super::MixGroupSettings;
+use super::epoch::AnnouncedEpoch;
+use super::waiting::LastNotices;
+use crate::protocol::wire::fields::{MixWireReader, put_counted};
+use crate::protocol::wire::{MAX_NOTICE_LEN, MixWireError};
+
+const MAGIC: [u8; 8] = *b"sndrmix1";
+
+/// Why a stored state is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GroupStateError {
+    /// The bytes are corrupted or truncated.
+    #[error("it is damaged")]
+    Damaged,
+    /// The last announcement does not belong to the group.
+    #[error(
+        "it is of another group, of another administrator, or of more members than there may be"
+    )]
+    OtherGroup,
+}
+
+impl From<MixWireError> for GroupStateError {
+    fn from(_: MixWireError) -> Self {
+        Self::Damaged
+    }
+}
+
+#[derive(Default)]
+pub(super) struct StoredGroup {
+    pub(super) epoch: Option<AnnouncedEpoch>,
+    /// The first unused round number.
+    pub(super) next_round: u64,
+    pub(super) notices: LastNotices,
+}
+
+pub(super) fn encode(
+    epoch: Option<&AnnouncedEpoch>,
+    next_round: u64,
+    notices: &LastNotices,
+) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.extend(next_round.to_be_bytes());
+    put_counted(&mut out, epoch.map_or(&[], |epoch| epoch.announcement()));
+    for (key, notice) in notices.all() {
+        out.extend(key.to_bytes());
+        put_counted(&mut out, &notice);
+    }
+    let digest = Sha256::digest(&out);
+    out.extend(digest);
+    out
+}
+
+impl StoredGroup {
+    /// Decodes a stored state, and verifies again the administrator's announcement of the epoch.
+    ///
+    /// # Errors
+    /// If the bytes are damaged, or do not belong to the group.
+    pub(super) fn decode(
+        bytes: &[u8],
+        settings: &MixGroupSettings,
+    ) -> Result<Self, GroupStateError> {
+        let (content, digest) = bytes.split_last_chunk::<32>().ok_or(GroupStateError::Damaged)?;
+        let mut reader = MixWireReader::new(content);
+        if Sha256::digest(content)[..] != digest[..] || reader.array()? != MAGIC {
+            return Err(GroupStateError::Damaged);
+        }
+        let next_round = reader.u64()?;
+        let announcement = reader.counted(settings.terms.max_announcement_len())?;
+        let epoch = match announcement {
+            none if none.is_empty() => None,
+            some => Some(
+                AnnouncedEpoch::verify(some, settings).map_err(|_| GroupStateError::OtherGroup)?,
+            ),
+        };
+        let mut notices = LastNotices::default();
+        while !reader.is_empty() {
+            notices.insert(&reader.key()?, reader.counted(MAX_NOTICE_LEN)?);
+        }
+        Ok(Self { epoch, next_round, notices })
+    }
+}

@@ -1,0 +1,120 @@
+//! Messages that wait for the administrator: join requests, and the last notice of each member.
+
+use std::collections::BTreeMap;
+
+use keys::IdentityPublicKey;
+
+use super::MAX_NON_MEMBERS;
+use super::epoch::AnnouncedEpoch;
+use crate::protocol::wire::ProxyRefusal;
+
+/// Pending join requests, and the answers for clients that are not connected.
+#[derive(Default)]
+pub(super) struct PendingJoins {
+    all: BTreeMap<[u8; 32], PendingJoin>,
+    next: u64,
+}
+
+struct PendingJoin {
+    key: IdentityPublicKey,
+    /// The order of arrival: smaller numbers are older.
+    order: u64,
+    state: PendingJoinState,
+}
+
+enum PendingJoinState {
+    Waiting(Vec<u8>),
+    Answered(Vec<u8>),
+}
+
+impl PendingJoins {
+    /// Adds a request, which replaces an older one with the same key. If there is no room, the
+    /// oldest request whose client is not connected is evicted. Requests of connected clients are
+    /// kept.
+    ///
+    /// # Errors
+    /// If the maximum number of requests is pending, all from connected clients.
+    pub(super) fn insert(
+        &mut self,
+        key: IdentityPublicKey,
+        request: Vec<u8>,
+        is_connected: impl Fn(&IdentityPublicKey) -> bool,
+    ) -> Result<(), ProxyRefusal> {
+        if !self.all.contains_key(&key.to_bytes()) && self.all.len() >= MAX_NON_MEMBERS {
+            let absent = self.all.values().filter(|join| !is_connected(&join.key));
+            let oldest = absent.min_by_key(|join| join.order).map(|join| join.key.to_bytes());
+            self.all.remove(&oldest.ok_or(ProxyRefusal::TooManyJoins)?);
+        }
+        let join = PendingJoin { key, order: self.next, state: PendingJoinState::Waiting(request) };
+        self.next += 1;
+        self.all.insert(key.to_bytes(), join);
+        Ok(())
+    }
+
+    pub(super) fn is_waiting(&self, key: &IdentityPublicKey) -> bool {
+        let join = self.all.get(&key.to_bytes());
+        join.is_some_and(|join| matches!(join.state, PendingJoinState::Waiting(_)))
+    }
+
+    /// The pending requests.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (IdentityPublicKey, Vec<u8>)> {
+        self.all.values().filter_map(|join| match &join.state {
+            PendingJoinState::Waiting(request) => Some((join.key, request.clone())),
+            PendingJoinState::Answered(_) => None,
+        })
+    }
+
+    /// Keeps an answer until its client connects. An answer without a request is dropped.
+    pub(super) fn answer(&mut self, key: &IdentityPublicKey, answer: Vec<u8>) {
+        if let Some(join) = self.all.get_mut(&key.to_bytes()) {
+            join.state = PendingJoinState::Answered(answer);
+        }
+    }
+
+    /// The answer that was kept for a client.
+    pub(super) fn take_answer(&mut self, key: &IdentityPublicKey) -> Option<Vec<u8>> {
+        match self.all.remove(&key.to_bytes())? {
+            PendingJoin { state: PendingJoinState::Answered(answer), .. } => Some(answer),
+            waiting @ PendingJoin { .. } => {
+                self.all.insert(key.to_bytes(), waiting);
+                None
+            }
+        }
+    }
+
+    /// Drops the request of a client. Returns whether there was one.
+    pub(super) fn remove(&mut self, key: &IdentityPublicKey) -> bool {
+        self.all.remove(&key.to_bytes()).is_some()
+    }
+
+    /// Drops the requests of clients that are members now.
+    pub(super) fn remove_members(&mut self, epoch: &AnnouncedEpoch) {
+        let is_due = |join: &PendingJoin| {
+            matches!(join.state, PendingJoinState::Answered(_))
+                || epoch.number_of(&join.key).is_none()
+        };
+        self.all.retain(|_, join| is_due(join));
+    }
+}
+
+/// The last notice of each member. Notices are kept even after the administrator has seen them.
+#[derive(Default)]
+pub(super) struct LastNotices(BTreeMap<[u8; 32], (IdentityPublicKey, Vec<u8>)>);
+
+impl LastNotices {
+    /// Stores a member's notice. Returns whether it differs from the previous one.
+    pub(super) fn insert(&mut self, key: &IdentityPublicKey, notice: Vec<u8>) -> bool {
+        let before = self.0.insert(key.to_bytes(), (*key, notice));
+        let now = &self.0[&key.to_bytes()].1;
+        before.is_none_or(|(_, before)| before != *now)
+    }
+
+    pub(super) fn all(&self) -> impl ExactSizeIterator<Item = (IdentityPublicKey, Vec<u8>)> {
+        self.0.values().map(|(key, notice)| (*key, notice.clone()))
+    }
+
+    /// Drops the notices of clients that are not members of the epoch.
+    pub(super) fn keep_members(&mut self, epoch: &AnnouncedEpoch) {
+        self.0.retain(|_, (key, _)| epoch.number_of(key).is_some());
+    }
+}

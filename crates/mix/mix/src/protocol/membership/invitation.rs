@@ -1,0 +1,237 @@
+//! Invitations, which allow one person to join a group, and their encoding as text.
+
+use std::fmt;
+use std::time::Duration;
+
+use keys::IdentityPublicKey;
+use sha2::{Digest, Sha256};
+use zeroize::{Zeroize, Zeroizing};
+
+use super::code::{self, InvitationCodeError};
+use super::crypto::derive;
+use super::name::MemberName;
+use crate::protocol::reader::{UntrustedReader, put_text};
+
+const CHECKSUM_LEN: usize = 4;
+/// The longest address of a proxy, and the longest name of a group, in bytes.
+pub const MAX_ADDRESS_LEN: usize = 255;
+/// The longest name of a group, in bytes.
+pub const MAX_GROUP_NAME_LEN: usize = 64;
+
+/// The secret that the administrator and the invited person share.
+pub(super) type InvitationSecret = Zeroizing<[u8; 16]>;
+
+/// The proxy, name and administrator of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupAddress {
+    /// The proxy's address, in the form that the driver uses; at most [`MAX_ADDRESS_LEN`] bytes
+    /// without spaces or control characters.
+    pub proxy_address: String,
+    /// The proxy's key.
+    pub proxy: IdentityPublicKey,
+    /// The group's name at the proxy, at most [`MAX_GROUP_NAME_LEN`] bytes.
+    pub group: crate::protocol::wire::GroupName,
+    /// The key of the group's administrator.
+    pub administrator: IdentityPublicKey,
+}
+
+/// Permission for one person to join a group. Secret: anyone who obtains it can join in that
+/// person's place.
+pub struct Invitation {
+    pub(super) at: GroupAddress,
+    pub(super) name: MemberName,
+    pub(super) expires: Duration,
+    pub(super) secret: InvitationSecret,
+}
+
+/// Why a string is not an invitation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvitationError {
+    /// The text is mistyped.
+    #[error("{0}")]
+    Code(#[from] InvitationCodeError),
+    /// Each group of characters is valid, but the checksum of the whole is wrong.
+    #[error("the invitation is not complete, or mistyped in several places: copy it again")]
+    Checksum,
+    /// The text was made by a newer or faulty program.
+    #[error("the invitation was made by a version of this program that has other invitations")]
+    Contents,
+}
+
+impl Invitation {
+    /// Reads the text that [`Invitation::code`] returns. Spaces, line breaks and capitals are
+    /// ignored. O is read as 0, and I and L as 1.
+    ///
+    /// # Errors
+    /// If the text is not an invitation. The error names the mistyped group.
+    pub fn parse(text: &str) -> Result<Self, InvitationError> {
+        let bytes = code::decode(text)?;
+        let (checksum, contents) =
+            bytes.split_first_chunk::<CHECKSUM_LEN>().ok_or(InvitationError::Checksum)?;
+        let mut reader = UntrustedReader::new(contents);
+        let read = Self::read(&mut reader);
+        // The code pads the bytes with zeros.
+        let len = contents.len() - reader.rest().len();
+        if *checksum != checksum_of(&contents[..len]) {
+            return Err(InvitationError::Checksum);
+        }
+        read.ok_or(InvitationError::Contents)
+    }
+
+    /// The invitation as text: a prefix, and groups of eight characters, each with its own check
+    /// character. Secret.
+    pub fn code(&self) -> Zeroizing<String> {
+        let mut contents = Zeroizing::new(Vec::with_capacity(1024));
+        contents.extend(&*self.secret);
+        contents
+            .extend(u32::try_from(self.expires.as_secs() / 60).unwrap_or(u32::MAX).to_be_bytes());
+        contents.extend(self.at.proxy.to_bytes());
+        contents.extend(self.at.administrator.to_bytes());
+        put_text(&mut contents, &self.at.proxy_address);
+        put_text(&mut contents, self.at.group.as_str());
+        put_text(&mut contents, self.name.as_str());
+        let checksum = checksum_of(&contents);
+        let mut bytes = Zeroizing::new(Vec::with_capacity(1024));
+        bytes.extend(checksum);
+        bytes.extend(&**contents);
+        code::encode(&bytes)
+    }
+
+    fn read(reader: &mut UntrustedReader) -> Option<Self> {
+        let secret = Zeroizing::new(reader.array()?);
+        let expires = Duration::from_secs(u64::from(reader.u32()?) * 60);
+        let proxy = IdentityPublicKey::from_bytes(&reader.array()?);
+        let administrator = IdentityPublicKey::from_bytes(&reader.array()?);
+        let (proxy_address, group) = (reader.text()?.to_owned(), reader.text()?.parse().ok()?);
+        let name = MemberName::new(reader.text()?);
+        let (proxy, administrator) = (proxy.ok()?, administrator.ok()?);
+        let at = GroupAddress { proxy_address, proxy, group, administrator };
+        at.is_valid().then_some(Self { at, name: name.ok()?, expires, secret })
+    }
+
+    /// The group to join.
+    pub fn group(&self) -> &GroupAddress {
+        &self.at
+    }
+
+    /// The name that the administrator proposes for the new member.
+    pub fn name(&self) -> &MemberName {
+        &self.name
+    }
+
+    /// When it expires, since 1970.
+    pub fn expires(&self) -> Duration {
+        self.expires
+    }
+}
+
+impl GroupAddress {
+    /// Whether the address and the names can be encoded in an invitation.
+    pub fn is_valid(&self) -> bool {
+        let is_text = |text: &str, max| {
+            (1..=max).contains(&text.len())
+                && !text.chars().any(|one| one.is_control() || one.is_whitespace())
+        };
+        is_text(&self.proxy_address, MAX_ADDRESS_LEN)
+    }
+}
+
+impl fmt::Debug for Invitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invitation")
+            .field("at", &self.at)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The identifier by which the administrator finds an invitation. It does not reveal the secret.
+pub(super) fn id_of(secret: &[u8; 16]) -> [u8; 8] {
+    let mut id = derive("sunder mix invitation 1", &[secret]);
+    let short = *id.first_chunk().expect("32 bytes are more than 8");
+    id.zeroize();
+    short
+}
+
+fn checksum_of(contents: &[u8]) -> [u8; CHECKSUM_LEN] {
+    let digest = Sha256::new().chain_update(b"sunder mix invitation 1").chain_update(contents);
+    *digest.finalize().first_chunk().expect("32 bytes are more than 4")
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::IdentitySecretKey;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn invitation() -> Invitation {
+        Invitation {
+            at: GroupAddress {
+                proxy_address: "chat.example.org:4711".to_owned(),
+                proxy: IdentitySecretKey::new(&[1; 32]).public(),
+                group: "friends".parse().unwrap(),
+                administrator: IdentitySecretKey::new(&[2; 32]).public(),
+            },
+            name: MemberName::new("bob").unwrap(),
+            expires: Duration::from_secs(1_800_000_000),
+            secret: Zeroizing::new([7; 16]),
+        }
+    }
+
+    #[test]
+    fn invitation_code_round_trip() {
+        let code = invitation().code();
+        let wrapped = code.to_uppercase().replace('-', "-\n ");
+        for text in [&**code, &wrapped, &format!("  {}\n", *code)] {
+            let read = Invitation::parse(text).unwrap();
+            assert_eq!(read.at, invitation().at);
+            assert_eq!(read.name, invitation().name);
+            assert_eq!(read.expires, invitation().expires);
+            assert_eq!(*read.secret, [7; 16]);
+        }
+    }
+
+    #[test]
+    fn the_secret_is_not_printed() {
+        let printed = format!("{:?}", invitation());
+        assert!(printed.contains("friends") && !printed.contains("7, 7"), "{printed}");
+    }
+
+    #[test]
+    fn a_missing_group_at_the_end_is_noticed() {
+        let code = invitation().code();
+        let short = &code[..code.rfind('-').unwrap()];
+        assert_eq!(Invitation::parse(short).unwrap_err(), InvitationError::Checksum);
+    }
+
+    proptest! {
+        #[test]
+        fn a_wrong_character_is_named_with_its_group(at in 0_usize..200, step in 1_usize..32) {
+            let code = invitation().code();
+            let groups = &code[code::PREFIX.len()..];
+            let places: Vec<_> =
+                groups.char_indices().filter(|(_, one)| *one != '-').map(|(at, _)| at).collect();
+            let at = places[at % places.len()];
+            let old = code::ALPHABET.find(&groups[at..=at]).unwrap();
+            let new = (old + step) % 32;
+            let mut wrong = groups.to_owned();
+            wrong.replace_range(at..=at, &code::ALPHABET[new..=new]);
+            let number = groups[..at].matches('-').count() + 1;
+            let text = wrong.split('-').nth(number - 1).unwrap().to_owned();
+            let error = Invitation::parse(&format!("{}{wrong}", code::PREFIX)).unwrap_err();
+            prop_assert_eq!(error, InvitationError::Code(InvitationCodeError::Mistyped { number, text }));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "(sunder-mix-1-)?[0-9a-z -]{0,300}") {
+            let _ = Invitation::parse(&text);
+        }
+
+        #[test]
+        fn any_contents_are_read_or_refused(contents in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let bytes = [&checksum_of(&contents)[..], &contents].concat();
+            let _ = Invitation::parse(&code::encode(&bytes));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Join requests of invited persons, and the administrator's answers.
+
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use zeroize::Zeroizing;
+
+use super::crypto::{TAG_LEN, agree_with, derive, group_id, open, seal};
+use super::invitation::{Invitation, InvitationSecret, id_of};
+use super::name::{MemberName, MemberNameError};
+use super::prekey::Prekey;
+use crate::protocol::reader::{UntrustedReader, put_text};
+
+const ID_LEN: usize = 8;
+const SALT_LEN: usize = 16;
+const SIGNATURE_LEN: usize = 64;
+
+/// The longest join request, in bytes.
+pub const MAX_JOIN_REQUEST_LEN: usize = ID_LEN + SALT_LEN + 8 + 32 + 1 + 128 + TAG_LEN;
+/// The length of an answer to a join request, in bytes.
+pub const JOIN_ANSWER_LEN: usize = 1 + SIGNATURE_LEN;
+
+/// A request to join a group. Only the administrator can read it.
+pub struct JoinRequest {
+    /// The name that the person wants.
+    pub name: MemberName,
+    /// The prekey for which the key of its first epoch will be sealed.
+    pub prekey: Prekey,
+    /// Drawn anew for each request.
+    pub salt: [u8; SALT_LEN],
+}
+
+/// Why a join request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinRefusal {
+    /// The invitation is unknown.
+    #[error("the administrator does not know this invitation: ask for another one")]
+    Unknown,
+    /// The invitation was used.
+    #[error("this invitation was used by somebody else: ask the administrator for another one")]
+    Used,
+    /// The invitation has expired.
+    #[error("this invitation has expired: ask the administrator for another one")]
+    Expired,
+    /// The group has its maximum number of members.
+    #[error("the group is full: ask the administrator to remove somebody, then join again")]
+    GroupFull,
+    /// A member has the name, or one that looks like it.
+    #[error("the name is taken, or looks like that of a member: join with another name")]
+    NameTaken,
+    /// The request is not one of this version.
+    #[error("the administrator's program does not understand the request: use the same version")]
+    Malformed,
+}
+
+impl JoinRefusal {
+    const ALL: [Self; 6] = [
+        Self::Unknown,
+        Self::Used,
+        Self::Expired,
+        Self::GroupFull,
+        Self::NameTaken,
+        Self::Malformed,
+    ];
+}
+
+/// Why a request could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JoinRequestError {
+    /// It was not made by this key with this invitation.
+    NotAuthentic,
+    /// Its content is malformed.
+    Malformed,
+}
+
+impl From<MemberNameError> for JoinRequestError {
+    fn from(_: MemberNameError) -> Self {
+        Self::Malformed
+    }
+}
+
+impl JoinRequest {
+    /// Encodes the request of the client `own`.
+    pub fn encode(&self, own: &IdentitySecretKey, invitation: &Invitation) -> Vec<u8> {
+        let at = &invitation.at;
+        let agreed = agree_with(own, &at.administrator);
+        let id = group_id(&at.administrator, at.group.as_str());
+        let key = request_key(&agreed, &invitation.secret, &id, &own.public(), &self.salt);
+        let mut text = Vec::with_capacity(MAX_JOIN_REQUEST_LEN);
+        text.extend(self.prekey.number.to_be_bytes());
+        text.extend(self.prekey.public);
+        put_text(&mut text, self.name.as_str());
+        [&id_of(&invitation.secret)[..], &self.salt, &seal(&key, &text)].concat()
+    }
+
+    /// The identifier of the invitation that a request names, and its salt; `None` if it is too
+    /// short.
+    pub(super) fn header(request: &[u8]) -> Option<([u8; ID_LEN], [u8; SALT_LEN])> {
+        let mut reader = UntrustedReader::new(request);
+        Some((reader.array()?, reader.array()?))
+    }
+
+    /// The salt of a request.
+    pub(crate) fn salt(request: &[u8]) -> Option<[u8; SALT_LEN]> {
+        Self::header(request).map(|(_, salt)| salt)
+    }
+
+    /// Reads the request of `client`, made with the invitation that has this secret.
+    pub(super) fn decode(
+        request: &[u8],
+        client: &IdentityPublicKey,
+        administrator: &IdentitySecretKey,
+        group: &str,
+        secret: &InvitationSecret,
+    ) -> Result<Self, JoinRequestError> {
+        let (_, salt) = Self::header(request).ok_or(JoinRequestError::Malformed)?;
+        let agreed = agree_with(administrator, client);
+        let id = group_id(&administrator.public(), group);
+        let key = request_key(&agreed, secret, &id, client, &salt);
+        let text =
+            open(&key, &request[ID_LEN + SALT_LEN..]).ok_or(JoinRequestError::NotAuthentic)?;
+        let mut reader = UntrustedReader::new(&text);
+        let mut read = || {
+            let prekey = Prekey { number: reader.u64()?, public: reader.array()? };
+            prekey.is_sound().then_some((prekey, reader.text()?))
+        };
+        let (prekey, name) = read().ok_or(JoinRequestError::Malformed)?;
+        Ok(Self { name: MemberName::new(name)?, prekey, salt })
+    }
+}
+
+fn request_key(
+    agreed: &[u8; 32],
+    secret: &InvitationSecret,
+    group_id: &[u8; 32],
+    client: &IdentityPublicKey,
+    salt: &[u8; SALT_LEN],
+) -> Zeroizing<[u8; 32]> {
+    derive("sunder mix join 1", &[agreed, &**secret, group_id, &client.to_bytes(), salt])
+}
+
+/// The administrator's answer to the request of `client` with this salt.
+pub(super) fn encode_answer(
+    answer: Result<(), JoinRefusal>,
+    administrator: &IdentitySecretKey,
+    group: &str,
+    client: &IdentityPublicKey,
+    salt: &[u8; SALT_LEN],
+) -> Vec<u8> {
+    let code = match answer {
+        Ok(()) => 0,
+        Err(refusal) => refusal as u8 + 1,
+    };
+    let signed = signed_answer(code, &administrator.public(), group, client, salt);
+    [&[code][..], &administrator.sign(&signed)].concat()
+}
+
+/// Decodes the answer to the client's last request; `None` if the administrator did not sign it.
+pub fn decode_answer(
+    answer: &[u8],
+    administrator: &IdentityPublicKey,
+    group: &str,
+    client: &IdentityPublicKey,
+    salt: &[u8; SALT_LEN],
+) -> Option<Result<(), JoinRefusal>> {
+    let (&code, signature) = answer.split_first()?;
+    let signed = signed_answer(code, administrator, group, client, salt);
+    if !administrator.verify(&signed, signature.try_into().ok()?) {
+        return None;
+    }
+    match code {
+        0 => Some(Ok(())),
+        _ => JoinRefusal::ALL.get(usize::from(code) - 1).map(|&refusal| Err(refusal)),
+    }
+}
+
+fn signed_answer(
+    code: u8,
+    administrator: &IdentityPublicKey,
+    group: &str,
+    client: &IdentityPublicKey,
+    salt: &[u8; SALT_LEN],
+) -> Vec<u8> {
+    let id = group_id(administrator, group);
+    [b"sunder mix join answer 1", &id[..], &client.to_bytes(), salt, &[code]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_have_the_codes_of_the_specification() {
+        for (at, refusal) in JoinRefusal::ALL.into_iter().enumerate() {
+            assert_eq!(refusal as usize, at);
+        }
+    }
+
+    #[test]
+    fn a_join_answer_is_bound_to_its_request() {
+        let [administrator, client, other] =
+            [1, 2, 3].map(|byte| IdentitySecretKey::new(&[byte; 32]));
+        let (client, other) = (client.public(), other.public());
+        for answer in JoinRefusal::ALL.map(Err).into_iter().chain([Ok(())]) {
+            let bytes = encode_answer(answer, &administrator, "friends", &client, &[4; 16]);
+            assert_eq!(bytes.len(), JOIN_ANSWER_LEN);
+            let decode = |bytes: &[u8], group, client, salt| {
+                decode_answer(bytes, &administrator.public(), group, client, &salt)
+            };
+            assert_eq!(decode(&bytes, "friends", &client, [4; 16]), Some(answer));
+            assert_eq!(decode(&bytes, "others", &client, [4; 16]), None);
+            assert_eq!(decode(&bytes, "friends", &other, [4; 16]), None);
+            assert_eq!(decode(&bytes, "friends", &client, [5; 16]), None);
+            assert_eq!(decode(&bytes[..60], "friends", &client, [4; 16]), None);
+            let mut changed = bytes.clone();
+            changed[0] ^= 1;
+            assert_eq!(decode(&changed, "friends", &client, [4; 16]), None);
+        }
+        assert_eq!(decode_answer(&[], &other, "friends", &client, &[4; 16]), None);
+    }
+}

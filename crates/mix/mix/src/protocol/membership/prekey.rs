@@ -1,0 +1,191 @@
+//! Prekeys, and members' notices to the administrator. A member makes a prekey in advance, and the
+//! administrator seals the key of one epoch for it. A notice announces a prekey, or that the member
+//! leaves.
+
+use std::fmt;
+
+use keys::{IdentityPublicKey, IdentitySecretKey};
+use zeroize::Zeroizing;
+
+use super::crypto::{
+    agree, agree_with, authenticator, derive, group_id, is_authentic, x25519_public,
+};
+use crate::protocol::reader::UntrustedReader;
+
+const PREKEY: u8 = 1;
+const LEAVE: u8 = 2;
+const TAG_LEN: usize = 32;
+
+/// The longest notice, in bytes.
+pub const MAX_NOTICE_LEN: usize = 1 + 8 + 4 + 32 + TAG_LEN;
+
+/// The owner's part of a prekey. Secret. It is erased as soon as it has opened the key of an epoch.
+pub struct PrekeySecret {
+    number: u64,
+    secret: Zeroizing<[u8; 32]>,
+}
+
+/// The public part of a prekey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prekey {
+    /// The prekey's number, greater than those of all earlier prekeys of this member.
+    pub number: u64,
+    /// The X25519 public key.
+    pub public: [u8; 32],
+}
+
+impl PrekeySecret {
+    /// A prekey made of random bytes.
+    pub fn new(number: u64, random: Zeroizing<[u8; 32]>) -> Self {
+        Self { number, secret: random }
+    }
+
+    /// The prekey's number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The public part.
+    pub fn public(&self) -> Prekey {
+        Prekey { number: self.number, public: x25519_public(&self.secret) }
+    }
+
+    /// The random bytes of [`Self::new`]. Secret.
+    pub fn secret(&self) -> &[u8; 32] {
+        &self.secret
+    }
+}
+
+impl fmt::Debug for PrekeySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PrekeySecret({}, ..)", self.number)
+    }
+}
+
+impl Prekey {
+    /// Whether key agreement with it yields a secret, because it is not a point of small order.
+    pub(super) fn is_sound(&self) -> bool {
+        agree(&[1; 32], &self.public).is_some()
+    }
+}
+
+/// A member's notice to the administrator. The proxy forwards it and cannot forge it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberNotice {
+    /// The member's next prekey.
+    Prekey {
+        /// The prekey.
+        prekey: Prekey,
+        /// The greatest number of an epoch whose key it has opened, or 0.
+        opened: u32,
+    },
+    /// The member leaves.
+    Leave {
+        /// A number greater than those of all its prekeys.
+        number: u64,
+    },
+}
+
+impl MemberNotice {
+    /// Encodes a notice of the member `own`.
+    pub fn encode(
+        &self,
+        own: &IdentitySecretKey,
+        administrator: &IdentityPublicKey,
+        group: &str,
+    ) -> Vec<u8> {
+        let mut notice = Vec::with_capacity(MAX_NOTICE_LEN);
+        match self {
+            Self::Prekey { prekey, opened } => {
+                notice.push(PREKEY);
+                notice.extend(prekey.number.to_be_bytes());
+                notice.extend(opened.to_be_bytes());
+                notice.extend(prekey.public);
+            }
+            Self::Leave { number } => {
+                notice.push(LEAVE);
+                notice.extend(number.to_be_bytes());
+            }
+        }
+        let agreed = agree_with(own, administrator);
+        let key = notice_key(&agreed, &own.public(), &group_id(administrator, group));
+        let tag = authenticator(&key, &[&notice]);
+        notice.extend(tag);
+        notice
+    }
+
+    /// Decodes a notice of `member`, for the administrator; `None` if that member did not make it.
+    pub fn decode(
+        notice: &[u8],
+        member: &IdentityPublicKey,
+        administrator: &IdentitySecretKey,
+        group: &str,
+    ) -> Option<Self> {
+        let (body, tag) = notice.split_last_chunk::<TAG_LEN>()?;
+        let agreed = agree_with(administrator, member);
+        let key = notice_key(&agreed, member, &group_id(&administrator.public(), group));
+        if !is_authentic(&key, &[body], tag) {
+            return None;
+        }
+        let mut reader = UntrustedReader::new(body);
+        let (kind, number) = (reader.u8()?, reader.u64()?);
+        let notice = match kind {
+            PREKEY => {
+                let opened = reader.u32()?;
+                Self::Prekey { prekey: Prekey { number, public: reader.array()? }, opened }
+            }
+            LEAVE => Self::Leave { number },
+            _ => return None,
+        };
+        reader.rest().is_empty().then_some(notice)
+    }
+}
+
+fn notice_key(
+    agreed: &[u8; 32],
+    member: &IdentityPublicKey,
+    group_id: &[u8; 32],
+) -> Zeroizing<[u8; 32]> {
+    derive("sunder mix notice 1", &[agreed, &member.to_bytes(), group_id])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: &str = "friends";
+
+    #[test]
+    fn a_notice_is_bound_to_its_member_and_group() {
+        let [administrator, member, other] =
+            [1, 2, 3].map(|byte| IdentitySecretKey::new(&[byte; 32]));
+        let prekey = PrekeySecret::new(5, Zeroizing::new([9; 32])).public();
+        for notice in
+            [MemberNotice::Prekey { prekey, opened: 7 }, MemberNotice::Leave { number: 8 }]
+        {
+            let bytes = notice.encode(&member, &administrator.public(), GROUP);
+            let decode = |bytes: &[u8], member: &IdentitySecretKey, group| {
+                MemberNotice::decode(bytes, &member.public(), &administrator, group)
+            };
+            assert_eq!(decode(&bytes, &member, GROUP), Some(notice));
+            assert_eq!(decode(&bytes, &other, GROUP), None);
+            assert_eq!(decode(&bytes, &member, "others"), None);
+            assert_eq!(decode(&bytes[1..], &member, GROUP), None);
+            for at in 0..bytes.len() {
+                let mut changed = bytes.clone();
+                changed[at] ^= 1;
+                assert_eq!(decode(&changed, &member, GROUP), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_prekey_of_small_order_is_noticed() {
+        assert!(PrekeySecret::new(1, Zeroizing::new([9; 32])).public().is_sound());
+        for byte in [0, 1] {
+            let mut public = [0; 32];
+            public[0] = byte;
+            assert!(!Prekey { number: 1, public }.is_sound());
+        }
+    }
+}

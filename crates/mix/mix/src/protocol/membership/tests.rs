@@ -1,0 +1,409 @@
+//! Whole scenarios of membership, and attacks by the proxy, outsiders and former members.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::IdentitySecretKey;
+use proptest::prelude::*;
+use zeroize::Zeroizing;
+
+use super::*;
+use crate::protocol::random::ForwardSecureRng;
+
+const GROUP: &str = "friends";
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// When the tests begin.
+const START: Duration = Duration::from_secs(1_794_960_000);
+
+fn name(text: &str) -> MemberName {
+    MemberName::new(text).unwrap()
+}
+
+fn prekey(number: u64, byte: u8) -> PrekeySecret {
+    PrekeySecret::new(number, Zeroizing::new([byte; 32]))
+}
+
+/// A group's administrator, alice, and the time.
+struct Story {
+    administrator: Administrator,
+    identity: Arc<IdentitySecretKey>,
+    now: Duration,
+    random: ForwardSecureRng,
+    max_members: usize,
+    /// The epoch that was announced last.
+    last_epoch: u32,
+}
+
+/// A person other than the administrator.
+struct Person {
+    identity: IdentitySecretKey,
+    prekeys: Vec<PrekeySecret>,
+}
+
+impl Person {
+    fn new(byte: u8) -> Self {
+        Self { identity: IdentitySecretKey::new(&[byte; 32]), prekeys: vec![prekey(1, byte)] }
+    }
+
+    fn request(&self, invitation: &Invitation, named: &str) -> Vec<u8> {
+        let request =
+            JoinRequest { name: name(named), prekey: self.prekeys[0].public(), salt: [3; 16] };
+        request.encode(&self.identity, invitation)
+    }
+
+    fn notice(&self, notice: MemberNotice, story: &Story) -> Vec<u8> {
+        notice.encode(&self.identity, &story.identity.public(), GROUP)
+    }
+}
+
+impl Story {
+    fn new() -> Self {
+        let identity = Arc::new(IdentitySecretKey::new(&[1; 32]));
+        let at = GroupAddress {
+            proxy_address: "127.0.0.1:4711".to_owned(),
+            proxy: IdentitySecretKey::new(&[99; 32]).public(),
+            group: GROUP.parse().unwrap(),
+            administrator: identity.public(),
+        };
+        let own = prekey(1, 50).public();
+        Self {
+            administrator: Administrator::found(Arc::clone(&identity), at, name("alice"), own),
+            identity,
+            now: START,
+            random: ForwardSecureRng::new([8; 32]),
+            max_members: 4,
+            last_epoch: 0,
+        }
+    }
+
+    fn invite(&mut self, named: &str) -> Invitation {
+        let expires = self.now + DAY;
+        let secret = self.random.draw();
+        let invited = self.administrator.invite(self.now, name(named), expires, secret);
+        Invitation::parse(&invited.unwrap().code()).unwrap()
+    }
+
+    fn ask(&mut self, person: &Person, request: &[u8]) -> Result<(), JoinRefusal> {
+        let client = person.identity.public();
+        let decision =
+            self.administrator.handle_join_request(self.now, self.max_members, &client, request);
+        let administrator = self.identity.public();
+        let salt = request.get(8..24).map_or([0; 16], |salt| salt.try_into().unwrap());
+        let told = decode_answer(&decision.answer, &administrator, GROUP, &client, &salt);
+        assert_eq!(told, Some(decision.outcome));
+        decision.outcome
+    }
+
+    fn admit(&mut self, person: &Person, named: &str) -> Result<(), JoinRefusal> {
+        let invitation = self.invite("somebody-else");
+        self.ask(person, &person.request(&invitation, named))
+    }
+
+    /// The next epoch, when it is due.
+    fn announce(&mut self) -> EpochAnnouncement {
+        self.now = self.now.max(self.administrator.poll_timeout());
+        let bytes = self.administrator.handle_timeout(self.now, &mut self.random).unwrap();
+        let announcement =
+            EpochAnnouncement::verify(bytes, GROUP, &self.identity.public()).unwrap();
+        self.last_epoch = announcement.epoch();
+        announcement
+    }
+
+    fn tell(&mut self, person: &Person, notice: MemberNotice) -> Option<MemberName> {
+        let bytes = person.notice(notice, self);
+        self.administrator.handle_notice(&person.identity.public(), &bytes)
+    }
+
+    fn is_due(&self) -> bool {
+        self.administrator.poll_timeout() < self.now + DAY / 2
+    }
+}
+
+fn names(opened: &OpenedAnnouncement) -> Vec<&str> {
+    opened.names.iter().map(MemberName::as_str).collect()
+}
+
+#[test]
+fn an_invited_person_becomes_a_member() {
+    let (mut story, bob) = (Story::new(), Person::new(2));
+    let alone = story.announce();
+    assert_eq!((alone.epoch(), alone.members().len()), (1, 1));
+    assert_eq!(
+        alone.open(&bob.identity, &bob.prekeys).err(),
+        Some(OpenAnnouncementError::NotAMember)
+    );
+    let invitation = story.invite("bob");
+    assert_eq!((invitation.name(), invitation.expires()), (&name("bob"), START + DAY));
+    assert_eq!(story.ask(&bob, &bob.request(&invitation, "bob")), Ok(()));
+    assert!(story.administrator.handle_timeout(story.now, &mut story.random).is_none());
+    let both = story.announce();
+    assert_eq!((both.epoch(), both.index_of(&bob.identity.public())), (2, Some(1)));
+    let by_bob = both.open(&bob.identity, &bob.prekeys).unwrap();
+    let by_alice = both.open(&story.identity, &[prekey(1, 50)]).unwrap();
+    assert_eq!(names(&by_bob), ["alice", "bob"]);
+    assert_eq!(*by_bob.key, *by_alice.key);
+    assert_ne!(*by_bob.key, *alone.open(&story.identity, &[prekey(1, 50)]).unwrap().key);
+}
+
+#[test]
+fn each_refusal_has_its_reason() {
+    let mut story = Story::new();
+    let [bob, carol, dave, eve] = [2, 3, 4, 5].map(Person::new);
+    let invitation = story.invite("bob");
+    let of_bob = bob.request(&invitation, "bob");
+    assert_eq!(story.ask(&bob, &of_bob[..20]), Err(JoinRefusal::Unknown));
+    assert_eq!(story.ask(&bob, &of_bob), Ok(()));
+    // The answer was lost, and the client asks again.
+    assert_eq!(story.ask(&bob, &of_bob), Ok(()));
+    assert_eq!(story.ask(&carol, &carol.request(&invitation, "carol")), Err(JoinRefusal::Used));
+    let invitation = story.invite("carol");
+    for taken in ["Bob", "b0b", "ALICE"] {
+        let request = carol.request(&invitation, taken);
+        assert_eq!(story.ask(&carol, &request), Err(JoinRefusal::NameTaken));
+    }
+    // A refused invitation is not used up, but expires.
+    story.now += DAY;
+    let late = story.ask(&carol, &carol.request(&invitation, "carol"));
+    assert_eq!(late, Err(JoinRefusal::Expired));
+    assert_eq!(story.admit(&carol, "carol"), Ok(()));
+    assert_eq!(story.admit(&dave, "dave"), Ok(()));
+    assert_eq!(story.admit(&eve, "eve"), Err(JoinRefusal::GroupFull));
+    // Of another administrator, and with an identifier that this one has not drawn.
+    let mut others = Story::new();
+    let other = (0..10).map(|_| others.invite("eve")).last().unwrap();
+    assert_eq!(story.ask(&eve, &eve.request(&other, "eve")), Err(JoinRefusal::Unknown));
+    assert_eq!(story.announce().members().len(), 4);
+}
+
+#[test]
+fn invitations_that_nobody_could_use_are_not_made() {
+    let mut story = Story::new();
+    let invite = |story: &mut Story, named| {
+        let (now, secret) = (story.now, story.random.draw());
+        story.administrator.invite(now, name(named), now + DAY, secret).map(|_| ())
+    };
+    assert_eq!(invite(&mut story, "Alice"), Err(InviteMemberError::NameTaken));
+    for _ in 0..1024 {
+        invite(&mut story, "bob").unwrap();
+    }
+    assert_eq!(invite(&mut story, "bob"), Err(InviteMemberError::TooMany));
+    story.now += DAY;
+    assert_eq!(invite(&mut story, "bob"), Ok(()));
+}
+
+#[test]
+fn nobody_can_use_the_request_of_another_or_change_it() {
+    let (mut story, bob, eve) = (Story::new(), Person::new(2), Person::new(3));
+    let invitation = story.invite("bob");
+    let request = bob.request(&invitation, "bob");
+    assert_eq!(story.ask(&eve, &request), Err(JoinRefusal::Unknown));
+    for at in (0..request.len()).filter(|at| !(8..24).contains(at)) {
+        let mut changed = request.clone();
+        changed[at] ^= 4;
+        assert_eq!(story.ask(&bob, &changed), Err(JoinRefusal::Unknown), "byte {at}");
+    }
+    // The name is not visible to the proxy.
+    assert!(!request.windows(3).any(|bytes| bytes == b"bob"));
+    assert_eq!(story.ask(&bob, &request), Ok(()));
+}
+
+#[test]
+fn an_announcement_is_signed_and_bound_to_its_group() {
+    let (mut story, bob) = (Story::new(), Person::new(2));
+    story.admit(&bob, "bob").unwrap();
+    story.announce();
+    let administrator = story.identity.public();
+    let bytes = story.administrator.handle_epoch(0).unwrap().to_vec();
+    assert!(!bytes.windows(3).any(|bytes| bytes == b"bob"));
+    let verify = |bytes: &[u8], group, key| EpochAnnouncement::verify(bytes, group, key).err();
+    assert_eq!(verify(&bytes, GROUP, &administrator), None);
+    assert_eq!(verify(&bytes, "others", &administrator), Some(EpochAnnouncementError::Signature));
+    let bob_key = bob.identity.public();
+    let by_bob = verify(&bytes, GROUP, &bob_key);
+    assert_eq!(by_bob, Some(EpochAnnouncementError::Signature));
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1;
+        assert_eq!(
+            verify(&changed, GROUP, &administrator),
+            Some(EpochAnnouncementError::Signature)
+        );
+    }
+    assert_eq!(
+        verify(&bytes[..63], GROUP, &administrator),
+        Some(EpochAnnouncementError::Malformed)
+    );
+}
+
+#[test]
+fn former_members_get_no_epoch_key() {
+    let mut story = Story::new();
+    let [bob, carol] = [2, 3].map(Person::new);
+    story.admit(&bob, "bob").unwrap();
+    story.admit(&carol, "carol").unwrap();
+    let before = story.announce();
+    assert!(before.open(&bob.identity, &bob.prekeys).is_ok());
+    let leave = MemberNotice::Leave { number: 2 };
+    // Another member cannot say it for bob.
+    let forged = carol.notice(leave, &story);
+    assert_eq!(story.administrator.handle_notice(&bob.identity.public(), &forged), None);
+    assert_eq!(story.tell(&bob, leave), Some(name("bob")));
+    assert!(story.is_due());
+    let after = story.announce();
+    assert_eq!(
+        after.open(&bob.identity, &bob.prekeys).err(),
+        Some(OpenAnnouncementError::NotAMember)
+    );
+    assert!(after.open(&carol.identity, &carol.prekeys).is_ok());
+    assert_eq!(story.administrator.remove(&name("bob")), Err(RemoveMemberError::Unknown));
+    assert_eq!(story.administrator.remove(&name("alice")), Err(RemoveMemberError::Administrator));
+    assert_eq!(story.administrator.remove(&name("carol")), Ok(()));
+    assert_eq!(story.announce().members().len(), 1);
+    // Bob joins again, and a copy of his old notice changes nothing.
+    let again = Person { identity: bob.identity, prekeys: vec![prekey(3, 7)] };
+    story.admit(&again, "bob").unwrap();
+    assert_eq!(story.tell(&again, leave), None);
+    assert_eq!(story.announce().members().len(), 2);
+}
+
+#[test]
+fn an_epoch_lasts_a_day_and_has_its_own_prekeys() {
+    let (mut story, mut bob) = (Story::new(), Person::new(2));
+    story.admit(&bob, "bob").unwrap();
+    let first = story.announce();
+    assert!(!story.is_due());
+    bob.prekeys = vec![prekey(2, 20)];
+    let next = MemberNotice::Prekey { prekey: bob.prekeys[0].public(), opened: 1 };
+    assert_eq!(story.tell(&bob, next), None);
+    assert!(!story.is_due());
+    let began = story.now;
+    let second = story.announce();
+    assert_eq!(story.now, began + DAY);
+    assert!(second.open(&bob.identity, &bob.prekeys).is_ok());
+    // The keys that bob still has do not open the recorded announcement.
+    assert_eq!(first.open(&bob.identity, &bob.prekeys).err(), Some(OpenAnnouncementError::Prekey));
+    for (announcement, byte) in [(&first, 20), (&second, 2)] {
+        let number = announcement.prekey_of(&bob.identity.public()).unwrap();
+        let opened = announcement.open(&bob.identity, &[prekey(number, byte)]);
+        assert_eq!(opened.err(), Some(OpenAnnouncementError::Damaged));
+    }
+    // Nor do the other member's keys, or those of the epochs after.
+    let carol = Person::new(3);
+    assert_eq!(
+        first.open(&carol.identity, &bob.prekeys).err(),
+        Some(OpenAnnouncementError::NotAMember)
+    );
+}
+
+#[test]
+fn a_prekey_that_crosses_an_announcement_leads_to_another_epoch() {
+    let (mut story, mut bob) = (Story::new(), Person::new(2));
+    story.admit(&bob, "bob").unwrap();
+    assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
+    bob.prekeys = vec![prekey(2, 20)];
+    let next = MemberNotice::Prekey { prekey: bob.prekeys[0].public(), opened: 1 };
+    story.admit(&Person::new(3), "carol").unwrap();
+    let crossed = story.announce();
+    assert_eq!(
+        crossed.open(&bob.identity, &bob.prekeys).err(),
+        Some(OpenAnnouncementError::Prekey)
+    );
+    story.tell(&bob, next);
+    assert!(story.is_due());
+    assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
+    // The same notice again, or an older one, changes nothing.
+    story.tell(&bob, next);
+    story.tell(&bob, MemberNotice::Prekey { prekey: prekey(1, 9).public(), opened: 0 });
+    assert!(!story.is_due());
+    assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
+}
+
+/// As where notices take longer than the shortest epoch.
+#[test]
+fn epochs_that_cross_notices_back_off() {
+    let (mut story, bob) = (Story::new(), Person::new(2));
+    story.admit(&bob, "bob").unwrap();
+    story.announce();
+    let mut waits = Vec::new();
+    for number in 2..12 {
+        let opened = story.last_epoch - 1;
+        story.tell(&bob, MemberNotice::Prekey { prekey: prekey(number, 20).public(), opened });
+        let before = story.now;
+        story.announce();
+        waits.push(story.now.abs_diff(before).as_secs());
+    }
+    assert_eq!(waits, [2, 4, 8, 16, 32, 64, 128, 128, 128, 128]);
+    // Joining clients do not wait for this backoff, and it ends after an epoch that all have
+    // opened.
+    story.max_members = 9;
+    for (byte, expected) in [(3, 2), (4, 2)] {
+        story.admit(&Person::new(byte), ["carol", "dave"][usize::from(byte) - 3]).unwrap();
+        let before = story.now;
+        story.announce();
+        assert_eq!(story.now.abs_diff(before).as_secs(), expected);
+    }
+    let opened = story.last_epoch - 1;
+    story.tell(&bob, MemberNotice::Prekey { prekey: prekey(12, 20).public(), opened });
+    let before = story.now;
+    story.announce();
+    assert_eq!(story.now.abs_diff(before).as_secs(), 2);
+}
+
+#[test]
+fn the_administrator_is_restored_from_its_stored_state() {
+    let (mut story, bob, carol) = (Story::new(), Person::new(2), Person::new(3));
+    let invitation = story.invite("carol");
+    story.admit(&bob, "bob").unwrap();
+    story.announce();
+    let stored = story.administrator.to_bytes();
+    let restored = Administrator::from_bytes(Arc::clone(&story.identity), &stored);
+    story.administrator = restored.unwrap();
+    assert_eq!(story.administrator.to_bytes(), stored);
+    assert!(story.administrator.handle_epoch(0).is_some());
+    assert!(story.administrator.handle_epoch(1).is_none());
+    assert_eq!(story.ask(&carol, &carol.request(&invitation, "carol")), Ok(()));
+    assert_eq!(story.announce().members().len(), 3);
+    // From an older copy of its state it does not repeat an epoch.
+    story.administrator = Administrator::from_bytes(Arc::clone(&story.identity), &stored).unwrap();
+    assert!(story.administrator.handle_epoch(7).is_none());
+    assert_eq!(story.announce().epoch(), 8);
+    let other = Arc::new(IdentitySecretKey::new(&[2; 32]));
+    assert!(Administrator::from_bytes(other, &stored).is_none());
+}
+
+#[test]
+fn the_largest_group_fits_into_an_announcement() {
+    let mut story = Story::new();
+    story.max_members = 1024;
+    for number in 2..=1024_u32 {
+        let mut seed = [0; 32];
+        seed[..4].copy_from_slice(&number.to_be_bytes());
+        let person =
+            Person { identity: IdentitySecretKey::new(&seed), prekeys: vec![prekey(1, 2)] };
+        let rare = char::from_u32(0x20000 + number).unwrap();
+        let named = String::from_iter([rare; 32]);
+        let invitation = story.invite("somebody");
+        let request = person.request(&invitation, &named);
+        assert_eq!(request.len(), MAX_JOIN_REQUEST_LEN);
+        story.ask(&person, &request).unwrap();
+    }
+    assert_eq!(story.admit(&Person::new(2), "bob"), Err(JoinRefusal::GroupFull));
+    assert_eq!(story.announce().members().len(), 1024);
+    let len = story.administrator.handle_epoch(0).unwrap().len();
+    assert_eq!(len, MAX_ANNOUNCEMENT_LEN - 128 + "alice".len());
+    let stored = story.administrator.to_bytes();
+    assert!(Administrator::from_bytes(Arc::clone(&story.identity), &stored).is_some());
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_disturb_the_administrator(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let (mut story, bob) = (Story::new(), Person::new(2));
+        story.admit(&bob, "bob").unwrap();
+        let before = story.administrator.to_bytes();
+        prop_assert_eq!(story.ask(&bob, &bytes).is_err(), true);
+        prop_assert_eq!(story.administrator.handle_notice(&bob.identity.public(), &bytes), None);
+        prop_assert_eq!(&before, &story.administrator.to_bytes());
+        let _ = Administrator::from_bytes(Arc::clone(&story.identity), &bytes);
+    }
+}
