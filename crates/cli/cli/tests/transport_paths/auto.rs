@@ -59,8 +59,12 @@ fn transport(sent: &Value) -> (&str, u64) {
 pub(crate) fn blocked() {
     let pair = Pair::new(PATH);
     let data = pattern(6_000_000);
-    let (_, sent) = timed(&pair, &data, &[]);
-    assert_ne!(transport(&sent).0, "tcp", "the test is of use");
+    // On a busy machine, TCP may seem to be as fast.
+    let is_by_udp = (0..5).any(|_| {
+        forget(&pair);
+        transport(&timed(&pair, &data, &[]).1).0 != "tcp"
+    });
+    assert!(is_by_udp, "the test is of use");
     filter(&pair, Some(BLOCKED));
     // It was learnt that UDP passes.
     let (_, sent) = timed(&pair, &data, &[]);

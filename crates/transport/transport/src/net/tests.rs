@@ -162,7 +162,9 @@ fn crowd(
     let (listener, address) = listener(server);
     let address = if transport == "micss" { format!("{address},{address}") } else { address };
     let (told, tells) = mpsc::channel::<Result<(), String>>();
-    let options = options(transport, client);
+    // On a busy machine, hundreds of handshakes take longer than one may take by default.
+    let connect_timeout = Duration::from_secs(30);
+    let options = ConnectionOptions { connect_timeout, ..options(transport, client) };
     let settled = AtomicUsize::new(0);
     let ask = |told: mpsc::Sender<Result<(), String>>| {
         let connected = connect(&address, &options);
