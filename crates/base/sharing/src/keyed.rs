@@ -28,7 +28,8 @@
 //!
 //! ```
 //! use sunder_sharing::keyed::{KeyedHash, POINT_LEN};
-//! use sunder_sharing::{RandomGenerator, SharingParameters};
+//! use random::RandomGenerator;
+//! use sunder_sharing::SharingParameters;
 //!
 //! // Both ends derive the point from their key.
 //! let mut generator = RandomGenerator::seeded()?;

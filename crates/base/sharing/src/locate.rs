@@ -15,7 +15,8 @@
 //!
 //! ```
 //! use sunder_sharing::locate::correct_with;
-//! use sunder_sharing::{RandomGenerator, SharingParameters, tamper};
+//! use random::RandomGenerator;
+//! use sunder_sharing::{SharingParameters, tamper};
 //!
 //! let mut generator = RandomGenerator::seeded()?;
 //! let sharing = SharingParameters::shamir(2, 5)?;

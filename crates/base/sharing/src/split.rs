@@ -67,7 +67,8 @@ pub enum ShareJoinError {
 /// Splits secrets into shares. It stores no secret, and may be shared between threads.
 ///
 /// ```
-/// use sunder_sharing::{Joiner, RandomGenerator, SharingParameters, Splitter};
+/// use random::RandomGenerator;
+/// use sunder_sharing::{Joiner, SharingParameters, Splitter};
 ///
 /// let mut generator = RandomGenerator::seeded()?;
 /// let sharing = SharingParameters::shamir(2, 3)?;
