@@ -337,6 +337,12 @@ impl MixClient {
         self.is_stored &= !std::mem::take(&mut self.has_shown);
     }
 
+    /// Adds an event, as a round does.
+    #[cfg(test)]
+    pub(crate) fn push_event(&mut self, event: MixClientEvent) {
+        self.events.push_back(event);
+    }
+
     /// The number of rounds, since the start, in which this client took part with enough
     /// participants to send. The proxy knows this number.
     pub fn exchanges(&self) -> u64 {

@@ -570,3 +570,6 @@ fn read(
     }
     gone()
 }
+
+#[cfg(test)]
+mod tests;
