@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use lab::{EmulatedHost, EmulatedNetwork, Trial, TrialContext};
 
 /// The time limit for conditions without one of their own.
-pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The interval at which conditions are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 pub(crate) const STOP_SIGNALS: [Signal; 2] = [Signal::TERM, Signal::KILL];
 
 /// How long a line may take.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The directory, and the hosts if they are emulated: `proxy`, and one with each member's name.
 pub(crate) struct Room {
@@ -161,6 +161,19 @@ impl Room {
         self.status()["groups"][0]["rounds"].as_u64().unwrap()
     }
 
+    /// Waits until this number of members takes part in a round.
+    pub(crate) fn wait_for_participants(&self, count: u64) {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let group = self.status()["groups"][0].clone();
+            if group["participants"] == count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "not {count} participants: {group}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     pub(crate) fn join(&self, name: &str, code: &str) {
         let output = self.try_join(name, code);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -239,6 +252,20 @@ impl Proxy {
         self.signal(signal);
         self.0.wait().unwrap();
         Self::start(room).0
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        for file in fs::read_dir(self.place.path()).into_iter().flatten().flatten() {
+            if file.path().extension().is_some_and(|it| it == "log") {
+                let log = fs::read_to_string(file.path()).unwrap_or_default();
+                eprintln!("{}:\n{log}", file.path().display());
+            }
+        }
     }
 }
 

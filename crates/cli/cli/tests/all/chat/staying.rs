@@ -64,21 +64,22 @@ fn a_script_does_not_wait_for_whom_it_wrote_to() {
     let (room, _proxy) = Room::open(&names);
     let relay = Relay::start(room.address());
     room.set_proxy("carol", &relay.address);
-    let mut alice = room.talk("alice");
+    let _alice = room.talk("alice");
     let others = ["carol", "dave", "erin"].map(|name| room.talk(name));
+    let mut unacknowledged = 0;
     for to in ["carol", "dave"] {
-        alice.wait_for("anonymity 4");
+        room.wait_for_participants(4);
         relay.hold(true);
-        alice.wait_for("anonymity 3");
+        room.wait_for_participants(3);
         let bob = room.talk("bob").enter_last(&format!("@{to} meet me"));
         // Its exit code says whether the message has arrived; it goes after its rounds in any case.
         let (status, log) = bob.ends_with_log();
-        assert_eq!(status.success(), to == "dave", "{to}: {log}");
-        assert!(log.contains("sent in the next run"), "{log}");
-        // Bob has come and gone before carol returns: otherwise the number might stay the same.
-        alice.wait_for("anonymity 4");
-        alice.wait_for("anonymity 3");
-        alice.forget();
+        // On a busy host even dave's acknowledgement may be too late.
+        unacknowledged += usize::from(!status.success());
+        assert!(to == "dave" || unacknowledged == 1, "{log}");
+        assert_eq!(log.matches("not been acknowledged").count(), unacknowledged, "{to}: {log}");
+        // Bob no longer takes part when carol returns.
+        room.wait_for_participants(3);
         relay.hold(false);
     }
     let [mut carol, mut dave, _] = others;

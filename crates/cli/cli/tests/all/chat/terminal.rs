@@ -16,7 +16,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use super::members::Room;
 
 /// How long something may take to be shown.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A program in a terminal, killed when dropped.
 pub(crate) struct Terminal {

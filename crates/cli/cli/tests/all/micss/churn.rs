@@ -29,7 +29,7 @@ const MAX_LEN: u64 = 200_000;
 const FAULT_INTERVAL: u64 = 10;
 
 /// The time limit until all streams have ended after the applications.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The resources of a process.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,7 @@ use super::processes::Service;
 use super::service::pattern;
 
 /// The time limit until a service listens.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A service on loopback, and a proxy to it with SOCKS5 and a forward.
 struct ProxiedService {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// The time limit for all conditions.
-pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// `sunder serve` or `sunder proxy`, killed when dropped.
 pub(crate) struct Service {

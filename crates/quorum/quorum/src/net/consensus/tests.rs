@@ -13,7 +13,7 @@ use super::*;
 use crate::log::tests::{secret, set, voting};
 use crate::net::links::{LinkTopic, QuorumPeer};
 
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// Which servers agree on a height.
 type Sets = fn(Height) -> ServerSet;

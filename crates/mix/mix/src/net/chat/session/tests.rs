@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 
 use super::*;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The configuration of a group's administrator whose proxy does not answer.
 fn config(place: &Path) -> ChatConfig {
