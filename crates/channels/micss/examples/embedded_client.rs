@@ -6,13 +6,17 @@
 
 use std::error::Error;
 use std::io::Write;
+use std::time::Duration;
 
-use sunder_micss::client::MicssClient;
-use sunder_micss::config::{MicssClientConfig, MicssServerConfig};
+use sunder_micss::config::{MicssServerConfig, RemoteServerConfig, StreamChannelConfig};
 use sunder_micss::server::MicssServer;
+use sunder_micss::target::ServiceTarget;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+
+/// How long a channel may be silent before the stream breaks.
+const LOST_CHANNEL_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -35,23 +39,15 @@ async fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     // The server listens on an address of each channel's network.
     let server = format!("listen = ['127.0.0.1:0', '127.0.0.2:0']\nallow = ['{service_address}']");
     let server = MicssServer::bind(MicssServerConfig::from_toml(&server)?).await?;
-    let channels: Vec<String> = server
-        .local_addresses()?
-        .iter()
-        .map(|address| format!("[[channel]]\nserver = '{address}'\n"))
-        .collect();
+    let (addresses, handle) = (server.local_addresses()?, server.handle());
     let (stop_server, server_stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(server.run(async { _ = server_stopped.await }));
 
-    // The client: connections to its forward go to the service.
-    let forward = format!("[[forward]]\nlisten = '127.0.0.1:0'\ntarget = '{service_address}'\n");
-    let client =
-        MicssClient::bind(MicssClientConfig::from_toml(&(forward + &channels.concat()))?).await?;
-    let (address, handle) = (client.local_addresses()?[0], client.handle());
-    let (stop_client, client_stopped) = oneshot::channel::<()>();
-    let client = tokio::spawn(client.run(async { _ = client_stopped.await }));
-
-    let mut stream = TcpStream::connect(address).await?;
+    // The client.
+    let channels: Vec<_> = addresses.into_iter().map(StreamChannelConfig::to).collect();
+    let remote = RemoteServerConfig { channels, threshold: 2 };
+    let target = ServiceTarget::address(service_address);
+    let mut stream = sunder_micss::connect(remote, &target, LOST_CHANNEL_TIMEOUT).await?;
     stream.write_all(b"attack at dawn").await?;
     stream.shutdown().await?;
     let mut answer = String::new();
@@ -59,9 +55,8 @@ async fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     writeln!(out, "the service sent back: {answer}")?;
     drop(stream);
 
-    // Dropping a sender is as good as sending: the future that `run` was given ends.
-    drop((stop_client, stop_server));
-    client.await?;
+    // Dropping the sender is as good as sending: the future that `run` was given ends.
+    drop(stop_server);
     server.await?;
     let status = handle.status();
     writeln!(out, "{} stream over {} channels", status.streams.finished, status.channels.len())?;

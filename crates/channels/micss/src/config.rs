@@ -10,12 +10,19 @@ use std::time::Duration;
 use directory::config::{DirectoryClientConfig, DirectoryServerConfig};
 use random::RandomSource;
 
+use crate::MAX_CHANNELS;
 use crate::protocol::allow::AllowedService;
 use crate::protocol::on_lost_channel::LostChannelAction;
 use crate::protocol::target::ServiceTarget;
 use intercept::InterceptConfig;
 
 pub use parse::{CLIENT_KEYS, SERVER_KEYS};
+
+/// The largest number of streams at a time, unless configured.
+pub(crate) const MAX_STREAMS: usize = 4096;
+
+/// How long streams wait for a lost channel that they need, unless configured.
+pub(crate) const LOST_CHANNEL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Whether changes on the channels are detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,8 +45,8 @@ pub struct StreamChannelConfig {
     /// The network device to use.
     pub device: Option<String>,
     /// The bytes that the client sends before the handshake, if the server's port serves several
-    /// protocols ([`Handle::hand_over`](crate::server::MicssServerHandle::hand_over)). Empty if
-    /// read from a file.
+    /// protocols ([`MicssListener::hand_over`](crate::MicssListener::hand_over)). Empty if read
+    /// from a file.
     pub preamble: &'static [u8],
     /// The maximum TCP segment size, in bytes. `None`, as from a file, is the system's. It is for
     /// paths that drop longer packets without reporting it.
@@ -144,9 +151,6 @@ pub struct MicssServerConfig {
     pub listen: Vec<SocketAddr>,
     /// The services that clients may ask for.
     pub allow: Vec<AllowedService>,
-    /// The address to which the server connects for every service that a client requests. `None`,
-    /// as from a file: the service itself.
-    pub service: Option<SocketAddr>,
     /// The minimum integrity that clients must use: with `None`, they may leave out the tamper
     /// code.
     pub integrity: Integrity,
@@ -168,6 +172,34 @@ pub struct MicssServerConfig {
     pub directory: Option<DirectoryServerConfig>,
     /// The directory of the configuration. File names are relative to it.
     pub config_dir: PathBuf,
+}
+
+impl StreamChannelConfig {
+    /// The channel to this address, by the system's routes.
+    pub fn to(server: SocketAddr) -> Self {
+        Self { server, source: None, device: None, preamble: b"", max_segment: None }
+    }
+}
+
+impl MicssServerConfig {
+    /// A server that listens on these addresses and allows no service, with the defaults of a
+    /// file.
+    pub fn new(listen: Vec<SocketAddr>) -> Self {
+        Self {
+            listen,
+            allow: Vec::new(),
+            integrity: Integrity::default(),
+            rng: RandomSource::default(),
+            min_channels: 2,
+            max_streams: MAX_STREAMS,
+            max_channels: MAX_CHANNELS,
+            lost_channel_timeout: LOST_CHANNEL_TIMEOUT,
+            max_waiting: 8192,
+            max_memory: 512 << 20,
+            directory: None,
+            config_dir: PathBuf::new(),
+        }
+    }
 }
 
 impl MicssClientConfig {

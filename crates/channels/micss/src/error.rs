@@ -27,6 +27,10 @@ pub enum StreamError {
         "the directory has addresses of only one host for this peer: two channels need two hosts"
     )]
     OneChannel,
+    /// A program has not given 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS) channels, or not a
+    /// threshold of 1 to their number.
+    #[error("give 1 to 16 channels, and a threshold of 1 to their number")]
+    ChannelCount,
     /// The server of a channel cannot be reached.
     #[error("channel {}: no connection to {server}: {source}", .channel + 1)]
     Connect {

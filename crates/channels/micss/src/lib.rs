@@ -8,7 +8,36 @@
 //! [`ClientConfig`](config::MicssClientConfig), and carries every connection over its channels to a
 //! [`Server`](server::MicssServer), which connects to the service. Both run in a tokio runtime with
 //! time and network enabled, until the future that is passed to `run` completes. Their [`status`]
-//! reports what they do.
+//! reports what they do. A program that needs no proxies opens streams with [`connect`], and
+//! accepts them with a [`MicssListener`]:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use sunder_micss::config::{MicssServerConfig, RemoteServerConfig, StreamChannelConfig};
+//! use sunder_micss::{MicssListener, connect};
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let addresses = vec!["127.0.0.1:0".parse()?, "127.0.0.2:0".parse()?];
+//! let listener = MicssListener::bind(MicssServerConfig::new(addresses)).await?;
+//!
+//! let channels = listener.local_addresses().iter().map(|address| StreamChannelConfig::to(*address));
+//! let server = RemoteServerConfig { channels: channels.collect(), threshold: 2 };
+//! let mut client = connect(server, &"localhost:1".parse()?, Duration::from_secs(30)).await?;
+//! client.write_all(b"hello").await?;
+//! client.shutdown().await?;
+//!
+//! let (mut stream, _) = listener.accept().await.expect("it is not closed");
+//! let mut received = String::new();
+//! stream.read_to_string(&mut received).await?;
+//! assert_eq!(received, "hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With both proxies:
 //!
 //! ```
 //! use sunder_micss::client::MicssClient;
@@ -70,8 +99,10 @@
 //! - [`client`]: `application` (one stream), `peers` (the channels to a target), `pool` (ready
 //!   connections). [`server`]: `pending_connections`, `request` (one stream), `open_streams`,
 //!   `rejoins`.
+//! - `library`: streams of a program, without proxies.
 //! - `stream`: `driver` and its poll loop `pump` run one end of a stream. `connection`, `rejoins`,
 //!   `break_watcher`, `path_states`, `retained_memory`, `open_count`, `report`: what they need.
+//!   `program`: the end of a program.
 //! - `paths`: `monitor` observes and probes each `path`; `links`: notifications of the kernel.
 //! - [`intercept`]: has the kernel hand connections over: `rules`, `tables`, `nft`, `program`,
 //!   `challenge`.
@@ -87,8 +118,10 @@ mod protocol;
 pub mod status;
 
 pub use error::StreamError;
+pub use net::library::{MicssListener, connect};
 #[doc(hidden)]
-pub use net::socket::connect;
+pub use net::socket::connect_channel;
+pub use net::stream::program::{MicssStream, MicssStreamEnd};
 pub use net::{client, intercept, server};
 pub use protocol::on_lost_channel::LostChannelAction;
 pub use protocol::stream::StreamProtocolError;

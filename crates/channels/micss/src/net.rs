@@ -3,10 +3,11 @@
 
 pub mod client;
 pub mod intercept;
+pub(crate) mod library;
 mod metrics;
 mod paths;
 pub mod server;
 pub(crate) mod socket;
 mod stop;
-mod stream;
+pub(crate) mod stream;
 mod tcp_info;

@@ -16,8 +16,9 @@ use service::config::{
 
 use super::intercept::InterceptConfig;
 use super::{
-    ConnectionPoolConfig, Integrity, LostChannelPolicy, MicssClientConfig, MicssServerConfig,
-    PeerConfig, PortForward, RemoteServerConfig, StreamChannelConfig, UplinkConfig,
+    ConnectionPoolConfig, Integrity, LOST_CHANNEL_TIMEOUT, LostChannelPolicy, MAX_STREAMS,
+    MicssClientConfig, MicssServerConfig, PeerConfig, PortForward, RemoteServerConfig,
+    StreamChannelConfig, UplinkConfig,
 };
 use crate::MAX_CHANNELS;
 use crate::protocol::on_lost_channel::LostChannelAction;
@@ -189,7 +190,7 @@ fn remote(
 fn channel(table: &ConfigTable<'_>) -> Option<StreamChannelConfig> {
     let server = table.require("server").and_then(|server| server.parsed());
     let UplinkConfig { source, device } = uplink(table);
-    Some(StreamChannelConfig { server: server?, source, device, preamble: b"", max_segment: None })
+    Some(StreamChannelConfig { source, device, ..StreamChannelConfig::to(server?) })
 }
 
 fn uplink(table: &ConfigTable<'_>) -> UplinkConfig {
@@ -304,25 +305,24 @@ fn server(table: &ConfigTable<'_>) -> Option<MicssServerConfig> {
     let directory = table.get("directory");
     let directory =
         directory.map(|it| DirectoryServerConfig::read(&it.table()?, listen.as_deref()));
-    let max_waiting = whole(table, "max_waiting", 64..=1_000_000, 8192);
-    let max_memory_mib: u32 = whole(table, "max_memory_mib", 16..=1_000_000, 512);
+    let defaults = MicssServerConfig::new(Vec::new());
+    let max_memory = table.get("max_memory_mib").and_then(|it| it.integer_in(16..=1_000_000));
     Some(MicssServerConfig {
         allow: allow.iter().filter_map(|service| target(service, "allow")).collect(),
-        service: None,
         integrity: integrity(table),
         rng: rng(table),
         max_streams: max_streams(table),
         lost_channel_timeout: lost_channel_timeout(table),
-        max_waiting,
-        max_memory: u64::from(max_memory_mib) << 20,
+        max_waiting: whole(table, "max_waiting", 64..=1_000_000, defaults.max_waiting),
+        max_memory: max_memory.map_or(defaults.max_memory, |mib: u32| u64::from(mib) << 20),
         min_channels: min_channels?,
         max_channels: max_channels?,
         directory: match directory {
             Some(directory) => Some(directory?),
             None => None,
         },
-        config_dir: PathBuf::new(),
         listen: listen?,
+        ..defaults
     })
 }
 
@@ -336,12 +336,13 @@ fn rng(table: &ConfigTable<'_>) -> RandomSource {
 }
 
 fn max_streams(table: &ConfigTable<'_>) -> usize {
-    whole(table, "max_streams", 1..=1_000_000, 4096)
+    whole(table, "max_streams", 1..=1_000_000, MAX_STREAMS)
 }
 
 /// At most 15 minutes: after that the kernel has closed the connections.
 fn lost_channel_timeout(table: &ConfigTable<'_>) -> Duration {
-    Duration::from_secs(whole(table, "lost_channel_timeout_s", 1..=900, 90))
+    let default = LOST_CHANNEL_TIMEOUT.as_secs();
+    Duration::from_secs(whole(table, "lost_channel_timeout_s", 1..=900, default))
 }
 
 /// A whole number in this range. If the value is wrong, it is reported and the default is returned.

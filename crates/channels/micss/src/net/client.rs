@@ -1,8 +1,8 @@
 //! The client: accepts applications' connections and carries each over all channels.
 
-mod application;
+pub(crate) mod application;
 mod peers;
-mod pool;
+pub(crate) mod pool;
 
 use std::future::pending;
 use std::io;

@@ -8,7 +8,7 @@ mod request;
 
 use std::future::pending;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::net::TcpStream;
@@ -29,6 +29,7 @@ use crate::net::paths::path::MonitoredPath;
 use crate::net::stop::drain;
 use crate::net::stream::connection::ChannelConnection;
 use crate::net::stream::driver::{ReusableConnection, StreamDriver};
+use crate::net::stream::program::StreamAcceptor;
 use crate::net::stream::rejoins::RejoinClaim;
 use crate::status::{MicssStatus, ServerLimitStatus};
 use directory::exchange::DirectoryServer;
@@ -39,6 +40,10 @@ use service::reload::{ReloadRequest, Reloader, reloads};
 /// The largest number of connections that were accepted elsewhere and that the server has not taken
 /// yet.
 const MAX_HANDED_OVER: usize = 64;
+
+/// Stands for the listeners of the program whose connections are handed over. Their paths are
+/// monitored, too.
+const HANDED_OVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// A server that listens, and does not accept yet.
 pub struct MicssServer {
@@ -62,6 +67,8 @@ pub struct MicssServerHandle {
     in_force: Arc<Mutex<ActiveServerConfig>>,
     reloader: Reloader<MicssServerConfig>,
     hand_over: mpsc::Sender<(TcpStream, SocketAddr)>,
+    /// The program that accepts all streams, if there is one. Otherwise they lead to services.
+    acceptor: Option<StreamAcceptor>,
 }
 
 /// The configuration in force, and the metrics of each address on which the server listens.
@@ -77,6 +84,14 @@ impl MicssServer {
     /// If an address is not available; the error names it. If a key of the directory cannot be
     /// read.
     pub async fn bind(config: MicssServerConfig) -> io::Result<Self> {
+        Self::bind_for(config, None).await
+    }
+
+    /// The same, whose streams a program accepts, if there is one.
+    pub(crate) async fn bind_for(
+        config: MicssServerConfig,
+        acceptor: Option<StreamAcceptor>,
+    ) -> io::Result<Self> {
         let listening = listen(config.listen.iter().copied(), &[]).await?;
         let directory = directory_server(&config, &[]).await?;
         let stream_metrics = Arc::new(StreamMetrics::new());
@@ -84,7 +99,11 @@ impl MicssServer {
             Arc::new(PendingChannelConnections::new(&config)),
             Arc::new(OpenStreams::new(&config)),
         );
-        let in_force = Arc::new(Mutex::new(ActiveServerConfig::new(config, &listening, &[])?));
+        let mut in_force = ActiveServerConfig::new(config, &listening, &[])?;
+        if acceptor.is_some() {
+            in_force.channel_metrics.push((HANDED_OVER, Arc::default()));
+        }
+        let in_force = Arc::new(Mutex::new(in_force));
         let (reloader, reloads) = reloads();
         let monitor = Arc::new(PathMonitor::of_server());
         let (hand_over, handed_over) = mpsc::channel(MAX_HANDED_OVER);
@@ -98,6 +117,7 @@ impl MicssServer {
             in_force,
             reloader,
             hand_over,
+            acceptor,
         };
         Ok(Self { handle, reloads, listening, directory, handed_over })
     }
@@ -146,7 +166,7 @@ impl MicssServer {
                     associate(&mut waiting, stream, peer, Arc::clone(&channel_metrics[index].1));
                 }
                 Some((stream, peer)) = self.handed_over.recv() => {
-                    if let Some((_, metrics)) = channel_metrics.first() {
+                    if let Some((_, metrics)) = channel_metrics.last() {
                         metrics.connected.increment();
                         associate(&mut waiting, stream, peer, Arc::clone(metrics));
                     }
@@ -275,13 +295,12 @@ impl MicssServerHandle {
         }
     }
 
-    /// Passes the server a connection that was accepted elsewhere, after its client has sent its
-    /// [preamble](crate::config::StreamChannelConfig::preamble). It counts towards the first
-    /// listener.
+    /// Passes the server a connection that its program has accepted, after its client has sent its
+    /// [preamble](crate::config::StreamChannelConfig::preamble).
     ///
     /// # Errors
     /// If the server has stopped.
-    pub async fn hand_over(&self, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+    pub(crate) async fn hand_over(&self, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
         let stopped = |_| io::Error::other("the server has stopped");
         self.hand_over.send((stream, peer)).await.map_err(stopped)
     }

@@ -17,7 +17,10 @@ use crate::config::StreamChannelConfig;
 /// # Errors
 /// If the system refuses one of these, such as the mark without `CAP_NET_ADMIN`, or the connection
 /// fails.
-pub async fn connect(channel: &StreamChannelConfig, mark: Option<u32>) -> io::Result<TcpStream> {
+pub async fn connect_channel(
+    channel: &StreamChannelConfig,
+    mark: Option<u32>,
+) -> io::Result<TcpStream> {
     let StreamChannelConfig { server, source, device, preamble, max_segment } = channel;
     let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if let Some(mark) = mark {

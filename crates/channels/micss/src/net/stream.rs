@@ -5,6 +5,7 @@ pub(crate) mod connection;
 pub(crate) mod driver;
 mod open_count;
 mod path_states;
+pub(crate) mod program;
 mod pump;
 pub(crate) mod rejoins;
 pub(crate) mod report;

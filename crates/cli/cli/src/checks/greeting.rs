@@ -74,9 +74,9 @@ pub(crate) async fn probe_channel(channel: &StreamChannelConfig) -> GreetingOutc
 /// Connects as a proxy does, whose own connections are not intercepted, if this process has the
 /// right to do so.
 async fn connect_unintercepted(channel: &StreamChannelConfig) -> io::Result<TcpStream> {
-    match micss::connect(channel, Some(OWN_MARK)).await {
+    match micss::connect_channel(channel, Some(OWN_MARK)).await {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            micss::connect(channel, None).await
+            micss::connect_channel(channel, None).await
         }
         connected => connected,
     }
@@ -166,13 +166,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(said).unwrap();
         });
-        let channel = StreamChannelConfig {
-            server,
-            source: None,
-            device: None,
-            preamble: b"",
-            max_segment: None,
-        };
+        let channel = StreamChannelConfig::to(server);
         let answer = service::runtime().unwrap().block_on(probe_channel(&channel));
         speaker.join().unwrap();
         answer
@@ -194,13 +188,7 @@ mod tests {
     #[test]
     fn a_closed_port_refuses_the_connection() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let channel = StreamChannelConfig {
-            server,
-            source: None,
-            device: None,
-            preamble: b"",
-            max_segment: None,
-        };
+        let channel = StreamChannelConfig::to(server);
         let answers =
             service::runtime().unwrap().block_on(probe_channels(vec![channel.clone(), channel]));
         for answer in answers {

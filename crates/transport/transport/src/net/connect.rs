@@ -116,8 +116,9 @@ fn open_channels(address: &str, options: &ConnectionOptions) -> Result<Arc<dyn B
     for part in address.split(',') {
         channels.extend(resolve(part)?.first());
     }
+    let limit = Some(options.connect_timeout);
     micss::connect(&channels, options)
-        .map_err(|error| Error::at(ConnectionStep::Connect("micss"), address, error, None))
+        .map_err(|error| Error::at(ConnectionStep::Connect("micss"), address, error, limit))
 }
 
 /// Opens a connection to the listener that waits at a relay under a token.

@@ -1,44 +1,38 @@
 //! MICSS: several TCP connections, each with a share of every byte, so that an attacker who reads
 //! all but one of them learns nothing.
 //!
-//! A connection uses a MICSS client at one end and the listener's MICSS server at the other. Each
-//! is connected to its end by a TCP connection on loopback. The client's connections begin with
-//! [`PREAMBLE`], by which the listener recognises them.
+//! The client's connections begin with [`PREAMBLE`], by which the listener recognises them. The
+//! threads that run a stream are in the network namespace of the thread that has connected, and of
+//! the listener.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
-use micss::client::MicssClient;
-use micss::config::{MicssClientConfig, MicssServerConfig};
-use micss::server::{MicssServer, MicssServerHandle};
+use micss::config::{MicssServerConfig, RemoteServerConfig, StreamChannelConfig};
+use micss::target::ServiceTarget;
+use micss::{MicssListener, MicssStreamEnd, StreamError};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::{Transport, tcp};
-use crate::options::{ConnectionOptions, ConnectionSecurity};
+use crate::options::ConnectionOptions;
 use crate::stream::{ByteStream, PathStatistics};
 
 /// The first bytes of a channel's connection.
 pub(crate) const PREAMBLE: &[u8; 10] = b"SNDRMICSS1";
 
-/// The target address that the client requests. The server ignores it and connects to its listener.
-const TARGET: &str = "127.0.0.1:1";
-
 /// How long a channel may be silent before the stream fails.
-const LOST_CHANNEL_TIMEOUT_S: u32 = 30;
-
-const CHANNEL_FAILED: &str =
-    "a channel of micss has failed, was refused, or was changed on the path";
-
-/// The time limit for checking whether a channel's server can be reached.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+const LOST_CHANNEL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the last written data may take to be sent after the connection is dropped.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The largest number of streams of a listener, and of its connections without an open stream.
+const MAX_STREAMS: usize = 256;
 
 /// See [the module](self).
 pub(super) struct MicssTransport;
@@ -67,67 +61,85 @@ pub(crate) fn connect(
     channels: &[SocketAddr],
     options: &ConnectionOptions,
 ) -> io::Result<Arc<dyn ByteStream>> {
-    use std::fmt::Write as _;
-    let mut text = format!("lost_channel_timeout_s = {LOST_CHANNEL_TIMEOUT_S}\n");
-    let _ = write!(text, "[[forward]]\nlisten = '127.0.0.1:0'\ntarget = '{TARGET}'\n");
-    for address in channels {
-        let _ = write!(text, "[[channel]]\nserver = '{address}'\n");
-    }
-    let mut config = MicssClientConfig::from_toml(&text).map_err(io::Error::other)?;
-    for channel in config.gateway.iter_mut().flat_map(|remote| &mut remote.channels) {
-        channel.preamble = PREAMBLE;
-        channel.max_segment = tcp::max_segment(options);
-    }
-    // The client carries only one stream.
-    (config.pool.size, config.pool.keep) = (0, 0);
-    let runtime = runtime()?;
-    let client = runtime.block_on(MicssClient::bind(config))?;
-    let forward = client.local_addresses()?.first().copied();
-    let forward = forward.ok_or(io::ErrorKind::AddrNotAvailable)?;
-    let (stop, stopped) = oneshot::channel::<()>();
-    let task = runtime.spawn(client.run(async { _ = stopped.await }));
-    let stream = tcp::TcpByteStream::to_loopback(forward)?;
-    let peer = channels.first().copied().unwrap_or(forward);
-    let running = RunningMicssEndpoint { runtime: Some(runtime), stop: Some(stop), task };
-    let addresses = channels.to_vec();
-    Ok(Arc::new(MicssByteStream { stream, peer, addresses, _running: Arc::new(running) }))
+    let server = server(channels, options)?;
+    let peer = channels[0];
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (limit, (connected, connecting)) = (options.connect_timeout, mpsc::channel());
+    let (running, ended) = mpsc::channel::<()>();
+    let run = async move {
+        // The listener serves all targets.
+        let target = ServiceTarget::address((Ipv4Addr::LOCALHOST, 1).into());
+        let connect = micss::connect(server, &target, LOST_CHANNEL_TIMEOUT);
+        let result = match timeout(limit, connect).await {
+            Ok(result) => result.map_err(explain).and_then(micss::MicssStream::into_std),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        };
+        let end = result.as_ref().ok().map(|(_, end)| end.clone());
+        // If the receiver is gone, so is the socket, and the stream ends.
+        let _ = connected.send(result);
+        if let Some(mut end) = end {
+            end.wait().await;
+        }
+        drop(running);
+    };
+    thread::Builder::new().name("transport-micss".into()).spawn(move || runtime.block_on(run))?;
+    let (socket, end) = connecting.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
+    let running = RunningMicssStream(Mutex::new(ended));
+    Ok(Arc::new(MicssByteStream::new(socket, end, peer, running)?))
 }
 
-fn runtime() -> io::Result<Runtime> {
-    Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("transport-micss")
-        .enable_all()
-        .build()
+/// The listener, with its channels.
+fn server(channels: &[SocketAddr], options: &ConnectionOptions) -> io::Result<RemoteServerConfig> {
+    let count = u8::try_from(channels.len()).ok();
+    let Some(threshold) = count.filter(|count| (2..=micss::MAX_CHANNELS).contains(count)) else {
+        let text = format!("give the addresses of 2 to {} channels", micss::MAX_CHANNELS);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    };
+    let channel = |address: &SocketAddr| StreamChannelConfig {
+        preamble: PREAMBLE,
+        max_segment: tcp::max_segment(options),
+        ..StreamChannelConfig::to(*address)
+    };
+    Ok(RemoteServerConfig { channels: channels.iter().map(channel).collect(), threshold })
 }
 
-/// One end of a stream, and the MICSS client or server that carries it.
+/// The error of a stream that does not open.
+fn explain(error: StreamError) -> io::Error {
+    match error {
+        StreamError::Connect { channel, server, source } => {
+            let why = match source.kind() {
+                io::ErrorKind::ConnectionRefused => String::from("nobody listens there"),
+                _ => source.to_string(),
+            };
+            let text = format!("channel {} ({server}): {why}", channel + 1);
+            io::Error::new(source.kind(), text)
+        }
+        StreamError::NotGreeted { channel } => {
+            let text = format!("channel {}: does Sunder listen there?", channel + 1);
+            io::Error::new(io::ErrorKind::TimedOut, text)
+        }
+        error => io::Error::other(error),
+    }
+}
+
+/// One end of a stream. `R` keeps what carries it running.
 struct MicssByteStream<R: Send + Sync> {
     stream: tcp::TcpByteStream,
+    end: MicssStreamEnd,
     peer: SocketAddr,
-    /// The addresses of the channels, at the connecting end.
-    addresses: Vec<SocketAddr>,
-    _running: Arc<R>,
+    /// Dropped after the socket.
+    _running: R,
 }
 
-/// A running client or server. When dropped, it accepts no more streams, and has a short time to
-/// send the last data.
-struct RunningMicssEndpoint {
-    runtime: Option<Runtime>,
-    stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<()>,
-}
+/// A thread that runs a stream. When dropped, gives the thread a short time to send the last data:
+/// the process might end next.
+struct RunningMicssStream(Mutex<Receiver<()>>);
 
-impl Drop for RunningMicssEndpoint {
+impl Drop for RunningMicssStream {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        let Some(runtime) = self.runtime.take() else { return };
-        let task = &mut self.task;
-        runtime.block_on(async {
-            // After that time, data in flight is lost, as when a connection is closed.
-            let _ = timeout(LAST_BYTES_TIMEOUT, task).await;
-        });
-        runtime.shutdown_background();
+        let ended = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // After that time, data in flight is lost, as when a connection is closed.
+        let _ = ended.recv_timeout(LAST_BYTES_TIMEOUT);
     }
 }
 
@@ -140,7 +152,7 @@ impl<R: Send + Sync> ByteStream for MicssByteStream<R> {
         self.stream.write(bytes).map_err(|error| self.explain(error))
     }
 
-    /// The client continues for a while after this is dropped.
+    /// The driver continues for a while after this is dropped.
     fn finish(&self) -> io::Result<()> {
         self.stream.finish()
     }
@@ -161,81 +173,95 @@ impl<R: Send + Sync> ByteStream for MicssByteStream<R> {
         "micss"
     }
 
-    /// The kernel only knows the loopback connection, and nothing about the path.
+    /// The kernel only knows the connection within this host, and nothing about the path.
     fn statistics(&self) -> PathStatistics {
         PathStatistics::default()
     }
 }
 
 impl<R: Send + Sync> MicssByteStream<R> {
-    /// The client resets its connection when a channel fails. If there is a channel whose server
-    /// cannot be reached, the error names the first one.
+    fn new(
+        socket: TcpStream,
+        end: MicssStreamEnd,
+        peer: SocketAddr,
+        running: R,
+    ) -> io::Result<Self> {
+        let stream = tcp::TcpByteStream::new(socket, peer)?;
+        Ok(Self { stream, end, peer, _running: running })
+    }
+
+    /// The error of a stream that has broken says why.
     fn explain(&self, error: io::Error) -> io::Error {
-        if !matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) {
-            return error;
-        }
-        for (place, address) in self.addresses.iter().enumerate() {
-            if let Err(failed) = TcpStream::connect_timeout(address, CHECK_TIMEOUT) {
-                let why = match failed.kind() {
-                    io::ErrorKind::ConnectionRefused => String::from("nobody listens there"),
-                    _ => failed.to_string(),
-                };
-                let text = format!("{CHANNEL_FAILED}: channel {} ({address}): {why}", place + 1);
-                return io::Error::new(failed.kind(), text);
+        match self.end.failure() {
+            Some(why) => {
+                let text = format!(
+                    "a channel of micss has failed, was refused, or was changed on the path: {why}"
+                );
+                io::Error::new(error.kind(), text)
             }
+            None => error,
         }
-        io::Error::new(error.kind(), CHANNEL_FAILED)
     }
 }
 
-/// The MICSS server of a listener.
+/// The MICSS streams of a listener.
 pub(crate) struct MicssStreamListener {
-    running: RunningMicssEndpoint,
-    handle: MicssServerHandle,
-    /// The socket to which the server connects its clients' streams.
-    service: tcp::TcpTransportListener,
+    runtime: Option<Runtime>,
+    listener: Option<MicssListener>,
 }
 
 impl MicssStreamListener {
     pub(crate) fn start() -> io::Result<Self> {
-        let plain = ConnectionOptions::new(ConnectionSecurity::Insecure);
-        let service = tcp::TcpTransportListener::bind((Ipv4Addr::LOCALHOST, 0).into(), &plain)?;
-        let text = format!(
-            "listen = ['127.0.0.1:0']\nallow = ['{TARGET}']\nmax_channels = 16\n\
-             max_waiting = 256\nmax_streams = 256\n\
-             lost_channel_timeout_s = {LOST_CHANNEL_TIMEOUT_S}\n"
-        );
-        let mut config = MicssServerConfig::from_toml(&text).map_err(io::Error::other)?;
-        config.service = Some(service.local_addr()?);
-        let runtime = runtime()?;
-        let server = runtime.block_on(MicssServer::bind(config))?;
-        let (stop, stopped) = oneshot::channel();
-        let handle = server.handle();
-        let task = runtime.spawn(server.run(async { _ = stopped.await }));
-        let running = RunningMicssEndpoint { runtime: Some(runtime), stop: Some(stop), task };
-        Ok(Self { running, handle, service })
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("transport-micss")
+            .enable_all()
+            .build()?;
+        let config = MicssServerConfig {
+            max_streams: MAX_STREAMS,
+            max_waiting: MAX_STREAMS,
+            lost_channel_timeout: LOST_CHANNEL_TIMEOUT,
+            ..MicssServerConfig::new(Vec::new())
+        };
+        let listener = runtime.block_on(MicssListener::bind(config))?;
+        Ok(Self { runtime: Some(runtime), listener: Some(listener) })
     }
 
     /// Passes a connection that has sent the preamble to the server.
     pub(crate) fn hand_over(&self, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
         stream.set_nonblocking(true)?;
-        let runtime = self.running.runtime.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let (runtime, listener) = self.running()?;
         runtime.block_on(async {
-            self.handle.hand_over(tokio::net::TcpStream::from_std(stream)?, peer).await
+            listener.hand_over(tokio::net::TcpStream::from_std(stream)?, peer).await
         })
     }
 
     /// The next stream.
     pub(crate) fn accept(self: &Arc<Self>) -> io::Result<Arc<dyn ByteStream>> {
-        let stream = self.service.accept(&ConnectionOptions::new(ConnectionSecurity::Insecure))?;
-        // Only the server knows which clients the channels belong to.
-        let peer = stream.peer_addr();
-        let addresses = Vec::new();
-        Ok(Arc::new(MicssByteStream { stream, peer, addresses, _running: self.clone() }))
+        let (runtime, listener) = self.running()?;
+        let (stream, peer) =
+            runtime.block_on(listener.accept()).ok_or(io::ErrorKind::NotConnected)?;
+        let (socket, end) = stream.into_std()?;
+        Ok(Arc::new(MicssByteStream::new(socket, end, peer, Arc::clone(self))?))
     }
 
     /// Stops accepting: [`Self::accept`] fails.
     pub(crate) fn close(&self) {
-        self.service.close();
+        self.listener.iter().for_each(MicssListener::close);
+    }
+
+    /// Both exist until it is dropped.
+    fn running(&self) -> io::Result<(&Runtime, &MicssListener)> {
+        self.runtime.as_ref().zip(self.listener.as_ref()).ok_or(io::ErrorKind::NotConnected.into())
+    }
+}
+
+/// When the listener and all its streams are dropped, they have a short time to send the last data.
+impl Drop for MicssStreamListener {
+    fn drop(&mut self) {
+        if let (Some(runtime), Some(listener)) = (self.runtime.take(), self.listener.take()) {
+            let _ = runtime.block_on(async { timeout(LAST_BYTES_TIMEOUT, listener.stop()).await });
+            runtime.shutdown_background();
+        }
     }
 }

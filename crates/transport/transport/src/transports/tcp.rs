@@ -215,19 +215,12 @@ pub(crate) struct TcpByteStream {
 }
 
 impl TcpByteStream {
-    fn new(socket: TcpStream, peer: SocketAddr) -> io::Result<Self> {
+    pub(super) fn new(socket: TcpStream, peer: SocketAddr) -> io::Result<Self> {
         let transport = if is_multipath(socket.as_raw_fd()) { "mptcp" } else { "tcp" };
         socket.set_nonblocking(false)?;
         socket.set_read_timeout(Some(CHECK_INTERVAL))?;
         socket.set_write_timeout(Some(CHECK_INTERVAL))?;
         Ok(Self { socket, peer, transport, timeout_ms: AtomicU64::new(0), last: OnceLock::new() })
-    }
-
-    /// A connection to this host.
-    pub(super) fn to_loopback(to: SocketAddr) -> io::Result<Self> {
-        let socket = TcpStream::connect(to)?;
-        socket.set_nodelay(true)?;
-        Self::new(socket, to)
     }
 
     /// Whether the first bytes that arrive are these; if so, removes them. Returns false if others

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use random::RandomSource;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -121,7 +122,7 @@ async fn carry(
     target: &ServiceTarget,
     application: TcpStream,
 ) -> Result<Vec<ReusableConnection>, StreamError> {
-    let mut driver = open(config, pool, target, false).await?;
+    let mut driver = open(pool, config.integrity, config.rng, target, false).await?;
     debug!(%target, channels = driver.connections(), "stream requested");
     driver.count_spare(spare);
     driver.connect(application);
@@ -136,7 +137,7 @@ async fn carry_socks(
     target: &ServiceTarget,
     mut application: TcpStream,
 ) -> Result<Vec<ReusableConnection>, StreamError> {
-    let mut driver = match open(config, pool, target, true).await {
+    let mut driver = match open(pool, config.integrity, config.rng, target, true).await {
         Ok(driver) => driver,
         Err(error) => return Err(reject(application, error).await),
     };
@@ -208,9 +209,10 @@ async fn read_parsed<T, E>(
 
 /// Requests a stream over connections of the pool. With `waits_for_answer`, the application is
 /// connected only once the stream is open.
-async fn open(
-    config: &MicssClientConfig,
+pub(crate) async fn open(
     pool: &ConnectionPool,
+    integrity: Integrity,
+    rng: RandomSource,
     target: &ServiceTarget,
     waits_for_answer: bool,
 ) -> Result<StreamDriver, StreamError> {
@@ -219,7 +221,7 @@ async fn open(
         threshold: pool.threshold(),
         cookies: &cookies,
         target: &target.encode(),
-        has_records: config.integrity == Integrity::TamperCode,
+        has_records: integrity == Integrity::TamperCode,
         is_reusable: pool.reuses_connections(),
         waits_for_answer,
     };
@@ -230,8 +232,7 @@ async fn open(
     };
     let lost_channel = LostChannelTimeouts { open: policy.timeout, opening };
     let clock = pool.clock();
-    let stream =
-        StreamEndpoint::client(&request, lost_channel, config.rng.generator()?, clock.now());
+    let stream = StreamEndpoint::client(&request, lost_channel, rng.generator()?, clock.now());
     let stream = stream.map_err(|failure| StreamError::of(failure, |channel| channel, None))?;
     let mut driver = StreamDriver::new(stream, connections.into_iter().map(Some).collect(), clock);
     driver.limit_memory(MemoryLease::default(), MemoryLease::default(), KEPT.lease());

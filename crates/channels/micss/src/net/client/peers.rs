@@ -138,7 +138,7 @@ impl PeerPools {
             let uplink = self.uplinks.get(place);
             let source = uplink.and_then(|uplink| uplink.source);
             let device = uplink.and_then(|uplink| uplink.device.clone());
-            StreamChannelConfig { server, source, device, preamble: b"", max_segment: None }
+            StreamChannelConfig { source, device, ..StreamChannelConfig::to(server) }
         };
         let channels = addresses.iter().enumerate().map(channel).collect();
         let remote = RemoteServerConfig { channels, threshold };
@@ -232,11 +232,9 @@ mod tests {
             |servers: &[_]| peers.pool_at(&ChannelAddresses::new(servers.to_vec()).unwrap());
         let pool = pool_at(&servers).unwrap();
         let channel = |server, source: Option<&str>, device: Option<&str>| StreamChannelConfig {
-            server,
             source: source.map(|source| source.parse().unwrap()),
             device: device.map(str::to_owned),
-            preamble: b"",
-            max_segment: None,
+            ..StreamChannelConfig::to(server)
         };
         let channels = vec![
             channel(servers[0], Some("192.0.2.20"), None),

@@ -503,7 +503,7 @@ async fn connect_and_read_cookie(
     mark: Option<u32>,
     path: &MonitoredPath,
 ) -> Result<(TcpStream, ConnectionCookie), StreamError> {
-    let mut stream = socket::connect(channel, mark).await.map_err(|source| {
+    let mut stream = socket::connect_channel(channel, mark).await.map_err(|source| {
         path.connect_failed(&source);
         StreamError::Connect { channel: place, server: channel.server, source }
     })?;
@@ -538,16 +538,8 @@ mod tests {
     async fn an_unused_pool_closes_what_returns_and_connects_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
-        let remote = RemoteServerConfig {
-            channels: vec![StreamChannelConfig {
-                server,
-                source: None,
-                device: None,
-                preamble: b"",
-                max_segment: None,
-            }],
-            threshold: 1,
-        };
+        let remote =
+            RemoteServerConfig { channels: vec![StreamChannelConfig::to(server)], threshold: 1 };
         let hour = Duration::from_secs(3600);
         let config = ConnectionPoolConfig { size: 1, keep: 1, idle: hour };
         let policy = LostChannelPolicy { new_streams: LostChannelAction::Fail, timeout: hour };

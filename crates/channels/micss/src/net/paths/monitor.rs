@@ -141,13 +141,7 @@ impl PathMonitor {
         }
         let own = connection.local_addr().ok()?.ip().to_canonical();
         let server = SocketAddr::new(peer, 9);
-        let route = StreamChannelConfig {
-            server,
-            source: Some(own),
-            device: None,
-            preamble: b"",
-            max_segment: None,
-        };
+        let route = StreamChannelConfig { source: Some(own), ..StreamChannelConfig::to(server) };
         let name = format!("channel {} ({listener}, from {peer})", place + 1);
         let path =
             MonitoredPath::new((place, name), Some(peer), route, Arc::clone(&self.shared.events));
@@ -382,7 +376,7 @@ impl PathMonitorState {
             path.connecting();
             let path = Arc::clone(path);
             probes.spawn(async move {
-                match timeout(PROBE_TIMEOUT, socket::connect(&path.route, mark)).await {
+                match timeout(PROBE_TIMEOUT, socket::connect_channel(&path.route, mark)).await {
                     Ok(Ok(_)) => path.connected(),
                     Ok(Err(error)) => path.connect_failed(&error),
                     Err(_) => {}

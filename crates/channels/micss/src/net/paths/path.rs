@@ -368,13 +368,7 @@ mod tests {
     fn a_change_of_usability_is_announced() {
         let events = Arc::new(PathNotifier::new());
         let server = ([127, 0, 0, 1], 9).into();
-        let route = StreamChannelConfig {
-            server,
-            source: None,
-            device: None,
-            preamble: b"",
-            max_segment: None,
-        };
+        let route = StreamChannelConfig::to(server);
         let path =
             MonitoredPath::new((0, String::from("channel 1")), None, route, Arc::clone(&events));
         let mut changes = events.changes();

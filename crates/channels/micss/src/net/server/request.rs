@@ -70,9 +70,8 @@ pub(super) async fn serve(
     handle.watch(&mut driver, &peers);
     driver.limit_memory(open.lease(), open.lease(), KEPT.lease());
     let carry = async {
-        match connect(config, stream_metrics, &request).await {
-            Ok((target, service)) => {
-                driver.accept(service);
+        match accept(config, handle, &mut driver, &request, peer).await {
+            Ok(target) => {
                 driver.count_spare(stream_metrics.count_spare());
                 let rejoinable = driver.rejoin_keys().map(|keys| handle.rejoinable.add(keys));
                 let (_rejoinable, claims) = rejoinable.unzip();
@@ -151,33 +150,41 @@ async fn receive_request(driver: &mut StreamDriver) -> Result<Zeroizing<Vec<u8>>
     }
 }
 
-/// Connects to the service of a request.
+/// Connects a stream to the program that accepts streams, or to the service of its request.
+async fn accept(
+    config: &MicssServerConfig,
+    handle: &MicssServerHandle,
+    driver: &mut StreamDriver,
+    request: &[u8],
+    peer: SocketAddr,
+) -> Result<ServiceTarget, ServiceRefusal> {
+    let target = ServiceTarget::parse(request).map_err(|_| ServiceRefusal::Malformed)?;
+    match &handle.acceptor {
+        Some(program) if program.accept(driver, peer).await => {}
+        Some(_) => return Err(ServiceRefusal::ConnectionRefused),
+        None => driver.accept(connect(config, &handle.stream_metrics, &target).await?),
+    }
+    Ok(target)
+}
+
+/// Connects to a service.
 async fn connect(
     config: &MicssServerConfig,
     stream_metrics: &StreamMetrics,
-    request: &[u8],
-) -> Result<(ServiceTarget, TcpStream), ServiceRefusal> {
-    let target = ServiceTarget::parse(request).map_err(|_| ServiceRefusal::Malformed)?;
-    if !config.allow.iter().any(|allowed| allowed.includes(&target)) {
+    target: &ServiceTarget,
+) -> Result<TcpStream, ServiceRefusal> {
+    if !config.allow.iter().any(|allowed| allowed.includes(target)) {
         if let Some(occurrences) = stream_metrics.log_permit(LimitedLogEvent::NotAllowed) {
             warn!(%target, occurrences, "service not on the allow-list");
         }
         return Err(ServiceRefusal::NotAllowed);
     }
-    let reached = async {
-        match config.service {
-            Some(address) => {
-                TcpStream::connect(address).await.map_err(|_| ServiceRefusal::ConnectionRefused)
-            }
-            None => reach(&target).await,
-        }
-    };
-    let service =
-        timeout(CONNECT_TIMEOUT, reached).await.map_err(|_| ServiceRefusal::Unreachable)??;
+    let service = timeout(CONNECT_TIMEOUT, reach(target)).await;
+    let service = service.map_err(|_| ServiceRefusal::Unreachable)??;
     set_options(&service);
     // If the client has disconnected by now, the service must not receive an empty stream.
     reset_when_dropped(&service);
-    Ok((target, service))
+    Ok(service)
 }
 
 /// Resolves the target, if it is a name, and connects to it.

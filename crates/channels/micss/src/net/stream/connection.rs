@@ -237,13 +237,7 @@ mod tests {
     async fn watched_connection() -> (ChannelConnection, Arc<MonitoredPath>) {
         let (mut connection, _) = connection().await;
         let server = ([127, 0, 0, 1], 9).into();
-        let route = StreamChannelConfig {
-            server,
-            source: None,
-            device: None,
-            preamble: b"",
-            max_segment: None,
-        };
+        let route = StreamChannelConfig::to(server);
         let events = Arc::new(PathNotifier::new());
         let path = Arc::new(MonitoredPath::new((0, "channel 1".into()), None, route, events));
         connection.watch(&path);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::field::display;
 use tracing::{debug, info};
 use zeroize::Zeroizing;
@@ -37,6 +37,9 @@ pub(crate) struct ReusableConnection {
     pub(crate) rest: Zeroizing<Vec<u8>>,
 }
 
+/// Receives the reason when a stream breaks, before its application's connection is reset.
+pub(crate) type StreamFailureSender = watch::Sender<Option<String>>;
+
 /// An event of a stream that its owner handles.
 pub(crate) enum StreamProgress {
     /// At a server: the client requests this service.
@@ -59,6 +62,7 @@ pub(crate) struct StreamDriver {
     rejoins: RejoinAttempts,
     /// The index of each channel in the configuration.
     places: Vec<usize>,
+    failure: Option<StreamFailureSender>,
 }
 
 impl StreamDriver {
@@ -79,7 +83,8 @@ impl StreamDriver {
         };
         let places = channels.iter().enumerate().map(place).collect();
         let (application, rejoins) = (None, RejoinAttempts::default());
-        let driver = Self { stream, channels, application, pump, rejoins, places };
+        let failure = None;
+        let driver = Self { stream, channels, application, pump, rejoins, places, failure };
         if driver.stream.is_raw() {
             // Then the end of the channels is the end of the stream, so they must be reset if the
             // stream breaks.
@@ -123,6 +128,11 @@ impl StreamDriver {
     /// Counts the stream by the number of channels that it can lose.
     pub(crate) fn count_spare(&mut self, gauge: RedundancyGauge) {
         self.pump.spare = Some(gauge);
+    }
+
+    /// Sends the reason to this if the stream breaks.
+    pub(crate) fn report_failure_to(&mut self, failure: StreamFailureSender) {
+        self.failure = Some(failure);
     }
 
     /// At a client: sets the function that reconnects channels.
@@ -195,8 +205,12 @@ impl StreamDriver {
                 StreamProtocolEvent::Opened => return Ok(StreamProgress::Opened),
                 StreamProtocolEvent::Finished => return Ok(StreamProgress::Finished),
                 StreamProtocolEvent::Failed(failure) => {
+                    let error = self.report(failure);
+                    if let Some(failure) = &self.failure {
+                        failure.send_replace(Some(error.to_string()));
+                    }
                     self.application = None;
-                    return Err(self.report(failure));
+                    return Err(error);
                 }
                 StreamProtocolEvent::Lost(channel, why) => self.give_up(channel, why),
                 StreamProtocolEvent::Detached(channel) => self.detach(channel),

@@ -85,13 +85,7 @@ fn risks(config: &MicssServerConfig) -> Vec<CheckFinding> {
 /// The finding for an address in use. If a server of streams answers there, it is taken for this
 /// one.
 fn in_use(subject: &str, address: SocketAddr, runtime: &Runtime) -> CheckFinding {
-    let channel = StreamChannelConfig {
-        server: address,
-        source: None,
-        device: None,
-        preamble: b"",
-        max_segment: None,
-    };
+    let channel = StreamChannelConfig::to(address);
     if let GreetingOutcome::Greeted(_) = runtime.block_on(probe_channel(&channel)) {
         return CheckFinding::ok(subject, format!("{address} is in use by a running sunder serve"));
     }
