@@ -54,7 +54,8 @@
 //!   which channels are in quarantine; `sequence_window`, `byte_ring`, `channel_bits`: their data.
 //! - `control`: `handshake`; `monitor`, which combines `incoming` and `outgoing` into an `estimate`
 //!   of each channel; `path_prober` for the MTU; `peer_address` and `unverified` datagrams.
-//! - `endpoint`: one end: its halves `inbound` and `outbound`, and their `shared_state`.
+//! - `endpoint`: one end: its halves `inbound` and `outbound`, with the `frame_sender` before
+//!   it, and their `shared_state`.
 //!
 //! The driver is `net`: the threads `sending`, `receiving` and `planning`, and `status_source`.
 //! [`config`] is read and checked before; [`status`] is what an end reports.

@@ -10,19 +10,16 @@ use std::time::Duration;
 use model::ShareSelection;
 use rustix::thread::set_current_timer_slack;
 use tracing::warn;
-use tun::ip::{clamp_mss, flow, packet_len};
-use tun::{ChecksumState, FrameSegments, MAX_FRAME_LEN, TunDevice};
+use tun::TunDevice;
 use udp::{DatagramBatch, UdpBatchSocket};
-use zeroize::Zeroizing;
 
 use super::error::TunnelError;
 use super::shared::{TunnelClock, lock};
 use super::waker::ThreadWaker;
-use crate::protocol::endpoint::outbound::{OutboundEndpoint, SenderUpdate};
+use crate::protocol::endpoint::frame_sender::{FrameDropCounts, FrameSendStep, FrameSender};
+use crate::protocol::endpoint::outbound::SenderUpdate;
 use crate::protocol::endpoint::shared_state::EndpointSharedState;
-use crate::protocol::send::codel_queue::{self, CoDelQueue};
-use crate::protocol::send::sender::{SymbolSendError, SymbolSenderCounts};
-use crate::protocol::wire::datagram::SymbolKind;
+use crate::protocol::send::sender::SymbolSenderCounts;
 
 /// A command to this thread.
 pub(super) enum SendingCommand {
@@ -39,15 +36,8 @@ pub(super) enum SendingCommand {
     Stop,
 }
 
-/// How much longer a symbol waits after its channels are ready, so that datagrams are sent in runs.
-/// The sender catches up afterwards.
-const GATHER_DELAY: Duration = Duration::from_micros(300);
-
 /// The poll interval without an association. Commands wake the thread anyway.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-
-/// A batch with this number of bytes is sent at once: two runs.
-const FLUSH_LEN: usize = 128 << 10;
 
 /// The state of the thread.
 pub(super) struct SendingThread {
@@ -71,22 +61,16 @@ pub(super) struct SendingCounts {
     pub(super) uses: Vec<(ShareSelection, u64)>,
     /// Datagrams that the kernel refused, on each channel.
     pub(super) refused: Vec<u64>,
-    /// Packets that were dropped without an association.
-    pub(super) unconnected: u64,
-    /// Packets or superpackets that the queue dropped.
-    pub(super) queued: u64,
+    /// Packets that were not sent.
+    pub(super) drops: FrameDropCounts,
 }
 
 /// The loop of the thread.
 struct SendLoop {
     thread: SendingThread,
-    outbound: OutboundEndpoint,
+    frames: FrameSender,
     peers: Vec<SocketAddr>,
     batches: Vec<DatagramBatch>,
-    /// Frames that were read while channels were busy.
-    queue: CoDelQueue,
-    /// The buffer for frames that are read while another is sent.
-    frame: Zeroizing<Vec<u8>>,
     /// When the next control message is due.
     due: Duration,
     is_over: bool,
@@ -103,12 +87,10 @@ impl SendingThread {
         let batches = self.channels.iter().map(|_| DatagramBatch::default()).collect();
         lock(&self.counts).refused = vec![0; self.channels.len()];
         let work = SendLoop {
+            frames: FrameSender::new(self.clamped_mtu),
             thread: self,
-            outbound: OutboundEndpoint::default(),
             peers: Vec::new(),
             batches,
-            queue: CoDelQueue::default(),
-            frame: Zeroizing::new(vec![0; MAX_FRAME_LEN]),
             due: Duration::ZERO,
             is_over: false,
         };
@@ -118,26 +100,30 @@ impl SendingThread {
 
 impl SendLoop {
     fn run(mut self) -> Result<(), TunnelError> {
-        let mut frame = Zeroizing::new(vec![0; MAX_FRAME_LEN]);
         while !self.is_over {
             let now = self.handle_timeout();
-            if let Some(next) = self.queue.pop(now) {
-                self.count_dropped(next.dropped_frames + u64::from(next.drop_first_packet));
-                self.send(&next.frame, usize::from(next.drop_first_packet), now)?;
-            } else if let Some(length) = self.read(&mut frame)? {
-                self.send(&frame[..length], 0, now)?;
-            } else {
-                self.wait_for_work();
+            match self.frames.poll(now, &mut self.batches) {
+                FrameSendStep::Poll => {}
+                FrameSendStep::Flush => self.flush(),
+                FrameSendStep::Wait(until) => self.wait(until)?,
+                FrameSendStep::Read => {
+                    if !self.read(now)? {
+                        self.wait_for_work();
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    /// Reads a frame from the device, if it has one, and returns its length.
-    fn read(&self, frame: &mut [u8]) -> Result<Option<usize>, TunnelError> {
-        match self.thread.device.read(frame) {
-            Ok(length) => Ok(Some(length)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+    /// Reads a frame from the device. Returns false if it has none.
+    fn read(&mut self, now: Duration) -> Result<bool, TunnelError> {
+        match self.thread.device.read(self.frames.space()) {
+            Ok(length) => {
+                self.frames.handle_frame(length, now);
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
             Err(error) => {
                 let name = self.thread.device.name().to_owned();
                 Err(match error.raw_os_error() {
@@ -153,15 +139,15 @@ impl SendLoop {
     fn handle_timeout(&mut self) -> Duration {
         while let Ok(command) = self.thread.commands.try_recv() {
             match command {
-                SendingCommand::Update(update) => self.outbound.handle_update(update),
+                SendingCommand::Update(update) => self.frames.outbound().handle_update(update),
                 SendingCommand::Peers(peers) => {
                     self.peers = peers;
                     self.due = Duration::ZERO;
                 }
                 SendingCommand::Peer { channel, to } => self.peers[channel] = to,
                 SendingCommand::MaxDatagramLen { datagram, packet } => {
-                    self.outbound.set_max_datagram_len(datagram);
-                    self.thread.clamped_mtu = packet;
+                    self.frames.outbound().set_max_datagram_len(datagram);
+                    self.frames.set_clamped_mtu(packet);
                 }
                 SendingCommand::Stop => self.is_over = true,
             }
@@ -171,130 +157,37 @@ impl SendLoop {
             return now;
         }
         let mut shared = lock(&self.thread.shared);
-        let next = self.outbound.handle_timeout(&mut shared, now, &mut self.batches);
+        let next = self.frames.outbound().handle_timeout(&mut shared, now, &mut self.batches);
         drop(shared);
         self.due = next.unwrap_or(now + POLL_INTERVAL);
-        lock(&self.thread.counts).uses = self.outbound.threshold_uses();
+        lock(&self.thread.counts).uses = self.frames.outbound().threshold_uses();
         self.flush();
         now
     }
 
-    /// Sends a frame's packets from index `first`, each as a symbol. The last symbol includes
-    /// packets from the queue.
-    fn send(&mut self, frame: &[u8], first: usize, now: Duration) -> Result<(), TunnelError> {
-        let Some(segments) = FrameSegments::parse(frame) else { return Ok(()) };
-        let checksum = segments.checksum();
-        let kind = match checksum {
-            ChecksumState::Complete => SymbolKind::Packet,
-            ChecksumState::Partial => SymbolKind::PartialPacket,
-        };
-        let mtu = self.thread.clamped_mtu;
-        let longest = now + codel_queue::MAX_WAIT;
-        for index in first..segments.count() {
-            // A superpacket may have thousands of segments.
-            if index % 64 == 63 && self.thread.clock.now() > longest {
-                self.count_dropped(1);
-                break;
-            }
-            let Some(symbol) = self.outbound.begin() else {
-                lock(&self.thread.counts).unconnected += (segments.count() - index) as u64;
-                return Ok(());
-            };
-            let packet = append(&segments, index, mtu, symbol);
-            let flow = flow(packet);
-            if index + 1 == segments.count() && packet_len(packet) == Some(packet.len()) {
-                self.take_along(checksum, flow);
-            }
-            self.finish(kind, flow)?;
-        }
-        if self.batches.iter().any(|batch| batch.len() >= FLUSH_LEN) {
-            self.flush();
-        }
-        Ok(())
-    }
-
-    /// Adds queued packets of the same flow to the current symbol. So small packets share headers
-    /// when channels are the bottleneck. Otherwise the queue is empty, and no packet waits for
-    /// others.
-    fn take_along(&mut self, checksum: ChecksumState, to: u16) {
-        if self.queue.is_empty() {
-            return;
-        }
-        let now = self.thread.clock.now();
-        while let Some((symbol, max_len)) = self.outbound.symbol() {
-            let fits = |frame: &[u8]| {
-                FrameSegments::parse(frame).is_some_and(|segments| {
-                    let packet = segments.packet();
-                    segments.count() == 1
-                        && packet.len() <= max_len
-                        && packet_len(packet) == Some(packet.len())
-                        && segments.checksum() == checksum
-                        && flow(packet) == to
-                })
-            };
-            let Some(next) = self.queue.pop_if(now, fits) else { return };
-            if next.drop_first_packet {
-                self.count_dropped(1);
-            } else if let Some(segments) = FrameSegments::parse(&next.frame) {
-                append(&segments, 0, self.thread.clamped_mtu, symbol);
-            }
-        }
-    }
-
-    /// Counts packets or superpackets that the queue dropped.
-    fn count_dropped(&self, dropped: u64) {
-        if dropped > 0 {
-            lock(&self.thread.counts).queued += dropped;
-        }
-    }
-
-    /// Sends the current symbol, when its channels are ready.
-    fn finish(&mut self, kind: SymbolKind, flow: u16) -> Result<(), TunnelError> {
-        while !self.is_over {
-            let now = self.thread.clock.now();
-            match self.outbound.finish(kind, flow, now, &mut self.batches) {
-                Err(SymbolSendError::Wait(until)) => {
-                    self.flush();
-                    self.wait(until)?;
-                    self.handle_timeout();
-                }
-                Err(SymbolSendError::Full) => self.flush(),
-                // It was sent, or dropped and counted.
-                Ok(_) | Err(_) => return Ok(()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for busy channels, and [`GATHER_DELAY`] longer, and reads frames meanwhile. Ends early
-    /// if there are commands.
+    /// Sends the batches and waits for busy channels. Reads frames meanwhile. Ends early if there
+    /// are commands.
     fn wait(&mut self, until: Duration) -> Result<(), TunnelError> {
-        let mut now = self.thread.clock.now();
-        if until <= now {
-            return Ok(());
-        }
-        let end = (until + GATHER_DELAY).min(self.due);
-        while now < end {
+        self.flush();
+        let end = until.min(self.due);
+        loop {
+            let now = self.thread.clock.now();
+            if now >= end {
+                return Ok(());
+            }
             let device = [self.thread.device.as_fd()];
-            let sources = if self.queue.is_full() { &[][..] } else { &device };
+            let sources = if self.frames.has_room() { &device } else { &[][..] };
             if !self.thread.waker.wait(sources, Some(end.saturating_sub(now))).contains(&true) {
-                break;
+                return Ok(());
             }
-            let mut frame = std::mem::take(&mut self.frame);
-            let length = self.read(&mut frame)?;
-            now = self.thread.clock.now();
-            if let Some(length) = length {
-                self.queue.push(Zeroizing::new(frame[..length].to_vec()), now);
-            }
-            self.frame = frame;
+            self.read(self.thread.clock.now())?;
         }
-        Ok(())
     }
 
     /// Waits for packets or commands.
     fn wait_for_work(&mut self) {
         self.flush();
-        self.outbound.set_idle();
+        self.frames.outbound().set_idle();
         let timeout = self.due.saturating_sub(self.thread.clock.now());
         self.thread.waker.wait(&[self.thread.device.as_fd()], Some(timeout));
     }
@@ -315,7 +208,8 @@ impl SendLoop {
             }
             batch.clear();
         }
-        if let Some(sender) = self.outbound.counts() {
+        counts.drops = self.frames.drops();
+        if let Some(sender) = self.frames.outbound().counts() {
             counts.sender = *sender;
         }
     }
@@ -329,17 +223,4 @@ fn log_gso_error(channel: usize, error: i32) {
          one, which takes more processor time",
         channel + 1
     );
-}
-
-/// Appends a segment to a symbol, with its MSS clamped to an MTU, and returns it.
-fn append<'a>(
-    segments: &FrameSegments<'_>,
-    index: usize,
-    mtu: usize,
-    symbol: &'a mut Vec<u8>,
-) -> &'a [u8] {
-    let start = symbol.len();
-    segments.append(index, symbol);
-    clamp_mss(&mut symbol[start..], mtu, segments.checksum());
-    &symbol[start..]
 }

@@ -206,10 +206,10 @@ fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> DropCounts {
     let (sender, receiver) = (&sending.sender, &receiving.receiver);
     let ReassemblyCounts { tampered, corrected, unjoined, .. } = receiver.reassembled;
     DropCounts {
-        unconnected: sending.unconnected,
+        unconnected: sending.drops.unconnected,
         below_floor: sender.below_floor,
         too_long: sender.too_long,
-        queued: sending.queued,
+        queued: sending.drops.queued,
         wrong_source: receiving.unverified.iter().map(|strange| strange.wrong_source).sum(),
         wrong_token: receiving.unverified.iter().map(|strange| strange.wrong_token).sum(),
         malformed: receiver.malformed + receiver.invalid_threshold + receiving.malformed,

@@ -2,6 +2,7 @@
 //! and the state that both share.
 
 pub mod event;
+pub(crate) mod frame_sender;
 pub mod inbound;
 pub mod outbound;
 pub mod settings;
