@@ -9,7 +9,8 @@
 //!
 //! A server outside the set follows the log and submits entries, but does not vote.
 
-pub mod memory;
+#[cfg(test)]
+pub(crate) mod memory;
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -26,11 +26,11 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// A height is committed when entries have arrived and 2f+1 servers of the set are open and have
 /// applied the height before.
 #[derive(Clone, Debug)]
-pub struct MemoryLog(Arc<Mutex<MemoryLogState>>);
+pub(crate) struct MemoryLog(Arc<Mutex<MemoryLogState>>);
 
 /// One server's handle of a [`MemoryLog`]. Dropping it simulates a crash of the server.
 #[derive(Debug)]
-pub struct MemoryLogServer {
+pub(crate) struct MemoryLogServer {
     log: MemoryLog,
     key: IdentityPublicKey,
     /// Distinguishes successive handles of one server.
@@ -72,7 +72,7 @@ struct MemoryLogReplica {
 impl MemoryLog {
     /// An empty log, with the servers of its first height. Each submission and each delivery of a
     /// height is delayed by up to `max_delay`. The seed determines the delays, and so the order.
-    pub fn new(seed: u64, max_delay: Duration, servers: &ServerSet) -> Self {
+    pub(crate) fn new(seed: u64, max_delay: Duration, servers: &ServerSet) -> Self {
         Self(Arc::new(Mutex::new(MemoryLogState {
             random: seed,
             max_delay,
@@ -89,13 +89,13 @@ impl MemoryLog {
     }
 
     /// A log without delays. Entries keep the order in which they were submitted.
-    pub fn immediate(servers: &ServerSet) -> Self {
+    pub(crate) fn immediate(servers: &ServerSet) -> Self {
         Self::new(0, Duration::ZERO, servers)
     }
 
     /// Opens the log at the server with this key, which has applied this height. An earlier handle
     /// of the server is closed.
-    pub fn open(&self, key: IdentityPublicKey, applied: Height) -> MemoryLogServer {
+    pub(crate) fn open(&self, key: IdentityPublicKey, applied: Height) -> MemoryLogServer {
         let mut shared = self.lock();
         shared.opened += 1;
         let opened = shared.opened;
@@ -107,7 +107,7 @@ impl MemoryLog {
     }
 
     /// Sets the time. It must not go back.
-    pub fn advance(&self, now: Duration) {
+    pub(crate) fn advance(&self, now: Duration) {
         let mut shared = self.lock();
         shared.now = shared.now.max(now);
         shared.commit();
@@ -115,7 +115,7 @@ impl MemoryLog {
     }
 
     /// The time of the next event, if it is known.
-    pub fn next_event(&self) -> Option<Duration> {
+    pub(crate) fn next_event(&self) -> Option<Duration> {
         let shared = self.lock();
         let arrival = shared.waiting.keys().map(|&(at, _)| at).find(|&at| at > shared.now);
         let deliveries = shared.servers.values().map(|server| server.delivery);
