@@ -87,8 +87,11 @@ pub struct RefreshStatus {
     pub cancelled: u64,
     /// How many cancellations end it, f+1.
     pub cancelled_of: u64,
-    /// What an operator must do, in one line. Empty if nothing.
+    /// Why it needs an operator, in one line. Empty if it does not.
     pub problem: String,
+    /// What the operator must do. Empty if nothing.
+    #[serde(default)]
+    pub remedy: String,
 }
 
 /// A server for which a refresh waits.

@@ -123,6 +123,8 @@ pub struct QuorumServer {
     operator_request_at: Duration,
     peers: Vec<QuorumMember>,
     changes: Vec<SavedStateChange>,
+    /// The last saved epoch, and the height at which it began.
+    saved_epoch: Option<(u64, Height)>,
     outputs: VecDeque<QuorumServerOutput>,
 }
 
@@ -163,6 +165,7 @@ impl QuorumServer {
             operator_request_at: now,
             peers: Vec::new(),
             changes: Vec::new(),
+            saved_epoch: saved.start.as_ref().map(epoch_begin),
             outputs: VecDeque::new(),
         };
         let newer = saved.newer.take().filter(|chain| {
@@ -424,8 +427,20 @@ impl QuorumServer {
     }
 
     fn flush(&mut self) {
-        if !self.changes.is_empty() {
-            self.outputs.push_back(QuorumServerOutput::Save(std::mem::take(&mut self.changes)));
+        if self.changes.is_empty() {
+            return;
+        }
+        let changes = std::mem::take(&mut self.changes);
+        let begun: Vec<_> =
+            changes.iter().filter_map(SavedStateChange::start).map(epoch_begin).collect();
+        self.outputs.push_back(QuorumServerOutput::Save(changes));
+        for (epoch, height) in begun {
+            let previous = self.saved_epoch.replace((epoch, height)).unwrap_or((epoch, height));
+            if previous.0 == epoch {
+                self.saved_epoch = Some(previous);
+            } else {
+                self.outputs.push_back(QuorumServerOutput::PruneLog { through: previous.1 });
+            }
         }
     }
 
@@ -434,4 +449,9 @@ impl QuorumServer {
         self.update_peers();
         self.push(QuorumServerOutput::Log { applied: self.height });
     }
+}
+
+/// The epoch of a start, and the height at which it begins.
+fn epoch_begin(start: &GroupStart) -> (u64, Height) {
+    (start.header().epoch, start.height)
 }

@@ -11,7 +11,7 @@ use console::CommandFailure;
 use keys::file::exposure;
 use keys::trusted::{TrustError, TrustedFolder};
 use keys::{IdentityPublicKey, IdentitySecretKey, RsaPublicKey};
-use quorum::api::{QuorumApiClient, QuorumApiError};
+use quorum::api::{QuorumApiClient, QuorumApiError, RefreshStatus};
 use quorum::ceremony_files::read_share_file;
 use quorum::group::QuorumGroup;
 use quorum::links::{LinkProbeResult, QuorumPeer, probe_all};
@@ -175,13 +175,14 @@ fn store(
             None
         }
         Err(failed) => {
-            let text = failed.to_string();
-            let (what, fix) = text.split_once("; ").unwrap_or((
-                &text,
+            // The text of the others says what to do.
+            let fix = matches!(failed, QuorumStoreError::File { .. }).then_some(
                 "make it readable and writable for the server's user, or empty the store: the \
                  server then recovers its shares from the others",
-            ));
-            findings.push(error("store", what, fix));
+            );
+            let (subject, message) = ("store".into(), failed.to_string());
+            let fix = fix.map(String::from);
+            findings.push(CheckFinding { level: FindingSeverity::Error, subject, message, fix });
             None
         }
     }
@@ -358,9 +359,10 @@ async fn running(
         }
     }
     if let Ok(refresh) = client.refresh().await
-        && let Some((what, fix)) = refresh.problem.split_once(": ")
+        && !refresh.problem.is_empty()
     {
-        findings.push(CheckFinding::new(FindingSeverity::Warning, "refresh", what, fix));
+        let RefreshStatus { problem, remedy, .. } = refresh;
+        findings.push(CheckFinding::new(FindingSeverity::Warning, "refresh", problem, remedy));
     }
     findings
 }

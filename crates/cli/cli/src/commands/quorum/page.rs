@@ -44,9 +44,9 @@ pub(super) fn page(now: &QuorumNodeStatus, _before: Option<&QuorumNodeStatus>) -
 /// What is known about a refresh, in one line or two.
 fn refresh(refresh: &RefreshStatus) -> String {
     let epoch = refresh.epoch;
-    let problem = match &refresh.problem[..] {
-        "" => String::new(),
-        problem => format!("wrong: {problem}\n"),
+    let problem = match (&refresh.problem[..], &refresh.remedy) {
+        ("", _) => String::new(),
+        (problem, remedy) => format!("wrong: {problem}: {remedy}\n"),
     };
     format!("refresh to epoch {epoch}: {}\n{problem}", progress(refresh))
 }
@@ -123,6 +123,7 @@ mod tests {
             cancelled: 0,
             cancelled_of: 2,
             problem: String::new(),
+            remedy: String::new(),
         };
         assert_eq!(
             refresh(&state),
@@ -131,10 +132,11 @@ mod tests {
         );
         state.waiting_for.clear();
         (state.cancelled, state.problem) = (1, "different lists".into());
+        state.remedy = "approve one".into();
         assert_eq!(
             refresh(&state),
             "refresh to epoch 3: approvals of servers, 1 of 2; cancelled by 1 of 2\nwrong: \
-             different lists\n"
+             different lists: approve one\n"
         );
         state.step = RefreshStep::Cancelled;
         assert_eq!(progress(&state), "cancelled by 2 servers");

@@ -24,9 +24,17 @@ struct Fake {
 fn state(step: RefreshStep) -> RefreshStatus {
     let address = "192.0.2.1:6530".parse().unwrap();
     let awaited = AwaitedServer { server: 4, identity: "0a".repeat(32), address, connected: false };
-    let (waiting_for, problem) = (vec![awaited], "different lists".into());
-    let (epoch, done, of, cancelled, cancelled_of) = (2, 1, 2, 0, 2);
-    RefreshStatus { epoch, step, done, of, waiting_for, cancelled, cancelled_of, problem }
+    RefreshStatus {
+        epoch: 2,
+        step,
+        done: 1,
+        of: 2,
+        waiting_for: vec![awaited],
+        cancelled: 0,
+        cancelled_of: 2,
+        problem: "different lists".into(),
+        remedy: "approve one".into(),
+    }
 }
 
 impl LocalService for Fake {

@@ -18,15 +18,15 @@ use super::incoming::NodeInboxes;
 use super::local::{NodeCommand, PendingSignRequest, RegistrationReply};
 use super::status::PublishedNodeState;
 use super::{LogInboxSource, LogStart, NodeError, NodeNetwork, lock};
-use crate::log::{AgreementLog, CommittedEntries, Height, LogFailed, SubmitError};
+use crate::log::{AgreementLog, CommittedEntries, LogFailed, SubmitError};
 use crate::net::links::{LinkLane, LinkTopic, QuorumLinks, QuorumPeer, TopicInbox};
 use crate::net::store::QuorumStore;
 use crate::net::store::audit;
 use crate::protocol::group::QuorumMember;
 use crate::protocol::policy::MessageDigest;
 use crate::protocol::server::{
-    GroupStart, LocalRequestId, QuorumServer, QuorumServerEvent, QuorumServerJob,
-    QuorumServerJobResult, QuorumServerOutput, QuorumServerSettings, SavedStateChange, SignRefusal,
+    LocalRequestId, QuorumServer, QuorumServerEvent, QuorumServerJob, QuorumServerJobResult,
+    QuorumServerOutput, QuorumServerSettings, SignRefusal,
 };
 
 /// The longest interval between two publications of the state and checks of the health.
@@ -53,8 +53,6 @@ pub(super) struct NodeEventLoop<L, F> {
     done: mpsc::UnboundedReceiver<Result<QuorumServerJobResult, RandomError>>,
     requests: HashMap<LocalRequestId, PendingSignRequest>,
     next_request: u64,
-    /// The current epoch, and the height at which it began.
-    begun: Option<(u64, Height)>,
     answers: AnswerCounter,
     shared: Arc<Mutex<PublishedNodeState>>,
     start: Instant,
@@ -105,11 +103,11 @@ where
         start: Instant,
     ) -> Result<Self, NodeError> {
         let (saved, registered) = (store.saved()?, store.registered()?);
-        let begun = saved.start.as_ref().map(|start| (start.header().epoch, start.height));
+        let has_begun = saved.start.is_some();
         let server = QuorumServer::new(settings, saved, registered, start.elapsed())?;
         let NodeNetwork { links, inboxes: [for_log, signing, refresh], peers } = network;
         // A server that has begun knows the servers of its groups, and outputs them first.
-        if begun.is_none() {
+        if !has_begun {
             links.set_peers(&peers);
         }
         let (sender, done) = mpsc::unbounded_channel();
@@ -133,7 +131,6 @@ where
             done,
             requests: HashMap::new(),
             next_request: 0,
-            begun,
             answers: AnswerCounter::default(),
             shared,
             start,
@@ -298,13 +295,13 @@ where
             QuorumServerOutput::Submit(entry) => self.submit(entry)?,
             QuorumServerOutput::Save(changes) => {
                 self.store.save(&changes, &mut self.generator, SystemTime::now())?;
-                for change in &changes {
-                    if let SavedStateChange::Start(start) | SavedStateChange::Restarted(start) =
-                        change
-                    {
-                        self.prune(start);
-                        self.publish_start();
-                    }
+                if changes.iter().any(|change| change.start().is_some()) {
+                    self.publish_start();
+                }
+            }
+            QuorumServerOutput::PruneLog { through } => {
+                if let Some(log) = &mut self.log {
+                    log.prune(through);
                 }
             }
             QuorumServerOutput::Job(job) => self.jobs.run(job),
@@ -333,19 +330,6 @@ where
             }
         }
         Ok(())
-    }
-
-    /// When an epoch begins, allows the log to delete what precedes the previous epoch. A server
-    /// that is further behind is invited to begin again.
-    fn prune(&mut self, start: &GroupStart) {
-        let (epoch, height) = (start.header().epoch, start.height);
-        let before = *self.begun.get_or_insert((epoch, height));
-        if before.0 != epoch {
-            self.begun = Some((epoch, height));
-            if let Some(log) = &mut self.log {
-                log.prune(before.1);
-            }
-        }
     }
 
     fn submit(&mut self, entry: Bytes) -> Result<(), NodeError> {

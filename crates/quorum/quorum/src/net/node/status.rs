@@ -150,8 +150,17 @@ fn over(epoch: u64, step: RefreshStep) -> RefreshStatus {
         RefreshStep::Cancelled => (0, 1, 1, 1),
         _ => (1, 1, 0, 1),
     };
-    let (waiting_for, problem) = (Vec::new(), String::new());
-    RefreshStatus { epoch, step, done, of, waiting_for, cancelled, cancelled_of, problem }
+    RefreshStatus {
+        epoch,
+        step,
+        done,
+        of,
+        waiting_for: Vec::new(),
+        cancelled,
+        cancelled_of,
+        problem: String::new(),
+        remedy: String::new(),
+    }
 }
 
 /// The refresh that is approved or open in an epoch. `has_wish` is whether the operator's approval
@@ -187,6 +196,7 @@ fn refresh(epoch: &EpochStatus, has_wish: bool, current: &QuorumGroup) -> Option
         let (identity, address) = (member.identity.to_string(), member.address);
         Some(AwaitedServer { server: u64::from(server.0) + 1, identity, address, connected: false })
     };
+    let (problem, remedy) = refresh_problem(epoch).unwrap_or_default();
     Some(RefreshStatus {
         epoch: epoch.epoch + 1,
         step,
@@ -195,36 +205,36 @@ fn refresh(epoch: &EpochStatus, has_wish: bool, current: &QuorumGroup) -> Option
         waiting_for: missing.into_iter().filter_map(awaited).collect(),
         cancelled: epoch.cancelled.len() as u64,
         cancelled_of: needed as u64,
-        problem: refresh_problem(epoch),
+        problem,
+        remedy: remedy.into(),
     })
 }
 
-/// What an operator must do for the refresh to continue.
-fn refresh_problem(epoch: &EpochStatus) -> String {
+/// Why a refresh does not continue without an operator, and what the operator must do.
+fn refresh_problem(epoch: &EpochStatus) -> Option<(String, &'static str)> {
     let numbers = |servers: &[ServerIndex]| {
         let numbers: Vec<String> = servers.iter().map(ToString::to_string).collect();
         numbers.join(", ")
     };
-    match &epoch.run {
+    Some(match &epoch.run {
         None if epoch.approvals.len() > 1 => {
             let lists: Vec<String> = epoch.approvals.iter().map(|it| numbers(it)).collect();
-            format!(
-                "different lists of servers are approved (by {}): cancel the refresh at f+1 \
-                 servers with `sunder quorum refresh --cancel`, and approve one list",
-                lists.join("; by ")
-            )
+            let problem =
+                format!("different lists of servers are approved (by {})", lists.join("; by "));
+            let remedy = "cancel the refresh at f+1 servers with `sunder quorum refresh --cancel`, \
+                          and approve one list";
+            (problem, remedy)
         }
         Some(run) if !run.excluded.is_empty() => {
-            format!("of the current group, {} deal wrongly: examine them", numbers(&run.excluded))
+            let problem = format!("of the current group, {} deal wrongly", numbers(&run.excluded));
+            (problem, "examine them")
         }
         Some(run) if !run.faulty.is_empty() => {
-            format!(
-                "of the new group, {} complain without reason: examine them",
-                numbers(&run.faulty)
-            )
+            let faulty = numbers(&run.faulty);
+            (format!("of the new group, {faulty} complain without reason"), "examine them")
         }
-        _ => String::new(),
-    }
+        _ => return None,
+    })
 }
 
 impl NodeHandle {

@@ -68,6 +68,16 @@ pub enum SavedStateChange {
     },
 }
 
+impl SavedStateChange {
+    /// The new start, if it is one.
+    pub fn start(&self) -> Option<&GroupStart> {
+        match self {
+            Self::Start(start) | Self::Restarted(start) => Some(start),
+            _ => None,
+        }
+    }
+}
+
 /// The saved state, which results from all changes.
 #[derive(Default)]
 #[cfg_attr(test, derive(Clone))]

@@ -66,6 +66,12 @@ pub enum QuorumServerOutput {
         /// This server's voting key. It votes if the set contains this key.
         key: Option<Arc<VotingSecret>>,
     },
+    /// An epoch has begun: the log may delete the heights up to this one, at which the previous
+    /// epoch began. A server that is further behind is invited to begin again.
+    PruneLog {
+        /// The last height that may be deleted.
+        through: Height,
+    },
     /// An event for the operator.
     Event(QuorumServerEvent),
 }

@@ -207,6 +207,9 @@ impl World {
                 node.key = key.as_ref().map(|key| key.public());
                 node.keys.extend(key.iter().map(Arc::downgrade));
             }
+            QuorumServerOutput::PruneLog { through } => {
+                assert!(through < node.saved.height, "only applied heights are deleted");
+            }
             QuorumServerOutput::Event(event) => node.events.push(event),
         }
         true
