@@ -435,11 +435,15 @@ impl QuorumServer {
             changes.iter().filter_map(SavedStateChange::start).map(epoch_begin).collect();
         self.outputs.push_back(QuorumServerOutput::Save(changes));
         for (epoch, height) in begun {
-            let previous = self.saved_epoch.replace((epoch, height)).unwrap_or((epoch, height));
-            if previous.0 == epoch {
-                self.saved_epoch = Some(previous);
-            } else {
-                self.outputs.push_back(QuorumServerOutput::PruneLog { through: previous.1 });
+            match self.saved_epoch {
+                Some((before, _)) if before == epoch => {}
+                before => {
+                    self.saved_epoch = Some((epoch, height));
+                    // A server that had a false height begins again at a lower one.
+                    if let Some((_, through)) = before.filter(|(_, through)| *through < height) {
+                        self.outputs.push_back(QuorumServerOutput::PruneLog { through });
+                    }
+                }
             }
         }
     }

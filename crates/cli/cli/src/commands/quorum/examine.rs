@@ -175,14 +175,12 @@ fn store(
             None
         }
         Err(failed) => {
-            // The text of the others says what to do.
-            let fix = matches!(failed, QuorumStoreError::File { .. }).then_some(
+            let fix = failed.advice().unwrap_or_else(|| {
                 "make it readable and writable for the server's user, or empty the store: the \
-                 server then recovers its shares from the others",
-            );
-            let (subject, message) = ("store".into(), failed.to_string());
-            let fix = fix.map(String::from);
-            findings.push(CheckFinding { level: FindingSeverity::Error, subject, message, fix });
+                 server then recovers its shares from the others"
+                    .into()
+            });
+            findings.push(error("store", failed.problem(), &fix));
             None
         }
     }

@@ -12,7 +12,7 @@ use rusqlite::{
 };
 
 use crate::log::{Height, LogIncarnation};
-use crate::net::full_disk::{advice_on_database, advice_on_file};
+use crate::net::full_disk::{advice_on_database, advice_on_file, appended};
 use crate::protocol::consensus::codec::DecidedValue;
 
 /// The application id of the databases: "SNDL".
@@ -40,7 +40,7 @@ const TABLES: &str = "\
 #[derive(Debug, thiserror::Error)]
 pub enum LogStoreError {
     /// The file cannot be created.
-    #[error("{}: {source}{}", .path.display(), advice_on_file(.source))]
+    #[error("{}: {source}{}", .path.display(), appended(advice_on_file(.source)))]
     File {
         /// The file.
         path: PathBuf,
@@ -85,7 +85,7 @@ pub enum LogStoreError {
     /// `SQLite` reports an error.
     #[error(
         "{}: {}{}", .path.display(), .source.to_string().replace('\n', " "),
-        advice_on_database(.source)
+        appended(advice_on_database(.source))
     )]
     Database {
         /// The file.

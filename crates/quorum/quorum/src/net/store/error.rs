@@ -1,5 +1,6 @@
 //! Errors of the store.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -7,13 +8,16 @@ use keys::trusted::TrustError;
 use random::RandomError;
 use rusqlite::{ErrorCode, ffi};
 
-use crate::net::full_disk::{advice_on_database, advice_on_file};
+use crate::net::full_disk::{advice_on_database, advice_on_file, appended};
+
+/// The advice on a damaged store.
+const RESTORE: &str = "restore a backup of this epoch, or empty the store: the server then recovers \
+                       its shares from the others";
 
 /// Why a store cannot be read or written.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum QuorumStoreError {
     /// A file cannot be read or written.
-    #[error("{}: {source}{}", .path.display(), advice_on_file(.source))]
     File {
         /// The file.
         path: PathBuf,
@@ -21,52 +25,38 @@ pub enum QuorumStoreError {
         source: io::Error,
     },
     /// Other users could read or change it.
-    #[error("not trusted: {0}")]
-    Trust(#[from] TrustError),
+    Trust(TrustError),
     /// Another process has it open.
-    #[error("{} is in use by another process; stop it first", .path.display())]
     Locked {
         /// The directory.
         path: PathBuf,
     },
     /// A name that is not UTF-8.
-    #[error("{} is not a name in UTF-8; choose another", .path.display())]
     Name {
         /// The file.
         path: PathBuf,
     },
     /// The database belongs to another program.
-    #[error("{} is a database of another program; name another `store`", .path.display())]
     Foreign {
         /// The database.
         path: PathBuf,
     },
     /// The database was written by a newer version.
-    #[error("{} was written by a newer version of sunder; use that one", .path.display())]
     Newer {
         /// The database.
         path: PathBuf,
     },
     /// The shares of the epoch are stored already.
-    #[error("the shares of epoch {number} are in the store already")]
     EpochExists {
         /// The epoch.
         number: u64,
     },
     /// The key of an epoch or a run cannot be decrypted.
-    #[error(
-        "the key of {of} does not open under this master key; give the one that the store was \
-         written with"
-    )]
     WrongMasterKey {
         /// The scope of the key, as in `epoch 1`.
         of: String,
     },
     /// The chain of hashes in the audit log is broken.
-    #[error(
-        "{}, line {line}: the chain of hashes is broken, so somebody changed the log; move the file \
-         away for an investigation, and a new one is begun", .path.display()
-    )]
     BrokenChain {
         /// The log.
         path: PathBuf,
@@ -74,93 +64,178 @@ pub enum QuorumStoreError {
         line: usize,
     },
     /// The store contains an invalid value.
-    #[error(
-        "damaged: {what}; restore a backup of this epoch, or empty the store: the server then \
-         recovers its shares from the others"
-    )]
     Damaged {
         /// The invalid value.
         what: String,
     },
     /// The path of the store is not a directory.
-    #[error("{} is not a directory; name another `store`", .path.display())]
     NoDirectory {
         /// The file.
         path: PathBuf,
     },
     /// There is no store to back up, or to restore a backup to.
-    #[error("{} is not a store; give the configuration of a server that has run", .path.display())]
     NoStore {
         /// The directory.
         path: PathBuf,
     },
     /// The database changes faster than it can be copied.
-    #[error("the server writes continuously, so its database cannot be copied; try again")]
     Changing,
     /// The file of a backup exists already.
-    #[error("{} exists already; choose another name", .path.display())]
     BackupExists {
         /// The file.
         path: PathBuf,
     },
     /// A backup of an epoch that has ended, or of another server.
-    #[error(
-        "the backup is of epoch {number}, whose key is not here: that epoch has ended, or it is \
-         another server's; a server without shares recovers them from the others"
-    )]
     BackupExpired {
         /// The epoch.
         number: u64,
     },
     /// A backup without an epoch that the store has.
-    #[error(
-        "the backup was made before epoch {number} began, which this store has; keep the store"
-    )]
     BackupLacks {
         /// The epoch.
         number: u64,
     },
     /// A backup without an epoch.
-    #[error("the backup has no epoch: it is empty, and there is nothing to restore")]
     BackupEmpty,
     /// There is the key of an epoch, but no database.
-    #[error(
-        "the database is missing, but the key of epoch {number} is here: restore a backup, or \
-         remove epoch-{number}.key, and the server recovers its shares from the others"
-    )]
     DatabaseMissing {
         /// The epoch.
         number: u64,
     },
     /// `SQLite` reports an error.
-    #[error("the database: {}{}", one_line(.0), advice_on_database(.0))]
-    Database(#[from] rusqlite::Error),
+    Database(rusqlite::Error),
     /// The operating system provides no random bytes.
-    #[error(transparent)]
-    Random(#[from] RandomError),
+    Random(RandomError),
 }
 
-/// The message of `SQLite` in one line, with advice unless the disk is full.
+impl QuorumStoreError {
+    /// What is wrong, in one line.
+    pub fn problem(&self) -> String {
+        match self {
+            Self::File { path, source } => format!("{}: {source}", path.display()),
+            Self::Trust(error) => format!("not trusted: {error}"),
+            Self::Locked { path } => format!("{} is in use by another process", path.display()),
+            Self::Name { path } => format!("{} is not a name in UTF-8", path.display()),
+            Self::Foreign { path } => {
+                format!("{} is a database of another program", path.display())
+            }
+            Self::Newer { path } => {
+                format!("{} was written by a newer version of sunder", path.display())
+            }
+            Self::EpochExists { number } => {
+                format!("the shares of epoch {number} are in the store already")
+            }
+            Self::WrongMasterKey { of } => {
+                format!("the key of {of} does not open under this master key")
+            }
+            Self::BrokenChain { path, line } => format!(
+                "{}, line {line}: the chain of hashes is broken, so somebody changed the log",
+                path.display()
+            ),
+            Self::Damaged { what } => format!("damaged: {what}"),
+            Self::NoDirectory { path } => format!("{} is not a directory", path.display()),
+            Self::NoStore { path } => format!("{} is not a store", path.display()),
+            Self::Changing => {
+                "the server writes continuously, so its database cannot be copied".into()
+            }
+            Self::BackupExists { path } => format!("{} exists already", path.display()),
+            Self::BackupExpired { number } => format!(
+                "the backup is of epoch {number}, whose key is not here: that epoch has ended, or \
+                 it is another server's"
+            ),
+            Self::BackupLacks { number } => {
+                format!("the backup was made before epoch {number} began, which this store has")
+            }
+            Self::BackupEmpty => {
+                "the backup has no epoch: it is empty, and there is nothing to restore".into()
+            }
+            Self::DatabaseMissing { number } => {
+                format!("the database is missing, but the key of epoch {number} is here")
+            }
+            Self::Database(error) => format!("the database: {}", one_line(error)),
+            Self::Random(error) => error.to_string(),
+        }
+    }
+
+    /// What to do, if that is known.
+    pub fn advice(&self) -> Option<String> {
+        Some(match self {
+            Self::File { source, .. } => return advice_on_file(source).map(String::from),
+            Self::Database(error) => return advice_on(error).map(String::from),
+            Self::DatabaseMissing { number } => format!(
+                "restore a backup, or remove epoch-{number}.key, and the server recovers its \
+                 shares from the others"
+            ),
+            Self::Locked { .. } => "stop it first".into(),
+            Self::Name { .. } | Self::BackupExists { .. } => "choose another name".into(),
+            Self::Foreign { .. } | Self::NoDirectory { .. } => "name another `store`".into(),
+            Self::Newer { .. } => "use that one".into(),
+            Self::WrongMasterKey { .. } => "give the one that the store was written with".into(),
+            Self::BrokenChain { .. } => {
+                "move the file away for an investigation, and a new one is begun".into()
+            }
+            Self::Damaged { .. } => RESTORE.into(),
+            Self::NoStore { .. } => "give the configuration of a server that has run".into(),
+            Self::Changing => "try again".into(),
+            Self::BackupExpired { .. } => {
+                "a server without shares recovers them from the others".into()
+            }
+            Self::BackupLacks { .. } => "keep the store".into(),
+            Self::Trust(_) | Self::EpochExists { .. } | Self::BackupEmpty | Self::Random(_) => {
+                return None;
+            }
+        })
+    }
+}
+
+impl fmt::Display for QuorumStoreError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.problem())?;
+        out.write_str(&appended(self.advice().as_deref()))
+    }
+}
+
+impl std::error::Error for QuorumStoreError {}
+
+impl From<TrustError> for QuorumStoreError {
+    fn from(error: TrustError) -> Self {
+        Self::Trust(error)
+    }
+}
+
+impl From<rusqlite::Error> for QuorumStoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<RandomError> for QuorumStoreError {
+    fn from(error: RandomError) -> Self {
+        Self::Random(error)
+    }
+}
+
+/// The message of `SQLite` in one line.
 fn one_line(error: &rusqlite::Error) -> String {
-    let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-    let fix = match error.sqlite_error().map(|error| (error.code, error.extended_code)) {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What to do about a database's error, if that is known.
+fn advice_on(error: &rusqlite::Error) -> Option<&'static str> {
+    Some(match error.sqlite_error().map(|error| (error.code, error.extended_code)) {
         Some((_, ffi::SQLITE_READONLY_DBMOVED)) => {
-            "; it was removed or replaced while the server ran: restore a backup, or empty the store"
+            "it was removed or replaced while the server ran: restore a backup, or empty the store"
         }
         Some((ErrorCode::SystemIoFailure, _)) => {
-            "; see whether the files of the store can be written, and whether the disk is full or \
+            "see whether the files of the store can be written, and whether the disk is full or \
              broken (dmesg)"
         }
         Some((ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied, _)) => {
-            "; let the server's user read and write all files of the store"
+            "let the server's user read and write all files of the store"
         }
-        Some((ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase, _)) => {
-            "; restore a backup of this epoch, or empty the store: the server then recovers its \
-             shares from the others"
-        }
-        _ => "",
-    };
-    format!("{line}{fix}")
+        Some((ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase, _)) => RESTORE,
+        _ => return advice_on_database(error),
+    })
 }
 
 impl From<rusqlite::types::FromSqlError> for QuorumStoreError {
