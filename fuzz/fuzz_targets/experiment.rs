@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     if let Err(error) = Experiment::parse(Path::new("fuzz.toml"), text) {
-        let said = error.to_string();
-        assert!(said.starts_with("fuzz.toml: ") && !said.contains('\n'), "{said}");
+        let message = error.to_string();
+        assert!(message.starts_with("fuzz.toml: ") && !message.contains('\n'), "{message}");
     }
 });

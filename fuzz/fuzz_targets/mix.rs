@@ -183,8 +183,8 @@ impl World {
                 self.connect(person);
                 // It is taken when bob is a member, and not before.
                 let [Person { client: alice, .. }, bob] = &mut self.people;
-                let has_said = alice.status().undelivered > 0 || bob.has_read;
-                if person == ALICE && !has_said {
+                let has_sent = alice.status().undelivered > 0 || bob.has_read;
+                if person == ALICE && !has_sent {
                     _ = alice.send("bob", "text");
                 }
             }

@@ -25,9 +25,9 @@ fn echo(server: &Path, client: &Path, message: &str) -> String {
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut command).unwrap();
     let (name, arguments) = command.trim().split_once(' ').unwrap();
     assert_eq!(name, "echo_client");
-    let said = succeed(program(client).args(arguments.split(' ')).args(["tcp", message]));
+    let printed = succeed(program(client).args(arguments.split(' ')).args(["tcp", message]));
     assert!(server.0.wait().unwrap().success());
-    said
+    printed
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_protocol_written_for_emp_runs_over_a_connection() {
         let path = compile(&format!("two_parties-{form}"), Link::Shared, &[&base], &[source]);
         // 1 to 100,000 and 1,000 to 100,999.
         let sum: u64 = (1..=100_000).chain(1000..=100_999).sum();
-        let said = succeed(program(&path).args(["127.0.0.1", "0", "tcp"]));
-        assert_eq!(said, format!("tcp: {sum} {sum}, 800008 bytes sent\n"));
+        let printed = succeed(program(&path).args(["127.0.0.1", "0", "tcp"]));
+        assert_eq!(printed, format!("tcp: {sum} {sum}, 800008 bytes sent\n"));
     }
 }

@@ -17,8 +17,8 @@ const FORKED: &[&str] = &["bindings/c/tests/programs/forked.c"];
 #[test]
 fn streams_messages_and_halves_with_the_shared_library() {
     let path = compile("streams", Link::Shared, &[], STREAMS);
-    let said = succeed(program(&path).arg("20000000"));
-    assert!(said.contains("tcp: tcp\n"), "{said}");
+    let printed = succeed(program(&path).arg("20000000"));
+    assert!(printed.contains("tcp: tcp\n"), "{printed}");
 }
 
 #[test]
@@ -42,8 +42,8 @@ fn each_failure_has_its_code_and_text() {
 
 #[test]
 fn a_forked_child_does_not_disturb_its_parent() {
-    let said = succeed(&mut program(&compile("forked", Link::Shared, &[], FORKED)));
-    assert!(said.contains("burst\n"), "{said}");
+    let printed = succeed(&mut program(&compile("forked", Link::Shared, &[], FORKED)));
+    assert!(printed.contains("burst\n"), "{printed}");
 }
 
 #[test]

@@ -48,8 +48,8 @@ fn a_page_has_all_text_and_curves() {
     let svg = svg(&chart);
     let titles =
         ["Four graphs", "of nothing &lt;much&gt;", "Curves:", "first", "shares", "Graph 3"];
-    for said in titles {
-        assert!(svg.contains(said), "{said}");
+    for text in titles {
+        assert!(svg.contains(text), "{text}");
     }
     assert_eq!(svg.matches("\nfirst\n").count(), 1, "the legend has a name once");
     // One for each panel, and one in the legend.

@@ -33,7 +33,7 @@
 //!
 //! let text = "prot = 0\ngreeting = 1\n";
 //! let problems = parse(text).err().unwrap();
-//! let said: Vec<String> = problems
+//! let texts: Vec<String> = problems
 //!     .iter()
 //!     .map(|problem| {
 //!         let line = problem.line(text).unwrap();
@@ -41,7 +41,7 @@
 //!     })
 //!     .collect();
 //! assert_eq!(
-//!     said,
+//!     texts,
 //!     [
 //!         "line 1, prot: unknown key `prot` -> write `port`",
 //!         "line 1, port: port = 0 -> give 1 to 65535",

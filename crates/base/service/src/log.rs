@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn all_is_counted_and_little_said() {
+    async fn all_events_are_counted_and_few_are_logged() {
         let mut limiter = LogRateLimiter::default();
         assert_eq!(limiter.count_event(), Some(1));
         assert_eq!((0..5).filter_map(|_| limiter.count_event()).count(), 0);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_come_in_floods_is_said_each_time() {
+    async fn infrequent_events_are_logged_each_time() {
         let mut limiter = LogRateLimiter::default();
         assert_eq!((0..100).filter_map(|_| limiter.count_event_of(16)).sum::<u64>(), 16);
         tokio::time::advance(PERIOD).await;

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn two_of_one_name_are_told_apart_by_their_sockets() {
+    fn two_of_one_name_are_distinguished_by_their_sockets() {
         let name = |socket: &str| {
             let mut status = Named { name: "office".into(), streams: 0 };
             status.take_name_of("proxy", Path::new(socket));

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_whom_to_believe() {
+    fn the_trusted_networks_of_a_client_are_read() {
         let text = format!(
             "file = \"d.sqlite\"\n[[directory.trust]]\nnetwork = \"192.0.2.0/24\"\nshared_key = \"peers.key\"\n\
              [[directory.trust]]\nnetwork = \"192.0.2.7/32\"\npublic_key = \"{PUBLIC}\"\n"
@@ -367,15 +367,15 @@ mod tests {
     }
 
     #[test]
-    fn a_server_tells_what_it_listens_on_unless_told_otherwise() {
+    fn the_addresses_of_a_server_default_to_those_it_listens_on() {
         let text = "listen = [\"127.0.0.1:6523\"]\nshared_key = \"a\"\nsecret_key = \"/b\"\n";
         let config = server(text, &["192.0.2.1:1", "192.0.2.2:1"]).unwrap();
         assert_eq!(config.addresses, list("192.0.2.1:1 192.0.2.2:1"));
         let files = ["/etc/a", "/b"].map(PathBuf::from);
         assert_eq!(config.key_files(Path::new("/etc")), files);
         let other = format!("{text}addresses = [\"203.0.113.1:9\", \"203.0.113.2:9\"]\n");
-        let told = server(&other, &["0.0.0.0:1"]).unwrap().addresses;
-        assert_eq!(told, list("203.0.113.1:9 203.0.113.2:9"));
+        let addresses = server(&other, &["0.0.0.0:1"]).unwrap().addresses;
+        assert_eq!(addresses, list("203.0.113.1:9 203.0.113.2:9"));
     }
 
     #[test]
@@ -400,8 +400,11 @@ mod tests {
             ),
         ] {
             let problems = server(&text, &["0.0.0.0:1"]).unwrap_err();
-            let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            assert!(said.iter().any(|said| said.starts_with(expected)), "{expected}: {said:?}");
+            let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            assert!(
+                messages.iter().any(|message| message.starts_with(expected)),
+                "{expected}: {messages:?}"
+            );
         }
     }
 

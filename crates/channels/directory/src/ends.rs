@@ -79,7 +79,7 @@ impl<'a> DirectoryRequester<'a> {
             return Err(DirectoryAnswerError::Silent);
         }
         let DirectoryAnswer { nonce, addresses, proof } = match DirectoryReply::parse(reply)? {
-            DirectoryReply::Tell(tell) => tell,
+            DirectoryReply::Tell(answer) => answer,
             DirectoryReply::Refuse(refusal) => return Err(refusal.into()),
         };
         let statement = self.ask.signed_bytes(nonce, &addresses);
@@ -157,7 +157,7 @@ mod tests {
         DirectoryRequester::new(PEER.parse().unwrap(), DirectoryNonce::new([nonce; 32]), credential)
     }
 
-    fn told(responder: &DirectoryResponder, ask: DirectoryRequest) -> Vec<u8> {
+    fn reply_bytes(responder: &DirectoryResponder, ask: DirectoryRequest) -> Vec<u8> {
         responder.answer(&ask.encode(), DirectoryNonce::new([0x55; 32])).unwrap().encode()
     }
 
@@ -167,7 +167,7 @@ mod tests {
         let responder = DirectoryResponder::new(addresses.clone(), keys(1));
         for credential in &credentials(1) {
             let requester = requester(credential, 9);
-            let reply = told(&responder, requester.request_bytes());
+            let reply = reply_bytes(&responder, requester.request_bytes());
             assert_eq!(requester.verify_reply(&reply), Ok(addresses.clone()));
         }
     }
@@ -177,7 +177,7 @@ mod tests {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         for credential in &credentials(2) {
             let requester = requester(credential, 9);
-            let reply = told(&responder, requester.request_bytes());
+            let reply = reply_bytes(&responder, requester.request_bytes());
             assert_eq!(requester.verify_reply(&reply), Err(DirectoryAnswerError::Unproven));
         }
     }
@@ -187,7 +187,7 @@ mod tests {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         let [shared, public] = &credentials(1);
         for (asked, heard) in [(shared, public), (public, shared)] {
-            let reply = told(&responder, requester(asked, 9).request_bytes());
+            let reply = reply_bytes(&responder, requester(asked, 9).request_bytes());
             assert_eq!(
                 requester(heard, 9).verify_reply(&reply),
                 Err(DirectoryAnswerError::Unproven)
@@ -199,7 +199,7 @@ mod tests {
     fn a_replay_of_an_older_answer_is_rejected() {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         for credential in &credentials(1) {
-            let older = told(&responder, requester(credential, 8).request_bytes());
+            let older = reply_bytes(&responder, requester(credential, 8).request_bytes());
             assert_eq!(
                 requester(credential, 9).verify_reply(&older),
                 Err(DirectoryAnswerError::Unproven)
@@ -212,7 +212,7 @@ mod tests {
         let responder = DirectoryResponder::new(list("192.0.2.2:6522 192.0.2.3:6522"), keys(1));
         for credential in &credentials(1) {
             let requester = requester(credential, 9);
-            let reply = told(&responder, requester.request_bytes());
+            let reply = reply_bytes(&responder, requester.request_bytes());
             let error = requester.verify_reply(&reply).unwrap_err();
             assert_eq!(error, DirectoryAnswerError::AnotherPeer { peer: PEER.parse().unwrap() });
             assert!(error.is_tampering());
@@ -229,7 +229,7 @@ mod tests {
         for (credential, keys) in [(shared, only_secret), (public, only_shared)] {
             let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys);
             let requester = requester(credential, 9);
-            let reply = told(&responder, requester.request_bytes());
+            let reply = reply_bytes(&responder, requester.request_bytes());
             let error = requester.verify_reply(&reply).unwrap_err();
             assert_eq!(error, DirectoryAnswerError::Refused(DirectoryRefusal::SchemeNotOffered));
             assert!(!error.is_tampering());
@@ -258,7 +258,7 @@ mod tests {
         let [shared, public] = &credentials(1);
         // The check of a code takes less than a microsecond, that of a signature more.
         for (credential, values) in [(shared, 1..=255), (public, 1..=16)] {
-            let reply = told(&responder, requester(credential, 9).request_bytes());
+            let reply = reply_bytes(&responder, requester(credential, 9).request_bytes());
             for place in 0..reply.len() {
                 for change in values.clone() {
                     let mut changed = reply.clone();
@@ -299,7 +299,7 @@ mod tests {
             let credential = &credentials(1)[usize::from(signed)];
             let peer = addresses.as_slice()[0].ip();
             let requester = DirectoryRequester::new(peer, DirectoryNonce::new([nonce; 32]), credential);
-            let reply = told(&responder, requester.request_bytes());
+            let reply = reply_bytes(&responder, requester.request_bytes());
             prop_assert!(reply.len() <= MAX_REPLY_LEN);
             prop_assert_eq!(requester.verify_reply(&reply), Ok(addresses));
         }

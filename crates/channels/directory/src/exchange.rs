@@ -302,13 +302,13 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn with_the_right_key_addresses_are_learnt() {
-        let told = "127.0.0.1:1 198.51.100.1:2";
-        let server = RunningDirectoryServer::start(told, 1).await;
+        let addresses = "127.0.0.1:1 198.51.100.1:2";
+        let server = RunningDirectoryServer::start(addresses, 1).await;
         let public = DirectoryCredential::Public(IdentitySecretKey::new(&[1; 32]).public());
         for credential in [shared(1), public] {
             assert_eq!(
                 request_addresses(server.address, &credential, None).await.unwrap(),
-                list(told)
+                list(addresses)
             );
         }
         server.end().await;
@@ -434,10 +434,10 @@ pub(super) mod tests {
         let server = RunningDirectoryServer::start("127.0.0.1:1", 1).await;
         let mut silent = TcpStream::connect(server.address).await.unwrap();
         silent.write_all(b"SNDD").await.unwrap();
-        let (mut said, asked) = (Vec::new(), Instant::now());
+        let (mut received, asked) = (Vec::new(), Instant::now());
         // A reset, because the server has not read everything, or an end.
-        let _ = silent.read_to_end(&mut said).await;
-        assert!(said.is_empty());
+        let _ = silent.read_to_end(&mut received).await;
+        assert!(received.is_empty());
         assert!(asked.elapsed() < REQUEST_TIMEOUT * 2, "{:?}", asked.elapsed());
         server.end().await;
     }

@@ -277,7 +277,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn tell(proof: AnswerProof) -> DirectoryReply {
+    fn answer(proof: AnswerProof) -> DirectoryReply {
         DirectoryReply::Tell(DirectoryAnswer {
             nonce: DirectoryNonce([7; 32]),
             addresses: list("192.0.2.1:80"),
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(ask.encode(), [&b"SNDD\x01\x01\x02"[..], &[9; 32]].concat());
         assert_eq!(ask.encode().len(), REQUEST_LEN);
         assert_eq!(
-            tell(AnswerProof::Hmac([8; 32])).encode(),
+            answer(AnswerProof::Hmac([8; 32])).encode(),
             [&b"SNDD\x01\x02\x01"[..], &[7; 32], b"\x01\x04\xc0\x00\x02\x01\x00\x50", &[8; 32]]
                 .concat()
         );
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_reply_is_as_long_as_said() {
+    fn max_reply_len_is_that_of_the_longest_reply() {
         let addresses: Vec<_> = (1..=16).map(|port| format!("[2001:db8::1]:{port}")).collect();
         let addresses = list(&addresses.join(" "));
         let proof = AnswerProof::Ed25519([0; 64]);
@@ -326,7 +326,7 @@ mod tests {
         };
         let ask =
             DirectoryRequest { scheme: ProofScheme::Hmac, nonce: DirectoryNonce([0; 32]) }.encode();
-        let tell = tell(AnswerProof::Hmac([0; 32])).encode();
+        let answer = answer(AnswerProof::Hmac([0; 32])).encode();
         let refuse = DirectoryReply::Refuse(DirectoryRefusal::SchemeNotOffered).encode();
         for (place, value, error) in [
             (3, b'R', DirectoryMessageError::Magic),
@@ -334,17 +334,17 @@ mod tests {
             (5, 0, DirectoryMessageError::Kind(0)),
         ] {
             assert_eq!(DirectoryRequest::parse(&change(&ask, place, value)), Err(error));
-            assert_eq!(DirectoryReply::parse(&change(&tell, place, value)), Err(error));
+            assert_eq!(DirectoryReply::parse(&change(&answer, place, value)), Err(error));
             assert_eq!(DirectoryReply::parse(&change(&refuse, place, value)), Err(error));
         }
-        assert_eq!(DirectoryRequest::parse(&tell), Err(DirectoryMessageError::Kind(KIND_TELL)));
+        assert_eq!(DirectoryRequest::parse(&answer), Err(DirectoryMessageError::Kind(KIND_TELL)));
         assert_eq!(DirectoryReply::parse(&ask), Err(DirectoryMessageError::Kind(KIND_ASK)));
         assert_eq!(
             DirectoryRequest::parse(&change(&ask, 6, 3)),
             Err(DirectoryMessageError::Scheme(3))
         );
         assert_eq!(
-            DirectoryReply::parse(&change(&tell, 6, 0)),
+            DirectoryReply::parse(&change(&answer, 6, 0)),
             Err(DirectoryMessageError::Scheme(0))
         );
         assert_eq!(
@@ -353,7 +353,7 @@ mod tests {
         );
         let none = ChannelAddressesError::Count { found: 0 };
         assert_eq!(
-            DirectoryReply::parse(&change(&tell, 39, 0)),
+            DirectoryReply::parse(&change(&answer, 39, 0)),
             Err(DirectoryMessageError::Addresses(none))
         );
     }
@@ -399,9 +399,9 @@ mod tests {
             } else {
                 AnswerProof::Hmac(code)
             };
-            let tell = DirectoryReply::Tell(DirectoryAnswer { nonce: DirectoryNonce(nonce), addresses, proof });
-            let bytes = tell.encode();
-            prop_assert_eq!(DirectoryReply::parse(&bytes), Ok(tell));
+            let answer = DirectoryReply::Tell(DirectoryAnswer { nonce: DirectoryNonce(nonce), addresses, proof });
+            let bytes = answer.encode();
+            prop_assert_eq!(DirectoryReply::parse(&bytes), Ok(answer));
             for cut in 0..bytes.len() {
                 let refused = DirectoryReply::parse(&bytes[..cut]);
                 let short = [DirectoryMessageError::Short, ChannelAddressesError::Short.into()].map(Err);

@@ -222,7 +222,7 @@ async fn an_answer_with_another_key_is_tampering() {
 }
 
 #[tokio::test]
-async fn a_change_is_told() {
+async fn refresh_reports_a_change() {
     let place = TestDirectory::new();
     let before = list("127.0.0.1:9");
     place.store().learn(HOST, before.clone(), ProofScheme::Hmac, SystemTime::now()).unwrap();

@@ -146,8 +146,8 @@ pub(crate) mod tests {
         text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == setting)
     }
 
-    /// What is said about a configuration in `x.toml`.
-    fn said<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, ConfigProblems>) -> String {
+    /// The error message for a configuration in `x.toml`.
+    fn load_error<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, ConfigProblems>) -> String {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.toml");
         std::fs::write(&path, text).unwrap();
@@ -184,15 +184,15 @@ pub(crate) mod tests {
             ),
             ("listen = [\n", "x.toml, line 1: "),
         ] {
-            let said = said(text, MicssServerConfig::from_toml);
-            assert!(said.starts_with(expected), "{said}");
-            assert!(!said.contains('\n'), "{said}");
+            let message = load_error(text, MicssServerConfig::from_toml);
+            assert!(message.starts_with(expected), "{message}");
+            assert!(!message.contains('\n'), "{message}");
         }
         let text = "socks = \"127.0.0.1:0\"\n[[channel]]\nserver = \"1.2.3.4:5\"\nsource = \"x\"\n";
-        let invalid = said(text, MicssClientConfig::from_toml);
+        let invalid = load_error(text, MicssClientConfig::from_toml);
         assert_eq!(invalid, "x.toml, line 4: source: invalid IP address syntax");
         let missing =
-            said("socks = \"127.0.0.1:0\"\n\n[[channel]]\n", MicssClientConfig::from_toml);
+            load_error("socks = \"127.0.0.1:0\"\n\n[[channel]]\n", MicssClientConfig::from_toml);
         assert_eq!(missing, "x.toml, line 3: missing field `server`");
     }
 
@@ -200,13 +200,13 @@ pub(crate) mod tests {
     fn what_is_no_text_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
-        let said =
+        let failure_of =
             |path: &Path| load_file("serve", path, MicssServerConfig::from_toml).unwrap_err();
-        assert!(said(&path).message().starts_with("no such file"));
-        assert!(said(directory.path()).message().contains("is a directory"));
+        assert!(failure_of(&path).message().starts_with("no such file"));
+        assert!(failure_of(directory.path()).message().contains("is a directory"));
         for bytes in [vec![0xFF], vec![b'#'; (1 << 20) + 1]] {
             std::fs::write(&path, bytes).unwrap();
-            let failure = said(&path);
+            let failure = failure_of(&path);
             assert!(failure.message().contains("must be text"), "{}", failure.message());
             assert_eq!(failure.code(), 2);
         }

@@ -26,7 +26,7 @@ const SETTLED: usize = 4;
 /// The longest that a step may take.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is said: by whom, to whom, and what.
+/// The messages: by whom, to whom, and what.
 const SCRIPT: [(usize, usize, &str); 5] = [
     (0, 1, "Meet at the bridge at eight."),
     (1, 0, "I will be there."),
@@ -63,7 +63,7 @@ pub(super) fn run(json: bool) -> Result<(), CommandFailure> {
     let mut stage = DemoChatGroup::start(place.path(), &NAMES)?;
     let members = start.elapsed();
     progress.doing("talking");
-    let said = SCRIPT.iter().map(|line| say(&mut stage, line)).collect::<Result<_, _>>()?;
+    let lines = SCRIPT.iter().map(|line| say(&mut stage, line)).collect::<Result<_, _>>()?;
     let mut deeds = Vec::new();
     for (deed, to) in ALICE_ACTIONS {
         progress.doing(format!("recording what the proxy has while alice {deed}"));
@@ -73,7 +73,7 @@ pub(super) fn run(json: bool) -> Result<(), CommandFailure> {
     let report = DemoChatReport {
         terms: stage.terms(),
         members,
-        said,
+        lines,
         actions: deeds,
         took: start.elapsed(),
     };
@@ -82,7 +82,7 @@ pub(super) fn run(json: bool) -> Result<(), CommandFailure> {
     report.check()
 }
 
-/// Has a line said, and waits until it has arrived and its sender knows.
+/// Has a line sent, and waits until it has arrived and its sender knows.
 fn say(
     stage: &mut DemoChatGroup,
     line: &(usize, usize, &'static str),

@@ -148,12 +148,12 @@ fn output(
 ) -> Result<Option<Vec<u8>>, Error> {
     let ComputeParty { role, frames, settings, .. } = party;
     let mut output = shares.packed(&shape.outputs);
-    let is_told = settings.learns.includes(*role);
-    let told = if settings.learns.includes(role.other()) { &output[..] } else { &[] };
-    frames.send(ComputeFrame::of(ComputeFrameKind::Output, told))?;
+    let is_learner = settings.learns.includes(*role);
+    let revealed = if settings.learns.includes(role.other()) { &output[..] } else { &[] };
+    frames.send(ComputeFrame::of(ComputeFrameKind::Output, revealed))?;
     let theirs =
-        frames.expect_len(ComputeFrameKind::Output, if is_told { output.len() } else { 0 })?;
-    if !is_told {
+        frames.expect_len(ComputeFrameKind::Output, if is_learner { output.len() } else { 0 })?;
+    if !is_learner {
         return Ok(None);
     }
     output.iter_mut().zip(theirs).for_each(|(own, other)| *own ^= other);

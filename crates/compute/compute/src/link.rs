@@ -100,9 +100,9 @@ impl PartyLink {
             figures,
             timeout,
         });
-        let said = ComputeFrame::of(ComputeFrameKind::Hello, &hello.to_bytes()).into_bytes();
-        shared.figures.sent(ComputeFrameKind::Hello, said.len());
-        let _ = shared.outbox.push(said, 0, timeout);
+        let frame = ComputeFrame::of(ComputeFrameKind::Hello, &hello.to_bytes()).into_bytes();
+        shared.figures.sent(ComputeFrameKind::Hello, frame.len());
+        let _ = shared.outbox.push(frame, 0, timeout);
         let of_writing = shared.clone();
         let writing = TimedJoinHandle::spawn("compute-write", move || write(&of_writing, writer))?;
         let of_reading = shared.clone();
@@ -138,7 +138,7 @@ impl PartyLink {
         // Reading ends by itself when the connection is lost.
         self.reading.end_within(LINGER);
         match self.shared.failure() {
-            Some(said) => error.more_specific(said),
+            Some(failure) => error.more_specific(failure),
             None => error,
         }
     }

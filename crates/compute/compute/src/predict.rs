@@ -56,7 +56,7 @@ impl PredictedTraffic {
         let tables: u64 = lens.map(frame).sum();
         let shape = source.shape();
         let output = shape.outputs.len().div_ceil(8);
-        let told = |role, len| if settings.learns.includes(role) { len } else { 0 };
+        let revealed_len = |role, len| if settings.learns.includes(role) { len } else { 0 };
         let (mut answers, mut extends) = (0, 0);
         let label = if settings.scheme.has_offset() { 16 } else { 32 };
         for part in parties::parts(shape.evaluator_inputs) {
@@ -64,9 +64,12 @@ impl PredictedTraffic {
             extends += frame(settings.transfers.message_len(part.len()));
         }
         let begin = frame(ComputeBegin::LEN);
-        let garbler =
-            begin + frame(16) + answers + tables + frame(told(ComputeRole::Evaluator, output));
-        let result = told(ComputeRole::Garbler, output + parties::DIGEST_LEN);
+        let garbler = begin
+            + frame(16)
+            + answers
+            + tables
+            + frame(revealed_len(ComputeRole::Evaluator, output));
+        let result = revealed_len(ComputeRole::Garbler, output + parties::DIGEST_LEN);
         let evaluator = begin + extends + frame(result);
         Self::of_session(settings, instances, [garbler, evaluator], instances + 1)
     }

@@ -81,15 +81,15 @@ fn aes_128_is_that_of_fips_197_in_every_scheme() {
 #[test]
 fn the_output_goes_to_whom_both_have_chosen() {
     let circuit = generate::aes128();
-    for (learns, told) in [
+    for (learns, learners) in [
         (OutputLearners::Both, [true, true]),
         (OutputLearners::Garbler, [true, false]),
         (OutputLearners::Evaluator, [false, true]),
     ] {
         let settings = ComputeSettings { learns, ..ComputeSettings::default() };
         let outputs = run([&circuit; 2], [&KEY, &BLOCK], [settings; 2], 2);
-        for (output, is_told) in outputs.into_iter().zip(told) {
-            assert_eq!(output.unwrap(), is_told.then(|| ENCRYPTED.to_vec()), "{learns:?}");
+        for (output, is_learner) in outputs.into_iter().zip(learners) {
+            assert_eq!(output.unwrap(), is_learner.then(|| ENCRYPTED.to_vec()), "{learns:?}");
         }
     }
 }

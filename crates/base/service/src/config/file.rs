@@ -69,12 +69,12 @@ mod tests {
     fn what_is_no_text_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
-        let said = |path: &Path| read_file(path).unwrap_err().to_string();
-        assert!(said(&path).starts_with("no such file"));
-        assert!(said(directory.path()).contains("is a directory"));
+        let message = |path: &Path| read_file(path).unwrap_err().to_string();
+        assert!(message(&path).starts_with("no such file"));
+        assert!(message(directory.path()).contains("is a directory"));
         for bytes in [vec![0xFF], vec![b'#'; (1 << 20) + 1]] {
             std::fs::write(&path, bytes).unwrap();
-            assert!(said(&path).contains("must be text"), "{}", said(&path));
+            assert!(message(&path).contains("must be text"), "{}", message(&path));
         }
     }
 }

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_said() {
+    fn key_paths_are_displayed() {
         let size = KeyPath::default().key("channel").index(1).key("pool").key("size");
         assert_eq!(size.to_string(), "channel 2, pool, size");
         assert_eq!((size.name(), size.table()), ("size", "channel.pool".to_owned()));

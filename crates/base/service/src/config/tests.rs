@@ -16,7 +16,7 @@ const KEYS: ConfigKeys = ConfigKeys(&[&[
 ]]);
 
 /// Reads all keys; returns the problems, each with its line, place and fix.
-fn said(text: &str) -> Vec<String> {
+fn problem_texts(text: &str) -> Vec<String> {
     let reader = |table: &ConfigTable<'_>| {
         let listen = table.require("listen").and_then(|listen| listen.list()).unwrap_or_default();
         for address in &listen {
@@ -41,25 +41,25 @@ fn said(text: &str) -> Vec<String> {
         Ok(()) => return Vec::new(),
         Err(problems) => problems,
     };
-    let said = |problem: ConfigProblem| {
+    let problem_text = |problem: ConfigProblem| {
         let line = problem.line(text).map(|line| format!("{line}, ")).unwrap_or_default();
         format!("{line}{}: {} -> {}", problem.key, problem.what, problem.fix)
     };
-    problems.into_iter().map(said).collect()
+    problems.into_iter().map(problem_text).collect()
 }
 
 /// Checks that exactly these problems are reported, each given by its beginning and its end.
-fn assert_said(text: &str, expected: &[(&str, &str)]) {
-    let said = said(text);
-    assert_eq!(said.len(), expected.len(), "{text}\n{said:#?}");
-    for (said, (start, end)) in said.iter().zip(expected) {
-        assert!(said.starts_with(start) && said.ends_with(end), "{start} {end}: {said}");
+fn assert_problems(text: &str, expected: &[(&str, &str)]) {
+    let problems = problem_texts(text);
+    assert_eq!(problems.len(), expected.len(), "{text}\n{problems:#?}");
+    for (problem, (start, end)) in problems.iter().zip(expected) {
+        assert!(problem.starts_with(start) && problem.ends_with(end), "{start} {end}: {problem}");
     }
 }
 
 #[test]
 fn what_is_right_has_no_problem() {
-    assert_said(
+    assert_problems(
         "listen = [\"127.0.0.1:1\"]\nleast = 0x10\nrng = \"os\"\nrate = 2\nwipe = false\n\
          pool.size = 3\n[[channel]]\nserver = \"\"\nsource = \"::1\"\n",
         &[],
@@ -71,7 +71,7 @@ fn every_problem_has_its_place_and_fix() {
     let text = "listen = [\n  \"127.0.0.1:1\",\n  \"x\",\n]\nleast = 17\nrng = \"dice\"\n\
                 rate = \"2\"\nwipe = 1\npool.size = 10\n[[channel]]\n[[channel]]\nserver = 1\n\
                 source = \"here\"\n";
-    assert_said(
+    assert_problems(
         text,
         &[
             ("3, listen 2: invalid socket address", "as in: listen = [\"192.0.2.10:7000\"]"),
@@ -91,7 +91,7 @@ fn every_problem_has_its_place_and_fix() {
 fn unknown_keys_are_advised_on_and_misspelt_ones_read_as_meant() {
     let text = "listens = [\"x\"]\nsize = 1\ncolour = 2\n[[channel]]\nserver = \"\"\nserver_ = 2\n\
                 rng = \"os\"\n";
-    assert_said(
+    assert_problems(
         text,
         &[
             ("1, listens: unknown key `listens`", "write `listen`"),
@@ -110,7 +110,7 @@ fn unknown_keys_are_advised_on_and_misspelt_ones_read_as_meant() {
 #[test]
 fn what_is_not_toml_does_not_hide_the_rest() {
     let text = "listen = \nrng = \"os\"\nrng = \"os\"\nleast = 0\n";
-    assert_said(
+    assert_problems(
         text,
         &[
             ("1, listen: ", "write it as in: listen = [\"192.0.2.10:7000\"]"),
@@ -119,7 +119,7 @@ fn what_is_not_toml_does_not_hide_the_rest() {
         ],
     );
     for text in ["listen = [\n", "[[channel\nserver = 1\n", "least = 99999999999999999999\n"] {
-        assert!(!said(text).is_empty(), "{text}");
+        assert!(!problem_texts(text).is_empty(), "{text}");
     }
 }
 
@@ -135,7 +135,7 @@ fn whatever_the_text_reading_ends() {
         "=",
         "\u{feff}\r\n\u{0}",
     ] {
-        assert!(!said(text).is_empty(), "{text}");
+        assert!(!problem_texts(text).is_empty(), "{text}");
     }
 }
 

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_headers_are_told_apart() {
+    fn bad_headers_have_distinct_errors() {
         let good = split_of(2, 3, 7).header(1).unwrap().encode();
         let with = |at: usize, byte| {
             let mut bytes = good;

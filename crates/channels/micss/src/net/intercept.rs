@@ -146,7 +146,7 @@ impl InterceptConfig {
     /// leave in the clear. Returns the error with the outcome.
     pub(crate) fn refuse_after(&self, error: &io::Error) -> io::Error {
         let (table, refusing) = (self.table(), self.refusing_table());
-        let told = match self.refuse() {
+        let outcome = match self.refuse() {
             Ok(true) => format!(
                 "connections that match `intercept` are refused until it starts; `nft delete table inet \
                  {refusing}` lets them go out in the clear"
@@ -160,7 +160,7 @@ impl InterceptConfig {
                  rules from before refuse them: {refusal}"
             ),
         };
-        io::Error::new(error.kind(), format!("{error}; {told}"))
+        io::Error::new(error.kind(), format!("{error}; {outcome}"))
     }
 
     /// Installs a table that only refuses the connections that match. Returns whether it was

@@ -182,7 +182,7 @@ pub(crate) struct StreamMetrics {
     pub(crate) restored: AtomicMetric,
     /// Whether rules are missing and cannot be restored.
     pub(crate) unrestored: AtomicBool,
-    said: Mutex<[LogRateLimiter; 6]>,
+    log_limiters: Mutex<[LogRateLimiter; 6]>,
     /// Open streams by the number of channels that they can still lose. The first entry is the
     /// streams that wait for a channel.
     spare: Mutex<Vec<u64>>,
@@ -219,7 +219,7 @@ impl StreamMetrics {
             over_limit: AtomicMetric::default(),
             restored: AtomicMetric::default(),
             unrestored: AtomicBool::default(),
-            said: Mutex::default(),
+            log_limiters: Mutex::default(),
             spare: Mutex::default(),
         }
     }
@@ -258,7 +258,8 @@ impl StreamMetrics {
         } else {
             1
         };
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)[what as usize].count_event_of(most)
+        self.log_limiters.lock().unwrap_or_else(PoisonError::into_inner)[what as usize]
+            .count_event_of(most)
     }
 
     /// The time since the counts began.

@@ -321,11 +321,11 @@ async fn channels_are_learnt_from_the_peer() {
     let service = echo().await;
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("key"), "5a".repeat(32)).unwrap();
-    let (first, mut second, told) = (free_address(), free_address(), free_address());
+    let (first, mut second, directory) = (free_address(), free_address(), free_address());
     second.set_ip([127, 0, 0, 2].into());
     let server = format!(
         "listen = [\"{first}\", \"{second}\"]\nallow = [\"{service}\"]\n\
-         [directory]\nlisten = [\"{told}\"]\nshared_key = \"key\"\n"
+         [directory]\nlisten = [\"{directory}\"]\nshared_key = \"key\"\n"
     );
     let mut server = MicssServerConfig::from_toml(&server).unwrap();
     server.config_dir = place.path().to_owned();
@@ -337,7 +337,7 @@ async fn channels_are_learnt_from_the_peer() {
         let toml = format!(
             "socks = \"127.0.0.1:0\"\n[directory]\nfile = \"{key}.sqlite\"\nport = {}\n\
              [[directory.trust]]\nnetwork = \"127.0.0.0/8\"\nshared_key = \"{key}\"\n",
-            told.port()
+            directory.port()
         );
         let mut config = MicssClientConfig::from_toml(&toml).unwrap();
         config.config_dir = place.path().to_owned();

@@ -139,8 +139,8 @@ impl Seen {
             case()
         );
         // The reported properties are true too.
-        let told = (exact(certificate.value) - &achieved) * exact(sign);
-        assert!(told.to_f64().unwrap().abs() <= certificate.gap, "{}", case());
+        let difference = (exact(certificate.value) - &achieved) * exact(sign);
+        assert!(difference.to_f64().unwrap().abs() <= certificate.gap, "{}", case());
         check_means(set, request, &plan.schedule);
         self.plans += 1;
         if optimum.is_zero() {

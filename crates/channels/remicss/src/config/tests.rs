@@ -40,12 +40,12 @@ fn min_channels_is_at_least_the_floor() {
         assert_eq!(with(&least.to_string()).unwrap().min_channels, least);
     }
     for least in ["0", "3", "-1"] {
-        let said = with(least).unwrap_err().to_string();
-        assert_eq!(said, format!("min_channels = {least}: give 1 to 2"));
+        let message = with(least).unwrap_err().to_string();
+        assert_eq!(message, format!("min_channels = {least}: give 1 to 2"));
     }
     let floor = SERVER.replace("kappa = 2", "kappa = 2\nmin_channels = 1");
-    let said = TunnelConfig::from_toml(&floor).unwrap_err().to_string();
-    assert_eq!(said, "min_channels = 1: give 2 to 2");
+    let message = TunnelConfig::from_toml(&floor).unwrap_err().to_string();
+    assert_eq!(message, "min_channels = 1: give 2 to 2");
 }
 
 #[test]
@@ -108,8 +108,8 @@ fn invalid_settings_are_rejected_with_a_fix() {
         assert!(error.contains(expected) && !error.contains('\n'), "{error}");
     }
     let table = "kappa = 1\nmu = 1\naddresses = []\n[channel]\nlisten = \"127.0.0.1:1\"";
-    let said = TunnelConfig::from_toml(table).unwrap_err().to_string();
-    assert_eq!(said, "write [[channel]], with two brackets");
+    let message = TunnelConfig::from_toml(table).unwrap_err().to_string();
+    assert_eq!(message, "write [[channel]], with two brackets");
     let none =
         TunnelConfig::from_toml("kappa = 1\nmu = 1\naddresses = []\nchannel = []").unwrap_err();
     assert_eq!(none.to_string(), "0 channels: give 1 to 16");
@@ -129,8 +129,8 @@ fn a_server_needs_a_client_and_distinct_addresses() {
         ["listen = \"192.0.2.1:1\"", "listen = \"[::]:1\""],
         ["listen = \"0.0.0.0:1\"\ndevice = \"a\"", "listen = \"0.0.0.0:1\"\ndevice = \"a\""],
     ] {
-        let said = server(&same).unwrap_err();
-        assert!(said.starts_with("channels 1 and 2 have the same address"), "{said}");
+        let message = server(&same).unwrap_err();
+        assert!(message.starts_with("channels 1 and 2 have the same address"), "{message}");
     }
     for different in [
         ["listen = \"192.0.2.1:1\"", "listen = \"192.0.2.1:2\""],
@@ -141,6 +141,6 @@ fn a_server_needs_a_client_and_distinct_addresses() {
     }
     assert!(server(&["listen = \"192.0.2.1:1\""]).is_ok(), "one channel is allowed");
     let open = SERVER.replace("key =", "#").replace("client =", "#");
-    let said = TunnelConfig::from_toml(&open).unwrap_err().to_string();
-    assert!(said.contains("anyone could be the client"), "{said}");
+    let message = TunnelConfig::from_toml(&open).unwrap_err().to_string();
+    assert!(message.contains("anyone could be the client"), "{message}");
 }

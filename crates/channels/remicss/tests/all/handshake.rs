@@ -191,16 +191,16 @@ fn a_restarted_client_gets_new_keys() {
 #[test]
 fn a_replayed_handshake_is_only_confirmed() {
     let (mut client, mut server) = (client(terms(2), None, NOW), server(terms(2), peer(2)));
-    let mut said = Vec::new();
+    let mut datagrams = Vec::new();
     exchange(&mut client, &mut server, NOW, |channel, bytes| {
-        said.push((channel, bytes.to_vec()));
+        datagrams.push((channel, bytes.to_vec()));
         false
     });
     associated(&mut server).unwrap();
     let mut confirms = 0;
     for second in 0..40 {
         let now = NOW + Duration::from_secs(second);
-        for (channel, bytes) in &said {
+        for (channel, bytes) in &datagrams {
             server.handle_datagram(*channel, address(0, *channel), bytes, now);
         }
         let replies: Vec<_> = std::iter::from_fn(|| server.poll_transmit()).collect();
@@ -215,13 +215,13 @@ fn a_replayed_handshake_is_only_confirmed() {
 #[test]
 fn datagrams_of_another_handshake_are_ignored() {
     let (terms, mut server) = (terms(2), server(terms(2), peer(2)));
-    let mut said = Vec::new();
+    let mut datagrams = Vec::new();
     exchange(&mut client(terms, None, NOW), &mut server, NOW, |channel, bytes| {
-        said.push((channel, bytes.to_vec()));
+        datagrams.push((channel, bytes.to_vec()));
         false
     });
     let mut second = client(terms, None, NOW);
-    for (channel, bytes) in &said {
+    for (channel, bytes) in &datagrams {
         second.handle_datagram(*channel, bytes, NOW);
     }
     assert!(matches!(finish(&mut second, &mut server, NOW), TunnelClientEvent::Associated(_)));
@@ -259,8 +259,8 @@ fn a_failure_names_the_channels() {
         failure(&event),
         &TunnelClientFailure::NoAnswer { channels: vec![1], min_channels: 3, all: 3 }
     );
-    let said = failure(&event).to_string();
-    assert!(said.starts_with("the server does not answer on channel 2: "), "{said}");
+    let message = failure(&event).to_string();
+    assert!(message.starts_with("the server does not answer on channel 2: "), "{message}");
 }
 
 #[test]
@@ -385,12 +385,12 @@ fn during_a_flood_a_client_is_answered_at_any_time() {
 fn datagrams_that_are_no_requests_use_up_no_rate_limit() {
     let mut server = server(terms(2), peer(2));
     let mut client = client(terms(2), None, NOW);
-    let mut said = Vec::new();
+    let mut datagrams = Vec::new();
     exchange(&mut client, &mut server, NOW, |_, bytes| {
-        said.push(bytes.to_vec());
+        datagrams.push(bytes.to_vec());
         bytes[0] >> 4 == 10
     });
-    let of_kind = |kind| said.iter().find(|bytes| bytes[0] >> 4 == kind).unwrap();
+    let of_kind = |kind| datagrams.iter().find(|bytes| bytes[0] >> 4 == kind).unwrap();
     let (hello, cookie, list) = (of_kind(8), of_kind(9), of_kind(10));
     let later = NOW + RETRY_INTERVAL;
     for _ in 0..ANSWERS_PER_SECOND {

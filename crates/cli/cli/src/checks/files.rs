@@ -128,13 +128,13 @@ mod tests {
     fn missing_readable_and_malformed_key_files_are_found() {
         let place = tempfile::tempdir().unwrap();
         let config = place.path().join("tunnel.toml");
-        let said = || {
+        let key_finding = || {
             let mut findings = keys(&config, "key = \"x.key\"\nmu = 2\n");
             assert_eq!(findings.len(), 1);
             findings.remove(0)
         };
         let path = place.path().join("x.key");
-        let missing = said();
+        let missing = key_finding();
         assert!(
             missing.level == FindingSeverity::Error
                 && missing.fix.unwrap().contains("openssl rand")
@@ -150,7 +150,7 @@ mod tests {
             ("0aF9".repeat(15), 0o600, FindingSeverity::Error),
         ] {
             write(&text, mode);
-            let finding = said();
+            let finding = key_finding();
             assert_eq!(finding.level, expected, "{finding:?}");
             assert_eq!(finding.subject, "key");
             assert!(!finding.message.contains("0a"), "{finding:?}");

@@ -158,13 +158,13 @@ mod tests {
 
     use super::*;
 
-    /// The result of connecting to a listener that sends `said` and then closes.
-    fn answer(said: &'static [u8]) -> GreetingOutcome {
+    /// The result of connecting to a listener that sends `sent` and then closes.
+    fn answer(sent: &'static [u8]) -> GreetingOutcome {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
         let speaker = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.write_all(said).unwrap();
+            stream.write_all(sent).unwrap();
         });
         let channel = StreamChannelConfig::to(server);
         let answer = service::runtime().unwrap().block_on(probe_channel(&channel));

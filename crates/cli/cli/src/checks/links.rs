@@ -275,9 +275,9 @@ fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000
             assert_eq!(is_strict(all, own), expected, "{all} {own}");
         }
         assert_eq!(reverse_path(&some(), &[]), None);
-        let said = reverse_path(&some(), &["eth0", "wlan0"]).unwrap();
+        let finding = reverse_path(&some(), &["eth0", "wlan0"]).unwrap();
         let fix = "sysctl net.ipv4.conf.eth0.rp_filter=2 net.ipv4.conf.wlan0.rp_filter=2";
-        assert_eq!(said.fix.as_deref(), Some(fix));
+        assert_eq!(finding.fix.as_deref(), Some(fix));
         assert_eq!(reverse_path(&BTreeMap::from([("eth0".to_owned(), true)]), &["eth0"]), None);
     }
 
@@ -286,17 +286,17 @@ fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000
         let to = Some("192.0.2.1".parse().unwrap());
         let uplink = ChannelUplink { to, source: None, device: Some("wlan0") };
         let by = |interface: &str| Some(KernelRoute { interface: interface.into(), gateway: None });
-        let said = |uplink: ChannelUplink<'_>, interface, is_strict| {
+        let filtering = |uplink: ChannelUplink<'_>, interface, is_strict| {
             reply_filtering_with("channel 1", &uplink, |_| by(interface), |_| is_strict)
         };
-        let dropped = said(uplink, "eth0", true).unwrap();
+        let dropped = filtering(uplink, "eth0", true).unwrap();
         assert!(dropped.message.contains("arrive on wlan0 and are dropped"), "{dropped:?}");
-        assert_eq!(said(uplink, "wlan0", true), None);
-        assert_eq!(said(uplink, "eth0", false), None);
-        assert_eq!(said(ChannelUplink { device: None, ..uplink }, "eth0", true), None);
+        assert_eq!(filtering(uplink, "wlan0", true), None);
+        assert_eq!(filtering(uplink, "eth0", false), None);
+        assert_eq!(filtering(ChannelUplink { device: None, ..uplink }, "eth0", true), None);
         let v6 = Some("2001:db8::1".parse().unwrap());
         assert_eq!(
-            said(ChannelUplink { to: v6, ..uplink }, "eth0", true),
+            filtering(ChannelUplink { to: v6, ..uplink }, "eth0", true),
             None,
             "only IPv4 is filtered"
         );
@@ -305,11 +305,11 @@ fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000
     #[test]
     fn devices_exist_and_are_up() {
         let names = ["eth0".to_owned(), "wlan0".to_owned()];
-        let said = |name, state| device_among("channel 2", name, &names, state);
-        assert_eq!(said("eth0", "up"), None);
-        assert_eq!(said("eth0", "unknown"), None);
-        assert_eq!(said("wlan0", "down").unwrap().level, FindingSeverity::Warning);
-        let missing = said("wwan0", "").unwrap();
+        let device_finding = |name, state| device_among("channel 2", name, &names, state);
+        assert_eq!(device_finding("eth0", "up"), None);
+        assert_eq!(device_finding("eth0", "unknown"), None);
+        assert_eq!(device_finding("wlan0", "down").unwrap().level, FindingSeverity::Warning);
+        let missing = device_finding("wwan0", "").unwrap();
         assert_eq!(
             (missing.level, missing.message.as_str()),
             (FindingSeverity::Error, "there is no device wwan0")

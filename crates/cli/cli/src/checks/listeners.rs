@@ -109,10 +109,10 @@ mod tests {
         let local = ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"];
         assert_eq!(open(&local), None);
         for address in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1"] {
-            let said = open(&[local[0], address]).unwrap();
+            let message = open(&[local[0], address]).unwrap();
             assert!(
-                said.starts_with(&format!("anyone who can reach {address} can use SOCKS5")),
-                "{said}"
+                message.starts_with(&format!("anyone who can reach {address} can use SOCKS5")),
+                "{message}"
             );
         }
     }

@@ -143,7 +143,7 @@ impl<K> ChatEventSender<K> {
 
 impl<K> Drop for ChatEventSender<K> {
     fn drop(&mut self) {
-        // Nobody takes it if the chat has told its end.
+        // Nobody takes it if the chat has reported its end.
         let why = Some("it has ended without a reason".into());
         let _ = self.send_event(ChatEvent::Ended { why });
     }

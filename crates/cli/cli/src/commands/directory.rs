@@ -174,9 +174,9 @@ fn add(arguments: &DirectoryAddArguments) -> Result<(), CommandFailure> {
     let addresses = ChannelAddresses::new(addresses.clone())
         .map_err(|error| CommandFailure::Usage(error.to_string()))?;
     if !addresses.have_two_hosts() {
-        let said = "one address is one channel, and an eavesdropper on it reads everything: give \
-                    two or more, of different networks";
-        return Err(CommandFailure::Usage(said.into()));
+        let message = "one address is one channel, and an eavesdropper on it reads everything: \
+                       give two or more, of different networks";
+        return Err(CommandFailure::Usage(message.into()));
     }
     let (file, mut store) = place.open()?;
     let before = store.add(peer.to_canonical(), &addresses, SystemTime::now());

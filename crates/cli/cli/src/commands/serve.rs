@@ -190,13 +190,13 @@ mod tests {
             risks.map(|risk| risk.message).collect::<Vec<_>>().join("; ")
         };
         assert_eq!(risks("127.0.0.2"), "");
-        let said = risks("192.0.2.1");
+        let messages = risks("192.0.2.1");
         for what in [
             "192.0.2.1:1 can use the server of streams",
             "192.0.2.1:2 can use the \
                                                                    directory",
         ] {
-            assert!(said.contains(&format!("anyone who can reach {what}")), "{said}");
+            assert!(messages.contains(&format!("anyone who can reach {what}")), "{messages}");
         }
     }
 

@@ -34,7 +34,7 @@ fn three_members_talk() {
     assert_eq!(carol.wait_for("message"), "message alice and to the same");
     alice.wait_for("delivered");
     alice.wait_for("delivered");
-    // What cannot be sent is said, and disturbs nobody.
+    // What cannot be sent is reported, and disturbs nobody.
     carol.enter("@dora hello");
     assert!(carol.wait_for("refused").starts_with("refused dora "));
     carol.enter("/invite dora");
@@ -73,7 +73,7 @@ fn requests_do_not_wait_for_a_full_pipe() {
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(room.status()["groups"][0]["late"], late);
-    assert!(!alice.has_said("anonymity 2"), "bob takes part");
+    assert!(!alice.has_printed("anonymity 2"), "bob takes part");
     bob.read();
     assert_eq!(bob.messages(3), texts.map(|text| format!("alice {text}")));
 }
@@ -108,9 +108,9 @@ fn who_is_not_invited_does_not_get_in() {
     let [first, second] = [(); 2].map(|()| alice.invite("dave"));
     room.join("dave", &first);
     let clash = room.try_join("dave2", &second);
-    let said = String::from_utf8(clash.stderr).unwrap();
-    assert!(!clash.status.success() && said.contains("name"), "{said}");
-    // What is mistyped is said before anything is written.
+    let stderr = String::from_utf8(clash.stderr).unwrap();
+    assert!(!clash.status.success() && stderr.contains("name"), "{stderr}");
+    // What is mistyped is reported before anything is written.
     let mistyped = room.try_join("dora", &code[..code.len() - 1]);
     assert_eq!(mistyped.status.code(), Some(2));
     assert!(!room.path("dora.toml").exists());

@@ -21,8 +21,8 @@ fn circuit(place: &Path, arguments: &[&str]) -> Output {
 /// The output of a command that succeeds.
 fn printed(place: &Path, arguments: &[&str]) -> String {
     let output = circuit(place, arguments);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{arguments:?}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), stderr.as_str()), (Some(0), ""), "{arguments:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -96,7 +96,7 @@ fn circuits_are_drawn_in_full_or_by_depth() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_line() {
+fn errors_are_printed_in_one_line() {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("small.txt"), SMALL).unwrap();
     fs::write(place.path().join("wrong.txt"), SMALL.replace("3 2 4 XOR", "3 2 9 XOR")).unwrap();
@@ -113,8 +113,11 @@ fn what_is_wrong_is_said_in_one_line() {
     ];
     for (arguments, expected) in cases {
         let output = circuit(place.path(), arguments);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains(expected) && said.lines().count() == 1, "{arguments:?}: {said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            stderr.contains(expected) && stderr.lines().count() == 1,
+            "{arguments:?}: {stderr}"
+        );
         let code = if expected.starts_with("cannot") { 1 } else { 2 };
         assert_eq!(output.status.code(), Some(code), "{arguments:?}");
         assert!(output.stdout.is_empty());

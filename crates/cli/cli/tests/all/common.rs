@@ -18,13 +18,13 @@ pub(crate) fn lab(directory: &Path, arguments: &[&str]) -> Output {
 /// The output of `sunder lab`; `None`, after a message, if users may not create networks.
 pub(crate) fn performed(directory: &Path, arguments: &[&str]) -> Option<String> {
     let output = lab(directory, arguments);
-    let said = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     if output.status.code() == Some(1)
-        && (said.contains("does not let you make networks") || said.contains("/dev/net/tun"))
+        && (stderr.contains("does not let you make networks") || stderr.contains("/dev/net/tun"))
     {
-        eprintln!("skipped: {said}");
+        eprintln!("skipped: {stderr}");
         return None;
     }
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     Some(String::from_utf8(output.stdout).unwrap())
 }

@@ -234,7 +234,7 @@ fn many_gates_take_no_more_memory_than_a_few() {
 
 #[test]
 fn only_a_circuit_of_its_own_output_is_repeated() {
-    for (circuit, said) in [
+    for (circuit, message) in [
         ("mincut:2", "as long as the evaluator's input"),
         ("aes128:0", "at least once"),
         ("aes128:x", "the number of repetitions"),
@@ -244,7 +244,7 @@ fn only_a_circuit_of_its_own_output_is_repeated() {
         let info = info.unwrap();
         let errors = String::from_utf8(info.stderr).unwrap();
         assert_eq!(info.status.code(), Some(2), "{errors}");
-        assert!(errors.contains(said), "{errors}");
+        assert!(errors.contains(message), "{errors}");
     }
 }
 
@@ -266,7 +266,7 @@ fn a_block_of_sha_256_is_divided_between_the_parties() {
 #[test]
 fn the_output_can_be_private() {
     let file = "--circuit and.txt --input 01";
-    for (options, told) in [
+    for (options, learners) in [
         ("", [true, true]),
         ("--private-output", [false, true]),
         ("--output-to evaluator", [false, true]),
@@ -274,12 +274,13 @@ fn the_output_can_be_private() {
     ] {
         let arguments = format!("{file} {options}");
         let ended = both(&words(&arguments), &words(&arguments));
-        let expected = told.map(|is_told| if is_told { "01" } else { "" });
+        let expected = learners.map(|is_learner| if is_learner { "01" } else { "" });
         assert_eq!(ended.each_ref().map(Ended::output), expected, "{options}");
         let arguments = format!("{arguments} --json");
         let ended = both(&words(&arguments), &words(&arguments));
         let outputs = ended.map(|party| party.json()["output"].clone());
-        let expected = told.map(|is_told| if is_told { "01".into() } else { Value::Null });
+        let expected =
+            learners.map(|is_learner| if is_learner { "01".into() } else { Value::Null });
         assert_eq!(outputs, expected, "{options}");
     }
 }
@@ -332,7 +333,7 @@ fn wrong_circuits_and_inputs_are_refused_before_anybody_is_asked() {
 }
 
 #[test]
-fn what_is_wrong_with_a_circuit_that_loads_slowly_is_told_to_the_other_party() {
+fn the_error_of_a_circuit_that_loads_slowly_is_sent_to_the_other_party() {
     for (content, own, others) in [
         (
             "1 3\n2 1 1\n1 1\n\n2 1 0 9 2 AND\n",
@@ -388,8 +389,8 @@ fn the_printed_command_is_that_of_the_other_party() {
         let garbler = Running::start(place.path(), &words(&command)).end();
         assert_eq!((garbler.output(), evaluator.end().output()), ("01", ""));
         assert_eq!(command.contains("--key"), !place_of_key.is_empty(), "{command}");
-        let is_said = garbler.errors.contains("without encryption");
-        assert_eq!(is_said, place_of_key.is_empty(), "{}", garbler.errors);
+        let is_noted = garbler.errors.contains("without encryption");
+        assert_eq!(is_noted, place_of_key.is_empty(), "{}", garbler.errors);
     }
 }
 
@@ -454,7 +455,7 @@ fn a_party_that_goes_or_says_nothing_is_given_up() {
 }
 
 #[test]
-fn a_party_that_is_stopped_tells_the_other() {
+fn a_party_that_is_stopped_notifies_the_other() {
     let place = tempfile::tempdir().unwrap();
     assert!(Command::new("mkfifo").arg(place.path().join("slow.txt")).status().unwrap().success());
     // One that computes for days, and one that loads its circuit.
@@ -475,8 +476,8 @@ fn a_party_that_is_stopped_tells_the_other() {
             let [stopped, waiting] = [stopped, waiting].map(Running::end);
             assert_eq!((stopped.code, waiting.code), (128 + 15, 1), "{}", waiting.errors);
             assert_eq!(stopped.error(), "error: this party was stopped");
-            let told = "the other party has given up: it was stopped";
-            assert!(waiting.error().contains(told), "{}", waiting.errors);
+            let message = "the other party has given up: it was stopped";
+            assert!(waiting.error().contains(message), "{}", waiting.errors);
         }
     }
 }

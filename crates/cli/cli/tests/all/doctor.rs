@@ -42,8 +42,8 @@ fn five_mistakes_are_named_with_their_lines() {
                 rng = \"os\"\n";
     let (_directory, path) = file("office.toml", text);
     let output = doctor(&path, &[]);
-    let said = String::from_utf8(output.stdout).unwrap();
-    let lines: Vec<&str> = said.lines().collect();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = stdout.lines().collect();
     let expected = [
         ("error    line 2, sock: unknown key `sock`", "write `socks`"),
         ("error    line 3, threshold: threshold = 5", "give 1 to the number of channels"),
@@ -55,10 +55,13 @@ fn five_mistakes_are_named_with_their_lines() {
         ("error    line 11, channel 2, rng: unknown key `rng`", "put it above the first [[...]]"),
         ("note     configuration: ", "run this again"),
     ];
-    assert_eq!(lines.len(), 2 * expected.len(), "{said}");
+    assert_eq!(lines.len(), 2 * expected.len(), "{stdout}");
     for (lines, (what, fix)) in lines.chunks(2).zip(expected) {
-        assert!(lines[0].starts_with(what), "{what}: {said}");
-        assert!(lines[1].starts_with("         fix: ") && lines[1].contains(fix), "{fix}: {said}");
+        assert!(lines[0].starts_with(what), "{what}: {stdout}");
+        assert!(
+            lines[1].starts_with("         fix: ") && lines[1].contains(fix),
+            "{fix}: {stdout}"
+        );
     }
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(error, "error: 5 errors were found; the fix of each is shown below it\n");
@@ -109,7 +112,7 @@ fn the_host_is_looked_at_without_a_configuration() {
 }
 
 #[test]
-fn what_is_no_configuration_is_said() {
+fn what_is_no_configuration_is_reported() {
     let nowhere = doctor(Path::new("/no/such/file"), &[]);
     assert_eq!(nowhere.status.code(), Some(2));
     assert!(String::from_utf8(nowhere.stderr).unwrap().contains("no such file: /no/such/file"));
@@ -131,7 +134,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn servers_are_told_from_others() {
+fn servers_are_distinguished_from_others() {
     // Another program that listens there sends something else first.
     let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
     let strange = stranger.local_addr().unwrap();

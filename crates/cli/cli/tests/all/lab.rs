@@ -40,11 +40,11 @@ y = "said"
 /// Runs `sunder lab` with wrong arguments. Returns its one-line message.
 fn refused(directory: &Path, arguments: &[&str]) -> String {
     let output = lab(directory, arguments);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
     assert!(output.stdout.is_empty(), "{arguments:?}");
-    assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
-    said
+    assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+    stderr
 }
 
 /// A directory with an experiment file.
@@ -73,36 +73,42 @@ fn the_experiments_are_listed() {
 fn impossible_experiments_are_wrong_usage() {
     let (place, _file) = with_file(&QUICK.replace("rate_mbit = 10", "rate_mbit = 0"));
     let place = place.path();
-    let said = refused(place, &["run", "lots"]);
-    assert!(said.contains("no experiment lots") && said.contains("`sunder lab list`"), "{said}");
-    let said = refused(place, &["run", "none.toml"]);
-    assert!(said.contains("no such file: none.toml"), "{said}");
-    let said = refused(place, &["run", "quick.toml"]);
-    assert!(said.contains("quick.toml: links.wire.both.rate_mbit: 0 cannot be"), "{said}");
+    let message = refused(place, &["run", "lots"]);
+    assert!(
+        message.contains("no experiment lots") && message.contains("`sunder lab list`"),
+        "{message}"
+    );
+    let message = refused(place, &["run", "none.toml"]);
+    assert!(message.contains("no such file: none.toml"), "{message}");
+    let message = refused(place, &["run", "quick.toml"]);
+    assert!(message.contains("quick.toml: links.wire.both.rate_mbit: 0 cannot be"), "{message}");
     fs::write(place.join("quick.toml"), "about = ").unwrap();
-    let said = refused(place, &["run", "quick.toml"]);
-    assert!(said.contains("quick.toml: line 1: "), "{said}");
+    let message = refused(place, &["run", "quick.toml"]);
+    assert!(message.contains("quick.toml: line 1: "), "{message}");
     fs::write(place.join("quick.toml"), b"\xff").unwrap();
     refused(place, &["run", "quick.toml"]);
     fs::write(place.join("quick.toml"), QUICK.replace("\"sh\"", "\"/nowhere/iperf3\"")).unwrap();
-    let said = refused(place, &["run", "quick.toml"]);
-    assert!(said.contains("measure.run") && said.contains("apt install iperf3"), "{said}");
+    let message = refused(place, &["run", "quick.toml"]);
+    assert!(message.contains("measure.run") && message.contains("apt install iperf3"), "{message}");
     assert!(!place.join("lab-results").exists());
 }
 
 #[test]
 fn results_in_the_sandbox_directory_are_refused() {
     let (place, _file) = with_file(QUICK);
-    let said = refused(place.path(), &["run", "quick.toml", "--out", "/dev/shm/results"]);
-    assert!(said.contains("/dev/shm/results is below /dev/shm"), "{said}");
+    let message = refused(place.path(), &["run", "quick.toml", "--out", "/dev/shm/results"]);
+    assert!(message.contains("/dev/shm/results is below /dev/shm"), "{message}");
 }
 
 #[test]
 fn a_file_as_the_results_directory_is_refused() {
     let (place, file) = with_file(QUICK);
     for out in ["quick.toml", "quick.toml/in/it"] {
-        let said = refused(place.path(), &["run", "quick.toml", "--out", out]);
-        assert!(said.contains("quick.toml is not a directory; choose another place"), "{said}");
+        let message = refused(place.path(), &["run", "quick.toml", "--out", out]);
+        assert!(
+            message.contains("quick.toml is not a directory; choose another place"),
+            "{message}"
+        );
     }
     assert_eq!(fs::read_to_string(file).unwrap(), QUICK);
 }
@@ -179,8 +185,8 @@ fn an_experiment_gives_a_table_a_document_and_files() {
     assert_eq!(read(&document)["trials"].as_array().unwrap().len(), 6);
     // The journal of another experiment is refused.
     fs::write(place.path().join("quick.toml"), QUICK.replace("8.5", "9")).unwrap();
-    let said = refused(place.path(), &["run", "quick.toml"]);
-    assert!(said.contains("before it was changed") && said.contains("--out"), "{said}");
+    let message = refused(place.path(), &["run", "quick.toml"]);
+    assert!(message.contains("before it was changed") && message.contains("--out"), "{message}");
 }
 
 #[test]
@@ -188,16 +194,16 @@ fn a_failed_trial_fails_and_earlier_trials_are_kept() {
     let command = "sh\", \"-c\", \"test {speed} = 7 && echo speed: 7";
     let (place, _file) = with_file(&QUICK.replace("sh\", \"-c\", \"echo speed: {speed}", command));
     let output = lab(place.path(), &["run", "quick.toml", "--out", "here"]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     if !place.path().join("here").exists() {
-        eprintln!("skipped: {said}");
+        eprintln!("skipped: {stderr}");
         return;
     }
-    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert!(
-        said.contains("trial 2 of 6 (speed = 8.5, repetition 1)") && said.contains("kept"),
-        "{said}"
+        stderr.contains("trial 2 of 6 (speed = 8.5, repetition 1)") && stderr.contains("kept"),
+        "{stderr}"
     );
     assert_eq!(
         fs::read_to_string(place.path().join("here/trials.jsonl")).unwrap().lines().count(),
@@ -209,10 +215,10 @@ fn a_failed_trial_fails_and_earlier_trials_are_kept() {
 fn no_results_remain_if_the_first_trial_failed() {
     let (place, _file) = with_file(&QUICK.replace("echo speed: {speed}", "exit {speed}"));
     let output = lab(place.path(), &["run", "quick.toml", "--out", "here"]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     if place.path().join("here").exists() {
-        assert!(said.ends_with("repetition 1): sh failed with exit code 7\n"), "{said}");
+        assert!(stderr.ends_with("repetition 1): sh failed with exit code 7\n"), "{stderr}");
     }
 }
 
@@ -273,8 +279,8 @@ fn an_interrupted_run_resumes_and_leaves_no_processes() {
         );
         return;
     }
-    let said = "error: interrupted; the same command continues after trial 1 of 6\n";
-    interrupted(|run| kill_process(Pid::from_child(run), Signal::INT).unwrap(), Some(130), said);
+    let message = "error: interrupted; the same command continues after trial 1 of 6\n";
+    interrupted(|run| kill_process(Pid::from_child(run), Signal::INT).unwrap(), Some(130), message);
 }
 
 #[test]
@@ -289,7 +295,7 @@ fn a_killed_sandbox_leaves_no_processes() {
         let inside = fs::read_to_string(children).unwrap();
         kill_process(Pid::from_raw(inside.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
     };
-    let said = "error: the sandbox was killed (signal 9, perhaps for want of memory); the finished \
-                trials are kept\n";
-    interrupted(kill, Some(1), said);
+    let message = "error: the sandbox was killed (signal 9, perhaps for want of memory); the \
+                   finished trials are kept\n";
+    interrupted(kill, Some(1), message);
 }

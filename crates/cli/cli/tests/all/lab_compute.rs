@@ -88,14 +88,14 @@ fn a_wrong_output_fails_the_trial() {
     fs::write(place.path().join("compute"), script).unwrap();
     fs::write(place.path().join("small.toml"), SMALL.replace("{sunder}", "sh")).unwrap();
     let output = lab(place.path(), &["run", "small.toml"]);
-    let said = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     if !place.path().join("lab-results").exists() {
-        eprintln!("skipped: {said}");
+        eprintln!("skipped: {stderr}");
         return;
     }
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("the garbler has the output \"3925841e02dc"), "{said}");
-    assert!(said.contains("but 3925841d02dc09fbdc118597196a0b32 is right"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("the garbler has the output \"3925841e02dc"), "{stderr}");
+    assert!(stderr.contains("but 3925841d02dc09fbdc118597196a0b32 is right"), "{stderr}");
 }
 
 #[test]
@@ -119,12 +119,12 @@ fn a_party_that_fails_fails_the_trial_unless_it_may() {
     let text = SMALL.replace("{sunder}", "sh");
     fs::write(place.path().join("small.toml"), &text).unwrap();
     let output = lab(place.path(), &["run", "small.toml"]);
-    let said = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     if !place.path().join("lab-results").exists() {
-        eprintln!("skipped: {said}");
+        eprintln!("skipped: {stderr}");
         return;
     }
-    assert!(said.contains("evaluator: ") && said.contains("out of luck"), "{said}");
+    assert!(stderr.contains("evaluator: ") && stderr.contains("out of luck"), "{stderr}");
     let may = text.replace("limit_s = 30", "limit_s = 30\nmay_fail = true");
     let trials = values_of(place.path(), &may).unwrap();
     assert_eq!(trials[0]["values"], serde_json::json!({ "time": 30_000.0 }));

@@ -47,11 +47,11 @@ fn json(arguments: &str) -> Value {
 /// Runs it with wrong arguments. Returns its one-line message.
 fn refused(arguments: &str) -> String {
     let output = plan(arguments);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{arguments}: {said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments}: {stderr}");
     assert!(output.stdout.is_empty(), "{arguments}");
-    assert_eq!(said.lines().count(), 1, "{arguments}: {said}");
-    said
+    assert_eq!(stderr.lines().count(), 1, "{arguments}: {stderr}");
+    stderr
 }
 
 fn name(path: &Path) -> &str {
@@ -168,14 +168,14 @@ fn a_file_is_equivalent_to_options() {
     let path = place.path().join("channels.toml");
     let asked = "--kappa 1.5 --mu 2 --objective privacy";
     fs::write(&path, FILE).unwrap();
-    let told = json(&format!("--channels {} {asked}", name(&path)));
-    assert_eq!(told, json(&format!("{MIXED} {asked}")));
+    let ungrouped = json(&format!("--channels {} {asked}", name(&path)));
+    assert_eq!(ungrouped, json(&format!("{MIXED} {asked}")));
 
     fs::write(&path, [FILE, GROUP].concat()).unwrap();
     let grouped = json(&format!("--channels {} {asked}", name(&path)));
     let group = "--group z=0.05,l=0.001,channels=fibre+dsl";
     assert_eq!(grouped, json(&format!("{MIXED} {group} {asked}")));
-    assert!(grouped["risk"].as_f64() > told["risk"].as_f64());
+    assert!(grouped["risk"].as_f64() > ungrouped["risk"].as_f64());
 }
 
 #[test]
@@ -284,12 +284,12 @@ fn infeasible_bounds_are_reported() {
         ("--mu 2 --min-rate 70", "the highest rate is 60 Mbit/s"),
         ("--min-rate 100 --max-risk 0.01", "--max-risk 0.01 cannot be met"),
     ] {
-        let said = refused(&format!("{MIXED} {asked}"));
-        assert!(said.contains(expected), "{said}");
+        let message = refused(&format!("{MIXED} {asked}"));
+        assert!(message.contains(expected), "{message}");
     }
     // The value in the message is feasible.
-    let said = refused(&format!("{MIXED} --min-rate 100 --max-risk 0.01"));
-    let least = said.trim().rsplit(' ').next().unwrap();
+    let message = refused(&format!("{MIXED} --min-rate 100 --max-risk 0.01"));
+    let least = message.trim().rsplit(' ').next().unwrap();
     let document = json(&format!("{MIXED} --min-rate 100 --max-risk {least}"));
     assert!(document["rate"].as_f64().unwrap() >= 100.0 * (1.0 - 1e-6));
 }
@@ -320,8 +320,8 @@ fn wrong_options_are_refused_in_one_line() {
         ("--channels x.toml --channel z=0,l=0,d=0,r=1", "cannot be used with"),
         ("--channels /no/such/file", "no such file: /no/such/file"),
     ] {
-        let said = refused(arguments);
-        assert!(said.contains(expected), "{arguments}: {said}");
+        let message = refused(arguments);
+        assert!(message.contains(expected), "{arguments}: {message}");
     }
     for (arguments, expected) in [
         ("--kappa 3 --mu 2", "kappa = 3 is more than mu = 2"),
@@ -348,8 +348,8 @@ fn wrong_options_are_refused_in_one_line() {
         ("--group z=0,channels=dsl+lte", "l is missing"),
         ("--speed", "--speed"),
     ] {
-        let said = refused(&format!("{MIXED} {arguments}"));
-        assert!(said.contains(expected), "{arguments}: {said}");
+        let message = refused(&format!("{MIXED} {arguments}"));
+        assert!(message.contains(expected), "{arguments}: {message}");
     }
 }
 
@@ -372,7 +372,7 @@ fn wrong_files_are_refused_in_one_line() {
         (&[FILE, FILE].concat(), "two channels are named fibre"),
     ] {
         fs::write(&path, text).unwrap();
-        let said = refused(&format!("--channels {}", name(&path)));
-        assert!(said.contains(expected) && said.contains(name(&path)), "{text}: {said}");
+        let message = refused(&format!("--channels {}", name(&path)));
+        assert!(message.contains(expected) && message.contains(name(&path)), "{text}: {message}");
     }
 }

@@ -82,16 +82,16 @@ impl Drop for Receiver {
 }
 
 fn succeeded(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
 /// The one line of an error, with its exit code.
 fn failed(output: &Output) -> (i32, String) {
-    let said = String::from_utf8(output.stderr.clone()).unwrap();
-    let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("error: ")).collect();
-    let [error] = errors[..] else { panic!("{said}") };
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    let [error] = errors[..] else { panic!("{stderr}") };
     (output.status.code().unwrap(), error.to_owned())
 }
 
@@ -200,9 +200,9 @@ fn a_broken_transfer_goes_on_by_itself_and_after_the_receiver_was_killed() {
     // It would go on for a minute.
     kill_process(Pid::from_child(&sending), Signal::INT).unwrap();
     let output = sending.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{said}");
-    assert!(said.contains("the same command resumes where this one stopped"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("the same command resumes where this one stopped"), "{stderr}");
     // Another receiver, another sender; one more break.
     let receiver = Receiver::start(to.path(), &[]);
     let address = cutting_forwarder(receiver.address.clone(), 1, 4_000_000);

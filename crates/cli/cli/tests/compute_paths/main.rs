@@ -86,8 +86,8 @@ impl Pair {
             let mut command = self.command(&format!("{connecting} {more}"));
             let host = self.network.host("one").unwrap();
             let output = host.run(|| command.output()).unwrap().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(0), "{said}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{stderr}");
             serde_json::from_slice(&output.stdout).unwrap()
         };
         let predicted = run("--dry-run");

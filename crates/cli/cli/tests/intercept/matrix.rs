@@ -148,12 +148,14 @@ impl Matrix {
                 Ok(_) => panic!("{state}, {whose} {family}: somebody else has answered"),
                 Err(_) => Refused,
             };
-            let said = match &result {
+            let description = match &result {
                 Ok(_) => "intercepted".to_owned(),
                 Err(error) => format!("refused ({})", error.kind()),
             };
             let packets = clear.get(&address).copied().unwrap_or(0);
-            println!("matrix: {state}: {whose} {family}: {said}, {packets} packets in the clear");
+            println!(
+                "matrix: {state}: {whose} {family}: {description}, {packets} packets in the clear"
+            );
             if packets > 0 || outcome != expected {
                 wrong.push(format!("{whose} {family}"));
             }

@@ -132,7 +132,7 @@ fn reset(matrix: Matrix, traffic: Traffic, state: &str) {
         .iter()
         .enumerate()
         .flat_map(|(index, cell)| [(index, false), (index, true)].map(|end| (end, *cell)))
-        .filter(|((_, is_server), cell)| !is_server || is_told(traffic, *cell))
+        .filter(|((_, is_server), cell)| !is_server || is_certainly_reset(traffic, *cell))
         .map(|(end, _)| end)
         .collect();
     while !missing.is_empty() {
@@ -158,35 +158,35 @@ fn reset(matrix: Matrix, traffic: Traffic, state: &str) {
 
 /// Whether the server's end is certain to be reset: not that of a forwarded connection on which the
 /// server sends nothing that a reset could answer.
-fn is_told(traffic: Traffic, Cell(host, ..): Cell) -> bool {
+fn is_certainly_reset(traffic: Traffic, Cell(host, ..): Cell) -> bool {
     host == "client" || !matches!(traffic, Traffic::Upload | Traffic::SilentThenApplication)
 }
 
-/// Reads until the connection is reset, and tells that.
+/// Reads until the connection is reset, and reports that.
 fn read(mut stream: TcpStream, end: End, received: &AtomicUsize, ended: &Sender<End>) {
     let mut buffer = [0; 1 << 14];
     loop {
         match stream.read(&mut buffer) {
             Ok(0) => return,
             Ok(len) => _ = received.fetch_add(len, Ordering::Relaxed),
-            Err(error) => return tell(error.kind(), end, ended),
+            Err(error) => return report_reset(error.kind(), end, ended),
         }
     }
 }
 
-/// Sends so many bytes each time until the connection is reset, and tells that.
+/// Sends so many bytes each time until the connection is reset, and reports that.
 fn write(mut stream: TcpStream, end: End, (len, pause): (usize, Duration), ended: &Sender<End>) {
     let bytes = vec![b'x'; len];
     loop {
         if let Err(error) = stream.write_all(&bytes) {
-            return tell(error.kind(), end, ended);
+            return report_reset(error.kind(), end, ended);
         }
         thread::sleep(pause);
     }
 }
 
-/// A connection that was reset says so once, and to one thread.
-fn tell(error: ErrorKind, end: End, ended: &Sender<End>) {
+/// A connection that was reset reports it once, and to one thread.
+fn report_reset(error: ErrorKind, end: End, ended: &Sender<End>) {
     if error == ErrorKind::ConnectionReset {
         let _ = ended.send(end);
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 
 use crate::captures::{assert_hidden, secret};
-use crate::rules::told;
+use crate::rules::kernel_rules;
 use crate::topology::{Program, Topology, until};
 
 const WEB: &str = "intercept = \"tcp dport { 22, 80 }\"\nintercept_from = [\"lan\"]";
@@ -92,7 +92,7 @@ pub(crate) fn open_streams_outlast_their_rules() {
     let by_v4 = topology.v4("client", "lan").to_string();
     topology.ask("user", "ip", &["route", "add", "default", "via", &by_v4]);
     let server = topology.serve(ALL);
-    let before = told(&topology, "client");
+    let before = kernel_rules(&topology, "client");
     let address = SocketAddr::from((topology.v4("server", "a"), 80));
     let others = [
         "intercept = \"tcp dport 22\"",
@@ -119,7 +119,7 @@ pub(crate) fn open_streams_outlast_their_rules() {
             assert!(read.is_ok() && answer.ends_with(&document), "{whose}, {other}: {read:?}");
         }
         proxy.stop();
-        assert_eq!(told(&topology, "client"), before, "{other}");
+        assert_eq!(kernel_rules(&topology, "client"), before, "{other}");
     }
     drop((nginx, server));
     for capture in topology.captures() {
@@ -161,8 +161,8 @@ pub(crate) fn a_session_of_ssh() {
     let options = ["-F", "none", "-o", "StrictHostKeyChecking=no", "-o", &known];
     let session =
         ["-i", key.to_str().unwrap(), &login, "echo $((6 * 7)); exec head -c 200000 /dev/zero"];
-    let said = topology.ask("client", "ssh", &[&options[..], &session].concat());
-    assert_eq!((&said[..3], said.len()), ("42\n", 200_003), "{}", sshd.log());
+    let printed = topology.ask("client", "ssh", &[&options[..], &session].concat());
+    assert_eq!((&printed[..3], printed.len()), ("42\n", 200_003), "{}", sshd.log());
     proxy.wait_for("stream finished", 1);
     drop((server, sshd));
     // OpenSSH's own greeting in the clear over one network is not captured here.

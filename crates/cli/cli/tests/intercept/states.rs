@@ -337,8 +337,9 @@ pub(crate) fn restored() {
         }
         let variable = format!("RUNTIME_DIRECTORY={}", matrix.topology.path("").display());
         let status = matrix.topology.ask("client", "env", &[&variable, SUNDER, "status"]);
-        let told = "interception: at port 6522, rules removed by another program and restored: 2";
-        assert!(status.contains(told), "{status}");
+        let expected =
+            "interception: at port 6522, rules removed by another program and restored: 2";
+        assert!(status.contains(expected), "{status}");
         matrix.expect(&format!("{change}, and restored"), [Answered; 4]);
     }
 }

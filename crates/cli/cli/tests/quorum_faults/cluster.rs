@@ -292,11 +292,11 @@ impl Cluster {
         let path = self.place.path().join("headers");
         fs::write(&path, headers).unwrap();
         let output = self.run(&["verify-epochs", "--pubkey", "s1/public.pem", "headers"]);
-        let said = String::from_utf8_lossy(&output.stdout);
+        let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{output:?}");
-        let last = said.lines().rfind(|line| line.starts_with("epoch "));
+        let last = stdout.lines().rfind(|line| line.starts_with("epoch "));
         let last = last.and_then(|line| line["epoch ".len()..].split([' ', ':', ',']).next());
-        assert_eq!(last, Some(&self.epoch.to_string()[..]), "{said}");
+        assert_eq!(last, Some(&self.epoch.to_string()[..]), "{stdout}");
     }
 
     /// Runs `sunder quorum` in the directory of all servers.

@@ -78,10 +78,10 @@ pub(crate) fn blocked() {
     filter(&pair, Some(BLOCKED));
     let output = sending.wait_with_output().unwrap();
     assert_eq!(transport(&succeeded(&output)), ("tcp", 2));
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     // On a busy machine it may have been slow before.
     let reasons = ["nothing has arrived from the receiver over ", ": continuing by tcp"];
-    assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
+    assert!(reasons.iter().any(|reason| stderr.contains(reason)), "{stderr}");
     assert!(fs::read(pair.path("out/a")).unwrap() == data);
 }
 

@@ -160,8 +160,8 @@ fn start(
 }
 
 fn succeeded(output: &Output) -> serde_json::Value {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -227,19 +227,22 @@ fn full_disk() {
     assert!(mount.status().unwrap().success());
     // The receiver has the directory by its name.
     let output = pair.send("large", &pattern(12_000_000), &[]).wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("the disk has no room: the file needs 12000000 bytes more"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("the disk has no room: the file needs 12000000 bytes more"),
+        "{stderr}"
+    );
     // Somebody else fills it.
     let data = pattern(8_000_000);
     let sending = pair.send("a", &data, &[]);
     until("a part has arrived", || pair.received(".a.part") > 1_000_000);
     fs::write(pair.path("out/other"), vec![1; 7_000_000]).unwrap();
     let output = sending.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("the receiver says: cannot write a: the disk is full"), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("the receiver says: cannot write a: the disk is full"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
     fs::remove_file(pair.path("out/other")).unwrap();
     let sent = succeeded(&pair.send("a", &data, &[]).wait_with_output().unwrap());
     assert!(sent["resumed_from"].as_u64().unwrap() > 1_000_000, "{sent}");

@@ -165,16 +165,17 @@ impl<'a> Attacker<'a> {
     fn attack(mut self) -> Vec<u8> {
         let (client, server) = (self.pair.host("client"), self.pair.host("server"));
         // While no packets cross, the next control symbol's sequence number is known.
-        let mut told = HashSet::new();
+        let mut forged = HashSet::new();
         until("control symbols have come", || {
             self.look();
             let next = next(&self.seen[0], &self.seen[1], 1);
-            if self.seen[0].len() == 1 && next.iter().all(|datagram| told.insert(datagram.clone()))
+            if self.seen[0].len() == 1
+                && next.iter().all(|datagram| forged.insert(datagram.clone()))
             {
                 self.send(&next);
             }
             self.send(&[]);
-            told.len() > 30
+            forged.len() > 30
         });
         let there = Stream::start(client, server, SERVER, StreamRate::LIGHT);
         let back = Stream::start(server, client, CLIENT, StreamRate::LIGHT);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn random_changes_tell_nothing() {
+    fn random_changes_are_not_distinguished() {
         let classes = [1, 2, 3].map(|seed| updates(seed, |_| {}));
         for class in &classes {
             assert!(class.bytes_p() > LEAST_P && class.slots_p(256) > LEAST_P);

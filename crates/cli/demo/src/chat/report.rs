@@ -16,7 +16,7 @@ pub(super) struct DemoChatReport {
     pub(super) terms: MixTerms,
     /// How long it took until all members took part.
     pub(super) members: Duration,
-    pub(super) said: Vec<ScriptLineResult>,
+    pub(super) lines: Vec<ScriptLineResult>,
     /// What alice did, and what the proxy had of it.
     pub(super) actions: Vec<(&'static str, ObservedUpdates)>,
     pub(super) took: Duration,
@@ -30,7 +30,8 @@ struct DemoChatDocument {
     /// Until all members took part.
     members_ms: f64,
     seconds: f64,
-    said: Vec<ScriptLineDocument>,
+    #[serde(rename = "said")]
+    lines: Vec<ScriptLineDocument>,
     /// What the proxy had while alice did each of these.
     seen: Vec<ObservedUpdatesDocument>,
     /// The probability that the bytes of these are as different by chance.
@@ -88,7 +89,7 @@ impl DemoChatReport {
             slot_bytes: shape.slot_len(),
             members_ms: ms(self.members),
             seconds: self.took.as_secs_f64(),
-            said: self.said.iter().map(said).collect(),
+            lines: self.lines.iter().map(line_document).collect(),
             seen: self.actions.iter().map(|(alice, updates)| self.seen(alice, updates)).collect(),
             difference_p: self.difference_p(),
             is_unlinkable: self.is_unlinkable(),
@@ -100,7 +101,7 @@ impl DemoChatReport {
     /// # Errors
     /// If something is not.
     pub(super) fn check(&self) -> Result<(), CommandFailure> {
-        let wrong = if !self.said.iter().all(|said| said.is_right) {
+        let wrong = if !self.lines.iter().all(|line| line.is_right) {
             "a line has not arrived as it was said"
         } else if !self.is_unlinkable() {
             "the proxy can tell what alice did"
@@ -140,13 +141,13 @@ impl DemoChatReport {
 
     fn conversation(&self) -> String {
         let head = ["from", "to", "text", "arrived", "acknowledged"].map(str::to_owned);
-        let row = |said: &ScriptLineResult| {
-            let arrived = if said.is_right { "yes" } else { "NO" };
-            let took = format!("{:.0} ms", ms(said.took));
-            let [from, to, text] = [said.from, said.to, said.text].map(str::to_owned);
+        let row = |line: &ScriptLineResult| {
+            let arrived = if line.is_right { "yes" } else { "NO" };
+            let took = format!("{:.0} ms", ms(line.took));
+            let [from, to, text] = [line.from, line.to, line.text].map(str::to_owned);
             [from, to, text, arrived.to_owned(), took]
         };
-        let rows: Vec<_> = [head].into_iter().chain(self.said.iter().map(row)).collect();
+        let rows: Vec<_> = [head].into_iter().chain(self.lines.iter().map(row)).collect();
         let sides = [
             ColumnAlignment::Left,
             ColumnAlignment::Left,
@@ -227,8 +228,8 @@ impl DemoChatReport {
     }
 }
 
-fn said(said: &ScriptLineResult) -> ScriptLineDocument {
-    let ScriptLineResult { from, to, text, is_right, took } = said;
+fn line_document(line: &ScriptLineResult) -> ScriptLineDocument {
+    let ScriptLineResult { from, to, text, is_right, took } = line;
     ScriptLineDocument { from, to, text, arrived: *is_right, ms: ms(*took) }
 }
 

@@ -87,7 +87,7 @@ impl DemoChatGroup {
         };
         let proxy = MixProxy::open(&config).map_err(failed)?;
         let (handle, address, key) = (proxy.handle(), proxy.local_addr(), proxy.public_key());
-        let (tell, told) = channel();
+        let (event_sender, events) = channel();
         let (record, seen) = channel();
         handle.observe(&group, move |key, seen| _ = record.send((key, Instant::now(), seen)));
         let running = thread::Builder::new().name("mix-accept".into()).spawn(move || {
@@ -98,8 +98,8 @@ impl DemoChatGroup {
             names,
             terms,
             members: Vec::new(),
-            events: told,
-            event_sender: tell,
+            events,
+            event_sender,
             seen,
             proxy: handle,
             running: Some(running.map_err(failed)?),
@@ -134,12 +134,13 @@ impl DemoChatGroup {
         key: IdentityPublicKey,
     ) -> Result<(), CommandFailure> {
         let invitation = if at == 0 { None } else { Some(self.invite(at)?) };
-        let tell = self.event_sender.clone();
-        let tell = move |event| {
-            tell.send(DemoMemberEvent { member: at, event })
+        let sender = self.event_sender.clone();
+        let report = move |event| {
+            sender
+                .send(DemoMemberEvent { member: at, event })
                 .map_err(|_| "the demonstration is over".into())
         };
-        let (session, _) = ChatSession::start(config, invitation, tell).map_err(failed)?;
+        let (session, _) = ChatSession::start(config, invitation, report).map_err(failed)?;
         let (received, outstanding) = (VecDeque::new(), 0);
         self.members.push(DemoMember { session, key, outstanding, received, participants: 0 });
         Ok(())
@@ -152,11 +153,11 @@ impl DemoChatGroup {
             .send_command(ChatCommand::Invite(MemberName::new(self.names[at]).map_err(failed)?));
         let deadline = Instant::now() + STEP_TIMEOUT;
         loop {
-            let told = self.next(deadline, "an invitation")?;
-            if let ChatEvent::Invitation(code) = told.event {
+            let member_event = self.next(deadline, "an invitation")?;
+            if let ChatEvent::Invitation(code) = member_event.event {
                 return Invitation::parse(&code).map_err(failed);
             }
-            self.take(told)?;
+            self.take(member_event)?;
         }
     }
 
@@ -188,7 +189,7 @@ impl DemoChatGroup {
         self.wait("a message", |stage| stage.members[to].received.pop_front())
     }
 
-    /// Waits until all that a member said has arrived.
+    /// Waits until all that a member sent has arrived.
     pub(super) fn wait_until_delivered(&mut self, from: usize) -> Result<(), CommandFailure> {
         self.wait("a delivery", |stage| (stage.members[from].outstanding == 0).then_some(()))
     }
@@ -223,8 +224,8 @@ impl DemoChatGroup {
             if let Some(done) = is_done(self) {
                 return Ok(done);
             }
-            let told = self.next(deadline, what)?;
-            self.take(told)?;
+            let member_event = self.next(deadline, what)?;
+            self.take(member_event)?;
         }
     }
 
@@ -236,9 +237,9 @@ impl DemoChatGroup {
         })
     }
 
-    fn take(&mut self, told: DemoMemberEvent) -> Result<(), CommandFailure> {
-        let Some(member) = self.members.get_mut(told.member) else { return Ok(()) };
-        match told.event {
+    fn take(&mut self, member_event: DemoMemberEvent) -> Result<(), CommandFailure> {
+        let Some(member) = self.members.get_mut(member_event.member) else { return Ok(()) };
+        match member_event.event {
             ChatEvent::Message { from, text } => member.received.push_back((from, text)),
             ChatEvent::Delivered { .. } => member.outstanding -= 1,
             ChatEvent::Status(status) => member.participants = status.anonymity_set,

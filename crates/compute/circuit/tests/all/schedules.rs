@@ -52,7 +52,7 @@ fn a_long_chain_takes_few_places() {
 }
 
 #[test]
-fn digests_tell_circuits_apart() {
+fn different_circuits_have_different_digests() {
     let mut rng = fastrand::Rng::with_seed(3);
     let one = random_circuit(&mut rng, 50);
     let mut other = one.clone();

@@ -207,11 +207,11 @@ impl EvaluationThread<'_> {
         let ComputeParty { frames, settings, .. } = self.party;
         let learns = settings.learns;
         let bytes = self.shape.outputs.len().div_ceil(8);
-        let is_told = learns.includes(ComputeRole::Evaluator);
+        let is_learner = learns.includes(ComputeRole::Evaluator);
         let decoding =
-            frames.expect_len(ComputeFrameKind::Decoding, if is_told { bytes } else { 0 })?;
+            frames.expect_len(ComputeFrameKind::Decoding, if is_learner { bytes } else { 0 })?;
         let labels = evaluator.output_labels();
-        let decode = |at| is_told && bit(&decoding, at);
+        let decode = |at| is_learner && bit(&decoding, at);
         let bits = pack(labels.iter().enumerate().map(|(at, label)| label.lsb() ^ decode(at)));
         let mut result = frames.frame(ComputeFrameKind::Result);
         if learns.includes(ComputeRole::Garbler) {
@@ -219,7 +219,7 @@ impl EvaluationThread<'_> {
             result.content().extend_from_slice(&digest(&labels));
         }
         frames.send(result)?;
-        Ok(is_told.then_some(bits))
+        Ok(is_learner.then_some(bits))
     }
 }
 

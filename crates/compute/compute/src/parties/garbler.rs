@@ -264,16 +264,16 @@ fn output(
     result: &[u8],
 ) -> Result<Option<Vec<u8>>, Error> {
     let learns = party.settings.learns;
-    let is_told = learns.includes(party.role);
+    let is_learner = learns.includes(party.role);
     let bytes = shape.outputs.len().div_ceil(8);
-    let expected = if is_told { bytes + DIGEST_LEN } else { 0 };
+    let expected = if is_learner { bytes + DIGEST_LEN } else { 0 };
     if result.len() != expected {
         let length = result.len();
         let source =
             crate::malformed::MalformedComputeFrame::Length { kind: "result", length, expected };
         return Err(Error::Malformed { phase: ComputePhase::Output, source });
     }
-    if !is_told {
+    if !is_learner {
         return Ok(None);
     }
     let (bits, proof) = result.split_at(bytes);

@@ -27,11 +27,14 @@ pub(super) fn traffic(
     let (opened, exchanges) = exchanges(source);
     let shape = source.shape();
     let output = shape.outputs.len().div_ceil(8);
-    let told = |role| frame(if settings.learns.includes(role) { output } else { 0 });
+    let revealed_len = |role| frame(if settings.learns.includes(role) { output } else { 0 });
     let message = |count| frame(settings.transfers.message_len(triples::transfers(count)));
     let columns: u64 = triples::parts(shape.ands).map(message).sum();
     let both = frame(ComputeBegin::LEN) + frame(16) + opened;
-    let sent = [both + told(ComputeRole::Evaluator), both + columns + told(ComputeRole::Garbler)];
+    let sent = [
+        both + revealed_len(ComputeRole::Evaluator),
+        both + columns + revealed_len(ComputeRole::Garbler),
+    ];
     // Both parties send at the same time, so an exchange takes half a round trip. In addition to
     // the exchanges of the gates, there are those of the seeds and of the output, and one for the
     // set-up before the first instance.

@@ -205,15 +205,15 @@ fn a_level_of_more_ands_than_an_exchange() {
 #[test]
 fn the_output_goes_to_whom_both_have_chosen() {
     let circuit = generate::aes128();
-    for (learns, told) in [
+    for (learns, learners) in [
         (OutputLearners::Both, [true, true]),
         (OutputLearners::Garbler, [true, false]),
         (OutputLearners::Evaluator, [false, true]),
     ] {
         let settings = ComputeSettings { learns, ..gmw() };
         let outputs = run([&circuit; 2], [&KEY, &BLOCK], [settings; 2], 2);
-        for (output, is_told) in outputs.into_iter().zip(told) {
-            assert_eq!(output.unwrap(), is_told.then(|| ENCRYPTED.to_vec()), "{learns:?}");
+        for (output, is_learner) in outputs.into_iter().zip(learners) {
+            assert_eq!(output.unwrap(), is_learner.then(|| ENCRYPTED.to_vec()), "{learns:?}");
         }
     }
 }

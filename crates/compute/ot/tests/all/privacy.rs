@@ -85,7 +85,7 @@ fn a_sender_of_base_transfers_sees_no_choices() {
 
 /// The test above would detect a lock without blinding, whose message reveals the choice.
 #[test]
-fn the_distance_tells_different_messages() {
+fn the_distance_of_different_messages_is_large() {
     let (_, locked) = two_lock::TwoLockSender::new(&KEY, Block::from(1), 1);
     let (zero, one) = locked[256..].split_at(256);
     assert!(distance(&zero.repeat(40), &one.repeat(40)) > 400.0);
@@ -111,7 +111,7 @@ fn a_sender_of_extended_transfers_sees_no_choices() {
 /// Byte by byte, the keys that were not chosen are uniform, and so is what they differ by from
 /// those that were.
 #[test]
-fn a_receiver_cannot_tell_the_other_keys_from_random() {
+fn a_receiver_cannot_distinguish_the_other_keys_from_random() {
     for extension in extensions() {
         let (mut sender, mut receiver) = set_up(extension, 4);
         let count = 20_000;
@@ -143,7 +143,7 @@ fn a_receiver_cannot_tell_the_other_keys_from_random() {
 
 /// Ciphertexts of messages that were not chosen are uniform, though the messages are not.
 #[test]
-fn a_receiver_cannot_tell_the_other_messages_from_random() {
+fn a_receiver_cannot_distinguish_the_other_messages_from_random() {
     let extension = OtExtension {
         kind: OtExtensionKind::SoftSpoken4,
         security: OtExtensionSecurity::SemiHonest,

@@ -214,8 +214,8 @@ impl MixClient {
     /// Returns why the driver must end the connection.
     pub fn handle_message(&mut self, now: Instant, message: &[u8]) -> Result<(), MixClientError> {
         match ProxyToMember::decode(message, self.link.as_ref().map(ProxyLink::terms))? {
-            ProxyToMember::Welcome { terms, standing, epoch } => {
-                self.handle_welcome(now, terms, standing, epoch)
+            ProxyToMember::Welcome { terms, status, epoch } => {
+                self.handle_welcome(now, terms, status, epoch)
             }
             ProxyToMember::Refused(ProxyRefusal::Replaced) if self.is_first_displacement(now) => {
                 Err(MixClientError::Displaced)

@@ -119,13 +119,13 @@ impl Conversation {
         stamp: &mut u64,
     ) -> SlotReadOutcome {
         let (stream, acknowledged) = (content.acknowledged_stream, content.acknowledged);
-        let told = self.outgoing.acknowledge(stream, acknowledged, capacity, stamp);
+        let effect = self.outgoing.acknowledge(stream, acknowledged, capacity, stamp);
         let messages = self.incoming.receive(content);
         if messages.is_some() {
             self.last_text_exchange = exchange;
         }
-        let changed = told.is_some() || messages.is_some();
-        let AcknowledgementEffect { delivered, uncertain } = told.unwrap_or_default();
+        let changed = effect.is_some() || messages.is_some();
+        let AcknowledgementEffect { delivered, uncertain } = effect.unwrap_or_default();
         SlotReadOutcome { messages: messages.unwrap_or_default(), delivered, uncertain, changed }
     }
 

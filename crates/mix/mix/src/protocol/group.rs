@@ -188,9 +188,9 @@ impl MixGroup {
         if let Some(old) = self.connection_of(&key) {
             self.refuse(old, ProxyRefusal::Replaced);
         }
-        let standing = self.standing(&key);
+        let status = self.membership_status(&key);
         self.connections.insert(id, GroupConnection::new(key, now));
-        if matches!(standing, MembershipStatus::Unknown | MembershipStatus::Waiting) {
+        if matches!(status, MembershipStatus::Unknown | MembershipStatus::Waiting) {
             let strangers = self.connections.values().filter(|it| !self.is_inside(&it.key));
             if strangers.count() > MAX_NON_MEMBERS {
                 return self.refuse(id, ProxyRefusal::TooManyConnections);
@@ -201,8 +201,8 @@ impl MixGroup {
         }
         let (terms, epoch) =
             (self.settings.terms, self.epoch.as_ref().map_or(0, AnnouncedEpoch::number));
-        self.send(id, &ProxyToMember::Welcome { terms, standing, epoch });
-        self.events.push_back(MixGroupEvent::Connected { key, standing });
+        self.send(id, &ProxyToMember::Welcome { terms, status, epoch });
+        self.events.push_back(MixGroupEvent::Connected { key, status });
         if let Some(answer) = self.joins.take_answer(&key) {
             self.send(id, &ProxyToMember::JoinAnswer(answer));
         }
@@ -376,7 +376,7 @@ impl MixGroup {
         self.events.push_back(MixGroupEvent::Refused { key: connection.key, refusal });
     }
 
-    fn standing(&self, key: &IdentityPublicKey) -> MembershipStatus {
+    fn membership_status(&self, key: &IdentityPublicKey) -> MembershipStatus {
         if *key == self.settings.administrator {
             MembershipStatus::Administrator
         } else if self.number_of(key).is_some() {
@@ -390,7 +390,10 @@ impl MixGroup {
 
     /// Whether the key belongs to a member or to the administrator.
     fn is_inside(&self, key: &IdentityPublicKey) -> bool {
-        matches!(self.standing(key), MembershipStatus::Member | MembershipStatus::Administrator)
+        matches!(
+            self.membership_status(key),
+            MembershipStatus::Member | MembershipStatus::Administrator
+        )
     }
 
     fn number_of(&self, key: &IdentityPublicKey) -> Option<u16> {

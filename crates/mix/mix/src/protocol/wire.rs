@@ -170,7 +170,7 @@ pub enum ProxyToMember {
         /// The terms of the group's exchanges.
         terms: MixTerms,
         /// The client's membership, as the proxy knows it.
-        standing: MembershipStatus,
+        status: MembershipStatus,
         /// The current epoch; 0 before the first one.
         epoch: u32,
     },
@@ -287,8 +287,8 @@ impl ProxyToMember {
     /// order.
     pub fn encode(&self) -> Vec<u8> {
         let parts: &[&[u8]] = match self {
-            Self::Welcome { terms, standing, epoch } => {
-                &[&[1], &encode_terms(terms), &[*standing as u8], &epoch.to_be_bytes()]
+            Self::Welcome { terms, status, epoch } => {
+                &[&[1], &encode_terms(terms), &[*status as u8], &epoch.to_be_bytes()]
             }
             Self::Refused(refusal) => &[&[2, place(&ProxyRefusal::ALL, refusal)]],
             Self::JoinRequest { key, request } => &[&[3], &key.to_bytes(), request],
@@ -322,7 +322,7 @@ impl ProxyToMember {
         let message = match (reader.u8()?, terms) {
             (1, None) => Self::Welcome {
                 terms: decode_terms(&mut reader)?,
-                standing: decode_standing(reader.u8()?)?,
+                status: decode_membership_status(reader.u8()?)?,
                 epoch: reader.u32()?,
             },
             (2, _) => Self::Refused(at(&ProxyRefusal::ALL, reader.u8()?, "a refusal")?),
@@ -384,7 +384,7 @@ fn decode_terms(reader: &mut MixWireReader<'_>) -> Result<MixTerms, MixWireError
         .map_err(|_| MixWireError::Invalid("the intervals or the engine"))
 }
 
-fn decode_standing(byte: u8) -> Result<MembershipStatus, MixWireError> {
+fn decode_membership_status(byte: u8) -> Result<MembershipStatus, MixWireError> {
     let all = [
         MembershipStatus::Unknown,
         MembershipStatus::Waiting,

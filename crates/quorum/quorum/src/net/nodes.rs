@@ -93,15 +93,15 @@ mod tests {
 
     #[test]
     fn all_problems_are_found() {
-        let said = |text: &str| -> Vec<String> {
+        let problems_of = |text: &str| -> Vec<String> {
             parse_nodes(text).unwrap_err().iter().map(ToString::to_string).collect()
         };
-        let five = said(&nodes(5));
+        let five = problems_of(&nodes(5));
         assert_eq!(
             five,
             ["a group has 4, 7, 10 or 13 servers, not 5: add or leave out a [[server]]"]
         );
-        let sixteen = said(&nodes(16));
+        let sixteen = problems_of(&nodes(16));
         assert!(
             sixteen[0].contains("has 4368 shares, and a refresh 19079424 subshares"),
             "{sixteen:?}"
@@ -109,17 +109,17 @@ mod tests {
         let costs = "about 19 hours of processor time and 243 GB of memory";
         assert!(sixteen[0].contains(costs), "{sixteen:?}");
         // f = 6, and the largest that is counted.
-        assert!(said(&nodes(19))[0].contains("about 31 days of processor time and 9 TB"));
-        assert!(said(&nodes(254))[0].contains("not 254"));
-        assert!(said(&nodes(253))[0].contains(" years of processor time"));
-        assert_eq!(said("").len(), 1);
+        assert!(problems_of(&nodes(19))[0].contains("about 31 days of processor time and 9 TB"));
+        assert!(problems_of(&nodes(254))[0].contains("not 254"));
+        assert!(problems_of(&nodes(253))[0].contains(" years of processor time"));
+        assert_eq!(problems_of("").len(), 1);
         let wrong = nodes(4).replacen("192.0.2.1:6530", "0.0.0.0:6530", 1);
         let wrong = wrong.replacen("192.0.2.2:6530", "example.org:6530", 1);
         let second = IdentitySecretKey::new(&[2; 32]).public().to_string();
         let wrong = wrong.replacen(&second, "22", 1);
-        assert_eq!(said(&wrong).len(), 3, "{:?}", said(&wrong));
+        assert_eq!(problems_of(&wrong).len(), 3, "{:?}", problems_of(&wrong));
         let first = IdentitySecretKey::new(&[1; 32]).public().to_string();
-        let twice = said(&nodes(4).replacen(&second, &first, 1));
+        let twice = problems_of(&nodes(4).replacen(&second, &first, 1));
         assert!(twice[0].contains("servers 1 and 2 have the same identity key"), "{twice:?}");
     }
 }

@@ -119,7 +119,7 @@ impl FileReceiver {
         connection.set_timeout(Some(IDLE_TIMEOUT)).map_err(FileReceiveError::NoOffer)?;
         let mut name = None;
         let result = self.transfer(&mut connection, &mut name, &mut observe);
-        let told = match &result {
+        let outcome = match &result {
             Ok(_) => Some(FileReceiverMessage::Done),
             Err(TransferStopReason::Failed(failure)) => {
                 Some(FileReceiverMessage::Failed(failure.clone()))
@@ -128,8 +128,8 @@ impl FileReceiver {
                 changed(error).map(FileReceiverMessage::Failed)
             }
         };
-        if let Some(told) = told {
-            send_result(&mut connection, &told);
+        if let Some(outcome) = outcome {
+            send_result(&mut connection, &outcome);
         }
         match result {
             Ok(received) => Ok(ReceivedFile { elapsed: start.elapsed(), ..received }),

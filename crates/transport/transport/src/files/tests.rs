@@ -89,7 +89,7 @@ fn files_arrive_whole() {
 }
 
 #[test]
-fn another_file_is_replaced_only_if_that_was_said() {
+fn another_file_is_replaced_only_if_the_receiver_overwrites() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (path, there) = (from.path().join("a"), to.path().join("a"));
     fs::write(&path, b"new").unwrap();
@@ -181,7 +181,7 @@ fn only_files_with_usable_names_are_sent() {
 }
 
 #[test]
-fn a_sender_that_breaks_the_rules_is_told() {
+fn a_sender_that_breaks_the_rules_gets_the_failure_reason() {
     use std::io::{Read as _, Write as _};
 
     use crate::protocol::file::{FileReceiverMessage, FileSenderMessage};

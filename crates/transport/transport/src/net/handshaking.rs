@@ -72,9 +72,9 @@ pub(super) fn respond(
         Ok(connection) => return Some(connection),
         Err(error) => error,
     };
-    let is_told = steps.send_refusal(&error);
+    let is_refusal_sent = steps.send_refusal(&error);
     log(&error);
-    if is_told {
+    if is_refusal_sent {
         steps.drain_until_closed();
     }
     None
@@ -207,7 +207,9 @@ impl<'a> HandshakeStream<'a> {
     /// to tell.
     fn send_refusal(&self, error: &Error) -> bool {
         let Error::Security { source, .. } = error else { return false };
-        source.refusal_bytes().is_some_and(|told| self.send(ConnectionStep::Request, &told).is_ok())
+        source
+            .refusal_bytes()
+            .is_some_and(|refusal| self.send(ConnectionStep::Request, &refusal).is_ok())
     }
 
     /// Gives the other end time to read the refusal. If its data were not read here, the kernel

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_of_one_source_is_told_that_there_is_no_room() {
+    fn a_crowd_of_one_source_is_refused_as_busy() {
         let pending = PendingHandshakes::default();
         let (first, stream) = of(1);
         assert_eq!(pending.add(&stream), HandshakeAdmission::Admitted);

@@ -161,12 +161,12 @@ fn crowd(
     let [server, client] = security;
     let (listener, address) = listener(server);
     let address = if transport == "micss" { format!("{address},{address}") } else { address };
-    let (told, tells) = mpsc::channel::<Result<(), String>>();
+    let (sender, results) = mpsc::channel::<Result<(), String>>();
     // On a busy machine, hundreds of handshakes take longer than one may take by default.
     let connect_timeout = Duration::from_secs(30);
     let options = ConnectionOptions { connect_timeout, ..options(transport, client) };
     let settled = AtomicUsize::new(0);
-    let ask = |told: mpsc::Sender<Result<(), String>>| {
+    let ask = |sender: mpsc::Sender<Result<(), String>>| {
         let connected = connect(&address, &options);
         settled.fetch_add(1, Ordering::Relaxed);
         let served = match connected {
@@ -181,20 +181,20 @@ fn crowd(
             }
             Err(error) => Err(format!("{error:?}")),
         };
-        told.send(served).unwrap();
+        sender.send(served).unwrap();
     };
     thread::scope(|scope| {
         for number in 0..len {
             while !is_prompt && number == len / 2 && settled.load(Ordering::Relaxed) < number {
                 thread::park_timeout(Duration::from_millis(5));
             }
-            let (ask, told) = (&ask, told.clone());
-            thread::Builder::new().stack_size(1 << 19).spawn_scoped(scope, || ask(told)).unwrap();
+            let (ask, sender) = (&ask, sender.clone());
+            thread::Builder::new().stack_size(1 << 19).spawn_scoped(scope, || ask(sender)).unwrap();
         }
         let (mut counts, mut connections, mut wrong) = ([0, 0], Vec::new(), Vec::new());
         let (mut is_accepting, begin) = (is_prompt, Instant::now());
         while counts[0] + counts[1] < len {
-            while let Ok(served) = tells.try_recv() {
+            while let Ok(served) = results.try_recv() {
                 counts[usize::from(served.is_err())] += 1;
                 wrong.extend(served.err().filter(|error| !error.contains("Busy")));
                 is_accepting = true;
@@ -229,7 +229,7 @@ fn a_crowd_of_one_address_is_served() {
 }
 
 #[test]
-fn a_crowd_is_told_that_a_program_is_busy() {
+fn a_crowd_is_refused_as_busy() {
     for transport in all().filter(|name| *name != "micss") {
         for security in [
             [ConnectionSecurity::Insecure, ConnectionSecurity::Insecure],
@@ -274,7 +274,7 @@ fn refused(server: ConnectionSecurity, client: ConnectionSecurity) -> TransportH
 }
 
 #[test]
-fn a_wrong_key_or_mode_is_told() {
+fn a_wrong_key_or_mode_is_refused_with_its_reason() {
     let is = |refusal| TransportHandshakeError::Refused(refusal);
     assert_eq!(refused(pinned(2, 1), pinned(1, 3)), is(HandshakeRefusal::OtherKey));
     assert_eq!(refused(pinned(2, 3), pinned(1, 2)), is(HandshakeRefusal::NotExpected));

@@ -42,7 +42,7 @@ pub fn packet(bytes: &[u8]) {
     let mut again = Vec::new();
     parsed.write(&mut again);
     assert_eq!(ProbePacket::parse(&again), Some(parsed));
-    let mut reflector = ProbeReflector::new(told([1; 4], 0), [7; 32]);
+    let mut reflector = ProbeReflector::new(host_capabilities([1; 4], 0), [7; 32]);
     let now = Duration::from_secs(100);
     let answer = reflector.handle_datagram(now, now, FROM, bytes);
     assert!(answer.is_none_or(|answer| answer.len() <= bytes.len()));
@@ -66,7 +66,7 @@ pub fn prober(steps: &[ProbeFuzzStep]) {
                 continue;
             }
             ProbeFuzzStep::Welcome(number, sizes, flags) => {
-                let host = told(*sizes, *flags);
+                let host = host_capabilities(*sizes, *flags);
                 (u16::from(*number), ProbePacketBody::Welcome { cookie: [7; COOKIE_LEN], host })
             }
             ProbeFuzzStep::Arrival(number, at_ns) => {
@@ -120,7 +120,7 @@ fn examine(prober: &PathProbeClient) {
     }
 }
 
-fn told(sizes: [u64; 4], flags: u8) -> HostCapabilities {
+fn host_capabilities(sizes: [u64; 4], flags: u8) -> HostCapabilities {
     let [tcp_send_buffer, tcp_recv_buffer, udp_recv_buffer, reading_rate] = sizes;
     let all = [TcpCongestionControl::Cubic, TcpCongestionControl::Bbr, TcpCongestionControl::Reno];
     let congestion = all[usize::from(flags) % 3];

@@ -506,10 +506,10 @@ pub(crate) mod tests {
             confirm[at] ^= 1;
             let error = two.confirm(&confirm).unwrap_err();
             assert_eq!(error, TransportHandshakeError::NotConfirmed, "byte {at}");
-            // The other end is told.
-            let told = error.refusal_bytes().unwrap();
-            one.opener.receive_space()[..told.len()].copy_from_slice(&told);
-            one.opener.commit_received(told.len());
+            // The other end gets the refusal.
+            let refusal = error.refusal_bytes().unwrap();
+            one.opener.receive_space()[..refusal.len()].copy_from_slice(&refusal);
+            one.opener.commit_received(refusal.len());
             assert!(one.opener.poll().is_err(), "byte {at}");
         }
     }

@@ -85,8 +85,8 @@ impl Toy {
     }
 
     fn is_over(&self) -> bool {
-        let has_said_all = self.end.1 && self.acks_due + self.unacknowledged == 0;
-        let has_ended = has_said_all && (self.has_peer_ended || self.is_closed);
+        let has_sent_all = self.end.1 && self.acks_due + self.unacknowledged == 0;
+        let has_ended = has_sent_all && (self.has_peer_ended || self.is_closed);
         self.error.is_some() || has_ended
     }
 }

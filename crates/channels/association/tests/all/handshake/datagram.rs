@@ -33,26 +33,26 @@ impl Lossy {
     fn round(&mut self) {
         for channel in 0..N.into() {
             if let Some(message) = self.client.unanswered(channel) {
-                self.tell_server(channel, &message);
+                self.send_to_server(channel, &message);
             }
             if let Some(message) = self.server.unanswered_message(id(channel as u64)) {
-                self.tell_client(channel, &message);
+                self.send_to_client(channel, &message);
             }
         }
         self.settle();
     }
 
-    fn tell_server(&mut self, channel: usize, message: &AssociationMessage) {
+    fn send_to_server(&mut self, channel: usize, message: &AssociationMessage) {
         for _ in 0..self.rng.below(3) {
             let waiting = self.server.handle_message(id(channel as u64), message, NOW);
             if let (Err(_), Some(list)) = (waiting, self.associated.clone()) {
-                self.tell_client(channel, &AssociationMessage::Confirm(list));
+                self.send_to_client(channel, &AssociationMessage::Confirm(list));
             }
             self.settle();
         }
     }
 
-    fn tell_client(&mut self, channel: usize, message: &AssociationMessage) {
+    fn send_to_client(&mut self, channel: usize, message: &AssociationMessage) {
         for _ in 0..self.rng.below(3) {
             self.client.handle_message(channel, message, NOW);
         }

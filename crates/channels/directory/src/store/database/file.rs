@@ -97,8 +97,8 @@ fn check(connection: &mut Connection) -> Result<(), DirectoryStoreError> {
         newer if newer > VERSION => return Err(DirectoryStoreError::Newer),
         other => return Err(damaged(format!("version {other}"))),
     }
-    let said: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if said == "ok" { Ok(()) } else { Err(damaged(said.replace('\n', " "))) }
+    let result: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if result == "ok" { Ok(()) } else { Err(damaged(result.replace('\n', " "))) }
 }
 
 /// Brings a database of version 1 to this one.

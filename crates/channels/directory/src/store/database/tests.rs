@@ -160,7 +160,7 @@ fn a_signed_list_replaces_the_last_one() {
     store.add(ip("192.0.2.1"), &list(own), at(1)).unwrap();
     store.learn(ip("192.0.2.2"), list("192.0.2.2:9"), ProofScheme::Hmac, at(1)).unwrap();
     let first = [("192.0.2.1", "192.0.2.1:9"), ("192.0.2.2", one)];
-    // What was added by hand with other addresses stays, and is told.
+    // What was added by hand with other addresses stays, and is reported.
     assert_eq!(store.import(&signed(1, 7, &first), at(2)).unwrap(), [ip("192.0.2.1")]);
     let entry = |store: &DirectoryStore, peer| store.find(ip(peer)).unwrap();
     assert_eq!(entry(&store, "192.0.2.1").unwrap().addresses, list(own));
@@ -209,7 +209,7 @@ fn a_database_of_version_1_is_brought_to_this_one() {
 }
 
 #[test]
-fn a_change_is_told() {
+fn learn_reports_a_change() {
     let (_place, mut store) = open();
     let (peer, one, two) = (ip("192.0.2.1"), list("192.0.2.1:1"), list("192.0.2.1:2"));
     let mut learn = |addresses: &ChannelAddresses, seconds| {

@@ -101,8 +101,9 @@ pub(super) async fn serve(
             (Some(pool), result)
         }
         (Err(error), ApplicationListenerKind::Socks) => {
-            let told = application.write_all(&socks::reply(Err(ServiceRefusal::Unreachable))).await;
-            (None, told.map_err(StreamError::Application).and(Err(error)))
+            let replied =
+                application.write_all(&socks::reply(Err(ServiceRefusal::Unreachable))).await;
+            (None, replied.map_err(StreamError::Application).and(Err(error)))
         }
         (Err(error), _) => {
             reset(application);
@@ -147,8 +148,8 @@ async fn carry_socks(
         driver.close().await;
         return Err(error);
     }
-    let told = application.write_all(&socks::reply(Ok(()))).await;
-    told.map_err(StreamError::Application)?;
+    let replied = application.write_all(&socks::reply(Ok(()))).await;
+    replied.map_err(StreamError::Application)?;
     reset_when_dropped(&application);
     debug!(%target, channels = driver.connections(), "stream opened");
     driver.count_spare(spare);

@@ -488,8 +488,8 @@ async fn make_set(
     for channel in quorum.late(clock.now()).rev() {
         let (StreamChannelConfig { server, .. }, metrics, _) = &channels[&channel];
         metrics.unconnected.increment();
-        let said = "timed out, or nobody greets there";
-        let source = io::Error::new(io::ErrorKind::TimedOut, said);
+        let reason = "timed out, or nobody greets there";
+        let source = io::Error::new(io::ErrorKind::TimedOut, reason);
         failed = StreamError::Connect { channel, server: *server, source };
     }
     let cookies = quorum.finish().ok_or(failed)?.into_values().collect();

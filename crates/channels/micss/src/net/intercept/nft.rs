@@ -70,18 +70,18 @@ fn run(arguments: &[&str], input: &str) -> io::Result<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let (kind, advice) = if said.contains("not permitted") {
+    let message = String::from_utf8_lossy(&output.stderr);
+    let (kind, advice) = if message.contains("not permitted") {
         (io::ErrorKind::PermissionDenied, RIGHTS)
     } else {
         (io::ErrorKind::Other, "")
     };
-    Err(io::Error::new(kind, format!("{NFT} refuses: {}{advice}", reason(&said))))
+    Err(io::Error::new(kind, format!("{NFT} refuses: {}{advice}", reason(&message))))
 }
 
 /// The first line of the program's message, and the rule that it refers to, which nft prints below.
-fn reason(said: &str) -> String {
-    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+fn reason(message: &str) -> String {
+    let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or("no reason given");
     match (first.split_once(": Error: "), lines.next()) {
         (Some((_place, error)), Some(rule)) => format!("{error}, in: {rule}"),
@@ -95,10 +95,10 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_rule_and_not_where_it_was_read() {
-        let said = "/dev/stdin:6:30-37: Error: Could not resolve service\n\
+        let message = "/dev/stdin:6:30-37: Error: Could not resolve service\n\
                     \t\ttcp dport nonsense redirect to :6522\n\t\t          ^^^^^^^^\n";
         let expected = "Could not resolve service, in: tcp dport nonsense redirect to :6522";
-        assert_eq!(reason(said), expected);
+        assert_eq!(reason(message), expected);
         assert_eq!(reason("RTNETLINK answers: File exists\n"), "RTNETLINK answers: File exists");
         assert_eq!(reason(""), "no reason given");
     }

@@ -21,9 +21,9 @@ const LIST: usize = 16 + 3 * 16;
 /// Runs a client until the end of the test. Returns its addresses and its handle.
 pub(crate) async fn watched_client(toml: &str) -> (Vec<SocketAddr>, MicssClientHandle) {
     let client = MicssClient::bind(MicssClientConfig::from_toml(toml).unwrap()).await.unwrap();
-    let told = (client.local_addresses().unwrap(), client.handle());
+    let bound = (client.local_addresses().unwrap(), client.handle());
     tokio::spawn(client.run(std::future::pending()));
-    told
+    bound
 }
 
 /// A server for `service`, and a client with three channels to it, of which two are needed.
@@ -114,10 +114,10 @@ async fn early_data_is_delivered_once() {
         let service = start_service(move |mut stream: TcpStream| {
             let heard = heard.clone();
             async move {
-                let mut said = Vec::new();
-                stream.read_to_end(&mut said).await.unwrap();
+                let mut received = Vec::new();
+                stream.read_to_end(&mut received).await.unwrap();
                 stream.write_all(b"thanks").await.unwrap();
-                heard.send(said).unwrap();
+                heard.send(received).unwrap();
             }
         })
         .await;

@@ -68,18 +68,18 @@ impl FaultRelay {
         let address = listener.local_addr().unwrap();
         let done = Arc::new(Notify::new());
         let connections = Arc::new(Connections::default());
-        let tell = (Arc::clone(&done), Arc::clone(&connections));
+        let shared = (Arc::clone(&done), Arc::clone(&connections));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 // A client that has gone before it is served is none of this relay's faults.
                 let Ok(server) = TcpStream::connect(server).await else { continue };
-                let (done, connections) = tell.clone();
+                let (done, connections) = shared.clone();
                 let number = connections.accepted.fetch_add(1, Ordering::Relaxed);
-                let tell = move || {
+                let on_fault = move || {
                     connections.faulty.lock().unwrap().push(number);
                     done.notify_one();
                 };
-                tokio::spawn(carry(client, server, plan, tell));
+                tokio::spawn(carry(client, server, plan, on_fault));
             }
         });
         Self { address, done, connections }
@@ -102,15 +102,15 @@ impl FaultRelay {
 }
 
 /// Relays one connection in both directions. A reset of one side becomes a reset of the other.
-/// `tell` is called when the fault occurs.
-async fn carry(mut client: TcpStream, mut server: TcpStream, plan: Plan, tell: impl Fn()) {
+/// `on_fault` is called when the fault occurs.
+async fn carry(mut client: TcpStream, mut server: TcpStream, plan: Plan, on_fault: impl Fn()) {
     for stream in [&client, &server] {
         stream.set_nodelay(true).unwrap();
     }
     let result = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        let at = |direction| (plan.direction == direction).then_some((plan, &tell));
+        let at = |direction| (plan.direction == direction).then_some((plan, &on_fault));
         tokio::try_join!(
             pump(from_client, to_server, at(Direction::Up)),
             pump(from_server, to_client, at(Direction::Down)),
@@ -138,15 +138,15 @@ async fn pump(
         }
         let piece = &mut bytes[..len];
         match plan {
-            Some((Plan { at, fault, .. }, tell)) if (passed..passed + len).contains(&at) => {
+            Some((Plan { at, fault, .. }, on_fault)) if (passed..passed + len).contains(&at) => {
                 let place = at - passed;
                 if fault == Fault::Flip {
                     piece[place] ^= 1;
-                    tell();
+                    on_fault();
                     to.write_all(piece).await?;
                 } else {
                     to.write_all(&piece[..place]).await?;
-                    tell();
+                    on_fault();
                     return break_off(fault, from, to).await;
                 }
             }

@@ -87,13 +87,13 @@ async fn other_protocols_instead_of_socks() {
         (b"\x05\x01\x00\x05\x01\x00\x09", b"\x05\x00\x05\x08\x00\x01\0\0\0\0\0\0"),
         (b"\x05\x01\x00\x05\x01\x00\x03\x01!\x00\x50", b"\x05\x00\x05\x01\x00\x01\0\0\0\0\0\0"),
     ];
-    for (said, expected) in cases {
+    for (request, expected) in cases {
         let mut application = TcpStream::connect(client.addresses[0]).await.unwrap();
-        application.write_all(said).await.unwrap();
+        application.write_all(request).await.unwrap();
         let mut heard = Vec::new();
         // With unread bytes, the end is a reset.
         let _ = application.read_to_end(&mut heard).await;
-        assert_eq!(heard, expected, "{said:?}");
+        assert_eq!(heard, expected, "{request:?}");
     }
     client.stop().await;
 }

@@ -101,9 +101,9 @@ async fn noise_after_the_lists() {
     let (server, service) = server(2).await;
     let ((mut first, a), (mut second, b)) =
         (connect(server.addresses[0]).await, connect(server.addresses[1]).await);
-    let said = [list(&[a, b]), vec![0; 36]].concat();
-    first.write_all(&said).await.unwrap();
-    second.write_all(&said).await.unwrap();
+    let sent = [list(&[a, b]), vec![0; 36]].concat();
+    first.write_all(&sent).await.unwrap();
+    second.write_all(&sent).await.unwrap();
     assert_closed(first, "noise").await;
     assert_closed(second, "noise").await;
     assert_serves(&server, service).await;

@@ -248,11 +248,11 @@ impl PeerAddressTracker {
     ) -> Option<AddressValidationResult> {
         let to = self.validation.take()?.to;
         self.failed = Some((to, now.saturating_add(RETRY_INTERVAL)));
-        let is_told = now >= self.quiet_until;
-        if is_told {
+        let is_reported = now >= self.quiet_until;
+        if is_reported {
             self.quiet_until = now.saturating_add(LOG_INTERVAL);
         }
-        is_told.then_some(AddressValidationResult::Refused(to, reason))
+        is_reported.then_some(AddressValidationResult::Refused(to, reason))
     }
 }
 

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_queue_is_signalled_by_increasingly_frequent_drops() {
+    fn a_persistent_queue_delay_is_signalled_by_increasingly_frequent_drops() {
         let mut scenario = Scenario::new();
         scenario.send(40);
         for _ in 0..1000 {

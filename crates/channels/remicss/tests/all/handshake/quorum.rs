@@ -168,20 +168,20 @@ fn an_association_is_not_extended_without_a_channel_that_is_up() {
 
 #[test]
 fn a_replayed_list_of_some_channels_is_only_confirmed() {
-    let (terms, mut said) = (two_of_three(), Vec::new());
+    let (terms, mut datagrams) = (two_of_three(), Vec::new());
     let (mut client, mut server) = (client(terms, None, NOW), server(terms, peer(3)));
     client.handle_timeout(NOW);
     exchange(&mut client, &mut server, NOW, |channel, _| channel == 1);
     let now = NOW + Duration::from_secs(1);
     client.handle_timeout(now);
     exchange(&mut client, &mut server, now, |channel, bytes| {
-        said.push((channel, bytes.to_vec()));
+        datagrams.push((channel, bytes.to_vec()));
         channel == 1
     });
     assert!(associated(&mut server).is_some());
-    said.retain(|(_, bytes)| bytes[0] >> 4 == 10);
-    assert_eq!(said.len(), 2);
-    for (channel, list) in &said {
+    datagrams.retain(|(_, bytes)| bytes[0] >> 4 == 10);
+    assert_eq!(datagrams.len(), 2);
+    for (channel, list) in &datagrams {
         for at in 0..3 {
             server.handle_datagram(at, address(0, at), list, now);
             let confirms = answers(&mut server);

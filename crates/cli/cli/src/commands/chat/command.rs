@@ -48,8 +48,8 @@ impl ChatInputCommand {
                 return Err("a name is missing after @".into());
             }
             let (to, text) = (name.to_owned(), text.trim().to_owned());
-            let said = if text.is_empty() { Self::SpeakTo(to) } else { Self::Say { to, text } };
-            return Ok(Some(said));
+            let entered = if text.is_empty() { Self::SpeakTo(to) } else { Self::Say { to, text } };
+            return Ok(Some(entered));
         }
         match partner {
             Some(partner) => Ok(Some(Self::Say { to: partner.into(), text: line.into() })),

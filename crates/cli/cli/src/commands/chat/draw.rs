@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_participants_and_no_connection_are_said() {
+    fn too_few_participants_and_no_connection_are_shown() {
         let mut screen = screen();
         screen.status.anonymity_set = 2;
         assert!(shown(&screen, 80, 4)[2].contains("2 take part: too few to send, 3 needed"));

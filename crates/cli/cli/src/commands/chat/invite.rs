@@ -32,8 +32,8 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let config = load(&arguments.config)?;
     let (sender, events) = channel();
-    let tell = move |event| sender.send(event).map_err(|_| "the invitation is made".into());
-    let (session, _) = ChatSession::start(&config, None, tell).map_err(|error| failed(&error))?;
+    let report = move |event| sender.send(event).map_err(|_| "the invitation is made".into());
+    let (session, _) = ChatSession::start(&config, None, report).map_err(|error| failed(&error))?;
     session.send_command(chat::ChatCommand::Invite(arguments.name.clone()));
     for event in events {
         match event {

@@ -62,9 +62,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let (sender, inputs) = channel::<ChatUiEvent<()>>();
     stop_on_signals(sender.clone())?;
     let events = ChatEventSender(sender);
-    let tell = move |event| events.send_event(event);
+    let report = move |event| events.send_event(event);
     let (_session, _) =
-        ChatSession::start(&config, Some(invitation), tell).map_err(|error| failed(&error))?;
+        ChatSession::start(&config, Some(invitation), report).map_err(|error| failed(&error))?;
     console::note("waiting for the administrator, who must be in the chat");
     for input in inputs {
         match input {

@@ -63,20 +63,20 @@ struct PlainChat<'a> {
 /// signal arrives.
 ///
 /// # Errors
-/// If the chat cannot begin, or fails, or something that was said has not arrived.
+/// If the chat cannot begin, or fails, or a message has not arrived.
 pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     service::log::start(console::wants_colour(&io::stderr()))?;
     let (sender, inputs) = channel();
     stop_on_signals(sender.clone())?;
     let events = ChatEventSender(sender.clone());
-    let tell = move |event| match event {
+    let report = move |event| match event {
         // At once: it counts as shown when this returns, and is not shown again.
         ChatEvent::Message { ref from, ref text } => {
             message(from, text).map_err(|_| "standard output is closed".into())
         }
         event => events.send_event(event),
     };
-    let (session, _) = ChatSession::start(config, None, tell).map_err(|error| failed(&error))?;
+    let (session, _) = ChatSession::start(config, None, report).map_err(|error| failed(&error))?;
     let entering = thread::Builder::new().name("input".into()).spawn(move || enter(&sender));
     entering.map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))?;
     let mut plain = PlainChat {
@@ -126,7 +126,7 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
 }
 
 impl PlainChat<'_> {
-    /// Has the chat end by itself when the script has said something and has ended.
+    /// Has the chat end by itself when the script has sent something and has ended.
     fn finish(&self) {
         if self.has_ended && self.has_input {
             self.session.send_command(chat::ChatCommand::Finish);
@@ -219,7 +219,7 @@ impl PlainChat<'_> {
                 }
                 print(&format!("refused {to} {}", escaped(&why)))
             }
-            // They are written where they are told.
+            // They are written where they are reported.
             ChatEvent::Message { .. } | ChatEvent::Ended { .. } => Ok(()),
             ChatEvent::GivenUp { id, to, why } => {
                 self.undelivered.remove(&id);

@@ -14,9 +14,9 @@ const MAX_LINES: usize = 10_000;
 /// A line of the conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConversationLine {
-    /// A member has said it.
+    /// A message of a member.
     From { name: String, text: String },
-    /// It was said to a member.
+    /// A message to a member.
     To { name: String, text: String, id: u64, mark: DeliveryMark },
     /// What has happened.
     Note(String),
@@ -223,13 +223,13 @@ mod tests {
         type_in(&mut screen, "@c");
         press(&mut screen, KeyCode::Tab);
         type_in(&mut screen, "hi");
-        let said = ChatInputCommand::Say { to: "carol".into(), text: "hi".into() };
-        assert_eq!(press(&mut screen, KeyCode::Enter), KeyAction::Command(said));
+        let entered = ChatInputCommand::Say { to: "carol".into(), text: "hi".into() };
+        assert_eq!(press(&mut screen, KeyCode::Enter), KeyAction::Command(entered));
         assert_eq!(screen.input.text(), "");
         screen.partner = Some("carol".into());
         type_in(&mut screen, "again");
-        let said = ChatInputCommand::Say { to: "carol".into(), text: "again".into() };
-        assert_eq!(press(&mut screen, KeyCode::Enter), KeyAction::Command(said));
+        let entered = ChatInputCommand::Say { to: "carol".into(), text: "again".into() };
+        assert_eq!(press(&mut screen, KeyCode::Enter), KeyAction::Command(entered));
     }
 
     #[test]

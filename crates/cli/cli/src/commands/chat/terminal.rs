@@ -46,8 +46,9 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     let (sender, inputs) = channel();
     stop_on_signals(sender.clone())?;
     let events = ChatEventSender(sender.clone());
-    let (session, said) = ChatSession::start(config, None, move |event| events.send_event(event))
-        .map_err(|error| failed(&error))?;
+    let (session, entries) =
+        ChatSession::start(config, None, move |event| events.send_event(event))
+            .map_err(|error| failed(&error))?;
     let mut screen = ChatScreen {
         status: ChatStatusLine {
             group: config.group.to_string(),
@@ -57,7 +58,7 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
         },
         ..ChatScreen::default()
     };
-    for chat::ChatHistoryEntry { is_own, name, text, .. } in said {
+    for chat::ChatHistoryEntry { is_own, name, text, .. } in entries {
         // Whether it has arrived is not in the history; what has not is sent again.
         let mark = DeliveryMark::Delivered;
         screen.add(if is_own {

@@ -14,7 +14,7 @@ use super::measuring::PhaseMeasurement;
 use crate::circuits;
 
 /// How long a party waits for a circuit before it meets the other one: what is wrong with a file
-/// is then said before. A larger file is read while the transfers are set up.
+/// is then reported before. A larger file is read while the transfers are set up.
 const LOAD_WAIT: Duration = Duration::from_secs(1);
 
 /// A circuit that is being loaded in a thread.

@@ -112,7 +112,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let (role, rows, json) = (arguments.role.role(), *rows, *json);
     // The garbler knows the order of this output: it gets the common values in another instance.
     let settings = ComputeSettings { learns: OutputLearners::Evaluator, ..protocol.settings()? };
-    let tells = match protocol.output_to() {
+    let is_revealed = match protocol.output_to() {
         OutputRecipient::Both => true,
         OutputRecipient::Evaluator => false,
         OutputRecipient::Garbler => {
@@ -127,7 +127,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let of_protocol = settings.protocol;
     let circuit = move || Ok(schedule(&generate::intersection(rows, NUMBER_BITS), of_protocol));
     let mut loading = CircuitLoader::spawn(circuit)?;
-    let traffic = |schedule: &CircuitSchedule| traffic(schedule, &settings, tells.then_some(rows));
+    let traffic =
+        |schedule: &CircuitSchedule| traffic(schedule, &settings, is_revealed.then_some(rows));
     if arguments.dry_run {
         let loaded = loading.wait()?;
         let (circuit, instances, settings) = ("psi", 1, &settings);
@@ -140,13 +141,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         ComputeSessionSetup { connecting, role, settings, rest: &rest, explain: arguments.explain };
     let mut running = start.open(&mut loading, traffic, |_| Ok(()))?;
     let schedule = &loading.wait()?.schedule;
-    let common = find(&mut running, schedule, &input, tells.then_some(rows));
+    let common = find(&mut running, schedule, &input, is_revealed.then_some(rows));
     let common = common.map_err(|error| explained(&error, rows))?;
     let common = common.map(|numbers| set.values_of(&numbers));
     let (transport, costs) = (running.transport, running.finish(settings.protocol)?);
     let document = PsiDocument {
         role: role.to_string(),
-        common: common.as_deref().filter(|_| tells || role == ComputeRole::Evaluator),
+        common: common.as_deref().filter(|_| is_revealed || role == ComputeRole::Evaluator),
         own_values: set.len(),
         rows,
         ands: schedule.shape().ands,
@@ -184,31 +185,31 @@ fn about_ands(rows: u32) -> u64 {
     rows * u64::from(NUMBER_BITS) * (3 * u64::from(rows.ilog2() + 1) + 2)
 }
 
-/// Finds the numbers of the common values. So many rows are told to the garbler.
+/// Finds the numbers of the common values. So many rows are revealed to the garbler.
 fn find(
     running: &mut RunningComputation,
     schedule: &CircuitSchedule,
     input: &[u8],
-    told: Option<u32>,
+    revealed_rows: Option<u32>,
 ) -> Result<Option<Vec<u8>>, Error> {
     let _showing = running.show(schedule.shape().ands);
     let common = running.session.run(schedule, input)?;
-    match told {
+    match revealed_rows {
         Some(rows) => reveal_to_garbler(&mut running.session, common, rows),
         None => Ok(common),
     }
 }
 
-/// The evaluator tells the garbler the common numbers, in ascending order, as its input of another
-/// circuit.
+/// The evaluator reveals the common numbers to the garbler, in ascending order, as its input of
+/// another circuit.
 fn reveal_to_garbler(
     session: &mut ComputeSession,
     common: Option<Vec<u8>>,
     rows: u32,
 ) -> Result<Option<Vec<u8>>, Error> {
     session.set_learns(OutputLearners::Both);
-    let told = common.map_or_else(Vec::new, |numbers| sets::sorted(&numbers));
-    session.run(&reveal_circuit(rows), &told)
+    let revealed = common.map_or_else(Vec::new, |numbers| sets::sorted(&numbers));
+    session.run(&reveal_circuit(rows), &revealed)
 }
 
 /// A circuit whose output is the evaluator's input.
@@ -219,21 +220,21 @@ fn reveal_circuit(rows: u32) -> CircuitSchedule {
     CircuitSchedule::new(&circuit)
 }
 
-/// What the parties send; so many rows are told to the garbler.
+/// What the parties send; so many rows are revealed to the garbler.
 fn traffic(
     schedule: &CircuitSchedule,
     settings: &ComputeSettings,
-    told: Option<u32>,
+    revealed_rows: Option<u32>,
 ) -> PredictedTraffic {
     let found = PredictedTraffic::of(schedule, settings, 1);
-    let Some(rows) = told else { return found };
-    let telling = reveal_circuit(rows);
+    let Some(rows) = revealed_rows else { return found };
+    let reveal = reveal_circuit(rows);
     let settings = ComputeSettings { learns: OutputLearners::Both, ..*settings };
-    let [told, set_up] = [1, 0].map(|count| PredictedTraffic::of(&telling, &settings, count));
+    let [revealed, set_up] = [1, 0].map(|count| PredictedTraffic::of(&reveal, &settings, count));
     PredictedTraffic {
-        garbler: found.garbler + told.garbler - set_up.garbler,
-        evaluator: found.evaluator + told.evaluator - set_up.evaluator,
-        round_trips: found.round_trips + told.round_trips - set_up.round_trips,
+        garbler: found.garbler + revealed.garbler - set_up.garbler,
+        evaluator: found.evaluator + revealed.evaluator - set_up.evaluator,
+        round_trips: found.round_trips + revealed.round_trips - set_up.round_trips,
     }
 }
 

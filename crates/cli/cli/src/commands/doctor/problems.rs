@@ -67,20 +67,20 @@ mod tests {
     }
 
     /// The mistakes in a text, each with its fix.
-    fn said(daemon: &DaemonExamination, text: &str) -> Vec<String> {
-        let said = |finding: CheckFinding| {
+    fn problem_texts(daemon: &DaemonExamination, text: &str) -> Vec<String> {
+        let problem_text = |finding: CheckFinding| {
             let CheckFinding { subject, message, fix, .. } = finding;
             format!("{subject}: {message} -> {}", fix.unwrap())
         };
-        findings(daemon, text).into_iter().map(said).collect()
+        findings(daemon, text).into_iter().map(problem_text).collect()
     }
 
     /// Whether there are exactly these mistakes, each of which has all of some words.
-    fn assert_said(name: &str, text: &str, expected: &[&[&str]]) {
-        let said = said(daemon(name), text);
-        assert_eq!(said.len(), expected.len(), "{text}\n{said:#?}");
-        for (said, words) in said.iter().zip(expected) {
-            assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
+    fn assert_problems(name: &str, text: &str, expected: &[&[&str]]) {
+        let problems = problem_texts(daemon(name), text);
+        assert_eq!(problems.len(), expected.len(), "{text}\n{problems:#?}");
+        for (problem, words) in problems.iter().zip(expected) {
+            assert!(words.iter().all(|word| problem.contains(word)), "{words:?}: {problem}");
         }
     }
 
@@ -92,7 +92,7 @@ mod tests {
             ("tunnel", include_str!("../tunnel.toml")),
             ("tunnel", include_str!("../tunnel-server.toml")),
         ] {
-            assert_said(name, text, &[]);
+            assert_problems(name, text, &[]);
         }
     }
 
@@ -110,7 +110,7 @@ mod tests {
             &["line 5, max_streams:", "invalid type: string \"many\"", "max_streams = 4096"],
             &["line 6, kappa:", "unknown key `kappa`", "a key of sunder tunnel"],
         ];
-        assert_said("serve", text, expected);
+        assert_problems("serve", text, expected);
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
             &["line 9, pool, size:", "size = 20000", "-> give 0 to 10000"],
             &["line 10, pool, idle_s:", "idle_s = 0", "-> give 1 to 80"],
         ];
-        assert_said("proxy", text, expected);
+        assert_problems("proxy", text, expected);
     }
 
     #[test]
@@ -146,14 +146,14 @@ mod tests {
             &["line 16, directory, trust 1, network:", "no network", "-> write ADDRESS/PREFIX"],
             &["line 19, directory, trust 2, network:", "-> give either shared_key or public_key"],
         ];
-        assert_said("proxy", text, expected);
+        assert_problems("proxy", text, expected);
         let text =
             "listen = [\"192.0.2.1:1\", \"192.0.2.2:1\"]\nallow = []\n[directory]\nlisten = []\n";
         let expected: &[&[&str]] = &[
             &["line 3, directory, shared_key: something is missing", "-> give shared_key, or"],
             &["line 4, directory, listen:", "nothing to listen on", "-> give an address"],
         ];
-        assert_said("serve", text, expected);
+        assert_problems("serve", text, expected);
     }
 
     #[test]
@@ -174,13 +174,13 @@ mod tests {
             &["line 14, channel 3:", "the same address", "-> give each"],
             &["line 16, channel 3, risk:", "risk = 1.5", "-> give 0 to 1"],
         ];
-        assert_said("tunnel", text, expected);
+        assert_problems("tunnel", text, expected);
     }
 
     #[test]
     fn problems_of_the_whole_configuration_have_no_line() {
         let channel = "[[channel]]\nserver = \"192.0.2.1:1\"\n";
-        assert_said(
+        assert_problems(
             "proxy",
             channel,
             &[&["configuration: nothing to listen on", "-> set `socks`"]],
@@ -188,16 +188,16 @@ mod tests {
         let open =
             "kappa = 1\nmu = 1\naddresses = []\n[[channel]]\nlisten = \"192.0.2.1:1\"\nrisk = 2\n";
         let anyone = ["configuration: no channel has a `client` address", "-> give each one"];
-        assert_said("tunnel", open, &[&["line 6, channel 1, risk"], &anyone]);
+        assert_problems("tunnel", open, &[&["line 6, channel 1, risk"], &anyone]);
         let missing = ["configuration: `allow` is missing", "-> add allow = [\"localhost:80\"]"];
-        assert_said("serve", "listen = [\"192.0.2.1:1\"]\n", &[&missing]);
+        assert_problems("serve", "listen = [\"192.0.2.1:1\"]\n", &[&missing]);
         let many = format!("socks = \"127.0.0.1:0\"\npol = 1\n{}", channel.repeat(17));
         let expected: &[&[&str]] = &[
             &["line 2, pol:", "write `pool`"],
             &["line 2, pool"],
             &["17 channels", "-> give 1 to 16"],
         ];
-        assert_said("proxy", &many, expected);
+        assert_problems("proxy", &many, expected);
     }
 
     #[test]
@@ -210,14 +210,14 @@ mod tests {
             &["line 3, rng: duplicate key", "-> leave one of them"],
             &["line 4, threshold:", "threshold = 0"],
         ];
-        assert_said("proxy", text, expected);
+        assert_problems("proxy", text, expected);
         // What was in the line is not missed.
         let text = "listen = \nallow = [\"a:1\"]\nmin_channels = 0\n";
-        assert_said("serve", text, &[&["line 1, listen:"], &["line 3, min_channels"]]);
+        assert_problems("serve", text, &[&["line 1, listen:"], &["line 3, min_channels"]]);
         for text in
             ["listen = [\n", "[[channel\nserver = 1\n", "max_streams = 99999999999999999999\n"]
         {
-            assert!(!said(daemon("serve"), text).is_empty(), "{text}");
+            assert!(!problem_texts(daemon("serve"), text).is_empty(), "{text}");
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
             "socks = { a = { b = [[[]]] } }\n\"\" = nan\n",
         ] {
             for daemon in EXAMINATIONS {
-                assert!(!said(daemon, text).is_empty(), "{text}");
+                assert!(!problem_texts(daemon, text).is_empty(), "{text}");
             }
         }
     }

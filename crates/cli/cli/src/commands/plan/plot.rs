@@ -235,8 +235,8 @@ mod tests {
         let svg = properties(&paper(), &names(5)).unwrap();
         assert_well_formed(&svg);
         let titles = ["Full rate", "Least risk at", "Least loss at", "Least delay at", "channel 5"];
-        for said in titles.into_iter().chain(OBJECTIVES.map(unit)).chain([MU, KAPPA]) {
-            assert!(svg.contains(said), "{said}");
+        for text in titles.into_iter().chain(OBJECTIVES.map(unit)).chain([MU, KAPPA]) {
+            assert!(svg.contains(text), "{text}");
         }
         for colour in ["#0072B2", "#D55E00", "#009E73", "#CC79A7"] {
             let lines = elements(&svg, "<polyline", colour);
@@ -293,12 +293,12 @@ mod tests {
         assert_well_formed(&svg);
         assert_eq!(elements(&svg, "<polyline", "#0072B2"), 1);
         assert_eq!(elements(&svg, "<circle", "#0072B2"), FRONT_POINTS);
-        for said in [
+        for text in [
             unit(ScheduleObjective::Risk),
             unit(ScheduleObjective::Rate),
             "The highest rate for each risk",
         ] {
-            assert!(svg.contains(said), "{said}");
+            assert!(svg.contains(text), "{text}");
         }
         // A single channel has one point.
         let one = set(&[[0.0, 0.0, 0.0, 1.0]]);

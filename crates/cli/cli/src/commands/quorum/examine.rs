@@ -433,7 +433,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_space_is_said() {
+    fn little_space_is_reported() {
         let place = Path::new("/x");
         for (free, files, level) in [
             (2 << 30, 0, FindingSeverity::Ok),
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_is_said() {
+    fn a_clock_that_was_set_back_is_reported() {
         let now = SystemTime::now();
         let store = |written| QuorumStoreSummary {
             start: None,

@@ -143,14 +143,14 @@ mod tests {
         let client = "kappa = 1\nmu = 1\naddresses = []\n[[channel]]\nserver = \"127.0.0.1:9\"\n\
                       [[channel]]\nserver = \"127.0.0.1:9\"\ndevice = \"none0\"\n\
                       [[channel]]\nserver = \"127.0.0.1:9\"\nsource = \"192.0.2.77\"\n";
-        let said = |text: &str| {
+        let report = |text: &str| {
             let found = findings(&TunnelConfig::from_toml(text).unwrap()).into_iter();
-            let said = found.map(|CheckFinding { level, subject, message, .. }| {
+            let lines = found.map(|CheckFinding { level, subject, message, .. }| {
                 format!("{level:?} {subject}: {message}")
             });
-            said.collect::<Vec<_>>().join("\n")
+            lines.collect::<Vec<_>>().join("\n")
         };
-        let (server, client) = (said(&server), said(client));
+        let (server, client) = (report(&server), report(client));
         for expected in [
             "Error device: the device lo exists, and is not a tunnel's",
             &format!("Warning channel 1: {local} is in use: by this tunnel"),

@@ -265,10 +265,10 @@ mod tests {
         now.channels = vec![quiet.clone(), TunnelChannelStatus { wrong_token: 7, ..quiet.clone() }];
         now.channels.push(TunnelChannelStatus { wrong_source: 5, wrong_token: 1, ..quiet });
         (now.dropped.wrong_source, now.dropped.wrong_token) = (5, 8);
-        let said = page(&now, None);
+        let shown = page(&now, None);
         let expected = "dropped: 5 (from other addresses than the peer's on channel 3), \
                         8 (wrong tokens on channels 2 and 3)";
-        assert_eq!(said.lines().last(), Some(expected), "{said}");
+        assert_eq!(shown.lines().last(), Some(expected), "{shown}");
     }
 
     #[test]

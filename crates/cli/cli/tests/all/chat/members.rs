@@ -303,7 +303,7 @@ impl Member {
     }
 
     /// Whether a line that begins with these words has come.
-    pub(crate) fn has_said(&mut self, begin: &str) -> bool {
+    pub(crate) fn has_printed(&mut self, begin: &str) -> bool {
         self.skipped.extend(self.lines.try_iter());
         self.skipped.iter().any(|line| line.starts_with(begin))
     }
@@ -331,7 +331,7 @@ impl Member {
         }
     }
 
-    /// Forgets what it has said until now.
+    /// Forgets what it has printed until now.
     pub(crate) fn forget(&mut self) {
         self.skipped.clear();
         while self.lines.try_recv().is_ok() {}

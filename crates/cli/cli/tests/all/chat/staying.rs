@@ -110,14 +110,18 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
     while room.rounds() < rounds + 30 {
         thread::sleep(Duration::from_millis(20));
     }
-    assert!(!alice.has_said("message") && !alice.has_said("delivered"));
-    assert!(!bob.has_said("message") && !bob.has_said("queued") && !alice.has_said("anonymity 2"));
+    assert!(!alice.has_printed("message") && !alice.has_printed("delivered"));
+    assert!(
+        !bob.has_printed("message")
+            && !bob.has_printed("queued")
+            && !alice.has_printed("anonymity 2")
+    );
     fs::remove_dir(&obstacle).unwrap();
     bob.wait_for("queued");
     assert_eq!(alice.wait_for("message"), "message bob written to a full disk");
     assert_eq!(bob.wait_for("message"), "message alice sent to a full disk");
     alice.wait_for("delivered");
-    // A signal ends it, and what was not taken is said.
+    // A signal ends it, and what was not taken is reported.
     bob.wait_for("delivered");
     bob.forget();
     obstruct(&obstacle);

@@ -94,8 +94,8 @@ fn run(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output 
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).envs(variables.iter().copied());
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {stderr}");
     output
 }
 
@@ -237,9 +237,9 @@ fn a_session_of_ssh() {
         |place: SocketAddr| ["-p".into(), place.port().to_string(), format!("root@{}", place.ip())];
     for (by, further) in [(by(service), &["-o", &proxy][..]), (by(forward), &[])] {
         let by = by.each_ref().map(String::as_str);
-        let said =
+        let output =
             run("ssh", &[&options, further, &by, &["exec head -c 500000 /dev/zero"]].concat(), &[]);
-        assert!(said.stdout == vec![0; 500_000], "{by:?}");
+        assert!(output.stdout == vec![0; 500_000], "{by:?}");
     }
 }
 
@@ -265,8 +265,8 @@ fn redis_stores() {
     assert_eq!(ask(&["get", "key"]), format!("{value}\n").into_bytes());
     // Many concurrent clients, each of which waits for its answers.
     let benchmark = ["-n", "2000", "-c", "50", "-t", "set,get", "--csv"];
-    let said =
+    let output =
         run("redis-benchmark", &[&["-h", &*host, "-p", &*port], &benchmark[..]].concat(), &[]);
-    let said = String::from_utf8(said.stdout).unwrap();
-    assert!(said.contains("\"SET\"") && said.contains("\"GET\""), "{said}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("\"SET\"") && stdout.contains("\"GET\""), "{stdout}");
 }

@@ -9,11 +9,11 @@ use super::service::configuration;
 /// message.
 fn refused(command: &str, file: &str, code: i32) -> String {
     let output = sunder([command, "--config", file]).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "", "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    said
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "", "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    stderr
 }
 
 #[test]
@@ -47,9 +47,12 @@ fn a_wrong_configuration_is_refused_in_one_line() {
     ] {
         let file = configuration(text);
         let path = file.path().to_str().unwrap();
-        let said = refused(command, path, 2);
-        assert!(said.starts_with(&format!("error: {path}")) && said.contains(expected), "{said}");
-        assert!(said.contains(&format!("sunder {command} --help")), "{said}");
+        let message = refused(command, path, 2);
+        assert!(
+            message.starts_with(&format!("error: {path}")) && message.contains(expected),
+            "{message}"
+        );
+        assert!(message.contains(&format!("sunder {command} --help")), "{message}");
     }
 }
 
@@ -70,8 +73,8 @@ fn an_address_in_use_is_named() {
         "socks = \"{address}\"\n[[channel]]\nserver = \"127.0.0.1:1\"\n[[channel]]\nserver = \"127.0.0.2:1\"\n"
     ));
     for (command, file) in [("serve", server), ("proxy", client)] {
-        let said = refused(command, file.path().to_str().unwrap(), 1);
-        assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
+        let message = refused(command, file.path().to_str().unwrap(), 1);
+        assert!(message.contains(&format!("cannot listen on {address}")), "{message}");
     }
 }
 

@@ -231,8 +231,8 @@ fn a_service_opens_no_status_socket_in_an_untrusted_directory() {
     let mut log = String::new();
     proxy.stderr.take().unwrap().read_to_string(&mut log).unwrap();
     proxy.wait().unwrap();
-    let told = log.lines().find(|line| line.contains("`sunder status` will not see this"));
-    assert!(told.is_some_and(|line| line.contains("others can write to")), "{log}");
+    let warning = log.lines().find(|line| line.contains("`sunder status` will not see this"));
+    assert!(warning.is_some_and(|line| line.contains("others can write to")), "{log}");
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
 }
 
@@ -353,9 +353,9 @@ fn a_sighup_while_the_configuration_is_read_first_does_not_end_a_daemon() {
     kill_process(Pid::from_child(&daemon), Signal::HUP).unwrap();
     text.write_all(b"listen = [\"127.0.0.1:0\"]\nallow = []\n").unwrap();
     drop(text);
-    let mut said = String::new();
-    BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut said).unwrap();
-    assert!(said.starts_with("listening on "), "{said:?}, {:?}", daemon.try_wait());
+    let mut line = String::new();
+    BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on "), "{line:?}, {:?}", daemon.try_wait());
     daemon.kill().unwrap();
     daemon.wait().unwrap();
 }

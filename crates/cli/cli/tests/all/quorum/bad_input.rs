@@ -128,8 +128,8 @@ impl Attack {
             thread::sleep(Duration::from_millis(20));
         }
         assert_eq!(count(), before + 1, "{words}");
-        let said = self.warnings()[lines..].to_vec();
-        assert!(said.len() == 1 && said[0].contains(words), "{words}: {said:#?}");
+        let warnings = self.warnings()[lines..].to_vec();
+        assert!(warnings.len() == 1 && warnings[0].contains(words), "{words}: {warnings:#?}");
     }
 }
 

@@ -31,8 +31,8 @@ fn a_ceremony_writes_a_key_that_openssl_reads_and_overwrites_nothing() {
     assert!(String::from_utf8_lossy(&openssl.stdout).contains("Public-Key: (2048 bit)"));
 
     let before = fs::read(made.join("server-1.share")).unwrap();
-    let said = error_of(place.path(), &init, 2);
-    assert!(said.contains("made is not empty, and nothing is overwritten"), "{said}");
+    let message = error_of(place.path(), &init, 2);
+    assert!(message.contains("made is not empty, and nothing is overwritten"), "{message}");
     assert_eq!(fs::read(made.join("server-1.share")).unwrap(), before);
 }
 
@@ -43,9 +43,9 @@ fn groups_that_are_none_are_refused() {
     nodes(place.path(), &addresses);
     let init = |more: &[&str]| {
         let arguments = ["quorum", "init", "--nodes", "nodes.toml", "--out", "made"];
-        let said = error_of(place.path(), &[&arguments, more].concat(), 2);
+        let message = error_of(place.path(), &[&arguments, more].concat(), 2);
         assert!(!place.path().join("made").exists());
-        said
+        message
     };
     let many = init(&["--f", "5"]);
     assert!(many.contains("4368 shares, and a refresh 19079424 subshares"), "{many}");
@@ -61,6 +61,6 @@ fn groups_that_are_none_are_refused() {
 #[test]
 fn a_server_that_does_not_run_is_named() {
     let place = tempfile::tempdir().unwrap();
-    let said = error_of(place.path(), &["quorum", "pubkey", "--socket", "none.sock"], 1);
-    assert!(said.contains("no server answers at none.sock"), "{said}");
+    let message = error_of(place.path(), &["quorum", "pubkey", "--socket", "none.sock"], 1);
+    assert!(message.contains("no server answers at none.sock"), "{message}");
 }

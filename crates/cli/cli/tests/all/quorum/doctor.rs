@@ -26,12 +26,15 @@ fn doctor_names_what_is_wrong_with_a_server_of_a_quorum() {
     let mut servers: Vec<Server> = (1..=4).map(|number| group.start(number)).collect();
     group.wait_until_healthy(1..=4);
     let config = fs::read_to_string(group.path("1.toml")).unwrap();
-    let (said, code) = wrong(&group, &config);
-    assert_eq!(code, Some(0), "{said}");
+    let (findings, code) = wrong(&group, &config);
+    assert_eq!(code, Some(0), "{findings}");
     // Free space and locked memory depend on where the test runs.
     let is_of_host = |line: &&str| line.contains(" space: ") || line.contains(" memory: ");
-    let of_server: Vec<&str> = said.lines().filter(|line| !is_of_host(line)).collect();
-    assert!(of_server.len() == 1 && of_server[0].contains("in use: by this quorum node"), "{said}");
+    let of_server: Vec<&str> = findings.lines().filter(|line| !is_of_host(line)).collect();
+    assert!(
+        of_server.len() == 1 && of_server[0].contains("in use: by this quorum node"),
+        "{findings}"
+    );
     let output = sunder(group.place.path(), &["doctor", "--config", "1.toml"]);
     let fine = String::from_utf8(output.stdout).unwrap();
     for expected in [
@@ -66,24 +69,24 @@ fn doctor_names_what_is_wrong_with_a_server_of_a_quorum() {
         ("\"1.api\"", "\"none/1.api\"", "error socket: "),
         (&second, &identity(&other), "the server there says that its key is"),
     ] {
-        let (said, code) = replaced(from, to);
-        assert!(said.contains(expected), "{from} {to}: {said}");
-        assert_eq!(code, Some(i32::from(said.contains("error "))), "{said}");
+        let (findings, code) = replaced(from, to);
+        assert!(findings.contains(expected), "{from} {to}: {findings}");
+        assert_eq!(code, Some(i32::from(findings.contains("error "))), "{findings}");
     }
     // Doctor has asked them as this server, and has ended no link.
     assert!(!group.logs().contains("link down"), "{}", group.logs());
 
     fs::set_permissions(group.path("store-1"), fs::Permissions::from_mode(0o777)).unwrap();
-    let (said, code) = wrong(&group, &config);
-    assert!(said.contains("error store: ") && code == Some(1), "{said}");
+    let (findings, code) = wrong(&group, &config);
+    assert!(findings.contains("error store: ") && code == Some(1), "{findings}");
     fs::set_permissions(group.path("store-1"), fs::Permissions::from_mode(0o700)).unwrap();
     servers.remove(2);
-    let (said, _) = wrong(&group, &config);
-    assert!(said.contains(": nobody listens there"), "{said}");
+    let (findings, _) = wrong(&group, &config);
+    assert!(findings.contains(": nobody listens there"), "{findings}");
     servers.truncate(1);
-    let (said, code) = wrong(&group, &config);
+    let (findings, code) = wrong(&group, &config);
     assert!(
-        said.contains("error server: 1 servers with a vote are connected") && code == Some(1),
-        "{said}"
+        findings.contains("error server: 1 servers with a vote are connected") && code == Some(1),
+        "{findings}"
     );
 }

@@ -38,10 +38,10 @@ pub(super) fn nodes(place: &Path, addresses: &[&str]) {
 
 pub(super) fn error_of(place: &Path, arguments: &[&str], code: i32) -> String {
     let output = sunder(place, arguments);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    said
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    stderr
 }
 
 /// A server as a process. It is killed when dropped.
@@ -146,8 +146,8 @@ impl Group {
     /// Runs a command that succeeds, and returns what it prints.
     pub(super) fn run(&self, arguments: &[&str]) -> String {
         let output = sunder(self.place.path(), &[&["quorum"], arguments].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {said}{}", self.logs());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {stderr}{}", self.logs());
         String::from_utf8(output.stdout).unwrap()
     }
 

@@ -46,12 +46,12 @@ fn a_server_reads_its_rules_again_and_returns_from_a_backup_and_from_nothing() {
     assert!(doctor.contains("this server is ") && doctor.contains("in use"), "{doctor}");
 
     // A backup of a running server replaces a lost database.
-    let said = group.run(&["backup", "--config", "4.toml", "backup"]);
-    assert_eq!(said, "backup: the state of epoch 1; it can be restored until the epoch ends\n");
+    let printed = group.run(&["backup", "--config", "4.toml", "backup"]);
+    assert_eq!(printed, "backup: the state of epoch 1; it can be restored until the epoch ends\n");
     let mut fourth = servers.pop().unwrap();
-    let said =
+    let message =
         error_of(group.place.path(), &["quorum", "restore", "--config", "4.toml", "backup"], 1);
-    assert!(said.contains("in use by another process; stop it first"), "{said}");
+    assert!(message.contains("in use by another process; stop it first"), "{message}");
     signal(&fourth, "TERM");
     assert!(fourth.0.wait().unwrap().success(), "{}", group.logs());
     group.run(&["backup", "--config", "4.toml", "stopped"]);

@@ -36,9 +36,9 @@ fn four_processes_sign_without_one_of_them_and_move_the_key_to_four_others() {
 
     // No server is approved that does not answer, as one with a wrong digit in its address.
     let approve = ["quorum", "refresh", "--no-wait", "--socket", "1.api", "--to", "new.toml"];
-    let said = error_of(group.place.path(), &approve, 1);
-    assert!(said.contains("new servers do not answer: "), "{said}");
-    assert_eq!(said.matches(": nobody listens there").count(), 4, "{said}");
+    let message = error_of(group.place.path(), &approve, 1);
+    assert!(message.contains("new servers do not answer: "), "{message}");
+    assert_eq!(message.matches(": nobody listens there").count(), 4, "{message}");
     servers.extend((5..=8).map(|number| group.start(number)));
     (5..=8).for_each(|it| group.wait_until_listening(it));
 
@@ -51,10 +51,10 @@ fn four_processes_sign_without_one_of_them_and_move_the_key_to_four_others() {
         status.matches(line).count() == 4
     });
     group.run(&["refresh", "--no-wait", "--socket", "3.api", "--cancel"]);
-    let said = group.run(&["refresh", "--socket", "1.api", "--cancel"]);
-    assert_eq!(said, "the refresh to epoch 2 was cancelled\n");
-    let said = error_of(group.place.path(), &["quorum", "refresh", "--socket", "1.api"], 2);
-    assert!(said.contains("--to"), "{said}");
+    let printed = group.run(&["refresh", "--socket", "1.api", "--cancel"]);
+    assert_eq!(printed, "the refresh to epoch 2 was cancelled\n");
+    let message = error_of(group.place.path(), &["quorum", "refresh", "--socket", "1.api"], 2);
+    assert!(message.contains("--to"), "{message}");
 
     group.run(&["refresh", "--no-wait", "--socket", "1.api", "--to", "new.toml"]);
     let done = group.run(&["refresh", "--socket", "2.api", "--to", "new.toml"]);
@@ -71,12 +71,12 @@ fn four_processes_sign_without_one_of_them_and_move_the_key_to_four_others() {
     let mut headers = fs::read(group.path("headers")).unwrap();
     headers[60] ^= 1;
     fs::write(group.path("headers"), headers).unwrap();
-    let said = sunder(group.place.path(), &[&["quorum"], &verify[..]].concat());
-    assert!(matches!(said.status.code(), Some(2 | 3)), "{said:?}");
+    let output = sunder(group.place.path(), &[&["quorum"], &verify[..]].concat());
+    assert!(matches!(output.status.code(), Some(2 | 3)), "{output:?}");
 
     // A backup of the ended epoch is worthless.
     drop(servers);
     let restore = ["quorum", "restore", "--config", "1.toml", "backup"];
-    let said = error_of(group.place.path(), &restore, 1);
-    assert!(said.contains("that epoch has ended"), "{said}");
+    let message = error_of(group.place.path(), &restore, 1);
+    assert!(message.contains("that epoch has ended"), "{message}");
 }

@@ -73,7 +73,7 @@ const WRONG_ARGUMENTS: [(&str, &str, (i32, &str)); 17] = [
 
 const UNKNOWN_NAME: &str = "the name cannot be resolved";
 
-/// What a command that fails has said.
+/// What a command that fails has printed.
 struct Failed {
     code: i32,
     error: String,
@@ -84,13 +84,14 @@ fn failed(run: impl FnOnce() -> Output) -> Failed {
     let start = Instant::now();
     let output = run();
     let after = start.elapsed();
-    let said = String::from_utf8(output.stderr).unwrap();
-    let errors: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
-    assert_eq!(errors.len(), 1, "one line: {said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let errors: Vec<&str> =
+        stderr.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
+    assert_eq!(errors.len(), 1, "one line: {stderr}");
     Failed { code: output.status.code().unwrap(), error: errors[0].to_owned(), after }
 }
 
-/// Checks what was said, and prints it as a line of a table.
+/// Checks what was printed, and prints it as a line of a table.
 fn check(cause: &str, transport: &str, seen: &Failed, (code, words): (i32, &str)) {
     let Failed { code: ended, error, after } = seen;
     println!("| {cause} | {transport} | {ended} | {error} | {:.1} s |", after.as_secs_f64());
@@ -191,7 +192,7 @@ fn the_receiver_logs_whom_it_refuses() {
             };
             let arguments = [&security[..], &["--transport", transport]].concat();
             send(place, &receiver.address, &arguments);
-            // It is written after the sender was told.
+            // It is written after the sender was notified.
             let (mut log, end) = (receiver.log(), Instant::now() + MAX_TIME);
             while !words.iter().any(|words| log.contains(words)) {
                 assert!(Instant::now() < end, "{transport}: {log}");

@@ -47,7 +47,7 @@ impl MachineProperties {
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));
-    fields.find(|(of, _)| of.trim() == name).map(|(_, said)| said.trim().to_owned())
+    fields.find(|(of, _)| of.trim() == name).map(|(_, value)| value.trim().to_owned())
 }
 
 fn known(value: Option<String>) -> String {

@@ -75,13 +75,13 @@ impl ChatHistory {
         let mut file = options.open(&path).map_err(failed)?;
         let (mut count, mut whole, mut last) = (0, 0, Vec::new());
         while let Some((len, sealed)) = read_entry(&mut file).map_err(failed)? {
-            let Some(said) = key.open(&name_of(count), &sealed).and_then(|it| decode(&it)) else {
+            let Some(entry) = key.open(&name_of(count), &sealed).and_then(|it| decode(&it)) else {
                 break;
             };
             if last.len() == 2 * max {
                 last.drain(..max);
             }
-            last.push(said);
+            last.push(entry);
             (count, whole) = (count + 1, whole + len);
         }
         file.set_len(whole).map_err(failed)?;
@@ -93,8 +93,8 @@ impl ChatHistory {
     ///
     /// # Errors
     /// When it cannot be written. The file is then unchanged.
-    pub(super) fn add(&mut self, said: &ChatHistoryEntry) -> Result<(), ChatHistoryError> {
-        let sealed = self.key.seal(&name_of(self.count), &encode(said))?;
+    pub(super) fn add(&mut self, message: &ChatHistoryEntry) -> Result<(), ChatHistoryError> {
+        let sealed = self.key.seal(&name_of(self.count), &encode(message))?;
         let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
         let entry = [&len.to_be_bytes()[..], &sealed].concat();
         let written = self.file.write_all(&entry).and_then(|()| self.file.sync_data());
@@ -134,13 +134,13 @@ fn read_whole(file: &mut File, to: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-fn encode(said: &ChatHistoryEntry) -> Vec<u8> {
-    let since = said.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+fn encode(entry: &ChatHistoryEntry) -> Vec<u8> {
+    let since = entry.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
-    let name = &said.name.as_bytes()[..said.name.len().min(255)];
+    let name = &entry.name.as_bytes()[..entry.name.len().min(255)];
     let len = u8::try_from(name.len()).unwrap_or(u8::MAX);
-    let head = [u8::from(said.is_own), len];
-    [&micros.to_be_bytes()[..], &head, name, said.text.as_bytes()].concat()
+    let head = [u8::from(entry.is_own), len];
+    [&micros.to_be_bytes()[..], &head, name, entry.text.as_bytes()].concat()
 }
 
 fn decode(entry: &[u8]) -> Option<ChatHistoryEntry> {
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    fn said(text: &str) -> ChatHistoryEntry {
+    fn entry(text: &str) -> ChatHistoryEntry {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
         ChatHistoryEntry { at, is_own: text.len() == 1, name: "bob".into(), text: text.into() }
     }
@@ -182,17 +182,17 @@ mod tests {
         for (before, text) in texts.iter().enumerate() {
             let (mut history, last) = open(&folder, 10);
             assert_eq!(last.len(), before);
-            history.add(&said(text)).unwrap();
+            history.add(&entry(text)).unwrap();
         }
-        assert_eq!(open(&folder, 10).1, texts.map(said));
-        assert_eq!(open(&folder, 2).1, [said("漢字"), said("e")]);
+        assert_eq!(open(&folder, 10).1, texts.map(entry));
+        assert_eq!(open(&folder, 2).1, [entry("漢字"), entry("e")]);
         let bytes = fs::read(place.path().join(FILE)).unwrap();
         assert!(!bytes.windows(5).any(|window| window == b"words"));
         // A write that was interrupted.
         fs::write(place.path().join(FILE), &bytes[..bytes.len() - 1]).unwrap();
         let (mut history, last) = open(&folder, 10);
         assert_eq!(last.len(), 4);
-        history.add(&said("f")).unwrap();
-        assert_eq!(open(&folder, 10).1.last(), Some(&said("f")));
+        history.add(&entry("f")).unwrap();
+        assert_eq!(open(&folder, 10).1.last(), Some(&entry("f")));
     }
 }

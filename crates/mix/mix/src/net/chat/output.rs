@@ -21,7 +21,7 @@ const ENDED: &str = "the thread that writes has ended";
 enum ChatOutputTask {
     State(Zeroizing<Vec<u8>>),
     Entry(ChatHistoryEntry),
-    Tell(ChatEvent),
+    Report(ChatEvent),
     Show(ChatEvent),
 }
 
@@ -34,7 +34,7 @@ pub(super) enum ChatOutputResult {
     /// An entry of the history was not written, for this reason.
     NotRemembered(String),
     /// An event of the session was reported.
-    Told,
+    Reported,
     /// An event of the client was reported.
     Shown,
     /// An event was not reported, for this reason. No other event will be reported.
@@ -62,7 +62,7 @@ pub(super) struct ChatOutputWriter<F> {
     /// Whether events are no longer reported.
     pub(super) is_closed: bool,
     /// Called with each event until it fails, and then only with the end of the chat.
-    pub(super) tell: F,
+    pub(super) report: F,
 }
 
 impl ChatOutput {
@@ -94,15 +94,15 @@ impl ChatOutput {
     }
 
     /// Adds an entry to the history, if there is one.
-    pub(super) fn remember(&self, said: ChatHistoryEntry) {
-        self.send(ChatOutputTask::Entry(said));
+    pub(super) fn remember(&self, entry: ChatHistoryEntry) {
+        self.send(ChatOutputTask::Entry(entry));
     }
 
     /// Reports an event, after the earlier tasks.
-    pub(super) fn tell(&mut self, event: ChatEvent) {
+    pub(super) fn report(&mut self, event: ChatEvent) {
         if self.is_open || event.is_end() {
             self.pending_events += 1;
-            self.send(ChatOutputTask::Tell(event));
+            self.send(ChatOutputTask::Report(event));
         }
     }
 
@@ -153,7 +153,7 @@ impl ChatOutput {
 
     fn count(&mut self, done: ChatOutputResult) -> ChatOutputResult {
         match done {
-            ChatOutputResult::Told | ChatOutputResult::Shown => self.pending_events -= 1,
+            ChatOutputResult::Reported | ChatOutputResult::Shown => self.pending_events -= 1,
             ChatOutputResult::Closed(_) => (self.pending_events, self.is_open) = (0, false),
             _ => {}
         }
@@ -169,8 +169,8 @@ impl ChatOutput {
 impl<F: FnMut(ChatEvent) -> Result<(), String>> ChatOutputWriter<F> {
     fn run(&mut self, work: ChatOutputTask) -> Option<ChatOutputResult> {
         match work {
-            ChatOutputTask::Tell(event) => self.tell(event, ChatOutputResult::Told),
-            ChatOutputTask::Show(event) => self.tell(event, ChatOutputResult::Shown),
+            ChatOutputTask::Report(event) => self.report(event, ChatOutputResult::Reported),
+            ChatOutputTask::Show(event) => self.report(event, ChatOutputResult::Shown),
             ChatOutputTask::State(state) => {
                 let sealed = self.key.seal(FILE, &state);
                 let stored = sealed.and_then(|sealed| self.folder.replace(FILE, &sealed));
@@ -180,20 +180,20 @@ impl<F: FnMut(ChatEvent) -> Result<(), String>> ChatOutputWriter<F> {
                 ))
             }
             // A message that was not shown is added to the history when it is shown.
-            ChatOutputTask::Entry(said) if self.is_closed && !said.is_own => None,
-            ChatOutputTask::Entry(said) => {
-                let added = self.history.as_mut()?.add(&said);
+            ChatOutputTask::Entry(entry) if self.is_closed && !entry.is_own => None,
+            ChatOutputTask::Entry(entry) => {
+                let added = self.history.as_mut()?.add(&entry);
                 added.err().map(|why| ChatOutputResult::NotRemembered(why.to_string()))
             }
         }
     }
 
-    fn tell(&mut self, event: ChatEvent, done: ChatOutputResult) -> Option<ChatOutputResult> {
+    fn report(&mut self, event: ChatEvent, done: ChatOutputResult) -> Option<ChatOutputResult> {
         if self.is_closed && !event.is_end() {
             return None;
         }
-        let told = (self.tell)(event);
-        self.is_closed = told.is_err();
-        Some(told.map_or_else(ChatOutputResult::Closed, |()| done))
+        let reported = (self.report)(event);
+        self.is_closed = reported.is_err();
+        Some(reported.map_or_else(ChatOutputResult::Closed, |()| done))
     }
 }

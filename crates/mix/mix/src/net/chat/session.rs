@@ -124,9 +124,9 @@ impl fmt::Debug for ChatSession {
 
 impl ChatSession {
     /// Starts a chat: reads the state and connects. A client that is not a member yet needs an
-    /// invitation at its first start; it is then stored in the state. `tell` is called with each
+    /// invitation at its first start; it is then stored in the state. `report` is called with each
     /// event, from one thread. If it returns an error, that event counts as not shown, the chat
-    /// ends as with [`ChatCommand::Finish`], and `tell` is called again only with
+    /// ends as with [`ChatCommand::Finish`], and `report` is called again only with
     /// [`ChatEvent::Ended`]. Also returns the last messages of the history, if there is one.
     ///
     /// # Errors
@@ -134,14 +134,14 @@ impl ChatSession {
     pub fn start(
         config: &ChatConfig,
         invitation: Option<Invitation>,
-        tell: impl FnMut(ChatEvent) -> Result<(), String> + Send + 'static,
+        report: impl FnMut(ChatEvent) -> Result<(), String> + Send + 'static,
     ) -> Result<(Self, Vec<ChatHistoryEntry>), ChatError> {
         let (inputs, taken) = sync_channel(MAX_INPUTS);
         let to_self = inputs.clone();
-        let (driver, said) = ChatDriver::new(config, invitation, tell, inputs.clone())?;
+        let (driver, entries) = ChatDriver::new(config, invitation, report, inputs.clone())?;
         let builder = thread::Builder::new().name("mix-chat".into());
         let thread = builder.spawn(move || driver.run(&taken, &to_self));
-        Ok((Self { inputs, thread: Some(thread.map_err(ChatError::Threads)?) }, said))
+        Ok((Self { inputs, thread: Some(thread.map_err(ChatError::Threads)?) }, entries))
     }
 
     /// Sends a command. Events report its effect.
@@ -172,7 +172,7 @@ struct ChatDriver {
     stay: u64,
     output: ChatOutput,
     has_history: bool,
-    /// What a person is told when the state is stored.
+    /// Events to report when the state is stored.
     answers: VecDeque<ChatEvent>,
     proxy: String,
     options: ConnectionOptions,
@@ -193,16 +193,17 @@ impl ChatDriver {
     fn new(
         config: &ChatConfig,
         invitation: Option<Invitation>,
-        tell: impl FnMut(ChatEvent) -> Result<(), String> + Send + 'static,
+        report: impl FnMut(ChatEvent) -> Result<(), String> + Send + 'static,
         inputs: SyncSender<ChatInput>,
     ) -> Result<(Self, Vec<ChatHistoryEntry>), ChatError> {
         let in_dir = |path: &std::path::Path| config.config_dir.join(path);
         let identity = Arc::new(IdentitySecretKey::read(&in_dir(&config.identity))?);
         let folder = StateFolder::open(&in_dir(&config.state))?;
         let client = open_client(config, &identity, &folder, invitation)?;
-        let (history, said) = if config.history {
-            let (history, said) = ChatHistory::open(&folder, StateKey::new(&identity), MAX_SHOWN)?;
-            (Some(history), said)
+        let (history, entries) = if config.history {
+            let (history, entries) =
+                ChatHistory::open(&folder, StateKey::new(&identity), MAX_SHOWN)?;
+            (Some(history), entries)
         } else {
             (None, Vec::new())
         };
@@ -214,8 +215,13 @@ impl ChatDriver {
             ..ConnectionOptions::new(security)
         };
         let has_history = history.is_some();
-        let writer =
-            OutputWriter { folder, key: StateKey::new(&identity), history, is_closed: false, tell };
+        let writer = OutputWriter {
+            folder,
+            key: StateKey::new(&identity),
+            history,
+            is_closed: false,
+            report,
+        };
         // If the queue is full, the output is polled after the queued inputs anyway.
         let wake = move || _ = inputs.try_send(ChatInput::OutputDone);
         let driver = Self {
@@ -233,7 +239,7 @@ impl ChatDriver {
             store_again: None,
             why: None,
         };
-        Ok((driver, said))
+        Ok((driver, entries))
     }
 
     fn run(mut self, inputs: &Receiver<ChatInput>, to_self: &SyncSender<ChatInput>) {
@@ -250,7 +256,7 @@ impl ChatDriver {
         }
         self.wait_until_stored();
         let why = why.or(self.why.take());
-        self.output.tell(ChatEvent::Ended { why });
+        self.output.report(ChatEvent::Ended { why });
         self.output.finish(LAST_STATE_TIMEOUT);
     }
 
@@ -275,7 +281,7 @@ impl ChatDriver {
             }
         };
         for answer in self.answers.drain(..) {
-            self.output.tell(answer.not_stored(&why));
+            self.output.report(answer.not_stored(&why));
         }
         self.why.get_or_insert(why);
     }
@@ -285,13 +291,13 @@ impl ChatDriver {
             ChatOutputResult::Stored => {
                 self.client.handle_stored();
                 if self.store_again.take().is_some() {
-                    self.output.tell(ChatEvent::Note("the state can be written again".into()));
+                    self.output.report(ChatEvent::Note("the state can be written again".into()));
                 }
             }
             ChatOutputResult::NotStored(why) => {
                 self.client.handle_not_stored();
                 if self.store_again.is_none() {
-                    self.output.tell(ChatEvent::Warning(format!(
+                    self.output.report(ChatEvent::Warning(format!(
                         "{why}: until it can be written again, no message is sent, shown or \
                          accepted"
                     )));
@@ -300,10 +306,10 @@ impl ChatDriver {
             }
             ChatOutputResult::NotRemembered(why) => {
                 self.output
-                    .tell(ChatEvent::Warning(format!("{why}: messages are missing from it")));
+                    .report(ChatEvent::Warning(format!("{why}: messages are missing from it")));
             }
             ChatOutputResult::Shown => self.client.handle_shown(),
-            ChatOutputResult::Told => {}
+            ChatOutputResult::Reported => {}
             ChatOutputResult::Closed(why) => {
                 // The reader of the output has gone, perhaps because of a message.
                 self.why.get_or_insert(why);
@@ -314,7 +320,7 @@ impl ChatDriver {
 
     /// Reports the answers to commands, once the state is stored.
     fn answer(&mut self) {
-        self.answers.drain(..).for_each(|answer| self.output.tell(answer));
+        self.answers.drain(..).for_each(|answer| self.output.report(answer));
     }
 
     /// Waits for the next input or deadline, and handles it.
@@ -377,7 +383,7 @@ impl ChatDriver {
                 self.presence.handle_opened(now);
                 let _ = next.send(self.client.max_message_len());
                 self.link = Some(ChatProxyConnection { outbox, next });
-                self.output.tell(ChatEvent::Connected);
+                self.output.report(ChatEvent::Connected);
             }
             ChatInput::Received(_, message) => {
                 let before = self.client.exchanges();
@@ -411,7 +417,7 @@ impl ChatDriver {
         }
         self.number += 1;
         let again_in = self.presence.handle_closed(now, getrandom::u32().unwrap_or(0));
-        self.output.tell(ChatEvent::Disconnected { why: why.to_owned(), again_in });
+        self.output.report(ChatEvent::Disconnected { why: why.to_owned(), again_in });
     }
 
     fn run_command(&mut self, command: ChatCommand) {
@@ -479,16 +485,16 @@ impl ChatDriver {
         let status = self.client.status();
         if self.output.is_idle() && self.status.as_ref() != Some(&status) {
             self.status = Some(status.clone());
-            self.output.tell(ChatEvent::Status(status));
+            self.output.report(ChatEvent::Status(status));
         }
     }
 
     fn show(&mut self, event: MixClientEvent) {
         let event = match event {
             MixClientEvent::Message { from, text } => {
-                let (name, said) = (from.clone(), text.clone());
+                let (name, content) = (from.clone(), text.clone());
                 self.output.show(ChatEvent::Message { from, text });
-                return self.remember(false, &name, &said);
+                return self.remember(false, &name, &content);
             }
             MixClientEvent::Delivered { id, to } => ChatEvent::Delivered { id: id.0, to },
             MixClientEvent::GivenUp { id, to, reason } => {

@@ -199,8 +199,8 @@ impl GroupRunner {
         drop(core);
         self.rearmed.notify_all();
         let last = ProxyToMember::Refused(ProxyRefusal::Stopping).encode();
-        let told = outboxes.into_iter().filter(|outbox| outbox.send(last.clone()));
-        for outbox in told.collect::<Vec<_>>() {
+        let notified = outboxes.into_iter().filter(|outbox| outbox.send(last.clone()));
+        for outbox in notified.collect::<Vec<_>>() {
             outbox.finish(deadline.saturating_duration_since(Instant::now()));
         }
     }

@@ -20,7 +20,7 @@ impl MixClient {
         &mut self,
         now: Instant,
         terms: MixTerms,
-        standing: MembershipStatus,
+        status: MembershipStatus,
         epoch: u32,
     ) -> Result<(), MixClientError> {
         self.link = Some(ProxyLink::new(terms, *self.random.draw())?);
@@ -31,7 +31,7 @@ impl MixClient {
         if epoch < self.epochs.number() && self.administrator.is_none() {
             return Err(MixClientError::OldEpoch { announced: epoch, known: self.epochs.number() });
         }
-        match standing {
+        match status {
             MembershipStatus::Administrator => {
                 self.handle_epoch(epoch);
                 self.announce_if_due(now);
@@ -205,7 +205,7 @@ impl JoinRefusalLimiter {
     /// If a refusal is to be reported now, returns the number of refusals that were not reported
     /// before.
     fn take_report(&mut self, now: Instant) -> Option<u64> {
-        let since = self.last_reported.map(|told| now.saturating_duration_since(told));
+        let since = self.last_reported.map(|last| now.saturating_duration_since(last));
         if since.is_some_and(|since| since < REFUSAL_INTERVAL) {
             self.unreported += 1;
             return None;
@@ -230,7 +230,7 @@ impl MixClient {
         let max_members = link.terms().shape().members();
         let decision = administrator.handle_join_request(calendar, max_members, key, request);
         let answer = MemberToProxy::JoinAnswer { key: *key, answer: decision.answer };
-        let told = match (decision.outcome, decision.name) {
+        let event = match (decision.outcome, decision.name) {
             (Ok(()), Some(name)) => Some(MixClientEvent::Admitted { name }),
             (Ok(()), None) => None,
             (Err(reason), name) => self
@@ -238,7 +238,7 @@ impl MixClient {
                 .take_report(now)
                 .map(|others| MixClientEvent::NotAdmitted { name, reason, others }),
         };
-        self.events.extend(told);
+        self.events.extend(event);
         self.membership_changed();
         self.membership.extend([answer.encode()]);
         self.announce_if_due(now);

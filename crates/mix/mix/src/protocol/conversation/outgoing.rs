@@ -188,7 +188,7 @@ impl OutgoingFragments {
         if stream < self.stream {
             return None;
         }
-        let mut told = AcknowledgementEffect::default();
+        let mut effect = AcknowledgementEffect::default();
         match acknowledged {
             _ if stream > self.stream => self.restart(stream, capacity),
             FragmentAcknowledgement::Received(number, digest) => {
@@ -197,15 +197,15 @@ impl OutgoingFragments {
                 } else if number == self.acknowledged {
                     return None;
                 } else {
-                    told.delivered = self.arrived(number, digest);
+                    effect.delivered = self.arrived(number, digest);
                 }
             }
             FragmentAcknowledgement::Refused(shown) => {
-                told.uncertain = self.stamp_after(shown, stamp);
+                effect.uncertain = self.stamp_after(shown, stamp);
                 self.restart(stream, capacity);
             }
         }
-        Some(told)
+        Some(effect)
     }
 
     /// The digest of the stream up to a fragment; `None` if it was acknowledged before or does not

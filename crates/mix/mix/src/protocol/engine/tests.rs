@@ -265,8 +265,8 @@ fn messages_have_the_lengths_of_the_shape() {
         for name in MixEngineName::ALL {
             let (read, reads) = (mailbox(&shape, 1), reads(&shape, 1));
             let (_, lens) = Ends::new(name, &shape, 1).exchange(&read, &read, &reads);
-            let said = message_lens(name, &shape);
-            assert_eq!(lens, [said.opening, said.request, said.answer], "{name}");
+            let expected = message_lens(name, &shape);
+            assert_eq!(lens, [expected.opening, expected.request, expected.answer], "{name}");
         }
     }
 }

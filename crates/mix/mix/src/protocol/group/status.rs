@@ -15,7 +15,7 @@ pub enum MixGroupEvent {
         /// Its key.
         key: IdentityPublicKey,
         /// Its membership.
-        standing: MembershipStatus,
+        status: MembershipStatus,
     },
     /// A client has disconnected.
     Disconnected {
@@ -110,14 +110,14 @@ pub enum MixGroupEvent {
 impl fmt::Display for MixGroupEvent {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connected { key, standing } => {
-                let standing = match standing {
+            Self::Connected { key, status } => {
+                let client = match status {
                     MembershipStatus::Unknown => "a client that is not a member",
                     MembershipStatus::Waiting => "a client that waits to join",
                     MembershipStatus::Member => "a member",
                     MembershipStatus::Administrator => "the administrator",
                 };
-                write!(out, "{standing} has connected: {key}")
+                write!(out, "{client} has connected: {key}")
             }
             Self::Disconnected { key } => write!(out, "a client has disconnected: {key}"),
             Self::Refused { key, refusal } => write!(out, "ended a connection of {key}: {refusal}"),

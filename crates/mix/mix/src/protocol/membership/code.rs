@@ -220,7 +220,7 @@ mod tests {
         let two = swapped[1..=2].chars().rev().collect::<String>();
         swapped.replace_range(1..=2, &two);
         assert_eq!(error(&format!("{PREFIX}{swapped}")), mistyped(1, &swapped));
-        for (text, said) in [
+        for (text, expected) in [
             (
                 "sunder-mix-1-0000000-00000001",
                 "group 1 of the invitation, \"0000000\", must have 8 characters",
@@ -240,7 +240,7 @@ mod tests {
             ),
             ("hello", "this is no invitation: one begins with sunder-mix-1-"),
         ] {
-            assert_eq!(error(text), said);
+            assert_eq!(error(text), expected);
         }
         assert_eq!(decode(&"0".repeat(5000)).unwrap_err(), InvitationCodeError::TooLong);
     }

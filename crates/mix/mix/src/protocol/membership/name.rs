@@ -131,8 +131,8 @@ mod tests {
         ] {
             assert_eq!(MemberName::new(text), Err(error), "{text:?}");
         }
-        let said = MemberName::new("bob\u{200b}").unwrap_err().to_string();
-        assert!(said.ends_with("not the character U+200B"), "{said}");
+        let message = MemberName::new("bob\u{200b}").unwrap_err().to_string();
+        assert!(message.ends_with("not the character U+200B"), "{message}");
     }
 
     #[test]

@@ -89,8 +89,8 @@ impl Story {
             self.administrator.handle_join_request(self.now, self.max_members, &client, request);
         let administrator = self.identity.public();
         let salt = request.get(8..24).map_or([0; 16], |salt| salt.try_into().unwrap());
-        let told = decode_answer(&decision.answer, &administrator, GROUP, &client, &salt);
-        assert_eq!(told, Some(decision.outcome));
+        let outcome = decode_answer(&decision.answer, &administrator, GROUP, &client, &salt);
+        assert_eq!(outcome, Some(decision.outcome));
         decision.outcome
     }
 
@@ -109,7 +109,7 @@ impl Story {
         announcement
     }
 
-    fn tell(&mut self, person: &Person, notice: MemberNotice) -> Option<MemberName> {
+    fn deliver_notice(&mut self, person: &Person, notice: MemberNotice) -> Option<MemberName> {
         let bytes = person.notice(notice, self);
         self.administrator.handle_notice(&person.identity.public(), &bytes)
     }
@@ -247,7 +247,7 @@ fn former_members_get_no_epoch_key() {
     // Another member cannot say it for bob.
     let forged = carol.notice(leave, &story);
     assert_eq!(story.administrator.handle_notice(&bob.identity.public(), &forged), None);
-    assert_eq!(story.tell(&bob, leave), Some(name("bob")));
+    assert_eq!(story.deliver_notice(&bob, leave), Some(name("bob")));
     assert!(story.is_due());
     let after = story.announce();
     assert_eq!(
@@ -262,7 +262,7 @@ fn former_members_get_no_epoch_key() {
     // Bob joins again, and a copy of his old notice changes nothing.
     let again = Person { identity: bob.identity, prekeys: vec![prekey(3, 7)] };
     story.admit(&again, "bob").unwrap();
-    assert_eq!(story.tell(&again, leave), None);
+    assert_eq!(story.deliver_notice(&again, leave), None);
     assert_eq!(story.announce().members().len(), 2);
 }
 
@@ -274,7 +274,7 @@ fn an_epoch_lasts_a_day_and_has_its_own_prekeys() {
     assert!(!story.is_due());
     bob.prekeys = vec![prekey(2, 20)];
     let next = MemberNotice::Prekey { prekey: bob.prekeys[0].public(), opened: 1 };
-    assert_eq!(story.tell(&bob, next), None);
+    assert_eq!(story.deliver_notice(&bob, next), None);
     assert!(!story.is_due());
     let began = story.now;
     let second = story.announce();
@@ -308,12 +308,12 @@ fn a_prekey_that_crosses_an_announcement_leads_to_another_epoch() {
         crossed.open(&bob.identity, &bob.prekeys).err(),
         Some(OpenAnnouncementError::Prekey)
     );
-    story.tell(&bob, next);
+    story.deliver_notice(&bob, next);
     assert!(story.is_due());
     assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
     // The same notice again, or an older one, changes nothing.
-    story.tell(&bob, next);
-    story.tell(&bob, MemberNotice::Prekey { prekey: prekey(1, 9).public(), opened: 0 });
+    story.deliver_notice(&bob, next);
+    story.deliver_notice(&bob, MemberNotice::Prekey { prekey: prekey(1, 9).public(), opened: 0 });
     assert!(!story.is_due());
     assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
 }
@@ -327,7 +327,10 @@ fn epochs_that_cross_notices_back_off() {
     let mut waits = Vec::new();
     for number in 2..12 {
         let opened = story.last_epoch - 1;
-        story.tell(&bob, MemberNotice::Prekey { prekey: prekey(number, 20).public(), opened });
+        story.deliver_notice(
+            &bob,
+            MemberNotice::Prekey { prekey: prekey(number, 20).public(), opened },
+        );
         let before = story.now;
         story.announce();
         waits.push(story.now.abs_diff(before).as_secs());
@@ -343,7 +346,7 @@ fn epochs_that_cross_notices_back_off() {
         assert_eq!(story.now.abs_diff(before).as_secs(), expected);
     }
     let opened = story.last_epoch - 1;
-    story.tell(&bob, MemberNotice::Prekey { prekey: prekey(12, 20).public(), opened });
+    story.deliver_notice(&bob, MemberNotice::Prekey { prekey: prekey(12, 20).public(), opened });
     let before = story.now;
     story.announce();
     assert_eq!(story.now.abs_diff(before).as_secs(), 2);

@@ -87,7 +87,7 @@ fn to_member() -> impl Strategy<Value = ProxyToMember> {
 fn welcome() -> impl Strategy<Value = ProxyToMember> {
     use MembershipStatus::{Administrator, Member, Unknown, Waiting};
     (any_terms(), select(&[Unknown, Waiting, Member, Administrator][..]), any::<u32>())
-        .prop_map(|(terms, standing, epoch)| ProxyToMember::Welcome { terms, standing, epoch })
+        .prop_map(|(terms, status, epoch)| ProxyToMember::Welcome { terms, status, epoch })
 }
 
 /// If arbitrary bytes can be decoded, the decoded message encodes to the same bytes.
@@ -153,7 +153,7 @@ fn bytes_are_as_specified() {
     let expected = [&[6, 0, 0, 0, 0, 0, 0, 1, 2][..], &[0xAA; 16], &[7, 8]].concat();
     assert_eq!(request.encode(), expected);
     let welcome =
-        ProxyToMember::Welcome { terms: terms(), standing: MembershipStatus::Waiting, epoch: 3 };
+        ProxyToMember::Welcome { terms: terms(), status: MembershipStatus::Waiting, epoch: 3 };
     let numbers = [0, 5, 0, 2, 0, 1, 0, 3, 0, 64];
     let expected =
         [&[1, 0, 0, 0, 3, 232, 0, 0, 0, 200][..], &numbers, &[1, 0, 0, 0, 3][..]].concat();

@@ -243,8 +243,8 @@ fn assert_documented(method: &str, path: &str, answer: &(u16, String, Vec<u8>)) 
     let path = path.split('?').next().unwrap();
     let operation = &document["paths"][path][method.to_lowercase()];
     let response = &operation["responses"][status.to_string()];
-    let said = String::from_utf8_lossy(body);
-    assert!(response.is_object(), "{method} {path}: {status} is not documented: {said}");
+    let text = String::from_utf8_lossy(body);
+    assert!(response.is_object(), "{method} {path}: {status} is not documented: {text}");
     let content = &response["content"][content_type];
     assert!(content.is_object(), "{method} {path}: {status} {content_type} is not documented");
     if content_type == "application/json" {
@@ -314,15 +314,15 @@ fn a_request_that_is_too_long_or_unknown_is_refused_in_one_line() {
     assert_eq!(served.fake.refused.lock().unwrap()[0].0, "register");
     assert_eq!(served.ask("POST", "/v1/messages", &long[1..]).0, 201);
 
-    let said = |method, path| {
+    let refusal = |method, path| {
         let (status, _, body) = served.ask(method, path, b"");
         let body: Value = serde_json::from_slice(&body).unwrap();
         (status, body["error"].as_str().unwrap().to_owned())
     };
-    let (status, reason) = said("GET", "/v1/other");
+    let (status, reason) = refusal("GET", "/v1/other");
     assert!(status == 404 && reason.contains("/v1/openapi.json"), "{reason}");
     assert_eq!(
-        said("PUT", "/v1/refreshes"),
+        refusal("PUT", "/v1/refreshes"),
         (405, "this path takes POST, GET, DELETE only".into())
     );
     assert_eq!(served.exchange(b"nonsense\r\n\r\n").0, 400);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_names_are_told_from_anything_else() {
+    fn addresses_and_names_are_distinguished_from_anything_else() {
         for text in ["192.0.2.1:6530", "[2001:db8::1]:6530"] {
             let address: ServerAddress = text.parse().unwrap();
             assert!(matches!(address, ServerAddress::Ip(_)), "{text}");

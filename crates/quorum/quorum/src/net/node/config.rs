@@ -307,7 +307,7 @@ mod tests {
         let keys: Vec<String> = problems.iter().map(|it| it.key.to_string()).collect();
         assert_eq!(problems.iter().count(), 12, "{keys:?}");
         let both = format!("{LEAST}master_credential = \"c\"\n");
-        let said = QuorumNodeConfig::from_toml(&both).unwrap_err().to_string();
-        assert!(said.contains("leave one of them out"), "{said}");
+        let message = QuorumNodeConfig::from_toml(&both).unwrap_err().to_string();
+        assert!(message.contains("leave one of them out"), "{message}");
     }
 }

@@ -179,9 +179,9 @@ mod tests {
             queued_bytes: 0,
             refused_messages: 0,
         };
-        let said = problem(Some(&epoch), None, &[ServerIndex(1)], &[&link, &link], None);
+        let message = problem(Some(&epoch), None, &[ServerIndex(1)], &[&link, &link], None);
         assert_eq!(
-            said,
+            message,
             "2 servers with a vote are connected, and the log needs 3: start 192.0.2.1:6530 (down \
              for 12 s: refused), 192.0.2.1:6530 (down for 12 s: refused); without a vote: 4"
         );
@@ -190,7 +190,7 @@ mod tests {
         let three = [ServerIndex(1), ServerIndex(2)];
         assert_eq!(problem(Some(&epoch), None, &three, &[&link], None), "");
         // A connected server without a vote does not help.
-        let said = problem(Some(&epoch), None, &[ServerIndex(1), ServerIndex(3)], &[], None);
-        assert!(said.ends_with("the log needs 3: without a vote: 4"), "{said}");
+        let message = problem(Some(&epoch), None, &[ServerIndex(1), ServerIndex(3)], &[], None);
+        assert!(message.ends_with("the log needs 3: without a vote: 4"), "{message}");
     }
 }

@@ -229,8 +229,8 @@ fn check(connection: &mut Connection, path: &Path) -> Result<(), QuorumStoreErro
         newer if newer > VERSION => return Err(QuorumStoreError::Newer { path: path.to_owned() }),
         other => return Err(damaged(format!("version {other}"))),
     }
-    let said: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if said == "ok" { Ok(()) } else { Err(damaged(said.replace('\n', " "))) }
+    let result: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if result == "ok" { Ok(()) } else { Err(damaged(result.replace('\n', " "))) }
 }
 
 pub(super) fn number(connection: &Connection, query: &str) -> Result<i64, QuorumStoreError> {

@@ -47,7 +47,7 @@ fn a_path_that_dies_is_noticed_by_both_ends() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_is_told_from_one_that_is_gone() {
+fn a_peer_that_does_not_read_is_distinguished_from_one_that_is_gone() {
     let mut pair = Pair::connect(1, path(), true);
     while pair.now() < Duration::from_secs(20) {
         pair.write_much();

@@ -160,21 +160,21 @@ impl<'a> SendAttempt<'a> {
         let is_udp = connection.is_over_udp();
         let closer = connection.closer();
         let (reader, writer) = connection.split();
-        let (said, length) = (&self.progress, self.file.length);
+        let (progress, length) = (&self.progress, self.file.length);
         let writing = FileDataWriter {
             file: &mut *self.file,
             is_eager: self.is_eager,
-            progress: said,
+            progress,
             writer,
             state: Sha256::new(),
             buffer: vec![0; MAX_DATA_LEN],
             offset: 0,
         };
         thread::scope(|scope| {
-            scope.spawn(|| listen(reader, said, &closer));
+            scope.spawn(|| listen(reader, progress, &closer));
             scope.spawn(|| writing.run(&closer));
             let mut watching = SendAttemptWatcher {
-                progress: said,
+                progress,
                 closer: &closer,
                 transport,
                 is_udp,
@@ -190,8 +190,9 @@ impl<'a> SendAttempt<'a> {
             let is_of_udp = is_udp && successor.was_quick();
             let rate = is_of_udp.then(|| if watching.is_silent { 0.0 } else { watching.rate() });
             // Now both threads end, one after the other.
-            said.wait_while(Duration::MAX, |state| state.end.is_none() || state.written.is_none());
-            let mut state = said.lock();
+            progress
+                .wait_while(Duration::MAX, |state| state.end.is_none() || state.written.is_none());
+            let mut state = progress.lock();
             let was_silent = state.heard_at.elapsed() >= MAX_SILENCE;
             let (end, written) = (state.end.take(), state.written.take());
             drop(state);
@@ -327,12 +328,12 @@ impl SendAttemptWatcher<'_> {
 }
 
 /// Reads the receiver's messages until the end.
-fn listen(mut reader: ConnectionReader, said: &SharedSendProgress, closer: &ConnectionCloser) {
+fn listen(mut reader: ConnectionReader, progress: &SharedSendProgress, closer: &ConnectionCloser) {
     loop {
         let message = FileReceiverMessage::read(&mut reader);
         let end = match message {
             Ok(FileReceiverMessage::Have(count)) => {
-                said.update(|state| {
+                progress.update(|state| {
                     let now = Instant::now();
                     (state.have, state.heard_at) = (Some(count), now);
                     state.initial_position.get_or_insert(count);
@@ -341,7 +342,7 @@ fn listen(mut reader: ConnectionReader, said: &SharedSendProgress, closer: &Conn
                 continue;
             }
             Ok(FileReceiverMessage::Progress(count)) => {
-                said.update(|state| (state.position, state.heard_at) = (count, Instant::now()));
+                progress.update(|state| (state.position, state.heard_at) = (count, Instant::now()));
                 continue;
             }
             Ok(FileReceiverMessage::Done) => Ok(()),
@@ -349,7 +350,7 @@ fn listen(mut reader: ConnectionReader, said: &SharedSendProgress, closer: &Conn
             Err(error) => Err(FileSendError::Broken(error)),
         };
         let has_failed = end.is_err();
-        said.update(|state| state.end = Some(end));
+        progress.update(|state| state.end = Some(end));
         if has_failed {
             // Unblocks the writer.
             closer.close();
@@ -387,10 +388,10 @@ impl FileDataWriter<'_> {
             let _ = self.writer.finish();
         }
         let digest = encode_string(&digest::value(&self.state));
-        let said = self.progress;
+        let progress = self.progress;
         // Closes the connection.
         drop(self);
-        said.update(|state| state.written = Some(written.map(|()| digest)));
+        progress.update(|state| state.written = Some(written.map(|()| digest)));
     }
 
     /// Sends until the receiver has reported a result.

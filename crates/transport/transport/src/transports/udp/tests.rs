@@ -161,7 +161,7 @@ fn a_loss_is_an_error_at_both_ends() {
 }
 
 #[test]
-fn what_is_said_of_the_connection_may_be_lost() {
+fn welcomes_acknowledgements_and_positions_may_be_lost() {
     // Drops the welcome, and every third of the acknowledgements and positions at the end.
     let mut pair = Pair::connect(|index| (index != 0 && index % 3 != 0).then_some(Duration::ZERO));
     pair.ends[0].finish(pair.now);

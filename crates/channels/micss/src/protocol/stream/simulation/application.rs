@@ -9,10 +9,10 @@ use super::scenario::StreamEndScenario;
 
 /// An application that says so many bytes, and expects as many as the other says.
 pub(super) struct SimulatedApplication {
-    /// How many bytes it has said, of how many.
-    said: usize,
+    /// How many bytes it has sent, of how many.
+    sent: usize,
     says: usize,
-    /// How many it has heard, and whether they were those that the other has said.
+    /// How many it has heard, and whether they were those that the other has sent.
     heard: usize,
     is_exact: bool,
     has_heard_all: bool,
@@ -29,7 +29,7 @@ pub(super) struct SimulatedApplication {
 impl SimulatedApplication {
     pub(super) fn new(end: &StreamEndScenario, is_steady: bool) -> Self {
         Self {
-            said: 0,
+            sent: 0,
             says: end.says,
             heard: 0,
             is_exact: true,
@@ -43,7 +43,7 @@ impl SimulatedApplication {
 
     /// How many bytes it would say at once, or nothing while it says nothing. Zero: it has ended.
     pub(super) fn available(&self, now: Duration) -> Option<usize> {
-        (now >= self.speaks_at).then_some((self.says - self.said).min(1 << 20))
+        (now >= self.speaks_at).then_some((self.says - self.sent).min(1 << 20))
     }
 
     /// Says something into `space`. Returns how many bytes, and whether it has ended behind them.
@@ -54,18 +54,18 @@ impl SimulatedApplication {
         now: Duration,
     ) -> (usize, bool) {
         let piece = if self.is_steady { 300 } else { usize::MAX };
-        let most = space.len().min(self.says - self.said).min(piece);
+        let most = space.len().min(self.says - self.sent).min(piece);
         let len = if most == 0 || rng.chance(50) { most } else { 1 + rng.index(most) };
         for (place, byte) in space[..len].iter_mut().enumerate() {
-            *byte = byte_at(self.said + place);
+            *byte = byte_at(self.sent + place);
         }
-        self.said += len;
+        self.sent += len;
         if self.is_steady {
             self.speaks_at = now + ms(100);
         } else if rng.chance(20) {
             self.speaks_at = now + ms([1, 30, 1_500, 15_000][rng.index(4)]);
         }
-        (len, self.said == self.says && rng.chance(50))
+        (len, self.sent == self.says && rng.chance(50))
     }
 
     /// When it goes on, if it says or takes nothing now.

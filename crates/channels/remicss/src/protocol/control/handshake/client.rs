@@ -463,11 +463,17 @@ mod tests {
             min_channels,
             all: 3,
         };
-        let said = no_answer(3).to_string();
-        assert!(said.contains("not answer on channels 1, 3: all channels must work, "), "{said}");
-        let said = no_answer(2).to_string();
-        assert!(said.contains("channels 1, 3: 2 of 3 channels must work, "), "{said}");
-        let said = TunnelClientFailure::NoConfirm { channels: vec![1], members: 3 }.to_string();
-        assert!(said.contains("does not confirm on channel 2: its settings differ"), "{said}");
+        let message = no_answer(3).to_string();
+        assert!(
+            message.contains("not answer on channels 1, 3: all channels must work, "),
+            "{message}"
+        );
+        let message = no_answer(2).to_string();
+        assert!(message.contains("channels 1, 3: 2 of 3 channels must work, "), "{message}");
+        let message = TunnelClientFailure::NoConfirm { channels: vec![1], members: 3 }.to_string();
+        assert!(
+            message.contains("does not confirm on channel 2: its settings differ"),
+            "{message}"
+        );
     }
 }

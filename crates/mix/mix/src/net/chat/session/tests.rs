@@ -44,14 +44,14 @@ fn a_message_that_is_being_shown_at_the_end_is_not_shown_again() {
     // A terminal that takes the first message only after the chat was told to end.
     let (shown, shows) = channel();
     let (release, released) = channel::<()>();
-    let tell = move |event| {
+    let report = move |event| {
         if let ChatEvent::Message { text, .. } = event {
             shown.send(text).unwrap();
             let _ = released.recv();
         }
         Ok(())
     };
-    let (session, _) = ChatSession::start(&config, None, tell).unwrap();
+    let (session, _) = ChatSession::start(&config, None, report).unwrap();
     assert_eq!(shows.recv_timeout(TIMEOUT).unwrap(), texts[0]);
     let end = thread::spawn(move || drop(session));
     // So that it usually waits for the terminal already. The result does not depend on it.

@@ -84,12 +84,12 @@ fn members_that_write_into_slots_of_others_are_left_out() {
     assert!(world.errors.iter().all(|it| *it == (BOB, left_out.clone())), "{:?}", world.errors);
     assert!(!left_out.is_final());
     // The administrator is told the name.
-    let is_told = |it: &MixClientEvent| {
+    let is_reported = |it: &MixClientEvent| {
         it.to_string()
             .starts_with("the proxy reports that two members have found in an audit that bob")
     };
-    assert!(world.people[ALICE].told.iter().any(is_told));
-    assert!(!world.people[CAROL].told.iter().any(is_told));
+    assert!(world.people[ALICE].reported.iter().any(is_reported));
+    assert!(!world.people[CAROL].reported.iter().any(is_reported));
     world.now += Duration::from_secs(86_400);
     world.run_until("bob takes part in another epoch", |world| {
         found(world).is_empty() && world.people[BOB].status().anonymity_set == 3

@@ -24,8 +24,8 @@ fn change_rounds(world: &mut World, mut change: impl FnMut(&mut RoundStart) + 's
 }
 
 /// The events of bob as text.
-fn told(world: &World) -> Vec<String> {
-    world.people[BOB].told.iter().map(ToString::to_string).collect()
+fn reports(world: &World) -> Vec<String> {
+    world.people[BOB].reported.iter().map(ToString::to_string).collect()
 }
 
 fn run_rounds(world: &mut World, count: u64) {
@@ -41,7 +41,7 @@ fn check_others(world: &World) {
         let is_wrong = |it: &&MixClientEvent| {
             matches!(it, MixClientEvent::NotOfThisRound { .. } | MixClientEvent::LeftOut { .. })
         };
-        assert_eq!(world.people[person].told.iter().find(is_wrong), None, "{}", NAMES[person]);
+        assert_eq!(world.people[person].reported.iter().find(is_wrong), None, "{}", NAMES[person]);
     }
     assert!(world.errors.iter().all(|(person, _)| *person == BOB), "{:?}", world.errors);
 }
@@ -57,7 +57,7 @@ fn an_old_mailbox_is_noticed_and_messages_wait() {
     });
     run_rounds(&mut world, 20);
     let since = world.people[BOB].status().not_of_round_since.unwrap();
-    let first = told(&world).into_iter().find(|it| it.starts_with("the mailbox of")).unwrap();
+    let first = reports(&world).into_iter().find(|it| it.starts_with("the mailbox of")).unwrap();
     let expected = format!(
         "the mailbox of round {since} is not the one that the members filled, since round {since}: \
          the proxy repeats an old one"
@@ -104,7 +104,7 @@ fn members_notice_when_left_out_of_a_round() {
     });
     run_rounds(&mut world, 5);
     let text = "the proxy has left this member out of round";
-    assert!(told(&world).iter().any(|it| it.starts_with(text)), "{:?}", told(&world));
+    assert!(reports(&world).iter().any(|it| it.starts_with(text)), "{:?}", reports(&world));
     check_others(&world);
 }
 
@@ -180,7 +180,7 @@ fn a_name_like_that_of_a_member_is_refused() {
 }
 
 #[test]
-fn clients_without_an_invitation_are_told_so() {
+fn clients_without_an_invitation_are_refused_with_advice() {
     let mut world = World::of_members(6);
     world.people[BOB].client.leave(world.now).unwrap();
     world.run_until("bob is removed", |world| !world.errors.is_empty());

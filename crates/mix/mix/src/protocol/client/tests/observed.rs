@@ -148,13 +148,13 @@ fn act(world: &mut World, seed: u64, phase: Phase) {
 fn answer(world: &mut World) {
     for person in 1..NAMES.len() {
         let got = world.people[person].read.get(NAMES[WRITER]).map_or(0, Vec::len);
-        let said = world.people[person].said.get(NAMES[WRITER]).map_or(0, Vec::len);
-        if said < got {
+        let answered = world.people[person].sent.get(NAMES[WRITER]).map_or(0, Vec::len);
+        if answered < got {
             world.people[person].say(NAMES[WRITER], "");
         }
     }
     for person in &world.people {
         let is_given_up = |event: &MixClientEvent| matches!(event, MixClientEvent::GivenUp { .. });
-        assert!(!person.told.iter().any(is_given_up));
+        assert!(!person.reported.iter().any(is_given_up));
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn group() -> GroupAddress {
 /// them are undone or happen again.
 #[derive(Default)]
 struct SinceStored {
-    said: Vec<(String, ChatMessageId, String)>,
+    sent: Vec<(String, ChatMessageId, String)>,
     read: Vec<(String, String)>,
     /// Or given up.
     delivered: Vec<ChatMessageId>,
@@ -40,7 +40,7 @@ struct SinceStored {
 #[derive(Clone)]
 pub(super) struct Backup {
     stored: Option<Vec<u8>>,
-    said: BTreeMap<String, Vec<String>>,
+    sent: BTreeMap<String, Vec<String>>,
     waiting: BTreeMap<ChatMessageId, (String, String)>,
     read: BTreeMap<String, Vec<String>>,
 }
@@ -66,21 +66,21 @@ pub(super) struct Person {
     writing: Option<Writing>,
     since_stored: SinceStored,
     /// Texts that are in the stored state, by receiver, and their numbers.
-    pub(super) said: BTreeMap<String, Vec<String>>,
+    pub(super) sent: BTreeMap<String, Vec<String>>,
     waiting: BTreeMap<ChatMessageId, (String, String)>,
     /// Texts that were read, by sender.
     pub(super) read: BTreeMap<String, Vec<String>>,
     /// Sender and text of everything that was ever shown, even if that was undone.
     pub(super) shown: Vec<(String, String)>,
-    /// Receiver and text of what was said to be delivered, and of what was given up.
+    /// Receiver and text of what was reported as delivered, and of what was given up.
     pub(super) marked: Vec<(String, String)>,
     pub(super) given_up: Vec<(String, String)>,
     /// When the disk is tried again, if it is full.
     pub(super) full_until: Option<Instant>,
     /// Whether a client was started from an old state. Messages can then be missing.
     pub(super) has_restored: bool,
-    /// What else the client has told.
-    pub(super) told: Vec<MixClientEvent>,
+    /// The other events of the client.
+    pub(super) reported: Vec<MixClientEvent>,
     /// The time that has passed when the simulation began.
     began: Instant,
 }
@@ -98,7 +98,7 @@ impl Person {
             invitation: None,
             writing: None,
             since_stored: SinceStored::default(),
-            said: BTreeMap::new(),
+            sent: BTreeMap::new(),
             waiting: BTreeMap::new(),
             read: BTreeMap::new(),
             shown: Vec::new(),
@@ -106,7 +106,7 @@ impl Person {
             given_up: Vec::new(),
             full_until: None,
             has_restored: false,
-            told: Vec::new(),
+            reported: Vec::new(),
             began,
         }
     }
@@ -126,14 +126,14 @@ impl Person {
 
     /// What is on disk.
     pub(super) fn backup(&self) -> Backup {
-        let (said, waiting) = (self.said.clone(), self.waiting.clone());
-        Backup { stored: self.stored.clone(), said, waiting, read: self.read.clone() }
+        let (sent, waiting) = (self.sent.clone(), self.waiting.clone());
+        Backup { stored: self.stored.clone(), sent, waiting, read: self.read.clone() }
     }
 
     /// Restores what was on disk. The client is to be started then.
     pub(super) fn restore(&mut self, backup: Backup) {
-        let Backup { stored, said, waiting, read } = backup;
-        (self.stored, self.said, self.waiting, self.read) = (stored, said, waiting, read);
+        let Backup { stored, sent, waiting, read } = backup;
+        (self.stored, self.sent, self.waiting, self.read) = (stored, sent, waiting, read);
         self.writing = None;
     }
 
@@ -170,11 +170,11 @@ impl Person {
         if is_member {
             self.invitation = None;
         }
-        let SinceStored { said, read, delivered } = since_stored;
-        for (to, id, text) in said {
+        let SinceStored { sent, read, delivered } = since_stored;
+        for (to, id, text) in sent {
             let before = self.waiting.insert(id, (to.clone(), text.clone()));
             assert!(before.is_none(), "a number was used before");
-            self.said.entry(to).or_default().push(text);
+            self.sent.entry(to).or_default().push(text);
         }
         for (from, text) in read {
             self.read.entry(from).or_default().push(text);
@@ -216,19 +216,19 @@ impl Person {
                 self.since_stored.delivered.push(id);
                 self.given_up.push(self.waiting[&id].clone());
             }
-            other => self.told.push(other),
+            other => self.reported.push(other),
         }
         true
     }
 
     /// Sends a message, if the client accepts it.
     pub(super) fn say(&mut self, to: &str, padding: &str) -> bool {
-        let unstored = self.not_stored().flat_map(|it| &it.said);
+        let unstored = self.not_stored().flat_map(|it| &it.sent);
         let unstored = unstored.filter(|it| it.0 == to).count();
-        let count = self.said.get(to).map_or(0, Vec::len) + unstored;
+        let count = self.sent.get(to).map_or(0, Vec::len) + unstored;
         let text = format!("{count} from {} to {to}{padding}", NAMES[self.number]);
         let Ok(id) = self.client.send(to, &text) else { return false };
-        self.since_stored.said.push((to.to_owned(), id, text));
+        self.since_stored.sent.push((to.to_owned(), id, text));
         true
     }
 
@@ -238,7 +238,7 @@ impl Person {
 
     /// How many messages were not delivered.
     pub(super) fn undelivered(&self) -> usize {
-        self.waiting.len() + self.not_stored().map(|it| it.said.len()).sum::<usize>()
+        self.waiting.len() + self.not_stored().map(|it| it.sent.len()).sum::<usize>()
     }
 }
 

@@ -65,18 +65,18 @@ fn run(seed: u64) -> Counts {
     let mut backups: Vec<(usize, Backup)> = Vec::new();
     world.faults = Faults { cuts: 1, clients: 1, ..Faults::default() };
     world.people.iter_mut().for_each(|person| person.has_restored = true);
-    let (mut said, mut checked) = (0, [0; NAMES.len()]);
+    let (mut sent, mut checked) = (0, [0; NAMES.len()]);
     let end = world.rounds + ROUNDS;
     while world.rounds < end {
         world.tick();
         match world.rng.u32(0..2_000) {
             // Some texts have several fragments.
             0..60 => {
-                said += 1;
+                sent += 1;
                 let (from, to) = (world.rng.usize(0..NAMES.len()), world.rng.usize(0..NAMES.len()));
                 let padding = " and on".repeat(world.rng.usize(0..20));
                 if from != to {
-                    world.people[from].say(NAMES[to], &format!("{padding} number {said}."));
+                    world.people[from].say(NAMES[to], &format!("{padding} number {sent}."));
                 }
             }
             60..66 => {
@@ -116,7 +116,7 @@ fn run(seed: u64) -> Counts {
         counts.given_up += person.given_up.len();
         let is_wrong =
             |event: &&MixClientEvent| matches!(event, MixClientEvent::NotOfThisRound { .. });
-        assert_eq!(person.told.iter().find(is_wrong), None);
+        assert_eq!(person.reported.iter().find(is_wrong), None);
     }
     counts
 }

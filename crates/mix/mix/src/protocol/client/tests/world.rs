@@ -528,16 +528,16 @@ impl World {
     pub(super) fn check_all_read(&self) {
         for (from, sender) in NAMES.iter().zip(&self.people) {
             for (to, receiver) in NAMES.iter().zip(&self.people) {
-                let said = sender.said.get(*to).map_or(&[][..], |it| it);
+                let sent = sender.sent.get(*to).map_or(&[][..], |it| it);
                 let read = receiver.read.get(*from).map_or(&[][..], |it| it);
-                assert_eq!(said, read, "of {from} to {to}");
+                assert_eq!(sent, read, "of {from} to {to}");
             }
         }
         let is_wrong = |it: &&MixClientEvent| {
             matches!(it, MixClientEvent::NotOfThisRound { .. } | MixClientEvent::LeftOut { .. })
         };
         for person in &self.people {
-            assert_eq!(person.told.iter().find(is_wrong), None);
+            assert_eq!(person.reported.iter().find(is_wrong), None);
         }
     }
 

@@ -62,7 +62,7 @@ fn a_silent_member_is_waited_for_in_one_round() {
 }
 
 #[test]
-fn late_members_are_told_and_take_part_again() {
+fn late_members_are_notified_and_take_part_again() {
     let mut world = World::of_members(3, 3);
     world.pass(LEAST);
     // Rounds go on without the request of client 2, which is on its way.

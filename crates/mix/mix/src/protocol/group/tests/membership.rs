@@ -13,7 +13,7 @@ fn a_request_waits_for_the_administrator_and_its_answer_for_the_client() {
     let mut world = World::of_members(1, 3);
     world.disconnect(0);
     world.connect(5);
-    assert_eq!(world.clients[5].standing, Some(MembershipStatus::Unknown));
+    assert_eq!(world.clients[5].status, Some(MembershipStatus::Unknown));
     world.send(5, &MemberToProxy::Join(b"please".to_vec()));
     world.settle();
     world.disconnect(5);
@@ -22,7 +22,7 @@ fn a_request_waits_for_the_administrator_and_its_answer_for_the_client() {
     let expected = ProxyToMember::JoinRequest { key, request: b"please".to_vec() };
     assert_eq!(requests(&world), [&expected]);
     world.connect(5);
-    assert_eq!(world.clients[5].standing, Some(MembershipStatus::Waiting));
+    assert_eq!(world.clients[5].status, Some(MembershipStatus::Waiting));
     world.disconnect(5);
     world.send(0, &MemberToProxy::JoinAnswer { key, answer: b"yes".to_vec() });
     world.settle();
@@ -38,7 +38,7 @@ fn a_request_waits_for_the_administrator_and_its_answer_for_the_client() {
 }
 
 #[test]
-fn removed_members_are_told() {
+fn removed_members_are_notified() {
     let mut world = World::of_members(2, 4);
     world.connect(6);
     world.send(0, &MemberToProxy::Announce(announcement(0, 2, &[2, 0, 1])));
@@ -49,7 +49,7 @@ fn removed_members_are_told() {
     assert!(!world.clients[6].received.iter().any(announced));
     assert_eq!(world.group.status(world.now).members, 3);
     world.connect(3);
-    assert_eq!(world.clients[3].standing, Some(MembershipStatus::Unknown));
+    assert_eq!(world.clients[3].status, Some(MembershipStatus::Unknown));
     world.send(3, &MemberToProxy::Notice(vec![1]));
     world.settle();
     assert_eq!(world.clients[3].refused, Some(ProxyRefusal::NotMember));

@@ -128,7 +128,7 @@ impl Test {
             if it.connection.is_some() && is_member && !it.is_silent && !self.misbehaved[client] {
                 let rounds = it.rounds.iter().filter(|&&round| round > before).count();
                 assert!(rounds > 2, "{client} is left out");
-                assert!(it.standing.is_some(), "{client} has no standing");
+                assert!(it.status.is_some(), "{client} has no standing");
             }
         }
     }
@@ -138,7 +138,7 @@ proptest! {
     #[test]
     fn nobody_is_disturbed(seed: u64, ops in vec(op(), 1..150)) {
         let world = World::of_members(seed, 5);
-        prop_assert_eq!(world.clients[0].standing, Some(MembershipStatus::Administrator));
+        prop_assert_eq!(world.clients[0].status, Some(MembershipStatus::Administrator));
         let mut test = Test { world, epoch: 1, misbehaved: [false; CLIENTS] };
         for op in ops {
             test.perform(op);

@@ -49,7 +49,7 @@ pub(super) struct World {
     pub(super) stored: Option<Vec<u8>>,
     next_connection: u64,
     random: fastrand::Rng,
-    /// What each round was said to be.
+    /// The start of each round, as it was sent.
     starts: BTreeMap<u64, RoundStart>,
     /// Updates of requests that members have sent, by round and nonce.
     updates: BTreeMap<(u64, [u8; 16]), Mailbox>,
@@ -64,7 +64,7 @@ pub(super) struct World {
 #[derive(Default)]
 pub(super) struct Client {
     pub(super) connection: Option<u64>,
-    pub(super) standing: Option<MembershipStatus>,
+    pub(super) status: Option<MembershipStatus>,
     /// Messages that it has sent and the proxy has not received.
     pub(super) outbox: VecDeque<Vec<u8>>,
     /// A silent client takes messages, and answers no round.
@@ -112,7 +112,7 @@ impl World {
         let (id, key) = (self.next_connection, secret(client).public());
         let old = self.clients[client].connection.replace(id);
         let it = &mut self.clients[client];
-        (it.standing, it.exchange, it.epoch, it.refused) = (None, None, 0, None);
+        (it.status, it.exchange, it.epoch, it.refused) = (None, None, 0, None);
         it.outbox.clear();
         self.group.handle_connected(self.now, id, key);
         // The driver of the old connection sees its end some time.
@@ -211,7 +211,7 @@ impl World {
                 self.clients.iter().position(|it| it.connection == Some(transmit.connection));
             // Messages on an old connection are lost.
             let Some(client) = client else { continue };
-            let is_welcomed = self.clients[client].standing.is_some();
+            let is_welcomed = self.clients[client].status.is_some();
             let terms = is_welcomed.then_some(settings().terms);
             let message = ProxyToMember::decode(&transmit.message, terms.as_ref()).unwrap();
             assert_eq!(transmit.is_last, matches!(message, ProxyToMember::Refused(_)));
@@ -233,8 +233,8 @@ impl World {
                 assert_eq!(start.round, round);
                 self.late.push((round, nonce));
             }
-            ProxyToMember::Welcome { standing, epoch, .. } => {
-                (it.standing, it.epoch) = (Some(standing), epoch);
+            ProxyToMember::Welcome { status, epoch, .. } => {
+                (it.status, it.epoch) = (Some(status), epoch);
                 it.received.push(message);
             }
             ProxyToMember::Refused(refusal) => {

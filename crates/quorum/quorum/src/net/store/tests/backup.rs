@@ -44,13 +44,16 @@ fn removed_store_files_are_reported() {
     let at = |name: &str| place.path().join(name);
     let (store, _) = with_epoch(&place, 1);
     fs::write(at(LOG_FILE), "log").unwrap();
-    let free = store.problem().filter(|said| !said.contains("KiB are free"));
+    let free = store.problem().filter(|problem| !problem.contains("KiB are free"));
     assert_eq!(free, None);
     for name in ["epochs.sqlite", "audit.log", LOG_FILE, "epoch-1.key"] {
         fs::rename(at(name), at("elsewhere")).unwrap();
-        let said = store.problem().unwrap_or_default();
+        let problem = store.problem().unwrap_or_default();
         let named = if name == "epoch-1.key" { "the file of the key of epoch 1" } else { name };
-        assert!(said.starts_with(named) && said.contains("while the server runs"), "{said}");
+        assert!(
+            problem.starts_with(named) && problem.contains("while the server runs"),
+            "{problem}"
+        );
         if name != "epoch-1.key" {
             fs::copy(at("elsewhere"), at(name)).unwrap();
             let copied = store.problem().unwrap_or_default();
@@ -59,8 +62,8 @@ fn removed_store_files_are_reported() {
         fs::rename(at("elsewhere"), at(name)).unwrap();
     }
     fs::rename(place.path(), place.path().with_extension("moved")).unwrap();
-    let said = store.problem().unwrap();
-    assert!(said.contains("was removed while the server runs"), "{said}");
+    let problem = store.problem().unwrap();
+    assert!(problem.contains("was removed while the server runs"), "{problem}");
     fs::rename(place.path().with_extension("moved"), place.path()).unwrap();
 }
 
@@ -89,9 +92,9 @@ fn backup_during_writes_is_one_consistent_state() {
             let copy = Connection::open(&backup).unwrap();
             let count = |query| copy.query_row(query, [], |row| row.get::<_, i64>(0)).unwrap();
             assert_eq!(count("SELECT height FROM state"), count("SELECT count(*) FROM entry"));
-            let said: String =
+            let result: String =
                 copy.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-            assert_eq!(said, "ok");
+            assert_eq!(result, "ok");
         }
         is_done.store(true, order);
     });

@@ -47,7 +47,7 @@ fn a_proof_holds_for_its_run_server_and_witnesses_only() {
 }
 
 #[test]
-fn a_response_tells_nothing_twice() {
+fn each_proof_has_its_own_commitment_and_responses() {
     let mut generator = RandomGenerator::seeded().unwrap();
     let setting = Setting::new(1, 1, &mut generator);
     let server = ServerIndex(0);

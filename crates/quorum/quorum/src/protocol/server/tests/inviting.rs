@@ -30,7 +30,7 @@ impl World {
     }
 
     /// Passes a start to a server, and lets only that server react.
-    fn tell(&mut self, to: Number, from: Number, start: &GroupStart) {
+    fn send_start(&mut self, to: Number, from: Number, start: &GroupStart) {
         let (now, bytes) = (self.now, [&[INVITE][..], &start.to_bytes()].concat());
         let from = identity(from).public();
         self.server(to).handle_message(now, &from, LinkTopic::Refresh, &bytes, 0);
@@ -81,7 +81,7 @@ fn shares_are_wiped_on_a_signed_chain_of_a_later_epoch() {
     while world.poll(LATE) {}
     assert!(world.epoch_of(LATE) == 1 && world.nodes[&LATE].saved.shares.contains_key(&1));
     // The sender is unknown to it.
-    world.tell(LATE, 200, &start);
+    world.send_start(LATE, 200, &start);
     assert!(world.nodes[&LATE].saved.shares.is_empty());
     let wiped = QuorumServerEvent::EpochEnded { epoch: 1, newest: 2 };
     let events = &world.nodes[&LATE].events;
@@ -145,18 +145,18 @@ fn server_at_a_false_height_of_an_ended_epoch_enters_the_newest() {
     world.links.clear();
     // f+1 servers of the first epoch, of which the keys were stolen since.
     first.height = Height(1_000_000);
-    world.tell(LATE, 1, &first);
+    world.send_start(LATE, 1, &first);
     assert_eq!(world.status_of(LATE).epoch, None);
-    world.tell(LATE, 2, &first);
+    world.send_start(LATE, 2, &first);
     assert_eq!((world.epoch_of(LATE), world.status_of(LATE).height), (1, first.height));
-    world.tell(LATE, 200, &start);
+    world.send_start(LATE, 200, &start);
     assert_eq!(world.status_of(LATE).behind.unwrap().epoch, 2);
     // f servers of the newest epoch send a false height.
     let forged = GroupStart { height: Height(7), ..start.clone() };
     for (from, start) in [(1, &forged), (2, &start), (200, &forged), (3, &start)] {
-        world.tell(LATE, from, start);
+        world.send_start(LATE, from, start);
         // Starts of servers of the ended epoch no longer count.
-        world.tell(LATE, from, &first);
+        world.send_start(LATE, from, &first);
     }
     world.now += TIMEOUTS.retry;
     while world.poll(LATE) {}
@@ -193,15 +193,15 @@ fn a_chain_that_differs_from_the_known_one_changes_nothing() {
     });
     let before = world.status_of(50);
     world.nodes.get_mut(&50).unwrap().events.clear();
-    world.tell(50, 100, &GroupStart { refresh: None, ..chains[0].clone() });
+    world.send_start(50, 100, &GroupStart { refresh: None, ..chains[0].clone() });
     assert_eq!(world.status_of(50), before);
     // A longer one, too.
     let mut longer = chains[0].clone();
     longer.chain.push(chains[0].chain[1].clone());
-    world.tell(50, 100, &longer);
+    world.send_start(50, 100, &longer);
     assert_eq!(world.status_of(50), before);
-    let is_told = |event: &QuorumServerEvent| matches!(event, QuorumServerEvent::MessageRefused { why, .. } if why.contains("more than f"));
-    assert!(world.nodes[&50].events.iter().any(is_told), "{:?}", world.nodes[&50].events);
+    let is_reported = |event: &QuorumServerEvent| matches!(event, QuorumServerEvent::MessageRefused { why, .. } if why.contains("more than f"));
+    assert!(world.nodes[&50].events.iter().any(is_reported), "{:?}", world.nodes[&50].events);
 }
 
 #[test]
@@ -217,9 +217,9 @@ fn unsigned_starts_are_rejected() {
     forged[3].witnesses[9] ^= 1;
     forged[4].chain[0].signature.clear();
     for forged in &forged {
-        world.tell(2, 3, forged);
+        world.send_start(2, 3, forged);
         for from in [1, 3] {
-            world.tell(100, from, forged);
+            world.send_start(100, from, forged);
         }
     }
     assert_eq!(world.status_of(2), before.0);

@@ -79,14 +79,14 @@ impl<'a> GroupMemberSessions<'a> {
         options: &MixDeliveryOptions,
         proxy_key: IdentityPublicKey,
     ) -> Result<Self, String> {
-        let (tell, told) = channel();
+        let (event_sender, events) = channel();
         let mut members = Self {
             host,
             configs: Vec::new(),
             sessions: Vec::new(),
             participants: vec![vec![0; options.members]; options.groups],
-            event_sender: tell,
-            events: told,
+            event_sender,
+            events,
         };
         for (group, name) in options.group_names().enumerate() {
             let administrator = read_key(
@@ -119,14 +119,14 @@ impl<'a> GroupMemberSessions<'a> {
 
     fn add(&mut self, member: GroupMemberId, invitation: Option<Invitation>) -> Result<(), String> {
         let config = &self.configs[member.group][member.number];
-        let tell = self.event_sender.clone();
-        let tell = move |event| {
-            let told = tell.send(GroupMemberEvent { member, at: Instant::now(), event });
-            told.map_err(|_| "the measurement is over".into())
+        let sender = self.event_sender.clone();
+        let report = move |event| {
+            let sent = sender.send(GroupMemberEvent { member, at: Instant::now(), event });
+            sent.map_err(|_| "the measurement is over".into())
         };
         // The session's threads run on the host of the thread that starts them.
         let session =
-            self.host.run(|| ChatSession::start(config, invitation, tell)).map_err(error_text)?;
+            self.host.run(|| ChatSession::start(config, invitation, report)).map_err(error_text)?;
         self.sessions[member.group].push(session.map_err(error_text)?.0);
         Ok(())
     }
@@ -146,8 +146,8 @@ impl<'a> GroupMemberSessions<'a> {
                 joined = next;
                 let deadline = Instant::now() + TIMEOUT;
                 while self.participants[group][..joined].iter().any(|seen| *seen < joined) {
-                    let told = self.next(deadline, "a round in which all take part")?;
-                    self.take(told)?;
+                    let member_event = self.next(deadline, "a round in which all take part")?;
+                    self.take(member_event)?;
                 }
             }
         }
@@ -160,11 +160,11 @@ impl<'a> GroupMemberSessions<'a> {
         self.sessions[member.group][0].send_command(ChatCommand::Invite(name));
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            let told = self.next(deadline, "an invitation")?;
-            if let ChatEvent::Invitation(code) = &told.event {
+            let member_event = self.next(deadline, "an invitation")?;
+            if let ChatEvent::Invitation(code) = &member_event.event {
                 return Invitation::parse(code).map_err(error_text);
             }
-            self.take(told)?;
+            self.take(member_event)?;
         }
     }
 
@@ -181,25 +181,25 @@ impl<'a> GroupMemberSessions<'a> {
     ) -> Result<Option<GroupMemberEvent>, String> {
         let left = until.saturating_duration_since(Instant::now());
         match self.events.recv_timeout(left) {
-            Ok(told) => Ok(Some(told)),
+            Ok(member_event) => Ok(Some(member_event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err("all members have ended".into()),
         }
     }
 
     fn next(&mut self, deadline: Instant, what: &str) -> Result<GroupMemberEvent, String> {
-        let told = self.next_until(deadline)?;
-        told.ok_or_else(|| format!("{what} has not come within {} s", TIMEOUT.as_secs()))
+        let member_event = self.next_until(deadline)?;
+        member_event.ok_or_else(|| format!("{what} has not come within {} s", TIMEOUT.as_secs()))
     }
 
     /// Records the participants of a member's last round. Fails if a command has failed or a member
     /// has ended.
-    fn take(&mut self, told: GroupMemberEvent) -> Result<(), String> {
-        let GroupMemberId { group, number } = told.member;
-        match told.event {
+    fn take(&mut self, member_event: GroupMemberEvent) -> Result<(), String> {
+        let GroupMemberId { group, number } = member_event.member;
+        match member_event.event {
             ChatEvent::Status(status) => self.participants[group][number] = status.anonymity_set,
             ChatEvent::NotDone(why) | ChatEvent::Ended { why: Some(why) } => {
-                return Err(format!("{}: {why}", told.member.name()));
+                return Err(format!("{}: {why}", member_event.member.name()));
             }
             _ => {}
         }

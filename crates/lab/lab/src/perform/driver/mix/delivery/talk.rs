@@ -29,7 +29,7 @@ enum NextMessageState {
     /// It is to be sent at this time.
     Due(Instant),
     /// It was sent at this time. If it was refused, it is to be sent again at `again`.
-    Said { since: Instant, again: Option<Instant> },
+    Sent { since: Instant, again: Option<Instant> },
 }
 
 impl TalkingPair {
@@ -96,9 +96,9 @@ impl PairConversations {
                 }
             }
             // Handles all events before the next message is sent.
-            while let Some(told) = members.next_until(until)? {
+            while let Some(member_event) = members.next_until(until)? {
                 until = Instant::now();
-                if self.take(told)? {
+                if self.take(member_event)? {
                     deadline = Instant::now() + TIMEOUT;
                 }
             }
@@ -117,7 +117,7 @@ impl PairConversations {
         let pair = self.of_member.get(&member).map(|at| &mut self.pairs[*at]);
         match (event, pair) {
             (ChatEvent::Message { from, text }, Some(pair)) => {
-                let ([speaker, listener], NextMessageState::Said { since, .. }) =
+                let ([speaker, listener], NextMessageState::Sent { since, .. }) =
                     (pair.direction(), pair.state)
                 else {
                     return Err(format!("{} has a message that nobody has said", member.name()));
@@ -136,7 +136,7 @@ impl PairConversations {
                 Err(format!("{} has a message of {from}", member.name()))
             }
             (ChatEvent::NotSent { .. }, Some(pair)) => {
-                if let NextMessageState::Said { again, .. } = &mut pair.state {
+                if let NextMessageState::Sent { again, .. } = &mut pair.state {
                     *again = Some(at + REFUSED_WAIT);
                 }
                 Ok(false)
@@ -155,15 +155,15 @@ impl TalkingPair {
         let now = Instant::now();
         let (due, since) = match self.state {
             NextMessageState::Due(due) => (due, now),
-            NextMessageState::Said { again: Some(again), since } => (again, since),
-            NextMessageState::Said { again: None, .. } => return now + IDLE,
+            NextMessageState::Sent { again: Some(again), since } => (again, since),
+            NextMessageState::Sent { again: None, .. } => return now + IDLE,
         };
         if due > now {
             return due;
         }
         let [speaker, listener] = self.direction();
         members.say(speaker, listener, line(self.delivered));
-        self.state = NextMessageState::Said { since, again: None };
+        self.state = NextMessageState::Sent { since, again: None };
         now + IDLE
     }
 }
