@@ -23,7 +23,7 @@
 //! let addresses = vec!["127.0.0.1:0".parse()?, "127.0.0.2:0".parse()?];
 //! let listener = MicssListener::bind(MicssServerConfig::new(addresses)).await?;
 //!
-//! let channels = listener.local_addresses().iter().map(|address| StreamChannelConfig::to(*address));
+//! let channels = listener.local_addresses().iter().copied().map(StreamChannelConfig::to);
 //! let server = RemoteServerConfig { channels: channels.collect(), threshold: 2 };
 //! let mut client = connect(server, &"localhost:1".parse()?, Duration::from_secs(30)).await?;
 //! client.write_all(b"hello").await?;
