@@ -108,8 +108,8 @@ int32_t sunder_options_set_congestion_control(sunder_options *options, const cha
 int32_t sunder_options_set_expected_exchange(sunder_options *options, uint64_t sent,
                                              uint64_t received, uint32_t rounds);
 
-/* Sets the time limit for the transport's own setup and then for each step of the handshake. The
- * default is 4,500 ms. */
+/* Sets the time limit for the transport's own setup and then for the handshake. The default is
+ * 4,500 ms. */
 int32_t sunder_options_set_connect_timeout(sunder_options *options, uint32_t milliseconds);
 
 /* Sets the time limit of each read or write. 0, the default, waits as long as the peer is alive. */
