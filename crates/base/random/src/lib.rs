@@ -252,6 +252,8 @@ fn count_forks() {}
 
 #[cfg(test)]
 mod tests {
+    use sim::statistics::{ChiSquared, byte_counts};
+
     use super::*;
 
     /// Runs `test` with a generator that keeps its key meanwhile; `None` if the clock ticked.
@@ -320,17 +322,12 @@ mod tests {
 
     #[test]
     fn every_byte_value_is_as_likely() {
-        // 255 degrees of freedom: a value above 400 occurs once in 10^8 runs.
+        // By chance, each of the two fails once in 10^7 runs.
         for mut generator in [RandomGenerator::seeded().unwrap(), RandomGenerator::system()] {
             let mut bytes = vec![0; 1 << 20];
             generator.fill(&mut bytes).unwrap();
-            let mut counts = [0f64; 256];
-            for &byte in &bytes {
-                counts[usize::from(byte)] += 1.0;
-            }
-            let expected = 4096.0;
-            let chi: f64 = counts.iter().map(|c| (c - expected).powi(2) / expected).sum();
-            assert!(chi < 400.0, "chi-squared {chi}");
+            let uniform = ChiSquared::of_uniform(&byte_counts(bytes));
+            assert!(uniform.passes(1e-7), "{uniform:?}");
         }
     }
 }

@@ -13,6 +13,7 @@
 //!   swapping, replaying and closing.
 //! - Seeds: [`run_seeds`] runs a simulation with many seeds on all processors, and reports one that
 //!   fails.
+//! - Statistics: [`statistics`] tests whether bytes, or other counts, are as random ones.
 //!
 //! ```
 //! use std::time::Duration;
@@ -40,12 +41,13 @@
 //!
 //! - `network`: links, timers, and the event queue that acts as the virtual clock.
 //! - `link`: one direction of a link: its delay, loss and rate. `rng`: the seeded generator.
-//! - `seeds`: runs a simulation with many seeds, in threads.
+//! - `seeds`: runs a simulation with many seeds, in threads. [`statistics`]: chi-squared tests.
 
 mod link;
 mod network;
 mod rng;
 mod seeds;
+pub mod statistics;
 
 pub use link::{LinkBottleneck, SimulatedLinkConditions};
 pub use network::{SimulatedLinkId, SimulatedNetwork, SimulationEvent};

@@ -1,6 +1,6 @@
 //! Building blocks for transports over UDP: sockets that send and receive many datagrams in one
-//! system call, a pacer, path MTU discovery, and, in [`streams`], the driver of protocols with
-//! reliable streams.
+//! system call, a pacer, path MTU discovery, proofs of clients' addresses ([`cookies`]), and, in
+//! [`streams`], the driver of protocols with reliable streams.
 //!
 //! [`UdpBatchSocket`] and [`DatagramReceiveBuffer`] are for Linux, with generic segmentation and
 //! receive offload (GSO, GRO) if the kernel and the device support them. [`DatagramBatch`] holds
@@ -39,13 +39,14 @@
 //!
 //! - `socket`, `recv_buffer`: batches in one system call. `batch`: the datagrams to send. `sys`:
 //!   socket options.
-//! - `pacer`, `mtu_discovery`: pure.
+//! - `pacer`, `mtu_discovery`, [`cookies`]: pure.
 //! - [`streams`]: the driver. A protocol implements the interface in `connection`, and is pure.
 //!   `connect` and `acceptor` open connections, `driver` is the thread of a socket, and programs
 //!   use a `stream`. They share a `slot` for each connection and the `backlog`; `wake` wakes the
 //!   driver.
 
 mod batch;
+pub mod cookies;
 mod mtu_discovery;
 mod pacer;
 mod recv_buffer;

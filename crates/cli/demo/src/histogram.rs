@@ -69,10 +69,15 @@ impl ByteHistogram {
         if total < MIN_BYTES {
             return None;
         }
-        let expected = to_f64(total) / 256.0;
-        let deviations = self.counts.iter().map(|&count| (to_f64(count) - expected).powi(2));
-        Some(deviations.sum::<f64>() / expected)
+        Some(chi_squared(&self.counts))
     }
+}
+
+/// Chi-squared of how often each byte value occurs, against uniform bytes: 255 degrees of freedom.
+pub fn chi_squared(counts: &[u64; 256]) -> f64 {
+    let expected = to_f64(counts.iter().sum()) / 256.0;
+    let deviations = counts.iter().map(|&count| (to_f64(count) - expected).powi(2));
+    deviations.sum::<f64>() / expected
 }
 
 /// The result of the test for a value of chi-squared.
@@ -86,7 +91,7 @@ pub(super) fn verdict(chi_squared: Option<f64>) -> NoiseVerdict {
 
 /// Exact up to 2^53, which no file here reaches.
 #[expect(clippy::cast_precision_loss)]
-fn to_f64(count: u64) -> f64 {
+pub(super) fn to_f64(count: u64) -> f64 {
     count as f64
 }
 
@@ -96,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    fn chi_squared(bytes: &[u8]) -> Option<f64> {
+    fn of_bytes(bytes: &[u8]) -> Option<f64> {
         let mut histogram = ByteHistogram::new();
         histogram.add(bytes);
         histogram.chi_squared()
@@ -121,13 +126,13 @@ mod tests {
 
     #[test]
     fn chi_squared_matches_known_values() {
-        assert_eq!(chi_squared(&[0; 16383]), None);
+        assert_eq!(of_bytes(&[0; 16383]), None);
         let even: Vec<u8> = (0..=255).cycle().take(16384).collect();
         // Bytes that are too evenly distributed are as unlikely as uneven ones.
-        assert_eq!(chi_squared(&even), Some(0.0));
+        assert_eq!(of_bytes(&even), Some(0.0));
         assert_eq!(verdict(Some(0.0)), NoiseVerdict::NotNoise);
         // A single value: (n - n/256)^2 / (n/256) + 255 n/256 = 255 n.
-        assert_eq!(chi_squared(&[7; 16384]), Some(255.0 * 16384.0));
+        assert_eq!(of_bytes(&[7; 16384]), Some(255.0 * 16384.0));
         assert_eq!(verdict(None), NoiseVerdict::TooShort);
     }
 
@@ -138,13 +143,13 @@ mod tests {
         for _ in 0..1000 {
             let mut bytes = vec![0; 16384];
             generator.fill(&mut bytes).unwrap();
-            let value = chi_squared(&bytes).unwrap();
+            let value = of_bytes(&bytes).unwrap();
             assert_eq!(verdict(Some(value)), NoiseVerdict::Noise, "{value}");
             sum += value;
         }
         // The mean of chi-squared is 255; the mean of 1000 values has a standard deviation of 0.7.
         assert!((sum / 1000.0 - 255.0).abs() < 5.0, "{sum}");
         let text = include_bytes!("histogram.rs").repeat(10);
-        assert_eq!(verdict(chi_squared(&text)), NoiseVerdict::NotNoise);
+        assert_eq!(verdict(of_bytes(&text)), NoiseVerdict::NotNoise);
     }
 }

@@ -34,6 +34,7 @@ use clap::ValueEnum;
 use console::CommandFailure;
 
 use examine::{CaptureFinding, ShareCapture, examine};
+pub use histogram::chi_squared;
 use report::DemoChannelsReport;
 use samples::FileSamples;
 #[cfg(feature = "quorum")]

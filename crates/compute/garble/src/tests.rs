@@ -10,6 +10,7 @@ use blocks::prg::Prg;
 use circuit::{Circuit, CircuitSchedule, CircuitSource, generate};
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
+use sim::statistics::{ChiSquared, byte_counts};
 
 use crate::workers::with_workers;
 use crate::{Error, Evaluator, Garbler, GarblingScheme, PartLabelBuffer};
@@ -207,18 +208,8 @@ fn tables_have_the_length_that_the_scheme_states() {
     assert!(saved > 0.23, "three halves saves {saved} of the bytes of half gates");
 }
 
-/// The statistic of Pearson's test for uniform bytes, less its mean and in its standard deviations.
-fn deviation(bytes: impl Iterator<Item = u8>) -> f64 {
-    let mut counts = [0_u32; 256];
-    let mut total = 0;
-    for byte in bytes {
-        counts[usize::from(byte)] += 1;
-        total += 1;
-    }
-    let expected = f64::from(total) / 256.0;
-    let sum: f64 = counts.iter().map(|count| (f64::from(*count) - expected).powi(2)).sum();
-    (sum / expected - 255.0) / (2.0_f64 * 255.0).sqrt()
-}
+/// How often uniform bytes would fail by chance. The seeds are fixed.
+const FALSE_ALARM: f64 = 1e-5;
 
 #[test]
 fn tables_and_labels_are_uniform() {
@@ -227,13 +218,14 @@ fn tables_and_labels_are_uniform() {
         let runs: Vec<_> = (0..20).map(|seed| best(scheme, &schedule, &bits, seed)).collect();
         for place in 0..16 {
             let tables = runs.iter().flat_map(|run| run.tables.iter().skip(place).step_by(16));
-            let tables = deviation(tables.copied());
-            assert!(tables.abs() < 5.0, "{scheme}: place {place} of tables deviates by {tables}");
+            let uniform = ChiSquared::of_uniform(&byte_counts(tables.copied()));
+            assert!(uniform.passes(FALSE_ALARM), "{scheme}: place {place} of tables: {uniform:?}");
         }
         for value in 0..2 {
             let labels = runs.iter().flat_map(|run| &run.output_labels);
-            let labels = deviation(labels.flat_map(|pair| pair[value].to_bytes()));
-            assert!(labels.abs() < 5.0, "{scheme}: the labels of {value} deviate by {labels}");
+            let bytes = labels.flat_map(|pair| pair[value].to_bytes());
+            let uniform = ChiSquared::of_uniform(&byte_counts(bytes));
+            assert!(uniform.passes(FALSE_ALARM), "{scheme}: the labels of {value}: {uniform:?}");
         }
     }
 }
@@ -252,8 +244,11 @@ fn labels_of_inputs_are_uniform() {
         for value in 0..2 {
             for place in 0..16 {
                 let bytes = pairs.iter().map(|pair| pair[value].to_bytes()[place]);
-                let found = deviation(bytes);
-                assert!(found.abs() < 5.0, "{scheme}: byte {place} of {value} deviates by {found}");
+                let uniform = ChiSquared::of_uniform(&byte_counts(bytes));
+                assert!(
+                    uniform.passes(FALSE_ALARM),
+                    "{scheme}: byte {place} of {value}: {uniform:?}"
+                );
             }
         }
     }

@@ -45,7 +45,7 @@
 //! `protocol` is pure:
 //!
 //! - `listener`: creates connections from hellos. `handshake`: its messages for `client` and
-//!   `server`, `cookies`, and the encryption of packets in `crypt`.
+//!   `server`, and the encryption of packets in `crypt`.
 //! - `connection`: one end: `datagrams` that arrive, `transmitting`, and `paths` (address and MTU).
 //! - `sending`: what is sent when: `buffer`, `flight` (packets that are not acknowledged), `pacer`,
 //!   `round_trip`, `repairs`. `receiving`: `buffer`, `numbers`, `trains`, `recovery` from repair

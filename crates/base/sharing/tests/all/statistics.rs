@@ -1,10 +1,9 @@
 //! The same claim with the real generator: fewer than `k` shares look uniform, for every secret.
 //!
-//! Each chi-squared statistic is converted to a standard normal one (Wilson and Hilferty, 1931) and
-//! must be within 7 of zero on both sides, as a distribution that is too even is suspicious, too. A
-//! test fails by chance once in 10^11 runs, and there are fewer than 2,000 in this file, so a
+//! A test fails by chance once in 10^11 runs, and there are fewer than 2,000 in this file, so a
 //! failure is a false alarm with a probability below 10^-7.
 
+use sim::statistics::{ChiSquared, byte_counts};
 use sunder_sharing::SharingParameters;
 
 use crate::textbook::{TestRng, name, sharings, split, subsets};
@@ -13,20 +12,12 @@ use crate::textbook::{TestRng, name, sharings, split, subsets};
 const LEN: usize = 1 << 18;
 
 fn assert_uniform(counts: &[u32], what: &str) {
-    let total: f64 = counts.iter().map(|&count| f64::from(count)).sum();
-    let bins = f64::from(u32::try_from(counts.len()).unwrap());
-    let expected = total / bins;
-    let chi: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
-    let freedom = bins - 1.0;
-    let spread = 2.0 / (9.0 * freedom);
-    let z = ((chi / freedom).cbrt() - (1.0 - spread)) / spread.sqrt();
-    assert!(z.abs() < 7.0, "{what}: chi-squared {chi:.0} of {freedom} degrees, z = {z:.1}");
+    let uniform = ChiSquared::of_uniform(counts);
+    assert!(uniform.passes(1e-11), "{what}: {uniform:?}");
 }
 
 fn assert_uniform_bytes(bytes: impl IntoIterator<Item = u8>, what: &str) {
-    let mut counts = [0; 256];
-    bytes.into_iter().for_each(|byte| counts[usize::from(byte)] += 1);
-    assert_uniform(&counts, what);
+    assert_uniform(&byte_counts(bytes), what);
 }
 
 fn secrets() -> [(&'static str, Vec<u8>); 3] {

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use mix::Mailbox;
 
+use crate::histogram::{chi_squared, to_f64};
+
 /// What the proxy has had of a member while it did one thing.
 #[derive(Default)]
 pub(super) struct ObservedUpdates {
@@ -44,10 +46,7 @@ impl ObservedUpdates {
 
     /// The probability that random bytes have values as uneven as those of the updates.
     pub(super) fn bytes_p(&self) -> f64 {
-        let counts = self.byte_counts();
-        let expected = to_f64(counts.iter().sum()) / 256.0;
-        let deviations = counts.iter().map(|count| (to_f64(*count) - expected).powi(2) / expected);
-        p_value(deviations.sum(), 255)
+        p_value(chi_squared(&self.byte_counts()), 255)
     }
 
     /// The probability that random changes are as different among the slots: of how many bits of
@@ -110,11 +109,6 @@ fn upper_tail(z: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * z);
     let terms = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
     density * terms.iter().rev().fold(0.0, |sum, term| (sum + term) * t)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn to_f64(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::thread;
 use blocks::Block;
 use circuit::{CircuitSchedule, generate};
 use sha2::{Digest, Sha256};
+use sim::statistics::{ChiSquared, byte_counts};
 
 use super::{BLOCK, KEY};
 use crate::predict::ShutdownOnDropWriter;
@@ -239,15 +240,9 @@ fn tables_and_transfers_are_uniform() {
     }
 }
 
+/// By chance this fails about once in 10^11 cases, and more often where fewer than ten are expected
+/// of a value.
 pub(super) fn check_uniform(what: &str, bytes: &[u8]) {
-    let mut counts = [0_u32; 256];
-    for byte in bytes {
-        counts[usize::from(*byte)] += 1;
-    }
-    let expected = f64::from(u32::try_from(bytes.len()).unwrap()) / 256.0;
-    let deviation = |count: &u32| (f64::from(*count) - expected).powi(2) / expected;
-    let chi_squared: f64 = counts.iter().map(deviation).sum();
-    // Nine standard deviations: about once in 10^12 with 255 degrees of freedom, and more often
-    // where fewer than ten are expected of a value.
-    assert!((100.0..470.0).contains(&chi_squared), "{what}: {chi_squared}");
+    let uniform = ChiSquared::of_uniform(&byte_counts(bytes.iter().copied()));
+    assert!(uniform.passes(1e-11), "{what}: {uniform:?}");
 }

@@ -1,10 +1,10 @@
 //! Statistical tests of what each end, and an attacker on the path, could learn.
 //!
-//! The limits of the chi-squared tests are exceeded by chance once in 10^8 runs. The seeds are
-//! fixed, so runs are reproducible.
+//! The seeds are fixed, so runs are reproducible.
 
 use blocks::Block;
 use sha2::{Digest as _, Sha256};
+use sim::statistics::{ChiSquared, byte_counts};
 use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
 use sunder_ot::extension::{
     OtExtension, OtExtensionKind, OtExtensionReceiver, OtExtensionSecurity, OtReceiverSetUp,
@@ -15,32 +15,20 @@ use sunder_ot::{messages, one_of_n};
 use crate::base::{KEY, choice, choices};
 use crate::extension::{OFFSET, extend, extensions, random, set_up};
 
-/// How often each byte value occurs.
-type Histogram = [f64; 256];
+/// How often a chi-squared test fails by chance.
+const FALSE_ALARM: f64 = 1e-7;
 
-fn histogram<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> Histogram {
-    let mut counts = [0.0; 256];
-    for &byte in bytes {
-        counts[usize::from(byte)] += 1.0;
-    }
-    counts
+/// Fails if bytes are not uniform.
+fn check_uniform(what: &str, bytes: &[u8]) {
+    assert!(bytes.len() >= 10 * 256, "{what}: too few bytes");
+    let uniform = ChiSquared::of_uniform(&byte_counts(bytes.iter().copied()));
+    assert!(uniform.passes(FALSE_ALARM), "{what}: {uniform:?}");
 }
 
-/// Fails if bytes are not uniform: 255 degrees of freedom.
-fn check_uniform<'a>(what: &str, bytes: impl IntoIterator<Item = &'a u8>) {
-    let counts = histogram(bytes);
-    let expected = counts.iter().sum::<f64>() / 256.0;
-    assert!(expected >= 10.0, "{what}: too few bytes");
-    let chi: f64 = counts.iter().map(|count| (count - expected).powi(2) / expected).sum();
-    assert!(chi < 400.0, "{what}: chi-squared {chi}");
-}
-
-/// Chi-squared of two samples of as many bytes: 255 degrees of freedom, if they come from one
-/// distribution.
-fn distance(first: &[u8], second: &[u8]) -> f64 {
+/// Of the hypothesis that two samples of as many bytes come from one distribution.
+fn distance(first: &[u8], second: &[u8]) -> ChiSquared {
     assert_eq!(first.len(), second.len());
-    let pairs = histogram(first).into_iter().zip(histogram(second));
-    pairs.map(|(a, b)| if a + b > 0.0 { (a - b).powi(2) / (a + b) } else { 0.0 }).sum()
+    ChiSquared::of_rows(&[first, second].map(|bytes| byte_counts(bytes.iter().copied())))
 }
 
 /// A name, and what a receiver with a seed sends for choices.
@@ -79,7 +67,7 @@ fn a_sender_of_base_transfers_sees_no_choices() {
     for (name, message) in messages {
         let [zeros, ones] = [0, 1].map(|choice| base_messages(choice, &message));
         let distance = distance(&zeros, &ones);
-        assert!(distance < 400.0, "{name}: chi-squared {distance}");
+        assert!(distance.passes(FALSE_ALARM), "{name}: {distance:?}");
     }
 }
 
@@ -88,7 +76,7 @@ fn a_sender_of_base_transfers_sees_no_choices() {
 fn the_distance_of_different_messages_is_large() {
     let (_, locked) = two_lock::TwoLockSender::new(&KEY, Block::from(1), 1);
     let (zero, one) = locked[256..].split_at(256);
-    assert!(distance(&zero.repeat(40), &one.repeat(40)) > 400.0);
+    assert!(!distance(&zero.repeat(40), &one.repeat(40)).passes(FALSE_ALARM / 10.0));
 }
 
 #[test]
@@ -104,7 +92,7 @@ fn a_sender_of_extended_transfers_sees_no_choices() {
         check_uniform(&format!("{extension:?}, choices 0"), &zeros);
         check_uniform(&format!("{extension:?}, choices 1"), &ones);
         let distance = distance(&zeros, &ones);
-        assert!(distance < 400.0, "{extension:?}: chi-squared {distance}");
+        assert!(distance.passes(FALSE_ALARM), "{extension:?}: {distance:?}");
     }
 }
 

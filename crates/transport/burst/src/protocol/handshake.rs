@@ -2,7 +2,6 @@
 //! *Handshake*).
 
 mod client;
-mod cookies;
 mod crypt;
 mod server;
 
@@ -11,7 +10,6 @@ use std::time::Duration;
 use keys::IdentityPublicKey;
 
 pub(super) use client::{BurstClientHandshake, BurstHandshakeSecurity, random_connection_id};
-pub(super) use cookies::BurstCookies;
 pub(super) use crypt::BurstPacketCipher;
 pub(super) use server::{BurstServerHandshake, MeasuredTrain, RefusedBurstHello};
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use keys::IdentitySecretKey;
 use random::{RandomError, RandomGenerator};
+use udp::cookies::AddressCookies;
 use udp::streams::{DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamEndpoint};
+use zeroize::Zeroizing;
 
 use super::config::{BurstConfig, ClientKeyFilter};
 use super::connection::BurstConnection;
-use super::handshake::{
-    BurstCookies, BurstServerHandshake, RefusedBurstHello, random_connection_id,
-};
+use super::handshake::{BurstServerHandshake, RefusedBurstHello, random_connection_id};
 use super::packet::{
     self, BurstConnectionId, BurstDatagram, BurstEncryptionMode, BurstHandshakeMessage, BurstHello,
     BurstRefusalReason,
@@ -35,12 +35,15 @@ pub enum BurstListenerSecurity {
 /// and at once.
 const HANDSHAKES_PER_S: f64 = 200.0;
 
+/// The period of cookies. A cookie is valid for one to two periods.
+const COOKIE_PERIOD: Duration = Duration::from_secs(120);
+
 /// A listener.
 pub struct BurstListener {
     config: BurstConfig,
     security: BurstListenerSecurity,
     generator: RandomGenerator,
-    cookies: BurstCookies,
+    cookies: AddressCookies,
     /// The connections by their ids here, and by their clients' addresses and ids.
     ids: HashMap<BurstConnectionId, u64>,
     attempts: HashMap<(SocketAddr, BurstConnectionId), u64>,
@@ -59,10 +62,11 @@ impl BurstListener {
         security: BurstListenerSecurity,
         mut generator: RandomGenerator,
     ) -> Result<Self, RandomError> {
+        let secret = Zeroizing::new(generator.array::<32>()?);
         Ok(Self {
             config,
             security,
-            cookies: BurstCookies::new(generator.array()?),
+            cookies: AddressCookies::new(&secret, COOKIE_PERIOD),
             generator,
             ids: HashMap::new(),
             attempts: HashMap::new(),
@@ -91,9 +95,9 @@ impl BurstListener {
         if load == ListenerLoad::Full {
             return Err(self.refuse(client, BurstRefusalReason::Busy));
         }
-        let is_proven = self.cookies.verify(now, datagram.from, client, &hello.cookie);
+        let is_proven = self.cookies.verify(now, datagram.from, &client.to_bytes(), &hello.cookie);
         if !is_proven && (load == ListenerLoad::Heavy || !self.take_hello_token(now)) {
-            let cookie = self.cookies.make(now, datagram.from, client);
+            let cookie = self.cookies.make(now, datagram.from, &client.to_bytes());
             return Err(DatagramRouting::Answer(packet::retry(client, cookie)));
         }
         let (Ok(own_id), Ok(secret)) =

@@ -19,8 +19,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use udp::cookies::AddressCookies;
 use zeroize::Zeroizing;
 
 use super::congestion::UdtCongestionControl;
@@ -45,7 +44,7 @@ const IPV6_EXCESS: u16 = 20;
 const LONG_ANSWER_WAIT: Duration = Duration::from_millis(10);
 
 /// The period of cookies. A cookie is valid for one to two periods.
-const COOKIE_PERIOD_SECS: u64 = 60;
+const COOKIE_PERIOD: Duration = Duration::from_secs(60);
 
 /// Why a connection could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -281,7 +280,7 @@ impl SabulClientHandshake {
 #[derive(Debug)]
 pub struct SabulListener {
     config: SabulConfig,
-    secret: Zeroizing<[u8; 32]>,
+    cookies: AddressCookies,
 }
 
 /// The action that a listener takes for a datagram.
@@ -320,7 +319,8 @@ impl SabulConnectRequest {
 impl SabulListener {
     /// Creates a listener. `secret` must be random: cookies are derived from it.
     pub fn new(config: SabulConfig, secret: [u8; 32]) -> Self {
-        Self { config, secret: Zeroizing::new(secret) }
+        let cookies = AddressCookies::new(&Zeroizing::new(secret), COOKIE_PERIOD);
+        Self { config, cookies }
     }
 
     /// Handles a datagram for socket 0.
@@ -340,20 +340,16 @@ impl SabulListener {
         };
         let is_sound = handshake.socket != 0
             && (u32::from(MIN_MSS)..=u32::from(MAX_MSS)).contains(&handshake.mss);
-        let period = now.as_secs() / COOKIE_PERIOD_SECS;
         match handshake.request {
             SabulRequestKind::First if is_sound => {
-                let cookie = self.cookie(from, period);
+                let cookie = u32::from_be_bytes(self.cookies.make(now, from, &[]));
                 let mut answer = Vec::new();
                 write(SabulHandshakeBody { cookie, ..handshake }, handshake.socket, &mut answer);
                 answer.resize(datagram.len(), 0);
                 SabulListenerAction::Answer(answer)
             }
             SabulRequestKind::Second if is_sound => {
-                let is_valid = [period, period.wrapping_sub(1)]
-                    .iter()
-                    .any(|&period| self.cookie(from, period) == handshake.cookie);
-                if is_valid {
+                if self.cookies.verify(now, from, &[], &handshake.cookie.to_be_bytes()) {
                     SabulListenerAction::Request(SabulConnectRequest { handshake })
                 } else {
                     SabulListenerAction::Nothing
@@ -398,20 +394,6 @@ impl SabulListener {
         let mut connection = connection(agreed, seed, None, now);
         connection.respond();
         connection
-    }
-
-    /// A 32-bit value that only this listener can compute for an address and a period.
-    fn cookie(&self, from: SocketAddr, period: u64) -> u32 {
-        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.secret[..])
-            .expect("HMAC takes a key of any length");
-        match from.ip() {
-            IpAddr::V4(address) => mac.update(&address.to_ipv6_mapped().octets()),
-            IpAddr::V6(address) => mac.update(&address.octets()),
-        }
-        mac.update(&from.port().to_be_bytes());
-        mac.update(&period.to_be_bytes());
-        let code: [u8; 32] = mac.finalize().into_bytes().into();
-        u32::from_be_bytes([0, 1, 2, 3].map(|index| code[index]))
     }
 }
 

@@ -3,15 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use udp::cookies::AddressCookies;
 
-use super::packet::{
-    COOKIE_LEN, HostCapabilities, ProbeCookie, ProbePacket, ProbePacketBody, is_probe,
-};
+use super::packet::{HostCapabilities, ProbeCookie, ProbePacket, ProbePacketBody, is_probe};
 
 /// The period of cookies. A cookie is valid in its period and in the next one.
-const COOKIE_LIFETIME: Duration = Duration::from_secs(60);
+const COOKIE_PERIOD: Duration = Duration::from_secs(60);
 /// The largest number of answers per second, and at once. Further datagrams are dropped.
 const MAX_ANSWERS_PER_SECOND: f64 = 20_000.0;
 const MAX_ANSWERS_AT_ONCE: f64 = 20_000.0;
@@ -20,7 +17,7 @@ const MAX_ANSWERS_AT_ONCE: f64 = 20_000.0;
 #[derive(Debug)]
 pub struct ProbeReflector {
     host: HostCapabilities,
-    key: Hmac<Sha256>,
+    cookies: AddressCookies,
     answers_left: f64,
     counted_at: Duration,
 }
@@ -29,11 +26,11 @@ impl ProbeReflector {
     /// Creates a server's end that states the capabilities `host`. `key` must be random.
     ///
     /// # Panics
-    /// Never: a key of any length is valid.
+    /// Never: the period of cookies is longer than a second.
     pub fn new(host: HostCapabilities, key: [u8; 32]) -> Self {
         Self {
             host,
-            key: Hmac::new_from_slice(&key).expect("any length of key"),
+            cookies: AddressCookies::new(&key, COOKIE_PERIOD),
             answers_left: MAX_ANSWERS_AT_ONCE,
             counted_at: Duration::ZERO,
         }
@@ -58,15 +55,11 @@ impl ProbeReflector {
         if !self.take_answer(now) {
             return None;
         }
-        let minute = now.as_secs() / COOKIE_LIFETIME.as_secs();
-        let is_valid = |cookie| {
-            [minute, minute.wrapping_sub(1)].into_iter().any(|minute| {
-                self.mac(from, packet.nonce, minute).verify_truncated_left(cookie).is_ok()
-            })
-        };
+        let context = packet.nonce.to_be_bytes();
+        let is_valid = |cookie: &ProbeCookie| self.cookies.verify(now, from, &context, cookie);
         let body = match packet.body {
             ProbePacketBody::Hello => {
-                let cookie = self.cookie(from, packet.nonce, minute);
+                let cookie = self.cookies.make(now, from, &context);
                 ProbePacketBody::Welcome { cookie, host: self.host }
             }
             ProbePacketBody::Train { cookie, length } if is_valid(&cookie) => {
@@ -81,23 +74,6 @@ impl ProbeReflector {
         let mut answer = Vec::new();
         ProbePacket { body, ..packet }.write(&mut answer);
         Some(answer)
-    }
-
-    fn cookie(&self, from: SocketAddr, nonce: u64, minute: u64) -> ProbeCookie {
-        let mac = self.mac(from, nonce, minute).finalize().into_bytes();
-        std::array::from_fn::<u8, COOKIE_LEN, _>(|i| mac[i])
-    }
-
-    fn mac(&self, from: SocketAddr, nonce: u64, minute: u64) -> Hmac<Sha256> {
-        let mut mac = self.key.clone();
-        match from {
-            SocketAddr::V4(from) => mac.update(&from.ip().octets()),
-            SocketAddr::V6(from) => mac.update(&from.ip().octets()),
-        }
-        mac.update(&from.port().to_be_bytes());
-        mac.update(&nonce.to_be_bytes());
-        mac.update(&minute.to_be_bytes());
-        mac
     }
 
     fn take_answer(&mut self, now: Duration) -> bool {

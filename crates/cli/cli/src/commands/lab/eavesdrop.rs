@@ -7,8 +7,6 @@
 //! independent of the packet's byte. Their XOR is then uniform as well, which a chi-squared test
 //! checks.
 
-#![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
@@ -220,13 +218,10 @@ impl XorHistogram {
     /// The deviation of the chi-squared statistic from its mean, in standard deviations. `None` if
     /// there are too few bytes for it to be nearly normal.
     fn deviation(&self) -> Option<f64> {
-        let all = self.0.iter().sum::<u64>() as f64;
-        let expected = all / 256.0;
-        if expected < 20.0 {
+        if self.0.iter().sum::<u64>() < 20 * 256 {
             return None;
         }
-        let squares = self.0.iter().map(|count| (*count as f64 - expected).powi(2) / expected);
-        Some((squares.sum::<f64>() - 255.0) / (2.0_f64 * 255.0).sqrt())
+        Some((demo::chi_squared(&self.0) - 255.0) / (2.0_f64 * 255.0).sqrt())
     }
 }
 

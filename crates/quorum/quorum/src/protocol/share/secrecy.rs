@@ -1,6 +1,7 @@
 //! What f servers of an old group and f servers of a new group can do and see together.
 
 use sim::SeededRng;
+use sim::statistics::ChiSquared;
 
 use super::*;
 use crate::protocol::combination::ServerIndex;
@@ -127,24 +128,11 @@ fn f_old_and_f_new_servers_cannot_sign() {
 /// The number of buckets of a histogram.
 const BUCKETS: usize = 64;
 
-/// The critical value of chi-squared with 63 degrees of freedom: chance exceeds it once in a
-/// million cases.
-const CRITICAL: f64 = 131.0;
+/// How often a chi-squared test fails by chance. The seeds are fixed.
+const FALSE_ALARM: f64 = 2.5e-6;
 
 /// The number of sharings of each secret that are compared.
 const SHARINGS: usize = 10_000;
-
-/// The chi-squared statistic of two samples of the same size.
-fn chi_squared(samples: &[[f64; BUCKETS]; 2]) -> f64 {
-    let terms = samples[0].iter().zip(&samples[1]).filter(|(a, b)| **a + **b > 0.0);
-    terms.map(|(a, b)| (a - b).powi(2) / (a + b)).sum()
-}
-
-/// The chi-squared statistic of a sample against the uniform distribution.
-fn deviation(sample: &[f64; BUCKETS]) -> f64 {
-    let expected = sample.iter().sum::<f64>() / f64::from(u32::try_from(BUCKETS).unwrap());
-    sample.iter().map(|count| (count - expected).powi(2) / expected).sum()
-}
 
 /// 6 bits of an integer, from bit `at` on.
 fn bucket(integer: &SecretInteger, at: u32) -> usize {
@@ -161,11 +149,11 @@ fn bucket(integer: &SecretInteger, at: u32) -> usize {
 struct SecrecyStatistics {
     /// How the first 6 bits of d - x differ between the secrets, where x is the subshare that the
     /// adversary lacks. The adversary's whole view depends on d through d - x only.
-    first_bits: f64,
+    first_bits: ChiSquared,
     /// The same for the last 6 bits.
-    last_bits: f64,
+    last_bits: ChiSquared,
     /// How far the first 6 bits of x deviate from uniform.
-    missing: f64,
+    missing: ChiSquared,
 }
 
 /// Shares two secrets, 0 and N - 1, many times in groups with these labels.
@@ -176,8 +164,8 @@ fn distributions(range: ShareRange, [labels, t, u]: [usize; 3], seed: u64) -> Se
     let bits = key.group().modulus().bits();
     let secrets =
         [SecretInteger::zero(range.bits()), SecretInteger::from_unsigned(bits, &n_minus_1)];
-    let (mut first, mut last) = ([[0.0; BUCKETS]; 2], [[0.0; BUCKETS]; 2]);
-    let mut missing = [0.0; BUCKETS];
+    let (mut first, mut last) = ([[0_u32; BUCKETS]; 2], [[0_u32; BUCKETS]; 2]);
+    let mut missing = [0; BUCKETS];
     let mut rng = SeededRng::new(seed);
     for (i, secret) in secrets.iter().enumerate() {
         for _ in 0..SHARINGS {
@@ -185,15 +173,15 @@ fn distributions(range: ShareRange, [labels, t, u]: [usize; 3], seed: u64) -> Se
             let row = split(range, &old[t], labels, &mut rng);
             let known = range.sum(without(&old, t).chain(without(&row, u)));
             // From -R to R.
-            first[i][bucket(&known, range.drawn_bits - 5)] += 1.0;
-            last[i][bucket(&known, 0)] += 1.0;
-            missing[bucket(&row[u], range.drawn_bits - 6)] += 1.0;
+            first[i][bucket(&known, range.drawn_bits - 5)] += 1;
+            last[i][bucket(&known, 0)] += 1;
+            missing[bucket(&row[u], range.drawn_bits - 6)] += 1;
         }
     }
     SecrecyStatistics {
-        first_bits: chi_squared(&first),
-        last_bits: chi_squared(&last),
-        missing: deviation(&missing),
+        first_bits: ChiSquared::of_rows(&first),
+        last_bits: ChiSquared::of_rows(&last),
+        missing: ChiSquared::of_uniform(&missing),
     }
 }
 
@@ -205,14 +193,15 @@ fn what_f_old_and_f_new_servers_see_does_not_depend_on_the_key() {
     for (t, u) in (0..4).flat_map(|t| (0..4).map(move |u| (t, u))) {
         let seed = u64::try_from(4 * t + u).unwrap();
         let shown = distributions(ShareRange::new(bits), [4, t, u], seed);
-        assert!(shown.first_bits < CRITICAL && shown.last_bits < CRITICAL, "{shown:?} at {t}, {u}");
+        let are_alike = [shown.first_bits, shown.last_bits].iter().all(|it| it.passes(FALSE_ALARM));
+        assert!(are_alike, "{shown:?} at {t}, {u}");
         // The subshare with the first label is the remainder. It is not uniform, but nothing that
         // the adversary sees is computed from it.
         if u > 0 {
-            assert!(shown.missing < CRITICAL, "{shown:?} at {t}, {u}");
+            assert!(shown.missing.passes(FALSE_ALARM), "{shown:?} at {t}, {u}");
             let short = ShareRange::drawn_from(bits + 4 - LABELS_LOG);
             let shown = distributions(short, [4, t, u], seed);
-            assert!(shown.first_bits > CRITICAL, "{shown:?} at {t}, {u}");
+            assert!(!shown.first_bits.passes(FALSE_ALARM / 10.0), "{shown:?} at {t}, {u}");
         }
     }
 }

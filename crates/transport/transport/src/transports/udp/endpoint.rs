@@ -4,19 +4,19 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ::udp::cookies::AddressCookies;
 use ::udp::streams::{DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamEndpoint};
-use keys::SharedKey;
 
 use super::connection::{UdpTransportConnection, UdpTransportSettings};
 use super::packet::{COOKIE_LEN, UdpTransportContent, UdpTransportPacket};
 
 /// The period of cookies. A cookie is valid for one to two periods.
-const COOKIE_PERIOD_SECS: u64 = 60;
+const COOKIE_PERIOD: Duration = Duration::from_secs(60);
 
 /// Accepts connections on a UDP socket.
 pub(super) struct UdpTransportListener {
     settings: UdpTransportSettings,
-    secret: SharedKey,
+    cookies: AddressCookies,
     /// The clients' addresses.
     connections: HashMap<u64, SocketAddr>,
 }
@@ -24,7 +24,8 @@ pub(super) struct UdpTransportListener {
 impl UdpTransportListener {
     /// Creates a listener. `secret` must be random: cookies are derived from it.
     pub(super) fn new(settings: UdpTransportSettings, secret: &[u8; 32]) -> Self {
-        Self { settings, secret: SharedKey::new(secret), connections: HashMap::new() }
+        let cookies = AddressCookies::new(secret, COOKIE_PERIOD);
+        Self { settings, cookies, connections: HashMap::new() }
     }
 
     fn accept(
@@ -35,14 +36,11 @@ impl UdpTransportListener {
         cookie: [u8; COOKIE_LEN],
         load: ListenerLoad,
     ) -> DatagramRouting {
-        let period = now.as_secs() / COOKIE_PERIOD_SECS;
-        let has_proved_address = [period, period.wrapping_sub(1)]
-            .iter()
-            .any(|&period| self.cookie(from, period) == cookie);
+        let has_proved_address = self.cookies.verify(now, from, &[], &cookie);
         let answer = match load {
             ListenerLoad::Full => UdpTransportContent::Close { next: 0 },
             ListenerLoad::Heavy if !has_proved_address => {
-                UdpTransportContent::Cookie { cookie: self.cookie(from, period) }
+                UdpTransportContent::Cookie { cookie: self.cookies.make(now, from, &[]) }
             }
             ListenerLoad::Light | ListenerLoad::Heavy => {
                 self.connections.insert(id, from);
@@ -60,12 +58,6 @@ impl UdpTransportListener {
         } else {
             DatagramRouting::Answer(answered)
         }
-    }
-
-    /// Bytes that only this listener can compute for an address and a period.
-    fn cookie(&self, from: SocketAddr, period: u64) -> [u8; COOKIE_LEN] {
-        let code = self.secret.authenticate(&[from.to_string().as_bytes(), &period.to_be_bytes()]);
-        std::array::from_fn(|index| code[index])
     }
 }
 

@@ -1,20 +1,16 @@
 //! A server's stateless cookies, derived from its secret.
 //!
-//! A cookie is the first half of HMAC-SHA-256 under the server's secret over the channel, the
-//! address, the nonce, and the time in periods of [`HANDSHAKE_TIMEOUT`]. So a sender with a cookie
-//! has received it at this address, in this period or the last. Cookies of different connections
-//! differ, as the association requires. Its guarantees do not depend on unpredictable cookies;
-//! these only protect the server's memory.
+//! A sender with a cookie has received it at this address, on this channel and for this nonce, in
+//! this period of [`HANDSHAKE_TIMEOUT`] or the last. Cookies of different connections differ, as
+//! the association requires. Its guarantees do not depend on unpredictable cookies; these only
+//! protect the server's memory.
 
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use association::ConnectionCookie;
-use hmac::{Hmac, KeyInit, Mac};
 use random::{RandomError, RandomGenerator};
-use sha2::Sha256;
-use subtle::ConstantTimeEq;
+use udp::cookies::AddressCookies;
 use zeroize::Zeroizing;
 
 use super::timing::HANDSHAKE_TIMEOUT;
@@ -24,9 +20,8 @@ use crate::protocol::wire::handshake::HandshakeNonce;
 pub(super) const LIFETIME: Duration = HANDSHAKE_TIMEOUT.saturating_mul(2);
 
 /// Computes and verifies cookies.
-pub(super) struct CookieAuthenticator {
-    code: Hmac<Sha256>,
-}
+#[derive(Debug)]
+pub(super) struct CookieAuthenticator(AddressCookies);
 
 /// The holder of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +39,12 @@ impl CookieAuthenticator {
     pub(super) fn new(generator: &mut RandomGenerator) -> Result<Self, RandomError> {
         let mut secret = Zeroizing::new([0; 32]);
         generator.fill(&mut *secret)?;
-        let code = Hmac::new_from_slice(&*secret).expect("keys of any length are taken");
-        Ok(Self { code })
+        Ok(Self(AddressCookies::new(&secret, HANDSHAKE_TIMEOUT)))
     }
 
     /// The holder's cookie.
     pub(super) fn generate(&self, holder: CookieHolder, now: Duration) -> ConnectionCookie {
-        self.make_in(holder, period(now))
+        ConnectionCookie::new(self.0.make(now, holder.address, &holder.context()))
     }
 
     /// Whether a cookie is the holder's and still valid.
@@ -60,42 +54,16 @@ impl CookieAuthenticator {
         cookie: &ConnectionCookie,
         now: Duration,
     ) -> bool {
-        let current = period(now);
-        let periods = [Some(current), current.checked_sub(1)].into_iter().flatten();
-        let mut own = periods.map(|period| self.make_in(holder, period));
-        own.any(|own| bool::from(own.ct_eq(cookie)))
-    }
-
-    fn make_in(&self, holder: CookieHolder, period: u64) -> ConnectionCookie {
-        let digest = self.digest(holder, period);
-        let (cookie, _) = digest.split_first_chunk().expect("a digest is longer than a cookie");
-        ConnectionCookie::new(*cookie)
-    }
-
-    fn digest(&self, holder: CookieHolder, period: u64) -> [u8; 32] {
-        let mut code = self.code.clone();
-        let channel = u8::try_from(holder.channel).expect("at most 16 channels");
-        let ip = match holder.address.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
-        };
-        code.update(&[channel]);
-        code.update(&ip.octets());
-        code.update(&holder.address.port().to_be_bytes());
-        code.update(&holder.nonce.bytes());
-        code.update(&period.to_be_bytes());
-        code.finalize().into_bytes().into()
+        self.0.verify(now, holder.address, &holder.context(), cookie.as_bytes())
     }
 }
 
-impl fmt::Debug for CookieAuthenticator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CookieAuthenticator(..)")
+impl CookieHolder {
+    /// What tells the cookies of one address apart.
+    fn context(&self) -> Vec<u8> {
+        let channel = u8::try_from(self.channel).expect("at most 16 channels");
+        [&[channel][..], &self.nonce.bytes()].concat()
     }
-}
-
-fn period(now: Duration) -> u64 {
-    now.as_secs() / HANDSHAKE_TIMEOUT.as_secs()
 }
 
 #[cfg(test)]

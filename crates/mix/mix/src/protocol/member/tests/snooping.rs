@@ -1,5 +1,7 @@
 //! What a member learns from slots of another that are not for it.
 
+use sim::statistics::{ChiSquared, byte_counts};
+
 use super::group::{group, name, run_round};
 use crate::{Mailbox, MailboxShape, MemberEvent, Participant, SlotPermutation};
 
@@ -43,33 +45,27 @@ fn snoop(talks: bool) -> Snooped {
     snooped
 }
 
-/// Chi-squared of counts that should be equal, as standard deviations from its mean.
-fn deviation(counts: &[u32]) -> f64 {
-    let expected = f64::from(counts.iter().sum::<u32>()) / counts.len() as f64;
-    let sum: f64 = counts.iter().map(|&it| (f64::from(it) - expected).powi(2) / expected).sum();
-    let freedom = (counts.len() - 1) as f64;
-    (sum - freedom) / (2.0 * freedom).sqrt()
-}
+/// How often uniform bytes and uniform pairs would fail by chance. The keys are fixed.
+const FALSE_ALARM_BYTES: f64 = 3e-4;
+const FALSE_ALARM_PAIRS: f64 = 5e-3;
 
 fn check_uniform(snooped: &Snooped) {
-    let mut bytes = [0; 256];
-    snooped.bytes.iter().for_each(|&byte| bytes[usize::from(byte)] += 1);
-    assert!(deviation(&bytes) < 4.0, "{}", deviation(&bytes));
+    let bytes = ChiSquared::of_uniform(&byte_counts(snooped.bytes.iter().copied()));
+    assert!(bytes.passes(FALSE_ALARM_BYTES), "{bytes:?}");
     // Two of five slots in each round: each pair as often.
     let mut pairs = [0; 10];
     for pair in snooped.offsets.chunks(2) {
         let index = (0..5).flat_map(|a| (a + 1..5).map(move |b| [a, b]));
         pairs[index.into_iter().position(|it| it == *pair).unwrap()] += 1;
     }
-    assert!(deviation(&pairs) < 4.0, "{pairs:?}");
+    assert!(ChiSquared::of_uniform(&pairs).passes(FALSE_ALARM_PAIRS), "{pairs:?}");
     // No slot shows its successor: of the differences, too, each is as likely.
-    let mut differences = [0; 256];
-    for slots in snooped.bytes.as_chunks::<128>().0 {
-        for (one, other) in slots[..64].iter().zip(&slots[64..]) {
-            differences[usize::from(one ^ other)] += 1;
-        }
-    }
-    assert!(deviation(&differences) < 4.0);
+    let differences = snooped.bytes.as_chunks::<128>().0.iter().flat_map(|slots| {
+        let (one, other) = slots.split_at(64);
+        one.iter().zip(other).map(|(one, other)| one ^ other)
+    });
+    let differences = ChiSquared::of_uniform(&byte_counts(differences));
+    assert!(differences.passes(FALSE_ALARM_BYTES), "{differences:?}");
 }
 
 #[test]

@@ -1,31 +1,4 @@
-//! Two distinguishers: a chi-squared test, and a classifier that is trained.
-
-/// Chi-squared of the hypothesis that all rows have the same distribution, as standard deviations
-/// from its mean.
-pub(super) fn homogeneity(rows: &[Vec<u32>]) -> f64 {
-    let columns = rows[0].len();
-    let row_sums: Vec<f64> =
-        rows.iter().map(|row| row.iter().map(|&it| f64::from(it)).sum()).collect();
-    let total: f64 = row_sums.iter().sum();
-    let mut sum = 0.0;
-    let mut used = 0.0;
-    for column in 0..columns {
-        let column_sum: f64 = rows.iter().map(|row| f64::from(row[column])).sum();
-        if column_sum == 0.0 {
-            continue;
-        }
-        used += 1.0;
-        for (row, row_sum) in rows.iter().zip(&row_sums) {
-            let expected = column_sum * row_sum / total;
-            sum += (f64::from(row[column]) - expected).powi(2) / expected;
-        }
-    }
-    if used < 2.0 {
-        return 0.0;
-    }
-    let freedom = (used - 1.0) * (rows.len() - 1) as f64;
-    (sum - freedom) / (2.0 * freedom).sqrt()
-}
+//! A distinguisher: a classifier that is trained.
 
 /// Trains multinomial logistic regression with samples, and returns the fraction of other samples
 /// that it classifies correctly.
