@@ -1,12 +1,12 @@
 //! Key files: 64 hexadecimal digits, which white space may surround.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
+use crate::storage;
 use crate::trusted::{TrustError, TrustedFolder};
 
 /// The length of a key, in bytes.
@@ -89,15 +89,14 @@ pub(crate) fn read_into(
     })
 }
 
-/// Writes a key to a new file that only its owner can read.
+/// Writes a key to a new file that only its owner can read. For a random identity key there is
+/// [`IdentitySecretKey::create`](crate::IdentitySecretKey::create).
 ///
 /// # Errors
-/// When there is such a file, or it cannot be written.
+/// [`ErrorKind::AlreadyExists`] if there is such a file, and others when it cannot be written.
 pub fn create(path: &Path, key: &[u8; KEY_LEN]) -> io::Result<()> {
     let digits = Zeroizing::new(base16ct::lower::encode_string(key));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(digits.as_bytes())?;
-    file.sync_all()
+    storage::create(path, digits.as_bytes(), 0o600)
 }
 
 fn read_all(path: &Path, buffer: &mut [u8]) -> io::Result<usize> {

@@ -1,12 +1,13 @@
 //! Ed25519 keys: the identity of one end.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::str::FromStr;
 
 use base16ct::HexDisplay;
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
-use random::wipe_stack;
+use random::{RandomError, RandomGenerator, wipe_stack};
 use zeroize::Zeroizing;
 
 use crate::file::{self, KEY_LEN, KeyFileError, parse_digits};
@@ -20,14 +21,37 @@ impl IdentitySecretKey {
         Self(SigningKey::from_bytes(random))
     }
 
+    /// A random key.
+    ///
+    /// # Errors
+    /// If the operating system provides no random bytes.
+    pub fn random() -> Result<Self, RandomError> {
+        Ok(Self::of_bytes(&*random_bytes()?))
+    }
+
+    /// Makes a random key, and its file, which only its owner can read.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] if there is such a file, and others when it cannot be
+    /// written or the operating system provides no random bytes.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let bytes = random_bytes().map_err(io::Error::other)?;
+        file::create(path, &bytes)?;
+        Ok(Self::of_bytes(&bytes))
+    }
+
     /// Reads a key from its file.
     ///
     /// # Errors
     /// When the file cannot be read or contains no key.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
-        let key = Self::new(&*file::read(path)?);
+        Ok(Self::of_bytes(&*file::read(path)?))
+    }
+
+    fn of_bytes(bytes: &[u8; KEY_LEN]) -> Self {
+        let key = Self::new(bytes);
         wipe_stack();
-        Ok(key)
+        key
     }
 
     /// The key that verifies this key's signatures.
@@ -45,6 +69,12 @@ impl IdentitySecretKey {
     pub fn sign(&self, message: &[u8]) -> [u8; 64] {
         self.0.sign(message).to_bytes()
     }
+}
+
+fn random_bytes() -> Result<Zeroizing<[u8; KEY_LEN]>, RandomError> {
+    let mut bytes = Zeroizing::new([0; KEY_LEN]);
+    RandomGenerator::system().fill(&mut *bytes)?;
+    Ok(bytes)
 }
 
 impl fmt::Debug for IdentitySecretKey {
@@ -107,6 +137,9 @@ impl fmt::Display for IdentityPublicKey {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     /// RFC 8032, 7.1, test 2.
@@ -126,6 +159,19 @@ mod tests {
         let public: IdentityPublicKey = PUBLIC.parse().unwrap();
         assert!(public.verify(&[0x72], &signature));
         assert!(!public.verify(&[0x73], &signature));
+    }
+
+    #[test]
+    fn a_key_is_made_with_its_file_which_only_its_owner_can_read() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("key");
+        let made = IdentitySecretKey::create(&path).unwrap().public();
+        assert_eq!(IdentitySecretKey::read(&path).unwrap().public(), made);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let again = IdentitySecretKey::create(&path).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(IdentitySecretKey::read(&path).unwrap().public(), made);
+        assert_ne!(IdentitySecretKey::random().unwrap().public(), made);
     }
 
     #[test]

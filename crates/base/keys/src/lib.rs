@@ -20,11 +20,13 @@
 //!
 //! - [`file`](mod@file): a key file holds one key of 32 bytes as 64 hexadecimal digits.
 //! - [`trusted`]: whether other users of this host can read or replace a file.
+//! - [`storage`]: replaces or creates a whole file.
 //!
 //! The other modules are pure:
 //!
 //! - `shared`: HMAC-SHA-256 (RFC 2104) under a key that all holders share.
 //! - `identity`: Ed25519 (RFC 8032) with strict verification.
+//! - [`sealed`]: encryption of what is stored, under a key that may be derived from an identity.
 //! - [`noise`]: handshakes between ends with identity keys.
 //! - [`rsa`]: verification of RSA signatures (RFC 8017), which a group of servers makes.
 //!   `encoding`: what is signed. `pem`: the key as text.
@@ -33,7 +35,9 @@ pub mod file;
 mod identity;
 pub mod noise;
 pub mod rsa;
+pub mod sealed;
 mod shared;
+pub mod storage;
 pub mod trusted;
 
 pub use file::{KEY_LEN, KeyFileError};

@@ -28,7 +28,7 @@
 //! let mut servers = HashMap::new();
 //! let mut identities = Vec::new();
 //! for server in combination.servers() {
-//!     let identity = IdentitySecretKey::new(&generator.array()?);
+//!     let identity = IdentitySecretKey::random()?;
 //!     identities.push(identity.public());
 //!     servers.insert(server, identity);
 //! }

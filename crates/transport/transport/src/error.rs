@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use random::RandomError;
+
 use crate::protocol::handshake::{HandshakeRefusal, TransportHandshakeError};
 
 /// Why a connection could not be opened, or has failed. Each text is one line, which names the step
@@ -92,8 +94,8 @@ pub enum Error {
     #[error("the listener is closed")]
     Closed,
     /// The system provides no random bytes.
-    #[error("the system gives no random bytes: {0}")]
-    Random(getrandom::Error),
+    #[error(transparent)]
+    Random(#[from] RandomError),
 }
 
 impl Error {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keys::{IdentityPublicKey, IdentitySecretKey};
-use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::model::ExchangeProfile;
@@ -150,12 +149,5 @@ impl PeerKeyPolicy {
 /// # Errors
 /// If the system provides no random bytes.
 pub fn random_identity() -> Result<IdentitySecretKey, Error> {
-    Ok(IdentitySecretKey::new(&*random_bytes()?))
-}
-
-/// The bytes of a random key.
-pub(crate) fn random_bytes() -> Result<Zeroizing<[u8; keys::KEY_LEN]>, Error> {
-    let mut random = Zeroizing::new([0; keys::KEY_LEN]);
-    getrandom::fill(&mut *random).map_err(Error::Random)?;
-    Ok(random)
+    Ok(IdentitySecretKey::random()?)
 }

@@ -1,14 +1,12 @@
 //! State that this user's programs keep between runs: its directory, and a key.
 
 use std::env;
-use std::fs::{self, DirBuilder};
+use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use keys::{IdentitySecretKey, file};
-
-use crate::options::random_bytes;
+use keys::IdentitySecretKey;
 
 /// `sunder/transport` in `$XDG_STATE_HOME`, or in `~/.local/state`; `None` without a home
 /// directory.
@@ -38,24 +36,18 @@ fn of_directory(directory: &Path) -> io::Result<IdentitySecretKey> {
     let path = directory.join("identity.key");
     if !path.try_exists()? {
         create(directory)?;
-        make(&path)?;
+        match IdentitySecretKey::create(&path) {
+            // Another process creates it at the same time. Its key remains.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => return made,
+        }
     }
     IdentitySecretKey::read(&path).map_err(io::Error::other)
 }
 
-/// Creates a key file. If another process creates it at the same time, one of the two keys remains.
-fn make(path: &Path) -> io::Result<()> {
-    let new = path.with_extension(format!("{:016x}", getrandom::u64()?));
-    let linked = file::create(&new, &*random_bytes()?).and_then(|()| fs::hard_link(&new, path));
-    let _ = fs::remove_file(&new);
-    match linked {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use std::thread;
 

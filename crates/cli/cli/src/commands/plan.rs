@@ -9,12 +9,12 @@ mod refusal;
 mod report;
 mod simulation;
 
-use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use console::CommandFailure;
+use keys::storage;
 use model::{PlanRequest, PlanRequestError, ScheduleObjective, ScheduleRequirements};
 
 use answer::PlanAnswer;
@@ -229,8 +229,7 @@ fn parse_front(text: &str) -> Result<(ScheduleObjective, ScheduleObjective), Str
 
 /// Writes the document to a new file.
 fn write_plot(path: &Path, svg: &str) -> Result<(), CommandFailure> {
-    let written = File::create_new(path).and_then(|mut file| file.write_all(svg.as_bytes()));
-    written.map_err(|error| {
+    storage::create(path, svg.as_bytes(), 0o666).map_err(|error| {
         let path = path.display();
         match error.kind() {
             ErrorKind::AlreadyExists => CommandFailure::Usage(format!(

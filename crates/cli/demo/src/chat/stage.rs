@@ -15,7 +15,6 @@ use mix::engine::MixEngineName;
 use mix::membership::{Invitation, MemberName};
 use mix::proxy::{self, MixGroupConfig, MixProxy, MixProxyHandle, MixProxyObservation};
 use mix::wire::{GroupName, MixTerms};
-use random::RandomGenerator;
 use transport::TransportChoice;
 
 use super::STEP_TIMEOUT;
@@ -69,9 +68,10 @@ impl DemoChatGroup {
         names: &'static [&'static str],
     ) -> Result<Self, CommandFailure> {
         let terms = terms().map_err(failed)?;
-        let keys = names.iter().map(|name| make_key(&place.join(name)));
-        let keys = keys.collect::<Result<Vec<_>, _>>()?;
-        make_key(&place.join("proxy"))?;
+        let make_key = |name: &str| IdentitySecretKey::create(&place.join(name)).map_err(failed);
+        let keys = names.iter().map(|name| Ok(make_key(name)?.public()));
+        let keys = keys.collect::<Result<Vec<_>, CommandFailure>>()?;
+        make_key("proxy")?;
         let group: GroupName = "friends".parse().map_err(failed)?;
         let config = proxy::MixProxyConfig {
             config_dir: place.to_owned(),
@@ -259,14 +259,6 @@ fn terms() -> Result<MixTerms, String> {
     let shape = MailboxShape::new(8, 2, 1, 7, 256).map_err(|error| error.to_string())?;
     let (interval, least) = (Duration::from_secs(2), Duration::from_millis(10));
     MixTerms::new(MixEngineName::Ot, shape, interval, least).map_err(|error| error.to_string())
-}
-
-fn make_key(path: &Path) -> Result<IdentityPublicKey, CommandFailure> {
-    let mut random = [0; 32];
-    let filled = RandomGenerator::seeded().and_then(|mut generator| generator.fill(&mut random));
-    filled.map_err(failed)?;
-    keys::file::create(path, &random).map_err(failed)?;
-    Ok(IdentitySecretKey::new(&random).public())
 }
 
 fn late(what: &str) -> CommandFailure {

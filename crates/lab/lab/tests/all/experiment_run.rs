@@ -240,7 +240,7 @@ fn no_temporary_file_remains_if_results_cannot_be_written() {
     fs::create_dir(out.path().join("results.csv")).unwrap();
     let done = run_with(&experiment(TEXT), out.path(), |_| {}, rising());
     assert!(matches!(done, Err(ExperimentRunError::Writing(..))));
-    assert!(!out.path().join("results.csv.unfinished").exists());
+    assert!(!out.path().join("results.csv.new").exists());
 }
 
 #[test]
@@ -577,7 +577,7 @@ fn graphs_show_measurements_and_predictions() {
     let left: Vec<String> = fs::read_dir(out.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.contains("unfinished"))
+        .filter(|name| name.contains(".new"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -2,24 +2,20 @@
 //! are replaced atomically.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use chacha20poly1305::aead::{Aead, KeyInit, Payload};
-use chacha20poly1305::{XChaCha20Poly1305, XNonce};
-use hmac::{Hmac, Mac};
 use keys::IdentitySecretKey;
+use keys::sealed::SealedKey;
+use keys::storage::{self, Durability};
 use keys::trusted::{TrustError, TrustedFolder};
+use random::RandomError;
 use rustix::fs::{FlockOperation, flock};
-use sha2::Sha256;
 use zeroize::Zeroizing;
 
 /// The maximum length of a file: a mailbox and the rest of a group's state.
 const MAX_LEN: u64 = 256 << 20;
-
-/// Length of a nonce in bytes.
-const NONCE_LEN: usize = 24;
 
 /// Separates the key of states from other keys derived from the identity.
 const KEY_LABEL: &[u8] = b"sunder mix state 1";
@@ -51,8 +47,8 @@ pub enum StateFileError {
         path: PathBuf,
     },
     /// The system gives no random bytes.
-    #[error("the system gives no random bytes: {0}")]
-    Random(getrandom::Error),
+    #[error(transparent)]
+    Random(#[from] RandomError),
 }
 
 /// A locked directory with the state of this process.
@@ -100,14 +96,18 @@ impl StateFolder {
     /// The content of a file; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When it cannot be read, or is longer than a mailbox and the rest of a group's state.
     pub fn read(&self, name: &str) -> Result<Option<Zeroizing<Vec<u8>>>, StateFileError> {
         let path = self.path.join(name);
         let mut content = Zeroizing::new(Vec::new());
         let read = File::open(&path).and_then(|file| {
             let len = file.metadata()?.len();
+            if len > MAX_LEN {
+                let what = format!("it has more than {MAX_LEN} bytes");
+                return Err(io::Error::new(ErrorKind::FileTooLarge, what));
+            }
             // A growing buffer would leave copies of a secret.
-            content.reserve_exact(usize::try_from(len.min(MAX_LEN)).unwrap_or(0) + 1);
+            content.reserve_exact(usize::try_from(len).unwrap_or(0) + 1);
             file.take(MAX_LEN).read_to_end(&mut content)
         });
         match read {
@@ -123,62 +123,15 @@ impl StateFolder {
     /// When it cannot be written. The old content is then kept.
     pub fn replace(&self, name: &str, content: &[u8]) -> Result<(), StateFileError> {
         let path = self.path.join(name);
-        let new = self.path.join(format!("{name}.new"));
-        let written = || {
-            let mut options = OpenOptions::new();
-            let mut file =
-                options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-            file.write_all(content)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            File::open(&self.path)?.sync_all()
-        };
-        written().map_err(|source| {
-            // Frees the space on a full disk.
-            let _ = fs::remove_file(&new);
-            StateFileError::Io { path: path.clone(), source }
-        })
+        let replaced = storage::replace(&path, content, 0o600, Durability::Synced);
+        replaced.map_err(|source| StateFileError::Io { path, source })
     }
 }
 
-/// Encrypts state with a key that is made from an identity.
-pub(super) struct StateKey(XChaCha20Poly1305);
-
-impl StateKey {
-    /// The key for this identity.
-    ///
-    /// # Panics
-    /// Never: HMAC takes keys of any length.
-    pub(super) fn new(identity: &IdentitySecretKey) -> Self {
-        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&*identity.x25519())
-            .expect("HMAC takes keys of any length");
-        mac.update(KEY_LABEL);
-        let key = Zeroizing::new(<[u8; 32]>::from(mac.finalize().into_bytes()));
-        Self(XChaCha20Poly1305::new((&*key).into()))
-    }
-
-    /// Encrypts a state, for the file of this name.
-    ///
-    /// # Errors
-    /// When the system gives no random bytes.
-    ///
-    /// # Panics
-    /// Never: no state is as long as a cipher's limit.
-    pub(super) fn seal(&self, name: &str, state: &[u8]) -> Result<Vec<u8>, StateFileError> {
-        let mut nonce = [0; NONCE_LEN];
-        getrandom::fill(&mut nonce).map_err(StateFileError::Random)?;
-        let payload = Payload { msg: state, aad: name.as_bytes() };
-        let sealed = self.0.encrypt(&XNonce::from(nonce), payload).expect("it is short enough");
-        Ok([&nonce[..], &sealed].concat())
-    }
-
-    /// The state in the content of the file of this name; `None` if it was sealed with another
-    /// identity, for another name, or was changed.
-    pub(super) fn open(&self, name: &str, sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>()?;
-        let payload = Payload { msg: sealed, aad: name.as_bytes() };
-        self.0.decrypt(&XNonce::from(*nonce), payload).ok().map(Zeroizing::new)
-    }
+/// The key that encrypts the state of a member with this identity. The context of a file is its
+/// name.
+pub(super) fn state_key(identity: &IdentitySecretKey) -> SealedKey {
+    SealedKey::of_identity(identity, KEY_LABEL)
 }
 
 #[cfg(test)]
@@ -204,15 +157,24 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_state_opens_only_with_its_identity_and_name() {
-        let [own, other] = [1, 2].map(|byte| StateKey::new(&IdentitySecretKey::new(&[byte; 32])));
-        let mut sealed = own.seal("state", b"secret").unwrap();
-        assert_eq!(own.open("state", &sealed).unwrap()[..], b"secret"[..]);
-        assert!(own.open("history", &sealed).is_none());
-        assert!(other.open("state", &sealed).is_none());
-        assert!(own.open("state", &sealed[..NONCE_LEN - 1]).is_none());
-        assert_ne!(own.seal("state", b"secret").unwrap(), sealed);
-        *sealed.last_mut().unwrap() ^= 1;
-        assert!(own.open("state", &sealed).is_none());
+    fn a_file_that_is_too_long_is_not_read_in_part() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = StateFolder::open(place.path()).unwrap();
+        let file = File::create(place.path().join("x")).unwrap();
+        // A file with a hole, which takes no space.
+        file.set_len(MAX_LEN + 1).unwrap();
+        let error = folder.read("x").err().unwrap();
+        assert!(matches!(error, StateFileError::Io { .. }), "{error}");
+    }
+
+    /// Computed by another program. The nonce is 0, 1, 2 ... 23.
+    #[test]
+    fn a_state_that_an_older_version_has_sealed_opens() {
+        let mut sealed: Vec<u8> = (0..24).collect();
+        sealed.extend(b"\x5b\x41\x28\x15\xa9\xc0\x55\x71\xd4\x07\x58");
+        sealed.extend(b"\x22\x46\xdd\x7b\xe4\xef\x0a\x4c\x5e\x5f\x06");
+        let key = state_key(&IdentitySecretKey::new(&[7; 32]));
+        assert_eq!(key.open(b"state", &sealed).unwrap()[..], b"secret"[..]);
+        assert!(key.open(b"history 0", &sealed).is_none());
     }
 }

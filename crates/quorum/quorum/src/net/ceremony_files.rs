@@ -2,10 +2,11 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use keys::file::exposure;
+use keys::storage;
 use zeroize::Zeroizing;
 
 use crate::protocol::ceremony::share_file::{
@@ -83,24 +84,15 @@ pub fn write(
     let mut paths = Vec::new();
     if let Some(first) = files.first() {
         let pem = first.public().to_pem();
-        write_new(&directory.join(PUBLIC_KEY_FILE), pem.as_bytes(), 0o644)?;
+        let path = directory.join(PUBLIC_KEY_FILE);
+        storage::create(&path, pem.as_bytes(), 0o644).map_err(of_file(&path))?;
     }
     for file in files {
         let path = directory.join(format!("server-{}.share", file.server));
-        write_new(&path, &file.to_bytes(), 0o600)?;
+        storage::create(&path, &file.to_bytes(), 0o600).map_err(of_file(&path))?;
         paths.push(path);
     }
-    File::open(directory).and_then(|it| it.sync_all()).map_err(of_file(directory))?;
     Ok(paths)
-}
-
-fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), CeremonyFileError> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-    let written = file.and_then(|mut file| {
-        file.write_all(content)?;
-        file.sync_all()
-    });
-    written.map_err(of_file(path))
 }
 
 /// Reads and completely checks the file of one server.

@@ -45,8 +45,9 @@ mod tests;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use keys::IdentitySecretKey;
+use keys::{IdentitySecretKey, KEY_LEN};
 use random::{RandomError, RandomGenerator};
+use zeroize::Zeroizing;
 
 use crate::protocol::ceremony::DealerKey;
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
@@ -176,7 +177,10 @@ fn members(
     combination: &CombinatorialSharing,
     generator: &mut RandomGenerator,
 ) -> Result<(QuorumGroup, Vec<Arc<IdentitySecretKey>>), RandomError> {
-    let identity = |_| Ok(Arc::new(IdentitySecretKey::new(&generator.array()?)));
+    let identity = |_| {
+        let random = Zeroizing::new(generator.array::<KEY_LEN>()?);
+        Ok(Arc::new(IdentitySecretKey::new(&random)))
+    };
     let identities = combination.servers().map(identity);
     let identities = identities.collect::<Result<Vec<_>, RandomError>>()?;
     let member = |(server, identity): (ServerIndex, &Arc<IdentitySecretKey>)| QuorumMember {

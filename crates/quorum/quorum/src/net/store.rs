@@ -37,11 +37,13 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use keys::storage::{self, Durability};
 use rusqlite::Connection;
 
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::policy::MessageDigest;
 use audit::{AuditEvent, AuditLog};
+use error::of_file;
 use file_watch::FileId;
 use sealing_key::SealingKeyScope;
 
@@ -204,7 +206,9 @@ impl QuorumStore {
         if path.exists() {
             return Ok(());
         }
-        file::create(&path, evidence)?;
+        // Atomically, because a file with a part of the evidence would count as all of it.
+        let replaced = storage::replace(&path, evidence, 0o600, Durability::Synced);
+        replaced.map_err(of_file(path))?;
         let evidence = MessageDigest::of(evidence).to_string();
         self.record(&AuditEvent::WrongAnswer { epoch, server, evidence }, now)
     }

@@ -1,11 +1,12 @@
 //! The cache file for measured paths.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use keys::storage::{self, Durability};
 use rustix::fs::{FlockOperation, flock};
 
 use super::remembered::RememberedPaths;
@@ -13,6 +14,9 @@ use crate::user_state;
 
 /// The largest valid length of the file.
 const MAX_FILE_LEN: u64 = 4 << 20;
+
+/// The mode of files that only the user can read, because they show whom the user connects to.
+const PRIVATE: u32 = 0o600;
 
 /// The file `transport/paths.json` in the user's state directory. If it cannot be used, nothing
 /// fails: paths are measured again.
@@ -50,24 +54,17 @@ impl PathCache {
     fn try_update(&self, change: impl FnOnce(&mut RememberedPaths)) -> io::Result<()> {
         let Some(directory) = &self.0 else { return Ok(()) };
         user_state::create(directory)?;
-        let lock = private().open(directory.join("lock"))?;
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false).mode(PRIVATE);
+        let lock = options.open(directory.join("lock"))?;
         flock(&lock, FlockOperation::LockExclusive)?;
         let mut paths = self.read();
         change(&mut paths);
-        let new = directory.join("paths.json.new");
-        let mut file: File = private().truncate(true).open(&new)?;
         // There is no sync to disk, so that a connecting program does not wait for it. A file that
         // a crash of the host has damaged counts as empty.
-        file.write_all(&serde_json::to_vec(&paths)?)?;
-        fs::rename(new, directory.join("paths.json"))
+        let (path, content) = (directory.join("paths.json"), serde_json::to_vec(&paths)?);
+        storage::replace(&path, &content, PRIVATE, Durability::Cached)
     }
-}
-
-/// Files that only the user can read, because they show whom the user connects to.
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600);
-    options
 }
 
 /// Seconds since 1970.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use keys::IdentityPublicKey;
 use keys::noise::EphemeralKey;
+use random::RandomError;
 use records::RecordCipher;
 use zeroize::Zeroizing;
 
@@ -145,7 +146,7 @@ pub(super) fn expected<'a>(
 
 fn ephemeral() -> Result<EphemeralKey, Error> {
     let mut random = Zeroizing::new([0; keys::KEY_LEN]);
-    getrandom::fill(&mut *random).map_err(Error::Random)?;
+    getrandom::fill(&mut *random).map_err(RandomError::from)?;
     Ok(EphemeralKey(random))
 }
 

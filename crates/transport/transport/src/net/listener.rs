@@ -104,8 +104,7 @@ impl Listener {
     pub fn via(relay: &str, options: &ConnectionOptions) -> Result<(Self, RelayToken), Error> {
         let addresses = resolve(relay)?;
         let address = addresses.first().copied().unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
-        let registration =
-            RelayRegistration::new(addresses, &options.security).map_err(Error::Random)?;
+        let registration = RelayRegistration::new(addresses, &options.security)?;
         let token = registration.token();
         let listener = Self::new(address, ConnectionSource::Relay(registration), options.clone());
         let shared = listener.shared.clone();

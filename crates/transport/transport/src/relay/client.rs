@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use random::RandomError;
 use zeroize::Zeroizing;
 
 use crate::options::{ConnectionOptions, ConnectionSecurity};
@@ -57,7 +58,7 @@ impl RelayRegistration {
     pub(crate) fn new(
         relay: Vec<SocketAddr>,
         security: &ConnectionSecurity,
-    ) -> Result<Self, getrandom::Error> {
+    ) -> Result<Self, RandomError> {
         let secret = match security {
             ConnectionSecurity::Noise { identity, .. } => RelaySecret::of_identity(identity),
             ConnectionSecurity::Insecure => {

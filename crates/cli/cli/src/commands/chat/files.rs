@@ -1,17 +1,14 @@
 //! The files of a chat: `sunder chat init` writes them for a group's administrator, `join` for who
 //! was invited.
 
-use std::fs::OpenOptions;
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use console::CommandFailure;
-use keys::{IdentityPublicKey, IdentitySecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey, storage};
 use mix::membership::{GroupAddress, MemberName};
 use mix::wire::GroupName;
-use random::RandomGenerator;
-use zeroize::Zeroizing;
 
 /// Writes the configuration and the key of the administrator of a new group.
 ///
@@ -47,9 +44,12 @@ pub(super) fn parse_name(text: &str) -> Result<MemberName, String> {
 /// Writes the files.
 ///
 /// # Errors
-/// If they exist, or cannot be written.
+/// If an argument is invalid, or the files exist or cannot be written. No file is then left.
 pub(super) fn init(arguments: &ChatInitArguments) -> Result<(), CommandFailure> {
     let ChatInitArguments { config, name, group, proxy, proxy_key } = arguments;
+    if !GroupAddress::is_proxy_address(proxy) {
+        return Err(CommandFailure::Usage(format!("--proxy {proxy}: give HOST:PORT")));
+    }
     let key = write_key(config)?;
     let address = GroupAddress {
         proxy_address: proxy.clone(),
@@ -57,10 +57,10 @@ pub(super) fn init(arguments: &ChatInitArguments) -> Result<(), CommandFailure> 
         group: group.clone(),
         administrator: key,
     };
-    if !address.is_valid() {
-        return Err(CommandFailure::Usage(format!("--proxy {proxy}: give HOST:PORT")));
-    }
-    write_config(config, name, &address)?;
+    write_config(config, name, &address).inspect_err(|_| {
+        // The key was made above. With it, the same command would be refused the next time.
+        let _ = fs::remove_file(file(config, "key"));
+    })?;
     let shown = config.display();
     console::note(&format!("{shown} and {} are written", file(config, "key").display()));
     console::note("the proxy's operator adds this to its configuration, and sends it SIGHUP:");
@@ -78,12 +78,9 @@ pub(super) fn write_key(config: &Path) -> Result<IdentityPublicKey, CommandFailu
             config.display()
         )));
     }
-    let mut random = Zeroizing::new([0; 32]);
-    let filled = RandomGenerator::seeded().and_then(|mut generator| generator.fill(&mut *random));
-    filled.map_err(|error| CommandFailure::Failed(error.to_string()))?;
     let path = file(config, "key");
-    keys::file::create(&path, &random).map_err(|error| not_written(&path, &error))?;
-    Ok(IdentitySecretKey::new(&random).public())
+    let key = IdentitySecretKey::create(&path).map_err(|error| not_written(&path, &error))?;
+    Ok(key.public())
 }
 
 /// Writes the configuration of a member.
@@ -108,7 +105,9 @@ pub(super) fn write_config(
         quoted(proxy_address),
         beside("state"),
     );
-    write_new(config, text.as_bytes())
+    // Others cannot read it.
+    let written = storage::create(config, text.as_bytes(), 0o600);
+    written.map_err(|error| not_written(config, &error))
 }
 
 /// The file beside a configuration with this extension.
@@ -121,22 +120,55 @@ fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-/// Writes a file that does not exist, and that others cannot read.
-fn write_new(path: &Path, content: &[u8]) -> Result<(), CommandFailure> {
-    let written = || -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(content)?;
-        file.sync_all()
-    };
-    written().map_err(|error| not_written(path, &error))
-}
-
 fn not_written(path: &Path, error: &io::Error) -> CommandFailure {
     match error.kind() {
         ErrorKind::AlreadyExists => {
             CommandFailure::Usage(format!("{} exists: choose another name", path.display()))
         }
         _ => CommandFailure::Failed(format!("cannot write {}: {error}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_is_refused_writes_nothing_and_can_be_corrected() {
+        let place = tempfile::tempdir().unwrap();
+        let config = place.path().join("alice.toml");
+        let arguments = |proxy: &str| ChatInitArguments {
+            config: config.clone(),
+            name: MemberName::new("alice").unwrap(),
+            group: "friends".parse().unwrap(),
+            proxy: proxy.to_owned(),
+            proxy_key: IdentitySecretKey::new(&[7; 32]).public(),
+        };
+        let count = || fs::read_dir(place.path()).unwrap().count();
+        for wrong in ["", "mix.example 6700"] {
+            assert!(matches!(init(&arguments(wrong)), Err(CommandFailure::Usage(_))), "{wrong}");
+            assert_eq!(count(), 0);
+        }
+        init(&arguments("mix.example:6700")).unwrap();
+        assert_eq!(count(), 2);
+        let key = fs::read(file(&config, "key")).unwrap();
+        let again = init(&arguments("mix.example:6700"));
+        assert!(matches!(again, Err(CommandFailure::Usage(_))));
+        assert_eq!((fs::read(file(&config, "key")).unwrap(), count()), (key, 2));
+    }
+
+    #[test]
+    fn a_key_does_not_remain_without_its_configuration() {
+        let place = tempfile::tempdir().unwrap();
+        // The key has the name of the configuration, which therefore cannot be written.
+        let arguments = ChatInitArguments {
+            config: place.path().join("alice.key"),
+            name: MemberName::new("alice").unwrap(),
+            group: "friends".parse().unwrap(),
+            proxy: "mix.example:6700".to_owned(),
+            proxy_key: IdentitySecretKey::new(&[7; 32]).public(),
+        };
+        assert!(matches!(init(&arguments), Err(CommandFailure::Usage(_))));
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 }

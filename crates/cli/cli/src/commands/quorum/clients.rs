@@ -1,8 +1,8 @@
 //! The commands that ask a running server: `register`, `sign`, `refresh`, `pubkey`; and
 //! `verify-epochs`.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use console::CommandFailure;
 use console::CommandProgress;
 use hyper::body::Bytes;
-use keys::RsaPublicKey;
+use keys::{RsaPublicKey, storage};
 use quorum::api::{
     ApiEncoding, MAX_BODY_LEN, QuorumApiClient, QuorumApiError, RefreshStatus, RefreshStep,
 };
@@ -315,14 +315,8 @@ fn exists(path: &Path) -> CommandFailure {
 
 /// Writes a new file, all of it or nothing.
 fn write_new(path: &Path, content: &[u8]) -> Result<(), CommandFailure> {
-    let failed = |error: io::Error| match error.kind() {
+    storage::create(path, content, 0o666).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => exists(path),
         _ => CommandFailure::writing(path, &error),
-    };
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
-    file.write_all(content).map_err(|error| {
-        // The incomplete file is of no use.
-        let _ = fs::remove_file(path);
-        failed(error)
     })
 }

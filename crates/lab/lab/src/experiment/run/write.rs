@@ -1,8 +1,9 @@
 //! Writes the results: CSV, JSON and graphs.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
+
+use keys::storage::{self, Durability};
 
 use super::results::ExperimentResults;
 use crate::experiment::error::ExperimentRunError;
@@ -23,7 +24,9 @@ impl ExperimentResults {
     ) -> Result<(), ExperimentRunError> {
         let write = |name: &str, bytes: io::Result<Vec<u8>>| {
             let path = directory.join(name);
-            let written = bytes.and_then(|bytes| replace(&path, &bytes));
+            let replace =
+                |bytes: Vec<u8>| storage::replace(&path, &bytes, 0o666, Durability::Synced);
+            let written = bytes.and_then(replace);
             written.map_err(|error| ExperimentRunError::Writing(path, error))
         };
         write("results.csv", self.csv())?;
@@ -84,21 +87,4 @@ fn comparison_csv(comparison: &ResultsComparison<'_>) -> io::Result<Vec<u8>> {
         table.write_record(row)?;
     }
     table.into_inner().map_err(csv::IntoInnerError::into_error)
-}
-
-/// Replaces a file atomically.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut unfinished = path.to_owned();
-    unfinished.as_mut_os_string().push(".unfinished");
-    // A run that was killed may have left this file.
-    let _ = fs::remove_file(&unfinished);
-    let written = File::create_new(&unfinished).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path)
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&unfinished);
-    }
-    written
 }

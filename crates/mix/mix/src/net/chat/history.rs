@@ -6,7 +6,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::super::state::{StateFileError, StateFolder, StateKey};
+use keys::sealed::SealedKey;
+use random::RandomGenerator;
+
+use super::super::state::{StateFileError, StateFolder};
 
 /// The name of the file.
 const FILE: &str = "history";
@@ -51,7 +54,7 @@ pub enum ChatHistoryError {
 pub(super) struct ChatHistory {
     file: File,
     path: PathBuf,
-    key: StateKey,
+    key: SealedKey,
     count: u64,
     /// The bytes of all entries.
     len: u64,
@@ -65,7 +68,7 @@ impl ChatHistory {
     /// When it cannot be read.
     pub(super) fn open(
         folder: &StateFolder,
-        key: StateKey,
+        key: SealedKey,
         max: usize,
     ) -> Result<(Self, Vec<ChatHistoryEntry>), ChatHistoryError> {
         let path = folder.path().join(FILE);
@@ -75,7 +78,9 @@ impl ChatHistory {
         let mut file = options.open(&path).map_err(failed)?;
         let (mut count, mut whole, mut last) = (0, 0, Vec::new());
         while let Some((len, sealed)) = read_entry(&mut file).map_err(failed)? {
-            let Some(entry) = key.open(&name_of(count), &sealed).and_then(|it| decode(&it)) else {
+            let Some(entry) =
+                key.open(name_of(count).as_bytes(), &sealed).and_then(|it| decode(&it))
+            else {
                 break;
             };
             if last.len() == 2 * max {
@@ -94,7 +99,10 @@ impl ChatHistory {
     /// # Errors
     /// When it cannot be written. The file is then unchanged.
     pub(super) fn add(&mut self, message: &ChatHistoryEntry) -> Result<(), ChatHistoryError> {
-        let sealed = self.key.seal(&name_of(self.count), &encode(message))?;
+        let name = name_of(self.count);
+        let mut generator = RandomGenerator::system();
+        let sealed = self.key.seal(name.as_bytes(), &encode(message), &mut generator);
+        let sealed = sealed.map_err(StateFileError::from)?;
         let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
         let entry = [&len.to_be_bytes()[..], &sealed].concat();
         let written = self.file.write_all(&entry).and_then(|()| self.file.sync_data());
@@ -163,6 +171,7 @@ mod tests {
 
     use keys::IdentitySecretKey;
 
+    use super::super::super::state::state_key;
     use super::*;
 
     fn entry(text: &str) -> ChatHistoryEntry {
@@ -171,7 +180,7 @@ mod tests {
     }
 
     fn open(folder: &StateFolder, max: usize) -> (ChatHistory, Vec<ChatHistoryEntry>) {
-        ChatHistory::open(folder, StateKey::new(&IdentitySecretKey::new(&[1; 32])), max).unwrap()
+        ChatHistory::open(folder, state_key(&IdentitySecretKey::new(&[1; 32])), max).unwrap()
     }
 
     #[test]

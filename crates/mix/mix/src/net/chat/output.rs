@@ -7,9 +7,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use keys::sealed::SealedKey;
+use random::RandomGenerator;
 use zeroize::Zeroizing;
 
-use super::super::state::{StateFolder, StateKey};
+use super::super::state::{StateFileError, StateFolder};
 use super::event::ChatEvent;
 use super::history::{ChatHistory, ChatHistoryEntry};
 
@@ -57,7 +59,7 @@ pub(super) struct ChatOutput {
 /// The state of the thread.
 pub(super) struct ChatOutputWriter<F> {
     pub(super) folder: StateFolder,
-    pub(super) key: StateKey,
+    pub(super) key: SealedKey,
     pub(super) history: Option<ChatHistory>,
     /// Whether events are no longer reported.
     pub(super) is_closed: bool,
@@ -172,8 +174,11 @@ impl<F: FnMut(ChatEvent) -> Result<(), String>> ChatOutputWriter<F> {
             ChatOutputTask::Report(event) => self.report(event, ChatOutputResult::Reported),
             ChatOutputTask::Show(event) => self.report(event, ChatOutputResult::Shown),
             ChatOutputTask::State(state) => {
-                let sealed = self.key.seal(FILE, &state);
-                let stored = sealed.and_then(|sealed| self.folder.replace(FILE, &sealed));
+                let mut generator = RandomGenerator::system();
+                let sealed = self.key.seal(FILE.as_bytes(), &state, &mut generator);
+                let stored = sealed
+                    .map_err(StateFileError::from)
+                    .and_then(|sealed| self.folder.replace(FILE, &sealed));
                 Some(stored.map_or_else(
                     |why| ChatOutputResult::NotStored(why.to_string()),
                     |()| ChatOutputResult::Stored,

@@ -17,7 +17,7 @@ use transport::{
 use zeroize::Zeroizing;
 
 use super::super::outbox::{ConnectionOutbox, STACK_LEN};
-use super::super::state::{StateFileError, StateFolder, StateKey};
+use super::super::state::{StateFileError, StateFolder, state_key};
 use super::config::ChatConfig;
 use super::event::ChatEvent;
 use super::history::{ChatHistory, ChatHistoryEntry, ChatHistoryError};
@@ -201,8 +201,7 @@ impl ChatDriver {
         let folder = StateFolder::open(&in_dir(&config.state))?;
         let client = open_client(config, &identity, &folder, invitation)?;
         let (history, entries) = if config.history {
-            let (history, entries) =
-                ChatHistory::open(&folder, StateKey::new(&identity), MAX_SHOWN)?;
+            let (history, entries) = ChatHistory::open(&folder, state_key(&identity), MAX_SHOWN)?;
             (Some(history), entries)
         } else {
             (None, Vec::new())
@@ -215,13 +214,8 @@ impl ChatDriver {
             ..ConnectionOptions::new(security)
         };
         let has_history = history.is_some();
-        let writer = OutputWriter {
-            folder,
-            key: StateKey::new(&identity),
-            history,
-            is_closed: false,
-            report,
-        };
+        let writer =
+            OutputWriter { folder, key: state_key(&identity), history, is_closed: false, report };
         // If the queue is full, the output is polled after the queued inputs anyway.
         let wake = move || _ = inputs.try_send(ChatInput::OutputDone);
         let driver = Self {
@@ -524,7 +518,7 @@ fn open_client(
         None => None,
         Some(sealed) => {
             let path = folder.path().join(FILE);
-            let opened = StateKey::new(identity).open(FILE, &sealed);
+            let opened = state_key(identity).open(FILE.as_bytes(), &sealed);
             Some(opened.ok_or(StateFileError::Sealed { path })?)
         }
     };

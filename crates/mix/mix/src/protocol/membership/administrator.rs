@@ -389,7 +389,7 @@ impl Administrator {
             invitations.push(IssuedInvitation { secret, name, expires, used: reader.u8()? != 0 });
         }
         let announcement = reader.rest().to_vec();
-        let is_whole = at.is_valid()
+        let is_whole = GroupAddress::is_proxy_address(&at.proxy_address)
             && members.first().is_some_and(|first| first.key == identity.public())
             && members.len() <= *MEMBERS.end()
             && members.iter().all(|member| member.prekey.is_sound())

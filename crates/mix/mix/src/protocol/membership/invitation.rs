@@ -106,7 +106,12 @@ impl Invitation {
         let name = MemberName::new(reader.text()?);
         let (proxy, administrator) = (proxy.ok()?, administrator.ok()?);
         let at = GroupAddress { proxy_address, proxy, group, administrator };
-        at.is_valid().then_some(Self { at, name: name.ok()?, expires, secret })
+        GroupAddress::is_proxy_address(&at.proxy_address).then_some(Self {
+            at,
+            name: name.ok()?,
+            expires,
+            secret,
+        })
     }
 
     /// The group to join.
@@ -126,13 +131,10 @@ impl Invitation {
 }
 
 impl GroupAddress {
-    /// Whether the address and the names can be encoded in an invitation.
-    pub fn is_valid(&self) -> bool {
-        let is_text = |text: &str, max| {
-            (1..=max).contains(&text.len())
-                && !text.chars().any(|one| one.is_control() || one.is_whitespace())
-        };
-        is_text(&self.proxy_address, MAX_ADDRESS_LEN)
+    /// Whether an address of a proxy can be encoded in an invitation.
+    pub fn is_proxy_address(text: &str) -> bool {
+        (1..=MAX_ADDRESS_LEN).contains(&text.len())
+            && !text.chars().any(|one| one.is_control() || one.is_whitespace())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The files of a store: their permissions, the lock, and the version of the tables.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -260,17 +260,6 @@ pub(super) fn unsigned(number: i64, what: &str) -> Result<u64, QuorumStoreError>
 pub(super) fn reserve(path: &Path) -> Result<(), QuorumStoreError> {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     created.map(drop).map_err(of_file(path))
-}
-
-/// Writes a new file that only its owner can read.
-///
-/// # Errors
-/// If it exists already or cannot be written.
-pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), QuorumStoreError> {
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(path);
-    let written = file.and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
-    written.map_err(of_file(path))
 }
 
 /// A copy of a backup in the store's directory. It is removed when dropped.

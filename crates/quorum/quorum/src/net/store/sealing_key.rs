@@ -9,10 +9,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use chacha20poly1305::aead::{Aead, KeyInit, Payload};
-use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use keys::file::KEY_LEN;
-use random::{RandomError, RandomGenerator, wipe_stack};
+use keys::sealed::SealedKey;
+use random::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
 
 use super::error::{QuorumStoreError, damaged, of_file};
@@ -23,14 +22,8 @@ use crate::protocol::wire::Sha256Digest;
 /// The first bytes of the file.
 const MAGIC: &[u8; 8] = b"SNDR-QEK";
 
-/// The length of a nonce, in bytes.
-const NONCE_LEN: usize = 24;
-
-/// The length of an authentication tag, in bytes.
-const CODE_LEN: usize = 16;
-
 /// The length of the file, in bytes.
-const FILE_LEN: usize = MAGIC.len() + NONCE_LEN + KEY_LEN + CODE_LEN;
+const FILE_LEN: usize = MAGIC.len() + KEY_LEN + SealedKey::OVERHEAD;
 
 /// The scope of a key, which is also its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +83,7 @@ impl fmt::Display for SealingKeyScope {
 
 /// The key that encrypts the shares or the voting key of one epoch, or the items of one run.
 /// Secret.
-pub(super) struct SealingKey(XChaCha20Poly1305);
+pub(super) struct SealingKey(SealedKey);
 
 impl SealingKey {
     /// Generates a key and writes its file, which is then completely on disk. An existing file with
@@ -107,7 +100,8 @@ impl SealingKey {
         destroy(directory, of)?;
         let key = Zeroizing::new(generator.array::<KEY_LEN>()?);
         let mut content = MAGIC.to_vec();
-        content.extend(seal(&cipher(master.bytes()), &of.context(), &*key, generator)?);
+        let master = SealedKey::new(master.bytes());
+        content.extend(master.seal(&of.context(), &*key, generator)?);
         let path = path(directory, of);
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&path);
@@ -117,7 +111,7 @@ impl SealingKey {
         });
         written.map_err(of_file(path))?;
         sync_directory(directory)?;
-        Ok(Self(cipher(&key)))
+        Ok(Self(SealedKey::new(&key)))
     }
 
     /// Reads a key from its file.
@@ -141,12 +135,12 @@ impl SealingKey {
         };
         let sealed = content.strip_prefix(MAGIC).filter(|_| content.len() == FILE_LEN);
         let sealed = sealed.ok_or_else(|| damaged(format!("the key of {of}")))?;
-        let key = open(&cipher(master.bytes()), &of.context(), sealed);
+        let key = SealedKey::new(master.bytes()).open(&of.context(), sealed);
         let key = key.ok_or(QuorumStoreError::WrongMasterKey { of: of.to_string() })?;
         let key: Zeroizing<[u8; KEY_LEN]> = Zeroizing::new(
             key.as_slice().try_into().map_err(|_| damaged("the length of a key".into()))?,
         );
-        Ok(Self(cipher(&key)))
+        Ok(Self(SealedKey::new(&key)))
     }
 
     /// Encrypts a secret, bound to `context`.
@@ -159,7 +153,7 @@ impl SealingKey {
         secret: &[u8],
         generator: &mut RandomGenerator,
     ) -> Result<Vec<u8>, RandomError> {
-        seal(&self.0, context.as_ref(), secret, generator)
+        self.0.seal(context.as_ref(), secret, generator)
     }
 
     /// Decrypts the output of [`SealingKey::seal`]. `None` if it was changed, or bound to another
@@ -169,7 +163,7 @@ impl SealingKey {
         context: impl AsRef<[u8]>,
         sealed: &[u8],
     ) -> Option<Zeroizing<Vec<u8>>> {
-        open(&self.0, context.as_ref(), sealed)
+        self.0.open(context.as_ref(), sealed)
     }
 }
 
@@ -205,33 +199,4 @@ pub(super) fn destroy(directory: &Path, of: SealingKeyScope) -> Result<bool, Quo
 
 pub(super) fn path(directory: &Path, of: SealingKeyScope) -> PathBuf {
     directory.join(of.file_name())
-}
-
-fn cipher(key: &[u8; KEY_LEN]) -> XChaCha20Poly1305 {
-    let cipher = XChaCha20Poly1305::new(key.into());
-    wipe_stack();
-    cipher
-}
-
-fn seal(
-    cipher: &XChaCha20Poly1305,
-    context: &[u8],
-    secret: &[u8],
-    generator: &mut RandomGenerator,
-) -> Result<Vec<u8>, RandomError> {
-    // Random nonces of 24 bytes do not repeat.
-    let nonce = generator.array::<NONCE_LEN>()?;
-    let payload = Payload { msg: secret, aad: context };
-    let sealed = cipher.encrypt(&XNonce::from(nonce), payload);
-    wipe_stack();
-    let sealed = sealed.unwrap_or_else(|_| unreachable!("secrets are shorter than 256 GiB"));
-    Ok([&nonce[..], &sealed].concat())
-}
-
-fn open(cipher: &XChaCha20Poly1305, context: &[u8], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    let (nonce, ciphertext) = sealed.split_first_chunk::<NONCE_LEN>()?;
-    let payload = Payload { msg: ciphertext, aad: context };
-    let opened = cipher.decrypt(&XNonce::from(*nonce), payload).ok().map(Zeroizing::new);
-    wipe_stack();
-    opened
 }

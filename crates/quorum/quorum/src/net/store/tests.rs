@@ -475,12 +475,15 @@ fn evidence_is_kept_once_and_recorded() {
     let place = TempDir::new().unwrap();
     let mut store = open(&place).unwrap();
     let server = ServerIndex(2);
+    // Another process was killed while it wrote the evidence.
+    fs::write(place.path().join("evidence-7-3.new"), "fir").unwrap();
     for evidence in [b"first", b"later"] {
         store.keep_evidence(7, server, evidence, UNIX_EPOCH).unwrap();
     }
     drop(store);
     let path = place.path().join("evidence-7-3");
     assert_eq!(fs::read(&path).unwrap(), b"first");
+    assert!(!place.path().join("evidence-7-3.new").exists());
     assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
     let log = fs::read_to_string(place.path().join("audit.log")).unwrap();
     assert_eq!(log.matches("\"event\":\"wrong-answer\"").count(), 1, "{log}");

@@ -209,7 +209,7 @@ impl<'a> ExchangeMember<'a> {
         let own = Arc::new(random_identity().map_err(error_text)?);
         let mut members = vec![GroupMember { name: "member 0".into(), key: own.public() }];
         for number in 1..shape.members() {
-            let key = IdentitySecretKey::new(&seed()?).public();
+            let key = IdentitySecretKey::random().map_err(error_text)?.public();
             members.push(GroupMember { name: format!("member {number}"), key });
         }
         let epoch = MemberEpoch::new(1, *shape, &own.public(), MixGroupKey::new(group), members);

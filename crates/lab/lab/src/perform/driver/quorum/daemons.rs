@@ -5,19 +5,18 @@ mod signing;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::fs::{self, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use keys::IdentitySecretKey;
+use keys::{IdentitySecretKey, storage};
 use quorum::api::{ApiEncoding, QuorumApiClient};
 use quorum::node::QuorumNodeStatus;
 use quorum::nodes::parse_nodes;
-use quorum::{QuorumShareFile, Sha256Digest, ceremony_files};
+use quorum::{QuorumShareFile, ceremony_files};
 use random::RandomGenerator;
 use rustix::process::Signal;
 use serde::Deserialize;
@@ -157,12 +156,11 @@ impl<'a> RunningServers<'a> {
     /// Writes all files.
     fn prepare(&self, group: usize, all: &[usize], linked: bool) -> Result<(), String> {
         let mut generator = RandomGenerator::seeded().map_err(text)?;
-        let secrets = all.iter().map(|_| generator.array());
-        let secrets: Vec<[u8; 32]> = secrets.collect::<Result<_, _>>().map_err(text)?;
-        let identities: Vec<String> = secrets
-            .iter()
-            .map(|secret| IdentitySecretKey::new(secret).public().to_string())
-            .collect();
+        let identities = all.iter().map(|number| {
+            let key = IdentitySecretKey::create(&self.path(&format!("server-{number}.key")));
+            key.map(|key| key.public().to_string()).map_err(text)
+        });
+        let identities = identities.collect::<Result<Vec<String>, String>>()?;
         let table = |name: &str, number: &usize| {
             let (identity, address) = (&identities[number - 1], self.address(*number)?);
             Ok(format!("[[{name}]]\nidentity = \"{identity}\"\naddress = \"{address}\"\n"))
@@ -176,8 +174,7 @@ impl<'a> RunningServers<'a> {
         let files = QuorumShareFile::deal(&key, &members, &mut generator).map_err(text)?;
         ceremony_files::write(self.directory.path(), &files).map_err(text)?;
         self.write("next.toml", &tables("server", next)?)?;
-        for (number, secret) in all.iter().zip(&secrets) {
-            self.write(&format!("server-{number}.key"), &Sha256Digest(*secret).to_string())?;
+        for number in all {
             let address = self.address(*number)?;
             let share = format!("share = \"server-{number}.share\"\n");
             let more = match (*number <= group, linked) {
@@ -203,8 +200,7 @@ impl<'a> RunningServers<'a> {
     /// Writes a file that only this user may read.
     fn write(&self, name: &str, content: &str) -> Result<(), String> {
         let path = self.path(name);
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let written = file.and_then(|mut file| file.write_all(content.as_bytes()));
+        let written = storage::create(&path, content.as_bytes(), 0o600);
         written.map_err(|error| format!("{}: {error}", path.display()))
     }
 

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::mpsc::channel;
 
+use random::RandomGenerator;
+
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(90);
@@ -26,7 +28,9 @@ fn with_client<T>(config: &ChatConfig, change: impl FnOnce(&mut MixClient) -> T)
     let folder = StateFolder::open(&config.config_dir.join(&config.state)).unwrap();
     let mut client = open_client(config, &identity, &folder, None).unwrap();
     let result = change(&mut client);
-    let sealed = StateKey::new(&identity).seal(FILE, &client.stored()).unwrap();
+    let mut generator = RandomGenerator::system();
+    let sealed = state_key(&identity).seal(FILE.as_bytes(), &client.stored(), &mut generator);
+    let sealed = sealed.unwrap();
     folder.replace(FILE, &sealed).unwrap();
     result
 }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use mix::chat::{ChatCommand, ChatConfig, ChatEvent, ChatSession};
 use mix::membership::{Invitation, MemberName};
-use random::RandomGenerator;
 use rustix::time::{ClockId, clock_gettime};
 use transport::TransportChoice;
 
@@ -64,9 +63,10 @@ impl<'a> GroupMemberSessions<'a> {
         let make = |group| {
             let keys = (0..options.members).map(|number| {
                 let file = GroupMemberId { group, number }.file();
-                make_key(&place.join(format!("{file}.key")))
+                let key = IdentitySecretKey::create(&place.join(format!("{file}.key")));
+                key.map(|key| key.public()).map_err(error_text)
             });
-            let keys = keys.collect::<Result<Vec<_>, _>>()?;
+            let keys = keys.collect::<Result<Vec<_>, String>>()?;
             keys.first().copied().ok_or_else(|| String::from("a group has no members"))
         };
         (0..options.groups).map(make).collect()
@@ -211,15 +211,6 @@ impl<'a> GroupMemberSessions<'a> {
     pub(super) fn processor(&self) -> Duration {
         Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
     }
-}
-
-/// Makes the file of an identity, and returns its public key.
-pub(super) fn make_key(path: &Path) -> Result<IdentityPublicKey, String> {
-    let secret: [u8; 32] = RandomGenerator::seeded()
-        .and_then(|mut generator| generator.array())
-        .map_err(error_text)?;
-    keys::file::create(path, &secret).map_err(error_text)?;
-    Ok(IdentitySecretKey::new(&secret).public())
 }
 
 fn read_key(path: &Path) -> Result<IdentityPublicKey, String> {

@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use keys::IdentityPublicKey;
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use mix::proxy::{MixProxyStatus, ProxyGroupStatus};
 use rustix::process::Signal;
 
 use super::super::error_text;
 use super::MixDeliveryOptions;
-use super::members::make_key;
 use crate::host::EmulatedHost;
 use crate::perform::program::ProgramProcess;
 
@@ -78,7 +77,7 @@ impl<'a> ProxyProcess<'a> {
         options: &MixDeliveryOptions,
         administrators: &[IdentityPublicKey],
     ) -> Result<Self, String> {
-        let key = make_key(&place.join("proxy.key"))?;
+        let key = IdentitySecretKey::create(&place.join("proxy.key")).map_err(error_text)?.public();
         let port = options.address.port();
         let mut config = format!(
             "identity = \"proxy.key\"\nlisten = \"0.0.0.0:{port}\"\nstate = \"proxy.state\"\n"
