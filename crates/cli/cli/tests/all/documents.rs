@@ -124,6 +124,27 @@ fn files_and_modules_in_documents_exist() {
     assert_eq!(missing, Vec::<String>::new());
 }
 
+/// The lines of manifests, for applications with this repository in the directory `sunder`.
+#[test]
+fn dependencies_in_documents_are_crates_of_this_repository() {
+    let mut found = 0;
+    for document in files_below(&root()) {
+        if document.extension().is_none_or(|end| end != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(root().join(&document)).unwrap();
+        for line in text.lines().filter(|line| line.contains("path = \"sunder/")) {
+            let value = |key: &str| Some(line.split_once(key)?.1.split('"').next().unwrap());
+            let package = value("package = \"").unwrap_or(line.split(' ').next().unwrap());
+            let manifest = root().join(value("path = \"sunder/").unwrap()).join("Cargo.toml");
+            let manifest = fs::read_to_string(manifest).unwrap_or_default();
+            assert!(manifest.contains(&format!("name = \"{package}\"\n")), "{document:?}: {line}");
+            found += 1;
+        }
+    }
+    assert_eq!(found, 3);
+}
+
 /// Whether a code span is no path of this repository, or a path that exists. Paths with `NAME` are
 /// patterns.
 fn file_exists(span: &str, files: &[PathBuf]) -> bool {
