@@ -40,7 +40,9 @@
 //!
 //! # Map
 //!
-//! `protocol` is pure. Modules of both ends:
+//! `protocol` is pure. Time is a [`Duration`](std::time::Duration) since a moment that the caller
+//! chooses, the same for all calls of one object; in [`membership`], since 1970. Modules of both
+//! ends:
 //!
 //! - [`round`], `mailbox`, `shape`, `slot_permutation`: a round, its mailbox, and which slot is
 //!   whose.

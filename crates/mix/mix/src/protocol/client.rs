@@ -24,7 +24,7 @@ mod state;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keys::IdentitySecretKey;
 use zeroize::Zeroizing;
@@ -66,7 +66,7 @@ pub struct MixClientSettings {
     /// Nothing is sent while fewer members than this took part in the last round.
     pub least_participants: usize,
     /// The time of construction.
-    pub now: Instant,
+    pub now: Duration,
     /// The wall-clock time of construction, since 1970.
     pub since_1970: Duration,
 }
@@ -108,7 +108,7 @@ pub struct MixClient {
     has_shown: bool,
     not_of_round_since: Option<u64>,
     /// When a connection of this client was last replaced by another one.
-    displaced: Option<Instant>,
+    displaced: Option<Duration>,
     /// The epoch and round of the last update that this client audited, over any connection.
     last_audit: Option<(u32, u64)>,
     audits: u64,
@@ -192,13 +192,13 @@ impl MixClient {
     }
 
     /// The connection to the proxy is established.
-    pub fn handle_connected(&mut self, _now: Instant) {
+    pub fn handle_connected(&mut self, _now: Duration) {
         self.unlink();
         self.transmits.push_back(MixHello { group: self.settings.group.group.clone() }.encode());
     }
 
     /// The connection to the proxy has ended.
-    pub fn handle_disconnected(&mut self, _now: Instant) {
+    pub fn handle_disconnected(&mut self, _now: Duration) {
         self.unlink();
     }
 
@@ -212,7 +212,7 @@ impl MixClient {
     ///
     /// # Errors
     /// Returns why the driver must end the connection.
-    pub fn handle_message(&mut self, now: Instant, message: &[u8]) -> Result<(), MixClientError> {
+    pub fn handle_message(&mut self, now: Duration, message: &[u8]) -> Result<(), MixClientError> {
         match ProxyToMember::decode(message, self.link.as_ref().map(ProxyLink::terms))? {
             ProxyToMember::Welcome { terms, status, epoch } => {
                 self.handle_welcome(now, terms, status, epoch)
@@ -270,18 +270,18 @@ impl MixClient {
     /// Whether no other connection of this client was replaced within [`DISPLACED_AGAIN`]. An old
     /// connection whose greeting the proxy reads late can replace a newer one once. Another host
     /// with the same key does so repeatedly.
-    fn is_first_displacement(&mut self, now: Instant) -> bool {
+    fn is_first_displacement(&mut self, now: Duration) -> bool {
         let before = self.displaced.replace(now);
-        before.is_none_or(|before| now.saturating_duration_since(before) > DISPLACED_AGAIN)
+        before.is_none_or(|before| now.saturating_sub(before) > DISPLACED_AGAIN)
     }
 
     /// Must be called at the time of [`MixClient::poll_timeout`].
-    pub fn handle_timeout(&mut self, now: Instant) {
+    pub fn handle_timeout(&mut self, now: Duration) {
         self.announce_if_due(now);
     }
 
     /// When to call [`MixClient::handle_timeout`] next.
-    pub fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Duration> {
         let (administrator, _) = (self.administrator.as_ref()?, self.link.as_ref()?);
         let after = administrator.poll_timeout().saturating_sub(self.settings.since_1970);
         Some(self.settings.now + after)
@@ -381,7 +381,7 @@ impl MixClient {
     /// If this is not the administrator, there are too many invitations, or the name is taken.
     pub fn invite(
         &mut self,
-        now: Instant,
+        now: Duration,
         name: MemberName,
         lasts: Duration,
     ) -> Result<Invitation, AdministratorError> {
@@ -396,7 +396,7 @@ impl MixClient {
     ///
     /// # Errors
     /// If this is not the administrator, or there is no such member.
-    pub fn remove(&mut self, now: Instant, name: &MemberName) -> Result<(), AdministratorError> {
+    pub fn remove(&mut self, now: Duration, name: &MemberName) -> Result<(), AdministratorError> {
         self.administrator.as_mut().ok_or(NotAdministrator)?.remove(name)?;
         self.membership_changed();
         self.announce_if_due(now);
@@ -407,7 +407,7 @@ impl MixClient {
     ///
     /// # Errors
     /// If this is the administrator or not a member, or there is no connection to the proxy.
-    pub fn leave(&mut self, now: Instant) -> Result<(), LeaveGroupError> {
+    pub fn leave(&mut self, now: Duration) -> Result<(), LeaveGroupError> {
         if self.administrator.is_some() {
             return Err(LeaveGroupError::Administrator);
         }
@@ -475,7 +475,7 @@ impl MixClient {
 
     fn handle_round(
         &mut self,
-        now: Instant,
+        now: Duration,
         start: &RoundStart,
         opening: &[u8],
     ) -> Result<(), MixClientError> {
@@ -492,7 +492,7 @@ impl MixClient {
 
     fn handle_answer(
         &mut self,
-        now: Instant,
+        now: Duration,
         round: u64,
         body: &[u8],
     ) -> Result<(), MixClientError> {
@@ -585,8 +585,8 @@ impl MixClient {
     }
 
     /// The time since 1970.
-    fn calendar(&self, now: Instant) -> Duration {
-        self.settings.since_1970 + now.saturating_duration_since(self.settings.now)
+    fn calendar(&self, now: Duration) -> Duration {
+        self.settings.since_1970 + now.saturating_sub(self.settings.now)
     }
 }
 

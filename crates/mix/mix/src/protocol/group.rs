@@ -27,7 +27,7 @@ mod stored;
 mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
+use std::time::Duration;
 
 use keys::IdentityPublicKey;
 use zeroize::Zeroizing;
@@ -184,7 +184,7 @@ impl MixGroup {
 
     /// A client has connected and has named the group in its greeting. The connection has
     /// authenticated its key. `id` identifies the connection and must not have been used before.
-    pub fn handle_connected(&mut self, now: Instant, id: u64, key: IdentityPublicKey) {
+    pub fn handle_connected(&mut self, now: Duration, id: u64, key: IdentityPublicKey) {
         if let Some(old) = self.connection_of(&key) {
             self.refuse(old, ProxyRefusal::Replaced);
         }
@@ -216,7 +216,7 @@ impl MixGroup {
     }
 
     /// A connection has ended.
-    pub fn handle_disconnected(&mut self, now: Instant, id: u64) {
+    pub fn handle_disconnected(&mut self, now: Duration, id: u64) {
         if let Some(connection) = self.connections.remove(&id) {
             self.events.push_back(MixGroupEvent::Disconnected { key: connection.key });
             self.advance(now);
@@ -224,7 +224,7 @@ impl MixGroup {
     }
 
     /// Handles a message of a connection.
-    pub fn handle_message(&mut self, now: Instant, id: u64, message: &[u8]) {
+    pub fn handle_message(&mut self, now: Duration, id: u64, message: &[u8]) {
         if !self.connections.contains_key(&id) {
             return;
         }
@@ -238,7 +238,7 @@ impl MixGroup {
     }
 
     /// Handles the result of a job.
-    pub fn handle_done(&mut self, now: Instant, done: FinishedGroupJob) {
+    pub fn handle_done(&mut self, now: Duration, done: FinishedGroupJob) {
         match done.0 {
             GroupJobOutcome::Exchange { connection: id, result } => {
                 // The exchange of a closed connection is dropped.
@@ -258,12 +258,12 @@ impl MixGroup {
     }
 
     /// Must be called at the time of [`MixGroup::poll_timeout`].
-    pub fn handle_timeout(&mut self, now: Instant) {
+    pub fn handle_timeout(&mut self, now: Duration) {
         self.advance(now);
     }
 
     /// When to call [`MixGroup::handle_timeout`] next.
-    pub fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Duration> {
         let open = self.rounds.open().filter(|_| !self.is_waiting_for_openings())?;
         open.timeout(self.exchanges(open.number()).any(|_| true))
     }
@@ -302,10 +302,10 @@ impl MixGroup {
     }
 
     /// The status of the group.
-    pub fn status(&self, now: Instant) -> MixGroupStatus {
+    pub fn status(&self, now: Duration) -> MixGroupStatus {
         let is_member = |it: &&GroupConnection| self.number_of(&it.key).is_some();
         let late = self.connections.values().filter_map(|it| {
-            let since = now.saturating_duration_since(it.late_since?);
+            let since = now.saturating_sub(it.late_since?);
             Some(LateMember { key: it.key, since })
         });
         MixGroupStatus {
@@ -322,7 +322,7 @@ impl MixGroup {
 
     fn handle(
         &mut self,
-        now: Instant,
+        now: Duration,
         id: u64,
         message: MemberToProxy,
     ) -> Result<(), ProxyRefusal> {

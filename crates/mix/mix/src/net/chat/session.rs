@@ -181,9 +181,11 @@ struct ChatDriver {
     number: u64,
     status: Option<MixClientStatus>,
     /// When to write the state again, if it could not be written.
-    store_again: Option<Instant>,
+    store_again: Option<Duration>,
     /// Why the chat ends, if because of an error.
     why: Option<String>,
+    /// The times of the client, of `presence` and of `store_again` are since then.
+    start: Instant,
 }
 
 /// Why the loop ends.
@@ -199,7 +201,8 @@ impl ChatDriver {
         let in_dir = |path: &std::path::Path| config.config_dir.join(path);
         let identity = Arc::new(IdentitySecretKey::read(&in_dir(&config.identity))?);
         let folder = StateFolder::open(&in_dir(&config.state))?;
-        let client = open_client(config, &identity, &folder, invitation)?;
+        let start = Instant::now();
+        let client = open_client(config, &identity, &folder, invitation, start)?;
         let (history, entries) = if config.history {
             let (history, entries) = ChatHistory::open(&folder, state_key(&identity), MAX_SHOWN)?;
             (Some(history), entries)
@@ -220,7 +223,7 @@ impl ChatDriver {
         let wake = move || _ = inputs.try_send(ChatInput::OutputDone);
         let driver = Self {
             client,
-            presence: Presence::new(Instant::now()),
+            presence: Presence::new(start.elapsed()),
             stay: config.stay,
             output: ChatOutput::start(writer, wake).map_err(ChatError::Threads)?,
             has_history,
@@ -232,8 +235,13 @@ impl ChatDriver {
             status: None,
             store_again: None,
             why: None,
+            start,
         };
         Ok((driver, entries))
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
     }
 
     fn run(mut self, inputs: &Receiver<ChatInput>, to_self: &SyncSender<ChatInput>) {
@@ -296,7 +304,7 @@ impl ChatDriver {
                          accepted"
                     )));
                 }
-                self.store_again = Some(Instant::now() + STORE_AGAIN);
+                self.store_again = Some(self.now() + STORE_AGAIN);
             }
             ChatOutputResult::NotRemembered(why) => {
                 self.output
@@ -323,7 +331,7 @@ impl ChatDriver {
         inputs: &Receiver<ChatInput>,
         to_self: &SyncSender<ChatInput>,
     ) -> Result<(), ChatEnd> {
-        let now = Instant::now();
+        let now = self.now();
         match self.presence.poll(now) {
             Some(PresenceAction::Leave) => return Err(ChatEnd(None)),
             Some(PresenceAction::Connect) => return self.connect(to_self),
@@ -334,12 +342,13 @@ impl ChatDriver {
         let deadline = deadlines.into_iter().flatten().min();
         let input = match deadline {
             None => inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(deadline) => inputs.recv_timeout(deadline.saturating_duration_since(now)),
+            Some(deadline) => inputs.recv_timeout(deadline.saturating_sub(now)),
         };
         match input {
             Ok(input) => self.handle(input),
             Err(RecvTimeoutError::Timeout) => {
-                self.client.handle_timeout(Instant::now());
+                let now = self.now();
+                self.client.handle_timeout(now);
                 Ok(())
             }
             Err(RecvTimeoutError::Disconnected) => Err(ChatEnd(None)),
@@ -372,7 +381,7 @@ impl ChatDriver {
                 let outbox = ConnectionOutbox::start(writer, closer, MAX_UNSENT);
                 let outbox = outbox
                     .map_err(|error| ChatEnd(Some(format!("cannot start a thread: {error}"))))?;
-                let now = Instant::now();
+                let now = self.now();
                 self.client.handle_connected(now);
                 self.presence.handle_opened(now);
                 let _ = next.send(self.client.max_message_len());
@@ -381,7 +390,8 @@ impl ChatDriver {
             }
             ChatInput::Received(_, message) => {
                 let before = self.client.exchanges();
-                let handled = self.client.handle_message(Instant::now(), &message);
+                let now = self.now();
+                let handled = self.client.handle_message(now, &message);
                 if self.client.exchanges() > before {
                     self.presence.handle_round();
                 }
@@ -404,7 +414,7 @@ impl ChatDriver {
     /// Ends the connection, if there is one, and waits before the next.
     fn disconnect(&mut self, why: &str) {
         debug!("{}: {why}", self.proxy);
-        let now = Instant::now();
+        let now = self.now();
         if let Some(ChatProxyConnection { outbox, .. }) = self.link.take() {
             outbox.close();
             self.client.handle_disconnected(now);
@@ -415,7 +425,7 @@ impl ChatDriver {
     }
 
     fn run_command(&mut self, command: ChatCommand) {
-        let now = Instant::now();
+        let now = self.now();
         let answer = match command {
             ChatCommand::Finish => return self.presence.leave_after(self.stay),
             ChatCommand::Stop => return self.presence.leave_after(0),
@@ -452,7 +462,7 @@ impl ChatDriver {
         while let Some(done) = self.output.poll_done() {
             self.handle_done(done);
         }
-        let now = Instant::now();
+        let now = self.now();
         let can_store = self.store_again.is_none_or(|at| at <= now);
         if can_store {
             // This holds even if the write takes long, because there is nothing else to do.
@@ -507,12 +517,13 @@ impl ChatDriver {
     }
 }
 
-/// The client, with its stored state.
+/// The client, with its stored state. Its times are since `start`.
 fn open_client(
     config: &ChatConfig,
     identity: &Arc<IdentitySecretKey>,
     folder: &StateFolder,
     invitation: Option<Invitation>,
+    start: Instant,
 ) -> Result<MixClient, ChatError> {
     let stored = match folder.read(FILE)? {
         None => None,
@@ -528,7 +539,7 @@ fn open_client(
         name: config.name.clone(),
         invitation,
         least_participants: config.least_anonymity,
-        now: Instant::now(),
+        now: start.elapsed(),
         since_1970: since_1970.unwrap_or_default(),
     };
     let mut seed = Zeroizing::new([0; 32]);

@@ -53,6 +53,8 @@ pub(super) struct GroupRunner {
     core: Mutex<GroupRunnerState>,
     /// Wakes the timer when the next deadline has changed.
     rearmed: Condvar,
+    /// The times of the group, and those of its driver, are since then.
+    start: Instant,
 }
 
 /// The state behind the lock.
@@ -62,7 +64,7 @@ struct GroupRunnerState {
     keys: HashMap<u64, IdentityPublicKey>,
     observer: Option<ProxyObserver>,
     /// The deadline of the timer.
-    deadline: Option<Instant>,
+    deadline: Option<Duration>,
     is_stopped: bool,
     slow: u64,
     unwritten: Option<UnwrittenGroupState>,
@@ -73,8 +75,9 @@ struct GroupRunnerState {
 /// The last state, if it could not be written.
 struct UnwrittenGroupState {
     state: Vec<u8>,
-    since: Instant,
-    tried: Instant,
+    since: Duration,
+    /// When to try to write it again.
+    again_at: Duration,
     why: String,
 }
 
@@ -128,11 +131,16 @@ impl GroupRunner {
             workers,
             core: Mutex::new(core),
             rearmed: Condvar::new(),
+            start: Instant::now(),
         });
         let timer = runner.clone();
         let builder = thread::Builder::new().name("mix-timer".into()).stack_size(STACK_LEN);
         builder.spawn(move || timer.run_timer()).map_err(MixProxyError::Threads)?;
         Ok(runner)
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
     }
 
     /// Its settings.
@@ -153,7 +161,7 @@ impl GroupRunner {
         }
         core.outboxes.insert(id, outbox);
         core.keys.insert(id, key);
-        core.group.handle_connected(Instant::now(), id, key);
+        core.group.handle_connected(self.now(), id, key);
         self.drive(&mut core);
     }
 
@@ -175,7 +183,7 @@ impl GroupRunner {
                 return io::Error::other("the proxy has ended the connection");
             }
             core.observe(id, || MixProxyObservation::Message { len: message.len() });
-            core.group.handle_message(Instant::now(), id, &message);
+            core.group.handle_message(self.now(), id, &message);
             self.drive(&mut core);
         }
     }
@@ -185,7 +193,7 @@ impl GroupRunner {
         let mut core = lock(&self.core);
         core.outboxes.remove(&id);
         core.keys.remove(&id);
-        core.group.handle_disconnected(Instant::now(), id);
+        core.group.handle_disconnected(self.now(), id);
         self.drive(&mut core);
     }
 
@@ -216,13 +224,14 @@ impl GroupRunner {
     /// The status of the group.
     pub(super) fn status(&self) -> ProxyGroupStatus {
         let core = lock(&self.core);
-        status(&core.group.status(Instant::now()), &core, &self.config)
+        let time = self.now();
+        status(&core.group.status(time), &core, &self.config, time)
     }
 
     fn run_timer(self: Arc<Self>) {
         let mut core = lock(&self.core);
         while !core.is_stopped {
-            let now = Instant::now();
+            let now = self.now();
             core = match core.group.poll_timeout() {
                 Some(deadline) if deadline <= now => {
                     core.group.handle_timeout(now);
@@ -231,7 +240,7 @@ impl GroupRunner {
                 }
                 deadline => {
                     core.deadline = deadline;
-                    let left = deadline.map(|deadline| deadline - now);
+                    let left = deadline.map(|deadline| deadline.saturating_sub(now));
                     self.wait(core, left)
                 }
             };
@@ -276,7 +285,7 @@ impl GroupRunner {
                 if let Some((id, update)) = done.update() {
                     core.observe(id, || MixProxyObservation::Update(update.clone()));
                 }
-                core.group.handle_done(Instant::now(), done);
+                core.group.handle_done(runner.now(), done);
                 runner.drive(&mut core);
             });
         }
@@ -290,16 +299,16 @@ impl GroupRunner {
 
     /// Writes the group's state, if it has changed, or could not be written before.
     fn store(&self, core: &mut GroupRunnerState) {
-        let now = Instant::now();
+        let now = self.now();
         let is_stopped = core.is_stopped;
-        let is_due = |it: &&UnwrittenGroupState| is_stopped || now >= it.tried + WRITE_AGAIN;
+        let is_due = |it: &&UnwrittenGroupState| is_stopped || now >= it.again_at;
         let unwritten = || core.unwritten.as_ref().filter(is_due).map(|it| it.state.clone());
         let Some(state) = core.group.poll_store().or_else(unwritten) else { return };
         let group = &self.config.name;
         let since = core.unwritten.as_ref().map_or(now, |it| it.since);
         match self.folder.replace(&self.file, &state) {
             Ok(()) if core.unwritten.take().is_some() => {
-                let for_s = now.saturating_duration_since(since).as_secs();
+                let for_s = now.saturating_sub(since).as_secs();
                 info!(%group, for_s, "the state is written again");
             }
             Ok(()) => {}
@@ -308,7 +317,8 @@ impl GroupRunner {
                 if let Some(occurrences) = core.failures.count_event() {
                     error!(%group, occurrences, "the state cannot be written: {why}");
                 }
-                core.unwritten = Some(UnwrittenGroupState { state, since, tried: now, why });
+                let again_at = now + WRITE_AGAIN;
+                core.unwritten = Some(UnwrittenGroupState { state, since, again_at, why });
             }
         }
     }
@@ -338,11 +348,12 @@ impl GroupRunnerState {
     }
 }
 
-/// The status of a group, including the driver's part of it.
+/// The status of a group at a `time`, including the driver's part of it.
 fn status(
     now: &crate::protocol::group::MixGroupStatus,
     core: &GroupRunnerState,
     config: &MixGroupConfig,
+    time: Duration,
 ) -> ProxyGroupStatus {
     let counters = now.counters;
     ProxyGroupStatus {
@@ -370,7 +381,7 @@ fn status(
         audits_abandoned: counters.audits_abandoned,
         found: now.found.iter().map(AuditFailedMemberStatus::from).collect(),
         unwritten: core.unwritten.as_ref().map(|unwritten| UnwrittenStateStatus {
-            for_s: unwritten.since.elapsed().as_secs_f64(),
+            for_s: time.saturating_sub(unwritten.since).as_secs_f64(),
             why: unwritten.why.clone(),
         }),
     }
@@ -406,9 +417,9 @@ mod tests {
         let announcement = announcement_fixture(&administrator, "friends", 1, &members);
         {
             let mut core = lock(&group.core);
-            core.group.handle_connected(Instant::now(), 1, administrator.public());
+            core.group.handle_connected(group.now(), 1, administrator.public());
             let message = MemberToProxy::Announce(announcement).encode();
-            core.group.handle_message(Instant::now(), 1, &message);
+            core.group.handle_message(group.now(), 1, &message);
             group.drive(&mut core);
         }
         let unwritten = group.status().unwritten.unwrap();
@@ -416,7 +427,7 @@ mod tests {
         assert!(folder.read("friends.group").unwrap().is_none());
         fs::remove_dir(&new).unwrap();
         let mut core = lock(&group.core);
-        core.unwritten.as_mut().unwrap().tried -= WRITE_AGAIN;
+        core.unwritten.as_mut().unwrap().again_at = Duration::ZERO;
         group.drive(&mut core);
         drop(core);
         assert_eq!(group.status().unwritten, None);

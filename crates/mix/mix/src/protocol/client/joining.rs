@@ -1,7 +1,7 @@
 //! How a client joins and learns the epochs' keys, and the administrator's part of it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keys::IdentityPublicKey;
 
@@ -18,7 +18,7 @@ use crate::protocol::wire::{MemberToProxy, MembershipStatus, MixTerms};
 impl MixClient {
     pub(super) fn handle_welcome(
         &mut self,
-        now: Instant,
+        now: Duration,
         terms: MixTerms,
         status: MembershipStatus,
         epoch: u32,
@@ -91,7 +91,7 @@ impl MixClient {
 
     pub(super) fn handle_announcement(
         &mut self,
-        now: Instant,
+        now: Duration,
         bytes: &[u8],
     ) -> Result<(), MixClientError> {
         let at = &self.settings.group;
@@ -134,7 +134,7 @@ impl MixClient {
     }
 
     /// Tells the administrator the current prekey.
-    fn announce_prekey(&mut self, now: Instant) {
+    fn announce_prekey(&mut self, now: Duration) {
         if let Some(administrator) = &mut self.administrator {
             administrator.set_own_prekey(self.epochs.prekey(), self.epochs.number());
             self.announce_if_due(now);
@@ -197,15 +197,15 @@ const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
 /// Limits the rate of reports about refused join requests.
 #[derive(Default)]
 pub(super) struct JoinRefusalLimiter {
-    last_reported: Option<Instant>,
+    last_reported: Option<Duration>,
     unreported: u64,
 }
 
 impl JoinRefusalLimiter {
     /// If a refusal is to be reported now, returns the number of refusals that were not reported
     /// before.
-    fn take_report(&mut self, now: Instant) -> Option<u64> {
-        let since = self.last_reported.map(|last| now.saturating_duration_since(last));
+    fn take_report(&mut self, now: Duration) -> Option<u64> {
+        let since = self.last_reported.map(|last| now.saturating_sub(last));
         if since.is_some_and(|since| since < REFUSAL_INTERVAL) {
             self.unreported += 1;
             return None;
@@ -219,7 +219,7 @@ impl JoinRefusalLimiter {
 impl MixClient {
     pub(super) fn handle_join_request(
         &mut self,
-        now: Instant,
+        now: Duration,
         key: &IdentityPublicKey,
         request: &[u8],
     ) {
@@ -244,7 +244,7 @@ impl MixClient {
         self.announce_if_due(now);
     }
 
-    pub(super) fn handle_notice(&mut self, now: Instant, key: &IdentityPublicKey, notice: &[u8]) {
+    pub(super) fn handle_notice(&mut self, now: Duration, key: &IdentityPublicKey, notice: &[u8]) {
         let Some(administrator) = &mut self.administrator else { return };
         let left = administrator.handle_notice(key, notice);
         self.events.extend(left.map(|name| MixClientEvent::Left { name }));
@@ -259,7 +259,7 @@ impl MixClient {
         self.membership.extend(missed.map(|it| MemberToProxy::Announce(it).encode()));
     }
 
-    pub(super) fn announce_if_due(&mut self, now: Instant) {
+    pub(super) fn announce_if_due(&mut self, now: Duration) {
         let calendar = self.calendar(now);
         let (Some(administrator), Some(_)) = (&mut self.administrator, &self.link) else { return };
         let made = administrator.handle_timeout(calendar, &mut self.random).map(<[u8]>::to_vec);

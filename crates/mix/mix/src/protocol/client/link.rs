@@ -1,7 +1,7 @@
 //! A connection to the proxy after the greeting.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::event::MixClientError;
 use crate::protocol::engine::{self, MemberEngine};
@@ -29,7 +29,7 @@ pub(super) struct ProxyLink {
 /// An exchange that waits for its answer.
 struct OutstandingExchange {
     round: u64,
-    sent: Instant,
+    sent: Duration,
 }
 
 impl ProxyLink {
@@ -90,7 +90,7 @@ impl ProxyLink {
     /// The member's request in a round. `is_stored`: see [`MixMember::handle_round`].
     pub(super) fn handle_round(
         &mut self,
-        now: Instant,
+        now: Duration,
         start: &RoundStart,
         opening: &[u8],
         member: &mut MixMember,
@@ -108,7 +108,7 @@ impl ProxyLink {
     /// The slots that the member has read.
     pub(super) fn handle_answer(
         &mut self,
-        now: Instant,
+        now: Duration,
         round: u64,
         answer: &[u8],
     ) -> Result<Vec<Vec<u8>>, MixClientError> {
@@ -116,7 +116,7 @@ impl ProxyLink {
         let asked = asked.ok_or(MixClientError::OutOfTurn("an answer to no request"))?;
         let slots = self.engine.slots(answer)?;
         self.durations.truncate(EXCHANGES - 1);
-        self.durations.push_front(now.saturating_duration_since(asked.sent));
+        self.durations.push_front(now.saturating_sub(asked.sent));
         self.round = round;
         Ok(slots)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keys::IdentityPublicKey;
 
@@ -22,11 +22,11 @@ pub(super) struct GroupConnection {
     /// The current exchange. A member has one exchange at a time, even after its round is over.
     pub(super) exchange: Option<ProxyExchange>,
     /// If the last exchange was late: when the first of the consecutive late exchanges began.
-    pub(super) late_since: Option<Instant>,
+    pub(super) late_since: Option<Duration>,
     /// The audit message that the member must send next.
     audit_reply: Option<AuditReply>,
     membership_messages: u32,
-    membership_messages_since: Instant,
+    membership_messages_since: Duration,
 }
 
 enum ConnectionEngine {
@@ -42,7 +42,7 @@ pub(super) struct ProxyExchange {
     pub(super) start: Arc<RoundStart>,
     pub(super) stage: ProxyExchangeStage,
     /// When it began.
-    pub(super) since: Instant,
+    pub(super) since: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(super) enum AuditReply {
 }
 
 impl GroupConnection {
-    pub(super) fn new(key: IdentityPublicKey, now: Instant) -> Self {
+    pub(super) fn new(key: IdentityPublicKey, now: Duration) -> Self {
         Self {
             key,
             engine: ConnectionEngine::None,
@@ -144,7 +144,7 @@ impl GroupConnection {
     /// The next work of the engine, if it is idle: its set-up, or an exchange of `round`.
     pub(super) fn next_work(
         &mut self,
-        now: Instant,
+        now: Duration,
         round: Option<&OpenRound>,
     ) -> Option<(Box<dyn ProxyEngine>, ProxyEngineWork)> {
         let ConnectionEngine::Resting { is_new, .. } = &self.engine else { return None };
@@ -199,11 +199,11 @@ impl GroupConnection {
     /// If there are more than `most` in an interval.
     pub(super) fn count_membership_message(
         &mut self,
-        now: Instant,
+        now: Duration,
         interval: Duration,
         most: u32,
     ) -> Result<(), ProxyRefusal> {
-        if now.saturating_duration_since(self.membership_messages_since) >= interval {
+        if now.saturating_sub(self.membership_messages_since) >= interval {
             (self.membership_messages, self.membership_messages_since) = (0, now);
         }
         self.membership_messages += 1;

@@ -1,6 +1,6 @@
 //! The members' exchanges: requests and answers, and when a round ends and the next one begins.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use super::MixGroup;
 use super::connection::{GroupConnection, ProxyExchange, ProxyExchangeStage};
@@ -32,7 +32,7 @@ impl MixGroup {
         Ok(())
     }
 
-    pub(super) fn handle_product(&mut self, now: Instant, id: u64, product: ProxyEngineProduct) {
+    pub(super) fn handle_product(&mut self, now: Duration, id: u64, product: ProxyEngineProduct) {
         match product {
             ProxyEngineProduct::SetUp(messages) => {
                 for message in messages {
@@ -60,7 +60,7 @@ impl MixGroup {
                     return self.send(id, &ProxyToMember::Late { round });
                 };
                 if let Some(since) = connection.late_since.take() {
-                    let after = now.saturating_duration_since(since);
+                    let after = now.saturating_sub(since);
                     self.events.push_back(MixGroupEvent::InTimeAgain { key, after });
                 }
                 self.rounds.add(member, nonce, &update);
@@ -71,7 +71,7 @@ impl MixGroup {
     }
 
     /// Gives an idle engine its next work: set-up messages first, then the open round.
-    pub(super) fn work(&mut self, now: Instant, id: u64) {
+    pub(super) fn work(&mut self, now: Duration, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let number = self.epoch.as_ref().and_then(|epoch| epoch.number_of(&connection.key));
         let can_take_part = |open: &&OpenRound| number.is_some_and(|it| !open.has(it));
@@ -82,7 +82,7 @@ impl MixGroup {
     }
 
     /// Performs what is due: begins an epoch, closes the open round, opens the next one.
-    pub(super) fn advance(&mut self, now: Instant) {
+    pub(super) fn advance(&mut self, now: Duration) {
         self.advance_audit();
         if self.is_waiting_for_openings() {
             return;
@@ -115,7 +115,7 @@ impl MixGroup {
     }
 
     /// Opens a round, if a member can take part.
-    fn open_round(&mut self, now: Instant) {
+    fn open_round(&mut self, now: Duration) {
         let Some(epoch) = &self.epoch else { return };
         let can_take_part =
             |it: &GroupConnection| it.can_exchange() && epoch.number_of(&it.key).is_some();
@@ -131,7 +131,7 @@ impl MixGroup {
         }
     }
 
-    fn close_round(&mut self, now: Instant, round: u64) {
+    fn close_round(&mut self, now: Duration, round: u64) {
         let mut late = 0;
         for connection in self.connections.values_mut() {
             let exchange = connection.exchange.as_ref().filter(|it| it.start.round == round);

@@ -1,7 +1,7 @@
 //! Forwards join requests, notices and announcements between members and the administrator, and
 //! begins the announced epochs.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
 use keys::IdentityPublicKey;
@@ -74,7 +74,7 @@ impl MixGroup {
 
     /// Begins the announced epoch. The open round is dropped without being closed: nobody would
     /// read its mailbox, because the first round of an epoch reads nothing.
-    pub(super) fn begin_epoch(&mut self, now: Instant, epoch: AnnouncedEpoch) {
+    pub(super) fn begin_epoch(&mut self, now: Duration, epoch: AnnouncedEpoch) {
         let (number, members) = (epoch.number(), epoch.members());
         self.events.push_back(MixGroupEvent::EpochBegan { epoch: number, members });
         self.joins.remove_members(&epoch);
@@ -94,7 +94,7 @@ impl MixGroup {
     }
 
     /// Sends the epoch to a member or the administrator, and creates a member's engine.
-    pub(super) fn admit(&mut self, now: Instant, id: u64) {
+    pub(super) fn admit(&mut self, now: Duration, id: u64) {
         let key = self.connections[&id].key;
         let Some(epoch) = &self.epoch else { return };
         let announcement = ProxyToMember::Announcement(epoch.announcement().to_vec());
@@ -135,7 +135,7 @@ impl MixGroup {
 
     pub(super) fn count_membership_message(
         &mut self,
-        now: Instant,
+        now: Duration,
         id: u64,
     ) -> Result<(), ProxyRefusal> {
         let connection = self.connections.get_mut(&id).expect("checked");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Mailbox;
 use crate::protocol::round::{NONCE_LEN, Participant, ReadRound, RoundStart};
@@ -30,11 +30,11 @@ struct ClosedRound {
 pub(super) struct OpenRound {
     start: Arc<RoundStart>,
     read: Arc<Mailbox>,
-    opened: Instant,
+    opened: Duration,
     /// When the open round ends in any case; `None` if that time has passed but answers are still
     /// being computed.
-    deadline: Option<Instant>,
-    earliest_close: Instant,
+    deadline: Option<Duration>,
+    earliest_close: Duration,
     participants: BTreeMap<u16, [u8; NONCE_LEN]>,
     mailbox: Mailbox,
 }
@@ -75,7 +75,7 @@ impl GroupRounds {
     }
 
     /// Opens the next round. Returns whether more numbers were reserved, which must be stored.
-    pub(super) fn begin(&mut self, now: Instant, epoch: u32) -> bool {
+    pub(super) fn begin(&mut self, now: Duration, epoch: u32) -> bool {
         let round = self.next;
         self.next += 1;
         let read = self.closed.as_ref().map(|closed| closed.round.clone());
@@ -106,7 +106,7 @@ impl GroupRounds {
 
     /// Whether the open round is over. `is_awaited` means that a member was told of it and has not
     /// completed its exchange. `is_computed` means that the answer to a request is being computed.
-    pub(super) fn is_over(&mut self, now: Instant, is_awaited: bool, is_computed: bool) -> bool {
+    pub(super) fn is_over(&mut self, now: Duration, is_awaited: bool, is_computed: bool) -> bool {
         let Some(open) = &mut self.open else { return false };
         let has_passed = open.deadline.is_none_or(|deadline| now >= deadline);
         if open.participants.is_empty() {
@@ -124,14 +124,14 @@ impl GroupRounds {
     }
 
     /// Closes the open round. Returns the number of participants, and how long it was open.
-    pub(super) fn close(&mut self, now: Instant) -> (usize, Duration) {
+    pub(super) fn close(&mut self, now: Duration) -> (usize, Duration) {
         let open = self.open.take().expect("a round is open");
         let participant = |(member, nonce)| Participant { member, nonce };
         let participants: Vec<_> = open.participants.into_iter().map(participant).collect();
         let count = participants.len();
         let round = ReadRound { round: open.start.round, participants };
         self.closed = Some(ClosedRound { round, mailbox: Arc::new(open.mailbox) });
-        (count, now.saturating_duration_since(open.opened))
+        (count, now.saturating_sub(open.opened))
     }
 
     /// Drops the open round and the closed mailbox, because the epoch ends.
@@ -160,7 +160,7 @@ impl OpenRound {
     }
 
     /// When it may be over, if nothing else happens.
-    pub(super) fn timeout(&self, is_awaited: bool) -> Option<Instant> {
+    pub(super) fn timeout(&self, is_awaited: bool) -> Option<Duration> {
         if is_awaited {
             self.deadline
         } else {

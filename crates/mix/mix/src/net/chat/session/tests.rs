@@ -26,7 +26,7 @@ fn with_client<T>(config: &ChatConfig, change: impl FnOnce(&mut MixClient) -> T)
     let identity = IdentitySecretKey::read(&config.config_dir.join(&config.identity)).unwrap();
     let identity = Arc::new(identity);
     let folder = StateFolder::open(&config.config_dir.join(&config.state)).unwrap();
-    let mut client = open_client(config, &identity, &folder, None).unwrap();
+    let mut client = open_client(config, &identity, &folder, None, Instant::now()).unwrap();
     let result = change(&mut client);
     let mut generator = RandomGenerator::system();
     let sealed = state_key(&identity).seal(FILE.as_bytes(), &client.stored(), &mut generator);

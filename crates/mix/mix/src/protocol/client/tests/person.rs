@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keys::IdentitySecretKey;
 
@@ -48,7 +48,7 @@ pub(super) struct Backup {
 /// A state that is being written.
 struct Writing {
     /// When that is done.
-    due: Instant,
+    due: Duration,
     state: Vec<u8>,
     /// The events between the previous state and this one.
     since_stored: SinceStored,
@@ -76,20 +76,20 @@ pub(super) struct Person {
     pub(super) marked: Vec<(String, String)>,
     pub(super) given_up: Vec<(String, String)>,
     /// When the disk is tried again, if it is full.
-    pub(super) full_until: Option<Instant>,
+    pub(super) full_until: Option<Duration>,
     /// Whether a client was started from an old state. Messages can then be missing.
     pub(super) has_restored: bool,
     /// The other events of the client.
     pub(super) reported: Vec<MixClientEvent>,
     /// The time that has passed when the simulation began.
-    began: Instant,
+    began: Duration,
 }
 
 /// The calendar when the simulation begins.
 const SINCE_1970: Duration = Duration::from_secs(1_800_000_000);
 
 impl Person {
-    pub(super) fn new(number: usize, began: Instant, seed: u64) -> Self {
+    pub(super) fn new(number: usize, began: Duration, seed: u64) -> Self {
         Self {
             number,
             name: NAMES[number].into(),
@@ -113,7 +113,7 @@ impl Person {
 
     /// Starts the client from what is stored; what was not is lost. A state that was being written
     /// is the stored one if `is_written`.
-    pub(super) fn start(&mut self, now: Instant, seed: u64, is_written: bool) {
+    pub(super) fn start(&mut self, now: Duration, seed: u64, is_written: bool) {
         if let Some(writing) = self.writing.take().filter(|_| is_written) {
             self.commit(writing);
         }
@@ -138,7 +138,7 @@ impl Person {
     }
 
     /// Begins to write the state, if it has changed.
-    pub(super) fn begin_to_store(&mut self, due: Instant) -> bool {
+    pub(super) fn begin_to_store(&mut self, due: Duration) -> bool {
         if self.full_until.is_some_and(|until| due < until) {
             return false;
         }
@@ -158,7 +158,7 @@ impl Person {
     }
 
     /// The state is on the disk, if it is time.
-    pub(super) fn finish_storing(&mut self, now: Instant) {
+    pub(super) fn finish_storing(&mut self, now: Duration) {
         if let Some(writing) = self.writing.take_if(|it| it.due <= now) {
             self.commit(writing);
             self.client.handle_stored();
@@ -244,8 +244,8 @@ impl Person {
 
 fn open(
     (number, name): (usize, &str),
-    began: Instant,
-    now: Instant,
+    began: Duration,
+    now: Duration,
     stored: Option<&[u8]>,
     invitation: Option<Invitation>,
     seed: u64,
@@ -256,7 +256,7 @@ fn open(
         invitation,
         least_participants: 2,
         now,
-        since_1970: SINCE_1970 + now.duration_since(began),
+        since_1970: SINCE_1970 + now.saturating_sub(began),
     };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_be_bytes());

@@ -2,7 +2,7 @@
 //! ends are killed and restarted from their stored state.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 
@@ -67,7 +67,7 @@ enum Sight {
 
 /// One direction of a connection: messages arrive in order.
 #[derive(Default)]
-struct Pipe(VecDeque<(Instant, Vec<u8>)>);
+struct Pipe(VecDeque<(Duration, Vec<u8>)>);
 
 /// A connection of a client.
 struct Wire {
@@ -78,23 +78,23 @@ struct Wire {
     is_greeted: bool,
     is_cut: bool,
     /// When an end notices the end of the connection; none if it has noticed.
-    proxy_ends: Option<Instant>,
-    client_ends: Option<Instant>,
+    proxy_ends: Option<Duration>,
+    client_ends: Option<Duration>,
 }
 
 pub(super) struct World {
     pub(super) rng: Rng,
     pub(super) faults: Faults,
-    began: Instant,
-    pub(super) now: Instant,
+    began: Duration,
+    pub(super) now: Duration,
     pub(super) people: Vec<Person>,
     pub(super) group: Option<MixGroup>,
     /// When the proxy starts again.
-    proxy_starts: Instant,
+    proxy_starts: Duration,
     stored: Option<Vec<u8>>,
-    jobs: Vec<(Instant, GroupJob)>,
+    jobs: Vec<(Duration, GroupJob)>,
     wires: Vec<Wire>,
-    connect_at: Vec<Option<Instant>>,
+    connect_at: Vec<Option<Duration>>,
     next_id: u64,
     seeds: u64,
     pub(super) tamper: Option<Tamper>,
@@ -156,7 +156,7 @@ impl World {
 
     /// The administrator connects, and nobody else.
     pub(super) fn founded(seed: u64) -> Self {
-        let now = Instant::now();
+        let now = Duration::ZERO;
         let people = (0..NAMES.len()).map(|number| Person::new(number, now, seed << 32)).collect();
         let mut world = Self {
             rng: Rng::with_seed(seed),
@@ -202,7 +202,7 @@ impl World {
         self.seeds
     }
 
-    fn soon(&mut self, most_ms: u64) -> Instant {
+    fn soon(&mut self, most_ms: u64) -> Duration {
         self.now + Duration::from_millis(self.rng.u64(0..=most_ms))
     }
 
@@ -268,7 +268,7 @@ impl World {
     }
 
     fn see(&mut self, person: usize, what: Sight) {
-        self.seen.push(Seen { at: self.now - self.began, person, what });
+        self.seen.push(Seen { at: self.now.saturating_sub(self.began), person, what });
     }
 
     pub(super) fn cut_of(&mut self, person: usize) {
@@ -359,7 +359,7 @@ impl World {
     fn end_wires(&mut self) {
         for at in 0..self.wires.len() {
             let wire = &mut self.wires[at];
-            let is_due = |end: &mut Option<Instant>| end.take_if(|end| *end <= self.now).is_some();
+            let is_due = |end: &mut Option<Duration>| end.take_if(|end| *end <= self.now).is_some();
             let (proxy, client) = (is_due(&mut wire.proxy_ends), is_due(&mut wire.client_ends));
             let (id, person, is_greeted) = (wire.id, wire.person, wire.is_greeted);
             if proxy
@@ -549,7 +549,7 @@ impl World {
 
 impl Pipe {
     /// A message is sent that arrives then, or after those before it.
-    fn push(&mut self, due: Instant, message: Vec<u8>) {
+    fn push(&mut self, due: Duration, message: Vec<u8>) {
         let due = self.0.back().map_or(due, |(last, _)| due.max(*last));
         self.0.push_back((due, message));
     }
