@@ -1,10 +1,10 @@
 //! Entry point of the fuzz target into private parts of this crate.
 
+use encoding::FieldReader;
 use zeroize::Zeroizing;
 
 use crate::protocol::content::{SlotContent, capacity};
 use crate::protocol::conversation::Conversation;
-use crate::protocol::state::ConversationStateReader;
 
 const SLOT_LEN: usize = 64;
 
@@ -29,7 +29,7 @@ pub fn read_slots(slots: &[Vec<u8>]) {
         conversation.write(exchange, exchange.is_multiple_of(8), exchange % 2 == 0, SLOT_LEN);
         let mut stored = Zeroizing::default();
         conversation.encode(&mut stored);
-        let mut reader = ConversationStateReader(&stored);
+        let mut reader = FieldReader::new(&stored);
         conversation = Conversation::decode(&mut reader, stamp, capacity).expect("it was stored");
     }
 }

@@ -51,8 +51,7 @@
 //! - `audit`: the check of a member's update by another member, as a garbled `circuit`.
 //! - [`membership`]: invitations, joining, the keys of epochs, leaving. `epoch`, `group_key`: who
 //!   is in the group, and its key.
-//! - [`wire`]: messages between member and proxy. `reader`: reads what is not trusted. `random`: a
-//!   generator of random bytes.
+//! - [`wire`]: messages between member and proxy. `random`: a generator of random bytes.
 //!
 //! Modules of the member:
 //!
@@ -60,7 +59,7 @@
 //!   engine and the rounds. `presence`: when it connects and leaves.
 //! - `member`: `writing`, `reading` and `auditing` in a round. `conversations` has a `conversation`
 //!   with each partner: messages to fragments (`content`) and back. `pair`: keys of two members.
-//!   `state`: what is stored.
+//!   `state`: the error of a stored state.
 //!
 //! Modules of the proxy:
 //!

@@ -15,7 +15,6 @@ pub mod membership;
 pub(crate) mod pair;
 pub(crate) mod presence;
 pub(crate) mod random;
-pub(crate) mod reader;
 pub mod round;
 pub(crate) mod shape;
 pub(crate) mod slot_permutation;

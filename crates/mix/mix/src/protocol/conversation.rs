@@ -5,10 +5,11 @@ mod framing;
 mod incoming;
 mod outgoing;
 
+use encoding::FieldReader;
 use zeroize::Zeroizing;
 
 use crate::protocol::content::SlotContent;
-use crate::protocol::state::{ConversationStateError, ConversationStateReader};
+use crate::protocol::state::ConversationStateError;
 use incoming::IncomingFragments;
 pub(crate) use outgoing::ConversationFull;
 use outgoing::{AcknowledgementEffect, OutgoingFragments};
@@ -146,7 +147,7 @@ impl Conversation {
 
     /// Decodes a stored conversation, for a new incarnation of the state.
     pub(crate) fn decode(
-        state: &mut ConversationStateReader<'_>,
+        state: &mut FieldReader<'_>,
         life: u64,
         capacity: usize,
     ) -> Result<Self, ConversationStateError> {

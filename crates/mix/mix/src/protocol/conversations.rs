@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use encoding::FieldReader;
 use keys::IdentityPublicKey;
 use zeroize::Zeroizing;
 
 use crate::protocol::content::SlotContent;
 use crate::protocol::conversation::{Conversation, ConversationFull, SlotReadOutcome};
-use crate::protocol::state::{ConversationStateError, ConversationStateReader};
+use crate::protocol::state::ConversationStateError;
 
 const VERSION: u8 = 2;
 /// The maximum number of conversations with partners that are no longer members.
@@ -92,8 +93,8 @@ impl Conversations {
     /// # Errors
     /// If the bytes are malformed or of another version.
     pub fn from_bytes(bytes: &[u8], life: u64) -> Result<Self, ConversationStateError> {
-        let mut state = ConversationStateReader(bytes);
-        if state.byte()? != VERSION {
+        let mut state = FieldReader::new(bytes);
+        if state.u8()? != VERSION {
             return Err(ConversationStateError);
         }
         let mut all = Self::new(life);
@@ -106,11 +107,12 @@ impl Conversations {
             return Err(ConversationStateError);
         }
         for _ in 0..count {
-            let partner = state.array()?;
+            let partner = state.take()?;
             let conversation = Conversation::decode(&mut state, life, all.capacity)?;
             all.partners.insert(partner, conversation);
         }
-        if state.0.is_empty() { Ok(all) } else { Err(ConversationStateError) }
+        state.finish()?;
+        Ok(all)
     }
 
     /// Begins an epoch with these members, whose slots carry `capacity` bytes of text. Returns the

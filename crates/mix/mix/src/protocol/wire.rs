@@ -14,9 +14,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use encoding::FieldReader;
 use keys::IdentityPublicKey;
 
-use self::fields::MixWireReader;
+use self::fields::MixFields as _;
 pub use self::refusal::ProxyRefusal;
 pub use self::terms::{MAX_BODY_LEN, MixTerms, MixTermsError};
 use crate::MailboxShape;
@@ -104,12 +105,12 @@ impl MixHello {
     /// # Errors
     /// If they are of another version or not a greeting.
     pub fn decode(bytes: &[u8]) -> Result<Self, MixWireError> {
-        let mut reader = MixWireReader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         match reader.u8()? {
             VERSION => {}
             other => return Err(MixWireError::Version(other)),
         }
-        let name = String::from_utf8(reader.rest(MAX_GROUP_NAME_LEN)?).ok();
+        let name = std::str::from_utf8(reader.rest_up_to(MAX_GROUP_NAME_LEN)?).ok();
         let group = name.and_then(|name| name.parse().ok());
         Ok(Self { group: group.ok_or(MixWireError::Invalid("the name of a group"))? })
     }
@@ -258,20 +259,20 @@ impl MemberToProxy {
     /// # Errors
     /// If they are not a message of a group with these terms.
     pub fn decode(bytes: &[u8], terms: &MixTerms) -> Result<Self, MixWireError> {
-        let mut reader = MixWireReader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let message = match reader.u8()? {
-            1 => Self::Join(reader.rest(MAX_JOIN_LEN)?),
-            2 => Self::Notice(reader.rest(MAX_NOTICE_LEN)?),
-            3 => Self::Announce(reader.rest(terms.max_announcement_len())?),
-            4 => Self::JoinAnswer { key: reader.key()?, answer: reader.rest(MAX_JOIN_LEN)? },
-            5 => Self::SetUp(reader.rest(MAX_SET_UP_LEN)?),
+            1 => Self::Join(reader.body(MAX_JOIN_LEN)?),
+            2 => Self::Notice(reader.body(MAX_NOTICE_LEN)?),
+            3 => Self::Announce(reader.body(terms.max_announcement_len())?),
+            4 => Self::JoinAnswer { key: reader.key()?, answer: reader.body(MAX_JOIN_LEN)? },
+            5 => Self::SetUp(reader.body(MAX_SET_UP_LEN)?),
             6 => Self::Request {
                 round: reader.u64()?,
-                nonce: reader.array()?,
-                body: reader.rest(terms.max_body_len())?,
+                nonce: reader.take()?,
+                body: reader.body(terms.max_body_len())?,
             },
-            7 => Self::AuditSetUp(reader.rest(terms.max_audit_len())?),
-            8 => Self::AuditTables(reader.rest(terms.max_audit_len())?),
+            7 => Self::AuditSetUp(reader.body(terms.max_audit_len())?),
+            8 => Self::AuditTables(reader.body(terms.max_audit_len())?),
             other => return Err(MixWireError::Kind(other)),
         };
         reader.finish()?;
@@ -318,7 +319,7 @@ impl ProxyToMember {
     /// If they are not a message of a group with these terms. Without terms, only a welcome and a
     /// refusal are messages; with them, a welcome is not.
     pub fn decode(bytes: &[u8], terms: Option<&MixTerms>) -> Result<Self, MixWireError> {
-        let mut reader = MixWireReader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let message = match (reader.u8()?, terms) {
             (1, None) => Self::Welcome {
                 terms: decode_terms(&mut reader)?,
@@ -327,28 +328,28 @@ impl ProxyToMember {
             },
             (2, _) => Self::Refused(at(&ProxyRefusal::ALL, reader.u8()?, "a refusal")?),
             (3, Some(_)) => {
-                Self::JoinRequest { key: reader.key()?, request: reader.rest(MAX_JOIN_LEN)? }
+                Self::JoinRequest { key: reader.key()?, request: reader.body(MAX_JOIN_LEN)? }
             }
             (4, Some(_)) => {
-                Self::Notice { key: reader.key()?, notice: reader.rest(MAX_NOTICE_LEN)? }
+                Self::Notice { key: reader.key()?, notice: reader.body(MAX_NOTICE_LEN)? }
             }
-            (5, Some(_)) => Self::JoinAnswer(reader.rest(MAX_JOIN_LEN)?),
-            (6, Some(terms)) => Self::Announcement(reader.rest(terms.max_announcement_len())?),
-            (7, Some(_)) => Self::SetUp(reader.rest(MAX_SET_UP_LEN)?),
+            (5, Some(_)) => Self::JoinAnswer(reader.body(MAX_JOIN_LEN)?),
+            (6, Some(terms)) => Self::Announcement(reader.body(terms.max_announcement_len())?),
+            (7, Some(_)) => Self::SetUp(reader.body(MAX_SET_UP_LEN)?),
             (8, Some(terms)) => Self::Round {
                 start: decode_start(&mut reader, terms.shape())?,
-                opening: reader.rest(terms.max_body_len())?,
+                opening: reader.body(terms.max_body_len())?,
             },
             (9, Some(terms)) => {
-                Self::Answer { round: reader.u64()?, body: reader.rest(terms.max_body_len())? }
+                Self::Answer { round: reader.u64()?, body: reader.body(terms.max_body_len())? }
             }
             (10, Some(_)) => Self::Late { round: reader.u64()? },
             (11, Some(_)) => Self::Audit {
                 epoch: reader.u32()?,
                 round: reader.u64()?,
-                subject: Participant { member: reader.u16()?, nonce: reader.array()? },
+                subject: Participant { member: reader.u16()?, nonce: reader.take()? },
             },
-            (12, Some(terms)) => Self::AuditChoices(reader.rest(terms.max_audit_len())?),
+            (12, Some(terms)) => Self::AuditChoices(reader.body(terms.max_audit_len())?),
             (13, Some(_)) => Self::AuditFailed { key: reader.key()?, round: reader.u64()? },
             (other, _) => return Err(MixWireError::Kind(other)),
         };
@@ -373,7 +374,7 @@ fn encode_terms(terms: &MixTerms) -> Vec<u8> {
     out
 }
 
-fn decode_terms(reader: &mut MixWireReader<'_>) -> Result<MixTerms, MixWireError> {
+fn decode_terms(reader: &mut FieldReader<'_>) -> Result<MixTerms, MixWireError> {
     let engine = at(&MixEngineName::ALL, reader.u8()?, "the engine")?;
     let mut interval = || reader.u32().map(|count| Duration::from_millis(count.into()));
     let (interval, least_interval) = (interval()?, interval()?);
@@ -415,7 +416,7 @@ fn encode_start(start: &RoundStart) -> Vec<u8> {
 }
 
 fn decode_start(
-    reader: &mut MixWireReader<'_>,
+    reader: &mut FieldReader<'_>,
     shape: &MailboxShape,
 ) -> Result<RoundStart, MixWireError> {
     let (epoch, round) = (reader.u32()?, reader.u64()?);
@@ -428,7 +429,7 @@ fn decode_start(
 }
 
 fn decode_participants(
-    reader: &mut MixWireReader<'_>,
+    reader: &mut FieldReader<'_>,
     shape: &MailboxShape,
 ) -> Result<Vec<Participant>, MixWireError> {
     let count = usize::from(reader.u16()?);
@@ -436,7 +437,7 @@ fn decode_participants(
         return Err(MixWireError::Invalid("the number of participants"));
     }
     let participants = (0..count)
-        .map(|_| Ok(Participant { member: reader.u16()?, nonce: reader.array()? }))
+        .map(|_| Ok(Participant { member: reader.u16()?, nonce: reader.take()? }))
         .collect::<Result<Vec<_>, MixWireError>>()?;
     let are_members = participants.iter().all(|it| usize::from(it.member) < shape.members());
     if !are_members || !participants.is_sorted_by(|one, next| one.member < next.member) {

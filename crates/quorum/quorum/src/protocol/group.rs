@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
+use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentityPublicKey;
 
 use super::combination::{CombinatorialSharing, GroupTooLarge, MAX_FAULTY, ServerIndex};
 use super::log_types::{ServerSet, Voter};
 use super::voting::{read_optional_key, write_key};
-use super::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
+use super::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
 /// The first bytes of every header. A message of a user must not begin with them.
 pub const HEADER_MAGIC: [u8; 16] = *b"SNDR-QUORUM-HDR\0";
@@ -134,17 +135,17 @@ impl QuorumGroup {
     }
 
     /// Reads f and the servers.
-    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
         let faulty = reader.u8()?;
         if !(1..=MAX_FAULTY).contains(&faulty) {
             return Err(MalformedEncoding("f is not from 1 to 4"));
         }
         let member = |_| {
-            let identity = IdentityPublicKey::from_bytes(&reader.array()?)
+            let identity = IdentityPublicKey::from_bytes(&reader.take()?)
                 .map_err(|_| MalformedEncoding("an identity is not a public key"))?;
             let ip = match reader.u8()? {
-                4 => IpAddr::from(reader.array::<4>()?),
-                6 => IpAddr::from(reader.array::<16>()?),
+                4 => IpAddr::from(reader.take::<4>()?),
+                6 => IpAddr::from(reader.take::<16>()?),
                 _ => return Err(MalformedEncoding("the kind of an address is neither 4 nor 6")),
             };
             Ok(QuorumMember { identity, address: SocketAddr::new(ip, reader.u16()?) })
@@ -219,8 +220,8 @@ impl GroupHeader {
     /// # Errors
     /// If the bytes are not exactly a header.
     pub fn parse(bytes: &[u8]) -> Result<Self, MalformedEncoding> {
-        let mut reader = QuorumWireReader::new(bytes);
-        if reader.array()? != HEADER_MAGIC {
+        let mut reader = FieldReader::new(bytes);
+        if reader.take()? != HEADER_MAGIC {
             return Err(MalformedEncoding("not a header"));
         }
         let kind = match reader.u8()? {

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use encoding::FieldReader;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use random::{RandomError, RandomGenerator, wipe_stack};
 use zeroize::Zeroizing;
 
 use super::combination::ServerIndex;
-use super::wire::{MalformedEncoding, QuorumWireReader, Sha256Digest};
+use super::wire::{MalformedEncoding, Sha256Digest};
 
 /// A server's voting key for one epoch and one incarnation of its log file. Secret: wiped when
 /// dropped.
@@ -77,8 +78,8 @@ impl VotingKey {
         out.extend(self.proof);
     }
 
-    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
-        Ok(Self { key: read_key(reader)?, proof: reader.array()? })
+    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
+        Ok(Self { key: read_key(reader)?, proof: reader.take()? })
     }
 }
 
@@ -86,8 +87,8 @@ fn proven(header: Sha256Digest, server: ServerIndex) -> Vec<u8> {
     [&b"SNDR-QUORUM-VOTING\0"[..], &header.0, &[server.0]].concat()
 }
 
-fn read_key(reader: &mut QuorumWireReader<'_>) -> Result<IdentityPublicKey, MalformedEncoding> {
-    IdentityPublicKey::from_bytes(&reader.array()?)
+fn read_key(reader: &mut FieldReader<'_>) -> Result<IdentityPublicKey, MalformedEncoding> {
+    IdentityPublicKey::from_bytes(&reader.take()?)
         .map_err(|_| MalformedEncoding("a voting key is not a public key"))
 }
 
@@ -99,7 +100,7 @@ pub(crate) fn write_key(key: Option<&IdentityPublicKey>, out: &mut Vec<u8>) {
 
 /// Reads an optional key.
 pub(crate) fn read_optional_key(
-    reader: &mut QuorumWireReader<'_>,
+    reader: &mut FieldReader<'_>,
 ) -> Result<Option<IdentityPublicKey>, MalformedEncoding> {
     match reader.u8()? {
         0 => Ok(None),

@@ -1,5 +1,7 @@
 //! The frames of a packet (docs/protocols/burst.md, *Packets*).
 
+use encoding::FieldReader;
+
 use super::packet::MAX_NUMBER;
 
 const PADDING: u8 = 0;
@@ -187,31 +189,30 @@ impl<'a> Iterator for ParsedBurstFrames<'a> {
 /// Reads the next frame. `None` if it is invalid, `Some(None)` if it is padding.
 #[allow(clippy::option_option, reason = "an error and an end")]
 fn next<'a>(bytes: &mut &'a [u8]) -> Option<Option<BurstFrame<'a>>> {
-    let (&kind, mut rest) = bytes.split_first()?;
+    let mut fields = FieldReader::new(bytes);
+    let kind = fields.u8().ok()?;
     let frame = match kind {
         PADDING => {
-            rest = &[];
-            *bytes = rest;
+            *bytes = &[];
             return Some(None);
         }
         PING => BurstFrame::Ping,
-        ACK => BurstFrame::Ack(read_ack(&mut rest)?),
-        CHALLENGE => BurstFrame::Challenge(read(&mut rest)?),
-        RESPONSE => BurstFrame::Response(read(&mut rest)?),
-        CLOSE => BurstFrame::Close(match read::<1>(&mut rest)? {
-            [0] => BurstCloseReason::Done,
-            [1] => BurstCloseReason::GivenUp,
-            [2] => BurstCloseReason::Violation,
+        ACK => BurstFrame::Ack(read_ack(&mut fields)?),
+        CHALLENGE => BurstFrame::Challenge(fields.take().ok()?),
+        RESPONSE => BurstFrame::Response(fields.take().ok()?),
+        CLOSE => BurstFrame::Close(match fields.u8().ok()? {
+            0 => BurstCloseReason::Done,
+            1 => BurstCloseReason::GivenUp,
+            2 => BurstCloseReason::Violation,
             _ => return None,
         }),
-        TRAIN_REPORT => BurstFrame::TrainReport {
-            rate: u64::from_be_bytes(read(&mut rest)?),
-            longest: u16::from_be_bytes(read(&mut rest)?),
-        },
-        REPAIR => BurstFrame::Repair(read_repair(&mut rest)?),
+        TRAIN_REPORT => {
+            BurstFrame::TrainReport { rate: fields.u64().ok()?, longest: fields.u16().ok()? }
+        }
+        REPAIR => BurstFrame::Repair(read_repair(&mut fields)?),
         STREAM..16 => {
-            let offset = u64::from_be_bytes(read(&mut rest)?);
-            let data = std::mem::take(&mut rest);
+            let offset = fields.u64().ok()?;
+            let data = fields.rest();
             let flags = kind - STREAM;
             let flags = StreamFrameFlags {
                 is_end: flags & STREAM_END != 0,
@@ -227,36 +228,36 @@ fn next<'a>(bytes: &mut &'a [u8]) -> Option<Option<BurstFrame<'a>>> {
         }
         _ => return None,
     };
-    *bytes = rest;
+    *bytes = fields.rest();
     Some(Some(frame))
 }
 
-fn read_ack<'a>(bytes: &mut &'a [u8]) -> Option<BurstAckFrame<'a>> {
-    let largest = u64::from_be_bytes(read(bytes)?);
-    let arrived_at_us = u64::from_be_bytes(read(bytes)?);
-    let delay_us = u32::from_be_bytes(read(bytes)?);
-    let stream_end = u64::from_be_bytes(read(bytes)?);
-    let window = u64::from_be_bytes(read(bytes)?);
-    let rate = u32::from_be_bytes(read(bytes)?);
+fn read_ack<'a>(fields: &mut FieldReader<'a>) -> Option<BurstAckFrame<'a>> {
+    let largest = fields.u64().ok()?;
+    let arrived_at_us = fields.u64().ok()?;
+    let delay_us = fields.u32().ok()?;
+    let stream_end = fields.u64().ok()?;
+    let window = fields.u64().ok()?;
+    let rate = fields.u32().ok()?;
     let train_rate = (rate > 0).then(|| f64::from(rate) * RATE_UNIT);
-    let count = u16::from_be_bytes(read(bytes)?);
+    let count = fields.u16().ok()?;
     if largest > MAX_NUMBER || stream_end > MAX_NUMBER || window > MAX_NUMBER {
         return None;
     }
-    let ranges = AckRanges { left: count, below: largest, bytes };
+    let ranges = AckRanges { left: count, below: largest, bytes: fields.rest() };
     let mut read = ranges.clone();
     let right = read.by_ref().count();
-    *bytes = read.bytes;
+    *fields = FieldReader::new(read.bytes);
     let ack =
         BurstAckFrame { largest, arrived_at_us, delay_us, stream_end, window, train_rate, ranges };
     (right == usize::from(count)).then_some(ack)
 }
 
-fn read_repair<'a>(bytes: &mut &'a [u8]) -> Option<RepairFrame<'a>> {
-    let start = u64::from_be_bytes(read(bytes)?);
-    let len = u32::from_be_bytes(read(bytes)?);
-    let [is_end, repair_symbols, index] = read(bytes)?;
-    let symbol = std::mem::take(bytes);
+fn read_repair<'a>(fields: &mut FieldReader<'a>) -> Option<RepairFrame<'a>> {
+    let start = fields.u64().ok()?;
+    let len = fields.u32().ok()?;
+    let [is_end, repair_symbols, index] = fields.take().ok()?;
+    let symbol = fields.rest();
     let is_end = match is_end {
         0 => false,
         1 => true,
@@ -386,12 +387,6 @@ fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     *bytes = rest;
     let first = u64::from(varint[0] & 0x3f);
     Some(varint[1..].iter().fold(first, |value, &byte| value << 8 | u64::from(byte)))
-}
-
-fn read<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
-    let (&array, rest) = bytes.split_first_chunk::<N>()?;
-    *bytes = rest;
-    Some(array)
 }
 
 #[cfg(test)]

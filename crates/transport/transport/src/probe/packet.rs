@@ -1,5 +1,7 @@
 //! The packets of a probe. All numbers are big-endian.
 
+use encoding::FieldReader;
+
 use crate::model::TcpCongestionControl;
 
 /// The first bytes of every packet.
@@ -81,31 +83,31 @@ pub(super) fn is_probe(datagram: &[u8]) -> bool {
 impl ProbePacket {
     /// Parses a datagram; `None` if it is not a packet of a probe.
     pub(super) fn parse(datagram: &[u8]) -> Option<Self> {
-        let mut rest = datagram.strip_prefix(&MAGIC)?;
-        let [kind] = take(&mut rest)?;
-        let nonce = u64::from_be_bytes(take(&mut rest)?);
-        let number = u16::from_be_bytes(take(&mut rest)?);
+        let mut fields = FieldReader::new(datagram.strip_prefix(&MAGIC)?);
+        let kind = fields.u8().ok()?;
+        let nonce = fields.u64().ok()?;
+        let number = fields.u16().ok()?;
         let whole = u16::try_from(datagram.len()).ok()?;
         let body = match kind {
             HELLO if datagram.len() == HELLO_LEN => ProbePacketBody::Hello,
             WELCOME if datagram.len() == HELLO_LEN => {
-                let cookie = take(&mut rest)?;
-                ProbePacketBody::Welcome { cookie, host: HostCapabilities::parse(rest)? }
+                let cookie = fields.take().ok()?;
+                ProbePacketBody::Welcome { cookie, host: HostCapabilities::parse(&mut fields)? }
             }
             TRAIN if datagram.len() <= MAX_PACKET_LEN => {
-                ProbePacketBody::Train { cookie: take(&mut rest)?, length: whole }
+                ProbePacketBody::Train { cookie: fields.take().ok()?, length: whole }
             }
             ARRIVAL => {
-                let at_ns = u64::from_be_bytes(take(&mut rest)?);
-                let length = u16::from_be_bytes(take(&mut rest)?);
-                (rest.is_empty() && usize::from(length) <= MAX_PACKET_LEN)
+                let at_ns = fields.u64().ok()?;
+                let length = fields.u16().ok()?;
+                (fields.is_empty() && usize::from(length) <= MAX_PACKET_LEN)
                     .then_some(ProbePacketBody::Arrival { at_ns, length })?
             }
             REQUEST => {
-                let cookie = take(&mut rest)?;
-                let length = u16::from_be_bytes(take(&mut rest)?);
+                let cookie = fields.take().ok()?;
+                let length = fields.u16().ok()?;
                 let is_possible = (HEADER_LEN..=MAX_PACKET_LEN).contains(&usize::from(length));
-                (rest.is_empty() && is_possible)
+                (fields.is_empty() && is_possible)
                     .then_some(ProbePacketBody::Request { cookie, length })?
             }
             FILLER if datagram.len() <= MAX_PACKET_LEN => ProbePacketBody::Filler { length: whole },
@@ -155,11 +157,11 @@ impl ProbePacket {
 }
 
 impl HostCapabilities {
-    fn parse(mut bytes: &[u8]) -> Option<Self> {
-        let mut number = || take(&mut bytes).map(u64::from_be_bytes);
+    fn parse(fields: &mut FieldReader<'_>) -> Option<Self> {
+        let mut number = || fields.u64().ok();
         let (tcp_send_buffer, tcp_recv_buffer) = (number()?, number()?);
         let (udp_recv_buffer, reading_rate) = (number()?, number()?);
-        let [congestion, flags] = take(&mut bytes)?;
+        let [congestion, flags] = fields.take().ok()?;
         let congestion = match congestion {
             1 => TcpCongestionControl::Bbr,
             2 => TcpCongestionControl::Reno,
@@ -188,12 +190,6 @@ impl HostCapabilities {
         });
         to.push(u8::from(self.has_mptcp));
     }
-}
-
-fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
-    let (first, rest) = from.split_first_chunk()?;
-    *from = rest;
-    Some(*first)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 //! | 4 | how long before the time of sending it arrived, in µs |
 //! | 4 | datagrams received on the channel before it: the low 32 bits of the count |
 
+use encoding::{FieldError, FieldReader};
 use thiserror::Error;
 
 use crate::protocol::wire::datagram::MAX_CHANNELS;
@@ -107,11 +108,11 @@ impl ControlMessage {
     /// # Errors
     /// If the bytes are not exactly one message.
     pub fn parse(bytes: &[u8]) -> Result<Self, ControlMessageError> {
-        let too_short = ControlMessageError::Length(bytes.len());
-        let mut rest = bytes;
-        let number = u32::from_be_bytes(take(&mut rest).ok_or(too_short)?);
-        let sent_us = u64::from_be_bytes(take(&mut rest).ok_or(too_short)?);
-        let [n] = take(&mut rest).ok_or(too_short)?;
+        let length = |_: FieldError| ControlMessageError::Length(bytes.len());
+        let mut fields = FieldReader::new(bytes);
+        let number = fields.u32().map_err(length)?;
+        let sent_us = fields.u64().map_err(length)?;
+        let n = fields.u8().map_err(length)?;
         let (is_active, wants_keys) = (n & ACTIVE != 0, n & WANTS_KEYS != 0);
         let n = n & !(ACTIVE | WANTS_KEYS);
         if number == 0 {
@@ -125,21 +126,18 @@ impl ControlMessage {
         }
         let mut reports = Vec::with_capacity(usize::from(n));
         for _ in 0..n {
-            let [first] = take(&mut rest).ok_or(too_short)?;
+            let first = fields.u8().map_err(length)?;
             let (state, count) =
                 parse_state(first).ok_or(ControlMessageError::ChannelState(first))?;
-            let arrivals = (0..count).map(|_| take_arrival(&mut rest).ok_or(too_short));
-            let arrivals = arrivals.collect::<Result<Vec<_>, _>>()?;
+            let arrivals = (0..count).map(|_| read_arrival(&mut fields));
+            let arrivals = arrivals.collect::<Result<Vec<_>, _>>().map_err(length)?;
             if arrivals.iter().any(|arrival| arrival.number == 0) {
                 return Err(ControlMessageError::Number);
             }
             reports.push(ChannelReport { state, arrivals });
         }
-        if rest.is_empty() {
-            Ok(Self { number, sent_us, is_active, wants_keys, reports })
-        } else {
-            Err(too_short)
-        }
+        fields.finish().map_err(length)?;
+        Ok(Self { number, sent_us, is_active, wants_keys, reports })
     }
 
     /// The message's bytes: 605 at most.
@@ -178,18 +176,12 @@ fn parse_state(byte: u8) -> Option<(TunnelChannelState, usize)> {
     (count <= MAX_ARRIVALS).then_some((state, count))
 }
 
-fn take_arrival(rest: &mut &[u8]) -> Option<ControlShareArrival> {
-    Some(ControlShareArrival {
-        number: u32::from_be_bytes(take(rest)?),
-        age_us: u32::from_be_bytes(take(rest)?),
-        received: u32::from_be_bytes(take(rest)?),
+fn read_arrival(fields: &mut FieldReader<'_>) -> Result<ControlShareArrival, FieldError> {
+    Ok(ControlShareArrival {
+        number: fields.u32()?,
+        age_us: fields.u32()?,
+        received: fields.u32()?,
     })
-}
-
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (head, tail) = rest.split_first_chunk()?;
-    *rest = tail;
-    Some(*head)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "at most 16")]

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use encoding::{FieldReader, FieldWrite as _};
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
 
@@ -12,7 +13,6 @@ use crate::protocol::membership::{
     EpochAnnouncement, MemberName, MemberNotice, OpenAnnouncementError, Prekey, PrekeySecret,
 };
 use crate::protocol::random::ForwardSecureRng;
-use crate::protocol::reader::{UntrustedReader, put_text};
 use crate::protocol::shape::{MEMBERS, MailboxShape};
 
 /// The epoch that a member has opened, if any, and its current prekey. Secret.
@@ -174,26 +174,26 @@ impl ClientEpochs {
         out.extend(u16::try_from(members.len()).expect("at most 1024").to_be_bytes());
         for (key, name) in members {
             out.extend(key.to_bytes());
-            put_text(out, name.as_str());
+            out.put_text(name.as_str());
         }
     }
 
-    pub(super) fn decode(reader: &mut UntrustedReader) -> Option<Self> {
-        let number = reader.u64()?;
-        let prekey = PrekeySecret::new(number, Zeroizing::new(reader.array()?));
-        let number = reader.u32()?;
+    pub(super) fn decode(reader: &mut FieldReader<'_>) -> Option<Self> {
+        let number = reader.u64().ok()?;
+        let prekey = PrekeySecret::new(number, Zeroizing::new(reader.take().ok()?));
+        let number = reader.u32().ok()?;
         if number == 0 {
             return Some(Self { current: None, prekey });
         }
-        let (own, key) = (reader.u16()?, Zeroizing::new(reader.array()?));
-        let count = usize::from(reader.u16()?);
+        let (own, key) = (reader.u16().ok()?, Zeroizing::new(reader.take().ok()?));
+        let count = usize::from(reader.u16().ok()?);
         if usize::from(own) >= count || count > *MEMBERS.end() {
             return None;
         }
         let mut members = Vec::with_capacity(count);
         for _ in 0..count {
-            let key = IdentityPublicKey::from_bytes(&reader.array()?).ok()?;
-            members.push((key, MemberName::new(reader.text()?).ok()?));
+            let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
+            members.push((key, MemberName::new(reader.text().ok()?).ok()?));
         }
         Some(Self { current: Some(CurrentEpoch { number, own, key, members }), prekey })
     }

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
+use encoding::{FieldReader, FieldWrite as _};
 use zeroize::Zeroizing;
 
 use super::epochs::ClientEpochs;
 use super::event::{ClientStateError, MixClientEvent};
 use crate::protocol::conversations::Conversations;
 use crate::protocol::member::{ChatMessageId, GivenUpReason};
-use crate::protocol::reader::UntrustedReader;
 
 const VERSION: u8 = 2;
 const MESSAGE: u8 = 0;
@@ -43,13 +43,13 @@ pub(super) fn encode(
     out.push(VERSION);
     out.extend(group_id);
     epochs.encode(&mut out);
-    put_bytes(&mut out, conversations);
-    put_bytes(&mut out, administrator);
-    put_bytes(&mut out, join_request.unwrap_or(&[]));
+    out.put_counted(conversations);
+    out.put_counted(administrator);
+    out.put_counted(join_request.unwrap_or(&[]));
     for (kind, name, text) in unseen {
         out.push(kind);
-        put_bytes(&mut out, name.as_bytes());
-        put_bytes(&mut out, &text);
+        out.put_counted(name.as_bytes());
+        out.put_counted(&text);
     }
     out
 }
@@ -76,25 +76,25 @@ pub(super) fn decode(
     group_id: &[u8; 32],
     life: u64,
 ) -> Result<RestoredClientState, ClientStateError> {
-    let mut reader = UntrustedReader::new(bytes);
-    if reader.u8() != Some(VERSION) {
+    let mut reader = FieldReader::new(bytes);
+    if reader.u8() != Ok(VERSION) {
         return Err(ClientStateError::Malformed);
     }
-    if reader.array().as_ref() != Some(group_id) {
+    if reader.take() != Ok(*group_id) {
         return Err(ClientStateError::OtherGroup);
     }
     read(reader, life).ok_or(ClientStateError::Malformed)
 }
 
-fn read(mut reader: UntrustedReader, life: u64) -> Option<RestoredClientState> {
+fn read(mut reader: FieldReader<'_>, life: u64) -> Option<RestoredClientState> {
     let epochs = ClientEpochs::decode(&mut reader)?;
-    let conversations = Conversations::from_bytes(take_bytes(&mut reader)?, life).ok()?;
-    let administrator = take_bytes(&mut reader)?.to_vec();
-    let join_request = Some(take_bytes(&mut reader)?.to_vec()).filter(|bytes| !bytes.is_empty());
+    let conversations = Conversations::from_bytes(reader.counted().ok()?, life).ok()?;
+    let administrator = reader.counted().ok()?.to_vec();
+    let join_request = Some(reader.counted().ok()?.to_vec()).filter(|bytes| !bytes.is_empty());
     let mut events = VecDeque::new();
-    while let Some(kind) = reader.u8() {
-        let name = String::from_utf8(take_bytes(&mut reader)?.to_vec()).ok()?;
-        let text = take_bytes(&mut reader)?;
+    while let Ok(kind) = reader.u8() {
+        let name = String::from_utf8(reader.counted().ok()?.to_vec()).ok()?;
+        let text = reader.counted().ok()?;
         events.push_back(event(kind, name, text)?);
     }
     Some(RestoredClientState { epochs, conversations, administrator, join_request, events })
@@ -113,14 +113,4 @@ fn event(kind: u8, name: String, bytes: &[u8]) -> Option<MixClientEvent> {
         _ => return None,
     };
     Some(MixClientEvent::GivenUp { id, to: name, reason })
-}
-
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend(u32::try_from(bytes.len()).expect("states are short").to_be_bytes());
-    out.extend(bytes);
-}
-
-fn take_bytes<'a>(reader: &mut UntrustedReader<'a>) -> Option<&'a [u8]> {
-    let len = usize::try_from(reader.u32()?).ok()?;
-    reader.bytes(len)
 }

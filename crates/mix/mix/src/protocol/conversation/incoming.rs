@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use encoding::{FieldReader, FieldWrite as _};
 use zeroize::Zeroizing;
 
 use super::WINDOW;
@@ -9,7 +10,7 @@ use super::framing::{FramedMessage, MAX_FRAMED_LEN, begin, chain, parse};
 use crate::protocol::content::{
     ConversationDigest, DIGEST_LEN, FragmentAcknowledgement, SlotContent,
 };
-use crate::protocol::state::{ConversationStateError, ConversationStateReader, put_bytes};
+use crate::protocol::state::ConversationStateError;
 
 /// The number of shown messages that are remembered. It is more than a partner can have sent
 /// without an acknowledgement, so only a partner with an old state sends older ones.
@@ -148,7 +149,7 @@ impl IncomingFragments {
         out.extend_from_slice(&self.received.to_be_bytes());
         out.extend_from_slice(&self.digest);
         out.push(u8::from(self.is_refused));
-        put_bytes(out, &self.partial_message);
+        out.put_counted(&self.partial_message);
         out.push(u8::try_from(self.shown.len()).expect("as few as are known"));
         for (stamp, digest) in &self.shown {
             out.extend_from_slice(&stamp.to_be_bytes());
@@ -156,20 +157,18 @@ impl IncomingFragments {
         }
     }
 
-    pub(super) fn decode(
-        state: &mut ConversationStateReader<'_>,
-    ) -> Result<Self, ConversationStateError> {
+    pub(super) fn decode(state: &mut FieldReader<'_>) -> Result<Self, ConversationStateError> {
         let mut incoming = Self {
             stream: state.u64()?,
             received: state.u32()?,
-            digest: state.array()?,
-            is_refused: state.byte()? != 0,
-            partial_message: Zeroizing::new(state.bytes(MAX_FRAMED_LEN)?.to_vec()),
+            digest: state.take()?,
+            is_refused: state.u8()? != 0,
+            partial_message: Zeroizing::new(state.counted_up_to(MAX_FRAMED_LEN)?.to_vec()),
             ..Self::default()
         };
-        let count = usize::from(state.byte()?);
+        let count = usize::from(state.u8()?);
         for _ in 0..count {
-            incoming.shown.insert(state.u64()?, state.array()?);
+            incoming.shown.insert(state.u64()?, state.take()?);
         }
         let is_state = count <= SHOWN && incoming.shown.len() == count;
         if is_state { Ok(incoming) } else { Err(ConversationStateError) }

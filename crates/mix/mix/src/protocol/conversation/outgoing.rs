@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use encoding::{FieldReader, FieldWrite as _};
 use zeroize::Zeroizing;
 
 use super::WINDOW;
 use super::framing::{MAX_FRAMED_LEN, begin, chain, frame, parse, text_of};
 use crate::protocol::content::{ConversationDigest, FragmentAcknowledgement};
-use crate::protocol::state::{ConversationStateError, ConversationStateReader, put_bytes};
+use crate::protocol::state::ConversationStateError;
 
 /// The maximum number of queued fragments. The longest message has fewer.
 const MAX_WAITING: u32 = 8192;
@@ -275,19 +276,19 @@ impl OutgoingFragments {
         out.extend_from_slice(&(self.messages.len() as u64).to_be_bytes());
         for message in &self.messages {
             out.extend_from_slice(&message.id.to_be_bytes());
-            put_bytes(out, &message.framed);
+            out.put_counted(&message.framed);
         }
     }
 
     /// Decodes a stored queue. The new incarnation sends its messages in a new stream.
     pub(super) fn decode(
-        state: &mut ConversationStateReader<'_>,
+        state: &mut FieldReader<'_>,
         life: u64,
         capacity: usize,
     ) -> Result<Self, ConversationStateError> {
         let mut outgoing = Self::above(state.u64()?, life);
         for _ in 0..state.u64()? {
-            let (id, framed) = (state.u64()?, state.bytes(MAX_FRAMED_LEN)?);
+            let (id, framed) = (state.u64()?, state.counted_up_to(MAX_FRAMED_LEN)?);
             let stamp = parse(framed).ok_or(ConversationStateError)?.stamp;
             let more = fragments(framed.len(), capacity);
             let end = outgoing.end.checked_add(more).ok_or(ConversationStateError)?;

@@ -47,9 +47,9 @@ impl End {
 
     /// Begins another life at this time.
     fn restart_at(&mut self, life: u64) {
-        let mut stored = ConversationStateReader(&self.stored);
+        let mut stored = FieldReader::new(&self.stored);
         self.conversation = Conversation::decode(&mut stored, life, CAPACITY).unwrap();
-        assert!(stored.0.is_empty());
+        assert!(stored.is_empty());
         self.stamp = self.stamp.max(life);
     }
 
@@ -144,7 +144,7 @@ proptest! {
 
     #[test]
     fn what_is_no_state_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Conversation::decode(&mut ConversationStateReader(&bytes), 1, CAPACITY);
+        let _ = Conversation::decode(&mut FieldReader::new(&bytes), 1, CAPACITY);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The stored state of a group. The layout is in `docs/protocols/mix.md`, *State*.
 
+use encoding::{FieldError, FieldReader, FieldWrite as _};
 use sha2::{Digest, Sha256};
 
 use super::MixGroupSettings;
 use super::epoch::AnnouncedEpoch;
 use super::waiting::LastNotices;
-use crate::protocol::wire::fields::{MixWireReader, put_counted};
+use crate::protocol::wire::fields::MixFields as _;
 use crate::protocol::wire::{MAX_NOTICE_LEN, MixWireError};
 
 const MAGIC: [u8; 8] = *b"sndrmix1";
@@ -21,6 +22,12 @@ pub enum GroupStateError {
         "it is of another group, of another administrator, or of more members than there may be"
     )]
     OtherGroup,
+}
+
+impl From<FieldError> for GroupStateError {
+    fn from(_: FieldError) -> Self {
+        Self::Damaged
+    }
 }
 
 impl From<MixWireError> for GroupStateError {
@@ -44,10 +51,10 @@ pub(super) fn encode(
 ) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.extend(next_round.to_be_bytes());
-    put_counted(&mut out, epoch.map_or(&[], |epoch| epoch.announcement()));
+    out.put_counted(epoch.map_or(&[], |epoch| epoch.announcement()));
     for (key, notice) in notices.all() {
         out.extend(key.to_bytes());
-        put_counted(&mut out, &notice);
+        out.put_counted(&notice);
     }
     let digest = Sha256::digest(&out);
     out.extend(digest);
@@ -64,21 +71,22 @@ impl StoredGroup {
         settings: &MixGroupSettings,
     ) -> Result<Self, GroupStateError> {
         let (content, digest) = bytes.split_last_chunk::<32>().ok_or(GroupStateError::Damaged)?;
-        let mut reader = MixWireReader::new(content);
-        if Sha256::digest(content)[..] != digest[..] || reader.array()? != MAGIC {
+        let mut reader = FieldReader::new(content);
+        if Sha256::digest(content)[..] != digest[..] || reader.take()? != MAGIC {
             return Err(GroupStateError::Damaged);
         }
         let next_round = reader.u64()?;
-        let announcement = reader.counted(settings.terms.max_announcement_len())?;
+        let announcement = reader.counted_up_to(settings.terms.max_announcement_len())?;
         let epoch = match announcement {
             none if none.is_empty() => None,
             some => Some(
-                AnnouncedEpoch::verify(some, settings).map_err(|_| GroupStateError::OtherGroup)?,
+                AnnouncedEpoch::verify(some.to_vec(), settings)
+                    .map_err(|_| GroupStateError::OtherGroup)?,
             ),
         };
         let mut notices = LastNotices::default();
         while !reader.is_empty() {
-            notices.insert(&reader.key()?, reader.counted(MAX_NOTICE_LEN)?);
+            notices.insert(&reader.key()?, reader.counted_up_to(MAX_NOTICE_LEN)?.to_vec());
         }
         Ok(Self { epoch, next_round, notices })
     }

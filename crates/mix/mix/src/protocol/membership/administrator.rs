@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use encoding::{FieldReader, FieldWrite as _};
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
 
@@ -15,7 +16,6 @@ use super::join::{JoinRefusal, JoinRequest, JoinRequestError, encode_answer};
 use super::name::MemberName;
 use super::prekey::{MemberNotice, Prekey};
 use crate::protocol::random::ForwardSecureRng;
-use crate::protocol::reader::{UntrustedReader, put_text};
 use crate::protocol::shape::MEMBERS;
 
 /// The maximum number of remembered invitations: the open ones, and the most recent others.
@@ -340,22 +340,22 @@ impl Administrator {
             1024 + self.announcement.len() + 256 * (self.members.len() + self.invitations.len());
         let mut out = Zeroizing::new(Vec::with_capacity(len));
         out.extend(self.at.proxy.to_bytes());
-        put_text(&mut out, &self.at.proxy_address);
-        put_text(&mut out, self.at.group.as_str());
+        out.put_text(&self.at.proxy_address);
+        out.put_text(self.at.group.as_str());
         out.extend(self.epoch.to_be_bytes());
         out.extend(self.made_at.as_secs().to_be_bytes());
         out.push(u8::from(self.is_changed) | u8::from(self.has_unopened_epoch) << 1);
         out.extend(u16::try_from(self.members.len()).expect("at most 1024").to_be_bytes());
         for AdmittedMember { key, name, prekey } in &self.members {
             out.extend(key.to_bytes());
-            put_text(&mut out, name.as_str());
+            out.put_text(name.as_str());
             out.extend(prekey.number.to_be_bytes());
             out.extend(prekey.public);
         }
         out.extend(u16::try_from(self.invitations.len()).expect("at most 1024").to_be_bytes());
         for IssuedInvitation { secret, name, expires, used } in &self.invitations {
             out.extend(&**secret);
-            put_text(&mut out, name.as_str());
+            out.put_text(name.as_str());
             out.extend(expires.as_secs().to_be_bytes());
             out.push((*used).into());
         }
@@ -365,28 +365,33 @@ impl Administrator {
 
     /// Decodes the output of [`Administrator::to_bytes`]; `None` if the bytes are malformed.
     pub fn from_bytes(identity: Arc<IdentitySecretKey>, bytes: &[u8]) -> Option<Self> {
-        let mut reader = UntrustedReader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let at = GroupAddress {
-            proxy: IdentityPublicKey::from_bytes(&reader.array()?).ok()?,
-            proxy_address: reader.text()?.to_owned(),
-            group: reader.text()?.parse().ok()?,
+            proxy: IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?,
+            proxy_address: reader.text().ok()?.to_owned(),
+            group: reader.text().ok()?.parse().ok()?,
             administrator: identity.public(),
         };
-        let (epoch, made_at) = (reader.u32()?, Duration::from_secs(reader.u64()?));
-        let reasons = reader.u8()?;
+        let (epoch, made_at) = (reader.u32().ok()?, Duration::from_secs(reader.u64().ok()?));
+        let reasons = reader.u8().ok()?;
         let mut members = Vec::new();
-        for _ in 0..reader.u16()? {
-            let key = IdentityPublicKey::from_bytes(&reader.array()?).ok()?;
-            let name = MemberName::new(reader.text()?).ok()?;
-            let prekey = Prekey { number: reader.u64()?, public: reader.array()? };
+        for _ in 0..reader.u16().ok()? {
+            let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
+            let name = MemberName::new(reader.text().ok()?).ok()?;
+            let prekey = Prekey { number: reader.u64().ok()?, public: reader.take().ok()? };
             members.push(AdmittedMember { key, name, prekey });
         }
         let mut invitations = Vec::new();
-        for _ in 0..reader.u16()? {
+        for _ in 0..reader.u16().ok()? {
             let (secret, name) =
-                (Zeroizing::new(reader.array()?), MemberName::new(reader.text()?).ok()?);
-            let expires = Duration::from_secs(reader.u64()?);
-            invitations.push(IssuedInvitation { secret, name, expires, used: reader.u8()? != 0 });
+                (Zeroizing::new(reader.take().ok()?), MemberName::new(reader.text().ok()?).ok()?);
+            let expires = Duration::from_secs(reader.u64().ok()?);
+            invitations.push(IssuedInvitation {
+                secret,
+                name,
+                expires,
+                used: reader.u8().ok()? != 0,
+            });
         }
         let announcement = reader.rest().to_vec();
         let is_whole = GroupAddress::is_proxy_address(&at.proxy_address)

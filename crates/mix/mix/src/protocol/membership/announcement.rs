@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
+use encoding::{FieldReader, FieldWrite as _};
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
 
 use super::crypto::{TAG_LEN, agree, agree_with, derive, group_id, open, seal, x25519_public};
 use super::name::MemberName;
 use super::prekey::{Prekey, PrekeySecret};
-use crate::protocol::reader::{UntrustedReader, put_text};
 use crate::protocol::shape::MEMBERS;
 
 const VERSION: u8 = 1;
@@ -112,7 +112,7 @@ pub(super) fn encode(
     }
     let mut names = Vec::new();
     for recipient in recipients {
-        put_text(&mut names, recipient.name.as_str());
+        names.put_text(recipient.name.as_str());
     }
     out.extend(seal(&names_key(key, epoch), &names));
     let signature = administrator.sign(&signed(&group_id, &out));
@@ -144,23 +144,27 @@ impl EpochAnnouncement {
     }
 
     fn read(body: &[u8], group_id: [u8; 32], administrator: IdentityPublicKey) -> Option<Self> {
-        let mut reader = UntrustedReader::new(body);
-        if reader.u8()? != VERSION {
+        let mut reader = FieldReader::new(body);
+        if reader.u8().ok()? != VERSION {
             return None;
         }
-        let (epoch, ephemeral) = (reader.u32()?, reader.array()?);
-        let count = usize::from(reader.u16()?);
+        let (epoch, ephemeral) = (reader.u32().ok()?, reader.take().ok()?);
+        let count = usize::from(reader.u16().ok()?);
         if !(1..=*MEMBERS.end()).contains(&count) {
             return None;
         }
         let mut members = Vec::with_capacity(count);
         let mut known = HashSet::with_capacity(count);
         for _ in 0..count {
-            let member = IdentityPublicKey::from_bytes(&reader.array()?).ok()?;
+            let member = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
             if !known.insert(member.to_bytes()) {
                 return None;
             }
-            members.push(SealedEpochKey { member, prekey: reader.u64()?, key: reader.array()? });
+            members.push(SealedEpochKey {
+                member,
+                prekey: reader.u64().ok()?,
+                key: reader.take().ok()?,
+            });
         }
         let names = reader.rest().to_vec();
         Some(Self { group_id, administrator, epoch, ephemeral, members, names })
@@ -220,10 +224,10 @@ impl EpochAnnouncement {
 
     fn open_names(&self, key: &[u8; KEY_LEN]) -> Option<Vec<MemberName>> {
         let text = open(&names_key(key, self.epoch), &self.names)?;
-        let mut reader = UntrustedReader::new(&text);
+        let mut reader = FieldReader::new(&text);
         let names: Option<Vec<_>> =
-            self.members.iter().map(|_| MemberName::new(reader.text()?).ok()).collect();
-        names.filter(|_| reader.rest().is_empty())
+            self.members.iter().map(|_| MemberName::new(reader.text().ok()?).ok()).collect();
+        names.filter(|_| reader.is_empty())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentityPublicKey;
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
@@ -10,7 +11,6 @@ use zeroize::{Zeroize, Zeroizing};
 use super::code::{self, InvitationCodeError};
 use super::crypto::derive;
 use super::name::MemberName;
-use crate::protocol::reader::{UntrustedReader, put_text};
 
 const CHECKSUM_LEN: usize = 4;
 /// The longest address of a proxy, and the longest name of a group, in bytes.
@@ -68,7 +68,7 @@ impl Invitation {
         let bytes = code::decode(text)?;
         let (checksum, contents) =
             bytes.split_first_chunk::<CHECKSUM_LEN>().ok_or(InvitationError::Checksum)?;
-        let mut reader = UntrustedReader::new(contents);
+        let mut reader = FieldReader::new(contents);
         let read = Self::read(&mut reader);
         // The code pads the bytes with zeros.
         let len = contents.len() - reader.rest().len();
@@ -87,9 +87,9 @@ impl Invitation {
             .extend(u32::try_from(self.expires.as_secs() / 60).unwrap_or(u32::MAX).to_be_bytes());
         contents.extend(self.at.proxy.to_bytes());
         contents.extend(self.at.administrator.to_bytes());
-        put_text(&mut contents, &self.at.proxy_address);
-        put_text(&mut contents, self.at.group.as_str());
-        put_text(&mut contents, self.name.as_str());
+        contents.put_text(&self.at.proxy_address);
+        contents.put_text(self.at.group.as_str());
+        contents.put_text(self.name.as_str());
         let checksum = checksum_of(&contents);
         let mut bytes = Zeroizing::new(Vec::with_capacity(1024));
         bytes.extend(checksum);
@@ -97,13 +97,14 @@ impl Invitation {
         code::encode(&bytes)
     }
 
-    fn read(reader: &mut UntrustedReader) -> Option<Self> {
-        let secret = Zeroizing::new(reader.array()?);
-        let expires = Duration::from_secs(u64::from(reader.u32()?) * 60);
-        let proxy = IdentityPublicKey::from_bytes(&reader.array()?);
-        let administrator = IdentityPublicKey::from_bytes(&reader.array()?);
-        let (proxy_address, group) = (reader.text()?.to_owned(), reader.text()?.parse().ok()?);
-        let name = MemberName::new(reader.text()?);
+    fn read(reader: &mut FieldReader<'_>) -> Option<Self> {
+        let secret = Zeroizing::new(reader.take().ok()?);
+        let expires = Duration::from_secs(u64::from(reader.u32().ok()?) * 60);
+        let proxy = IdentityPublicKey::from_bytes(&reader.take().ok()?);
+        let administrator = IdentityPublicKey::from_bytes(&reader.take().ok()?);
+        let (proxy_address, group) =
+            (reader.text().ok()?.to_owned(), reader.text().ok()?.parse().ok()?);
+        let name = MemberName::new(reader.text().ok()?);
         let (proxy, administrator) = (proxy.ok()?, administrator.ok()?);
         let at = GroupAddress { proxy_address, proxy, group, administrator };
         GroupAddress::is_proxy_address(&at.proxy_address).then_some(Self {

@@ -1,5 +1,6 @@
 //! Join requests of invited persons, and the administrator's answers.
 
+use encoding::{FieldError, FieldReader, FieldWrite as _};
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
 
@@ -7,7 +8,6 @@ use super::crypto::{TAG_LEN, agree_with, derive, group_id, open, seal};
 use super::invitation::{Invitation, InvitationSecret, id_of};
 use super::name::{MemberName, MemberNameError};
 use super::prekey::Prekey;
-use crate::protocol::reader::{UntrustedReader, put_text};
 
 const ID_LEN: usize = 8;
 const SALT_LEN: usize = 16;
@@ -71,6 +71,12 @@ pub(super) enum JoinRequestError {
     Malformed,
 }
 
+impl From<FieldError> for JoinRequestError {
+    fn from(_: FieldError) -> Self {
+        Self::Malformed
+    }
+}
+
 impl From<MemberNameError> for JoinRequestError {
     fn from(_: MemberNameError) -> Self {
         Self::Malformed
@@ -87,15 +93,15 @@ impl JoinRequest {
         let mut text = Vec::with_capacity(MAX_JOIN_REQUEST_LEN);
         text.extend(self.prekey.number.to_be_bytes());
         text.extend(self.prekey.public);
-        put_text(&mut text, self.name.as_str());
+        text.put_text(self.name.as_str());
         [&id_of(&invitation.secret)[..], &self.salt, &seal(&key, &text)].concat()
     }
 
     /// The identifier of the invitation that a request names, and its salt; `None` if it is too
     /// short.
     pub(super) fn header(request: &[u8]) -> Option<([u8; ID_LEN], [u8; SALT_LEN])> {
-        let mut reader = UntrustedReader::new(request);
-        Some((reader.array()?, reader.array()?))
+        let mut reader = FieldReader::new(request);
+        Some((reader.take().ok()?, reader.take().ok()?))
     }
 
     /// The salt of a request.
@@ -117,13 +123,15 @@ impl JoinRequest {
         let key = request_key(&agreed, secret, &id, client, &salt);
         let text =
             open(&key, &request[ID_LEN + SALT_LEN..]).ok_or(JoinRequestError::NotAuthentic)?;
-        let mut reader = UntrustedReader::new(&text);
-        let mut read = || {
-            let prekey = Prekey { number: reader.u64()?, public: reader.array()? };
-            prekey.is_sound().then_some((prekey, reader.text()?))
-        };
-        let (prekey, name) = read().ok_or(JoinRequestError::Malformed)?;
-        Ok(Self { name: MemberName::new(name)?, prekey, salt })
+        let mut reader = FieldReader::new(&text);
+        let prekey = Prekey { number: reader.u64()?, public: reader.take()? };
+        let name = MemberName::new(reader.text()?)?;
+        reader.finish()?;
+        if prekey.is_sound() {
+            Ok(Self { name, prekey, salt })
+        } else {
+            Err(JoinRequestError::Malformed)
+        }
     }
 }
 
@@ -185,6 +193,7 @@ fn signed_answer(
 
 #[cfg(test)]
 mod tests {
+    use super::super::prekey::PrekeySecret;
     use super::*;
 
     #[test]
@@ -192,6 +201,27 @@ mod tests {
         for (at, refusal) in JoinRefusal::ALL.into_iter().enumerate() {
             assert_eq!(refusal as usize, at);
         }
+    }
+
+    #[test]
+    fn a_request_ends_with_the_name() {
+        let [administrator, client] = [1, 2].map(|byte| IdentitySecretKey::new(&[byte; 32]));
+        let (secret, salt) = (Zeroizing::new([3; 16]), [4; SALT_LEN]);
+        let prekey = PrekeySecret::new(1, Zeroizing::new([5; 32])).public();
+        let agreed = agree_with(&client, &administrator.public());
+        let id = group_id(&administrator.public(), "friends");
+        let key = request_key(&agreed, &secret, &id, &client.public(), &salt);
+        let decode = |text: &[u8]| {
+            let request = [&id_of(&secret)[..], &salt, &seal(&key, text)].concat();
+            let (client, group) = (client.public(), "friends");
+            JoinRequest::decode(&request, &client, &administrator, group, &secret).map(drop)
+        };
+        let mut text = prekey.number.to_be_bytes().to_vec();
+        text.extend(prekey.public);
+        text.put_text("bob");
+        assert_eq!(decode(&text), Ok(()));
+        text.push(0);
+        assert_eq!(decode(&text), Err(JoinRequestError::Malformed));
     }
 
     #[test]

@@ -4,13 +4,13 @@
 
 use std::fmt;
 
+use encoding::FieldReader;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
 
 use super::crypto::{
     agree, agree_with, authenticator, derive, group_id, is_authentic, x25519_public,
 };
-use crate::protocol::reader::UntrustedReader;
 
 const PREKEY: u8 = 1;
 const LEAVE: u8 = 2;
@@ -127,17 +127,17 @@ impl MemberNotice {
         if !is_authentic(&key, &[body], tag) {
             return None;
         }
-        let mut reader = UntrustedReader::new(body);
-        let (kind, number) = (reader.u8()?, reader.u64()?);
+        let mut reader = FieldReader::new(body);
+        let (kind, number) = (reader.u8().ok()?, reader.u64().ok()?);
         let notice = match kind {
             PREKEY => {
-                let opened = reader.u32()?;
-                Self::Prekey { prekey: Prekey { number, public: reader.array()? }, opened }
+                let opened = reader.u32().ok()?;
+                Self::Prekey { prekey: Prekey { number, public: reader.take().ok()? }, opened }
             }
             LEAVE => Self::Leave { number },
             _ => return None,
         };
-        reader.rest().is_empty().then_some(notice)
+        reader.is_empty().then_some(notice)
     }
 }
 

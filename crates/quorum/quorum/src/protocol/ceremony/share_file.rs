@@ -1,5 +1,6 @@
 //! The file that the ceremony writes for one server: `docs/formats/quorum.md`.
 
+use encoding::{FieldError, FieldReader, FieldWrite as _};
 use keys::RsaPublicKey;
 use random::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
@@ -13,9 +14,7 @@ use crate::protocol::rsa::key::GroupPublicKey;
 use crate::protocol::rsa::modulus::RsaModulus;
 use crate::protocol::share::ShareRange;
 use crate::protocol::voting::VotingSecret;
-use crate::protocol::wire::{
-    MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest, count,
-};
+use crate::protocol::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
 /// The first bytes of a share file.
 const MAGIC: [u8; 16] = *b"SNDR-QUORUM-SHR\0";
@@ -55,6 +54,12 @@ pub enum QuorumShareFileError {
     /// A share does not match its witness.
     #[error("share {0} is not the one that its witness belongs to")]
     Share(Label),
+}
+
+impl From<FieldError> for QuorumShareFileError {
+    fn from(error: FieldError) -> Self {
+        Self::Malformed(error.into())
+    }
 }
 
 impl QuorumShareFile {
@@ -99,7 +104,7 @@ impl QuorumShareFile {
         out.put_counted(&self.key.modulus().to_be_bytes());
         out.put_counted(&self.header.to_bytes());
         out.put_counted(&self.witnesses.to_bytes());
-        out.put_u32(count(self.shares.len()));
+        out.put_count(self.shares.len());
         for (label, share) in &self.shares {
             out.put_u16(label.0);
             out.extend_from_slice(&share.to_be_bytes());
@@ -134,7 +139,7 @@ impl QuorumShareFile {
         if Sha256Digest::of(&[content]).0 != *digest {
             return Err(QuorumShareFileError::Damaged);
         }
-        let mut reader = QuorumWireReader::new(&content[MAGIC.len()..]);
+        let mut reader = FieldReader::new(&content[MAGIC.len()..]);
         if reader.u8()? != VERSION {
             return Err(MalformedEncoding("of a version that this program does not know").into());
         }
@@ -170,7 +175,7 @@ impl QuorumShareFile {
             let share = share.ok_or(MalformedEncoding("a share is out of its range"))?;
             shares.push((label, share));
         }
-        let voting = VotingSecret::from_bytes(Zeroizing::new(reader.array()?));
+        let voting = VotingSecret::from_bytes(Zeroizing::new(reader.take()?));
         if header.voting.get(usize::from(server.0)) != Some(&Some(voting.public())) {
             return Err(MalformedEncoding("its voting key is not the one of its header").into());
         }

@@ -9,13 +9,14 @@ use arc_malachitebft_core_types::{
     SignedVote, Timeout, TimeoutKind, Validity, ValueOrigin, VoteType,
 };
 use bytes::Bytes;
+use encoding::{FieldReader, FieldWrite};
 
 use super::context::servers::MAX_SERVERS;
 use super::context::{
     ConsensusContext, Ed25519Signature, LogValue, Proposal, ValidatorAddress, ValueId, Vote,
 };
 use crate::protocol::log_types::{Height, MAX_ENTRY_LEN};
-use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, count};
+use crate::protocol::wire::{MalformedEncoding, QuorumFields as _};
 
 /// A committed value, with the signatures of 2f+1 servers that have committed to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl DecidedValue {
     /// # Errors
     /// If the bytes are not such an encoding.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, MalformedEncoding> {
-        let mut reader = QuorumWireReader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let height = Height(reader.u64()?);
         let round = reader.round()?;
         let commit_signatures = reader
@@ -132,7 +133,7 @@ impl ConsensusMessage {
     /// If the bytes are not a message.
     pub(crate) fn parse(bytes: &Bytes) -> Result<Self, MalformedEncoding> {
         let (kind, body) = bytes.split_first().ok_or(MalformedEncoding("too short"))?;
-        let mut reader = QuorumWireReader::new(body);
+        let mut reader = FieldReader::new(body);
         let message = match kind {
             1 if (1..=MAX_ENTRY_LEN).contains(&body.len()) => {
                 return Ok(Self::Entry(bytes.slice(1..)));
@@ -198,7 +199,7 @@ pub(super) fn encode_record(input: &Input<ConsensusContext>) -> Option<Vec<u8>> 
 
 /// Parses a record of the write-ahead log.
 pub(super) fn parse_record(bytes: &[u8]) -> Result<Input<ConsensusContext>, MalformedEncoding> {
-    let mut reader = QuorumWireReader::new(bytes);
+    let mut reader = FieldReader::new(bytes);
     let input = match reader.u8()? {
         1 => Input::Vote(reader.signed_vote()?),
         2 => Input::Proposal(reader.signed_proposal()?),
@@ -237,7 +238,7 @@ pub(super) fn parse_record(bytes: &[u8]) -> Result<Input<ConsensusContext>, Malf
 const NO_ROUND: u32 = u32::MAX;
 
 /// Appends fields of consensus messages to a buffer.
-pub(super) trait PutConsensusFields: QuorumWireWrite {
+pub(super) trait PutConsensusFields: FieldWrite {
     fn put_round(&mut self, round: Round);
     fn put_vote(&mut self, vote: &Vote);
 }
@@ -268,7 +269,7 @@ trait PutSignedMessages: PutConsensusFields + Sized {
 
 impl PutSignedMessages for Vec<u8> {
     fn put_list<T>(&mut self, items: &[T], put: impl Fn(&mut Self, &T)) {
-        self.put_u32(count(items.len()));
+        self.put_count(items.len());
         for item in items {
             put(self, item);
         }
@@ -331,13 +332,32 @@ impl PutSignedMessages for Vec<u8> {
     }
 }
 
-impl QuorumWireReader<'_> {
+/// Reads fields of consensus messages.
+trait ReadConsensusFields {
+    fn round(&mut self) -> Result<Round, MalformedEncoding>;
+    /// A list with at most one item for each server.
+    fn list<T>(
+        &mut self,
+        read: impl Fn(&mut Self) -> Result<T, MalformedEncoding>,
+    ) -> Result<Vec<T>, MalformedEncoding>;
+    fn address(&mut self) -> Result<ValidatorAddress, MalformedEncoding>;
+    fn signature(&mut self) -> Result<Ed25519Signature, MalformedEncoding>;
+    fn value_id(&mut self) -> Result<NilOrVal<ValueId>, MalformedEncoding>;
+    fn vote_type(&mut self) -> Result<VoteType, MalformedEncoding>;
+    fn signed_vote(&mut self) -> Result<SignedVote<ConsensusContext>, MalformedEncoding>;
+    fn signed_proposal(&mut self) -> Result<SignedProposal<ConsensusContext>, MalformedEncoding>;
+    fn polka(&mut self) -> Result<PolkaCertificate<ConsensusContext>, MalformedEncoding>;
+    fn round_certificate(
+        &mut self,
+    ) -> Result<RoundCertificate<ConsensusContext>, MalformedEncoding>;
+}
+
+impl ReadConsensusFields for FieldReader<'_> {
     fn round(&mut self) -> Result<Round, MalformedEncoding> {
         let round = self.u32()?;
         Ok(if round == NO_ROUND { Round::Nil } else { Round::new(round) })
     }
 
-    /// A list with at most one item for each server.
     fn list<T>(
         &mut self,
         read: impl Fn(&mut Self) -> Result<T, MalformedEncoding>,
@@ -350,11 +370,11 @@ impl QuorumWireReader<'_> {
     }
 
     fn address(&mut self) -> Result<ValidatorAddress, MalformedEncoding> {
-        self.array().map(ValidatorAddress)
+        Ok(ValidatorAddress(self.take()?))
     }
 
     fn signature(&mut self) -> Result<Ed25519Signature, MalformedEncoding> {
-        self.array().map(Ed25519Signature)
+        Ok(Ed25519Signature(self.take()?))
     }
 
     fn value_id(&mut self) -> Result<NilOrVal<ValueId>, MalformedEncoding> {

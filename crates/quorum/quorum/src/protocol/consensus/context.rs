@@ -9,13 +9,12 @@ use arc_malachitebft_core_types::{
 };
 use base16ct::HexDisplay;
 use bytes::Bytes;
+use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentityPublicKey;
 
 use self::servers::{ConsensusValidator, ConsensusValidatorSet};
 use crate::protocol::log_types::{Height, MAX_ENTRY_LEN};
-use crate::protocol::wire::{
-    MalformedEncoding, QuorumWireReader, QuorumWireWrite as _, Sha256Digest,
-};
+use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
 /// The largest length of an encoded value, in bytes. An entry of the largest length fits.
 pub(super) const MAX_VALUE_LEN: usize = 2 << 20;
@@ -142,8 +141,8 @@ fn parse(encoded: &Bytes) -> Result<(ValidatorAddress, Vec<Bytes>), MalformedEnc
     if encoded.len() > MAX_VALUE_LEN {
         return Err(MalformedEncoding("a value is too long"));
     }
-    let mut reader = QuorumWireReader::new(encoded);
-    let leader = ValidatorAddress(reader.array()?);
+    let mut reader = FieldReader::new(encoded);
+    let leader = ValidatorAddress(reader.take()?);
     let mut entries = Vec::new();
     while !reader.is_empty() {
         let entry = reader.counted()?;

@@ -12,13 +12,14 @@ use arc_malachitebft_core_types::{
     RoundCertificate, RoundCertificateType, SignedMessage, SignedProposal, SignedVote,
     ThresholdParam, ThresholdParams, VoteType,
 };
+use encoding::FieldWrite as _;
 use keys::IdentityPublicKey;
 
 use super::codec::PutConsensusFields as _;
 use super::context::servers::ConsensusValidatorSet;
 use super::context::{ConsensusContext, Ed25519Signature, Proposal, ValidatorAddress, Vote};
 use crate::protocol::voting::VotingSecret;
-use crate::protocol::wire::{QuorumWireWrite as _, Sha256Digest};
+use crate::protocol::wire::Sha256Digest;
 
 /// A server that signs with its voting key in one log.
 pub(crate) struct VoteSigner {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentitySecretKey;
 use random::{RandomError, RandomGenerator};
 use zeroize::{Zeroize as _, Zeroizing};
@@ -14,7 +15,7 @@ use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::integer::SecretInteger;
 use crate::protocol::rsa::modulus::RsaElement;
 use crate::protocol::share::{SEED_LEN, ShareExpansionSeed, SplitInteger};
-use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
+use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
 /// The seed of a dealing's randomness, so that a server repeats its dealing after a restart.
 /// Secret.
@@ -147,12 +148,12 @@ pub(crate) fn open_row(
         return None;
     }
     let plaintext = cipher.open(label, ciphertext)?;
-    let mut reader = QuorumWireReader::new(&plaintext);
+    let mut reader = FieldReader::new(&plaintext);
     let mut subshare = |label| {
         if label == REMAINDER {
             parameters.range.parse(reader.bytes(parameters.range.encoded_len()).ok()?)
         } else {
-            Some(parameters.range.expand(&ShareExpansionSeed(reader.array().ok()?)))
+            Some(parameters.range.expand(&ShareExpansionSeed(reader.take().ok()?)))
         }
     };
     new.labels_of(server).map(&mut subshare).collect()
@@ -190,7 +191,7 @@ impl DealingProofs {
     }
 
     /// Reads proofs, which must match their manifest.
-    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
         let manifest = DealingManifest::read(reader)?;
         let row = |(_, digest): &(Label, Sha256Digest)| {
             let row = reader.counted()?;
@@ -245,12 +246,12 @@ impl DealingDelivery {
 
     /// Reads the ciphertexts of `rows` rows.
     pub(crate) fn read(
-        reader: &mut QuorumWireReader<'_>,
+        reader: &mut FieldReader<'_>,
         rows: usize,
     ) -> Result<Self, MalformedEncoding> {
         let ciphertext = |_| reader.counted().map(<[u8]>::to_vec);
         let ciphertexts = (0..rows).map(ciphertext).collect::<Result<_, _>>()?;
-        Ok(Self { ciphertexts, signature: reader.array()? })
+        Ok(Self { ciphertexts, signature: reader.take()? })
     }
 
     pub(crate) fn digests(&self) -> Vec<Sha256Digest> {
@@ -271,7 +272,7 @@ impl Dealing {
         self.delivery.write(out);
     }
 
-    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
         let proofs = DealingProofs::read(reader)?;
         let delivery = DealingDelivery::read(reader, proofs.rows.len())?;
         Ok(Self { proofs: Arc::new(proofs), delivery: Arc::new(delivery) })

@@ -1,5 +1,6 @@
 //! The entries of the agreement log. Each is signed by its author's identity key.
 
+use encoding::{FieldReader, FieldWrite as _};
 use keys::{IdentityPublicKey, IdentitySecretKey};
 
 use super::manifest::DealingManifest;
@@ -8,7 +9,7 @@ use crate::protocol::admission::EntrySlot;
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::group::QuorumGroup;
 use crate::protocol::voting::{VotingKey, read_optional_key, write_key};
-use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
+use crate::protocol::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
 /// The largest entry in bytes. The witnesses of 13 servers with a 4096-bit key take 366,080 bytes.
 pub const MAX_ENTRY_LEN: usize = 1 << 20;
@@ -102,7 +103,7 @@ impl LogEntry {
             return Err(MalformedEncoding("larger than an entry may be"));
         }
         let (body, signature) = bytes.split_last_chunk().ok_or(MalformedEncoding("too short"))?;
-        let mut reader = QuorumWireReader::new(body);
+        let mut reader = FieldReader::new(body);
         let author = reader.server()?;
         let parsed = LogEntryBody::read(&mut reader)?;
         reader.finish()?;
@@ -190,7 +191,7 @@ impl LogEntryBody {
         }
     }
 
-    fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+    fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
         Ok(match reader.u8()? {
             1 => Self::Approve {
                 epoch: reader.digest()?,
@@ -207,7 +208,7 @@ impl LogEntryBody {
                 let manifest = DealingManifest::read(reader)?;
                 let mut confirmations = Vec::new();
                 for _ in 0..reader.u8()? {
-                    confirmations.push((reader.server()?, reader.array()?));
+                    confirmations.push((reader.server()?, reader.take()?));
                 }
                 Self::Proved { manifest, confirmations }
             }
@@ -249,14 +250,14 @@ impl Complaint {
         out.extend(self.proof.to_bytes());
     }
 
-    fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+    fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
         Ok(Self {
             manifest: DealingManifest::read(reader)?,
             label: reader.label()?,
             subshare: reader.label()?,
             proofs: reader.counted()?.to_vec(),
             ciphertexts: (0..reader.u16()?).map(|_| reader.digest()).collect::<Result<_, _>>()?,
-            delivery: reader.array()?,
+            delivery: reader.take()?,
             ciphertext: reader.counted()?.to_vec(),
             agreed: SessionPoint::read(reader)?,
             proof: SessionProof::read(reader)?,

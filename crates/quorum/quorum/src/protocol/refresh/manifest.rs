@@ -1,9 +1,11 @@
 //! The content of a dealing: one *row* for each label t, which is a sharing of `s_t` among the
 //! labels u of the new group. The manifest names the rows by digests of their proofs.
 
+use encoding::{FieldReader, FieldWrite as _};
+
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::refresh::session::SessionPoint;
-use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
+use crate::protocol::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
 /// The largest number of dealings of one dealer in a run.
 pub(crate) const MAX_ROUNDS: u8 = 16;
@@ -17,7 +19,7 @@ pub struct DealingRound(pub(crate) u8);
 impl DealingRound {
     pub(crate) const DESIGNATED: Self = Self(0);
 
-    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
         let round = reader.u8()?;
         if round < MAX_ROUNDS {
             Ok(Self(round))
@@ -71,7 +73,7 @@ impl DealingManifest {
         }
     }
 
-    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
         let (run, dealer, round) =
             (reader.digest()?, reader.server()?, DealingRound::read(reader)?);
         let ephemeral = SessionPoint::read(reader)?;

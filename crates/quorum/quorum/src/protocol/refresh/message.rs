@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use encoding::{FieldReader, FieldWrite as _};
 use zeroize::Zeroizing;
 
 use super::dealing::{Dealing, DealingProofs};
 use crate::protocol::combination::Label;
-use crate::protocol::wire::{
-    MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest, count,
-};
+use crate::protocol::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
 /// The largest message in bytes.
 pub const MAX_MESSAGE_LEN: usize = 64 << 20;
@@ -162,10 +161,10 @@ impl RefreshMessage {
         if bytes.len() > MAX_MESSAGE_LEN {
             return Err(MalformedEncoding("larger than a message may be"));
         }
-        let mut reader = QuorumWireReader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let message = match reader.u8()? {
             1 => Self::Dealing(Dealing::read(&mut reader)?),
-            2 => Self::Confirmation { digest: reader.digest()?, signature: reader.array()? },
+            2 => Self::Confirmation { digest: reader.digest()?, signature: reader.take()? },
             3 => Self::Need { run: reader.digest()? },
             4 => Self::Fetch { digest: reader.digest()? },
             5 => Self::Proofs(Arc::new(DealingProofs::read(&mut reader)?)),
@@ -199,14 +198,14 @@ fn shares_len(shares: &EncodedShareMap) -> usize {
 }
 
 fn write_shares(shares: &EncodedShareMap, out: &mut Vec<u8>) {
-    out.put_u32(count(shares.len()));
+    out.put_count(shares.len());
     for (label, share) in shares {
         out.put_u16(label.0);
         out.put_counted(share);
     }
 }
 
-fn read_shares(reader: &mut QuorumWireReader<'_>) -> Result<EncodedShareMap, MalformedEncoding> {
+fn read_shares(reader: &mut FieldReader<'_>) -> Result<EncodedShareMap, MalformedEncoding> {
     let mut shares = EncodedShareMap::new();
     for _ in 0..reader.u32()? {
         let label = reader.label()?;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use encoding::FieldReader;
 use keys::IdentitySecretKey;
 use random::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
@@ -29,7 +30,7 @@ use super::retries::RetrySchedule;
 use super::session::SessionSecret;
 use crate::protocol::combination::{CombinatorialSharing, ServerIndex};
 use crate::protocol::voting::{VotingKey, VotingSecret};
-use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, Sha256Digest};
+use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
 #[cfg(test)]
 pub(super) use self::dealings::complaint;
@@ -150,12 +151,12 @@ impl NewServer {
     }
 
     fn restore(&mut self, item: RunItemName, bytes: &[u8]) -> Result<(), MalformedEncoding> {
-        let mut reader = QuorumWireReader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         match item {
             RunItemName::SessionKey => {
-                let bytes = Zeroizing::new(reader.array()?);
+                let bytes = Zeroizing::new(reader.take()?);
                 self.session = Some(Arc::new(SessionSecret::from_bytes(&bytes)?));
-                let voting = Zeroizing::new(reader.array()?);
+                let voting = Zeroizing::new(reader.take()?);
                 self.voting = Some(Arc::new(VotingSecret::from_bytes(voting)));
             }
             RunItemName::Dealing(dealer, round) => {
@@ -185,7 +186,8 @@ impl NewServer {
             }
             RunItemName::Seed(_) => return Ok(()),
         }
-        reader.finish()
+        reader.finish()?;
+        Ok(())
     }
 
     /// Whether the run is over for this server. Then this can be dropped.

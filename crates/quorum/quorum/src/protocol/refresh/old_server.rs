@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentitySecretKey;
 use random::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
@@ -19,7 +20,7 @@ use super::output::{
 };
 use super::retries::RetrySchedule;
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest};
+use crate::protocol::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
 /// An old server in one run, from when the run is open.
 pub struct OldServer {
@@ -89,8 +90,8 @@ impl OldServer {
         };
         for (item, bytes) in saved {
             if let RunItemName::Seed(round) = item {
-                let mut reader = QuorumWireReader::new(bytes);
-                let seed = DealingSeed::from_bytes(&Zeroizing::new(reader.array()?));
+                let mut reader = FieldReader::new(bytes);
+                let seed = DealingSeed::from_bytes(&Zeroizing::new(reader.take()?));
                 let mut labels = Vec::new();
                 for _ in 0..reader.u16()? {
                     let label = reader.label()?;

@@ -12,13 +12,14 @@ use curve25519_dalek::constants::RISTRETTO_BASEPOINT_TABLE;
 use curve25519_dalek::ristretto::{CompressedRistretto, RistrettoPoint};
 use curve25519_dalek::scalar::Scalar;
 use curve25519_dalek::traits::Identity;
+use encoding::FieldReader;
 use hmac::{Hmac, Mac};
 use random::{RandomError, RandomGenerator, wipe_stack};
 use sha2::{Digest as _, Sha256, Sha512};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::protocol::combination::Label;
-use crate::protocol::wire::{MalformedEncoding, QuorumWireReader};
+use crate::protocol::wire::MalformedEncoding;
 
 /// The difference in bytes between the length of a ciphertext and of its plaintext.
 pub(crate) const TAG_LEN: usize = 16;
@@ -43,8 +44,8 @@ impl SessionPoint {
     }
 
     /// Reads a point other than the neutral element.
-    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
-        let bytes = CompressedRistretto(reader.array()?);
+    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
+        let bytes = CompressedRistretto(reader.take()?);
         let point = bytes.decompress().filter(|point| *point != RistrettoPoint::identity());
         Ok(Self { point: point.ok_or(MalformedEncoding("a session key is not a point"))?, bytes })
     }
@@ -153,9 +154,9 @@ impl SessionProof {
         bytes
     }
 
-    pub(crate) fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
         let mut scalar = || {
-            let scalar = Scalar::from_canonical_bytes(reader.array()?);
+            let scalar = Scalar::from_canonical_bytes(reader.take()?);
             Option::from(scalar).ok_or(MalformedEncoding("a proof is not a scalar"))
         };
         Ok(Self { challenge: scalar()?, response: scalar()? })
@@ -262,7 +263,7 @@ mod tests {
         let agreed = receiver.agree(&other);
         let mut generator = RandomGenerator::seeded().unwrap();
         let proof = receiver.prove(&other, &agreed, b"context", &mut generator).unwrap();
-        let read = SessionProof::read(&mut QuorumWireReader::new(&proof.to_bytes()));
+        let read = SessionProof::read(&mut FieldReader::new(&proof.to_bytes()));
         assert_eq!(read, Ok(proof));
         assert!(proof.verify(&public, &other, &agreed, b"context"));
         assert!(!proof.verify(&public, &other, &agreed, b"another"));
@@ -282,8 +283,8 @@ mod tests {
 
     #[test]
     fn the_neutral_element_is_no_key() {
-        assert!(SessionPoint::read(&mut QuorumWireReader::new(&[0; 32])).is_err());
-        assert!(SessionPoint::read(&mut QuorumWireReader::new(&[0xff; 32])).is_err());
-        assert!(SessionPoint::read(&mut QuorumWireReader::new(&[0; 31])).is_err());
+        assert!(SessionPoint::read(&mut FieldReader::new(&[0; 32])).is_err());
+        assert!(SessionPoint::read(&mut FieldReader::new(&[0xff; 32])).is_err());
+        assert!(SessionPoint::read(&mut FieldReader::new(&[0; 31])).is_err());
     }
 }

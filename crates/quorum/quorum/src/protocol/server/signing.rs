@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentityPublicKey;
 use keys::rsa::RsaEncoding;
 
@@ -14,7 +15,7 @@ use crate::protocol::combination::ServerIndex;
 use crate::protocol::link::LinkTopic;
 use crate::protocol::policy::{self, MessageDigest, MessageRefusal};
 use crate::protocol::signing::{self, PartialSignQuery, SignRequest};
-use crate::protocol::wire::{MalformedEncoding, QuorumWireReader, QuorumWireWrite};
+use crate::protocol::wire::MalformedEncoding;
 
 /// The kinds of messages in signing.
 #[derive(Clone, Copy)]
@@ -417,7 +418,7 @@ impl QuorumServer {
 
 /// Why bytes are not a valid request of this epoch.
 fn not_asked(epoch: u64, bytes: &[u8]) -> PartialSignRefusal {
-    match QuorumWireReader::new(bytes).u64() {
+    match FieldReader::new(bytes).u64() {
         Ok(asked) if asked.abs_diff(epoch) == 1 => PartialSignRefusal::Near,
         Ok(asked) if asked != epoch => PartialSignRefusal::Epoch(asked),
         _ => PartialSignRefusal::Malformed,
@@ -426,7 +427,7 @@ fn not_asked(epoch: u64, bytes: &[u8]) -> PartialSignRefusal {
 
 /// Splits a message into its kind, the asking server's number of its request, and the rest.
 fn parse(bytes: &[u8]) -> Result<(SignMessageKind, u64, &[u8]), MalformedEncoding> {
-    let mut reader = QuorumWireReader::new(bytes);
+    let mut reader = FieldReader::new(bytes);
     let (kind, number) = (reader.u8()?, reader.u64()?);
     let kind = match kind {
         1 => SignMessageKind::Ask,

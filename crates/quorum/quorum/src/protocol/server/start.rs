@@ -5,6 +5,7 @@
 //! The ceremony writes the first start. A server sends its own start, as an *invite*, to servers
 //! without one: those of a new group, and those that missed the end of a refresh.
 
+use encoding::{FieldReader, FieldWrite as _};
 use keys::RsaPublicKey;
 
 use crate::protocol::group::{
@@ -14,9 +15,7 @@ use crate::protocol::log_types::Height;
 use crate::protocol::refresh::ShareWitnesses;
 use crate::protocol::rsa::key::{GroupPublicKey, GroupPublicKeyError};
 use crate::protocol::rsa::modulus::{RsaModulus, RsaModulusError};
-use crate::protocol::wire::{
-    MalformedEncoding, QuorumWireReader, QuorumWireWrite, Sha256Digest, count,
-};
+use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
 /// The largest number of epochs in a chain: one a day for 27 years.
 const MAX_EPOCHS: u32 = 10_000;
@@ -37,7 +36,7 @@ impl SignedGroupHeader {
         out.put_counted(&self.signature);
     }
 
-    fn read(reader: &mut QuorumWireReader<'_>) -> Result<Self, MalformedEncoding> {
+    fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
         let header = GroupHeader::parse(reader.counted()?)?;
         Ok(Self { header, signature: reader.counted()?.to_vec() })
     }
@@ -113,7 +112,7 @@ impl GroupStart {
     /// # Errors
     /// If the bytes are not exactly a chain of at least one epoch.
     pub fn parse_chain(bytes: &[u8]) -> Result<Vec<SignedGroupHeader>, MalformedEncoding> {
-        let mut reader = QuorumWireReader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let chain = read_chain(&mut reader)?;
         reader.finish()?;
         Ok(chain)
@@ -139,14 +138,14 @@ impl GroupStart {
     /// # Errors
     /// If the bytes are not exactly a start.
     pub fn parse(bytes: &[u8]) -> Result<Self, MalformedEncoding> {
-        let mut reader = QuorumWireReader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let chain = read_chain(&mut reader)?;
         Self::read_after(chain, reader)
     }
 
     fn read_after(
         chain: Vec<SignedGroupHeader>,
-        mut reader: QuorumWireReader<'_>,
+        mut reader: FieldReader<'_>,
     ) -> Result<Self, MalformedEncoding> {
         let refresh = match reader.u8()? {
             0 => None,
@@ -161,7 +160,7 @@ impl GroupStart {
 
     /// The number of epochs in an encoded start.
     pub(super) fn epochs_in(bytes: &[u8]) -> Result<usize, MalformedEncoding> {
-        Ok(QuorumWireReader::new(bytes).u32()? as usize)
+        Ok(FieldReader::new(bytes).u32()? as usize)
     }
 
     /// Parses a start from another server, whose chain must continue `known`. Checks each signature
@@ -173,7 +172,7 @@ impl GroupStart {
         known: &[SignedGroupHeader],
         public: &RsaPublicKey,
     ) -> Result<Self, MalformedEncoding> {
-        let mut reader = QuorumWireReader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let mut chain: Vec<SignedGroupHeader> = Vec::new();
         for place in 0..read_epochs(&mut reader)? {
             let (header, signature) = (reader.counted()?, reader.counted()?);
@@ -263,22 +262,20 @@ pub(super) fn has_same_headers(one: &[SignedGroupHeader], other: &[SignedGroupHe
 /// Encodes a chain of epochs for [`GroupStart::parse_chain`].
 pub(crate) fn chain_to_bytes(chain: &[SignedGroupHeader]) -> Vec<u8> {
     let mut out = Vec::new();
-    out.put_u32(count(chain.len()));
+    out.put_count(chain.len());
     for it in chain {
         it.write(&mut out);
     }
     out
 }
 
-fn read_epochs(reader: &mut QuorumWireReader<'_>) -> Result<u32, MalformedEncoding> {
+fn read_epochs(reader: &mut FieldReader<'_>) -> Result<u32, MalformedEncoding> {
     let epochs = reader.u32()?;
     let is_possible = (1..=MAX_EPOCHS).contains(&epochs);
     if is_possible { Ok(epochs) } else { Err(MalformedEncoding("too many epochs, or none")) }
 }
 
-fn read_chain(
-    reader: &mut QuorumWireReader<'_>,
-) -> Result<Vec<SignedGroupHeader>, MalformedEncoding> {
+fn read_chain(reader: &mut FieldReader<'_>) -> Result<Vec<SignedGroupHeader>, MalformedEncoding> {
     let epochs = read_epochs(reader)?;
     let chain: Vec<_> =
         (0..epochs).map(|_| SignedGroupHeader::read(reader)).collect::<Result<_, _>>()?;

@@ -1,5 +1,7 @@
 //! The entries that the agreement rejects, by kind and condition.
 
+use encoding::FieldReader;
+
 use super::super::complaint;
 use super::super::dealing::Dealing;
 use super::super::entry::{Complaint, LogEntryBody};
@@ -8,7 +10,7 @@ use super::super::new_server;
 use super::super::session::SessionSecret;
 use super::*;
 use crate::protocol::voting::{VotingKey, VotingSecret};
-use crate::protocol::wire::{QuorumWireReader, Sha256Digest};
+use crate::protocol::wire::Sha256Digest;
 
 const OTHER: Sha256Digest = Sha256Digest([9; 32]);
 
@@ -312,7 +314,7 @@ pub(super) fn dealt() -> (World, Vec<Dealing>) {
 
 fn session(world: &World) -> SessionSecret {
     let saved = &world.saved[&(RefreshRole::New, ServerIndex(0))][&RunItemName::SessionKey];
-    SessionSecret::from_bytes(&QuorumWireReader::new(saved).array().unwrap()).unwrap()
+    SessionSecret::from_bytes(&FieldReader::new(saved).take().unwrap()).unwrap()
 }
 
 /// Signs a dealing to the first new server again.

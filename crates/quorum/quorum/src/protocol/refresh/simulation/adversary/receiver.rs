@@ -1,6 +1,7 @@
 //! Attacks of new servers: unfounded complaints, confirmations of anything, and wrong shares and
 //! witnesses.
 
+use encoding::FieldReader;
 use random::RandomGenerator;
 use sim::SeededRng;
 use zeroize::Zeroizing;
@@ -16,7 +17,6 @@ use super::super::process::{ProcessAction, SimulatedProcess};
 use super::Adversary;
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::voting::{VotingKey, VotingSecret};
-use crate::protocol::wire::QuorumWireReader;
 
 impl Adversary {
     pub(super) fn attack_as_receiver(
@@ -117,9 +117,7 @@ impl Adversary {
         let (_, dealing) = rng.pick(&self.dealings)?;
         let saved = process.disk.saved.get(&(run.id(), RefreshRole::New));
         let session = match saved.and_then(|saved| saved.get(&RunItemName::SessionKey)) {
-            Some(bytes) => {
-                SessionSecret::from_bytes(&QuorumWireReader::new(bytes).array().ok()?).ok()?
-            }
+            Some(bytes) => SessionSecret::from_bytes(&FieldReader::new(bytes).take().ok()?).ok()?,
             None => SessionSecret::random(generator).unwrap(),
         };
         let labels: Vec<Label> = dealing.proofs.manifest.labels().collect();
