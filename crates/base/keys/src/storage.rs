@@ -124,11 +124,11 @@ mod tests {
             replace(&path, b"second", 0o600, durability).unwrap();
             assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"second".to_vec(), 0o600));
             assert_ne!(fs::metadata(&path).unwrap().ino(), first);
-            // Whoever has opened the old file still reads all of it.
+            // A program that has opened the old file still reads all of it.
             let mut old = Vec::new();
             io::Read::read_to_end(&mut reader, &mut old).unwrap();
             assert_eq!(old, b"a long first content");
-            assert_eq!(entries(place.path()), [path.clone()]);
+            assert_eq!(entries(place.path()), std::slice::from_ref(&path));
         }
     }
 

@@ -22,7 +22,7 @@ use crate::config::MicssClientConfig;
 use crate::net::intercept::{InstalledInterceptRules, InstalledNftTables, InterceptConfig};
 use crate::net::metrics::StreamMetrics;
 use crate::net::socket::reset;
-use crate::net::stop::drain;
+use crate::net::stop::{BoxedFuture, drain};
 use crate::status::{InterceptionStatus, MicssStatus};
 use service::accept::RoundRobinAcceptor;
 use service::listening::{ConfiguredListener, listen};
@@ -115,65 +115,71 @@ impl MicssClient {
 
     /// Carries streams until `stop` completes, then accepts no more and waits for open streams, for
     /// a limited time.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) {
-        let stream_metrics = Arc::clone(&self.handle.stream_metrics);
-        let mut in_force = self.handle.in_force();
-        let mut filling = in_force.peers.keep_filled();
-        let mut streams = JoinSet::new();
-        let mut finished = JoinSet::new();
-        let (mut round_robin, mut too_many) =
-            (RoundRobinAcceptor::default(), LogRateLimiter::default());
-        let mut pause = Instant::now();
-        tokio::pin!(stop);
-        loop {
-            tokio::select! {
-                () = &mut stop => break,
-                (index, application, _) = round_robin.accept(&self.listening) => {
-                    let max_streams = in_force.config.max_streams;
-                    if streams.len() >= max_streams {
-                        stream_metrics.over_limit.increment();
-                        if let Some(refused) = too_many.count_event() {
-                            warn!(refused, max_streams, "streams refused: limit reached");
+    pub async fn run(self, stop: impl Future<Output = ()> + Send) {
+        self.run_until(Box::pin(stop)).await;
+    }
+
+    /// Not generic, so that it is compiled once, and not again in each crate that calls it.
+    fn run_until<'a>(mut self, mut stop: BoxedFuture<'a>) -> BoxedFuture<'a> {
+        Box::pin(async move {
+            let stream_metrics = Arc::clone(&self.handle.stream_metrics);
+            let mut in_force = self.handle.in_force();
+            let mut filling = in_force.peers.keep_filled();
+            let mut streams = JoinSet::new();
+            let mut finished = JoinSet::new();
+            let (mut round_robin, mut too_many) =
+                (RoundRobinAcceptor::default(), LogRateLimiter::default());
+            let mut pause = Instant::now();
+            loop {
+                tokio::select! {
+                    () = &mut stop => break,
+                    (index, application, _) = round_robin.accept(&self.listening) => {
+                        let max_streams = in_force.config.max_streams;
+                        if streams.len() >= max_streams {
+                            stream_metrics.over_limit.increment();
+                            if let Some(refused) = too_many.count_event() {
+                                warn!(refused, max_streams, "streams refused: limit reached");
+                            }
+                            reset(application);
+                            continue;
                         }
-                        reset(application);
-                        continue;
+                        let (in_force, stream_metrics) = (Arc::clone(&in_force), Arc::clone(&stream_metrics));
+                        let kind = self.kinds[index].clone();
+                        let rules = self.installed.clone();
+                        streams.spawn(async move {
+                            // Without the rules, an application's packets would leave the host
+                            // unchanged.
+                            let _rules = rules.filter(|_| matches!(kind, ApplicationListenerKind::Intercepted));
+                            let ActiveClientConfig { config, peers } = &*in_force;
+                            application::serve(config, peers, &stream_metrics, kind, application).await
+                        });
                     }
-                    let (in_force, stream_metrics) = (Arc::clone(&in_force), Arc::clone(&stream_metrics));
-                    let kind = self.kinds[index].clone();
-                    let rules = self.installed.clone();
-                    streams.spawn(async move {
-                        // Without the rules, an application's packets would leave the host
-                        // unchanged.
-                        let _rules = rules.filter(|_| matches!(kind, ApplicationListenerKind::Intercepted));
-                        let ActiveClientConfig { config, peers } = &*in_force;
-                        application::serve(config, peers, &stream_metrics, kind, application).await
-                    });
-                }
-                Some(stream) = streams.join_next() => {
-                    if let Ok(Some((pool, connections))) = stream {
-                        finished.spawn(async move { pool.put_back(connections).await });
+                    Some(stream) = streams.join_next() => {
+                        if let Ok(Some((pool, connections))) = stream {
+                            finished.spawn(async move { pool.put_back(connections).await });
+                        }
                     }
-                }
-                Some(_) = finished.join_next() => {}
-                () = changed(self.tables.as_deref(), pause, &stream_metrics) => {
-                    restore(self.installed.as_ref(), &self.retired, &stream_metrics);
-                    pause = Instant::now() + MIN_RESTORE_INTERVAL;
-                }
-                Some(ReloadRequest { config, answer }) = self.reloads.recv() => {
-                    let taken = self.reload(config).await;
-                    if taken.is_ok() {
-                        in_force = self.handle.in_force();
-                        filling = in_force.peers.keep_filled();
+                    Some(_) = finished.join_next() => {}
+                    () = changed(self.tables.as_deref(), pause, &stream_metrics) => {
+                        restore(self.installed.as_ref(), &self.retired, &stream_metrics);
+                        pause = Instant::now() + MIN_RESTORE_INTERVAL;
                     }
-                    // The caller may have stopped waiting.
-                    let _ = answer.send(taken.and_then(|()| self.local_addresses()));
+                    Some(ReloadRequest { config, answer }) = self.reloads.recv() => {
+                        let taken = self.reload(config).await;
+                        if taken.is_ok() {
+                            in_force = self.handle.in_force();
+                            filling = in_force.peers.keep_filled();
+                        }
+                        // The caller may have stopped waiting.
+                        let _ = answer.send(taken.and_then(|()| self.local_addresses()));
+                    }
                 }
             }
-        }
-        drop((self.listening, filling, finished));
-        drain(streams).await;
-        // Only now: open streams were intercepted by these rules.
-        drop(self.installed);
+            drop((self.listening, filling, finished));
+            drain(streams).await;
+            // Only now: open streams were intercepted by these rules.
+            drop(self.installed);
+        })
     }
 
     /// Applies another configuration to new streams. On an error nothing changes.

@@ -26,7 +26,7 @@ use association::{ConnectionCookie, Rejoin};
 use crate::net::metrics::{ChannelMetrics, StreamMetrics};
 use crate::net::paths::monitor::PathMonitor;
 use crate::net::paths::path::MonitoredPath;
-use crate::net::stop::drain;
+use crate::net::stop::{BoxedFuture, drain};
 use crate::net::stream::connection::ChannelConnection;
 use crate::net::stream::driver::{ReusableConnection, StreamDriver};
 use crate::net::stream::program::StreamAcceptor;
@@ -142,77 +142,83 @@ impl MicssServer {
 
     /// Serves until `stop` completes, then accepts no more and waits for open streams, for a
     /// limited time.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) {
-        let monitor = Arc::clone(&self.handle.monitor);
-        let (mut config, mut channel_metrics) = self.handle.in_force();
-        let pending = Arc::clone(&self.handle.pending);
-        let mut path_status =
-            self.directory.as_ref().map(DirectoryServer::listening).unwrap_or_default();
-        let mut answering = answer(self.directory.take());
-        let mut waiting = JoinSet::new();
-        let mut streams = JoinSet::new();
-        let associate = |waiting: &mut JoinSet<_>, stream, peer, metrics| {
-            let pending = Arc::clone(&pending);
-            waiting.spawn(async move { pending.associate(stream, peer, metrics).await });
-        };
-        let mut round_robin = RoundRobinAcceptor::default();
-        tokio::pin!(stop);
-        loop {
-            tokio::select! {
-                () = &mut stop => break,
-                (index, stream, peer) = round_robin.accept(&self.listening) => {
-                    channel_metrics[index].1.connected.increment();
-                    monitor.accepted(channel_metrics[index].0, peer.ip());
-                    associate(&mut waiting, stream, peer, Arc::clone(&channel_metrics[index].1));
-                }
-                Some((stream, peer)) = self.handed_over.recv() => {
-                    if let Some((_, metrics)) = channel_metrics.last() {
-                        metrics.connected.increment();
-                        associate(&mut waiting, stream, peer, Arc::clone(metrics));
+    pub async fn run(self, stop: impl Future<Output = ()> + Send) {
+        self.run_until(Box::pin(stop)).await;
+    }
+
+    /// Not generic, so that it is compiled once, and not again in each crate that calls it.
+    fn run_until<'a>(mut self, mut stop: BoxedFuture<'a>) -> BoxedFuture<'a> {
+        Box::pin(async move {
+            let monitor = Arc::clone(&self.handle.monitor);
+            let (mut config, mut channel_metrics) = self.handle.in_force();
+            let pending = Arc::clone(&self.handle.pending);
+            let mut path_status =
+                self.directory.as_ref().map(DirectoryServer::listening).unwrap_or_default();
+            let mut answering = answer(self.directory.take());
+            let mut waiting = JoinSet::new();
+            let mut streams = JoinSet::new();
+            let associate = |waiting: &mut JoinSet<_>, stream, peer, metrics| {
+                let pending = Arc::clone(&pending);
+                waiting.spawn(async move { pending.associate(stream, peer, metrics).await });
+            };
+            let mut round_robin = RoundRobinAcceptor::default();
+            loop {
+                tokio::select! {
+                    () = &mut stop => break,
+                    (index, stream, peer) = round_robin.accept(&self.listening) => {
+                        channel_metrics[index].1.connected.increment();
+                        monitor.accepted(channel_metrics[index].0, peer.ip());
+                        associate(&mut waiting, stream, peer, Arc::clone(&channel_metrics[index].1));
                     }
-                }
-                Some(arrived) = waiting.join_next() => {
-                    let (config, handle) = (Arc::clone(&config), self.handle.clone());
-                    match arrived {
-                        Ok(Some(HandshakeCompletion::Association(association))) => {
-                            streams.spawn(async move {
-                                request::serve(&config, &handle, association).await
-                            });
+                    Some((stream, peer)) = self.handed_over.recv() => {
+                        if let Some((_, metrics)) = channel_metrics.last() {
+                            metrics.connected.increment();
+                            associate(&mut waiting, stream, peer, Arc::clone(metrics));
                         }
-                        Ok(Some(HandshakeCompletion::Rejoin(rejoin, cookie, connection))) => {
-                            handle.claim(rejoin, cookie, connection);
+                    }
+                    Some(arrived) = waiting.join_next() => {
+                        let (config, handle) = (Arc::clone(&config), self.handle.clone());
+                        match arrived {
+                            Ok(Some(HandshakeCompletion::Association(association))) => {
+                                streams.spawn(async move {
+                                    request::serve(&config, &handle, association).await
+                                });
+                            }
+                            Ok(Some(HandshakeCompletion::Rejoin(rejoin, cookie, connection))) => {
+                                handle.claim(rejoin, cookie, connection);
+                            }
+                            _ => {}
                         }
-                        _ => {}
                     }
-                }
-                Some(finished) = streams.join_next() => {
-                    for (ReusableConnection { stream, metrics, .. }, peer) in finished.unwrap_or_default() {
-                        associate(&mut waiting, stream, peer, metrics);
-                    }
-                }
-                Some(ReloadRequest { config: new, answer: reply }) = self.reloads.recv() => {
-                    let taken = self.reload(new, &path_status).await;
-                    if let Ok(directory_server) = &taken {
-                        (config, channel_metrics) = self.handle.in_force();
-                        pending.reconfigure(&config);
-                        self.handle.open.reconfigure(&config);
-                        path_status = directory_server.as_ref().map(DirectoryServer::listening).unwrap_or_default();
-                    }
-                    // The caller may have stopped waiting.
-                    let _ = reply.send(match taken {
-                        Ok(directory_server) => {
-                            // Two tasks must not accept from one listener.
-                            answering.shutdown().await;
-                            answering = answer(directory_server);
-                            self.local_addresses()
+                    Some(finished) = streams.join_next() => {
+                        for (ReusableConnection { stream, metrics, .. }, peer) in finished.unwrap_or_default() {
+                            associate(&mut waiting, stream, peer, metrics);
                         }
-                        Err(error) => Err(error),
-                    });
+                    }
+                    Some(ReloadRequest { config: new, answer: reply }) = self.reloads.recv() => {
+                        let taken = self.reload(new, &path_status).await;
+                        if let Ok(directory_server) = &taken {
+                            (config, channel_metrics) = self.handle.in_force();
+                            pending.reconfigure(&config);
+                            self.handle.open.reconfigure(&config);
+                            path_status = directory_server.as_ref().map(DirectoryServer::listening).unwrap_or_default();
+                        }
+                        // The caller may have stopped waiting.
+                        let _ = reply.send(match taken {
+                            Ok(directory_server) => {
+                                // Two tasks must not accept from one listener.
+                                answering.shutdown().await;
+                                answering = answer(directory_server);
+                                self.local_addresses()
+                            }
+                            Err(error) => Err(error),
+                        });
+                    }
                 }
             }
-        }
-        drop((self.listening, waiting, path_status, answering));
-        drain(streams).await;
+            drop((self.listening, waiting, path_status, answering));
+            drain(streams).await;
+        })
     }
 
     /// Applies another configuration to new streams. On an error nothing changes. Returns the

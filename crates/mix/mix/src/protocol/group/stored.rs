@@ -78,7 +78,7 @@ impl StoredGroup {
         let next_round = reader.u64()?;
         let announcement = reader.counted_up_to(settings.terms.max_announcement_len())?;
         let epoch = match announcement {
-            none if none.is_empty() => None,
+            [] => None,
             some => Some(
                 AnnouncedEpoch::verify(some.to_vec(), settings)
                     .map_err(|_| GroupStateError::OtherGroup)?,
