@@ -27,7 +27,10 @@ pub fn replace(path: &Path, content: &[u8], mode: u32, durability: Durability) -
     let mut new = path.to_owned();
     new.as_mut_os_string().push(".new");
     // An interrupted write may have left it.
-    let _ = fs::remove_file(&new);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     write(&new, content, mode, durability)?;
     if let Err(error) = fs::rename(&new, path) {
         let _ = fs::remove_file(&new);
