@@ -12,12 +12,12 @@ use arbitrary::Arbitrary;
 use changes::Changes;
 use keys::IdentitySecretKey;
 use libfuzzer_sys::fuzz_target;
-use mix::MailboxShape;
-use mix::client::{MixClient, MixClientEvent, MixClientSettings};
+use mix::client::{MixClient, MixClientSettings};
 use mix::engine::MixEngineName;
 use mix::group::{MIN_AUDIT_ROUNDS, MixGroup, MixGroupSettings};
 use mix::membership::{EpochAnnouncement, GroupAddress, Invitation, MemberName};
 use mix::wire::{MemberToProxy, MixHello, MixTerms, ProxyToMember};
+use mix::{MailboxShape, MixClientEvent};
 
 #[derive(Arbitrary, Debug)]
 struct Input {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use blocks::aes::AesKernel;
 use keys::IdentitySecretKey;
 use sunder_mix::{
-    Conversations, GroupMember, Mailbox, MailboxShape, MemberEpoch, MemberEvent, MixGroupKey,
+    Conversations, GroupMember, Mailbox, MailboxShape, MemberEpoch, MixClientEvent, MixGroupKey,
     MixMember, Participant, ReadRound, RoundStart,
 };
 
@@ -75,7 +75,7 @@ fn measure(shape: &MailboxShape, rounds: u64) {
     }
     while let Some(event) = member.poll_event() {
         assert!(
-            !matches!(event, MemberEvent::NotOfThisRound { .. }),
+            !matches!(event, MixClientEvent::NotOfThisRound { .. }),
             "the mailbox is that of the round"
         );
     }

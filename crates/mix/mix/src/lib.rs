@@ -59,7 +59,7 @@
 //!   engine and the rounds. `presence`: when it connects and leaves.
 //! - `member`: `writing`, `reading` and `auditing` in a round. `conversations` has a `conversation`
 //!   with each partner: messages to fragments (`content`) and back. `pair`: keys of two members.
-//!   `state`: the error of a stored state.
+//!   `event`: what member and client report. `state`: the error of a stored state.
 //!
 //! Modules of the proxy:
 //!
@@ -82,12 +82,10 @@ pub use protocol::audit::{MAX_AUDIT_SLOTS, UpdateAuditError};
 pub use protocol::content::MAX_TEXT_LEN;
 pub use protocol::conversations::Conversations;
 pub use protocol::epoch::{GroupMember, MemberEpoch, MemberEpochError};
+pub use protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
 pub use protocol::group_key::{MixGroupKey, ParticipantMask};
 pub use protocol::mailbox::Mailbox;
-pub use protocol::member::{
-    ChatMessageId, GivenUpReason, MemberEvent, MemberExchange, MemberSendError, MixMember,
-    MixMemberError,
-};
+pub use protocol::member::{MemberExchange, MemberSendError, MixMember, MixMemberError};
 pub use protocol::round::{NONCE_LEN, Participant, ReadRound, RoundStart};
 pub use protocol::shape::{MAX_MAILBOX_LEN, MailboxShape, MailboxShapeError};
 pub use protocol::slot_permutation::SlotPermutation;

@@ -7,6 +7,7 @@ pub(crate) mod conversation;
 pub(crate) mod conversations;
 pub mod engine;
 pub(crate) mod epoch;
+pub(crate) mod event;
 pub mod group;
 pub(crate) mod group_key;
 pub(crate) mod mailbox;

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use console::CommandFailure;
 use keys::{IdentityPublicKey, IdentitySecretKey};
-use mix::MailboxShape;
 use mix::chat::{ChatCommand, ChatConfig, ChatEvent, ChatSession};
 use mix::engine::MixEngineName;
 use mix::membership::{Invitation, MemberName};
 use mix::proxy::{self, MixGroupConfig, MixProxy, MixProxyHandle, MixProxyObservation};
 use mix::wire::{GroupName, MixTerms};
+use mix::{MailboxShape, MixClientEvent};
 use transport::TransportChoice;
 
 use super::STEP_TIMEOUT;
@@ -240,8 +240,10 @@ impl DemoChatGroup {
     fn take(&mut self, member_event: DemoMemberEvent) -> Result<(), CommandFailure> {
         let Some(member) = self.members.get_mut(member_event.member) else { return Ok(()) };
         match member_event.event {
-            ChatEvent::Message { from, text } => member.received.push_back((from, text)),
-            ChatEvent::Delivered { .. } => member.outstanding -= 1,
+            ChatEvent::Client(MixClientEvent::Message { from, text }) => {
+                member.received.push_back((from, text));
+            }
+            ChatEvent::Client(MixClientEvent::Delivered { .. }) => member.outstanding -= 1,
             ChatEvent::Status(status) => member.participants = status.anonymity_set,
             ChatEvent::NotSent { why, .. }
             | ChatEvent::NotDone(why)

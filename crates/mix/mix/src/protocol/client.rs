@@ -16,10 +16,10 @@
 //! round.
 
 mod epochs;
-mod event;
 mod joining;
 mod link;
 mod outbox;
+mod report;
 mod state;
 
 use std::collections::VecDeque;
@@ -30,16 +30,17 @@ use keys::IdentitySecretKey;
 use zeroize::Zeroizing;
 
 use self::epochs::ClientEpochs;
-pub use self::event::{
-    ClientStateError, LeaveGroupError, MixClientError, MixClientEvent, MixClientSendError,
-    MixClientStatus, NotAdministrator,
-};
 use self::joining::JoinRefusalLimiter;
 use self::link::ProxyLink;
 use self::outbox::MembershipOutbox;
+pub use self::report::{
+    ClientStateError, LeaveGroupError, MixClientError, MixClientSendError, MixClientStatus,
+    NotAdministrator,
+};
 use self::state::RestoredClientState;
 use crate::protocol::conversations::Conversations;
-use crate::protocol::member::{self, ChatMessageId, MIN_AUDIT_ROUNDS, MixMember, MixMemberError};
+use crate::protocol::event::{ChatMessageId, MixClientEvent};
+use crate::protocol::member::{MIN_AUDIT_ROUNDS, MixMember, MixMemberError};
 use crate::protocol::membership::{
     Administrator, GroupAddress, Invitation, InviteMemberError, MemberName, MemberNotice,
     RemoveMemberError, group_id,
@@ -106,7 +107,6 @@ pub struct MixClient {
     is_storing: bool,
     /// Whether events were shown that are in the state of that call.
     has_shown: bool,
-    not_of_round_since: Option<u64>,
     /// When a connection of this client was last replaced by another one.
     displaced: Option<Duration>,
     /// The epoch and round of the last update that this client audited, over any connection.
@@ -183,7 +183,6 @@ impl MixClient {
             is_stored: stored.is_some(),
             is_storing: false,
             has_shown: false,
-            not_of_round_since: None,
             displaced: None,
             last_audit: None,
             audits: 0,
@@ -439,7 +438,7 @@ impl MixClient {
             least_participants: self.settings.least_participants,
             undelivered: self.conversations().undelivered(),
             waiting_for: self.waiting_for(),
-            not_of_round_since: self.not_of_round_since,
+            not_of_round_since: self.conversations().not_of_round_since,
             audits: self.audits,
         }
     }
@@ -502,34 +501,15 @@ impl MixClient {
         member.handle_slots(&slots);
         self.is_stored &= member.conversations().generation() == generation;
         self.exchanges += u64::from(member.is_anonymous());
-        if self.take_events() {
-            self.not_of_round_since = None;
-        }
+        self.take_events();
         Ok(())
     }
 
-    /// Takes the member's events. Returns false if a mailbox was not that of its round.
-    fn take_events(&mut self) -> bool {
-        let ClientConversations::Member(member) = &mut self.conversations else { return true };
-        let mut is_right = true;
-        while let Some(event) = member.poll_event() {
-            self.events.push_back(match event {
-                member::MemberEvent::Message { from, text } => {
-                    MixClientEvent::Message { from, text }
-                }
-                member::MemberEvent::Delivered { id, to } => MixClientEvent::Delivered { id, to },
-                member::MemberEvent::GivenUp { id, to, reason } => {
-                    MixClientEvent::GivenUp { id, to, reason }
-                }
-                member::MemberEvent::NotOfThisRound { round } => {
-                    is_right = false;
-                    let since = *self.not_of_round_since.get_or_insert(round);
-                    MixClientEvent::NotOfThisRound { round, since }
-                }
-                member::MemberEvent::LeftOut { round } => MixClientEvent::LeftOut { round },
-            });
+    /// Takes the member's events.
+    fn take_events(&mut self) {
+        if let ClientConversations::Member(member) = &mut self.conversations {
+            self.events.extend(std::iter::from_fn(|| member.poll_event()));
         }
-        is_right
     }
 
     /// Begins an audit. The protocol requires some rounds between two audits, which bounds what a

@@ -32,6 +32,8 @@ pub struct Conversations {
     stamp: u64,
     /// The epoch and round of the last mailbox that was read.
     read: (u32, u64),
+    /// The round since which the mailboxes have not been those of their rounds. Not stored.
+    pub(crate) not_of_round_since: Option<u64>,
     /// The maximum length of a fragment in bytes.
     capacity: usize,
     partners: BTreeMap<[u8; 32], Conversation>,
@@ -49,6 +51,7 @@ impl Conversations {
             last_id: 0,
             stamp: incarnation,
             read: (0, 0),
+            not_of_round_since: None,
             capacity: 0,
             partners: BTreeMap::new(),
             generation: 0,

@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::protocol::content::{MAX_TEXT_LEN, capacity};
 use crate::protocol::conversations::GivenUpMessage;
+use crate::protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
 use crate::protocol::pair::PairKeys;
 use crate::protocol::round::NONCE_LEN;
 use crate::protocol::slot_permutation;
@@ -53,7 +54,7 @@ pub struct MixMember {
     /// What it reads in the last exchange.
     reading: Option<ExchangeReads>,
     auditing: MemberAudits,
-    events: VecDeque<MemberEvent>,
+    events: VecDeque<MixClientEvent>,
 }
 
 /// A member's part of a round.
@@ -66,62 +67,6 @@ pub struct MemberExchange {
     /// The q slots that it reads of the previous mailbox. Secret from the proxy. They are present
     /// even if nothing is read in the round.
     pub reads: Vec<usize>,
-}
-
-/// The number of a message that a member has sent. It counts all messages to all partners, and
-/// continues after a restart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ChatMessageId(pub u64);
-
-/// An event of a member.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MemberEvent {
-    /// A message has arrived. A sender's messages arrive in order.
-    Message {
-        /// The sender's name.
-        from: String,
-        /// The text.
-        text: String,
-    },
-    /// A message of this member was delivered.
-    Delivered {
-        /// Its number.
-        id: ChatMessageId,
-        /// The receiver's name.
-        to: String,
-    },
-    /// A message of this member will not be sent any more.
-    GivenUp {
-        /// Its number.
-        id: ChatMessageId,
-        /// The receiver's name.
-        to: String,
-        /// Why.
-        reason: GivenUpReason,
-    },
-    /// The mailbox is not that of this round and these participants: the proxy replayed or changed
-    /// it, or a member wrote into another member's slot. Nothing of it is used.
-    NotOfThisRound {
-        /// The round.
-        round: u64,
-    },
-    /// The proxy answered this member in a round but does not list it as a participant.
-    LeftOut {
-        /// The round.
-        round: u64,
-    },
-}
-
-/// Why a message is not sent any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GivenUpReason {
-    /// The receiver is no longer a member.
-    #[error("no longer a member of the group")]
-    Removed,
-    /// The state was restored from an old copy, and the receiver can no longer tell whether it has
-    /// already received this message.
-    #[error("it may have arrived before your state was restored: ask, or say it again")]
-    Uncertain,
 }
 
 /// The proxy deviates from the protocol.
@@ -246,7 +191,7 @@ impl MixMember {
             let known = before.iter().find(|member| member.key.to_bytes() == partner);
             let to = known.map_or("a former member".into(), |member| member.name.clone());
             let (id, reason) = (ChatMessageId(id), GivenUpReason::Removed);
-            self.events.push_back(MemberEvent::GivenUp { id, to, reason });
+            self.events.push_back(MixClientEvent::GivenUp { id, to, reason });
         }
         (self.round, self.answered, self.scan, self.reading) = (0, 0, 0, None);
         self.written.clear();
@@ -284,7 +229,7 @@ impl MixMember {
         let own = self.epoch.own();
         let read = start.read.as_ref().filter(|read| read.round == self.answered);
         if read.is_some_and(|read| read.participants.iter().all(|it| it.member != own)) {
-            self.events.push_back(MemberEvent::LeftOut { round: self.answered });
+            self.events.push_back(MixClientEvent::LeftOut { round: self.answered });
         }
     }
 
@@ -310,8 +255,9 @@ impl MixMember {
     /// was to be read.
     pub fn handle_slots(&mut self, slots: &[Vec<u8>]) {
         self.answered = self.round;
+        let since = self.conversations.not_of_round_since.take();
         if let Some(reading) = self.reading.take() {
-            self.read(&reading, slots);
+            self.read(&reading, slots, since);
         }
     }
 
@@ -340,7 +286,7 @@ impl MixMember {
 
     /// The next event. [`Conversations::generation`] says what must be stored before it is acted
     /// upon.
-    pub fn poll_event(&mut self) -> Option<MemberEvent> {
+    pub fn poll_event(&mut self) -> Option<MixClientEvent> {
         self.events.pop_front()
     }
 

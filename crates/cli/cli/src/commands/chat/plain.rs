@@ -7,6 +7,7 @@ use std::thread;
 
 use console::CommandFailure;
 use console::{self, is_deceptive};
+use mix::MixClientEvent;
 use mix::chat::{self, ChatConfig, ChatEvent, ChatSession, MixClientStatus};
 
 use super::command::{ChatInputCommand, HELP};
@@ -71,7 +72,7 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     let events = ChatEventSender(sender.clone());
     let report = move |event| match event {
         // At once: it counts as shown when this returns, and is not shown again.
-        ChatEvent::Message { ref from, ref text } => {
+        ChatEvent::Client(MixClientEvent::Message { ref from, ref text }) => {
             message(from, text).map_err(|_| "standard output is closed".into())
         }
         event => events.send_event(event),
@@ -220,15 +221,16 @@ impl PlainChat<'_> {
                 print(&format!("refused {to} {}", escaped(&why)))
             }
             // They are written where they are reported.
-            ChatEvent::Message { .. } | ChatEvent::Ended { .. } => Ok(()),
-            ChatEvent::GivenUp { id, to, why } => {
-                self.undelivered.remove(&id);
-                print(&format!("undelivered {id} {to} {}", escaped(&why)))
+            ChatEvent::Client(MixClientEvent::Message { .. }) | ChatEvent::Ended { .. } => Ok(()),
+            ChatEvent::Client(MixClientEvent::GivenUp { id, to, reason }) => {
+                self.undelivered.remove(&id.0);
+                print(&format!("undelivered {} {to} {}", id.0, escaped(&reason.to_string())))
             }
-            ChatEvent::Delivered { id, to } => {
-                self.undelivered.remove(&id);
-                print(&format!("delivered {id} {to}"))
+            ChatEvent::Client(MixClientEvent::Delivered { id, to }) => {
+                self.undelivered.remove(&id.0);
+                print(&format!("delivered {} {to}", id.0))
             }
+            ChatEvent::Client(note) => print(&format!("note {}", escaped(&note.to_string()))),
             ChatEvent::Invitation(code) => {
                 self.pending_requests.pop_front();
                 print(&format!("invitation {code}"))

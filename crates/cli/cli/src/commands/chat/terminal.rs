@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use console::CommandFailure;
+use mix::MixClientEvent;
 use mix::chat::{self, ChatConfig, ChatEvent, ChatSession, MixClientStatus};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{
@@ -222,14 +223,7 @@ impl TerminalChat<'_> {
                     mark: DeliveryMark::Waiting,
                 });
             }
-            ChatEvent::Delivered { id, .. } => self.screen.mark(id, DeliveryMark::Delivered),
-            ChatEvent::GivenUp { id, to, why } => {
-                self.screen.mark(id, DeliveryMark::GivenUp);
-                self.screen.add(ConversationLine::Warning(format!("not delivered to {to}: {why}")));
-            }
-            ChatEvent::Message { from, text } => {
-                self.screen.add(ConversationLine::From { name: from, text });
-            }
+            ChatEvent::Client(event) => self.handle_client_event(event),
             ChatEvent::NotSent { to, text, why, .. } => {
                 self.screen.add(ConversationLine::Warning(format!("not sent to {to}: {why}")));
                 // So that it need not be typed again.
@@ -252,6 +246,21 @@ impl TerminalChat<'_> {
             }
             ChatEvent::Ended { .. } => {}
         }
+    }
+
+    fn handle_client_event(&mut self, event: MixClientEvent) {
+        let line = match event {
+            MixClientEvent::Delivered { id, .. } => {
+                return self.screen.mark(id.0, DeliveryMark::Delivered);
+            }
+            MixClientEvent::GivenUp { id, .. } => {
+                self.screen.mark(id.0, DeliveryMark::GivenUp);
+                ConversationLine::Warning(event.to_string())
+            }
+            MixClientEvent::Message { from, text } => ConversationLine::From { name: from, text },
+            note => ConversationLine::Note(note.to_string()),
+        };
+        self.screen.add(line);
     }
 
     fn status(&mut self, now: MixClientStatus) {

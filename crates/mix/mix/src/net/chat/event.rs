@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::protocol::client::MixClientStatus;
+use crate::protocol::event::MixClientEvent;
 
 /// An event of a chat session.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,36 +39,15 @@ pub enum ChatEvent {
         /// Whether it can be sent once there are exchanges.
         is_early: bool,
     },
-    /// A message has arrived.
-    Message {
-        /// Its sender.
-        from: String,
-        /// The text.
-        text: String,
-    },
-    /// A message has arrived at its receiver.
-    Delivered {
-        /// Its number.
-        id: u64,
-        /// The receiver.
-        to: String,
-    },
-    /// An accepted message will not be sent any more.
-    GivenUp {
-        /// Its number.
-        id: u64,
-        /// The receiver.
-        to: String,
-        /// Why.
-        why: String,
-    },
+    /// An event of the client: of a message, or a note for the user.
+    Client(MixClientEvent),
     /// An invitation for a person. Secret.
     Invitation(String),
     /// A command was executed, or is being executed.
     Done(String),
     /// A command failed.
     NotDone(String),
-    /// A note for the user.
+    /// A note of the session for the user.
     Note(String),
     /// A warning: the user should act.
     Warning(String),

@@ -22,9 +22,8 @@ use super::config::ChatConfig;
 use super::event::ChatEvent;
 use super::history::{ChatHistory, ChatHistoryEntry, ChatHistoryError};
 use super::output::{ChatOutput, ChatOutputResult, ChatOutputWriter as OutputWriter, FILE};
-use crate::protocol::client::{
-    MixClient, MixClientEvent, MixClientSendError, MixClientSettings, MixClientStatus,
-};
+use crate::protocol::client::{MixClient, MixClientSendError, MixClientSettings, MixClientStatus};
+use crate::protocol::event::MixClientEvent;
 use crate::protocol::membership::{Invitation, MemberName};
 use crate::protocol::presence::{Presence, PresenceAction};
 
@@ -494,19 +493,10 @@ impl ChatDriver {
     }
 
     fn show(&mut self, event: MixClientEvent) {
-        let event = match event {
-            MixClientEvent::Message { from, text } => {
-                let (name, content) = (from.clone(), text.clone());
-                self.output.show(ChatEvent::Message { from, text });
-                return self.remember(false, &name, &content);
-            }
-            MixClientEvent::Delivered { id, to } => ChatEvent::Delivered { id: id.0, to },
-            MixClientEvent::GivenUp { id, to, reason } => {
-                ChatEvent::GivenUp { id: id.0, to, why: reason.to_string() }
-            }
-            other => ChatEvent::Note(other.to_string()),
-        };
-        self.output.show(event);
+        self.output.show(ChatEvent::Client(event.clone()));
+        if let MixClientEvent::Message { from, text } = event {
+            self.remember(false, &from, &text);
+        }
     }
 
     fn remember(&mut self, is_own: bool, name: &str, text: &str) {

@@ -6,10 +6,11 @@ use std::time::Duration;
 use keys::IdentityPublicKey;
 
 use super::epochs::AnnouncementEffect;
-use super::event::{MixClientError, MixClientEvent};
 use super::link::ProxyLink;
+use super::report::MixClientError;
 use super::{ClientConversations, MixClient};
 use crate::protocol::conversations::Conversations;
+use crate::protocol::event::MixClientEvent;
 use crate::protocol::member::MixMember;
 use crate::protocol::membership::{EpochAnnouncement, JoinRequest, MemberNotice, decode_answer};
 use crate::protocol::wire::{MemberToProxy, MembershipStatus, MixTerms};

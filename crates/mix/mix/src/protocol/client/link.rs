@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::event::MixClientError;
+use super::report::MixClientError;
 use crate::protocol::engine::{self, MemberEngine};
 use crate::protocol::member::MixMember;
 use crate::protocol::round::RoundStart;

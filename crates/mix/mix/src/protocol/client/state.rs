@@ -6,9 +6,9 @@ use encoding::{FieldReader, FieldWrite as _};
 use zeroize::Zeroizing;
 
 use super::epochs::ClientEpochs;
-use super::event::{ClientStateError, MixClientEvent};
+use super::report::ClientStateError;
 use crate::protocol::conversations::Conversations;
-use crate::protocol::member::{ChatMessageId, GivenUpReason};
+use crate::protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
 
 const VERSION: u8 = 2;
 const MESSAGE: u8 = 0;

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 
 use zeroize::Zeroizing;
 
-use super::{ChatMessageId, GivenUpReason, MemberEvent, MixMember};
+use super::MixMember;
 use crate::protocol::content::SlotContent;
+use crate::protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
 use crate::protocol::pair::SlotWriteContext;
 use crate::{Participant, ReadRound, RoundStart, SlotPermutation};
 
@@ -105,11 +106,14 @@ impl MixMember {
         current.into_iter().map(|(_, index)| others[index]).collect()
     }
 
-    /// Handles the slots that were read.
-    pub(super) fn read(&mut self, reading: &ExchangeReads, slots: &[Vec<u8>]) {
+    /// Handles the slots that were read. `since` is the round since which the mailboxes have not
+    /// been those of their rounds.
+    pub(super) fn read(&mut self, reading: &ExchangeReads, slots: &[Vec<u8>], since: Option<u64>) {
         let Some(read) = &reading.round else { return };
         let Some(slots) = self.unmasked(reading, read, slots) else {
-            self.events.push_back(MemberEvent::NotOfThisRound { round: read.round });
+            let (round, since) = (read.round, since.unwrap_or(read.round));
+            self.conversations.not_of_round_since = Some(since);
+            self.events.push_back(MixClientEvent::NotOfThisRound { round, since });
             return;
         };
         self.anonymity_set = read.participants.len();
@@ -164,13 +168,13 @@ impl MixMember {
         let name = || partner.name.clone();
         self.events.extend(received.delivered.into_iter().map(|id| {
             let id = ChatMessageId(id);
-            MemberEvent::Delivered { id, to: name() }
+            MixClientEvent::Delivered { id, to: name() }
         }));
         self.events.extend(received.uncertain.into_iter().map(|id| {
             let (id, reason) = (ChatMessageId(id), GivenUpReason::Uncertain);
-            MemberEvent::GivenUp { id, to: name(), reason }
+            MixClientEvent::GivenUp { id, to: name(), reason }
         }));
         let messages = received.messages.into_iter();
-        self.events.extend(messages.map(|text| MemberEvent::Message { from: name(), text }));
+        self.events.extend(messages.map(|text| MixClientEvent::Message { from: name(), text }));
     }
 }

@@ -49,7 +49,7 @@ fn a_message_that_is_being_shown_at_the_end_is_not_shown_again() {
     let (shown, shows) = channel();
     let (release, released) = channel::<()>();
     let report = move |event| {
-        if let ChatEvent::Message { text, .. } = event {
+        if let ChatEvent::Client(MixClientEvent::Message { text, .. }) = event {
             shown.send(text).unwrap();
             let _ = released.recv();
         }

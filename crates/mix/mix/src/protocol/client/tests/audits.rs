@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::person::{NAMES, secret};
 use super::world::{World, settings};
-use crate::protocol::client::{MixClientError, MixClientEvent};
+use crate::protocol::client::MixClientError;
+use crate::protocol::event::MixClientEvent;
 use crate::protocol::group::{AuditFailedMember, GroupCounters, MIN_AUDIT_ROUNDS};
 use crate::protocol::member::MixMemberError;
 use crate::protocol::round::{NONCE_LEN, Participant};

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::person::NAMES;
 use super::world::World;
-use crate::protocol::client::{
-    ClientConversations, LeaveGroupError, MixClientError, MixClientEvent,
-};
+use crate::protocol::client::{ClientConversations, LeaveGroupError, MixClientError};
+use crate::protocol::event::MixClientEvent;
 use crate::protocol::membership::JoinRefusal;
 use crate::protocol::round::{NONCE_LEN, Participant, RoundStart};
 use crate::protocol::wire::{ProxyRefusal, ProxyToMember};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::person::NAMES;
 use super::world::{Faults, Seen, World};
-use crate::protocol::client::MixClientEvent;
+use crate::protocol::event::MixClientEvent;
 use crate::protocol::presence::{Presence, PresenceAction};
 
 /// The member that writes.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use keys::IdentitySecretKey;
 
-use crate::protocol::client::{MixClient, MixClientEvent, MixClientSettings, MixClientStatus};
-use crate::protocol::member::ChatMessageId;
+use crate::protocol::client::{MixClient, MixClientSettings, MixClientStatus};
+use crate::protocol::event::{ChatMessageId, MixClientEvent};
 use crate::protocol::membership::{GroupAddress, Invitation, MemberName};
 
 /// The administrator, and the others by their places.

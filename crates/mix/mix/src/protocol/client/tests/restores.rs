@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::person::{Backup, NAMES};
 use super::world::{Faults, World};
-use crate::protocol::client::MixClientEvent;
 use crate::protocol::client::state::decode;
+use crate::protocol::event::MixClientEvent;
 use crate::protocol::membership::group_id;
 
 const ROUNDS: u64 = 250;

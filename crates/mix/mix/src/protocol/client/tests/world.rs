@@ -8,8 +8,9 @@ use fastrand::Rng;
 
 use super::person::{NAMES, Person, group, secret};
 use crate::MailboxShape;
-use crate::protocol::client::{MixClientError, MixClientEvent};
+use crate::protocol::client::MixClientError;
 use crate::protocol::engine::MixEngineName;
+use crate::protocol::event::MixClientEvent;
 use crate::protocol::group::{
     GroupJob, GroupTransmit, MIN_AUDIT_ROUNDS, MixGroup, MixGroupEvent, MixGroupSettings,
 };

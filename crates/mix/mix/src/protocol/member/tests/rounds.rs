@@ -2,7 +2,7 @@
 
 use super::group::{Proxy, epoch, group, member, name, run_round};
 use crate::{
-    ChatMessageId, Conversations, MailboxShape, MemberEvent, MemberSendError, MixMember,
+    ChatMessageId, Conversations, MailboxShape, MemberSendError, MixClientEvent, MixMember,
     MixMemberError,
 };
 
@@ -30,9 +30,9 @@ fn a_message_arrives_in_the_next_round_and_is_acknowledged_two_rounds_later() {
     // Two of three others are read in each round.
     let (from, text) = (name(0), "hello".to_owned());
     assert!(events[0].0 <= 4, "{events:?}");
-    assert_eq!((events[0].1, &events[0].2), (2, &MemberEvent::Message { from, text }));
+    assert_eq!((events[0].1, &events[0].2), (2, &MixClientEvent::Message { from, text }));
     assert_eq!(events[1].0, events[0].0 + 2);
-    assert_eq!((events[1].1, &events[1].2), (0, &MemberEvent::Delivered { id, to: name(2) }));
+    assert_eq!((events[1].1, &events[1].2), (0, &MixClientEvent::Delivered { id, to: name(2) }));
 }
 
 /// In which rounds after it was sent a message to the second of these members arrives.
@@ -40,7 +40,7 @@ fn rounds_to_arrive(proxy: &mut Proxy, members: &mut [MixMember]) -> usize {
     members[0].send(&name(1), "text").unwrap();
     let arrives = |members: &mut [MixMember]| {
         let mut events = std::iter::from_fn(|| members[1].poll_event());
-        events.any(|event| matches!(event, MemberEvent::Message { .. }))
+        events.any(|event| matches!(event, MixClientEvent::Message { .. }))
     };
     let rounds = (1..100).find(|_| {
         run_round(proxy, members);
@@ -163,9 +163,9 @@ fn a_mailbox_of_another_round_is_noticed() {
             let exchange = member.handle_round(&start, true).unwrap();
             member.handle_slots(&proxy.slots(&exchange));
             if (attack, number) == (3, 3) {
-                assert_eq!(member.poll_event(), Some(MemberEvent::LeftOut { round: 2 }));
+                assert_eq!(member.poll_event(), Some(MixClientEvent::LeftOut { round: 2 }));
             }
-            let noticed = Some(MemberEvent::NotOfThisRound { round: 2 });
+            let noticed = Some(MixClientEvent::NotOfThisRound { round: 2, since: 2 });
             assert_eq!(member.poll_event(), noticed, "attack {attack}");
             assert_eq!(member.poll_event(), None);
         }
@@ -175,7 +175,7 @@ fn a_mailbox_of_another_round_is_noticed() {
             run_round(&mut proxy, &mut members);
         }
         let text = "text".to_owned();
-        assert_eq!(members[1].poll_event(), Some(MemberEvent::Message { from: name(0), text }));
+        assert_eq!(members[1].poll_event(), Some(MixClientEvent::Message { from: name(0), text }));
         assert_eq!(members[1].poll_event(), None);
     }
 }
@@ -205,7 +205,8 @@ fn slots_of_other_lengths_are_noticed() {
     for slots in [vec![], vec![vec![0; 128]; 3], vec![vec![0; 127]; 4]] {
         members[0].handle_round(&proxy.start(), true).unwrap();
         members[0].handle_slots(&slots);
-        assert_eq!(members[0].poll_event(), Some(MemberEvent::NotOfThisRound { round: 1 }));
+        let noticed = Some(MixClientEvent::NotOfThisRound { round: 1, since: 1 });
+        assert_eq!(members[0].poll_event(), noticed);
     }
     // Of no exchange.
     members[0].handle_slots(&[]);

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use fastrand::Rng;
 
 use super::group::{Proxy, epoch, member, name};
-use crate::{ChatMessageId, Conversations, GivenUpReason, MailboxShape, MemberEvent, MixMember};
+use crate::{ChatMessageId, Conversations, GivenUpReason, MailboxShape, MixClientEvent, MixMember};
 
 const PEOPLE: usize = 8;
 
@@ -161,19 +161,18 @@ impl Person {
     fn show(&mut self) {
         while let Some(event) = self.member.as_mut().unwrap().poll_event() {
             match event {
-                MemberEvent::Message { from, text } => {
+                MixClientEvent::Message { from, text } => {
                     self.received.entry(from).or_default().push(text);
                 }
-                MemberEvent::Delivered { id, to } => {
+                MixClientEvent::Delivered { id, to } => {
                     let delivered = self.waiting.remove(&id);
                     assert_eq!(delivered.map(|(to, _)| to), Some(to));
                 }
-                MemberEvent::GivenUp { id, reason, .. } => {
+                MixClientEvent::GivenUp { id, reason, .. } => {
                     assert_eq!(reason, GivenUpReason::Removed);
                     self.given_up.insert(self.waiting.remove(&id).unwrap().1);
                 }
-                MemberEvent::NotOfThisRound { round } => panic!("round {round} was not right"),
-                MemberEvent::LeftOut { round } => panic!("left out of round {round}"),
+                other => panic!("{other}"),
             }
         }
     }

@@ -3,7 +3,7 @@
 use sim::statistics::{ChiSquared, byte_counts};
 
 use super::group::{group, name, run_round};
-use crate::{Mailbox, MailboxShape, MemberEvent, Participant, SlotPermutation};
+use crate::{Mailbox, MailboxShape, MixClientEvent, Participant, SlotPermutation};
 
 const ROUNDS: usize = 2000;
 
@@ -37,7 +37,7 @@ fn snoop(talks: bool) -> Snooped {
         }
         assert_eq!(snooped.offsets.len(), 2 * (round + 1), "s slots are written in each round");
         while let Some(event) = members[1].poll_event() {
-            arrived += usize::from(matches!(event, MemberEvent::Message { .. }));
+            arrived += usize::from(matches!(event, MixClientEvent::Message { .. }));
         }
         assert_eq!(members[2].poll_event(), None);
     }

@@ -8,7 +8,7 @@ use sim::statistics::ChiSquared;
 
 use super::group::{group, name, run_round};
 use crate::protocol::pair::PairKeys;
-use crate::{Mailbox, MailboxShape, MemberEvent, NONCE_LEN};
+use crate::{Mailbox, MailboxShape, MixClientEvent, NONCE_LEN};
 use distinguisher::accuracy;
 use unprotected::{Masks, Protections, encode, pairs_of};
 
@@ -77,7 +77,7 @@ fn transcripts(protections: Protections) -> Vec<Transcript> {
         while let Some(event) = member.poll_event() {
             let from_alice = |from: &str| from == name(0);
             *arrived += usize::from(
-                matches!(event, MemberEvent::Message { from, .. } if from_alice(&from)),
+                matches!(event, MixClientEvent::Message { from, .. } if from_alice(&from)),
             );
         }
     }

@@ -1,0 +1,148 @@
+//! What a member and its client report: what happens to messages, and notes for the user.
+
+use std::fmt;
+
+use crate::protocol::membership::{JoinRefusal, MemberName};
+
+/// The number of a message that a member has sent. It counts all messages to all partners, and
+/// continues after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChatMessageId(pub u64);
+
+/// Why a message is not sent any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GivenUpReason {
+    /// The receiver is no longer a member.
+    #[error("no longer a member of the group")]
+    Removed,
+    /// The state was restored from an old copy, and the receiver can no longer tell whether it has
+    /// already received this message.
+    #[error("it may have arrived before your state was restored: ask, or say it again")]
+    Uncertain,
+}
+
+/// An event of a client, or of its member. Its `Display` is one line for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MixClientEvent {
+    /// A message has arrived. A sender's messages arrive in order.
+    Message {
+        /// The sender's name.
+        from: String,
+        /// The text.
+        text: String,
+    },
+    /// A message of this member was delivered.
+    Delivered {
+        /// Its number.
+        id: ChatMessageId,
+        /// The receiver's name.
+        to: String,
+    },
+    /// A message of this member will not be sent any more.
+    GivenUp {
+        /// Its number.
+        id: ChatMessageId,
+        /// The receiver's name.
+        to: String,
+        /// Why.
+        reason: GivenUpReason,
+    },
+    /// The administrator has admitted this client. It becomes a member with the next epoch.
+    Joined,
+    /// A new epoch has begun, with these members.
+    MembersChanged {
+        /// The names of the others.
+        others: Vec<String>,
+    },
+    /// The mailbox is not that of this round and these participants: the proxy replayed or changed
+    /// it, or a member wrote into another member's slot. Nothing of it is used.
+    NotOfThisRound {
+        /// The round.
+        round: u64,
+        /// The first such round after the last correct one.
+        since: u64,
+    },
+    /// The proxy answered this member in a round but does not list it as a participant.
+    LeftOut {
+        /// The round.
+        round: u64,
+    },
+    /// To the administrator: according to the proxy, two auditors found that a member destroys
+    /// other members' messages.
+    AuditFailed {
+        /// Its name.
+        name: MemberName,
+        /// The round.
+        round: u64,
+    },
+    /// To the administrator: somebody has been admitted.
+    Admitted {
+        /// Its name.
+        name: MemberName,
+    },
+    /// To the administrator: a join request was refused.
+    NotAdmitted {
+        /// The name, if the request could be read.
+        name: Option<MemberName>,
+        /// Why.
+        reason: JoinRefusal,
+        /// How many other requests were refused since the last such event.
+        others: u64,
+    },
+    /// To the administrator: a member has left.
+    Left {
+        /// Its name.
+        name: MemberName,
+    },
+}
+
+impl MixClientEvent {
+    /// Whether the event is stored until it was shown.
+    pub(crate) fn is_stored(&self) -> bool {
+        matches!(self, Self::Message { .. } | Self::Delivered { .. } | Self::GivenUp { .. })
+    }
+}
+
+impl fmt::Display for MixClientEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message { from, text } => write!(f, "{from}: {text}"),
+            Self::Delivered { to, .. } => write!(f, "delivered to {to}"),
+            Self::GivenUp { to, reason, .. } => write!(f, "not delivered to {to}: {reason}"),
+            Self::Joined => f.write_str("admitted to the group: wait for the next epoch"),
+            Self::MembersChanged { others } if others.is_empty() => {
+                f.write_str("the group has no other members: invite somebody")
+            }
+            Self::MembersChanged { others } => write!(f, "in the group: {}", others.join(", ")),
+            Self::NotOfThisRound { round, since } => write!(
+                f,
+                "the mailbox of round {round} is not the one that the members filled, since round \
+                 {since}: the proxy repeats an old one, or a member destroys messages; your \
+                 messages wait. If this continues, tell the proxy's operator"
+            ),
+            Self::LeftOut { round } => write!(
+                f,
+                "the proxy has left this member out of round {round}, in which it took part: what \
+                 was written in it is sent again. If this continues, tell the proxy's operator"
+            ),
+            Self::AuditFailed { name, round } => write!(
+                f,
+                "the proxy reports that two members have found in an audit that {name} wrote into \
+                 slots of others in round {round}, which destroys messages: remove {name}, or find \
+                 out whether these two deviate"
+            ),
+            Self::Admitted { name } => write!(f, "{name} has joined the group"),
+            Self::NotAdmitted { name, reason, others } => {
+                match name {
+                    Some(name) => write!(f, "{name} was not admitted: {reason}")?,
+                    None => write!(f, "somebody was not admitted: {reason}")?,
+                }
+                match others {
+                    0 => Ok(()),
+                    others => write!(f, "; {others} other requests were refused before"),
+                }
+            }
+            Self::Left { name } => write!(f, "{name} has left the group"),
+        }
+    }
+}
