@@ -120,7 +120,7 @@ impl MicssClient {
     }
 
     /// Not generic, so that it is compiled once, and not again in each crate that calls it.
-    fn run_until<'a>(mut self, mut stop: BoxedFuture<'a>) -> BoxedFuture<'a> {
+    fn run_until(mut self, mut stop: BoxedFuture<'_>) -> BoxedFuture<'_> {
         Box::pin(async move {
             let stream_metrics = Arc::clone(&self.handle.stream_metrics);
             let mut in_force = self.handle.in_force();

@@ -147,7 +147,7 @@ impl MicssServer {
     }
 
     /// Not generic, so that it is compiled once, and not again in each crate that calls it.
-    fn run_until<'a>(mut self, mut stop: BoxedFuture<'a>) -> BoxedFuture<'a> {
+    fn run_until(mut self, mut stop: BoxedFuture<'_>) -> BoxedFuture<'_> {
         Box::pin(async move {
             let monitor = Arc::clone(&self.handle.monitor);
             let (mut config, mut channel_metrics) = self.handle.in_force();
