@@ -56,7 +56,7 @@ pub struct StreamChannelConfig {
 /// A server, as a client's configuration has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteServerConfig {
-    /// Its channels: 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS).
+    /// Its channels: 1 to [`MAX_CHANNELS`].
     pub channels: Vec<StreamChannelConfig>,
     /// The threshold k: the number of channels that a stream needs. An eavesdropper on that many
     /// channels learns everything. If it is the number of channels, sharing is by XOR. Otherwise it
