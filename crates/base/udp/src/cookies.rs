@@ -107,7 +107,7 @@ mod tests {
         assert!(!good(100, SocketAddr::from(([192, 0, 2, 2], 7)), 1));
         let later: [u8; 16] = cookies.make(at(120), client(), &[1]);
         assert!(!cookies.verify(at(100), client(), &[1], &later));
-        // A socket for both families names the same client so.
+        // A socket for IPv4 and IPv6 reports the same client with a mapped address.
         assert!(good(100, "[::ffff:192.0.2.1]:7".parse().unwrap(), 1));
     }
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use directory::DirectoryError;
 use random::RandomError;
 
+use crate::MAX_CHANNELS;
 use crate::protocol::stream::{StreamFailure, StreamProtocolError};
 
 /// Why a stream failed. The application's connection is then always reset, never closed as if the
@@ -27,9 +28,9 @@ pub enum StreamError {
         "the directory has addresses of only one host for this peer: two channels need two hosts"
     )]
     OneChannel,
-    /// A program has not given 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS) channels, or not a
-    /// threshold of 1 to their number.
-    #[error("give 1 to 16 channels, and a threshold of 1 to their number")]
+    /// A program has not given 1 to [`MAX_CHANNELS`] channels, or not a threshold of 1 to their
+    /// number.
+    #[error("give 1 to {MAX_CHANNELS} channels, and a threshold of 1 to their number")]
     ChannelCount,
     /// The server of a channel cannot be reached.
     #[error("channel {}: no connection to {server}: {source}", .channel + 1)]

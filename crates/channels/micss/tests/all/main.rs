@@ -2,6 +2,7 @@
 
 mod common;
 mod faults;
+mod library;
 mod loopback;
 mod operation;
 mod pattern;

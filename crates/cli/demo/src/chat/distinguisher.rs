@@ -93,22 +93,7 @@ pub(super) fn difference_p(all: &[&ObservedUpdates]) -> f64 {
 fn p_value(chi_squared: f64, degrees: usize) -> f64 {
     let spread = 2.0 / (9.0 * to_f64(degrees as u64));
     let z = ((chi_squared / to_f64(degrees as u64)).cbrt() - (1.0 - spread)) / spread.sqrt();
-    upper_tail(z)
-}
-
-/// The probability that a normal variable is above this: Abramowitz and Stegun, 26.2.17, or its
-/// asymptotic form far from the mean.
-fn upper_tail(z: f64) -> f64 {
-    if z < 0.0 {
-        return 1.0 - upper_tail(-z);
-    }
-    let density = (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
-    if z > 4.0 {
-        return density / z * (1.0 - 1.0 / (z * z));
-    }
-    let t = 1.0 / (1.0 + 0.231_641_9 * z);
-    let terms = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
-    density * terms.iter().rev().fold(0.0, |sum, term| (sum + term) * t)
+    libm::erfc(z / std::f64::consts::SQRT_2) / 2.0
 }
 
 #[cfg(test)]
@@ -132,14 +117,12 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_tables() {
-        // Of chi-squared with 255 and 50 degrees of freedom, and of the normal distribution.
+        // Of chi-squared with 255 and 50 degrees of freedom.
         for (chi_squared, degrees, p) in
             [(293.248, 255, 0.05), (310.457, 255, 0.01), (254.334, 255, 0.5), (67.505, 50, 0.05)]
         {
             assert!((p_value(chi_squared, degrees) - p).abs() < 1e-3, "{chi_squared}");
         }
-        assert!((upper_tail(1.959_964) - 0.025).abs() < 1e-6);
-        assert!((upper_tail(4.753_424) / 1e-6 - 1.0).abs() < 0.01);
     }
 
     #[test]
