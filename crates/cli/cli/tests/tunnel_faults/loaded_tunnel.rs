@@ -13,8 +13,8 @@ use crate::pair::{Channel, Pair, network, over, until};
 const SETTLED: Duration = Duration::from_secs(6);
 
 /// A host that delayed the test's own threads or packets for longer disturbed the trial.
-const MAX_LATE: Duration = Duration::from_millis(100);
-const MAX_LATE_PACKET_MS: f64 = 10.0;
+const MAX_LATE: Duration = Duration::from_millis(30);
+const MAX_LATE_PACKET_MS: f64 = 3.0;
 
 /// How often a disturbed trial is tried.
 const ATTEMPTS: usize = 3;
