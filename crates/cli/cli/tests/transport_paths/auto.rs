@@ -19,8 +19,8 @@ const BLOCKED: &str = "meta l4proto udp drop";
 /// More than 1,000 packets a second are dropped.
 const POLICED: &str = "meta l4proto udp limit rate over 1000/second burst 100 packets drop";
 
-/// The same with 250 packets: much less than the path seems to carry, even on a busy machine.
-const THROTTLED: &str = "meta l4proto udp limit rate over 250/second burst 100 packets drop";
+/// The same with 500 packets, after as many as even a busy machine needs to measure the path.
+const THROTTLED: &str = "meta l4proto udp limit rate over 500/second burst 300 packets drop";
 
 /// Drops packets that arrive at the receiver.
 fn filter(pair: &Pair, rule: Option<&str>) {
