@@ -1,0 +1,114 @@
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { setUnknownHandler } from "./api";
+import { type Route, useRoute } from "./router";
+import "./styles/base.css";
+import "./styles/parts.css";
+import "./styles/charts.css";
+import "./styles/views.css";
+import { type Theme, applyTheme, chosenTheme } from "./theme";
+import { CompareView } from "./views/compare";
+import { HistoryView } from "./views/history";
+import { LiveView } from "./views/live";
+import { PlanView } from "./views/plan";
+import { StartView } from "./views/start";
+import { WatchView } from "./views/watch";
+
+const VIEWS = [
+  ["run", "Run"],
+  ["sweep", "Sweep"],
+  ["history", "History"],
+  ["plan", "Plan"],
+  ["live", "Live"],
+] as const;
+
+function Page() {
+  const route = useRoute();
+  const [isUnknown, setUnknown] = useState(false);
+  const main = useRef<HTMLElement>(null);
+  const isFirst = useRef(true);
+  useEffect(() => setUnknownHandler(() => setUnknown(true)), []);
+  useEffect(() => {
+    document.title = `${titleOf(route)} – Sunder`;
+    // A screen reader reads the new view; at the start the browser does so itself.
+    if (!isFirst.current) main.current?.querySelector("h1")?.focus({ preventScroll: true });
+    isFirst.current = false;
+    scrollTo(0, 0);
+  }, [route.view, route.rest]);
+  if (isUnknown) return <Unknown />;
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); main.current?.focus(); }}>Skip to the content</a>
+      <header class="top">
+        <a class="brand" href="#/run"><img src="/icon.svg" alt="" width="24" height="24" /> Sunder</a>
+        <nav aria-label="Views">
+          {VIEWS.map(([view, label]) => (
+            <a key={view} href={`#/${view}`} aria-current={current(route) === view ? "page" : undefined}>{label}</a>
+          ))}
+        </nav>
+        <ThemeSwitch />
+      </header>
+      <main ref={main} id="main" tabIndex={-1}><View route={route} /></main>
+    </>
+  );
+}
+
+/** The part of the navigation to which a view belongs. */
+function current({ view, rest }: Route): string {
+  return view === "compare" || (view === "run" && rest) ? "history" : view;
+}
+
+function titleOf({ view, rest }: Route): string {
+  if (view === "run" && rest) return `Run ${rest}`;
+  if (view === "compare") return "Compare";
+  return VIEWS.find(([name]) => name === view)?.[1] ?? "Not found";
+}
+
+function View({ route: { view, rest, query } }: { route: Route }) {
+  switch (view) {
+    case "run":
+      return rest ? <WatchView id={rest} /> : <StartView isSweep={false} from={query.get("from")} />;
+    case "sweep":
+      return <StartView isSweep from={query.get("from")} />;
+    case "history":
+      return <HistoryView />;
+    case "compare":
+      return <CompareView key={rest} ids={rest.split(",").filter(Boolean)} />;
+    case "plan":
+      return <PlanView />;
+    case "live":
+      return <LiveView />;
+    default:
+      return <h1 tabIndex={-1}>There is no such view</h1>;
+  }
+}
+
+function Unknown() {
+  return (
+    <main class="unknown">
+      <h1>Open the address that <code>sunder lab serve</code> has printed</h1>
+      <p>It contains a token, by which the server recognises this browser.</p>
+    </main>
+  );
+}
+
+function ThemeSwitch() {
+  const [theme, setTheme] = useState(chosenTheme);
+  const choose = (chosen: Theme) => {
+    applyTheme(chosen);
+    setTheme(chosen);
+  };
+  return (
+    <label class="theme">
+      <span class="hidden">Colours</span>
+      <select value={theme} onChange={(event) => choose(event.currentTarget.value as Theme)}>
+        <option value="auto">Auto</option>
+        <option value="light">Light</option>
+        <option value="dark">Dark</option>
+      </select>
+    </label>
+  );
+}
+
+applyTheme(chosenTheme());
+render(<Page />, document.getElementById("page")!);

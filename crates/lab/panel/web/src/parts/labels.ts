@@ -1,0 +1,29 @@
+// The words for keys and values: those of the template, or else the names themselves.
+import { api } from "../api";
+import { labelOf } from "../knobs";
+import { type KnobValue, type RunRequest, type Template, isChoice } from "../types";
+import { useLoaded } from "./load";
+
+export interface Labels {
+  key: (name: string) => string;
+  value: (name: string, value: KnobValue) => string;
+}
+
+export function useLabels(request: RunRequest | undefined): Labels {
+  const { data } = useLoaded(api.templates, []);
+  return labelsOf(data ?? [], request);
+}
+
+export function labelsOf(templates: Template[], request: RunRequest | undefined): Labels {
+  const name = request && "template" in request ? request.template : null;
+  const template = templates.find((it) => it.name === name);
+  const knob = (key: string) => template?.knobs.find((it) => it.name === key);
+  return {
+    key: (key) => {
+      const found = knob(key);
+      if (!found) return key;
+      return !isChoice(found) && found.unit ? `${found.label} (${found.unit})` : found.label;
+    },
+    value: (key, value) => labelOf(knob(key), value),
+  };
+}

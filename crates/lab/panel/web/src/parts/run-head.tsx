@@ -1,0 +1,71 @@
+// The state of a run, and what a person can do with it.
+import { useState } from "preact/hooks";
+import { api } from "../api";
+import { duration, moment, short } from "../format";
+import { goTo } from "../router";
+import { isOver, type RunDetails, type RunQueue, type RunState } from "../types";
+import { CopyButton, ErrorLine, StateBadge, ViewHeading } from "./basics";
+import { usePolled } from "./load";
+
+interface Props {
+  run: RunDetails;
+  state: RunState;
+  error: string | null;
+  done: number;
+  total: number;
+  /** The name of the trial that runs. */
+  now: string | null;
+  isSweep: boolean;
+  onResumed: () => void;
+}
+
+export function RunHead({ run, state, error, done, total, now, isSweep, onResumed }: Props) {
+  const [failure, setFailure] = useState<string | null>(null);
+  const [isStopping, setStopping] = useState(false);
+  const [queue, setQueue] = useState<RunQueue | null>(null);
+  const isOpen = !isOver(state);
+  usePolled(async () => {
+    if (isOpen) setQueue(await api.queue().catch(() => null));
+  }, 2000, [isOpen]);
+  const fail = (reason: Error) => {
+    setFailure(reason.message);
+    setStopping(false);
+  };
+  const stop = () => {
+    setStopping(true);
+    api.stop(run.id).catch(fail);
+  };
+  const resume = () => api.resume(run.id).then(onResumed, fail);
+  const again = "template" in run.request ? `${isSweep ? "sweep" : "run"}?from=${run.id}` : null;
+  return (
+    <>
+      <ViewHeading about={<>{moment(run.created)} · {run.id}</>}>
+        {run.title} <StateBadge state={state} />
+      </ViewHeading>
+      {isOpen && (
+        <div class="running">
+          <progress value={done} max={total || 1} aria-label="Trials done" />
+          <p aria-live="polite">{isStopping ? "Stopping" : progressText(state, done, total, run.id, queue)}</p>
+          {now && state === "running" && <p class="hint">{now}</p>}
+        </div>
+      )}
+      <ErrorLine text={failure ?? error ?? run.error} />
+      <div class="buttons">
+        {isOpen && <button type="button" class="danger" disabled={isStopping} onClick={stop}>Stop</button>}
+        {!isOpen && state !== "finished" && <button type="button" class="primary" onClick={resume}>Resume</button>}
+        {!isOpen && again && <button type="button" onClick={() => goTo(again)}>Change and run again</button>}
+        <CopyButton text={() => `${location.origin}/#/run/${run.id}`}>Copy link</CopyButton>
+      </div>
+    </>
+  );
+}
+
+function progressText(state: RunState, done: number, total: number, id: string, queue: RunQueue | null): string {
+  if (state === "queued") {
+    const place = queue?.queued.findIndex((it) => it.id === id) ?? -1;
+    const wait = queue?.seconds_left != null ? ` The run before it takes about ${duration(queue.seconds_left)}.` : "";
+    return place >= 0 ? `Waits in place ${place + 1}, because only one run measures at a time.${wait}` : "Waits for other runs.";
+  }
+  const left = queue?.running?.id === id && queue.seconds_left != null ? `, about ${duration(queue.seconds_left)} left` : "";
+  return `${short(done)} of ${short(total)} trials are done${left}`;
+}

@@ -1,0 +1,3 @@
+export function PlanView() {
+  return <h1 tabIndex={-1}>Plan</h1>;
+}

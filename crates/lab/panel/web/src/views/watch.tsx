@@ -1,0 +1,202 @@
+// One run: live while it measures, and its results afterwards.
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { api } from "../api";
+import { OverlaidRates, TrialRates } from "../charts/rate-chart";
+import { PhaseBars } from "../charts/phases";
+import { followRun } from "../events";
+import { bytes, plural, short } from "../format";
+import { ErrorLine } from "../parts/basics";
+import { type Labels, useLabels } from "../parts/labels";
+import { useLoaded } from "../parts/load";
+import { ResultTable, comparisonSentence } from "../parts/result-table";
+import { RunHead } from "../parts/run-head";
+import { SweepChart } from "../parts/sweep-chart";
+import { type RunProgress, type TrialProgress, phasesOf, recordsOf } from "../progress";
+import { carriedBytes } from "../rates";
+import { variedKeys } from "../series";
+import { type KnobValue, type Point, type RunDetails, type TrialRecord, isOver } from "../types";
+
+export function WatchView({ id }: { id: string }) {
+  const details = useLoaded(() => api.run(id), [id]);
+  // The progress is changed in place; a new version shows it.
+  const [shown, setShown] = useState<{ progress: RunProgress; version: number } | null>(null);
+  const [resumed, setResumed] = useState(0);
+  useEffect(() => {
+    setShown(null);
+    return followRun(id, (progress) => setShown((before) => ({ progress, version: (before?.version ?? 0) + 1 })));
+  }, [id, resumed]);
+  const state = shown?.progress.state ?? null;
+  useEffect(() => {
+    if (state && isOver(state)) details.reload();
+  }, [state]);
+  const resume = () => {
+    details.reload();
+    setResumed((count) => count + 1);
+  };
+  return (
+    <>
+      <ErrorLine text={details.error} />
+      {details.data?.id === id && <RunContent run={details.data} shown={shown} onResumed={resume} />}
+    </>
+  );
+}
+
+interface ContentProps {
+  run: RunDetails;
+  shown: { progress: RunProgress; version: number } | null;
+  onResumed: () => void;
+}
+
+function RunContent({ run, shown, onResumed }: ContentProps) {
+  const labels = useLabels(run.request);
+  const progress = shown?.progress ?? null;
+  const state = progress?.state ?? run.state;
+  const trials = useMemo(
+    () => (isOver(state) && run.results ? run.results.trials : progress ? recordsOf(progress) : []),
+    [run, shown, state],
+  );
+  const { experiment } = run;
+  const points = useMemo(() => (experiment ? pointsOf(experiment.keys) : trials), [experiment, experiment ? null : trials]);
+  const varied = useMemo(() => variedKeys(points), [points]);
+  const keys = [...varied.keys()];
+  const isSweep = keys.length > 1 || keys.some((key) => typeof varied.get(key)![0] === "number");
+  const values = experiment?.values ?? [];
+  const current = progress?.current ?? null;
+  const title = experiment && "experiment" in run.request ? experiment.about : run.title;
+  return (
+    <>
+      <RunHead
+        run={run}
+        state={state}
+        error={progress?.error ?? null}
+        done={progress?.done ?? run.done}
+        total={progress?.total || run.total}
+        now={current?.name ?? null}
+        isSweep={isSweep}
+        onResumed={onResumed}
+      />
+      {isSweep && (
+        <section class="card" aria-labelledby="chart-title">
+          <h2 id="chart-title">{title}</h2>
+          <SweepChart name={run.id} title={title} trials={trials} points={points} values={values} plots={experiment?.plots ?? []} labels={labels} origin={originOf(run)} />
+        </section>
+      )}
+      {current && <Curves progress={progress!} keys={keys} labels={labels} isOver={isOver(state)} />}
+      {trials.length > 0 && (
+        <section class="card" aria-labelledby="results-title">
+          <h2 id="results-title">Results</h2>
+          <Sentences trials={trials} run={run} keys={keys} labels={labels} />
+          <ResultTable trials={trials} values={values} keys={keys.length > 0 ? keys : Object.keys(trials[0]!.point).slice(0, 1)} labels={labels} />
+        </section>
+      )}
+      <Origin run={run} />
+    </>
+  );
+}
+
+/** All combinations of the values of the keys. */
+function pointsOf(keys: { name: string; values: KnobValue[] }[]): { point: Point }[] {
+  // Only the sets of values matter for the axes, so that one long list is enough.
+  const longest = Math.max(0, ...keys.map((key) => key.values.length));
+  return Array.from({ length: longest }, (_, i) => ({
+    point: Object.fromEntries(keys.map(({ name, values }) => [name, values[Math.min(i, values.length - 1)]!])),
+  }));
+}
+
+function Sentences({ trials, run, keys, labels }: { trials: TrialRecord[]; run: RunDetails; keys: string[]; labels: Labels }) {
+  const comparison = keys.length === 1 ? comparisonSentence(trials, run.experiment?.values ?? [], keys, labels) : null;
+  const chosen = trials.find((trial) => trial.transport)?.transport;
+  return (
+    <>
+      {comparison && <p class="sentence">{comparison}</p>}
+      {chosen && (
+        <p class="sentence">
+          {chosen.sentence}{" "}
+          <span class="hint">
+            Predicted: {Object.entries(chosen.predicted_ms).map(([name, ms]) => `${name} ${short(Math.round(ms))} ms`).join(", ")}.
+          </span>
+        </p>
+      )}
+    </>
+  );
+}
+
+interface CurvesProps {
+  progress: RunProgress;
+  keys: string[];
+  labels: Labels;
+  isOver: boolean;
+}
+
+/** How many trials are laid over each other. */
+const MAX_OVERLAID = 12;
+
+/** The rate of the links: of the trial that runs, or of all. */
+function Curves({ progress, keys, labels, isOver: over }: CurvesProps) {
+  const all = [...progress.trials.values()];
+  const [chosen, setChosen] = useState<string | null>(null);
+  const hasSeveral = all.length > 1;
+  const selected = chosen ?? (over && hasSeveral ? "all" : "latest");
+  const trial = selected === "latest" ? progress.current! : progress.trials.get(Number(selected));
+  const name = (it: TrialProgress) => {
+    const point = keys.map((key) => labels.value(key, it.point[key] ?? "–")).join(", ");
+    return point ? `${it.number}: ${point}` : `trial ${it.number}`;
+  };
+  const bars = trial ? phasesOf(trial) : [];
+  return (
+    <section class="card" aria-labelledby="curve-title">
+      <h2 id="curve-title">Rate</h2>
+      {hasSeveral && (
+        <div class="toolbar">
+          <label>
+            Trial
+            <select value={selected} onChange={(event) => setChosen(event.currentTarget.value)}>
+              <option value="latest">{over ? "the last one" : "the one that runs"}</option>
+              <option value="all">{all.length > MAX_OVERLAID ? `the last ${MAX_OVERLAID} over each other` : "all over each other"}</option>
+              {all.map((it) => <option key={it.number} value={String(it.number)}>{name(it)}</option>)}
+            </select>
+          </label>
+        </div>
+      )}
+      {trial ? (
+        <>
+          <TrialRates samples={[...trial.samples]} name={trial.name} />
+          <p class="hint">{name(trial)}. {bytes(carriedBytes(trial.samples))} over all links, headers of packets included.</p>
+          {bars.length > 0 && (
+            <>
+              <h3>Phases</h3>
+              <PhaseBars bars={bars} />
+            </>
+          )}
+        </>
+      ) : (
+        <>
+          <OverlaidRates curves={all.slice(-MAX_OVERLAID).map((it) => ({ label: name(it), samples: it.samples }))} />
+          <p class="hint">All links and directions together.</p>
+        </>
+      )}
+    </section>
+  );
+}
+
+function originOf(run: RunDetails): string {
+  if (!run.results) return run.id;
+  const { machine, seed } = run.results;
+  const revision = machine.revision ? ` (${machine.revision})` : "";
+  return `${machine.cpu}, ${machine.cores} cores, Linux ${machine.kernel}; sunder ${machine.sunder}${revision}; seed ${seed}; run ${run.id}`;
+}
+
+/** The machine, and the files. */
+function Origin({ run }: { run: RunDetails }) {
+  const files = ["results.csv", "results.json"];
+  return (
+    <section class="origin" aria-labelledby="origin-title">
+      <h2 id="origin-title">Files and machine</h2>
+      <p class="buttons">
+        <a class="button" href={api.filePath(run.id, "experiment.toml")} download>experiment.toml</a>
+        {run.results && files.map((name) => <a key={name} class="button" href={api.filePath(run.id, name)} download>{name}</a>)}
+      </p>
+      {run.results && <p class="hint">{originOf(run)}. {plural(run.results.machine.memory_gib, "GiB", "GiB")} of memory, default congestion control {run.results.machine.congestion}.</p>}
+    </section>
+  );
+}
