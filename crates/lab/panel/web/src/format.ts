@@ -75,8 +75,8 @@ export function moment(rfc3339: string): string {
 export function deviation(measured: number, predicted: number): string {
   const ratio = measured / predicted - 1;
   if (!Number.isFinite(ratio)) return "";
-  if (Math.abs(ratio) < 0.005) return "as predicted";
-  return `${digits(Math.abs(ratio) * 100, 2)} % ${ratio > 0 ? "more" : "less"} than predicted`;
+  if (Math.abs(ratio) < 0.005) return "none";
+  return `${digits(Math.abs(ratio) * 100, 2)} % ${ratio > 0 ? "more" : "less"}`;
 }
 
 export function plural(count: number, one: string, many = `${one}s`): string {

@@ -21,6 +21,17 @@ export function labelOf(knob: Knob | undefined, value: KnobValue): string {
   return String(value);
 }
 
+/** The settings of a run in a few words: the values of each knob. */
+export function settingsOf(template: Template | undefined, values: KnobValues): string {
+  const knobs = template?.knobs.filter((knob) => values[knob.name]) ?? [];
+  const words = knobs.map((knob) => {
+    const own = values[knob.name]!;
+    const list = own.length > 3 ? `${own.length} values` : own.map((value) => labelOf(knob, value)).join(", ");
+    return isChoice(knob) ? list : `${knob.label.toLowerCase()}: ${list} ${own.length > 3 ? "" : knob.unit}`.trim();
+  });
+  return words.join(" · ");
+}
+
 /** A number that a person typed; null if it is none or outside the range. */
 export function parseNumber(text: string, knob: NumberKnob): number | null {
   const value = Number(text.trim().replace(",", "."));

@@ -5,6 +5,7 @@ import { type Route, useRoute } from "./router";
 import "./styles/base.css";
 import "./styles/parts.css";
 import "./styles/charts.css";
+import "./styles/live.css";
 import "./styles/views.css";
 import { type Theme, applyTheme, chosenTheme } from "./theme";
 import { CompareView } from "./views/compare";

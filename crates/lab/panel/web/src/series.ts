@@ -138,6 +138,11 @@ export function median(values: number[]): number | null {
   return ordered.length % 2 ? ordered[Math.floor(middle)]! : (ordered[middle - 1]! + ordered[middle]!) / 2;
 }
 
+/** Whether values are so far apart that a linear axis hides the small ones. */
+export function isSpread(values: number[], factor: number): boolean {
+  return values.length > 0 && Math.min(...values) > 0 && Math.max(...values) / Math.min(...values) > factor;
+}
+
 export type AxisScale = "linear" | "log" | "even";
 
 /** The scale that shows all values of an axis. */

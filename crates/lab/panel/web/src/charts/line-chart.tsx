@@ -120,12 +120,14 @@ function options(latest: { current: LineChartProps }, onPoint: (index: number | 
       {
         ...axis,
         label: xLabel,
+        size: 26,
+        labelSize: 22,
         ...(ticks && {
           splits: () => ticks.map((_, i) => i),
           values: () => ticks,
         }),
       },
-      { ...axis, label: yLabel, size: 64 },
+      { ...axis, label: yLabel, size: 54, labelSize: 22 },
     ],
     series: [{}, ...series],
     hooks: {
@@ -146,6 +148,7 @@ function drawMarks(chart: uPlot): void {
   const { ctx, data } = chart;
   const radius = 4.5 * devicePixelRatio;
   ctx.save();
+  ctx.setLineDash([]);
   ctx.lineWidth = 1.75 * devicePixelRatio;
   for (let line = 0; 3 * line + 1 < data.length; line += 1) {
     ctx.strokeStyle = seriesColour(line);

@@ -31,13 +31,8 @@ export function OverlaidRates({ curves }: OverlayProps) {
     const rates = ratesOf(samples);
     return [rates.times, totalRate(rates)] as uPlot.AlignedData;
   });
-  const filled = tables.filter(([times]) => times.length > 0);
-  const joined = filled.length > 0 ? uPlot.join(filled) : [[]];
-  let column = 0;
-  const lines = curves.map(({ label }, i) => {
-    const ys = tables[i]![0].length > 0 ? (joined[(column += 1)] as (number | null)[]) : [];
-    return { label, ys };
-  });
+  const joined = uPlot.join(tables);
+  const lines = curves.map(({ label }, i) => ({ label, ys: joined[i + 1] as (number | null)[] }));
   const description = "The rate of all links together, for each trial";
   return <RateLines xs={joined[0] as number[]} lines={lines} description={description} />;
 }

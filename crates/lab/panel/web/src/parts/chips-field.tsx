@@ -13,7 +13,6 @@ export function ChipsField({ knob, values, onChange }: Props) {
   const [typed, setTyped] = useState("");
   const [problem, setProblem] = useState<string | null>(null);
   const [least, most] = knob.range;
-  const id = `values-${knob.name}`;
   const add = () => {
     const numbers = typed.split(/[;\s]+/).filter(Boolean).map((text) => parseNumber(text, knob));
     if (numbers.length === 0 || numbers.includes(null)) {
@@ -58,12 +57,12 @@ export function ChipsField({ knob, values, onChange }: Props) {
           )}
         </div>
       )}
-      <div class="add-value">
+      <details class="other-values">
+        <summary>Other values</summary>
+        <div class="add-value">
         <input
-          id={id}
           type="text"
           inputMode="decimal"
-          placeholder="other values"
           aria-label={`Other values of ${knob.label}`}
           aria-invalid={problem !== null}
           value={typed}
@@ -76,8 +75,9 @@ export function ChipsField({ knob, values, onChange }: Props) {
         />
         <button type="button" onClick={add} disabled={!typed.trim()}>Add</button>
       </div>
-      <RangeAdder knob={knob} onAdd={(range) => onChange(withValues(values, range))} />
-      <p class="hint wrong" role="alert" hidden={!problem}>{problem}</p>
+        <p class="hint wrong" role="alert" hidden={!problem}>{problem}</p>
+        <RangeAdder knob={knob} onAdd={(range) => onChange(withValues(values, range))} />
+      </details>
     </fieldset>
   );
 }
@@ -97,10 +97,8 @@ function RangeAdder({ knob, onAdd }: { knob: NumberKnob; onAdd: (values: number[
     </label>
   );
   return (
-    <details class="range">
-      <summary>Range</summary>
-      <div class="range-parts">
-        {part("from", from, setFrom)}
+    <div class="range-parts" role="group" aria-label="Range">
+        {part("or from", from, setFrom)}
         {part("to", to, setTo)}
         <label>
           each
@@ -113,7 +111,6 @@ function RangeAdder({ knob, onAdd }: { knob: NumberKnob; onAdd: (values: number[
         <button type="button" disabled={!isPossible} onClick={() => onAdd(values)}>
           Add {isPossible ? values.length : ""}
         </button>
-      </div>
-    </details>
+    </div>
   );
 }

@@ -1,12 +1,14 @@
 // The words for keys and values: those of the template, or else the names themselves.
 import { api } from "../api";
-import { labelOf } from "../knobs";
+import { labelOf, settingsOf } from "../knobs";
 import { type KnobValue, type RunRequest, type Template, isChoice } from "../types";
 import { useLoaded } from "./load";
 
 export interface Labels {
   key: (name: string) => string;
   value: (name: string, value: KnobValue) => string;
+  /** The settings in a few words. */
+  settings: string;
 }
 
 export function useLabels(request: RunRequest | undefined): Labels {
@@ -25,5 +27,6 @@ export function labelsOf(templates: Template[], request: RunRequest | undefined)
       return !isChoice(found) && found.unit ? `${found.label} (${found.unit})` : found.label;
     },
     value: (key, value) => labelOf(knob(key), value),
+    settings: request && "template" in request ? settingsOf(template, request.values) : "",
   };
 }

@@ -24,14 +24,14 @@ export function ResultTable({ trials, values, keys, labels }: Props) {
   const measured = others.filter((value) => trials.some((trial) => value.name in trial.values));
   const hasPrediction = trials.some((trial) => main.name in trial.predictions);
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Results">
+    <div class="scroll" tabIndex={0} role="region" aria-label="Table of results">
       <table class="results">
         <thead>
           <tr>
             {keys.map((key) => <th key={key} scope="col">{labels.key(key)}</th>)}
             <th scope="col" class="number">{main.name}</th>
             {hasPrediction && <th scope="col" class="number">predicted</th>}
-            {hasPrediction && <th scope="col"><span class="hidden">difference</span></th>}
+            {hasPrediction && <th scope="col" class="number">difference</th>}
             {measured.map((value) => <th key={value.name} scope="col" class="number">{value.name}</th>)}
             <th scope="col">trials</th>
           </tr>
@@ -46,7 +46,7 @@ export function ResultTable({ trials, values, keys, labels }: Props) {
                 {row.cells.map((cell, i) => <td key={keys[i]}>{cell}</td>)}
                 <td class="number main-value">{value === null ? "–" : quantity(value, main.unit)}</td>
                 {hasPrediction && <td class="number">{predicted === null ? "–" : quantity(predicted, main.unit)}</td>}
-                {hasPrediction && <td class="hint">{value !== null && predicted !== null && deviation(value, predicted)}</td>}
+                {hasPrediction && <td class="number hint">{value !== null && predicted !== null && deviation(value, predicted)}</td>}
                 {measured.map(({ name, unit }) => {
                   const other = pointOf(row.trials, name);
                   const found = other?.value ?? other?.invalid;

@@ -9,6 +9,7 @@ import { usePolled } from "./load";
 
 interface Props {
   run: RunDetails;
+  settings: string;
   state: RunState;
   error: string | null;
   done: number;
@@ -19,7 +20,7 @@ interface Props {
   onResumed: () => void;
 }
 
-export function RunHead({ run, state, error, done, total, now, isSweep, onResumed }: Props) {
+export function RunHead({ run, settings, state, error, done, total, now, isSweep, onResumed }: Props) {
   const [failure, setFailure] = useState<string | null>(null);
   const [isStopping, setStopping] = useState(false);
   const [queue, setQueue] = useState<RunQueue | null>(null);
@@ -39,7 +40,7 @@ export function RunHead({ run, state, error, done, total, now, isSweep, onResume
   const again = "template" in run.request ? `${isSweep ? "sweep" : "run"}?from=${run.id}` : null;
   return (
     <>
-      <ViewHeading about={<>{moment(run.created)} · {run.id}</>}>
+      <ViewHeading about={<>{settings}{settings && <br />}{moment(run.created)} · {run.id}</>}>
         {run.title} <StateBadge state={state} />
       </ViewHeading>
       {isOpen && (

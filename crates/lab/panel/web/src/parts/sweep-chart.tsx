@@ -10,6 +10,7 @@ import {
   type ChartSeries,
   completed,
   initialChoice,
+  isSpread,
   scaleFor,
   seriesOf,
   variedKeys,
@@ -57,10 +58,10 @@ export function SweepChart({ name, title, trials, points, values, plots, labels,
   );
 }
 
-/** Whether values are so far apart that a linear axis hides the small ones. */
+/** Whether a logarithmic axis shows the values better. */
 export function isWide(series: ChartSeries): boolean {
   const values = series.lines.flatMap((line) => line.points.flatMap((it) => it?.value ?? it?.invalid ?? []));
-  return values.length > 0 && Math.min(...values) > 0 && Math.max(...values) / Math.min(...values) > 30;
+  return isSpread(values, 30);
 }
 
 interface ControlProps {

@@ -10,10 +10,11 @@ import { useLoaded } from "../parts/load";
 import { SeriesChart, isWide } from "../parts/sweep-chart";
 import type { Sample } from "../rates";
 import { type ChartSeries, completed, initialChoice, median, seriesOf, variedKeys } from "../series";
+import { SERIES } from "../theme";
 import type { RunDetails, Template, TrialRecord } from "../types";
 
 /** How many curves are drawn over each other. */
-const MAX_CURVES = 12;
+const MAX_CURVES = SERIES;
 
 export function CompareView({ ids }: { ids: string[] }) {
   const loaded = useLoaded(() => Promise.all([api.templates(), ...ids.map(api.run)]), [ids.join()]);
@@ -103,9 +104,10 @@ function mergedSeries(runs: RunDetails[], templates: Template[]): { series: Char
   const all = runs.flatMap(trialsOf);
   const y = runs[0]?.experiment?.values[0];
   const varied = variedKeys(all);
-  const first = initialChoice(varied, runs[0]?.experiment?.plots ?? [], y?.name ?? "");
-  const keyed = all[0] ? Object.keys(all[0].point) : [];
-  const x = first?.x ?? keyed[0];
+  // A key that varies within each run is a better axis than one that differs between them.
+  const within = new Map([...varied].filter(([key]) => runs.every((run) => variedKeys(trialsOf(run)).has(key))));
+  const first = initialChoice(within.size > 0 ? within : varied, runs[0]?.experiment?.plots ?? [], y?.name ?? "");
+  const x = first?.x ?? Object.keys(all[0]?.point ?? {})[0];
   if (!y || x === undefined || !runs.every((run) => trialsOf(run).some((trial) => x in trial.point && y.name in trial.values))) return null;
   // A key that is the same everywhere is still an axis: the runs themselves are the lines.
   const axis = new Map(varied).set(x, varied.get(x) ?? [all[0]!.point[x]!]);

@@ -24,7 +24,7 @@ export function ExperimentList() {
         </label>
       </div>
       <ErrorLine text={error ?? list.error} />
-      <div class="scroll" tabIndex={0} role="region" aria-labelledby="experiments-title">
+      <div class="scroll" tabIndex={0} role="region" aria-label="Table of experiments">
         <table>
           <thead>
             <tr>

@@ -4,9 +4,10 @@ import { api } from "../api";
 import { moment, short } from "../format";
 import { ConfirmDialog, CopyButton, ErrorLine, StateBadge, ViewHeading } from "../parts/basics";
 import { useLoaded } from "../parts/load";
+import { labelsOf } from "../parts/labels";
 import { NoteField } from "../parts/note-field";
 import { goTo } from "../router";
-import { type RunSummary, isOver } from "../types";
+import { type RunSummary, type Template, isOver } from "../types";
 
 const PAGE = 50;
 
@@ -26,6 +27,7 @@ export function HistoryView() {
     return () => window.clearTimeout(timer);
   }, [search]);
   const before = pages.at(-1);
+  const templates = useLoaded(api.templates, []);
   const list = useLoaded(() => api.runs({ limit: PAGE, search: asked, ...(before !== undefined && { before }) }), [asked, before]);
   const runs = list.data?.runs ?? [];
   const total = list.data?.total ?? 0;
@@ -72,7 +74,7 @@ export function HistoryView() {
             </thead>
             <tbody>
               {runs.map((run) => (
-                <RunRow key={run.id} run={run} isChosen={chosen.includes(run.id)} onChoose={(isOn) => choose(run.id, isOn)} onDelete={() => setDeleting([run])} onError={setError} />
+                <RunRow key={run.id} run={run} templates={templates.data ?? []} isChosen={chosen.includes(run.id)} onChoose={(isOn) => choose(run.id, isOn)} onDelete={() => setDeleting([run])} onError={setError} />
               ))}
             </tbody>
           </table>
@@ -100,19 +102,21 @@ export function HistoryView() {
 
 interface RowProps {
   run: RunSummary;
+  templates: Template[];
   isChosen: boolean;
   onChoose: (isOn: boolean) => void;
   onDelete: () => void;
   onError: (text: string) => void;
 }
 
-function RunRow({ run, isChosen, onChoose, onDelete, onError }: RowProps) {
+function RunRow({ run, templates, isChosen, onChoose, onDelete, onError }: RowProps) {
   return (
     <tr>
       <td class="select"><input type="checkbox" aria-label={`Select ${run.title} of ${moment(run.created)}`} checked={isChosen} onChange={(event) => onChoose(event.currentTarget.checked)} /></td>
       <td>
         <a href={`#/run/${run.id}`}>{run.title}</a>
-        <div class="hint">{moment(run.created)}</div>
+        <span class="hint"> {moment(run.created)}</span>
+        <div class="hint">{labelsOf(templates, run.request).settings}</div>
       </td>
       <td>
         <StateBadge state={run.state} />

@@ -5,7 +5,7 @@ import { OverlaidRates, TrialRates } from "../charts/rate-chart";
 import { PhaseBars } from "../charts/phases";
 import { followRun } from "../events";
 import { bytes, plural, short } from "../format";
-import { ErrorLine } from "../parts/basics";
+import { CopyButton, ErrorLine } from "../parts/basics";
 import { type Labels, useLabels } from "../parts/labels";
 import { useLoaded } from "../parts/load";
 import { ResultTable, comparisonSentence } from "../parts/result-table";
@@ -14,6 +14,7 @@ import { SweepChart } from "../parts/sweep-chart";
 import { type RunProgress, type TrialProgress, phasesOf, recordsOf } from "../progress";
 import { carriedBytes } from "../rates";
 import { variedKeys } from "../series";
+import { SERIES } from "../theme";
 import { type KnobValue, type Point, type RunDetails, type TrialRecord, isOver } from "../types";
 
 export function WatchView({ id }: { id: string }) {
@@ -67,6 +68,7 @@ function RunContent({ run, shown, onResumed }: ContentProps) {
     <>
       <RunHead
         run={run}
+        settings={labels.settings}
         state={state}
         error={progress?.error ?? null}
         done={progress?.done ?? run.done}
@@ -105,7 +107,8 @@ function pointsOf(keys: { name: string; values: KnobValue[] }[]): { point: Point
 
 function Sentences({ trials, run, keys, labels }: { trials: TrialRecord[]; run: RunDetails; keys: string[]; labels: Labels }) {
   const comparison = keys.length === 1 ? comparisonSentence(trials, run.experiment?.values ?? [], keys, labels) : null;
-  const chosen = trials.find((trial) => trial.transport)?.transport;
+  // In a sweep each point has its own.
+  const chosen = keys.length <= 1 ? trials.find((trial) => trial.transport)?.transport : undefined;
   return (
     <>
       {comparison && <p class="sentence">{comparison}</p>}
@@ -128,15 +131,12 @@ interface CurvesProps {
   isOver: boolean;
 }
 
-/** How many trials are laid over each other. */
-const MAX_OVERLAID = 12;
-
 /** The rate of the links: of the trial that runs, or of all. */
 function Curves({ progress, keys, labels, isOver: over }: CurvesProps) {
   const all = [...progress.trials.values()];
   const [chosen, setChosen] = useState<string | null>(null);
   const hasSeveral = all.length > 1;
-  const selected = chosen ?? (over && hasSeveral ? "all" : "latest");
+  const selected = chosen ?? (over && hasSeveral && all.length <= SERIES ? "all" : "latest");
   const trial = selected === "latest" ? progress.current! : progress.trials.get(Number(selected));
   const name = (it: TrialProgress) => {
     const point = keys.map((key) => labels.value(key, it.point[key] ?? "–")).join(", ");
@@ -152,7 +152,7 @@ function Curves({ progress, keys, labels, isOver: over }: CurvesProps) {
             Trial
             <select value={selected} onChange={(event) => setChosen(event.currentTarget.value)}>
               <option value="latest">{over ? "the last one" : "the one that runs"}</option>
-              <option value="all">{all.length > MAX_OVERLAID ? `the last ${MAX_OVERLAID} over each other` : "all over each other"}</option>
+              <option value="all">{all.length > SERIES ? `the last ${SERIES} over each other` : "all over each other"}</option>
               {all.map((it) => <option key={it.number} value={String(it.number)}>{name(it)}</option>)}
             </select>
           </label>
@@ -171,7 +171,7 @@ function Curves({ progress, keys, labels, isOver: over }: CurvesProps) {
         </>
       ) : (
         <>
-          <OverlaidRates curves={all.slice(-MAX_OVERLAID).map((it) => ({ label: name(it), samples: it.samples }))} />
+          <OverlaidRates curves={all.slice(-SERIES).map((it) => ({ label: name(it), samples: it.samples }))} />
           <p class="hint">All links and directions together.</p>
         </>
       )}
@@ -193,6 +193,7 @@ function Origin({ run }: { run: RunDetails }) {
     <section class="origin" aria-labelledby="origin-title">
       <h2 id="origin-title">Files and machine</h2>
       <p class="buttons">
+        <CopyButton text={() => api.toml(run.request)}>Copy .toml</CopyButton>
         <a class="button" href={api.filePath(run.id, "experiment.toml")} download>experiment.toml</a>
         {run.results && files.map((name) => <a key={name} class="button" href={api.filePath(run.id, name)} download>{name}</a>)}
       </p>
