@@ -79,7 +79,7 @@ function makeRun(id, request, created, state) {
   const total = trialsOf(request).length;
   const done = state === "finished" ? total : 0;
   const title = request.experiment ?? template(request).title;
-  return { id, title, request, created, state, done, total, invalid: 0, note: "", error: null, seconds_left: null };
+  return { id, title, file: `${request.template ?? request.experiment}.toml`, request, created, state, done, total, invalid: 0, note: "", error: null, seconds_left: null };
 }
 
 function fill() {

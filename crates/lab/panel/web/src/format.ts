@@ -14,8 +14,13 @@ function digits(value: number, significant: number): string {
   const size = Math.abs(rounded);
   if (size < 1e-4 || size >= 1e12) return rounded.toExponential();
   const [whole, fraction] = String(rounded).split(".");
-  const grouped = (whole ?? "").replace(/\B(?=(\d{3})+$)/g, ",");
+  const grouped = inGroups(whole ?? "");
   return fraction ? `${grouped}.${fraction}` : grouped;
+}
+
+/** A comma after each thousand. */
+function inGroups(whole: string): string {
+  return whole.replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 /** A proportion in percent. */
@@ -52,14 +57,14 @@ function joined(large: number, largeUnit: string, small: number, smallUnit: stri
 }
 
 /** A number of bytes. */
-export function bytes(count: number): string {
+export function bytes(number: number): string {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0;
-  while (count >= 1000 && unit < units.length - 1) {
-    count /= 1000;
+  while (number >= 1000 && unit < units.length - 1) {
+    number /= 1000;
     unit += 1;
   }
-  return `${digits(count, 3)} ${units[unit]}`;
+  return `${digits(number, 3)} ${units[unit]}`;
 }
 
 /** A moment, in the reader's time zone. */
@@ -79,6 +84,11 @@ export function deviation(measured: number, predicted: number): string {
   return `${digits(Math.abs(ratio) * 100, 2)} % ${ratio > 0 ? "more" : "less"}`;
 }
 
-export function plural(count: number, one: string, many = `${one}s`): string {
-  return `${short(count)} ${count === 1 ? one : many}`;
+/** A whole number with all its digits. */
+export function count(value: number): string {
+  return inGroups(String(Math.round(value)));
+}
+
+export function plural(number: number, one: string, many = `${one}s`): string {
+  return `${count(number)} ${number === 1 ? one : many}`;
 }

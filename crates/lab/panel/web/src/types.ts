@@ -61,6 +61,8 @@ export type RunState = "queued" | "running" | "finished" | "stopped" | "failed" 
 export interface RunSummary {
   id: string;
   title: string;
+  /** The name of the experiment file. */
+  file: string;
   request: RunRequest;
   created: string;
   state: RunState;

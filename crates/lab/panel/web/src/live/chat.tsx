@@ -1,5 +1,5 @@
 // The groups of a chat proxy.
-import { short } from "../format";
+import { count } from "../format";
 import type { ChatGroupStatus } from "./types";
 
 /** How many members are drawn as dots. */
@@ -19,18 +19,18 @@ export function ChatGroups({ groups }: { groups: ChatGroupStatus[] }) {
             </p>
           )}
           <p>
-            <b>{short(group.participants)}</b> of {short(group.members)} members took part in the last round, {short(group.connected)} are connected
-            {group.late_members > 0 && `, ${short(group.late_members)} late`}.
+            <b>{count(group.participants)}</b> of {count(group.members)} members took part in the last round, {count(group.connected)} are connected
+            {group.late_members > 0 && `, ${count(group.late_members)} late`}.
           </p>
           <dl class="facts">
-            <div><dt>Round</dt><dd>{short(group.round)}, open for {short(Math.round(group.round_ms))} ms</dd></div>
+            <div><dt>Round</dt><dd>{count(group.round)}, open for {count(Math.round(group.round_ms))} ms</dd></div>
             <div><dt>Epoch</dt><dd>{group.epoch}</dd></div>
             <div><dt>Engine</dt><dd>{group.engine}</dd></div>
             <div>
               <dt>Audits passed, failed, disputed</dt>
-              <dd>{short(group.audits_passed)}, <span class={group.audits_failed > 0 ? "wrong" : undefined}>{short(group.audits_failed)}</span>, {short(group.audits_disputed)}</dd>
+              <dd>{count(group.audits_passed)}, <span class={group.audits_failed > 0 ? "wrong" : undefined}>{count(group.audits_failed)}</span>, {count(group.audits_disputed)}</dd>
             </div>
-            <div><dt>Requests to join</dt><dd>{short(group.joins_waiting)}</dd></div>
+            <div><dt>Requests to join</dt><dd>{count(group.joins_waiting)}</dd></div>
           </dl>
         </section>
       ))}

@@ -1,5 +1,5 @@
 // Values of a status document that need no picture.
-import { bytes, duration, percent, short } from "../format";
+import { bytes, count, duration, percent, short } from "../format";
 
 export interface Fact {
   label: string;
@@ -41,7 +41,7 @@ export function streamFacts(status: Record<string, unknown>): Fact[] {
   const streams = status.streams as Numbers | undefined;
   if (!streams) return [];
   const parts = [["Open streams", "under_way"], ["Finished", "finished"], ["Refused", "refused"], ["Broken", "broken"], ["Tampered with", "tampered"]] as const;
-  return parts.map(([label, name]) => ({ label, text: short(streams[name] ?? 0) }));
+  return parts.map(([label, name]) => ({ label, text: count(streams[name] ?? 0) }));
 }
 
 /** All values of a document that are numbers or words, for kinds without a picture. */

@@ -1,5 +1,5 @@
 // A quorum as a ring of servers, as one of them sees it.
-import { plural, short } from "../format";
+import { count, plural } from "../format";
 import type { QuorumStatus } from "./types";
 
 const SIZE = 260;
@@ -32,10 +32,10 @@ export function Quorum({ status }: { status: QuorumStatus }) {
       <div class="quorum-facts">
         <dl class="facts">
           <div><dt>Epoch</dt><dd>{health.epoch ?? "–"}</dd></div>
-          <div><dt>Height of the log</dt><dd>{short(health.height)}</dd></div>
+          <div><dt>Height of the log</dt><dd>{count(health.height)}</dd></div>
           <div><dt>Connected servers</dt><dd>{health.connected} of {status.servers - 1}; a signature needs {health.needed}</dd></div>
           <div><dt>Faulty servers tolerated</dt><dd>{status.faulty}</dd></div>
-          <div><dt>Signed, refused</dt><dd>{short(status.signed)}, {short(status.refused)}</dd></div>
+          <div><dt>Signed, refused</dt><dd>{count(status.signed)}, {count(status.refused)}</dd></div>
         </dl>
         {isOpen && (
           <div class="refresh">

@@ -7,11 +7,11 @@ const HEIGHT = 44;
 /** The width of the ribbon of the fastest channel. */
 const THICKEST = 34;
 
-export function ChannelRibbons({ channels }: { channels: LiveChannel[] }) {
+export function ChannelRibbons({ name, channels }: { name: string; channels: LiveChannel[] }) {
   const most = Math.max(1e-9, ...channels.flatMap((it) => [it.achieved_mbit, it.predicted_mbit ?? 0]));
   const hasPrediction = channels.some((it) => it.predicted_mbit !== undefined);
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Channels">
+    <div class="scroll" tabIndex={0} role="region" aria-label={`Channels of ${name}`}>
       <table class="ribbons">
         <thead>
           <tr>
@@ -30,7 +30,7 @@ export function ChannelRibbons({ channels }: { channels: LiveChannel[] }) {
               <td><ChannelState channel={channel} /></td>
               <td class="ribbon"><Ribbon channel={channel} most={most} /></td>
               <td class="number">{rateText(channel.achieved_mbit)}</td>
-              {hasPrediction && <td class="number">{channel.predicted_mbit === undefined ? "–" : rateText(channel.predicted_mbit)}</td>}
+              {hasPrediction && <td class="number">{!channel.predicted_mbit ? "–" : rateText(channel.predicted_mbit)}</td>}
               <td class="number">{channel.loss === null || !isUp(channel) ? "–" : percent(Number(channel.loss.toPrecision(2)))}</td>
             </tr>
           ))}
@@ -51,20 +51,20 @@ function ChannelState({ channel }: { channel: LiveChannel }) {
 }
 
 function Ribbon({ channel, most }: { channel: LiveChannel; most: number }) {
-  const thickness = (mbit: number) => (mbit / most) * THICKEST;
-  const shape = (mbit: number) => {
-    const half = thickness(mbit) / 2;
-    const middle = HEIGHT / 2;
-    return `M0 ${middle - half}H${WIDTH}V${middle + half}H0Z`;
+  const edges = (mbit: number) => {
+    const half = ((mbit / most) * THICKEST) / 2;
+    return [HEIGHT / 2 - half, HEIGHT / 2 + half] as const;
   };
+  const [top, bottom] = edges(channel.achieved_mbit);
+  const predicted = channel.predicted_mbit ? edges(channel.predicted_mbit) : [];
   return (
     <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
       {isUp(channel) ? (
-        <path d={shape(channel.achieved_mbit)} class="achieved" />
+        <path d={`M0 ${top}H${WIDTH}V${bottom}H0Z`} class="achieved" />
       ) : (
         <path d={`M0 ${HEIGHT / 2}H${WIDTH}`} class="not-up" />
       )}
-      {channel.predicted_mbit !== undefined && channel.predicted_mbit > 0 && <path d={shape(channel.predicted_mbit)} class="predicted" />}
+      <path d={predicted.map((edge) => `M0 ${edge}H${WIDTH}`).join("")} class="predicted" />
     </svg>
   );
 }

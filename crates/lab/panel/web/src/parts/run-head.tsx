@@ -1,7 +1,7 @@
 // The state of a run, and what a person can do with it.
 import { useState } from "preact/hooks";
 import { api } from "../api";
-import { duration, moment, short } from "../format";
+import { count, duration, moment } from "../format";
 import { goTo } from "../router";
 import { isOver, type RunDetails, type RunQueue, type RunState } from "../types";
 import { CopyButton, ErrorLine, StateBadge, ViewHeading } from "./basics";
@@ -68,5 +68,5 @@ function progressText(state: RunState, done: number, total: number, id: string, 
     return place >= 0 ? `Waits in place ${place + 1}, because only one run measures at a time.${wait}` : "Waits for other runs.";
   }
   const left = queue?.running?.id === id && queue.seconds_left != null ? `, about ${duration(queue.seconds_left)} left` : "";
-  return `${short(done)} of ${short(total)} trials are done${left}`;
+  return `${count(done)} of ${count(total)} trials are done${left}`;
 }

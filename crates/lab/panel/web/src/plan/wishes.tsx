@@ -85,7 +85,7 @@ export function Wishes({ settings, channels, onChange }: Props) {
         ))
       )}
       <div class="field">
-        <label for="objective">Of the schedules that do this, take the one with the</label>
+        <label for="objective">Objective</label>
         <select id="objective" value={objective} onChange={(event) => onChange({ ...settings, objective: event.currentTarget.value as WishSettings["objective"] })}>
           {OBJECTIVES.map(([name, label]) => <option key={name} value={name}>{label}</option>)}
         </select>

@@ -1,7 +1,7 @@
 // The built-in experiments, which reproduce the papers' figures.
 import { useState } from "preact/hooks";
 import { api } from "../api";
-import { short } from "../format";
+import { count } from "../format";
 import { CopyButton, ErrorLine } from "../parts/basics";
 import { useLoaded } from "../parts/load";
 import { goTo } from "../router";
@@ -42,7 +42,7 @@ export function ExperimentList() {
                   <div class="hint">{about}</div>
                 </td>
                 <td>{paper}</td>
-                <td class="number">{short(trials)}</td>
+                <td class="number">{count(trials)}</td>
                 <td class="actions">
                   <CopyButton text={() => api.toml({ experiment: name })}>Copy .toml</CopyButton>
                   <button type="button" aria-label={`Run ${name}`} onClick={() => start(name)}>Run</button>

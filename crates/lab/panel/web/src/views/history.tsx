@@ -1,7 +1,7 @@
 // All runs, a page at a time.
 import { useEffect, useState } from "preact/hooks";
 import { api } from "../api";
-import { moment, short } from "../format";
+import { count, moment } from "../format";
 import { ConfirmDialog, CopyButton, ErrorLine, StateBadge, ViewHeading } from "../parts/basics";
 import { useLoaded } from "../parts/load";
 import { labelsOf } from "../parts/labels";
@@ -83,7 +83,7 @@ export function HistoryView() {
       {total > 0 && (
         <div class="pages">
           <button type="button" disabled={pages.length === 0} onClick={() => setPages(pages.slice(0, -1))}>Newer</button>
-          <span aria-live="polite">{short(first + 1)} to {short(first + runs.length)} of {short(total)}</span>
+          <span aria-live="polite">{count(first + 1)} to {count(first + runs.length)} of {count(total)}</span>
           <button type="button" disabled={first + runs.length >= total} onClick={() => setPages([...pages, runs.at(-1)!.id])}>Older</button>
         </div>
       )}
@@ -123,8 +123,8 @@ function RunRow({ run, templates, isChosen, onChoose, onDelete, onError }: RowPr
         {run.error && <div class="hint wrong">{run.error}</div>}
       </td>
       <td class="number">
-        {run.done < run.total ? `${short(run.done)} of ${short(run.total)}` : short(run.total)}
-        {run.invalid > 0 && <div class="hint">{short(run.invalid)} invalid</div>}
+        {run.done < run.total ? `${count(run.done)} of ${count(run.total)}` : count(run.total)}
+        {run.invalid > 0 && <div class="hint">{count(run.invalid)} invalid</div>}
       </td>
       <td class="note"><NoteField id={run.id} note={run.note} onError={onError} /></td>
       <td class="actions">

@@ -50,7 +50,7 @@ function ProcessCard({ process }: { process: LiveProcess }) {
         </span>
       </div>
       {problems.length > 0 && <Problems problems={problems} />}
-      {process.channels && process.channels.length > 0 && <ChannelRibbons channels={process.channels} />}
+      {process.channels && process.channels.length > 0 && <ChannelRibbons name={name} channels={process.channels} />}
       <Details process={process} />
     </section>
   );

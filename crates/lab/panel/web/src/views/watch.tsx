@@ -194,7 +194,7 @@ function Origin({ run }: { run: RunDetails }) {
       <h2 id="origin-title">Files and machine</h2>
       <p class="buttons">
         <CopyButton text={() => api.toml(run.request)}>Copy .toml</CopyButton>
-        <a class="button" href={api.filePath(run.id, "experiment.toml")} download>experiment.toml</a>
+        <a class="button" href={api.filePath(run.id, run.file)} download>{run.file}</a>
         {run.results && files.map((name) => <a key={name} class="button" href={api.filePath(run.id, name)} download>{name}</a>)}
       </p>
       {run.results && <p class="hint">{originOf(run)}. {plural(run.results.machine.memory_gib, "GiB", "GiB")} of memory, default congestion control {run.results.machine.congestion}.</p>}
