@@ -48,5 +48,6 @@ test("a slider reaches both ends and keeps its value", () => {
 });
 
 test("settings are a few words", () => {
-  assert.equal(settingsOf(template, { transport: ["tcp"], loss: [0, 1, 2, 3], delay_ms: [5] }), "TCP · loss: 4 values · delay: 5 ms");
+  assert.equal(settingsOf(template, { transport: ["tcp"], loss: [0, 1, 2, 3], delay_ms: [5] }, true), "TCP · loss: 4 values · delay: 5 ms");
+  assert.equal(settingsOf(template, { transport: ["tcp"], loss: [0], delay_ms: [5] }, false), "TCP · delay: 5 ms");
 });

@@ -21,9 +21,10 @@ export function labelOf(knob: Knob | undefined, value: KnobValue): string {
   return String(value);
 }
 
-/** The settings of a run in a few words: the values of each knob. */
-export function settingsOf(template: Template | undefined, values: KnobValues): string {
-  const knobs = template?.knobs.filter((knob) => values[knob.name]) ?? [];
+/** The settings of a run in a few words; without `isFull`, only those numbers that are not the default. */
+export function settingsOf(template: Template | undefined, values: KnobValues, isFull: boolean): string {
+  const isShown = (knob: Knob) => isFull || isChoice(knob) || values[knob.name]!.join() !== knob.default.join();
+  const knobs = template?.knobs.filter((knob) => values[knob.name] && isShown(knob)) ?? [];
   const words = knobs.map((knob) => {
     const own = values[knob.name]!;
     const list = own.length > 3 ? `${own.length} values` : own.map((value) => labelOf(knob, value)).join(", ");

@@ -30,6 +30,8 @@ export interface LineChartProps {
   /** The label of each x, where x is only its place in a list. */
   ticks?: string[] | undefined;
   hasMarks: boolean;
+  /** Whether lines connect the points. */
+  isConnected?: boolean;
   height?: number;
   /** The value of a line at an x, for a person who points there. */
   valueAt: (line: number, index: number) => string | null;
@@ -46,11 +48,11 @@ export function LineChart(props: LineChartProps) {
   latest.current = props;
   const [index, setIndex] = useState<number | null>(null);
   const theme = useThemeVersion();
-  const { lines, xs, xScale, yScale, xLabel, yLabel, ticks, hasMarks } = props;
+  const { lines, xs, xScale, yScale, xLabel, yLabel, ticks, hasMarks, isConnected } = props;
   const labels = lines.map((line) => line.label);
 
   // What needs a new chart; other changes only replace the data.
-  const shape = JSON.stringify([labels, xScale, yScale, xLabel, yLabel, ticks, hasMarks, theme]);
+  const shape = JSON.stringify([labels, xScale, yScale, xLabel, yLabel, ticks, hasMarks, isConnected, theme]);
   useEffect(() => {
     const element = place.current!;
     const size = { width: element.clientWidth, height: latest.current.height ?? 300 };
@@ -86,7 +88,8 @@ function columns({ xs, lines }: LineChartProps): uPlot.AlignedData {
 }
 
 function options(latest: { current: LineChartProps }, onPoint: (index: number | null) => void): Omit<uPlot.Options, "width" | "height"> {
-  const { lines, xScale, yScale, xLabel, yLabel, ticks, hasMarks } = latest.current;
+  const { lines, xScale, yScale, xLabel, yLabel, ticks, hasMarks, isConnected = true } = latest.current;
+  const noPaths = { paths: () => null };
   const axis: uPlot.Axis = {
     stroke: () => colour("muted"),
     grid: { stroke: () => colour("line"), width: 1 },
@@ -97,9 +100,9 @@ function options(latest: { current: LineChartProps }, onPoint: (index: number | 
     values: (_, values) => values.map((value) => (value == null ? "" : short(value))),
   };
   const series = lines.flatMap((line, i): uPlot.Series[] => [
-    { label: line.label, stroke: () => seriesColour(i), width: 2, dash: dashOf(i), spanGaps: true, points: { show: false } },
-    { stroke: "transparent", points: { show: false }, paths: () => null },
-    { stroke: () => seriesColour(i), width: 1, dash: [2, 4], spanGaps: true, points: { show: false } },
+    { label: line.label, stroke: () => seriesColour(i), width: 2, dash: dashOf(i), spanGaps: true, points: { show: false }, ...(!isConnected && noPaths) },
+    { stroke: "transparent", points: { show: false }, ...noPaths },
+    { stroke: () => seriesColour(i), width: 1, dash: [2, 4], spanGaps: true, points: { show: false }, ...(!isConnected && noPaths) },
   ]);
   return {
     legend: { show: false },

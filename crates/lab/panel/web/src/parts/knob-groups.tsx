@@ -26,9 +26,9 @@ const GROUPS = [
 export function KnobGroups(props: Props) {
   const { template, templates, networks, values, onChange } = props;
   return (
-    <div class="groups">
+    <div class={props.isSweep ? "groups sweep" : "groups"}>
       {GROUPS.map(([group, heading]) => (
-        <section key={group} class="card" aria-labelledby={`group-${group}`}>
+        <section key={group} class={`card group-${group}`} aria-labelledby={`group-${group}`}>
           <h2 id={`group-${group}`}>{heading}</h2>
           {group === "what" && <TemplateChoice templates={templates} template={template} onTemplate={props.onTemplate} />}
           {group === "where" && <NetworkButtons {...{ networks, values, onChange }} />}

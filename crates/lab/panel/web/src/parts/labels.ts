@@ -7,8 +7,8 @@ import { useLoaded } from "./load";
 export interface Labels {
   key: (name: string) => string;
   value: (name: string, value: KnobValue) => string;
-  /** The settings in a few words. */
-  settings: string;
+  /** The settings in a few words, or in fewer. */
+  settings: (isFull: boolean) => string;
 }
 
 export function useLabels(request: RunRequest | undefined): Labels {
@@ -27,6 +27,6 @@ export function labelsOf(templates: Template[], request: RunRequest | undefined)
       return !isChoice(found) && found.unit ? `${found.label} (${found.unit})` : found.label;
     },
     value: (key, value) => labelOf(knob(key), value),
-    settings: request && "template" in request ? settingsOf(template, request.values) : "",
+    settings: (isFull) => (request && "template" in request ? settingsOf(template, request.values, isFull) : ""),
   };
 }

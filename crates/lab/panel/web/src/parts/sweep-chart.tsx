@@ -15,7 +15,7 @@ import {
   seriesOf,
   variedKeys,
 } from "../series";
-import type { MeasuredValue, PlotDefinition, Point, TrialRecord } from "../types";
+import type { KnobValue, MeasuredValue, PlotDefinition, Point, TrialRecord } from "../types";
 import type { Labels } from "./labels";
 
 interface Props {
@@ -52,7 +52,7 @@ export function SweepChart({ name, title, trials, points, values, plots, labels,
       <ChartControls {...{ choice, varied, values, labels }} isLog={yScale === "log"} onChoice={setChosen} onLog={setLog}>
         <button type="button" onClick={saveSvg}>Download SVG</button>
       </ChartControls>
-      <SeriesChart series={series} description={`${choice.y} by ${labels.key(choice.x)}`} xLabel={labels.key(choice.x)} yLabel={unit ? `${choice.y} (${unit})` : choice.y} unit={unit} yScale={yScale} />
+      <SeriesChart series={series} tick={(value) => labels.value(choice.x, value)} description={`${choice.y} by ${labels.key(choice.x)}`} xLabel={labels.key(choice.x)} yLabel={unit ? `${choice.y} (${unit})` : choice.y} unit={unit} yScale={yScale} />
       <InvalidPoints series={series} x={labels.key(choice.x)} />
     </>
   );
@@ -66,7 +66,7 @@ export function isWide(series: ChartSeries): boolean {
 
 interface ControlProps {
   choice: ChartChoice;
-  varied: Map<string, (string | number)[]>;
+  varied: Map<string, KnobValue[]>;
   values: MeasuredValue[];
   labels: Labels;
   isLog: boolean;
@@ -124,15 +124,18 @@ function ChartControls({ choice, varied, values, labels, isLog, onChoice, onLog,
 interface SeriesProps {
   series: ChartSeries;
   description: string;
+  /** The label of a value on the horizontal axis. */
+  tick: (value: KnobValue) => string;
   xLabel: string;
   yLabel: string;
   unit: string;
   yScale: AxisScale;
 }
 
-export function SeriesChart({ series, description, xLabel, yLabel, unit, yScale }: SeriesProps) {
+export function SeriesChart({ series, description, tick, xLabel, yLabel, unit, yScale }: SeriesProps) {
   const { xs, lines } = series;
   const scale = scaleFor(xs);
+  const isNumeric = xs.every((x) => typeof x === "number");
   const places = useMemo(() => xs.map((x, i) => (scale === "even" ? i : Number(x))), [xs, scale]);
   const drawn = useMemo(
     () =>
@@ -155,7 +158,8 @@ export function SeriesChart({ series, description, xLabel, yLabel, unit, yScale 
         yLabel={yLabel}
         xScale={scale === "log" ? "log" : "linear"}
         yScale={yScale === "log" ? "log" : "linear"}
-        ticks={scale === "even" ? xs.map(String) : undefined}
+        ticks={scale === "even" ? xs.map(tick) : undefined}
+        isConnected={isNumeric}
         hasMarks
         height={360}
         valueAt={(line, index) => {
@@ -165,7 +169,7 @@ export function SeriesChart({ series, description, xLabel, yLabel, unit, yScale 
         }}
         titleAt={(index) => [...new Set(lines.flatMap((line) => line.points[index]?.reasons ?? []))].join(" ")}
       />
-      {hasPredictions && <p class="hint">Thin dotted lines are predictions.</p>}
+      {hasPredictions && isNumeric && <p class="hint">Thin dotted lines are predictions.</p>}
     </>
   );
 }

@@ -1,5 +1,5 @@
 // A property over kappa and mu, as a heat map and as a table.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { short } from "../format";
 import { colour, useThemeVersion } from "../theme";
 import type { Property, Surface } from "./types";
@@ -30,8 +30,8 @@ export function SurfaceMap({ surface, property, kappa, mu, onChoose }: Props) {
     return () => observer.disconnect();
   }, []);
   useEffect(() => {
-    if (width > 0) draw(canvas.current!, width, surface, kappa, mu);
-  }, [surface, kappa, mu, width, theme]);
+    if (width > 0) draw(canvas.current!, width, surface);
+  }, [surface, width, theme]);
 
   const placeOf = (event: MouseEvent) => {
     const box = canvas.current!.getBoundingClientRect();
@@ -40,7 +40,9 @@ export function SurfaceMap({ surface, property, kappa, mu, onChoose }: Props) {
     const isInside = surface.values[row]?.[column] != null;
     return isInside ? { kappa: surface.kappa[column]!, mu: surface.mu[row]!, value: surface.values[row]![column]! } : null;
   };
-  const [low, high] = rangeOf(surface);
+  const [low, high] = useMemo(() => rangeOf(surface), [surface]);
+  // It does not change while a person drags kappa and mu.
+  const table = useMemo(() => <SurfaceTable surface={surface} property={property} />, [surface]);
   const shown = at && surface.values[surface.mu.indexOf(at.mu)]?.[surface.kappa.indexOf(at.kappa)];
   return (
     <figure class="chart">
@@ -56,6 +58,7 @@ export function SurfaceMap({ surface, property, kappa, mu, onChoose }: Props) {
             if (place) onChoose(place.kappa, place.mu);
           }}
         />
+        {kappa !== undefined && mu !== undefined && <span class="present" style={ringAt(surface, width, kappa, mu)} />}
       </div>
       <div class="heat-legend">
         <span>{propertyText(property, low)}</span>
@@ -65,7 +68,7 @@ export function SurfaceMap({ surface, property, kappa, mu, onChoose }: Props) {
       <p class="hint" aria-hidden="true">
         {at && shown != null ? `kappa ${short(at.kappa)}, mu ${short(at.mu)}: ${propertyText(property, shown)}` : "The ring is the present plan. Click to choose kappa and mu."}
       </p>
-      <SurfaceTable surface={surface} property={property} />
+      {table}
     </figure>
   );
 }
@@ -75,7 +78,7 @@ function rangeOf(surface: Surface): [number, number] {
   return [Math.min(...values), Math.max(...values)];
 }
 
-function draw(canvas: HTMLCanvasElement, width: number, surface: Surface, kappa: number | undefined, mu: number | undefined): void {
+function draw(canvas: HTMLCanvasElement, width: number, surface: Surface): void {
   const ratio = devicePixelRatio;
   canvas.width = width * ratio;
   canvas.height = HEIGHT * ratio;
@@ -97,29 +100,31 @@ function draw(canvas: HTMLCanvasElement, width: number, surface: Surface, kappa:
     }),
   );
   drawAxes(context, width, surface);
-  if (kappa === undefined || mu === undefined) return;
-  const place = (value: number, axis: number[]) => ((value - axis[0]!) / (axis.at(-1)! - axis[0]! || 1)) * (axis.length - 1) + 0.5;
-  const [x, y] = [LEFT + place(kappa, surface.kappa) * cellWidth, HEIGHT - BOTTOM - place(mu, surface.mu) * cellHeight];
-  for (const [ring, lineWidth] of [["panel", 5], ["text", 2.5]] as const) {
-    context.strokeStyle = colour(ring);
-    context.lineWidth = lineWidth;
-    context.beginPath();
-    context.arc(x, y, 7, 0, 2 * Math.PI);
-    context.stroke();
-  }
+}
+
+/** The part of an axis at which a value is: in the middle of its cell. */
+function placeOn(axis: number[], value: number): number {
+  const part = (value - axis[0]!) / (axis.at(-1)! - axis[0]! || 1);
+  return (part * (axis.length - 1) + 0.5) / axis.length;
+}
+
+/** The place of the ring, in CSS pixels. */
+function ringAt(surface: Surface, width: number, kappa: number, mu: number): { left: string; top: string } {
+  const left = LEFT + placeOn(surface.kappa, kappa) * (width - LEFT);
+  const top = (HEIGHT - BOTTOM) * (1 - placeOn(surface.mu, mu));
+  return { left: `${left}px`, top: `${top}px` };
 }
 
 function drawAxes(context: CanvasRenderingContext2D, width: number, surface: Surface): void {
   context.fillStyle = colour("muted");
   context.font = "12px system-ui, sans-serif";
   const whole = (axis: number[]) => Array.from({ length: Math.floor(axis.at(-1)!) }, (_, i) => i + 1);
-  const place = (value: number, axis: number[]) => ((value - axis[0]!) / (axis.at(-1)! - axis[0]! || 1)) * ((axis.length - 1) / axis.length) + 0.5 / axis.length;
   context.textAlign = "center";
-  for (const value of whole(surface.kappa)) context.fillText(String(value), LEFT + place(value, surface.kappa) * (width - LEFT), HEIGHT - BOTTOM + 15);
+  for (const value of whole(surface.kappa)) context.fillText(String(value), LEFT + placeOn(surface.kappa, value) * (width - LEFT), HEIGHT - BOTTOM + 15);
   context.fillText("kappa", LEFT + (width - LEFT) / 2, HEIGHT - 4);
   context.textAlign = "right";
   context.textBaseline = "middle";
-  for (const value of whole(surface.mu)) context.fillText(String(value), LEFT - 8, (HEIGHT - BOTTOM) * (1 - place(value, surface.mu)));
+  for (const value of whole(surface.mu)) context.fillText(String(value), LEFT - 8, (HEIGHT - BOTTOM) * (1 - placeOn(surface.mu, value)));
   context.save();
   context.translate(10, (HEIGHT - BOTTOM) / 2);
   context.rotate(-Math.PI / 2);

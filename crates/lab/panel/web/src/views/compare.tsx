@@ -11,7 +11,7 @@ import { SeriesChart, isWide } from "../parts/sweep-chart";
 import type { Sample } from "../rates";
 import { type ChartSeries, completed, initialChoice, median, seriesOf, variedKeys } from "../series";
 import { SERIES } from "../theme";
-import type { RunDetails, Template, TrialRecord } from "../types";
+import type { KnobValue, RunDetails, Template, TrialRecord } from "../types";
 
 /** How many curves are drawn over each other. */
 const MAX_CURVES = SERIES;
@@ -72,11 +72,11 @@ function differences(run: RunDetails, runs: RunDetails[], templates: Template[])
 function ComparedSweeps({ runs, templates }: { runs: RunDetails[]; templates: Template[] }) {
   const merged = useMemo(() => mergedSeries(runs, templates), [runs]);
   if (!merged) return <p class="empty">These runs have no measured quantity and setting in common that could be drawn in one chart.</p>;
-  const { series, x, y, unit } = merged;
+  const { series, x, tick, y, unit } = merged;
   return (
     <section class="card" aria-labelledby="compared-title">
       <h2 id="compared-title">{y} by {x}</h2>
-      <SeriesChart series={series} description={`${y} by ${x} in each run`} xLabel={x} yLabel={unit ? `${y} (${unit})` : y} unit={unit} yScale={isWide(series) ? "log" : "linear"} />
+      <SeriesChart series={series} tick={tick} description={`${y} by ${x} in each run`} xLabel={x} yLabel={unit ? `${y} (${unit})` : y} unit={unit} yScale={isWide(series) ? "log" : "linear"} />
       <div class="scroll" tabIndex={0} role="region" aria-label="Values">
         <table>
           <thead>
@@ -85,7 +85,7 @@ function ComparedSweeps({ runs, templates }: { runs: RunDetails[]; templates: Te
           <tbody>
             {series.xs.map((value, i) => (
               <tr key={value}>
-                <th scope="row">{value}</th>
+                <th scope="row">{tick(value)}</th>
                 {series.lines.map((line) => {
                   const point = line.points[i];
                   const shown = point?.value ?? point?.invalid;
@@ -100,7 +100,15 @@ function ComparedSweeps({ runs, templates }: { runs: RunDetails[]; templates: Te
   );
 }
 
-function mergedSeries(runs: RunDetails[], templates: Template[]): { series: ChartSeries; x: string; y: string; unit: string } | null {
+interface MergedSeries {
+  series: ChartSeries;
+  x: string;
+  tick: (value: KnobValue) => string;
+  y: string;
+  unit: string;
+}
+
+function mergedSeries(runs: RunDetails[], templates: Template[]): MergedSeries | null {
   const all = runs.flatMap(trialsOf);
   const y = runs[0]?.experiment?.values[0];
   const varied = variedKeys(all);
@@ -120,7 +128,8 @@ function mergedSeries(runs: RunDetails[], templates: Template[]): { series: Char
     const series = seriesOf(trialsOf(run), choice, own, labels.value);
     return series.lines.map((line) => ({ ...line, label: lineKey ? `${letter(i)}: ${line.label}` : letter(i) }));
   });
-  return { series: { xs: axis.get(x)!, lines }, x: labelsOf(templates, runs[0]!.request).key(x), y: y.name, unit: y.unit };
+  const labels = labelsOf(templates, runs[0]!.request);
+  return { series: { xs: axis.get(x)!, lines }, x: labels.key(x), tick: (value) => labels.value(x, value), y: y.name, unit: y.unit };
 }
 
 interface RateCurve {

@@ -116,7 +116,7 @@ function RunRow({ run, templates, isChosen, onChoose, onDelete, onError }: RowPr
       <td>
         <a href={`#/run/${run.id}`}>{run.title}</a>
         <span class="hint"> {moment(run.created)}</span>
-        <div class="hint">{labelsOf(templates, run.request).settings}</div>
+        <div class="hint">{labelsOf(templates, run.request).settings(false)}</div>
       </td>
       <td>
         <StateBadge state={run.state} />

@@ -31,14 +31,20 @@ export function PlanView() {
   const [axes, setAxes] = useState<[Property, Property]>(["risk", "rate"]);
   const front = useLatest<FrontPoint[]>(api.front, useMemo(() => ({ channels, x: axes[0], y: axes[1] }), [channels, axes]));
   const document = plan.result;
-  const choose = (kappa: number, mu: number) => setSettings({ ...settings, way: "means", kappa, mu });
+  const choose = (kappa: number, mu: number) => setSettings((before) => ({ ...before, way: "means", kappa, mu }));
+  // These do not change while a person drags kappa and mu, so they are not rendered again.
+  const channelTable = useMemo(() => <ChannelTable channels={channels} onChange={setChannels} />, [channels]);
+  const frontChart = useMemo(
+    () => front.result && front.result.length > 0 && <FrontChart key={axes.join()} points={front.result} x={axes[0]} y={axes[1]} />,
+    [front.result],
+  );
   return (
     <>
       <ViewHeading about="Each symbol is sent as m shares over m channels, and any k of them restore it. Kappa and mu are the means of k and m.">Plan</ViewHeading>
       <div class="plan">
         <section class="card plan-channels" aria-labelledby="channels-title">
           <h2 id="channels-title">Channels</h2>
-          <ChannelTable channels={channels} onChange={setChannels} />
+          {channelTable}
         </section>
         <section class="card plan-wishes" aria-labelledby="wishes-title">
           <h2 id="wishes-title">Requirements</h2>
@@ -76,7 +82,7 @@ export function PlanView() {
             <PropertySelect label="Vertical" value={axes[1]} onChange={(y) => setAxes([y === axes[0] ? axes[1] : axes[0], y])} />
           </div>
           <ErrorLine text={front.error} />
-          {front.result && front.result.length > 0 && <FrontChart key={axes.join()} points={front.result} x={axes[0]} y={axes[1]} />}
+          {frontChart}
         </section>
       </div>
     </>

@@ -68,7 +68,7 @@ function RunContent({ run, shown, onResumed }: ContentProps) {
     <>
       <RunHead
         run={run}
-        settings={labels.settings}
+        settings={labels.settings(true)}
         state={state}
         error={progress?.error ?? null}
         done={progress?.done ?? run.done}
