@@ -28,10 +28,12 @@ export interface RunProgress {
   /** The trial that runs, or ran last. */
   current: TrialProgress | null;
   trials: Map<number, TrialProgress>;
+  /** How many results have come, also of repeated trials. */
+  results: number;
 }
 
 export function emptyProgress(): RunProgress {
-  return { state: null, error: null, done: 0, total: 0, current: null, trials: new Map() };
+  return { state: null, error: null, done: 0, total: 0, current: null, trials: new Map(), results: 0 };
 }
 
 /** Adds an event. A trial that is repeated begins anew. */
@@ -58,6 +60,7 @@ export function addEvent(progress: RunProgress, event: RunEvent): void {
       const { event: _, number, ...record } = event;
       const trial = progress.trials.get(number);
       if (trial) trial.record = record;
+      progress.results += 1;
       break;
     }
     case "end":

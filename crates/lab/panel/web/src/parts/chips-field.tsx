@@ -90,6 +90,12 @@ function RangeAdder({ knob, onAdd }: { knob: NumberKnob; onAdd: (values: number[
   const [first, last] = [parseNumber(from, knob), parseNumber(to, knob)];
   const values = first !== null && last !== null ? rangeOf(first, last, Number(step), isFactor) : [];
   const isPossible = values.length > 0 && values.length <= MAX_VALUES;
+  const addOnEnter = (event: KeyboardEvent) => {
+    if (event.key !== "Enter" || event.target instanceof HTMLButtonElement) return;
+    // Otherwise it would start the sweep.
+    event.preventDefault();
+    if (isPossible) onAdd(values);
+  };
   const part = (label: string, value: string, set: (text: string) => void) => (
     <label>
       {label}
@@ -97,7 +103,7 @@ function RangeAdder({ knob, onAdd }: { knob: NumberKnob; onAdd: (values: number[
     </label>
   );
   return (
-    <div class="range-parts" role="group" aria-label="Range">
+    <div class="range-parts" role="group" aria-label="Range" onKeyDown={addOnEnter}>
         {part("or from", from, setFrom)}
         {part("to", to, setTo)}
         <label>

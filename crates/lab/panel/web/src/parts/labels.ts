@@ -1,4 +1,5 @@
 // The words for keys and values: those of the template, or else the names themselves.
+import { useMemo } from "preact/hooks";
 import { api } from "../api";
 import { labelOf, settingsOf } from "../knobs";
 import { type KnobValue, type RunRequest, type Template, isChoice } from "../types";
@@ -13,7 +14,7 @@ export interface Labels {
 
 export function useLabels(request: RunRequest | undefined): Labels {
   const { data } = useLoaded(api.templates, []);
-  return labelsOf(data ?? [], request);
+  return useMemo(() => labelsOf(data ?? [], request), [data, request]);
 }
 
 export function labelsOf(templates: Template[], request: RunRequest | undefined): Labels {

@@ -12,6 +12,9 @@ interface Props {
   labels: Labels;
 }
 
+/** More rows are in the file only, so that the page stays quick. */
+const MAX_ROWS = 300;
+
 interface Row {
   trials: TrialRecord[];
   cells: string[];
@@ -37,7 +40,7 @@ export function ResultTable({ trials, values, keys, labels }: Props) {
           </tr>
         </thead>
         <tbody>
-          {rows.map((row) => {
+          {rows.slice(0, MAX_ROWS).map((row) => {
             const point = pointOf(row.trials, main.name);
             const value = point?.value ?? point?.invalid ?? null;
             const predicted = point?.predicted ?? null;
@@ -58,6 +61,7 @@ export function ResultTable({ trials, values, keys, labels }: Props) {
           })}
         </tbody>
       </table>
+      {rows.length > MAX_ROWS && <p class="hint">These are the first {MAX_ROWS} of {rows.length} points. The file results.csv has all.</p>}
     </div>
   );
 }

@@ -16,6 +16,7 @@ interface Props {
 
 /** The space for the axes, in CSS pixels. */
 const LEFT = 40;
+const TOP = 8;
 const BOTTOM = 34;
 const HEIGHT = 320;
 
@@ -36,7 +37,7 @@ export function SurfaceMap({ surface, property, kappa, mu, onChoose }: Props) {
   const placeOf = (event: MouseEvent) => {
     const box = canvas.current!.getBoundingClientRect();
     const column = Math.floor(((event.clientX - box.left - LEFT) / (box.width - LEFT)) * surface.kappa.length);
-    const row = Math.floor(((HEIGHT - BOTTOM - (event.clientY - box.top)) / (HEIGHT - BOTTOM)) * surface.mu.length);
+    const row = Math.floor(((HEIGHT - BOTTOM - (event.clientY - box.top)) / (HEIGHT - BOTTOM - TOP)) * surface.mu.length);
     const isInside = surface.values[row]?.[column] != null;
     return isInside ? { kappa: surface.kappa[column]!, mu: surface.mu[row]!, value: surface.values[row]![column]! } : null;
   };
@@ -85,7 +86,7 @@ function draw(canvas: HTMLCanvasElement, width: number, surface: Surface): void 
   const context = canvas.getContext("2d")!;
   context.scale(ratio, ratio);
   const [columns, rows] = [surface.kappa.length, surface.mu.length];
-  const [cellWidth, cellHeight] = [(width - LEFT) / columns, (HEIGHT - BOTTOM) / rows];
+  const [cellWidth, cellHeight] = [(width - LEFT) / columns, (HEIGHT - BOTTOM - TOP) / rows];
   const [low, high] = rangeOf(surface);
   const [from, to] = [rgb(colour("heat-low")), rgb(colour("heat-high"))];
   // Where values are of several orders of magnitude, small differences among the small ones count.
@@ -111,7 +112,7 @@ function placeOn(axis: number[], value: number): number {
 /** The place of the ring, in CSS pixels. */
 function ringAt(surface: Surface, width: number, kappa: number, mu: number): { left: string; top: string } {
   const left = LEFT + placeOn(surface.kappa, kappa) * (width - LEFT);
-  const top = (HEIGHT - BOTTOM) * (1 - placeOn(surface.mu, mu));
+  const top = TOP + (HEIGHT - BOTTOM - TOP) * (1 - placeOn(surface.mu, mu));
   return { left: `${left}px`, top: `${top}px` };
 }
 
@@ -124,7 +125,7 @@ function drawAxes(context: CanvasRenderingContext2D, width: number, surface: Sur
   context.fillText("kappa", LEFT + (width - LEFT) / 2, HEIGHT - 4);
   context.textAlign = "right";
   context.textBaseline = "middle";
-  for (const value of whole(surface.mu)) context.fillText(String(value), LEFT - 8, (HEIGHT - BOTTOM) * (1 - placeOn(surface.mu, value)));
+  for (const value of whole(surface.mu)) context.fillText(String(value), LEFT - 8, TOP + (HEIGHT - BOTTOM - TOP) * (1 - placeOn(surface.mu, value)));
   context.save();
   context.translate(10, (HEIGHT - BOTTOM) / 2);
   context.rotate(-Math.PI / 2);

@@ -36,6 +36,7 @@ export function StartView({ isSweep, from }: { isSweep: boolean; from: string | 
       )}
       <ErrorLine text={offer.error} />
       {offer.data && <StartForm key={`${isSweep}${from}`} offer={offer.data} isSweep={isSweep} />}
+      {isSweep && <ExperimentList />}
     </>
   );
 }
@@ -112,7 +113,6 @@ function StartForm({ offer, isSweep }: { offer: Offer; isSweep: boolean }) {
         <button type="submit" class="primary" disabled={isStarting}>{isStarting ? "Starting" : "Run"}</button>
       </div>
       <ErrorLine text={fault && !isOfKnob ? fault.message : null} />
-      {isSweep && <ExperimentList />}
     </form>
   );
 }

@@ -54,7 +54,7 @@ function RunContent({ run, shown, onResumed }: ContentProps) {
   const state = progress?.state ?? run.state;
   const trials = useMemo(
     () => (isOver(state) && run.results ? run.results.trials : progress ? recordsOf(progress) : []),
-    [run, shown, state],
+    [run, progress?.results, state],
   );
   const { experiment } = run;
   const points = useMemo(() => (experiment ? pointsOf(experiment.keys) : trials), [experiment, experiment ? null : trials]);
@@ -63,6 +63,11 @@ function RunContent({ run, shown, onResumed }: ContentProps) {
   const isSweep = keys.length > 1 || keys.some((key) => typeof varied.get(key)![0] === "number");
   const values = experiment?.values ?? [];
   const current = progress?.current ?? null;
+  // Only results change it, not the samples that come ten times a second.
+  const table = useMemo(
+    () => <ResultTable trials={trials} values={values} keys={keys.length > 0 ? keys : Object.keys(trials[0]?.point ?? {}).slice(0, 1)} labels={labels} />,
+    [trials, varied, labels],
+  );
   const title = experiment && "experiment" in run.request ? experiment.about : run.title;
   return (
     <>
@@ -88,7 +93,7 @@ function RunContent({ run, shown, onResumed }: ContentProps) {
         <section class="card" aria-labelledby="results-title">
           <h2 id="results-title">Results</h2>
           <Sentences trials={trials} run={run} keys={keys} labels={labels} />
-          <ResultTable trials={trials} values={values} keys={keys.length > 0 ? keys : Object.keys(trials[0]!.point).slice(0, 1)} labels={labels} />
+          {table}
         </section>
       )}
       <Origin run={run} />
@@ -131,6 +136,9 @@ interface CurvesProps {
   isOver: boolean;
 }
 
+/** How many trials can be chosen. */
+const MAX_LISTED = 100;
+
 /** The rate of the links: of the trial that runs, or of all. */
 function Curves({ progress, keys, labels, isOver: over }: CurvesProps) {
   const all = [...progress.trials.values()];
@@ -153,7 +161,7 @@ function Curves({ progress, keys, labels, isOver: over }: CurvesProps) {
             <select value={selected} onChange={(event) => setChosen(event.currentTarget.value)}>
               <option value="latest">{over ? "the last one" : "the one that runs"}</option>
               <option value="all">{all.length > SERIES ? `the last ${SERIES} over each other` : "all over each other"}</option>
-              {all.map((it) => <option key={it.number} value={String(it.number)}>{name(it)}</option>)}
+              {all.slice(-MAX_LISTED).map((it) => <option key={it.number} value={String(it.number)}>{name(it)}</option>)}
             </select>
           </label>
         </div>
