@@ -7,7 +7,7 @@ const VALUES = [
   { name: "inputs", unit: "ms" }, { name: "gates", unit: "ms" }, { name: "sent", unit: "MB" },
 ];
 const MACHINE = { cpu: "AMD EPYC", cores: 2, memory_gib: 24, kernel: "6.18.44", congestion: "bbr", sunder: "0.1.0", revision: "50c146ce" };
-const BUSY = "The emulated links delivered packets 3.2 ms late, because the machine was busy.";
+const BUSY = "the machine was busy: packets arrived up to 3.2 ms late";
 
 /** The newest first. */
 const all = [];
@@ -79,7 +79,7 @@ function makeRun(id, request, created, state) {
   const total = trialsOf(request).length;
   const done = state === "finished" ? total : 0;
   const title = request.experiment ?? template(request).title;
-  return { id, title, file: `${request.template ?? request.experiment}.toml`, request, created, state, done, total, invalid: 0, note: "", error: null, seconds_left: null };
+  return { id, title, request, created, state, done, total, invalid: 0, note: "", error: null, seconds_left: null };
 }
 
 function fill() {
@@ -231,16 +231,12 @@ export function watch(id, response) {
 export function show(id) {
   const run = all.find((it) => it.id === id);
   if (!run) return [404, { error: "there is no such run" }];
-  const values = valuesOf(run.request);
-  const experiment = {
-    name: run.request.template ?? run.request.experiment, about: experiments.find((it) => it.name === run.request.experiment)?.about ?? template(run.request).about,
-    paper: null, trials: run.total, repetitions: run.request.repetitions ?? 1,
-    keys: Object.entries(values).map(([name, list]) => ({ name, values: list })), values: VALUES,
+  const trials = eventsOf(run).map(({ end: { event, ...trial } }) => trial);
+  return [200, {
+    ...run, file: `${run.request.template ?? run.request.experiment}.toml`, keys: Object.keys(valuesOf(run.request)), values: VALUES,
     plots: run.request.experiment ? [{ title: "AES-128 over lossy links", x: "loss", y: "time", lines: "transport", each: "delay_ms" }] : [],
-  };
-  const trials = eventsOf(run).map(({ end: { event, number, ...trial } }) => trial);
-  const results = run.state === "running" ? null : { seed: 1, machine: MACHINE, trials: trials.slice(0, run.done) };
-  return [200, { ...run, experiment, results }];
+    trials: trials.slice(0, run.done), machine: MACHINE, seed: 1,
+  }];
 }
 
 export function list(query) {
@@ -276,8 +272,8 @@ export const remove = (id) => found(id, (run) => all.splice(all.indexOf(run), 1)
 export function file(id, name) {
   const [, document] = show(id);
   if (name.endsWith(".toml")) return toml(document.request);
-  if (name.endsWith(".json")) return JSON.stringify(document.results, null, 2);
-  const trials = document.results?.trials ?? [];
+  if (name.endsWith(".json")) return JSON.stringify(document, null, 2);
+  const trials = document.trials;
   const keys = Object.keys(trials[0]?.point ?? {});
   return [[...keys, "time"].join(","), ...trials.map((trial) => [...keys.map((key) => trial.point[key]), trial.values.time].join(","))].join("\n");
 }

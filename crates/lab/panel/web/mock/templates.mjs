@@ -1,10 +1,10 @@
 // What the mock server can run.
-const number = (name, label, unit, range, start, suggested, group = "where") => ({
-  name, label, unit, range, suggested, group, several: false, default: [start],
+const number = (name, label, unit, [min, max], start, suggested, group = "where") => ({
+  kind: "number", name, label, unit, min, max, scale: "linear", suggested, group, default: [start],
 });
-const choice = (name, label, group, several, options, start) => ({
-  name, label, group, several, default: start,
-  options: Object.fromEntries(Object.entries(options).map(([key, label]) => [key, { label }])),
+const choice = (name, label, group, multiple, options, start) => ({
+  kind: "choice", name, label, group, multiple, default: start,
+  options: Object.entries(options).map(([name, label]) => ({ name, label })),
 });
 
 const path = [

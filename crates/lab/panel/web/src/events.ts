@@ -26,6 +26,12 @@ export function followRun(id: string, onChange: (progress: RunProgress) => void)
     if (progress.state && isOver(progress.state)) source.close();
     changed();
   };
+  source.onerror = () => {
+    // Otherwise the browser tries again by itself.
+    if (source.readyState !== EventSource.CLOSED) return;
+    progress.error = "The server does not send the events of this run. Reload the page.";
+    changed();
+  };
   return () => {
     source.close();
     if (timer !== null) window.clearTimeout(timer);

@@ -3,9 +3,9 @@ import { test } from "node:test";
 import { POSITIONS, countPoints, defaultValues, parseNumber, positionOf, rangeOf, settingsOf, valueAt, withValues } from "./knobs";
 import type { ChoiceKnob, NumberKnob, Template } from "./types";
 
-const loss: NumberKnob = { name: "loss", label: "Loss", group: "where", several: false, unit: "", range: [0, 0.5], default: [0], suggested: [0, 0.0001, 0.01] };
-const delay: NumberKnob = { ...loss, name: "delay_ms", label: "Delay", unit: "ms", range: [0, 100], default: [55, 60], suggested: [1] };
-const transport: ChoiceKnob = { name: "transport", label: "Transport", group: "how", several: true, options: { auto: { label: "auto" }, tcp: { label: "TCP" } }, default: ["auto", "tcp"] };
+const loss: NumberKnob = { kind: "number", name: "loss", label: "Loss", group: "where", unit: "", min: 0, max: 0.5, default: [0], suggested: [0, 0.0001, 0.01] };
+const delay: NumberKnob = { ...loss, name: "delay_ms", label: "Delay", unit: "ms", max: 100, default: [55, 60], suggested: [1] };
+const transport: ChoiceKnob = { kind: "choice", name: "transport", label: "Transport", group: "how", multiple: true, options: [{ name: "auto", label: "auto" }, { name: "tcp", label: "TCP" }], default: ["auto", "tcp"] };
 const template: Template = { name: "t", title: "", about: "", knobs: [transport, loss, delay] };
 
 test("a run has one value of each knob that it does not compare", () => {
@@ -36,11 +36,11 @@ test("numbers outside the range are refused", () => {
 
 test("a slider reaches both ends and keeps its value", () => {
   for (const knob of [loss, delay]) {
-    assert.equal(valueAt(knob, 0), knob.range[0]);
-    assert.equal(valueAt(knob, POSITIONS), knob.range[1]);
+    assert.equal(valueAt(knob, 0), knob.min);
+    assert.equal(valueAt(knob, POSITIONS), knob.max);
     for (const value of [0, 0.01, 0.1, 0.5]) {
       const back = valueAt(knob, positionOf(knob, value));
-      assert.ok(Math.abs(back - value) <= knob.range[1] / 1000 || Math.abs(back / value - 1) < 0.03, `${knob.name} ${value} ${back}`);
+      assert.ok(Math.abs(back - value) <= knob.max / 1000 || Math.abs(back / value - 1) < 0.03, `${knob.name} ${value} ${back}`);
     }
   }
   // A wide range is logarithmic: half of the slider is for small values.

@@ -1,5 +1,5 @@
 // Values of knobs: lists, ranges, and positions on a slider.
-import { type ChoiceKnob, type Knob, type KnobValue, type KnobValues, type NumberKnob, type Template, isChoice } from "./types";
+import { type ChoiceKnob, type Knob, type KnobValue, type KnobValues, type NumberKnob, type Template } from "./types";
 
 /** The maximum number of values of one knob, as the server allows. */
 export const MAX_VALUES = 64;
@@ -7,8 +7,13 @@ export const MAX_VALUES = 64;
 /** The initial values. Without `several`, at most one for a knob that a run does not compare. */
 export function defaultValues(template: Template, several: boolean): KnobValues {
   const initial = (knob: Knob): KnobValue[] =>
-    several || knob.several ? [...knob.default] : knob.default.slice(0, 1);
+    several || comparesSeveral(knob) ? [...knob.default] : knob.default.slice(0, 1);
   return Object.fromEntries(template.knobs.map((knob) => [knob.name, initial(knob)]));
+}
+
+/** Whether a run compares several values of it. */
+export function comparesSeveral(knob: Knob): boolean {
+  return knob.kind === "choice" && knob.multiple;
 }
 
 export function countPoints(values: KnobValues): number {
@@ -17,18 +22,18 @@ export function countPoints(values: KnobValues): number {
 
 /** The label of a value. */
 export function labelOf(knob: Knob | undefined, value: KnobValue): string {
-  if (knob && isChoice(knob)) return knob.options[String(value)]?.label ?? String(value);
-  return String(value);
+  const option = knob?.kind === "choice" ? knob.options.find((it) => it.name === value) : undefined;
+  return option?.label ?? String(value);
 }
 
 /** The settings of a run in a few words; without `isFull`, only those numbers that are not the default. */
 export function settingsOf(template: Template | undefined, values: KnobValues, isFull: boolean): string {
-  const isShown = (knob: Knob) => isFull || isChoice(knob) || values[knob.name]!.join() !== knob.default.join();
+  const isShown = (knob: Knob) => isFull || knob.kind === "choice" || values[knob.name]!.join() !== knob.default.join();
   const knobs = template?.knobs.filter((knob) => values[knob.name] && isShown(knob)) ?? [];
   const words = knobs.map((knob) => {
     const own = values[knob.name]!;
     const list = own.length > 3 ? `${own.length} values` : own.map((value) => labelOf(knob, value)).join(", ");
-    return isChoice(knob) ? list : `${knob.label.toLowerCase()}: ${list} ${own.length > 3 ? "" : knob.unit}`.trim();
+    return knob.kind === "choice" ? list : `${knob.label.toLowerCase()}: ${list} ${own.length > 3 ? "" : knob.unit}`.trim();
   });
   return words.join(" · ");
 }
@@ -36,8 +41,7 @@ export function settingsOf(template: Template | undefined, values: KnobValues, i
 /** A number that a person typed; null if it is none or outside the range. */
 export function parseNumber(text: string, knob: NumberKnob): number | null {
   const value = Number(text.trim().replace(",", "."));
-  const [least, most] = knob.range;
-  return text.trim() !== "" && value >= least && value <= most ? value : null;
+  return text.trim() !== "" && value >= knob.min && value <= knob.max ? value : null;
 }
 
 /** The values from the first to the last, which are a step or a factor apart. */
@@ -63,7 +67,7 @@ export function withValues(values: KnobValue[], more: KnobValue[]): KnobValue[] 
 
 /** In the order of the knob's options. */
 export function inOrder(knob: ChoiceKnob, values: KnobValue[]): KnobValue[] {
-  return Object.keys(knob.options).filter((name) => values.includes(name));
+  return knob.options.map((option) => option.name).filter((name) => values.includes(name));
 }
 
 /** How many positions a slider has. */
@@ -71,7 +75,7 @@ export const POSITIONS = 1000;
 
 /** The smallest value beside 0 of a slider with a logarithmic scale; null for a linear scale. */
 function leastPositive(knob: NumberKnob): number | null {
-  const [least, most] = knob.range;
+  const { min: least, max: most } = knob;
   const positive = knob.suggested.filter((value) => value > 0);
   const from = least > 0 ? least : Math.min(...positive, most) / 10;
   return from > 0 && most / from >= 500 ? from : null;
@@ -79,7 +83,7 @@ function leastPositive(knob: NumberKnob): number | null {
 
 /** The position of a value. A logarithmic scale has 0 at its left end, if the range has it. */
 export function positionOf(knob: NumberKnob, value: number): number {
-  const [least, most] = knob.range;
+  const { min: least, max: most } = knob;
   const from = leastPositive(knob);
   if (from === null) return Math.round(((value - least) / (most - least)) * POSITIONS);
   const first = least > 0 ? 0 : 1;
@@ -89,7 +93,7 @@ export function positionOf(knob: NumberKnob, value: number): number {
 
 /** The value at a position, with two significant digits. */
 export function valueAt(knob: NumberKnob, position: number): number {
-  const [least, most] = knob.range;
+  const { min: least, max: most } = knob;
   const from = leastPositive(knob);
   if (position <= 0) return least;
   if (position >= POSITIONS) return most;

@@ -1,5 +1,5 @@
 // Makes the lines of a chart from trials.
-import type { KnobValue, PlotDefinition, Point, TrialRecord } from "./types";
+import type { KnobValue, PlotDefinition, Point, RunRequest, TrialRecord } from "./types";
 
 export interface ChartPoint {
   /** The median of the valid trials. */
@@ -50,6 +50,17 @@ export function variedKeys(trials: { point: Point }[]): Map<string, KnobValue[]>
 function sorted(values: KnobValue[]): KnobValue[] {
   const isNumeric = values.every((value) => typeof value === "number");
   return isNumeric ? values.sort((a, b) => Number(a) - Number(b)) : values;
+}
+
+/** The points that a run measures: those of its request, or else those that it has measured. */
+export function pointsOf(request: RunRequest, trials: { point: Point }[]): { point: Point }[] {
+  if (!("template" in request)) return trials;
+  const keys = Object.entries(request.values);
+  // Only the values of each key matter for a chart, not the combinations.
+  const longest = Math.max(0, ...keys.map(([, values]) => values.length));
+  return Array.from({ length: longest }, (_, i) => ({
+    point: Object.fromEntries(keys.map(([name, values]) => [name, values[Math.min(i, values.length - 1)]!])),
+  }));
 }
 
 /** What is shown first: the first graph of the experiment, or else the first key that has numbers. */
@@ -125,10 +136,11 @@ export function pointOf(trials: TrialRecord[], name: string): ChartPoint | null 
 /** Why a trial is invalid. */
 export function reasonOf(trial: TrialRecord): string {
   if (trial.reason) return trial.reason;
+  // An event has no reason.
   if (trial.missed > 0) {
-    return `The kernel dropped ${trial.missed} packets, because the machine was busy.`;
+    return `the machine was busy: it lost ${trial.missed} packets that the path would have carried`;
   }
-  return `The emulated links delivered packets ${Number(trial.late_ms.toPrecision(2))} ms late, because the machine was busy.`;
+  return `the machine was busy: packets arrived up to ${trial.late_ms.toFixed(1)} ms late`;
 }
 
 export function median(values: number[]): number | null {
@@ -150,7 +162,7 @@ export function scaleFor(values: KnobValue[]): AxisScale {
   const numbers = values.filter((value) => typeof value === "number");
   if (numbers.length < values.length) return "even";
   const positive = numbers.filter((value) => value > 0);
-  const isWide = Math.max(...positive) / Math.min(...positive) >= 20;
+  const isWide = Math.max(...positive) / Math.min(...positive) >= 10;
   if (!isWide) return "linear";
   return positive.length === numbers.length ? "log" : "even";
 }

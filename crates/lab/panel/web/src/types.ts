@@ -10,27 +10,26 @@ interface KnobBase {
   label: string;
   help?: string;
   group: "what" | "how" | "where";
-  /** Whether a run compares several values of it. */
-  several: boolean;
 }
 
 export interface ChoiceKnob extends KnobBase {
-  options: Record<string, { label: string }>;
+  kind: "choice";
+  options: { name: string; label: string }[];
   default: string[];
+  /** Whether a run compares several values of it. */
+  multiple: boolean;
 }
 
 export interface NumberKnob extends KnobBase {
+  kind: "number";
   unit: string;
-  range: [number, number];
+  min: number;
+  max: number;
   default: number[];
   suggested: number[];
 }
 
 export type Knob = ChoiceKnob | NumberKnob;
-
-export function isChoice(knob: Knob): knob is ChoiceKnob {
-  return "options" in knob;
-}
 
 export interface Template {
   name: string;
@@ -61,9 +60,8 @@ export type RunState = "queued" | "running" | "finished" | "stopped" | "failed" 
 export interface RunSummary {
   id: string;
   title: string;
-  /** The name of the experiment file. */
-  file: string;
-  request: RunRequest;
+  /** Absent from a list if the server does not give it there. */
+  request?: RunRequest;
   created: string;
   state: RunState;
   done: number;
@@ -87,17 +85,6 @@ export interface MeasuredValue {
   unit: string;
 }
 
-export interface ExperimentDescription {
-  name: string;
-  about: string;
-  paper: string | null;
-  trials: number;
-  repetitions: number;
-  keys: { name: string; values: KnobValue[] }[];
-  values: MeasuredValue[];
-  plots: PlotDefinition[];
-}
-
 export type Point = Record<string, KnobValue>;
 
 /** Why a transport was chosen. */
@@ -117,7 +104,7 @@ export interface TrialRecord {
   missed: number;
   attempts: number;
   invalid: boolean;
-  /** Why it is invalid, in one sentence. */
+  /** Why it is invalid, in a few words. */
   reason?: string;
   transport?: TransportReason;
 }
@@ -132,15 +119,19 @@ export interface Machine {
   revision?: string;
 }
 
-export interface RunResults {
-  seed: number;
-  machine: Machine;
-  trials: TrialRecord[];
-}
-
 export interface RunDetails extends RunSummary {
-  experiment: ExperimentDescription | null;
-  results: RunResults | null;
+  request: RunRequest;
+  /** The name of the experiment file. */
+  file: string;
+  /** The swept keys. */
+  keys: string[];
+  values: MeasuredValue[];
+  plots: PlotDefinition[];
+  /** Those that have ended. */
+  trials: TrialRecord[];
+  /** `null` before the run has begun. */
+  machine: Machine | null;
+  seed?: number;
 }
 
 export interface RunPage {

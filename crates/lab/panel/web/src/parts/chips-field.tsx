@@ -12,7 +12,7 @@ interface Props {
 export function ChipsField({ knob, values, onChange }: Props) {
   const [typed, setTyped] = useState("");
   const [problem, setProblem] = useState<string | null>(null);
-  const [least, most] = knob.range;
+  const { min: least, max: most } = knob;
   const add = () => {
     const numbers = typed.split(/[;\s]+/).filter(Boolean).map((text) => parseNumber(text, knob));
     if (numbers.length === 0 || numbers.includes(null)) {

@@ -24,7 +24,7 @@ export function ChoiceField({ knob, values, several, onChange }: Props) {
         {several && <span class="hint"> several possible</span>}
       </legend>
       <div class="options">
-        {Object.entries(knob.options).map(([name, option]) => (
+        {knob.options.map(({ name, label }) => (
           <label key={name} class="option">
             <input
               type={several ? "checkbox" : "radio"}
@@ -36,7 +36,7 @@ export function ChoiceField({ knob, values, several, onChange }: Props) {
                 event.currentTarget.checked = event.currentTarget.checked || (several && values.length === 1 && values[0] === name);
               }}
             />
-            {option.label}
+            {label}
           </label>
         ))}
       </div>

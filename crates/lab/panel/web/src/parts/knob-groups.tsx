@@ -1,5 +1,5 @@
 // The settings of a template: what runs, how, and where.
-import { type KnobValue, type KnobValues, type NetworkPreset, type Template, isChoice } from "../types";
+import { type KnobValue, type KnobValues, type NetworkPreset, type Template } from "../types";
 import { ChipsField } from "./chips-field";
 import { ChoiceField } from "./choice-field";
 import { NumberField } from "./number-field";
@@ -86,8 +86,8 @@ function KnobField({ template, values, isSweep, onChange, refused, knobName }: P
   const set = (list: KnobValue[]) => onChange({ ...values, [knobName]: list });
   return (
     <>
-      {isChoice(knob) ? (
-        <ChoiceField knob={knob} values={own} several={isSweep || knob.several} onChange={set} />
+      {knob.kind === "choice" ? (
+        <ChoiceField knob={knob} values={own} several={isSweep || knob.multiple} onChange={set} />
       ) : isSweep ? (
         <ChipsField knob={knob} values={own} onChange={set} />
       ) : (

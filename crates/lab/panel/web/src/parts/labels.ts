@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { api } from "../api";
 import { labelOf, settingsOf } from "../knobs";
-import { type KnobValue, type RunRequest, type Template, isChoice } from "../types";
+import type { KnobValue, RunRequest, Template } from "../types";
 import { useLoaded } from "./load";
 
 export interface Labels {
@@ -25,7 +25,7 @@ export function labelsOf(templates: Template[], request: RunRequest | undefined)
     key: (key) => {
       const found = knob(key);
       if (!found) return key;
-      return !isChoice(found) && found.unit ? `${found.label} (${found.unit})` : found.label;
+      return found.kind === "number" && found.unit ? `${found.label} (${found.unit})` : found.label;
     },
     value: (key, value) => labelOf(knob(key), value),
     settings: (isFull) => (request && "template" in request ? settingsOf(template, request.values, isFull) : ""),

@@ -17,7 +17,7 @@ export function NumberField({ knob, value, onChange }: Props) {
     setWrong(false);
   }, [value]);
   const id = `knob-${knob.name}`;
-  const [least, most] = knob.range;
+  const { min: least, max: most } = knob;
   const type = (text: string) => {
     setTyped(text);
     const number = parseNumber(text, knob);

@@ -167,7 +167,7 @@ export function SeriesChart({ series, description, tick, xLabel, yLabel, unit, y
           const value = point?.value ?? point?.invalid;
           return value == null ? null : quantity(value, unit) + (point!.value === null ? " (invalid)" : "");
         }}
-        titleAt={(index) => [...new Set(lines.flatMap((line) => line.points[index]?.reasons ?? []))].join(" ")}
+        titleAt={(index) => [...new Set(lines.flatMap((line) => line.points[index]?.reasons ?? []))].join("; ")}
       />
       {hasPredictions && isNumeric && <p class="hint">Thin dotted lines are predictions.</p>}
     </>
@@ -186,7 +186,7 @@ function InvalidPoints({ series, x }: { series: ChartSeries; x: string }) {
       <ul>
         {found.map((it) => (
           <li key={`${it.label} ${it.x}`}>
-            {it.label}, {x} {it.x}: {it.point.of - it.point.valid} of {it.point.of} invalid. {it.point.reasons[0]}
+            {it.label}, {x} {it.x}: {it.point.of - it.point.valid} of {it.point.of} invalid, {it.point.reasons[0]}
           </li>
         ))}
       </ul>

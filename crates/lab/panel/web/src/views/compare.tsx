@@ -9,9 +9,9 @@ import { labelsOf } from "../parts/labels";
 import { useLoaded } from "../parts/load";
 import { SeriesChart, isWide } from "../parts/sweep-chart";
 import type { Sample } from "../rates";
-import { type ChartSeries, completed, initialChoice, median, seriesOf, variedKeys } from "../series";
+import { type ChartSeries, completed, initialChoice, median, pointsOf, seriesOf, variedKeys } from "../series";
 import { SERIES } from "../theme";
-import type { KnobValue, RunDetails, Template, TrialRecord } from "../types";
+import type { KnobValue, RunDetails, Template } from "../types";
 
 /** How many curves are drawn over each other. */
 const MAX_CURVES = SERIES;
@@ -50,11 +50,9 @@ export function CompareView({ ids }: { ids: string[] }) {
 
 const letter = (index: number) => String.fromCharCode(65 + index);
 
-const trialsOf = (run: RunDetails): TrialRecord[] => run.results?.trials ?? [];
-
 function medianOf(run: RunDetails): string {
-  const value = run.experiment?.values[0];
-  const measured = trialsOf(run).filter((trial) => !trial.invalid).flatMap((trial) => trial.values[value?.name ?? ""] ?? []);
+  const value = run.values[0];
+  const measured = run.trials.filter((trial) => !trial.invalid).flatMap((trial) => trial.values[value?.name ?? ""] ?? []);
   const middle = median(measured);
   return value && middle !== null ? quantity(middle, value.unit) : "–";
 }
@@ -62,9 +60,9 @@ function medianOf(run: RunDetails): string {
 /** The keys whose values are not the same in all runs. */
 function differences(run: RunDetails, runs: RunDetails[], templates: Template[]): string {
   const labels = labelsOf(templates, run.request);
-  const lists = (it: RunDetails) => new Map(it.experiment?.keys.map(({ name, values }) => [name, values]));
-  const own = [...lists(run)];
-  const differing = own.filter(([name, values]) => runs.some((other) => lists(other).get(name)?.join() !== values.join()));
+  const values = (it: RunDetails, key: string) => [...new Set(pointsOf(it.request, it.trials).map(({ point }) => point[key] ?? "–"))];
+  const own = run.keys.map((key) => [key, values(run, key)] as const);
+  const differing = own.filter(([key, list]) => runs.some((other) => values(other, key).join() !== list.join()));
   return differing.map(([name, values]) => `${labels.key(name)}: ${values.map((value) => labels.value(name, value)).join(", ")}`).join("; ") || "none";
 }
 
@@ -109,23 +107,23 @@ interface MergedSeries {
 }
 
 function mergedSeries(runs: RunDetails[], templates: Template[]): MergedSeries | null {
-  const all = runs.flatMap(trialsOf);
-  const y = runs[0]?.experiment?.values[0];
+  const all = runs.flatMap((run) => run.trials);
+  const y = runs[0]?.values[0];
   const varied = variedKeys(all);
   // A key that varies within each run is a better axis than one that differs between them.
-  const within = new Map([...varied].filter(([key]) => runs.every((run) => variedKeys(trialsOf(run)).has(key))));
-  const first = initialChoice(within.size > 0 ? within : varied, runs[0]?.experiment?.plots ?? [], y?.name ?? "");
+  const within = new Map([...varied].filter(([key]) => runs.every((run) => variedKeys(run.trials).has(key))));
+  const first = initialChoice(within.size > 0 ? within : varied, runs[0]?.plots ?? [], y?.name ?? "");
   const x = first?.x ?? Object.keys(all[0]?.point ?? {})[0];
-  if (!y || x === undefined || !runs.every((run) => trialsOf(run).some((trial) => x in trial.point && y.name in trial.values))) return null;
+  if (!y || x === undefined || !runs.every((run) => run.trials.some((trial) => x in trial.point && y.name in trial.values))) return null;
   // A key that is the same everywhere is still an axis: the runs themselves are the lines.
   const axis = new Map(varied).set(x, varied.get(x) ?? [all[0]!.point[x]!]);
   const lines = runs.flatMap((run, i) => {
-    const own = variedKeys(trialsOf(run));
+    const own = variedKeys(run.trials);
     own.set(x, axis.get(x)!);
     const lineKey = [...own.keys()].find((key) => key === first?.lines) ?? [...own.keys()].find((key) => key !== x) ?? null;
     const choice = completed({ x, y: y.name, lines: lineKey, fixed: {} }, own);
     const labels = labelsOf(templates, run.request);
-    const series = seriesOf(trialsOf(run), choice, own, labels.value);
+    const series = seriesOf(run.trials, choice, own, labels.value);
     return series.lines.map((line) => ({ ...line, label: lineKey ? `${letter(i)}: ${line.label}` : letter(i) }));
   });
   const labels = labelsOf(templates, runs[0]!.request);

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { ApiError, api } from "../api";
 import { duration, plural, quantity } from "../format";
-import { countPoints, defaultValues, labelOf } from "../knobs";
+import { comparesSeveral, countPoints, defaultValues, labelOf } from "../knobs";
 import { latestOnly } from "../latest";
 import { CopyButton, ErrorLine, ViewHeading } from "../parts/basics";
 import { KnobGroups } from "../parts/knob-groups";
@@ -121,7 +121,7 @@ function StartForm({ offer, isSweep }: { offer: Offer; isSweep: boolean }) {
 function Predictions({ prediction, template }: { prediction: RunPrediction; template: Template }) {
   const { predictions } = prediction;
   if (predictions.length === 0 || predictions.length > 8) return null;
-  const knob = template.knobs.find((it) => it.several);
+  const knob = template.knobs.find(comparesSeveral);
   return (
     <p class="hint">
       Predicted:{" "}

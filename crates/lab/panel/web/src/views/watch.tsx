@@ -13,9 +13,9 @@ import { RunHead } from "../parts/run-head";
 import { SweepChart } from "../parts/sweep-chart";
 import { type RunProgress, type TrialProgress, phasesOf, recordsOf } from "../progress";
 import { carriedBytes } from "../rates";
-import { variedKeys } from "../series";
+import { pointsOf, reasonOf, variedKeys } from "../series";
 import { SERIES } from "../theme";
-import { type KnobValue, type Point, type RunDetails, type TrialRecord, isOver } from "../types";
+import { type RunDetails, type TrialRecord, isOver } from "../types";
 
 export function WatchView({ id }: { id: string }) {
   const details = useLoaded(() => api.run(id), [id]);
@@ -53,22 +53,20 @@ function RunContent({ run, shown, onResumed }: ContentProps) {
   const progress = shown?.progress ?? null;
   const state = progress?.state ?? run.state;
   const trials = useMemo(
-    () => (isOver(state) && run.results ? run.results.trials : progress ? recordsOf(progress) : []),
+    () => (isOver(state) && isOver(run.state) ? run.trials : progress ? recordsOf(progress) : []),
     [run, progress?.results, state],
   );
-  const { experiment } = run;
-  const points = useMemo(() => (experiment ? pointsOf(experiment.keys) : trials), [experiment, experiment ? null : trials]);
+  const points = useMemo(() => pointsOf(run.request, trials), [run, trials]);
   const varied = useMemo(() => variedKeys(points), [points]);
   const keys = [...varied.keys()];
   const isSweep = keys.length > 1 || keys.some((key) => typeof varied.get(key)![0] === "number");
-  const values = experiment?.values ?? [];
+  const { values, plots, title } = run;
   const current = progress?.current ?? null;
   // Only results change it, not the samples that come ten times a second.
   const table = useMemo(
     () => <ResultTable trials={trials} values={values} keys={keys.length > 0 ? keys : Object.keys(trials[0]?.point ?? {}).slice(0, 1)} labels={labels} />,
     [trials, varied, labels],
   );
-  const title = experiment && "experiment" in run.request ? experiment.about : run.title;
   return (
     <>
       <RunHead
@@ -85,7 +83,7 @@ function RunContent({ run, shown, onResumed }: ContentProps) {
       {isSweep && (
         <section class="card" aria-labelledby="chart-title">
           <h2 id="chart-title">{title}</h2>
-          <SweepChart name={run.id} title={title} trials={trials} points={points} values={values} plots={experiment?.plots ?? []} labels={labels} origin={originOf(run)} />
+          <SweepChart name={run.id} title={title} trials={trials} points={points} values={values} plots={plots} labels={labels} origin={originOf(run)} />
         </section>
       )}
       {current && <Curves progress={progress!} keys={keys} labels={labels} isOver={isOver(state)} />}
@@ -101,21 +99,14 @@ function RunContent({ run, shown, onResumed }: ContentProps) {
   );
 }
 
-/** All combinations of the values of the keys. */
-function pointsOf(keys: { name: string; values: KnobValue[] }[]): { point: Point }[] {
-  // Only the sets of values matter for the axes, so that one long list is enough.
-  const longest = Math.max(0, ...keys.map((key) => key.values.length));
-  return Array.from({ length: longest }, (_, i) => ({
-    point: Object.fromEntries(keys.map(({ name, values }) => [name, values[Math.min(i, values.length - 1)]!])),
-  }));
-}
-
 function Sentences({ trials, run, keys, labels }: { trials: TrialRecord[]; run: RunDetails; keys: string[]; labels: Labels }) {
-  const comparison = keys.length === 1 ? comparisonSentence(trials, run.experiment?.values ?? [], keys, labels) : null;
+  const comparison = keys.length === 1 ? comparisonSentence(trials, run.values, keys, labels) : null;
   // In a sweep each point has its own.
   const chosen = keys.length <= 1 ? trials.find((trial) => trial.transport)?.transport : undefined;
+  const isInvalid = trials.every((trial) => trial.invalid);
   return (
     <>
+      {isInvalid && <p class="sentence wrong">No trial is valid: {reasonOf(trials[0]!)}. Run nothing else meanwhile, or choose lower rates.</p>}
       {comparison && <p class="sentence">{comparison}</p>}
       {chosen && (
         <p class="sentence">
@@ -188,10 +179,10 @@ function Curves({ progress, keys, labels, isOver: over }: CurvesProps) {
 }
 
 function originOf(run: RunDetails): string {
-  if (!run.results) return run.id;
-  const { machine, seed } = run.results;
+  const { machine, seed } = run;
+  if (!machine) return run.id;
   const revision = machine.revision ? ` (${machine.revision})` : "";
-  return `${machine.cpu}, ${machine.cores} cores, Linux ${machine.kernel}; sunder ${machine.sunder}${revision}; seed ${seed}; run ${run.id}`;
+  return `${machine.cpu}, ${machine.cores} cores, Linux ${machine.kernel}; sunder ${machine.sunder}${revision}${seed === undefined ? "" : `; seed ${seed}`}; run ${run.id}`;
 }
 
 /** The machine, and the files. */
@@ -203,9 +194,9 @@ function Origin({ run }: { run: RunDetails }) {
       <p class="buttons">
         <CopyButton text={() => api.toml(run.request)}>Copy .toml</CopyButton>
         <a class="button" href={api.filePath(run.id, run.file)} download>{run.file}</a>
-        {run.results && files.map((name) => <a key={name} class="button" href={api.filePath(run.id, name)} download>{name}</a>)}
+        {run.trials.length > 0 && files.map((name) => <a key={name} class="button" href={api.filePath(run.id, name)} download>{name}</a>)}
       </p>
-      {run.results && <p class="hint">{originOf(run)}. {plural(run.results.machine.memory_gib, "GiB", "GiB")} of memory, default congestion control {run.results.machine.congestion}.</p>}
+      {run.machine && <p class="hint">{originOf(run)}. {plural(run.machine.memory_gib, "GiB", "GiB")} of memory, default congestion control {run.machine.congestion}.</p>}
     </section>
   );
 }
