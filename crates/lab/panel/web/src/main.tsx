@@ -27,13 +27,9 @@ function Page() {
   const route = useRoute();
   const [isUnknown, setUnknown] = useState(false);
   const main = useRef<HTMLElement>(null);
-  const isFirst = useRef(true);
   useEffect(() => setUnknownHandler(() => setUnknown(true)), []);
   useEffect(() => {
     document.title = `${titleOf(route)} – Sunder`;
-    // A screen reader reads the new view; at the start the browser does so itself.
-    if (!isFirst.current) main.current?.querySelector("h1")?.focus({ preventScroll: true });
-    isFirst.current = false;
     scrollTo(0, 0);
   }, [route.view, route.rest]);
   if (isUnknown) return <Unknown />;
@@ -49,7 +45,7 @@ function Page() {
         </nav>
         <ThemeSwitch />
       </header>
-      <main ref={main} id="main" tabIndex={-1}><View route={route} /></main>
+      <main ref={main} id="main" tabIndex={-1}><View key={`${route.view}/${route.rest}`} route={route} /></main>
     </>
   );
 }

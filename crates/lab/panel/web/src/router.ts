@@ -14,10 +14,20 @@ export function parseRoute(hash: string): Route {
   return { view: view || "run", rest: decodeURIComponent(rest.join("/")), query: new URLSearchParams(query) };
 }
 
+let navigated = false;
+
+/** Whether the reader has gone from one view to another since the page was opened. */
+export function hasNavigated(): boolean {
+  return navigated;
+}
+
 export function useRoute(): Route {
   const [route, setRoute] = useState(() => parseRoute(location.hash));
   useEffect(() => {
-    const update = () => setRoute(parseRoute(location.hash));
+    const update = () => {
+      navigated = true;
+      setRoute(parseRoute(location.hash));
+    };
     addEventListener("hashchange", update);
     return () => removeEventListener("hashchange", update);
   }, []);

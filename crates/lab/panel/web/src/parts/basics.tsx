@@ -1,6 +1,7 @@
 // Small parts that several views use.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { hasNavigated } from "../router";
 import { copyText } from "../save";
 import type { RunState } from "../types";
 
@@ -12,11 +13,15 @@ export function ErrorLine({ text }: { text: string | null }) {
   );
 }
 
-/** The heading of a view, which gets the focus when the view opens. */
+/** The heading of a view. It gets the focus when a person goes to the view, so that a screen reader reads it. */
 export function ViewHeading({ children, about }: { children: ComponentChildren; about?: ComponentChildren }) {
+  const heading = useRef<HTMLHeadingElement>(null);
+  useLayoutEffect(() => {
+    if (hasNavigated()) heading.current!.focus({ preventScroll: true });
+  }, []);
   return (
     <header class="view-heading">
-      <h1 tabIndex={-1}>{children}</h1>
+      <h1 ref={heading} tabIndex={-1}>{children}</h1>
       {about && <p>{about}</p>}
     </header>
   );

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { api } from "../api";
 
 interface Props {
@@ -12,8 +12,15 @@ export function NoteField({ id, note, onError }: Props) {
   const [saved, setSaved] = useState(note);
   const [typed, setTyped] = useState<string | null>(null);
   const input = useRef<HTMLInputElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
   const isEditing = typed !== null;
-  useEffect(() => input.current?.focus(), [isEditing]);
+  const wasEditing = useRef(false);
+  useLayoutEffect(() => {
+    input.current?.focus();
+    // Unless the person has gone elsewhere, the focus stays here.
+    if (wasEditing.current && document.activeElement === document.body) button.current?.focus();
+    wasEditing.current = isEditing;
+  }, [isEditing]);
   const save = async () => {
     if (typed === null) return;
     setTyped(null);
@@ -28,7 +35,7 @@ export function NoteField({ id, note, onError }: Props) {
   };
   if (!isEditing) {
     return (
-      <button type="button" class="edit" aria-label={saved ? `Note: ${saved}. Edit` : "Add a note"} onClick={() => setTyped(saved)}>
+      <button ref={button} type="button" class="edit" aria-label={saved ? `Note: ${saved}. Edit` : "Add a note"} onClick={() => setTyped(saved)}>
         {saved || "add a note"}
       </button>
     );
@@ -42,8 +49,11 @@ export function NoteField({ id, note, onError }: Props) {
       onInput={(event) => setTyped(event.currentTarget.value)}
       onBlur={save}
       onKeyDown={(event) => {
-        if (event.key === "Enter") void save();
         if (event.key === "Escape") setTyped(null);
+        if (event.key !== "Enter") return;
+        // Otherwise the key would also press the button that takes the focus.
+        event.preventDefault();
+        void save();
       }}
     />
   );
