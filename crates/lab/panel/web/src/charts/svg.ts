@@ -1,6 +1,7 @@
 // The chart of a sweep as an SVG document of its own.
 import { short } from "../format";
 import { type AxisScale, type ChartSeries, scaleFor } from "../series";
+import type { KnobValue } from "../types";
 import { dashOf, markPath } from "./marks";
 
 const WIDTH = 720;
@@ -12,6 +13,8 @@ interface Labels {
   title: string;
   x: string;
   y: string;
+  /** The label of a value on the horizontal axis. */
+  tick: (value: KnobValue) => string;
   /** Where the values were measured. */
   origin: string;
 }
@@ -30,19 +33,21 @@ export function chartSvg(series: ChartSeries, yScale: AxisScale, labels: Labels)
     const at = y.place(tick).toFixed(1);
     return `<path d="M${AREA.left} ${at}H${right}" stroke="#ddd"/>${text(`x="${AREA.left - 8}" y="${at}"`, short(tick), 'text-anchor="end" dominant-baseline="central"')}`;
   });
-  const ticks = series.xs.map((value, i) => text(`x="${x[i]!.toFixed(1)}" y="${bottom + 20}"`, String(value), 'text-anchor="middle"'));
+  const ticks = series.xs.map((value, i) => text(`x="${x[i]!.toFixed(1)}" y="${bottom + 20}"`, labels.tick(value), 'text-anchor="middle"'));
   const lines = series.lines.map((line, index) => {
     const colour = COLOURS[index % COLOURS.length]!;
     const at = (value: number, i: number) => [x[i]!, y.place(value)] as const;
     const valid = line.points.flatMap((it, i) => (it?.value != null ? [at(it.value, i)] : []));
     const invalid = line.points.flatMap((it, i) => (it?.invalid != null ? [at(it.invalid, i)] : []));
-    const path = valid.map(([px, py]) => `${px.toFixed(1)} ${py.toFixed(1)}`).join("L");
+    // Names have no order, so that nothing is between them.
+    const isConnected = series.xs.every((value) => typeof value === "number");
+    const path = isConnected && valid.map(([px, py]) => `${px.toFixed(1)} ${py.toFixed(1)}`).join("L");
     const mark = (fill: string) => ([px, py]: readonly [number, number]) =>
       `<path d="${markPath(index, px, py, 4.5)}" fill="${fill}" stroke="${colour}" stroke-width="1.5"/>`;
     const legendX = AREA.left + (index % 4) * 150;
     const legendY = HEIGHT - 38 + Math.floor(index / 4) * 16;
     return [
-      path && `<path d="M${path}" fill="none" stroke="${colour}" stroke-width="2" stroke-dasharray="${dashOf(index).join(" ")}"/>`,
+      path ? `<path d="M${path}" fill="none" stroke="${colour}" stroke-width="2" stroke-dasharray="${dashOf(index).join(" ")}"/>` : "",
       ...valid.map(mark(colour)),
       ...invalid.map(mark("#fff")),
       mark(colour)([legendX, legendY] as const),

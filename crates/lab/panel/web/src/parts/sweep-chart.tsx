@@ -43,8 +43,9 @@ export function SweepChart({ name, title, trials, points, values, plots, labels,
   if (!choice || !series) return null;
   const unit = values.find((value) => value.name === choice.y)?.unit ?? "";
   const yScale: AxisScale = (isLog ?? isWide(series)) ? "log" : "linear";
+  const tick = (value: KnobValue) => labels.value(choice.x, value);
   const saveSvg = () => {
-    const svg = chartSvg(series, yScale, { title, x: labels.key(choice.x), y: `${choice.y} (${unit})`, origin });
+    const svg = chartSvg(series, yScale, { title, x: labels.key(choice.x), y: unit ? `${choice.y} (${unit})` : choice.y, tick, origin });
     saveFile(`${name}.svg`, "image/svg+xml", svg);
   };
   return (
@@ -52,7 +53,7 @@ export function SweepChart({ name, title, trials, points, values, plots, labels,
       <ChartControls {...{ choice, varied, values, labels }} isLog={yScale === "log"} onChoice={setChosen} onLog={setLog}>
         <button type="button" onClick={saveSvg}>Download SVG</button>
       </ChartControls>
-      <SeriesChart series={series} tick={(value) => labels.value(choice.x, value)} description={`${choice.y} by ${labels.key(choice.x)}`} xLabel={labels.key(choice.x)} yLabel={unit ? `${choice.y} (${unit})` : choice.y} unit={unit} yScale={yScale} />
+      <SeriesChart series={series} tick={tick} description={`${choice.y} by ${labels.key(choice.x)}`} xLabel={labels.key(choice.x)} yLabel={unit ? `${choice.y} (${unit})` : choice.y} unit={unit} yScale={yScale} />
       <InvalidPoints series={series} x={labels.key(choice.x)} />
     </>
   );
