@@ -205,7 +205,12 @@ impl FailureDetector {
 
     /// Whether the peer was probed and has not answered.
     pub(crate) fn is_probing(&self) -> bool {
-        self.probing_since.is_some() || self.state.unusable_since().is_some()
+        self.awaits_answer() || self.state.unusable_since().is_some()
+    }
+
+    /// Whether the peer was probed, and may still answer.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        self.probing_since.is_some()
     }
 
     /// The time of the next observation, if there is one.
@@ -252,7 +257,13 @@ impl FailureDetector {
     /// there is no answer. While new connections are refused, open ones are checked.
     fn check_silence(&mut self, now: Duration, seen: &PathObservation) {
         if !seen.is_wanted {
-            (self.probing_since, self.poll_at) = (None, None);
+            // Streams that found the channel silent for so long have given up its last connection.
+            let waited = self.probing_since.map(|since| now.saturating_sub(since));
+            if waited.is_some_and(|waited| waited >= self.answer_timeout()) {
+                self.lose(now, PathLossCause::NoAnswer);
+            } else {
+                (self.probing_since, self.poll_at) = (None, None);
+            }
             return;
         }
         let quiet = if seen.in_use { QUIET_TIMEOUT } else { IDLE_QUIET_TIMEOUT };

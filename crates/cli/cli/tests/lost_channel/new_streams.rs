@@ -29,7 +29,15 @@ fn wait_for_data(download: &Download) {
 
 fn wait_for_state(testbed: &Testbed, state: StreamChannelState) {
     for end in End::BOTH {
-        until("the state is noticed", || testbed.channel(end, 1).unwrap().state == state);
+        let deadline = Instant::now() + Duration::from_secs(90);
+        while testbed.channel(end, 1).unwrap().state != state {
+            if Instant::now() > deadline {
+                let [client, server] = End::BOTH.map(|end| testbed.log(end));
+                let status = testbed.channel(end, 1);
+                panic!("{end:?} does not see {state:?}: {status:?}\n{client}\n{server}");
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

@@ -344,7 +344,8 @@ impl PathMonitorState {
         if matches!(self.side, PathMonitorRole::Server { .. }) {
             self.paths().retain(|_, path| {
                 let is_new = Arc::strong_count(path) > 1;
-                is_new || path.connection_count() > 0 || is_remembered(&path.state(), now)
+                let is_used = path.connection_count() > 0 || path.awaits_answer();
+                is_new || is_used || is_remembered(&path.state(), now)
             });
         }
     }

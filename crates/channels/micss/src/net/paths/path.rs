@@ -221,6 +221,11 @@ impl MonitoredPath {
         watched.detector.poll_timeout().is_some_and(|at| at <= now) || comes_into_use()
     }
 
+    /// Whether it was probed, and may still answer.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        self.watched().detector.awaits_answer()
+    }
+
     /// The time of the next observation.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.watched().detector.poll_timeout()

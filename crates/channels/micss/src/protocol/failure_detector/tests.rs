@@ -83,6 +83,32 @@ fn a_channel_in_use_that_falls_silent_is_lost_within_three_seconds() {
     assert_eq!(watched.detector.state().unusable_since(), Some(silent));
 }
 
+/// A stream that got no acknowledgement gives up its connection, which may be the last one, before
+/// as many probes are unanswered as a lossy channel needs.
+#[test]
+fn a_silent_channel_whose_last_connection_is_given_up_is_lost() {
+    let round_trip = Some(20 * MS);
+    for (silence, is_lost) in [(3000 * MS, true), (2000 * MS, false)] {
+        let begin = Duration::from_secs(1000);
+        let mut detector = FailureDetector::default();
+        for since in (0..).map(|step| step * POLL_INTERVAL).take_while(|it| *it <= silence) {
+            let seen = PathObservation {
+                is_wanted: true,
+                in_use: true,
+                since_received: Some(since),
+                unanswered_probes: 3,
+                round_trip,
+                loss: 0.5,
+            };
+            detector.handle_observation(begin + since, &seen);
+        }
+        assert!(detector.awaits_answer() && detector.state().lost().is_none());
+        detector.handle_observation(begin + silence, &PathObservation::default());
+        assert_eq!(detector.state().lost().is_some(), is_lost, "{silence:?}");
+        assert!(!detector.awaits_answer());
+    }
+}
+
 #[test]
 fn a_lossy_channel_needs_more_probes() {
     let needed = [0.0, 0.02, 0.05, 0.1, 0.15, 0.3, 1.0].map(min_unanswered);
