@@ -1,26 +1,26 @@
 //! `sunder plan`: the properties of channels, and the best schedule for a request.
 
-mod answer;
-mod channels;
-mod document;
 mod effects;
 mod plot;
 mod refusal;
 mod report;
 mod simulation;
 
+use std::cell::OnceCell;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use console::CommandFailure;
+use console::{CommandFailure, CommandProgress};
 use keys::storage;
-use model::{PlanRequest, PlanRequestError, ScheduleObjective, ScheduleRequirements};
+use model::{PlanError, PlanRequest, PlanRequestError, ScheduleObjective, ScheduleRequirements};
 
-use answer::PlanAnswer;
-use channels::{NamedChannel, NamedRiskGroup, PlanChannels};
-use document::PlanDocument;
+use planning::{
+    ChannelsFile, NamedChannel, NamedRiskGroup, PlanAnswer, PlanChannels, PlanDocument,
+};
 use refusal::refuse;
+
+use crate::daemon;
 
 /// Computes the privacy, loss, delay and rate that channels provide together, and the best
 /// schedule.
@@ -146,8 +146,12 @@ enum ObjectiveName {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let channels = arguments.channels()?;
     let request = arguments.request().map_err(|error| refuse(error.into()))?;
-    let answer = PlanAnswer::find(&channels.set, &request)?;
-    let answer = if arguments.sensitivity { answer.with_effects(&channels.set)? } else { answer };
+    let answer = with_progress(|it| PlanAnswer::find(&channels.set, &request, it))?;
+    let answer = if arguments.sensitivity {
+        with_progress(|it| answer.with_effects(&channels.set, it))?
+    } else {
+        answer
+    };
     let trial = arguments.simulate.map(|symbols| simulation::run(&channels.set, &answer, symbols));
     let trial = trial.transpose()?;
     if let Some(path) = &arguments.plot {
@@ -160,11 +164,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     }
 }
 
+/// Shows the progress of linear programs.
+fn with_progress(
+    solve: impl FnOnce(&dyn Fn(usize, usize)) -> Result<PlanAnswer, PlanError>,
+) -> Result<PlanAnswer, CommandFailure> {
+    let progress = OnceCell::new();
+    let step = |_: usize, all: usize| {
+        progress.get_or_init(|| CommandProgress::steps(all as u64)).advance(1);
+    };
+    solve(&step).map_err(refuse)
+}
+
+/// The channels in a file.
+fn channels_of_file(path: &Path) -> Result<PlanChannels, CommandFailure> {
+    let file: ChannelsFile = daemon::load_file("plan", path, |text| Ok(toml::from_str(text)?))?;
+    PlanChannels::new(&file.channel, &file.group)
+        .map_err(|message| CommandFailure::Usage(format!("{}: {message}", path.display())))
+}
+
 impl Arguments {
     fn channels(&self) -> Result<PlanChannels, CommandFailure> {
         match &self.file {
-            Some(path) => PlanChannels::of_file(path),
-            None => PlanChannels::of_options(&self.channels, &self.groups),
+            Some(path) => channels_of_file(path),
+            None if self.channels.is_empty() => Err(CommandFailure::Usage(String::from(
+                "there is no channel; give each with --channel, or a file of them with --channels",
+            ))),
+            None => PlanChannels::new(&self.channels, &self.groups).map_err(CommandFailure::Usage),
         }
     }
 

@@ -5,9 +5,8 @@ use std::cmp::Ordering;
 use console::table::{ColumnAlignment, aligned};
 use model::ScheduleObjective;
 
-use super::answer::{ImprovementEffect, ImprovementEffects};
-use super::channels::PlanChannels;
-use super::document::quantity_key;
+use planning::{ImprovementEffect, ImprovementEffects, PlanChannels, quantity_key};
+
 use crate::numbers::{percent, short};
 
 /// The minimum relative change that is shown.

@@ -7,8 +7,8 @@ use console::table::{ColumnAlignment, aligned};
 use model::simulate::{MeanEstimate, SimulationEstimates};
 use model::{ScheduleObjective, ScheduleRequirements};
 
-use super::answer::{BestProperties, PlanAnswer, PlannedSchedule, PropertyOverview};
-use super::channels::PlanChannels;
+use planning::{BestProperties, PlanAnswer, PlanChannels, PlannedSchedule, PropertyOverview};
+
 use super::effects;
 use crate::numbers::{one_in, percent, short};
 

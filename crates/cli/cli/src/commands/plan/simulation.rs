@@ -6,7 +6,7 @@ use fastrand::Rng;
 use model::ChannelSet;
 use model::simulate::{ScheduleSimulation, SimulationEstimates};
 
-use super::answer::PlanAnswer;
+use planning::PlanAnswer;
 
 /// A fixed seed, so that two runs can be compared.
 const SEED: u64 = 0x0073_756e_6465_7221;

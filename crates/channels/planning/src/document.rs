@@ -4,13 +4,13 @@ use model::simulate::{MeanEstimate, SimulationEstimates};
 use model::{ChannelQuantity, ScheduleObjective};
 use serde::Serialize;
 
-use super::answer::{BestProperties, ImprovementEffects, PlanAnswer, PlannedSchedule};
-use super::channels::PlanChannels;
+use crate::answer::{BestProperties, ImprovementEffects, PlanAnswer, PlannedSchedule};
+use crate::channels::PlanChannels;
 
-/// What `--json` prints. Risks and losses are probabilities, delays in ms, rates in Mbit/s;
-/// channels are counted from 0.
-#[derive(Serialize)]
-pub(super) struct PlanDocument<'a> {
+/// What `sunder plan --json` prints. Risks and losses are probabilities, delays in ms, rates in
+/// Mbit/s; channels are counted from 0.
+#[derive(Debug, Serialize)]
+pub struct PlanDocument<'a> {
     names: &'a [String],
     /// Of the schedule, or else as requested.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,7 @@ pub(super) struct PlanDocument<'a> {
     simulation: Option<SimulationDocument>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct ScheduleDocument {
     risk: f64,
     loss: f64,
@@ -47,14 +47,14 @@ struct ScheduleDocument {
     utilisation: Vec<f64>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct ScheduleEntryDocument {
     k: usize,
     channels: Vec<usize>,
     p: f64,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct BestPropertiesDocument {
     risk: f64,
     loss: f64,
@@ -66,14 +66,14 @@ struct BestPropertiesDocument {
     delay_over_all: Option<f64>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct SensitivityDocument {
     property: &'static str,
     now: f64,
     effects: Vec<ImprovementEffectDocument>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct ImprovementEffectDocument {
     channel: usize,
     quantity: &'static str,
@@ -81,7 +81,7 @@ struct ImprovementEffectDocument {
     value: Option<f64>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct SimulationDocument {
     symbols: u64,
     risk: EstimateDocument,
@@ -91,7 +91,7 @@ struct SimulationDocument {
     delivered_delay: Option<EstimateDocument>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct EstimateDocument {
     mean: f64,
     low: f64,
@@ -100,7 +100,7 @@ struct EstimateDocument {
 
 impl<'a> PlanDocument<'a> {
     /// The whole document.
-    pub(super) fn new(
+    pub fn new(
         channels: &'a PlanChannels,
         answer: &PlanAnswer,
         trial: Option<&SimulationEstimates>,
@@ -205,7 +205,7 @@ fn property_key(objective: ScheduleObjective) -> &'static str {
 }
 
 /// The name of a quantity, in JSON and in text.
-pub(super) fn quantity_key(quantity: ChannelQuantity) -> &'static str {
+pub fn quantity_key(quantity: ChannelQuantity) -> &'static str {
     match quantity {
         ChannelQuantity::Risk => "risk",
         ChannelQuantity::Loss => "loss",

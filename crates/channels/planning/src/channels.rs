@@ -1,30 +1,28 @@
-//! The channels of a plan, from the command line or a file.
+//! The channels of a plan, as a person writes them.
 
 use std::collections::HashSet;
-use std::path::Path;
 
-use console::CommandFailure;
 use model::{
     ChannelModel, ChannelSet, ChannelSubset, LossProbability, RiskProbability, SharedRiskGroup,
 };
 use serde::Deserialize;
 
-use crate::daemon;
-
 /// The maximum length of a channel's name.
 const MAX_NAME_LEN: usize = 32;
 
 /// The channels between two hosts, each with a name.
-pub(super) struct PlanChannels {
-    pub(super) set: ChannelSet,
+#[derive(Clone, Debug)]
+pub struct PlanChannels {
+    /// The channels.
+    pub set: ChannelSet,
     /// The names in the set's order, all different.
-    pub(super) names: Vec<String>,
+    pub names: Vec<String>,
 }
 
 /// A channel as the user specified it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "RawChannel")]
-pub(super) struct NamedChannel {
+pub struct NamedChannel {
     /// Without a name, its number from 1 is used.
     name: Option<String>,
     channel: ChannelModel,
@@ -33,7 +31,7 @@ pub(super) struct NamedChannel {
 /// A group of channels that fail together, as the user specified it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NamedRiskGroup {
+pub struct NamedRiskGroup {
     channels: Vec<String>,
     #[serde(alias = "z")]
     risk: f64,
@@ -55,44 +53,24 @@ struct RawChannel {
     rate: f64,
 }
 
-#[derive(Deserialize)]
+/// A file of channels.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawChannelsFile {
+pub struct ChannelsFile {
+    /// The channels.
     #[serde(default)]
-    channel: Vec<NamedChannel>,
+    pub channel: Vec<NamedChannel>,
+    /// The groups of channels that fail together.
     #[serde(default)]
-    group: Vec<NamedRiskGroup>,
+    pub group: Vec<NamedRiskGroup>,
 }
 
 impl PlanChannels {
-    /// The channels in the options.
+    /// These channels and groups.
     ///
     /// # Errors
-    /// If they do not form a valid set of channels.
-    pub(super) fn of_options(
-        channels: &[NamedChannel],
-        groups: &[NamedRiskGroup],
-    ) -> Result<Self, CommandFailure> {
-        if channels.is_empty() {
-            return Err(CommandFailure::Usage(String::from(
-                "there is no channel; give each with --channel, or a file of them with --channels",
-            )));
-        }
-        Self::new(channels, groups).map_err(CommandFailure::Usage)
-    }
-
-    /// The channels in the file at `path`.
-    ///
-    /// # Errors
-    /// If the file cannot be read or parsed, or its channels do not form a valid set.
-    pub(super) fn of_file(path: &Path) -> Result<Self, CommandFailure> {
-        let file: RawChannelsFile =
-            daemon::load_file("plan", path, |text| Ok(toml::from_str(text)?))?;
-        Self::new(&file.channel, &file.group)
-            .map_err(|message| CommandFailure::Usage(format!("{}: {message}", path.display())))
-    }
-
-    fn new(channels: &[NamedChannel], groups: &[NamedRiskGroup]) -> Result<Self, String> {
+    /// If they do not form a valid set: what is wrong, in one line.
+    pub fn new(channels: &[NamedChannel], groups: &[NamedRiskGroup]) -> Result<Self, String> {
         // First, so that an error about too many channels is not attributed to a group.
         let set = channels.iter().map(|named| named.channel).collect();
         let set = ChannelSet::new(set).map_err(|error| error.to_string())?;
@@ -122,7 +100,7 @@ impl NamedChannel {
     ///
     /// # Errors
     /// If a key is missing, unknown, repeated or out of its range.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut keys = KeyValuePairs::parse(text)?;
         let raw = RawChannel {
             risk: keys.number("z")?,
@@ -168,7 +146,7 @@ impl NamedRiskGroup {
     ///
     /// # Errors
     /// If a key is missing, unknown or repeated.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut keys = KeyValuePairs::parse(text)?;
         let channels = keys.require("channels")?.split('+').map(str::to_owned).collect();
         let group = Self { channels, risk: keys.number("z")?, loss: keys.number("l")? };

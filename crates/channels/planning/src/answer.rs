@@ -1,94 +1,120 @@
 //! Computes the answer: a schedule, the best value of each property, or both.
 
-use console::CommandFailure;
-use console::CommandProgress;
+use std::cell::Cell;
+
 use model::{
     ChannelQuantity, ChannelSensitivity, ChannelSet, PlanError, PlanRequest, ScheduleAverages,
     ScheduleObjective, ScheduleRequirements, ShareSchedule, ShareSelection,
 };
 
-use super::refusal::refuse;
+/// Is told how many linear programs are solved, and how many there are.
+pub type PlanProgress<'a> = &'a dyn Fn(usize, usize);
 
 /// The answer to a request.
-pub(super) struct PlanAnswer {
-    pub(super) request: PlanRequest,
+#[derive(Clone, Debug)]
+pub struct PlanAnswer {
+    /// The request.
+    pub request: PlanRequest,
     /// A schedule, if one was requested or kappa and mu are given.
-    pub(super) planned: Option<PlannedSchedule>,
+    pub planned: Option<PlannedSchedule>,
     /// The best value of each property, if there is no objective.
-    pub(super) overview: Option<PropertyOverview>,
+    pub overview: Option<PropertyOverview>,
     /// The effects of better channels, if requested.
-    pub(super) effects: Option<ImprovementEffects>,
+    pub effects: Option<ImprovementEffects>,
 }
 
 /// A schedule and its properties.
-pub(super) struct PlannedSchedule {
-    pub(super) schedule: ShareSchedule,
-    pub(super) averages: ScheduleAverages,
+#[derive(Clone, Debug)]
+pub struct PlannedSchedule {
+    /// The schedule.
+    pub schedule: ShareSchedule,
+    /// Its properties.
+    pub averages: ScheduleAverages,
     /// The maximum improvement of the first objective that is still possible, if there is one.
-    pub(super) gap: Option<f64>,
+    pub gap: Option<f64>,
 }
 
 /// The best value of each property.
-pub(super) struct PropertyOverview {
+#[derive(Clone, Debug)]
+pub struct PropertyOverview {
     /// The highest rate at mu, if mu is given.
-    pub(super) rate: Option<f64>,
+    pub rate: Option<f64>,
     /// Under the request's other conditions.
-    pub(super) best: BestProperties,
+    pub best: BestProperties,
     /// The same at the highest rate at mu, if mu is given.
-    pub(super) best_at_full_rate: Option<BestProperties>,
+    pub best_at_full_rate: Option<BestProperties>,
     /// The delay with a share on every channel, one of which is enough, if kappa and mu are free.
-    pub(super) delay_over_all_ms: Option<f64>,
+    pub delay_over_all_ms: Option<f64>,
 }
 
 /// The best values of the properties, each optimized on its own.
-#[derive(Clone, Copy)]
-pub(super) struct BestProperties {
-    pub(super) risk: f64,
-    pub(super) loss: f64,
-    pub(super) delay_ms: f64,
-    pub(super) delivered_delay_ms: f64,
-    pub(super) rate: f64,
+#[derive(Clone, Copy, Debug)]
+pub struct BestProperties {
+    /// The probability that a symbol is read.
+    pub risk: f64,
+    /// The probability that a symbol is lost.
+    pub loss: f64,
+    /// The mean delay of the symbols sent, in ms.
+    pub delay_ms: f64,
+    /// The mean delay of the symbols that arrive, in ms.
+    pub delivered_delay_ms: f64,
+    /// The rate, in Mbit/s.
+    pub rate: f64,
 }
 
 /// The effects on a property of improving one quantity of one channel by a tenth.
-pub(super) struct ImprovementEffects {
-    pub(super) objective: ScheduleObjective,
+#[derive(Clone, Debug)]
+pub struct ImprovementEffects {
+    /// The property.
+    pub objective: ScheduleObjective,
     /// The property of the channels as they are.
-    pub(super) now: f64,
+    pub now: f64,
     /// In the channels' order.
-    pub(super) each: Vec<ImprovementEffect>,
+    pub each: Vec<ImprovementEffect>,
 }
 
 /// The effect of one quantity of one channel.
-pub(super) struct ImprovementEffect {
-    pub(super) channel: usize,
-    pub(super) quantity: ChannelQuantity,
+#[derive(Clone, Debug)]
+pub struct ImprovementEffect {
+    /// The channel, counted from 0.
+    pub channel: usize,
+    /// Its quantity.
+    pub quantity: ChannelQuantity,
     /// The property's value; `None` if the bounds could not be kept.
-    pub(super) value: Option<f64>,
+    pub value: Option<f64>,
 }
 
 impl PlanAnswer {
-    /// Computes the answer.
+    /// Computes the answer. Calls `progress` after each linear program, if there are several: with
+    /// how many are solved, and how many there are.
     ///
     /// # Errors
     /// If the request is wrong, or no schedule keeps its bounds.
-    pub(super) fn find(set: &ChannelSet, request: &PlanRequest) -> Result<Self, CommandFailure> {
+    pub fn find(
+        set: &ChannelSet,
+        request: &PlanRequest,
+        progress: PlanProgress<'_>,
+    ) -> Result<Self, PlanError> {
         let (planned, overview) = if request.requirements().objectives.is_empty() {
             // The overview first, because it checks the request.
-            let overview = PropertyOverview::find(set, request).map_err(refuse)?;
+            let overview = PropertyOverview::find(set, request, progress)?;
             (PlannedSchedule::at_best_rate(set, request), Some(overview))
         } else {
-            (Some(PlannedSchedule::best(set, request).map_err(refuse)?), None)
+            (Some(PlannedSchedule::best(set, request)?), None)
         };
         Ok(Self { request: request.clone(), planned, overview, effects: None })
     }
 
-    /// Adds the effects of better channels.
+    /// Adds the effects of better channels. Calls `progress` as [`find`](Self::find) does.
     ///
     /// # Errors
     /// If the solver fails.
-    pub(super) fn with_effects(self, set: &ChannelSet) -> Result<Self, CommandFailure> {
-        let effects = ImprovementEffects::find(set, &self.request).map_err(refuse)?;
+    pub fn with_effects(
+        self,
+        set: &ChannelSet,
+        progress: PlanProgress<'_>,
+    ) -> Result<Self, PlanError> {
+        let effects = ImprovementEffects::find(set, &self.request, progress)?;
         Ok(Self { effects: Some(effects), ..self })
     }
 }
@@ -110,7 +136,7 @@ impl PlannedSchedule {
     }
 
     /// The fraction of each channel's rate that is used, in the channels' order.
-    pub(super) fn utilisation(&self, set: &ChannelSet) -> Vec<f64> {
+    pub fn utilisation(&self, set: &ChannelSet) -> Vec<f64> {
         let used = |(i, channel): (usize, &model::ChannelModel)| {
             (self.schedule.channel_usage(i) * self.averages.rate / channel.rate()).min(1.0)
         };
@@ -119,7 +145,11 @@ impl PlannedSchedule {
 }
 
 impl PropertyOverview {
-    fn find(set: &ChannelSet, request: &PlanRequest) -> Result<Self, PlanError> {
+    fn find(
+        set: &ChannelSet,
+        request: &PlanRequest,
+        progress: PlanProgress<'_>,
+    ) -> Result<Self, PlanError> {
         let requirements = request.requirements();
         let free = requirements.kappa.is_none() && requirements.mu.is_none();
         let full_rate = requirements
@@ -127,11 +157,15 @@ impl PropertyOverview {
             .map(|_| ScheduleRequirements { full_rate: true, ..requirements.clone() });
         let full_rate = full_rate.map(PlanRequest::new).transpose()?;
         let programs = BestProperties::PROGRAMS * if full_rate.is_some() { 2 } else { 1 };
-        let progress = CommandProgress::steps(programs);
+        let solved = Cell::new(0);
+        let solve = || {
+            solved.set(solved.get() + 1);
+            progress(solved.get(), programs);
+        };
         Ok(Self {
-            best: BestProperties::find(set, request, &progress)?,
+            best: BestProperties::find(set, request, &solve)?,
             best_at_full_rate: full_rate
-                .map(|request| BestProperties::find(set, &request, &progress))
+                .map(|request| BestProperties::find(set, &request, &solve))
                 .transpose()?,
             rate: requirements.mu.and_then(|mu| set.best_rate(mu)),
             delay_over_all_ms: free.then(|| first_of_all(set)).flatten(),
@@ -147,17 +181,13 @@ fn first_of_all(set: &ChannelSet) -> Option<f64> {
 
 impl BestProperties {
     /// The number of linear programs to solve.
-    const PROGRAMS: u64 = 5;
+    const PROGRAMS: usize = 5;
 
-    fn find(
-        set: &ChannelSet,
-        request: &PlanRequest,
-        progress: &CommandProgress,
-    ) -> Result<Self, PlanError> {
+    fn find(set: &ChannelSet, request: &PlanRequest, solved: &dyn Fn()) -> Result<Self, PlanError> {
         let best = |objective| {
             let request = request.with_objectives(vec![objective]);
             let plan = set.plan(&request)?;
-            progress.advance(1);
+            solved();
             Ok::<f64, PlanError>(plan.averages.value_of(objective))
         };
         Ok(Self {
@@ -171,13 +201,17 @@ impl BestProperties {
 }
 
 impl ImprovementEffects {
-    fn find(set: &ChannelSet, request: &PlanRequest) -> Result<Self, PlanError> {
+    fn find(
+        set: &ChannelSet,
+        request: &PlanRequest,
+        progress: PlanProgress<'_>,
+    ) -> Result<Self, PlanError> {
         let objective =
             request.requirements().objectives.first().copied().unwrap_or(ScheduleObjective::Rate);
         let now = request.with_objectives(vec![objective]);
         let now = set.plan(&now)?.averages.value_of(objective);
         let sensitivities = set.sensitivities(request);
-        let progress = CommandProgress::steps(sensitivities.len() as u64);
+        let all = sensitivities.len();
         let mut each = Vec::new();
         for ChannelSensitivity { channel, quantity, value } in sensitivities {
             let value = match value {
@@ -186,7 +220,7 @@ impl ImprovementEffects {
                 Err(error) => return Err(error),
             };
             each.push(ImprovementEffect { channel, quantity, value });
-            progress.advance(1);
+            progress(each.len(), all);
         }
         Ok(Self { objective, now, each })
     }
