@@ -8,6 +8,7 @@
 
 mod built_in;
 mod columns;
+mod description;
 mod error;
 mod file;
 mod run;
@@ -25,20 +26,22 @@ use sha2::{Digest, Sha256};
 use toml::Table;
 
 pub use built_in::built_in;
+pub use description::{ExperimentDescription, KeyDescription};
 pub use error::{ExperimentError, ExperimentRunError, ResultsError};
 pub use file::compare::ComparisonDefinition;
+pub use file::plot::PlotDefinition;
 pub use run::compare::{ComparedGroup, ResultsComparison};
 pub use run::journal::TrialRecord;
 pub use run::machine::MachineProperties;
 pub use run::results::ExperimentResults;
 pub use run::summary::PointSummary;
-pub use run::{ExperimentProgress, run, run_with};
+pub use run::{ExperimentEvent, run, run_with};
 pub use statistic::{SampleSpread, SummaryStatistic};
 
 use crate::trial::Trial;
 use error::ExperimentProblem;
 use file::ExperimentFile;
-use file::plot::{self, PlotDefinition};
+use file::plot;
 use file::predict;
 use file::programs;
 use file::sweep::{SweepCombination, SweptKeys};
@@ -76,7 +79,7 @@ pub struct Experiment {
 
 /// One combination of the swept values.
 #[derive(Debug)]
-struct SweepPoint {
+pub(crate) struct SweepPoint {
     combination: SweepCombination,
     trial: Trial,
     /// The indices of the file's programs that the trial starts.

@@ -62,5 +62,5 @@ pub use link::{
     LinkDirection, LinkOptions,
 };
 pub use network::{EmulatedNetwork, EmulatedNetworkError};
-pub use perform::{TrialError, TrialMeasurement, perform};
+pub use perform::{TrialError, TrialMeasurement, TrialSample, perform};
 pub use trial::{HostPlan, LinkPlan, MeasurePlan, ProgramPlan, Trial, TrialContext, ValuePlan};

@@ -97,6 +97,11 @@ impl EmulatedNetwork {
         self.links.values()
     }
 
+    /// The names of the links, in their order.
+    pub(crate) fn names_of_links(&self) -> impl Iterator<Item = &String> {
+        self.links.keys()
+    }
+
     /// The definitions of the links, in the order of their names.
     pub(crate) fn plans(&self) -> impl Iterator<Item = &LinkPlan> {
         self.plans.values()

@@ -2,6 +2,7 @@
 
 pub(crate) mod driver;
 mod program;
+mod sampling;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,6 +17,7 @@ use crate::network::EmulatedNetwork;
 use crate::sandbox;
 use crate::trial::{MeasurePlan, Trial, TrialContext, ValuePlan};
 use program::{ProgramProcess, output_tail};
+pub use sampling::TrialSample;
 
 /// The result of a trial.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,18 +54,24 @@ pub(crate) fn is_late(late_ms: f64, missed: u64) -> bool {
 #[error("{0}")]
 pub struct TrialError(pub String);
 
-/// Runs a trial in a [sandbox](crate::sandbox).
+/// Runs a trial in a [sandbox](crate::sandbox). Calls `sample` from another thread, ten times a
+/// second while it measures.
 ///
 /// # Errors
 /// If the network cannot be created, a program fails or does not become ready, or a value is
 /// missing.
-pub fn perform(trial: &Trial, context: TrialContext<'_>) -> Result<TrialMeasurement, TrialError> {
+pub fn perform(
+    trial: &Trial,
+    context: TrialContext<'_>,
+    sample: &(dyn Fn(&TrialSample) + Sync),
+) -> Result<TrialMeasurement, TrialError> {
     write_files(trial, context.files)
         .map_err(|error| failed(format!("cannot write the trial's files: {error}")))?;
     let trial = &with_hosts_of_driver(trial)?;
     let network = EmulatedNetwork::new(trial, context).map_err(failed)?;
     let mut programs = start(trial, &network, context.files)?;
-    let values = measure(&trial.measure, &network, context.files)?;
+    let values =
+        sampling::during(&network, sample, || measure(&trial.measure, &network, context.files))?;
     programs.iter_mut().try_for_each(ProgramProcess::check).map_err(failed)?;
     drop(programs);
     sandbox::end_programs();

@@ -81,7 +81,7 @@ fn context(directory: &Path) -> TrialContext<'_> {
 /// Runs a trial in temporary directories.
 fn performed(trial: &Trial) -> Result<TrialMeasurement, String> {
     let directory = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
-    perform(trial, context(directory.path())).map_err(|error| error.to_string())
+    perform(trial, context(directory.path()), &|_| {}).map_err(|error| error.to_string())
 }
 
 fn accuracy(conditions: &str, options: &str, values: &str) -> TrialMeasurement {
@@ -371,7 +371,7 @@ fn a_tap_is_a_new_file() {
     let [other, tap] = ["other", "1-a.pcapng"].map(|name| directory.path().join(name));
     fs::write(&other, "not to be touched").unwrap();
     symlink(&other, &tap).unwrap();
-    perform(&toml::from_str(TAPPED).unwrap(), context(directory.path())).unwrap();
+    perform(&toml::from_str(TAPPED).unwrap(), context(directory.path()), &|_| {}).unwrap();
     assert_eq!(fs::read_to_string(&other).unwrap(), "not to be touched");
     assert!(tap.symlink_metadata().unwrap().is_file());
 }
@@ -379,7 +379,8 @@ fn a_tap_is_a_new_file() {
 fn a_full_disk_is_named() {
     let directory = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
     mount("small", directory.path(), "tmpfs", MountFlags::empty(), Some(c"size=8k")).unwrap();
-    let error = perform(&toml::from_str(TAPPED).unwrap(), context(directory.path())).unwrap_err();
+    let error =
+        perform(&toml::from_str(TAPPED).unwrap(), context(directory.path()), &|_| {}).unwrap_err();
     let message = error.to_string();
     assert!(
         message.starts_with("cannot write /dev/shm/") && message.contains("1-a.pcapng"),

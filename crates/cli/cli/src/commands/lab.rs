@@ -2,6 +2,7 @@
 
 mod eavesdrop;
 mod report;
+mod serve;
 
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind, IsTerminal, stderr};
@@ -12,9 +13,9 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 use console::CommandFailure;
 use console::CommandProgress;
-use lab::experiment::{self, ExperimentResults, ExperimentRunError};
+use lab::experiment::{self, ExperimentEvent, ExperimentResults, ExperimentRunError};
 use lab::sandbox::{self, SandboxError};
-use lab::{Experiment, ExperimentError};
+use lab::{Experiment, ExperimentError, TrialSample};
 use serde::Serialize;
 
 use eavesdrop::CapturedSymbols;
@@ -37,8 +38,10 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum LabCommand {
     List(LabListArguments),
+    Describe(LabDescribeArguments),
     Run(LabRunArguments),
     Draw(LabDrawArguments),
+    Serve(serve::LabServeArguments),
     Eavesdrop(LabEavesdropArguments),
 }
 
@@ -47,6 +50,19 @@ enum LabCommand {
 #[command(after_help = "Example: sunder lab list")]
 struct LabListArguments {
     /// Print one JSON document on standard output: name, about, paper and trials of each
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows what an experiment varies, measures and draws.
+#[derive(clap::Args)]
+#[command(after_help = "Example: sunder lab describe links")]
+struct LabDescribeArguments {
+    /// The name of a built-in experiment, or another experiment's file, which ends in .toml
+    #[arg(value_name = "NAME|FILE.toml")]
+    experiment: PathBuf,
+    /// Print one JSON document on standard output: keys with their values, measured values with
+    /// their units, and graphs
     #[arg(long)]
     json: bool,
 }
@@ -76,6 +92,11 @@ struct LabRunArguments {
     /// Print the document of results.json on standard output instead of a table
     #[arg(long)]
     json: bool,
+    /// Print events on standard output, a JSON document in each line, instead of the progress and
+    /// the table: trials, their results, and what the links have carried meanwhile. If nobody reads
+    /// them any more, the run ends
+    #[arg(long, conflicts_with = "json")]
+    events: bool,
 }
 
 /// Writes the table, results.csv and the graphs of existing results again.
@@ -128,8 +149,10 @@ struct ExperimentListEntry {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     match &arguments.command {
         LabCommand::List(arguments) => list(arguments),
+        LabCommand::Describe(arguments) => describe(arguments),
         LabCommand::Run(arguments) => perform(arguments),
         LabCommand::Draw(arguments) => draw(arguments),
+        LabCommand::Serve(arguments) => serve::run(arguments),
         LabCommand::Eavesdrop(arguments) => eavesdrop(arguments),
     }
 }
@@ -168,6 +191,12 @@ fn list(arguments: &LabListArguments) -> Result<(), CommandFailure> {
     if arguments.json { console::print_json(&entries) } else { report::list(&entries) }
 }
 
+fn describe(arguments: &LabDescribeArguments) -> Result<(), CommandFailure> {
+    let experiment = read(&arguments.experiment)?;
+    let description = experiment.describe();
+    if arguments.json { console::print_json(&description) } else { report::describe(&description) }
+}
+
 fn perform(arguments: &LabRunArguments) -> Result<(), CommandFailure> {
     let mut experiment = read(&arguments.experiment)?;
     experiment.find_programs().map_err(|error| wrong(&error))?;
@@ -183,15 +212,8 @@ fn perform(arguments: &LabRunArguments) -> Result<(), CommandFailure> {
     if let Some(minutes) = arguments.minutes {
         experiment.stop_at(Instant::now() + Duration::from_secs(60 * minutes));
     }
-    let progress = CommandProgress::steps(total as u64);
-    let (mut done, mut performed) = (0, false);
-    let results = experiment::run(&experiment, &out, |status| {
-        progress.advance(status.done - done);
-        done = status.done;
-        performed |= status.now.is_some();
-        progress.doing(status.now.clone().unwrap_or_default());
-    });
-    drop(progress);
+    let run = if arguments.events { run_with_events } else { run_with_progress };
+    let RunOutcome { results, done, has_measured } = run(&experiment, &out);
     let results = results.map_err(|error| stopped(&error, done))?;
     if results.invalid > 0 {
         console::warning(&format!(
@@ -201,11 +223,74 @@ fn perform(arguments: &LabRunArguments) -> Result<(), CommandFailure> {
             results.trials.len()
         ));
     }
+    if arguments.events {
+        return Ok(());
+    }
     if arguments.json {
         return console::print_json(&results);
     }
     report::results(&results, &out)?;
-    if performed { Ok(()) } else { report::measured_before(&results, &out) }
+    if has_measured { Ok(()) } else { report::measured_before(&results, &out) }
+}
+
+/// How a run ended.
+struct RunOutcome {
+    results: Result<ExperimentResults, ExperimentRunError>,
+    /// How many trials are done, also in earlier runs.
+    done: usize,
+    /// Whether this run has begun a trial.
+    has_measured: bool,
+}
+
+/// Runs an experiment and shows the progress.
+fn run_with_progress(experiment: &Experiment, out: &Path) -> RunOutcome {
+    let progress = CommandProgress::steps(experiment.trials() as u64);
+    let (mut done, mut has_measured) = (0, false);
+    let event = |event: &ExperimentEvent<'_>| {
+        let (now_done, now) = match event {
+            ExperimentEvent::Trial { done, name, .. } => (*done, *name),
+            ExperimentEvent::End { done, .. } => (*done, ""),
+            ExperimentEvent::Result { .. } => return,
+        };
+        progress.advance(now_done - done);
+        done = now_done;
+        has_measured |= !now.is_empty();
+        progress.doing(now.to_owned());
+    };
+    let results = experiment::run(experiment, out, event, &|_| {});
+    RunOutcome { results, done, has_measured }
+}
+
+/// Runs an experiment and prints each event.
+fn run_with_events(experiment: &Experiment, out: &Path) -> RunOutcome {
+    let (mut done, mut has_measured) = (0, false);
+    let event = |event: &ExperimentEvent<'_>| {
+        match event {
+            ExperimentEvent::Trial { done: now, .. } => (done, has_measured) = (*now, true),
+            ExperimentEvent::End { done: now, .. } => done = *now,
+            ExperimentEvent::Result { .. } => {}
+        }
+        print_event(event);
+    };
+    let sample = |sample: &TrialSample| print_event(&SampleEvent { event: "sample", sample });
+    let results = experiment::run(experiment, out, event, &sample);
+    RunOutcome { results, done, has_measured }
+}
+
+/// A line for what the links have carried.
+#[derive(Serialize)]
+struct SampleEvent<'a> {
+    event: &'static str,
+    #[serde(flatten)]
+    sample: &'a TrialSample,
+}
+
+/// Prints an event. If nobody reads events any more, ends this process, and with it the sandbox:
+/// what started the run has ended.
+fn print_event(event: &impl Serialize) {
+    if console::print_json(event).is_err() {
+        exit(1);
+    }
 }
 
 fn draw(arguments: &LabDrawArguments) -> Result<(), CommandFailure> {

@@ -1,6 +1,7 @@
 //! `sunder lab`: experiments from the command line, with JSON and with text.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::common::{lab, performed};
@@ -67,6 +68,59 @@ fn the_experiments_are_listed() {
     let listed = lab(place.path(), &["list"]);
     assert_eq!(listed.status.code(), Some(0));
     assert!(String::from_utf8(listed.stdout).unwrap().contains("\n  links "));
+}
+
+#[test]
+fn an_experiment_is_described() {
+    let (place, _file) = with_file(QUICK);
+    let described = lab(place.path(), &["describe", "quick.toml", "--json"]);
+    let described: Value = serde_json::from_slice(&described.stdout).unwrap();
+    assert_eq!((&described["name"], &described["trials"]), (&json!("quick"), &json!(6)));
+    assert_eq!(described["keys"], json!([{ "name": "speed", "values": [7, 8.5] }]));
+    assert_eq!(described["values"], json!([{ "name": "said", "unit": "Mbit/s" }]));
+    assert_eq!(described["plots"], json!([{ "title": "Said", "x": "speed", "y": "said" }]));
+    let described = lab(place.path(), &["describe", "compute-loss"]);
+    let text = String::from_utf8(described.stdout).unwrap();
+    for part in ["Reproduces: Transputation", "loss: 0, 0.0001, 0.0005", "time, ms", "MinCut"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(refused(place.path(), &["describe", "lots"]).contains("no experiment lots"));
+}
+
+#[test]
+fn a_run_prints_its_events() {
+    let (place, _file) = with_file(QUICK);
+    let Some(events) = performed(place.path(), &["run", "quick.toml", "--events"]) else { return };
+    let events: Vec<Value> =
+        events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |kind: &str| events.iter().filter(|it| it["event"] == kind).collect::<Vec<_>>();
+    assert_eq!((of("trial").len(), of("result").len(), of("end").len()), (6, 6, 1));
+    assert_eq!(of("trial")[1]["point"], json!({ "speed": 8.5 }));
+    assert_eq!(of("result")[1]["values"]["said"], 8.5);
+    assert!(of("sample").len() >= 6, "{events:?}");
+    assert!(of("sample").iter().all(|it| it["links"]["wire"] == json!([0, 0])), "{events:?}");
+    assert_eq!(events.last().unwrap(), &json!({ "event": "end", "done": 6, "total": 6 }));
+    let results = fs::read(place.path().join("lab-results/quick/results.json")).unwrap();
+    let results: Value = serde_json::from_slice(&results).unwrap();
+    assert_eq!(results["plots"][0]["title"], "Said");
+}
+
+#[test]
+fn a_run_whose_events_nobody_reads_ends() {
+    let (place, _file) = with_file(&QUICK.replace("echo speed:", "sleep 600; echo speed:"));
+    let mut run = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    run.args(["lab", "run", "quick.toml", "--events"]).current_dir(place.path());
+    let mut run =
+        run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut events = BufReader::new(run.stdout.take().unwrap());
+    let mut first = String::new();
+    events.read_line(&mut first).unwrap();
+    drop(events);
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while run.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "it goes on; its first event was {first}");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

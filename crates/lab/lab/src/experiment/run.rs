@@ -8,47 +8,77 @@ pub(super) mod results;
 pub(super) mod summary;
 mod write;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Instant;
 
+use serde::Serialize;
+use toml::Table;
+
 use super::Experiment;
 use super::error::ExperimentRunError;
 use super::file::template::files;
-use crate::perform::{TrialError, TrialMeasurement, perform};
+use crate::perform::{TrialError, TrialMeasurement, TrialSample, perform};
 use crate::trial::{Trial, TrialContext};
 use journal::{TrialJournal, TrialRecord};
 use results::ExperimentResults;
 
-/// The progress of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExperimentProgress {
-    /// How many trials are done.
-    pub done: usize,
-    /// The number of trials.
-    pub total: usize,
-    /// The trial that runs now; `None` after the last, or after the last for which there is time.
-    pub now: Option<String>,
+/// What happens during a run. Each trial begins, and then has its result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum ExperimentEvent<'a> {
+    /// A trial begins.
+    Trial {
+        /// Its number, from 1.
+        number: usize,
+        /// How many trials are done.
+        done: usize,
+        /// The number of trials.
+        total: usize,
+        /// A description of the trial: its number, point, repetition and attempt.
+        name: &'a str,
+        /// The values of the swept keys.
+        point: &'a Table,
+        /// The model's predictions, by the name of the value.
+        predictions: &'a BTreeMap<String, f64>,
+    },
+    /// A trial has ended, and its result is on the disk.
+    Result {
+        /// The trial's number, from 1.
+        number: usize,
+        /// The result.
+        #[serde(flatten)]
+        record: &'a TrialRecord,
+    },
+    /// The last trial has ended, or the last for which there is time.
+    End {
+        /// How many trials are done.
+        done: usize,
+        /// The number of trials.
+        total: usize,
+    },
 }
 
 /// Runs the remaining trials in a [sandbox](crate::sandbox), up to the time of
-/// [`Experiment::stop_at`], and writes the results to the directory `out`. Calls `progress` before
-/// each trial.
+/// [`Experiment::stop_at`], and writes the results to the directory `out`. Calls `event` for each
+/// event, and `sample` ten times a second while a trial measures.
 ///
 /// # Errors
 /// If a trial fails, results cannot be written, or `out` has results of another experiment.
 pub fn run(
     experiment: &Experiment,
     out: &Path,
-    progress: impl FnMut(&ExperimentProgress),
+    event: impl FnMut(&ExperimentEvent<'_>),
+    sample: &(dyn Fn(&TrialSample) + Sync),
 ) -> Result<ExperimentResults, ExperimentRunError> {
-    run_with(experiment, out, progress, |trial, context| {
+    run_with(experiment, out, event, |trial, context| {
         let cleared = clear(context.files);
         cleared.map_err(|error| {
             TrialError(format!("cannot make {}: {error}", context.files.display()))
         })?;
-        perform(trial, context)
+        perform(trial, context, sample)
     })
 }
 
@@ -60,7 +90,7 @@ pub fn run(
 pub fn run_with(
     experiment: &Experiment,
     out: &Path,
-    mut progress: impl FnMut(&ExperimentProgress),
+    mut event: impl FnMut(&ExperimentEvent<'_>),
     mut perform: impl FnMut(&Trial, TrialContext<'_>) -> Result<TrialMeasurement, TrialError>,
 ) -> Result<ExperimentResults, ExperimentRunError> {
     fs::create_dir_all(out).map_err(|error| ExperimentRunError::Writing(out.to_owned(), error))?;
@@ -73,12 +103,19 @@ pub fn run_with(
         }
         let (repetition, point) = experiment.trial(number);
         let attempts = journal.records.get(number).map_or(0, |record| record.attempts) + 1;
-        let trial_name = experiment.describe(number);
+        let trial_name = experiment.describe_trial(number);
         let again =
             || format!("{trial_name}, again: attempt {attempts} of {}", experiment.attempts);
         let name = if attempts > 1 { again() } else { trial_name.clone() };
         let done = journal.records.len() - experiment.remaining_retries(&journal.records);
-        progress(&ExperimentProgress { done, total, now: Some(name.clone()) });
+        event(&ExperimentEvent::Trial {
+            number: number + 1,
+            done,
+            total,
+            name: &name,
+            point: point.swept(),
+            predictions: &point.predictions,
+        });
         let context = TrialContext {
             seed: experiment.seed_of(repetition),
             files: &files,
@@ -98,10 +135,11 @@ pub fn run_with(
             invalid: false,
         };
         record.check_lateness(experiment.keep_late);
-        journal.append(number, record)?;
+        journal.append(number, record.clone())?;
+        event(&ExperimentEvent::Result { number: number + 1, record: &record });
     }
     let done = journal.records.len() - experiment.remaining_retries(&journal.records);
-    progress(&ExperimentProgress { done, total, now: None });
+    event(&ExperimentEvent::End { done, total });
     let results = ExperimentResults::new(experiment, journal);
     results.write(experiment, out)?;
     Ok(results)
@@ -127,7 +165,7 @@ fn finite(measured: TrialMeasurement) -> Result<TrialMeasurement, TrialError> {
 
 impl Experiment {
     /// The trial with a number, from 0, for messages.
-    fn describe(&self, number: usize) -> String {
+    fn describe_trial(&self, number: usize) -> String {
         let (repetition, point) = self.trial(number);
         let which = format!("trial {} of {}", number + 1, self.trials());
         let mut parts = vec![point.combination.describe()];

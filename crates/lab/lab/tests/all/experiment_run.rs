@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 use sunder_lab::experiment::{
-    ExperimentProgress, ExperimentResults, ExperimentRunError, TrialRecord, run_with,
+    ExperimentEvent, ExperimentResults, ExperimentRunError, TrialRecord, run_with,
 };
 use sunder_lab::{Experiment, Trial, TrialContext, TrialError, TrialMeasurement};
 use tempfile::TempDir;
@@ -114,9 +114,9 @@ fn a_run_resumes_after_a_failed_trial() {
     assert_eq!(read(&out, "trials.jsonl").lines().count(), 1 + 5);
     assert!(!out.path().join("results.json").exists());
 
-    let mut statuses: Vec<ExperimentProgress> = Vec::new();
+    let mut events: Vec<serde_json::Value> = Vec::new();
     let mut tried = Vec::new();
-    let progress = |status: &ExperimentProgress| statuses.push(status.clone());
+    let progress = |event: &ExperimentEvent<'_>| events.push(serde_json::to_value(event).unwrap());
     let mut rising = rising();
     let results = run_with(&experiment(TEXT), out.path(), progress, |trial, context| {
         tried.push(trial.measure.run.clone().unwrap()[1].clone());
@@ -126,12 +126,15 @@ fn a_run_resumes_after_a_failed_trial() {
     assert_eq!(tried, ["c", "a, b", "c", "a, b", "c", "a, b", "c"]);
     let speeds: Vec<f64> = results.trials.iter().map(|trial| trial.values["speed"]).collect();
     assert_eq!(speeds, [1.0, 2.0, 3.0, 4.0, 5.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
-    assert_eq!(
-        statuses.iter().map(|status| status.done).collect::<Vec<_>>(),
-        [5, 6, 7, 8, 9, 10, 11, 12]
-    );
-    assert!(statuses[0].now.as_ref().unwrap().starts_with("trial 6 of 12"));
-    assert_eq!(statuses[7], ExperimentProgress { done: 12, total: 12, now: None });
+    let done: Vec<u64> = events.iter().filter_map(|event| event["done"].as_u64()).collect();
+    assert_eq!(done, [5, 6, 7, 8, 9, 10, 11, 12]);
+    assert_eq!(events[0]["event"], "trial");
+    assert_eq!(events[0]["number"], 6);
+    assert!(events[0]["name"].as_str().unwrap().starts_with("trial 6 of 12"));
+    assert_eq!(events[1]["event"], "result");
+    assert_eq!(events[1]["number"], 6);
+    assert_eq!(events[1]["values"]["speed"], 1.0);
+    assert_eq!(events[14], serde_json::json!({ "event": "end", "done": 12, "total": 12 }));
 }
 
 #[test]
@@ -382,7 +385,11 @@ fn late_trials_run_again_in_rounds_after_all_others() {
     let late_ms = [2.0, 0.5, 3.0, 4.0, 0.1, 1.5];
     let whole = directory();
     let mut message = Vec::new();
-    let progress = |status: &ExperimentProgress| message.extend(status.now.clone());
+    let progress = |event: &ExperimentEvent<'_>| {
+        if let ExperimentEvent::Trial { name, .. } = event {
+            message.push((*name).to_owned());
+        }
+    };
     let results = run_with(&experiment(&text), whole.path(), progress, late(&late_ms)).unwrap();
     let expected = [(0.0, 2.0, 3, true), (1.0, 0.5, 1, false), (4.0, 0.1, 2, false)];
     assert_eq!(seen(&results)[1..], expected[1..]);

@@ -5,8 +5,9 @@ use std::path::Path;
 use console::CommandFailure;
 use console::table::{ColumnAlignment, aligned};
 use lab::experiment::{
-    ComparedGroup, ComparisonDefinition, ExperimentResults, PointSummary, ResultsComparison,
-    SampleSpread, SummaryStatistic,
+    ComparedGroup, ComparisonDefinition, ExperimentDescription, ExperimentMetric,
+    ExperimentResults, KeyDescription, PointSummary, ResultsComparison, SampleSpread,
+    SummaryStatistic,
 };
 
 use super::ExperimentListEntry;
@@ -33,6 +34,31 @@ pub(super) fn list(entries: &[ExperimentListEntry]) -> Result<(), CommandFailure
         ],
         &rows,
     ))
+}
+
+/// Prints what an experiment varies, measures and draws.
+///
+/// # Errors
+/// If standard output cannot be written to.
+pub(super) fn describe(description: &ExperimentDescription<'_>) -> Result<(), CommandFailure> {
+    let ExperimentDescription { about, paper, trials, repetitions, .. } = description;
+    let mut lines = vec![(*about).to_owned()];
+    lines.extend(paper.map(|paper| format!("Reproduces: {paper}")));
+    lines.push(format!("{trials} trials: each point {repetitions} times"));
+    let mut list = |heading: &str, rows: Vec<String>| {
+        if !rows.is_empty() {
+            lines.extend([String::new(), heading.to_owned()]);
+            lines.extend(rows.into_iter().map(|row| format!("  {row}")));
+        }
+    };
+    let key = |key: &KeyDescription<'_>| {
+        let values: Vec<String> = key.values.iter().map(ToString::to_string).collect();
+        format!("{}: {}", key.name, values.join(", "))
+    };
+    list("Varied:", description.keys.iter().map(key).collect());
+    list("Measured:", description.values.iter().map(ExperimentMetric::label).collect());
+    list("Graphs:", description.plots.iter().map(|plot| plot.title.clone()).collect());
+    print(&lines.join("\n"))
 }
 
 /// Prints the results of each point, and where all results are.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Value;
 
 use super::sweep::{SweepCombination, SweptKeys};
@@ -11,20 +11,23 @@ use crate::experiment::value::display;
 use crate::experiment::{ExperimentMetric, SweepPoint};
 
 /// A graph, as the file defines it.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PlotDefinition {
-    pub(crate) title: String,
+pub struct PlotDefinition {
+    /// Its title.
+    pub title: String,
     /// The key of the horizontal axis, swept or set.
-    pub(crate) x: String,
+    pub x: String,
     /// The value of the vertical axis.
-    pub(crate) y: String,
+    pub y: String,
     /// The swept key with one line for each of its values.
-    pub(crate) lines: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lines: Option<String>,
     /// The swept key with one panel for each of its values.
-    pub(crate) each: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub each: Option<String>,
     /// The values of swept keys to draw. Of other keys, all are drawn.
-    #[serde(default, rename = "where")]
+    #[serde(default, rename = "where", skip_serializing_if = "BTreeMap::is_empty")]
     only: BTreeMap<String, Vec<Value>>,
 }
 

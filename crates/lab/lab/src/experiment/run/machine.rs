@@ -22,6 +22,9 @@ pub struct MachineProperties {
     pub congestion: String,
     /// The version of Sunder.
     pub sunder: String,
+    /// The revision of its source, if it was built from a clone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
 }
 
 impl MachineProperties {
@@ -39,6 +42,7 @@ impl MachineProperties {
             kernel: release,
             congestion: known(congestion),
             sunder: env!("CARGO_PKG_VERSION").into(),
+            revision: option_env!("SUNDER_REVISION").map(str::to_owned),
         }
     }
 }

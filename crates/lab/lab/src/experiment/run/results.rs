@@ -6,6 +6,7 @@ use super::journal::{TrialJournal, TrialRecord};
 use super::machine::MachineProperties;
 use crate::experiment::error::ResultsError;
 use crate::experiment::file::compare::ComparisonDefinition;
+use crate::experiment::file::plot::PlotDefinition;
 use crate::experiment::statistic::SummaryStatistic;
 use crate::experiment::{Experiment, ExperimentMetric};
 
@@ -38,6 +39,9 @@ pub struct ExperimentResults {
     /// The comparison, if the experiment defines one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compare: Option<ComparisonDefinition>,
+    /// The graphs that the experiment defines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plots: Vec<PlotDefinition>,
     /// The number of trials that have not run yet.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left: usize,
@@ -69,6 +73,7 @@ impl ExperimentResults {
             keys: experiment.keys.clone(),
             values: experiment.metrics.clone(),
             compare: experiment.compare.clone(),
+            plots: experiment.plots.clone(),
             left,
             invalid: invalid(&trials),
             trials,
@@ -99,6 +104,7 @@ impl ExperimentResults {
         results.trials.iter_mut().for_each(|trial| trial.check_lateness(experiment.keep_late));
         results.invalid = invalid(&results.trials);
         results.compare.clone_from(&experiment.compare);
+        results.plots.clone_from(&experiment.plots);
         Ok(results)
     }
 }
