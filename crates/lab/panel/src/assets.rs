@@ -6,11 +6,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 /// The files: address, type, content.
-const ASSETS: [(&str, &str, &str); 4] = [
+const ASSETS: [(&str, &str, &str); 5] = [
     ("/", "text/html; charset=utf-8", include_str!("../web/dist/index.html")),
     ("/page.js", "text/javascript; charset=utf-8", include_str!("../web/dist/page.js")),
     ("/page.css", "text/css; charset=utf-8", include_str!("../web/dist/page.css")),
     ("/icon.svg", "image/svg+xml", include_str!("../web/dist/icon.svg")),
+    ("/licenses.txt", "text/plain; charset=utf-8", include_str!("../web/dist/licenses.txt")),
 ];
 
 /// The routes of the page's files.

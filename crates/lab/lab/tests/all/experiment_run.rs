@@ -114,7 +114,7 @@ fn a_run_resumes_after_a_failed_trial() {
     assert_eq!(read(&out, "trials.jsonl").lines().count(), 1 + 5);
     assert!(!out.path().join("results.json").exists());
 
-    let mut events: Vec<serde_json::Value> = Vec::new();
+    let mut events: Vec<Value> = Vec::new();
     let mut tried = Vec::new();
     let progress = |event: &ExperimentEvent<'_>| events.push(serde_json::to_value(event).unwrap());
     let mut rising = rising();
