@@ -264,8 +264,8 @@ impl RunQueue {
     }
 }
 
-/// Asks a process to end. It keeps what it has measured. Not by SIGINT, which a process ignores that
-/// a script has started in the background.
+/// Asks a process to end. It keeps what it has measured. Not by SIGINT: a process that a script has
+/// started in the background ignores it.
 fn interrupt(child: &Child) -> io::Result<()> {
     // A process that was waited for has no number any more.
     let process = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
