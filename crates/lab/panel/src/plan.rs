@@ -296,7 +296,7 @@ fn infeasible(error: &PlanError) -> RefusedRequest {
 mod tests {
     use super::*;
 
-    fn query(more: Value) -> Value {
+    fn query(more: &Value) -> Value {
         let mut query = json!({ "channels": [
             { "name": "fibre", "risk": 0.1, "loss": 0.01, "delay_ms": 2.5, "rate": 100 },
             { "name": "dsl", "risk": 0.3, "loss": 0.005, "delay_ms": 9, "rate": 40 },
@@ -306,13 +306,13 @@ mod tests {
         query
     }
 
-    fn answer(more: Value) -> Result<Value, RefusedRequest> {
+    fn answer(more: &Value) -> Result<Value, RefusedRequest> {
         serde_json::from_value::<PlanQuery>(query(more)).unwrap().answer()
     }
 
     #[test]
     fn a_plan_has_its_schedule_its_configuration_and_each_channel_left_out() {
-        let plan = answer(json!({ "kappa": 1.5, "mu": 2, "objective": "privacy" })).unwrap();
+        let plan = answer(&json!({ "kappa": 1.5, "mu": 2, "objective": "privacy" })).unwrap();
         assert_eq!(plan["names"], json!(["fibre", "dsl", "lte"]));
         assert!(plan["risk"].as_f64().unwrap() < 0.1, "{plan}");
         assert!(!plan["schedule"].as_array().unwrap().is_empty());
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn bounds_that_cannot_be_kept_are_refused_with_what_is_possible() {
-        let refused = answer(json!({ "objective": "rate", "max_risk": 1e-9 })).unwrap_err();
+        let refused = answer(&json!({ "objective": "rate", "max_risk": 1e-9 })).unwrap_err();
         assert!(!refused.why.is_empty() && !refused.why.contains('\n'), "{refused}");
         for wrong in [
             json!({ "kappa": 9, "mu": 2 }),
@@ -336,14 +336,14 @@ mod tests {
             json!({ "channels": [{ "name": "a\nb", "risk": 0, "loss": 0, "delay_ms": 1, "rate": 1 }] }),
             json!({ "channels": [{ "name": "a", "risk": 2, "loss": 0, "delay_ms": 1, "rate": 1 }] }),
         ] {
-            assert!(answer(wrong.clone()).is_err(), "{wrong}");
+            assert!(answer(&wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_surface_and_a_front_have_the_best_values() {
         let surface = SurfaceQuery {
-            channels: serde_json::from_value(query(json!({}))["channels"].clone()).unwrap(),
+            channels: serde_json::from_value(query(&json!({}))["channels"].clone()).unwrap(),
             value: QueriedProperty::Rate,
             steps: 1000,
         };
@@ -354,7 +354,7 @@ mod tests {
             (&json!(160.0), &Value::Null)
         );
         let front: FrontQuery =
-            serde_json::from_value(query(json!({ "x": "risk", "y": "rate" }))).unwrap();
+            serde_json::from_value(query(&json!({ "x": "risk", "y": "rate" }))).unwrap();
         let points = front.answer().unwrap();
         let points = points.as_array().unwrap();
         assert!(points.len() > 2, "{points:?}");
