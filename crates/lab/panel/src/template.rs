@@ -174,13 +174,10 @@ impl TemplateKnob {
                 document["multiple"] = json!(several);
             }
             KnobKind::Number { unit, range: [least, most], default, suggested } => {
-                // A range of several powers of ten is easier to set on a logarithmic scale.
-                let is_wide = *least > 0.0 && most / least >= 1000.0;
                 document["kind"] = "number".into();
                 document["unit"] = json!(unit);
                 document["min"] = json!(least);
                 document["max"] = json!(most);
-                document["scale"] = if is_wide { "log" } else { "linear" }.into();
                 document["default"] = json!(default);
                 document["suggested"] = json!(suggested);
             }

@@ -377,6 +377,22 @@ async fn a_request_is_the_experiment_file_of_the_command_line() {
     assert!(text.contains("[sweep.transport.auto]") || text.contains("auto = {"), "{text}");
 }
 
+#[tokio::test]
+async fn networks_have_values_of_knobs() {
+    let panel = TestPanel::new(MEASURES);
+    let (networks, templates) =
+        (panel.get("/api/networks").await, panel.get("/api/templates").await);
+    let knobs = templates[0]["knobs"].as_array().unwrap();
+    let networks = networks.as_array().unwrap();
+    assert_eq!(networks.len(), 3);
+    for (name, value) in networks.iter().flat_map(|it| it["values"].as_object().unwrap()) {
+        let knob = knobs.iter().find(|knob| knob["name"] == *name).unwrap();
+        let [least, most, value] =
+            [&knob["min"], &knob["max"], value].map(|it| it.as_f64().unwrap());
+        assert!((least..=most).contains(&value), "{name} is {value}");
+    }
+}
+
 #[test]
 fn the_built_page_is_of_its_sources() {
     use sha2::{Digest as _, Sha256};
