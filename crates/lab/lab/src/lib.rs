@@ -63,4 +63,6 @@ pub use link::{
 };
 pub use network::{EmulatedNetwork, EmulatedNetworkError};
 pub use perform::{TrialError, TrialMeasurement, TrialSample, perform};
-pub use trial::{HostPlan, LinkPlan, MeasurePlan, ProgramPlan, Trial, TrialContext, ValuePlan};
+pub use trial::{
+    HostPlan, LinkPlan, MeasurePlan, ProgramPlan, TextPlan, Trial, TrialContext, ValuePlan,
+};

@@ -15,15 +15,18 @@ use thiserror::Error;
 use crate::host::EmulatedHost;
 use crate::network::EmulatedNetwork;
 use crate::sandbox;
+use crate::trial::read::document;
 use crate::trial::{MeasurePlan, Trial, TrialContext, ValuePlan};
 use program::{ProgramProcess, output_tail};
 pub use sampling::TrialSample;
 
 /// The result of a trial.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrialMeasurement {
     /// The requested values, by name.
     pub values: BTreeMap<String, f64>,
+    /// The requested texts that there are, by name.
+    pub texts: BTreeMap<String, String>,
     /// The 99th percentile of the lateness of delivered packets, in ms, in the worst direction of
     /// any link.
     pub late_ms: f64,
@@ -70,7 +73,7 @@ pub fn perform(
     let trial = &with_hosts_of_driver(trial)?;
     let network = EmulatedNetwork::new(trial, context).map_err(failed)?;
     let mut programs = start(trial, &network, context.files)?;
-    let values =
+    let MeasuredQuantities { values, texts } =
         sampling::during(&network, sample, || measure(&trial.measure, &network, context.files))?;
     programs.iter_mut().try_for_each(ProgramProcess::check).map_err(failed)?;
     drop(programs);
@@ -79,7 +82,7 @@ pub fn perform(
     let missed =
         network.missed().map_err(|error| failed(format!("cannot see what was missed: {error}")))?;
     network.remove().map_err(failed)?;
-    Ok(TrialMeasurement { values, late_ms, missed })
+    Ok(TrialMeasurement { values, texts, late_ms, missed })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for use with `map_err`")]
@@ -130,12 +133,19 @@ fn start(
     Ok(programs)
 }
 
+/// The requested values and texts, by name.
+#[derive(Debug)]
+struct MeasuredQuantities {
+    values: BTreeMap<String, f64>,
+    texts: BTreeMap<String, String>,
+}
+
 /// Measures with a driver or a program.
 fn measure(
     plan: &MeasurePlan,
     network: &EmulatedNetwork,
     files: &Path,
-) -> Result<BTreeMap<String, f64>, TrialError> {
+) -> Result<MeasuredQuantities, TrialError> {
     if let Some(name) = &plan.driver {
         let driver =
             driver::find(name).ok_or_else(|| failed(format!("there is no driver {name}")))?;
@@ -145,7 +155,7 @@ fn measure(
             let number = measured.read(name, value).map_err(failed)?;
             values.extend(number.map(|number| (name.clone(), number)));
         }
-        return Ok(values);
+        return Ok(MeasuredQuantities { values, texts: texts(plan, measured.document()) });
     }
     let host = host(network, plan.host.as_deref().unwrap_or_default())?;
     let output = run(plan, host, files)?;
@@ -158,7 +168,22 @@ fn measure(
         })?;
         Ok((name.clone(), number * plan.scale))
     };
-    plan.values.iter().map(value).collect()
+    let values = plan.values.iter().map(value).collect::<Result<_, TrialError>>()?;
+    let texts = if plan.texts.is_empty() {
+        BTreeMap::new()
+    } else {
+        texts(plan, document(&output).as_ref())
+    };
+    Ok(MeasuredQuantities { values, texts })
+}
+
+/// The requested texts that a document has.
+fn texts(
+    plan: &MeasurePlan,
+    document: Option<&serde_json::Value>,
+) -> BTreeMap<String, String> {
+    let texts = plan.texts.iter();
+    texts.filter_map(|(name, plan)| Some((name.clone(), plan.read(document?)?))).collect()
 }
 
 /// The default time limit for a program that measures, in seconds.

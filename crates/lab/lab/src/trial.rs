@@ -3,7 +3,7 @@
 //! These are concrete values; [docs/formats/experiment.md](../../../../docs/formats/experiment.md)
 //! describes each, and how a file defines many trials.
 
-mod read;
+pub(crate) mod read;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -106,6 +106,9 @@ pub struct MeasurePlan {
     pub timeout_s: Option<f64>,
     /// The values to read from the program's output, or to keep of the driver's, by name.
     pub values: BTreeMap<String, ValuePlan>,
+    /// The texts to read from the same document, by name.
+    #[serde(default)]
+    pub texts: BTreeMap<String, TextPlan>,
 }
 
 /// A measured value.
@@ -122,6 +125,14 @@ pub struct ValuePlan {
     /// Its unit.
     #[serde(default)]
     pub unit: String,
+}
+
+/// A text that is kept beside the measured values.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TextPlan {
+    /// Its JSON pointer in the output (RFC 6901).
+    pub json: String,
 }
 
 /// The seed and the directories of a trial.

@@ -316,9 +316,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let mut running = start.open(&mut loading, traffic, check)?;
     let schedule = &loading.wait()?.schedule;
     let output = compute(&mut running, schedule, &input, arguments.repeat.get())?;
-    let (transport, costs) = (running.transport, running.finish(settings.protocol)?);
-    let (shape, output) = (schedule.shape(), output.as_deref());
-    ComputeReport { arguments, settings, transport, shape, output, costs }.print()
+    let (transport, reason) = (running.transport, running.reason.take());
+    let costs = running.finish(settings.protocol)?;
+    let (shape, output, reason) = (schedule.shape(), output.as_deref(), reason.as_deref());
+    ComputeReport { arguments, settings, transport, reason, shape, output, costs }.print()
 }
 
 /// What the other party's command has besides the address.

@@ -512,7 +512,7 @@ fn two_columns_have_values_in_common() {
         let listening = format!("{listening} {options}");
         let (garbler, address) = Running::started(place.path(), &words(&listening));
         let connecting = format!(
-            "psi b.csv --column email --rows 7 --role evaluator --connect {address} {options}"
+            "psi b.csv --rows 7 --role evaluator --connect {address} {options}"
         );
         let evaluator = Running::start(place.path(), &words(&connecting)).end();
         [garbler.end(), evaluator]
@@ -545,6 +545,7 @@ fn two_columns_have_values_in_common() {
             "psi a.csv --column mail --role garbler --listen 127.0.0.1:0",
             "the columns are id, email",
         ),
+        ("psi a.csv --role garbler --listen 127.0.0.1:0", "which column? give --column"),
         ("psi a.csv --column id --rows 3 --role garbler --listen 127.0.0.1:0", "--rows 3"),
         ("psi c.csv --column id --role garbler --listen 127.0.0.1:0", "c.csv"),
         ("psi a.csv --column id --role garbler", "--listen ADDR"),

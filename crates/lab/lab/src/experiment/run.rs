@@ -128,6 +128,7 @@ pub fn run_with(
             repetition: repetition + 1,
             point: point.swept().clone(),
             values: measured.values,
+            texts: measured.texts,
             predictions: point.predictions.clone(),
             late_ms: measured.late_ms,
             missed: measured.missed,

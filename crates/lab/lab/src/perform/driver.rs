@@ -31,6 +31,14 @@ pub(crate) enum DriverValues {
 }
 
 impl DriverValues {
+    /// The document, if there is one.
+    pub(crate) fn document(&self) -> Option<&serde_json::Value> {
+        match self {
+            Self::Named(_) => None,
+            Self::Document { content, .. } => Some(content),
+        }
+    }
+
     /// A value of the trial, scaled; `None` if the run was cut short before there was one.
     ///
     /// # Errors

@@ -1,6 +1,11 @@
-//! Finds a value in the output of a program.
+//! Finds values and texts in the output of a program.
 
-use super::ValuePlan;
+use serde_json::Value;
+
+use super::{TextPlan, ValuePlan};
+
+/// The maximum length of a text, in characters. The rest is not kept.
+const MAX_TEXT_LEN: usize = 1000;
 
 /// Characters that may separate the digits of a number.
 const WITHIN: [char; 11] =
@@ -14,14 +19,24 @@ impl ValuePlan {
     /// ambiguous.
     pub(crate) fn read(&self, output: &str) -> Option<f64> {
         if let Some(pointer) = &self.json {
-            // Some programs print warnings before the document.
-            let document: serde_json::Value =
-                serde_json::from_str(&output[output.find(['{', '['])?..]).ok()?;
-            return document.pointer(pointer)?.as_f64();
+            return document(output)?.pointer(pointer)?.as_f64();
         }
         let (_, rest) = output.split_once(self.after.as_deref()?)?;
         number(rest.split('\n').next()?)
     }
+}
+
+impl TextPlan {
+    /// Finds the text in a document; `None` if there is none.
+    pub(crate) fn read(&self, document: &Value) -> Option<String> {
+        let text = document.pointer(&self.json)?.as_str()?;
+        Some(text.chars().take(MAX_TEXT_LEN).collect())
+    }
+}
+
+/// The JSON document in a program's output. Some programs print warnings before it.
+pub(crate) fn document(output: &str) -> Option<Value> {
+    serde_json::from_str(&output[output.find(['{', '['])?..]).ok()
 }
 
 /// The first number of a line.
@@ -101,6 +116,17 @@ mod tests {
         assert_eq!(value(Some("/end/streams/0/bits_per_second"), None).read(iperf), Some(1.5e7));
         assert_eq!(value(Some("/end/other"), None).read(iperf), None);
         assert_eq!(value(Some("/a"), None).read("no document"), None);
+    }
+
+    #[test]
+    fn texts_are_found_in_a_document_and_others_are_missing() {
+        let document = document("warning\n{\"a\": {\"why\": \"fast\"}, \"b\": 5}").unwrap();
+        let text = |json: &str| TextPlan { json: json.into() }.read(&document);
+        assert_eq!(text("/a/why"), Some("fast".into()));
+        assert_eq!((text("/a/who"), text("/b"), text("/a")), (None, None, None));
+        let long = serde_json::json!({ "a": "\u{e9}".repeat(5000) });
+        let text = TextPlan { json: "/a".into() }.read(&long).unwrap();
+        assert_eq!(text.chars().count(), MAX_TEXT_LEN);
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn refused(good: &str, bad: &str) -> ExperimentError {
 /// Measures 1 for each value.
 fn ones(trial: &Trial) -> TrialMeasurement {
     let values = trial.measure.values.keys().map(|name| (name.clone(), 1.0));
-    TrialMeasurement { values: values.collect(), late_ms: 0.0, missed: 0 }
+    TrialMeasurement { values: values.collect(), ..TrialMeasurement::default() }
 }
 
 /// The trials of an experiment, in their order.
@@ -248,8 +248,7 @@ fn the_slowest_channel_is_predicted() {
     let place = tempfile::tempdir().unwrap();
     let measured = || TrialMeasurement {
         values: BTreeMap::from([("speed".into(), 1.0)]),
-        late_ms: 0.0,
-        missed: 0,
+        ..TrialMeasurement::default()
     };
     let predicted = |text: &str| {
         let out = place.path().join(text.len().to_string());
@@ -408,6 +407,13 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("json = \"/speed\"", "json = \"speed\"", "measure.values.speed.json", "begin it with /"),
     ("after = \"files:\"", "after = \"\"", "measure.values.files.after", "empty"),
     ("scale = 2", "scale = inf", "measure.values.files.scale", "finite"),
+    (
+        "[predict]",
+        "[measure.texts]\nwhy = { json = \"why\" }\n[predict]",
+        "measure.texts.why.json",
+        "begin it with /",
+    ),
+    ("[predict]", "[measure.texts]\nwhy = { after = \"why\" }\n[predict]", "texts.why", "json"),
     // Predictions and graphs.
     (
         "speed = \"slowest-channel\"",
@@ -563,6 +569,12 @@ fn drivers_accept_only_their_own_values() {
         ),
         ("compute", &computing("time = { after = \"x\" }", "60"), Err("measure.values.time")),
         ("compute", &computing("time = { json = \"/time_s\" }", "0"), Err("measure.options")),
+        (
+            "compute",
+            &computing("time = { json = \"/time_s\" }\n[measure.texts]\nwhy = { json = \"/a\" }", "60"),
+            Ok(()),
+        ),
+        ("accuracy", "loss = {}\n[measure.texts]\na = { json = \"/a\" }", Err("measure.texts")),
         ("accuracy", "loss = {}", Ok(())),
         ("acuracy", "loss = {}", Err("measure.driver")),
         ("accuracy", "lost = {}", Err("measure.values.lost")),

@@ -55,7 +55,7 @@ fn experiment(text: &str) -> Experiment {
 
 fn measured(speed: f64, late_ms: f64) -> TrialMeasurement {
     let values = BTreeMap::from([("speed".into(), speed), ("far".into(), 0.1 + 0.2)]);
-    TrialMeasurement { values, late_ms, missed: 0 }
+    TrialMeasurement { values, late_ms, ..TrialMeasurement::default() }
 }
 
 /// Speeds that increase by one from trial to trial.
@@ -165,6 +165,26 @@ fn a_finished_run_starts_no_trial() {
     let nothing = |_: &Trial, _: TrialContext<'_>| panic!("a trial was performed");
     run_with(&experiment(TEXT), out.path(), |_| {}, nothing).unwrap();
     assert!(out.path().join("results.csv").exists());
+}
+
+#[test]
+fn texts_are_kept_beside_values() {
+    let out = directory();
+    let texts = BTreeMap::from([("why".into(), "it is \"fast\"".into())]);
+    let measure = |trial: &Trial, _: TrialContext<'_>| {
+        let is_named = trial.measure.run.clone().unwrap()[1] == "c";
+        let texts = if is_named { texts.clone() } else { BTreeMap::new() };
+        Ok(TrialMeasurement { texts, ..measured(1.0, 0.0) })
+    };
+    let results = run_with(&experiment(TEXT), out.path(), |_| {}, measure).unwrap();
+    let named = results.trials.iter().filter(|trial| trial.texts == texts).count();
+    assert_eq!(named, 6);
+    for file in ["trials.jsonl", "results.json"] {
+        assert_eq!(read(&out, file).matches(r#""texts":{"why":"it is \"fast\""}"#).count(), 6);
+    }
+    let nothing = |_: &Trial, _: TrialContext<'_>| panic!("a trial was performed");
+    let again = run_with(&experiment(TEXT), out.path(), |_| {}, nothing).unwrap();
+    assert_eq!(again.trials, results.trials);
 }
 
 #[test]
@@ -618,7 +638,8 @@ fn size_and_way(trial: &Trial) -> (u32, String) {
 }
 
 fn time(time: f64, late_ms: f64) -> TrialMeasurement {
-    TrialMeasurement { values: BTreeMap::from([("time".into(), time)]), late_ms, missed: 0 }
+    let values = BTreeMap::from([("time".into(), time)]);
+    TrialMeasurement { values, late_ms, ..TrialMeasurement::default() }
 }
 
 #[test]

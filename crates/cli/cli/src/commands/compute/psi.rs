@@ -36,9 +36,9 @@ pub(super) struct Arguments {
     /// The file: comma-separated values, with the names of the columns in the first row
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The name of the column
+    /// The name of the column [default: the only one]
     #[arg(long, value_name = "NAME")]
-    column: String,
+    column: Option<String>,
     /// The character between the columns
     #[arg(long, value_name = "CHARACTER", default_value = ",", value_parser = delimiter)]
     delimiter: u8,
@@ -99,6 +99,8 @@ struct PsiDocument<'a> {
     scheme: Option<&'a str>,
     transfers: &'a str,
     transport: &'a str,
+    /// `null` if this party did not let `auto` choose it.
+    reason: Option<&'a str>,
     #[serde(flatten)]
     costs: &'a ComputeCosts,
 }
@@ -121,7 +123,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         }
     };
     check_memory(rows)?;
-    let values = table::column(&arguments.file, &arguments.column, arguments.delimiter)?;
+    let values = table::column(&arguments.file, arguments.column.as_deref(), arguments.delimiter)?;
     let set = PsiOwnSet::new(values, role, rows as usize)?;
     let input = set.input()?;
     let of_protocol = settings.protocol;
@@ -144,7 +146,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let common = find(&mut running, schedule, &input, is_revealed.then_some(rows));
     let common = common.map_err(|error| explained(&error, rows))?;
     let common = common.map(|numbers| set.values_of(&numbers));
-    let (transport, costs) = (running.transport, running.finish(settings.protocol)?);
+    let (transport, reason) = (running.transport, running.reason.take());
+    let costs = running.finish(settings.protocol)?;
     let document = PsiDocument {
         role: role.to_string(),
         common: common.as_deref().filter(|_| is_revealed || role == ComputeRole::Evaluator),
@@ -155,6 +158,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         scheme: scheme_name(&settings),
         transfers: protocol.transfers.name(),
         transport,
+        reason: reason.as_deref(),
         costs: &costs,
     };
     if json { console::print_json(&document) } else { print(&document) }

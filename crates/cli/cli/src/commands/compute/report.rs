@@ -17,6 +17,8 @@ pub(super) struct ComputeReport<'a> {
     pub(super) arguments: &'a Arguments,
     pub(super) settings: ComputeSettings,
     pub(super) transport: &'static str,
+    /// Why `auto` has chosen it, if this party let it.
+    pub(super) reason: Option<&'a str>,
     pub(super) shape: &'a CircuitShape,
     pub(super) output: Option<&'a [u8]>,
     pub(super) costs: ComputeCosts,
@@ -44,6 +46,8 @@ struct ComputeDocument<'a> {
     scheme: Option<&'a str>,
     transfers: &'a str,
     transport: &'a str,
+    /// `null` if this party did not let `auto` choose it.
+    reason: Option<&'a str>,
     instances: u64,
     ands: u64,
     xors: u64,
@@ -115,7 +119,7 @@ impl ComputeReport<'_> {
     }
 
     fn document(&self) -> ComputeDocument<'_> {
-        let Self { arguments, transport, shape, costs, .. } = self;
+        let Self { arguments, transport, reason, shape, costs, .. } = self;
         ComputeDocument {
             role: arguments.role().to_string(),
             circuit: arguments.circuit(),
@@ -124,6 +128,7 @@ impl ComputeReport<'_> {
             scheme: scheme_name(&self.settings),
             transfers: arguments.protocol.transfers.name(),
             transport,
+            reason: *reason,
             instances: arguments.repeat.get(),
             ands: shape.ands,
             xors: shape.xors,

@@ -38,6 +38,8 @@ pub(super) struct ComputeSessionSetup<'a> {
 pub(super) struct RunningComputation {
     pub(super) session: ComputeSession,
     pub(super) transport: &'static str,
+    /// Why `auto` has chosen the transport, if this party let it.
+    pub(super) reason: Option<String>,
     start: Instant,
     connected_at: Instant,
     connect: PhaseFigures,
@@ -91,6 +93,7 @@ impl ComputeSessionSetup<'_> {
         Ok(RunningComputation {
             session,
             transport,
+            reason,
             start: loading.start,
             connected_at: begun,
             connect,

@@ -209,6 +209,12 @@ fn check_measure(
             return Err(ExperimentProblem::new(format!("measure.values.{name}.scale"), what));
         }
     }
+    for (name, text) in &measure.texts {
+        if !text.json.is_empty() && !text.json.starts_with('/') {
+            let what = format!("{} is no JSON pointer; begin it with /", text.json);
+            return Err(ExperimentProblem::new(format!("measure.texts.{name}.json"), what));
+        }
+    }
     match (&measure.run, &measure.driver) {
         (Some(run), None) => check_run(run, measure),
         (None, Some(driver)) => check_driven(driver, measure, hosts),
@@ -271,6 +277,10 @@ fn check_driven(
     for name in driver.hosts {
         let host = measure.options.get(*name).and_then(Value::as_str).unwrap_or_default();
         check_host(&format!("measure.options.{name}"), host, hosts)?;
+    }
+    if !driver.values.is_empty() && !measure.texts.is_empty() {
+        let what = format!("are of a document, but {} gives only values; leave them out", driver.name);
+        return Err(ExperimentProblem::new("measure.texts", what));
     }
     for (name, value) in &measure.values {
         let key = format!("measure.values.{name}");

@@ -29,6 +29,9 @@ pub struct TrialRecord {
     pub point: Table,
     /// The measured values, by name.
     pub values: BTreeMap<String, f64>,
+    /// The texts beside them, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub texts: BTreeMap<String, String>,
     /// The model's predictions, by the name of the value.
     pub predictions: BTreeMap<String, f64>,
     /// The 99th percentile of the lateness of delivered packets, in ms.

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use console::CommandFailure;
 
-/// The different values of a column, without spaces around them; empty ones are left out.
+/// The different values of a column, or of the only one, without spaces around them; empty ones are
+/// left out.
 ///
 /// # Errors
 /// If the file cannot be read, or has no such column.
 pub(super) fn column(
     path: &Path,
-    name: &str,
+    name: Option<&str>,
     delimiter: u8,
 ) -> Result<BTreeSet<String>, CommandFailure> {
     let wrong = |error: &csv::Error| {
@@ -27,11 +28,17 @@ pub(super) fn column(
     let file = std::fs::File::open(path).map_err(|error| CommandFailure::reading(path, &error))?;
     let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(file);
     let header = reader.headers().map_err(|error| wrong(&error))?;
-    let Some(at) = header.iter().position(|column| column.trim() == name) else {
+    let place = match name {
+        Some(name) => header.iter().position(|column| column.trim() == name),
+        None => (header.len() == 1).then_some(0),
+    };
+    let Some(at) = place else {
         let columns: Vec<&str> = header.iter().collect();
         let (path, columns) = (path.display(), columns.join(", "));
-        let missing =
-            CommandFailure::Usage(format!("{path}: no column {name}; the columns are {columns}"));
+        let what = name.map_or("which column? give --column".to_owned(), |name| {
+            format!("no column {name}")
+        });
+        let missing = CommandFailure::Usage(format!("{path}: {what}; the columns are {columns}"));
         return Err(match header.len() {
             1 => missing.and("--delimiter sets the character between columns"),
             _ => missing,

@@ -1,11 +1,10 @@
 //! Inputs of the functions that two parties compute, and their outputs.
 
-use serde::Deserialize;
+use circuit::{bits, bristol};
 use sha2::{Digest, Sha256};
 
 /// A function that `sunder compute` has by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ComputedFunction {
     Aes128,
     Sha256,
@@ -24,6 +23,9 @@ const NUMBERS: usize = 25_000;
 const BITS: u32 = 20;
 
 impl ComputedFunction {
+    /// All functions.
+    pub(super) const ALL: [Self; 3] = [Self::Aes128, Self::Sha256, Self::MinCut];
+
     /// Its name at the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -39,6 +41,25 @@ impl ComputedFunction {
             Self::Sha256 => sha256(b"Half of this message is the garbler's input."),
             Self::MinCut => min_cut(),
         }
+    }
+}
+
+impl FunctionExample {
+    /// Zeros as the inputs of a circuit in one of Bristol's formats.
+    ///
+    /// # Errors
+    /// If it is not a circuit, in one line.
+    pub(super) fn zeros(circuit: &[u8]) -> Result<Self, String> {
+        let circuit = bristol::read(circuit).map_err(|error| error.to_string())?;
+        let inputs = [circuit.garbler_inputs(), circuit.evaluator_inputs()];
+        let all = inputs.iter().map(|bits| *bits as usize).sum();
+        let output = circuit.evaluate(&vec![false; all]);
+        let zeros = |bits: u32| "00".repeat(bits.div_ceil(8) as usize);
+        Ok(Self {
+            garbler: zeros(inputs[0]),
+            evaluator: zeros(inputs[1]),
+            output: base16ct::lower::encode_string(&bits::to_bytes(&output)),
+        })
     }
 }
 
@@ -101,6 +122,18 @@ mod tests {
             let FunctionExample { garbler, evaluator, .. } = function.example();
             assert_eq!((garbler.len(), evaluator.len()), (2 * bytes, 2 * bytes), "{function:?}");
         }
+    }
+
+    #[test]
+    fn a_circuit_file_has_zeros_as_inputs() {
+        // NOT x, for a bit x of the garbler, and the evaluator's nine bits.
+        let text = "10 20\n2 1 9\n1 10\n\n1 1 0 10 INV\n\
+                    1 1 1 11 EQW\n1 1 2 12 EQW\n1 1 3 13 EQW\n1 1 4 14 EQW\n1 1 5 15 EQW\n\
+                    1 1 6 16 EQW\n1 1 7 17 EQW\n1 1 8 18 EQW\n1 1 9 19 EQW\n";
+        let example = FunctionExample::zeros(text.as_bytes()).unwrap();
+        assert_eq!((&*example.garbler, &*example.evaluator), ("00", "0000"));
+        assert_eq!(example.output, "0100");
+        assert!(FunctionExample::zeros(b"1 2 3").is_err());
     }
 
     #[test]
