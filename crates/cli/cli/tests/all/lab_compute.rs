@@ -113,7 +113,8 @@ fn a_party_that_fails_fails_the_trial_unless_it_may() {
     let place = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_sunder");
     let script = format!(
-        "case $2 in evaluator) echo out of luck >&2; exit 1; esac\nexec {program} compute \"$@\""
+        "case $* in *'--role evaluator'*) echo out of luck >&2; exit 1; esac\n\
+         exec {program} compute \"$@\""
     );
     fs::write(place.path().join("compute"), script).unwrap();
     let text = SMALL.replace("{sunder}", "sh");

@@ -186,11 +186,15 @@ impl ProgramProcess {
         read_from(&self.output, 0, MAX_OUTPUT_MIB << 20).map_err(|error| self.unreadable(&error))
     }
 
-    /// What went wrong, in one line, with the last line that the program printed.
+    /// What went wrong, in one line, with the last line that the program printed: on standard error,
+    /// if that is kept apart and there is one.
     pub(crate) fn error_with_output(&self, what: &str) -> String {
-        let printed = tail(&self.output);
-        let last = printed.lines().rev().map(str::trim).find(|line| !line.is_empty());
-        self.with_output(what, last.unwrap_or_default())
+        let files = [self.errors.as_ref(), Some(&self.output)].into_iter().flatten();
+        let last = files.map(tail).find_map(|printed| {
+            let mut lines = printed.lines().rev().map(str::trim);
+            lines.find(|line| !line.is_empty()).map(str::to_owned)
+        });
+        self.with_output(what, &last.unwrap_or_default())
     }
 
     /// How it failed, in one line, with the end of its standard error, or else of its output.
