@@ -239,7 +239,7 @@ async fn create(
         id: id.clone(),
         title: requested.title,
         file: format!("{}.toml", requested.name),
-        request,
+        request: request.without_files(),
         created: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         state: RunState::Queued,
         done: 0,

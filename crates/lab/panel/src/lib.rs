@@ -13,8 +13,8 @@
 //! # Map
 //!
 //! - [`serve()`]: the server. `guard`: who may ask. `api`: what one may ask. `assets`: the page.
-//! - `template`, `request`, `refusal`, pure: what can be run, and an experiment file for what a
-//!   person asks.
+//! - `template`, `request`, `chosen_file`, `refusal`, pure: what can be run, and an experiment file
+//!   for what a person asks.
 //! - `run`, `store`: a run on the disk, and all runs. `runner`: the queue and the process.
 //!   `events`: what happens, as it happens. `document`: a run as the page gets it.
 //! - `plan`, pure: plans of channels. `live`: what runs on this host.
@@ -24,6 +24,7 @@
 
 mod api;
 mod assets;
+mod chosen_file;
 mod document;
 mod events;
 mod guard;
@@ -86,7 +87,7 @@ pub enum PanelError {
 }
 
 /// The maximum length of the body of a request, in bytes.
-const MAX_BODY: usize = 256 << 10;
+const MAX_BODY: usize = 16 << 20;
 
 /// Serves the page until `end`. Calls `ready` with the page's address when it can be opened.
 ///

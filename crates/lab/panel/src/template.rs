@@ -6,16 +6,30 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toml::Table;
 
+use crate::chosen_file;
 use crate::refusal::RefusedRequest;
 
-/// The templates that come with this crate, by name.
-const TEMPLATES: [(&str, &str); 1] = [("compute", include_str!("../templates/compute.toml"))];
+/// The templates that come with this crate, by name, in the order in which they are offered.
+const TEMPLATES: [(&str, &str); 9] = [
+    ("compute", include_str!("../templates/compute.toml")),
+    ("sets", include_str!("../templates/sets.toml")),
+    ("circuit", include_str!("../templates/circuit.toml")),
+    ("file", include_str!("../templates/file.toml")),
+    ("stream", include_str!("../templates/stream.toml")),
+    ("tunnel", include_str!("../templates/tunnel.toml")),
+    ("signature", include_str!("../templates/signature.toml")),
+    ("refresh", include_str!("../templates/refresh.toml")),
+    ("chat", include_str!("../templates/chat.toml")),
+];
 
 /// Networks whose values fill the knobs.
 const NETWORKS: &str = include_str!("../templates/networks.toml");
 
 /// The maximum number of values of one knob.
 const MAX_VALUES: usize = 64;
+
+/// The maximum length of all files times the number of points: each point has a copy in memory.
+const MAX_COPIED_BYTES: usize = 64 << 20;
 
 /// An experiment with knobs.
 #[derive(Clone, Debug, Deserialize)]
@@ -26,19 +40,19 @@ pub(crate) struct RunTemplate {
     name: String,
     title: String,
     about: String,
-    /// The measured value that is shown first.
-    curve: String,
     #[serde(rename = "knob")]
     knobs: Vec<TemplateKnob>,
     /// The experiment without its swept keys.
     experiment: Table,
 }
 
-/// A swept key, as a person sets it.
+/// A swept key or a file, as a person sets it.
 #[derive(Clone, Debug, Deserialize)]
 struct TemplateKnob {
     name: String,
     label: String,
+    /// What a newcomer needs to know about it, in one line.
+    help: Option<String>,
     group: KnobGroup,
     /// Whether one run compares several of its values.
     #[serde(default)]
@@ -67,9 +81,23 @@ enum KnobKind {
         unit: String,
         /// The minimum and the maximum.
         range: [f64; 2],
+        /// Whether it is without a fraction.
+        #[serde(default)]
+        whole: bool,
         default: Vec<f64>,
         /// Values for a sweep.
         suggested: Vec<f64>,
+    },
+    /// A text file.
+    File {
+        /// The endings of the names of such files, for the page.
+        accept: String,
+        /// The maximum length of the text.
+        max_bytes: usize,
+        /// The name of the trial's file that has this text.
+        file: String,
+        /// The text if none is chosen.
+        example: Option<String>,
     },
 }
 
@@ -108,18 +136,11 @@ pub(crate) fn networks() -> Vec<NetworkPreset> {
 impl RunTemplate {
     /// What the page shows of it.
     pub(crate) fn document(&self) -> Value {
-        let values = self.experiment.get("measure").and_then(|measure| measure.get("values"));
-        let values = values.and_then(toml::Value::as_table).into_iter().flatten();
-        let unit = |value: &toml::Value| value.get("unit").cloned().unwrap_or_else(|| "".into());
-        let values: Vec<Value> =
-            values.map(|(name, value)| json!({ "name": name, "unit": unit(value) })).collect();
         json!({
             "name": self.name,
             "title": self.title,
             "about": self.about,
-            "curve": self.curve,
             "knobs": self.knobs.iter().map(TemplateKnob::document).collect::<Vec<_>>(),
-            "values": values,
         })
     }
 
@@ -133,7 +154,8 @@ impl RunTemplate {
         &self.title
     }
 
-    /// The experiment with these values of the knobs, which are all given.
+    /// The experiment with these values of the knobs, which are all given, except for files that have
+    /// an example.
     ///
     /// # Errors
     /// If a knob lacks values or has a wrong one, or a value is of no knob.
@@ -147,24 +169,86 @@ impl RunTemplate {
         {
             return Err(RefusedRequest::new(unknown, "there is no such knob"));
         }
-        let mut sweep = Table::new();
+        let (mut sweep, mut files) = (Table::new(), Table::new());
         for knob in &self.knobs {
             let values = values.get(&knob.name).map(Vec::as_slice).unwrap_or_default();
-            let swept = knob.swept(values).map_err(|why| RefusedRequest::new(&knob.name, why))?;
-            sweep.insert(knob.name.clone(), swept);
+            let refused = |why| RefusedRequest::new(&knob.name, why);
+            if let KnobKind::File { max_bytes, file, example, .. } = &knob.kind {
+                let text = chosen_file::text(values, *max_bytes, example.as_deref());
+                // Braces are placeholders, unless they are written twice.
+                let text = text.map_err(refused)?.replace('{', "{{").replace('}', "}}");
+                files.insert(file.clone(), text.into());
+            } else {
+                sweep.insert(knob.name.clone(), knob.swept(values).map_err(refused)?);
+            }
+        }
+        let copied_bytes = points(&sweep).saturating_mul(length(&files));
+        if copied_bytes > MAX_COPIED_BYTES {
+            let why = "these are too many points for files of this length; \
+                       choose fewer values or shorter files";
+            return Err(RefusedRequest::new("values", why));
         }
         let mut experiment = self.experiment.clone();
         experiment.insert("repetitions".into(), toml::Value::Integer(repetitions.into()));
+        keep_chosen_programs(&mut experiment, &sweep);
         experiment.insert("sweep".into(), sweep.into());
+        if !files.is_empty() {
+            let all = experiment.entry("files").or_insert_with(|| Table::new().into());
+            if let Some(all) = all.as_table_mut() {
+                all.extend(files);
+            }
+        }
         Ok(experiment)
+    }
+}
+
+/// The number of points of a sweep.
+fn points(sweep: &Table) -> usize {
+    let number = |values: &toml::Value| match values {
+        toml::Value::Array(values) => values.len(),
+        toml::Value::Table(values) => values.len(),
+        _ => 1,
+    };
+    sweep.iter().map(|(_, values)| number(values)).fold(1, usize::saturating_mul)
+}
+
+/// The bytes of all files.
+fn length(files: &Table) -> usize {
+    files.iter().filter_map(|(_, text)| text.as_str()).map(str::len).sum()
+}
+
+/// Leaves out the values that are not chosen of what programs are only for, and programs that are
+/// for none.
+fn keep_chosen_programs(experiment: &mut Table, sweep: &Table) {
+    let programs = experiment.get_mut("programs").and_then(toml::Value::as_array_mut);
+    let Some(programs) = programs else { return };
+    programs.retain_mut(|program| {
+        let only = program.get_mut("only").and_then(toml::Value::as_table_mut);
+        only.into_iter().flatten().all(|(name, values)| {
+            let Some(values) = values.as_array_mut() else { return true };
+            values.retain(|value| sweep.get(name).is_some_and(|swept| is_among(value, swept)));
+            !values.is_empty()
+        })
+    });
+}
+
+/// Whether a swept key has a value.
+fn is_among(value: &toml::Value, swept: &toml::Value) -> bool {
+    match swept {
+        toml::Value::Table(named) => value.as_str().is_some_and(|name| named.contains_key(name)),
+        toml::Value::Array(values) => values.contains(value),
+        _ => false,
     }
 }
 
 impl TemplateKnob {
     /// What the page shows of it.
     fn document(&self) -> Value {
-        let Self { name, label, group, several, kind } = self;
+        let Self { name, label, help, group, several, kind } = self;
         let mut document = json!({ "name": name, "label": label, "group": group });
+        if let Some(help) = help {
+            document["help"] = json!(help);
+        }
         match kind {
             KnobKind::Choice { options, default } => {
                 let option = |(name, option): (&String, &toml::Value)| json!({ "name": name, "label": option.get("label") });
@@ -173,13 +257,22 @@ impl TemplateKnob {
                 document["default"] = json!(default);
                 document["multiple"] = json!(several);
             }
-            KnobKind::Number { unit, range: [least, most], default, suggested } => {
+            KnobKind::Number { unit, range: [least, most], whole, default, suggested } => {
                 document["kind"] = "number".into();
                 document["unit"] = json!(unit);
                 document["min"] = json!(least);
                 document["max"] = json!(most);
                 document["default"] = json!(default);
                 document["suggested"] = json!(suggested);
+                if *whole {
+                    document["whole"] = json!(true);
+                }
+            }
+            KnobKind::File { accept, max_bytes, example, .. } => {
+                document["kind"] = "file".into();
+                document["accept"] = json!(accept);
+                document["max_bytes"] = json!(max_bytes);
+                document["has_example"] = json!(example.is_some());
             }
         }
         document
@@ -195,10 +288,11 @@ impl TemplateKnob {
         }
         match &self.kind {
             KnobKind::Choice { options, .. } => chosen(options, values),
-            KnobKind::Number { range, unit, .. } => {
-                let numbers = values.iter().map(|value| in_range(value, *range, unit));
+            KnobKind::Number { range, unit, whole, .. } => {
+                let numbers = values.iter().map(|value| in_range(value, *range, unit, *whole));
                 Ok(toml::Value::Array(numbers.collect::<Result<_, String>>()?))
             }
+            KnobKind::File { .. } => Err("a file is not swept".into()),
         }
     }
 }
@@ -220,13 +314,21 @@ fn chosen(options: &Table, values: &[Value]) -> Result<toml::Value, String> {
     Ok(if sets_nothing { toml::Value::Array(names()) } else { named.into() })
 }
 
-fn in_range(value: &Value, [least, most]: [f64; 2], unit: &str) -> Result<toml::Value, String> {
+fn in_range(
+    value: &Value,
+    [least, most]: [f64; 2],
+    unit: &str,
+    whole: bool,
+) -> Result<toml::Value, String> {
     let number = value.as_f64().filter(|number| (least..=most).contains(number));
     let number = number.ok_or_else(|| {
         format!("{value} is no number from {least} to {most} {unit}").trim_end().to_owned()
     })?;
     // Whole numbers look better in the file.
     let is_whole = number.fract() == 0.0 && number.abs() < 1e15;
+    if whole && !is_whole {
+        return Err(format!("{value} is no whole number"));
+    }
     #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
     Ok(if is_whole { toml::Value::Integer(number as i64) } else { toml::Value::Float(number) })
 }

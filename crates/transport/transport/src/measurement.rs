@@ -28,6 +28,8 @@ static BLOCK: [u8; 64 << 10] = [0x5a; 64 << 10];
 pub struct ExchangeTiming {
     /// The transport that was used.
     pub transport: &'static str,
+    /// Why the transport was chosen, in one line, if it was not named.
+    pub reason: Option<String>,
     /// The time until the connection was open.
     pub connected: Duration,
     /// The time until the first byte of an answer was read.
@@ -59,6 +61,7 @@ pub fn measure(
     let _ = connection.read(&mut [0]);
     Ok(ExchangeTiming {
         transport: connection.transport(),
+        reason: connection.decision().map(|decision| decision.reason.clone()),
         connected,
         first_byte,
         complete,

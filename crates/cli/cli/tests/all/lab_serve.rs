@@ -92,6 +92,20 @@ fn computation(repetitions: u32) -> Value {
     })
 }
 
+/// Two lists, with braces and a quote in values that both have.
+fn intersection() -> Value {
+    let list = |text: &str| json!([{ "name": "../list.csv", "text": text }]);
+    json!({
+        "template": "sets",
+        "values": {
+            "garbler_list": list("email\n{sunder}\nb@example\no'hara"),
+            "evaluator_list": list("mail\r\no'hara\r\nx@example\r\n{sunder}\r\n"),
+            "rows": [8], "scheme": ["half-gates"], "transport": ["tcp-bbr"],
+            "delay_ms": [1], "loss": [0], "rate_mbit": [100], "back_mbit": [100],
+        },
+    })
+}
+
 #[test]
 fn a_computation_is_run_from_the_page() {
     let directory = tempfile::tempdir().unwrap();
@@ -113,10 +127,21 @@ fn a_computation_is_run_from_the_page() {
     for trial in trials {
         let time = trial["values"]["time"].as_f64().unwrap();
         assert!(time > 10.0, "a round trip takes 10 ms: {trial}");
+        // Only auto has a reason.
+        let is_auto = trial["point"]["transport"] == "auto";
+        assert!(trial["texts"]["transport"].is_string(), "{trial}");
+        assert_eq!(trial["texts"]["reason"].is_string(), is_auto, "{trial}");
     }
     assert!(run["machine"]["cores"].as_u64().unwrap() > 0);
     let (_, list) = server.call("GET", "/api/runs", &Value::Null);
     assert_eq!(list["total"], 1);
+
+    let (status, run) = server.call("POST", "/api/runs", &intersection());
+    assert_eq!(status, 201, "{run}");
+    let run = server.finished(&format!("/api/runs/{}", run["id"].as_str().unwrap()));
+    assert_eq!(run["state"], "finished", "{run}");
+    assert_eq!(run["trials"][0]["values"]["common"], 2.0);
+    assert_eq!(run["request"]["values"]["garbler_list"][0]["bytes"], 29);
 
     // A server that is killed leaves a run that says so, and no process.
     let (_, run) = server.call("POST", "/api/runs", &computation(50));

@@ -39,6 +39,8 @@ pub(super) struct Arguments {
 #[derive(Serialize)]
 struct TransportMeasureReport {
     transport: &'static str,
+    /// Why `auto` has chosen it; `null` if it was named.
+    reason: Option<String>,
     congestion: Option<String>,
     sent: u64,
     received: u64,
@@ -81,6 +83,7 @@ fn report(exchange: ExchangeProfile, timing: ExchangeTiming) -> TransportMeasure
     let bits = exchange.sent.max(exchange.received) as f64 * 8.0;
     TransportMeasureReport {
         transport: timing.transport,
+        reason: timing.reason,
         congestion,
         sent: exchange.sent,
         received: exchange.received,
@@ -102,6 +105,9 @@ fn print(report: &TransportMeasureReport) -> Result<(), CommandFailure> {
         None => report.transport.to_owned(),
     };
     line("transport", name)?;
+    if let Some(reason) = &report.reason {
+        line("why", reason.clone())?;
+    }
     line("connected", duration(report.connected_s))?;
     line("first byte", duration(report.first_byte_s))?;
     line("complete", duration(report.complete_s))?;
