@@ -141,7 +141,7 @@ fn a_computation_is_run_from_the_page() {
     let run = server.finished(&format!("/api/runs/{}", run["id"].as_str().unwrap()));
     assert_eq!(run["state"], "finished", "{run}");
     assert_eq!(run["trials"][0]["values"]["common"], 2.0);
-    assert_eq!(run["request"]["values"]["garbler_list"][0]["bytes"], 29);
+    assert_eq!(run["request"]["values"]["garbler_list"][0]["bytes"], 31);
 
     // A server that is killed leaves a run that says so, and no process.
     let (_, run) = server.call("POST", "/api/runs", &computation(50));
