@@ -178,10 +178,7 @@ fn measure(
 }
 
 /// The requested texts that a document has.
-fn texts(
-    plan: &MeasurePlan,
-    document: Option<&serde_json::Value>,
-) -> BTreeMap<String, String> {
+fn texts(plan: &MeasurePlan, document: Option<&serde_json::Value>) -> BTreeMap<String, String> {
     let texts = plan.texts.iter();
     texts.filter_map(|(name, plan)| Some((name.clone(), plan.read(document?)?))).collect()
 }

@@ -142,7 +142,9 @@ mod tests {
     fn defaults(template: &Value) -> Value {
         let knobs = template["knobs"].as_array().unwrap().iter();
         let given = knobs.filter(|knob| !knob["default"].is_null());
-        given.map(|knob| (knob["name"].as_str().unwrap().to_owned(), knob["default"].clone())).collect()
+        given
+            .map(|knob| (knob["name"].as_str().unwrap().to_owned(), knob["default"].clone()))
+            .collect()
     }
 
     fn documents() -> Vec<Value> {
@@ -171,10 +173,15 @@ mod tests {
     fn first_trial(requested: &RequestedExperiment) -> Trial {
         let mut first = None;
         let out = tempfile::tempdir().unwrap();
-        let _ = run_with(&requested.experiment, out.path(), |_| {}, |trial, _| {
-            first = Some(trial.clone());
-            Err(TrialError("enough".into()))
-        });
+        let _ = run_with(
+            &requested.experiment,
+            out.path(),
+            |_| {},
+            |trial, _| {
+                first = Some(trial.clone());
+                Err(TrialError("enough".into()))
+            },
+        );
         first.unwrap()
     }
 

@@ -154,8 +154,8 @@ impl RunTemplate {
         &self.title
     }
 
-    /// The experiment with these values of the knobs, which are all given, except for files that have
-    /// an example.
+    /// The experiment with these values of the knobs, which are all given, except for files that
+    /// have an example.
     ///
     /// # Errors
     /// If a knob lacks values or has a wrong one, or a value is of no knob.

@@ -511,9 +511,8 @@ fn two_columns_have_values_in_common() {
     let run = |options: &str| {
         let listening = format!("{listening} {options}");
         let (garbler, address) = Running::started(place.path(), &words(&listening));
-        let connecting = format!(
-            "psi b.csv --rows 7 --role evaluator --connect {address} {options}"
-        );
+        let connecting =
+            format!("psi b.csv --rows 7 --role evaluator --connect {address} {options}");
         let evaluator = Running::start(place.path(), &words(&connecting)).end();
         [garbler.end(), evaluator]
     };

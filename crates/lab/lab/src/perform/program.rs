@@ -186,8 +186,8 @@ impl ProgramProcess {
         read_from(&self.output, 0, MAX_OUTPUT_MIB << 20).map_err(|error| self.unreadable(&error))
     }
 
-    /// What went wrong, in one line, with the last line that the program printed: on standard error,
-    /// if that is kept apart and there is one.
+    /// What went wrong, in one line, with the last line that the program printed: on standard
+    /// error, if that is kept apart and there is one.
     pub(crate) fn error_with_output(&self, what: &str) -> String {
         let files = [self.errors.as_ref(), Some(&self.output)].into_iter().flatten();
         let last = files.map(tail).find_map(|printed| {

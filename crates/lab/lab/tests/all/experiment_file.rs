@@ -571,7 +571,10 @@ fn drivers_accept_only_their_own_values() {
         ("compute", &computing("time = { json = \"/time_s\" }", "0"), Err("measure.options")),
         (
             "compute",
-            &computing("time = { json = \"/time_s\" }\n[measure.texts]\nwhy = { json = \"/a\" }", "60"),
+            &computing(
+                "time = { json = \"/time_s\" }\n[measure.texts]\nwhy = { json = \"/a\" }",
+                "60",
+            ),
             Ok(()),
         ),
         ("accuracy", "loss = {}\n[measure.texts]\na = { json = \"/a\" }", Err("measure.texts")),

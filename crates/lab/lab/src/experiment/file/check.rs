@@ -279,7 +279,8 @@ fn check_driven(
         check_host(&format!("measure.options.{name}"), host, hosts)?;
     }
     if !driver.values.is_empty() && !measure.texts.is_empty() {
-        let what = format!("are of a document, but {} gives only values; leave them out", driver.name);
+        let what =
+            format!("are of a document, but {} gives only values; leave them out", driver.name);
         return Err(ExperimentProblem::new("measure.texts", what));
     }
     for (name, value) in &measure.values {

@@ -35,9 +35,8 @@ pub(super) fn column(
     let Some(at) = place else {
         let columns: Vec<&str> = header.iter().collect();
         let (path, columns) = (path.display(), columns.join(", "));
-        let what = name.map_or("which column? give --column".to_owned(), |name| {
-            format!("no column {name}")
-        });
+        let what = name
+            .map_or("which column? give --column".to_owned(), |name| format!("no column {name}"));
         let missing = CommandFailure::Usage(format!("{path}: {what}; the columns are {columns}"));
         return Err(match header.len() {
             1 => missing.and("--delimiter sets the character between columns"),

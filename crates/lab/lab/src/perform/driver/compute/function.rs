@@ -110,12 +110,18 @@ impl PreparedFunction {
     ///
     /// # Errors
     /// If an output is wrong, in one line.
-    pub(super) fn check(&self, garbler: &Value, evaluator: &Value) -> Result<Option<usize>, String> {
+    pub(super) fn check(
+        &self,
+        garbler: &Value,
+        evaluator: &Value,
+    ) -> Result<Option<usize>, String> {
         if let Some(right) = &self.output {
             for (role, document) in [("garbler", garbler), ("evaluator", evaluator)] {
                 let output = &document["output"];
                 if output != right {
-                    return Err(format!("the {role} has the output {output}, but {right} is right"));
+                    return Err(format!(
+                        "the {role} has the output {output}, but {right} is right"
+                    ));
                 }
             }
             return Ok(None);
