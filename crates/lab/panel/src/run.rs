@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -131,12 +132,13 @@ impl RunDirectory {
         self.0.join(EVENTS)
     }
 
-    /// Creates the directory, with the experiment file and the record.
+    /// Creates the directory, with the experiment file and the record. Only this user can read it,
+    /// because the experiment has the texts of files that a person has chosen.
     ///
     /// # Errors
     /// If it cannot be written.
     pub(crate) fn create(&self, record: &RunRecord, text: &str) -> io::Result<()> {
-        fs::create_dir(&self.0)?;
+        fs::DirBuilder::new().mode(0o700).create(&self.0)?;
         storage::create(&self.0.join(&record.file), text.as_bytes(), 0o666)?;
         self.write(record)
     }
