@@ -52,7 +52,7 @@ impl FunctionExample {
     pub(super) fn zeros(circuit: &[u8]) -> Result<Self, String> {
         let circuit = bristol::read(circuit).map_err(|error| error.to_string())?;
         let inputs = [circuit.garbler_inputs(), circuit.evaluator_inputs()];
-        let all = inputs.iter().map(|bits| *bits as usize).sum();
+        let all: usize = inputs.iter().map(|bits| *bits as usize).sum();
         let output = circuit.evaluate(&vec![false; all]);
         let zeros = |bits: u32| "00".repeat(bits.div_ceil(8) as usize);
         Ok(Self {
