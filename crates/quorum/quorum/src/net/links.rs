@@ -119,6 +119,10 @@ impl TopicInbox {
 pub struct LinkStatus {
     /// The server's identity key.
     pub server: String,
+    /// The server's number in the group, from 1; `None` if it is not a member, or no group is
+    /// known.
+    #[serde(default)]
+    pub index: Option<u64>,
     /// The address to which it is connected, or which was tried last.
     pub address: String,
     /// Whether there is a link.
@@ -414,6 +418,7 @@ impl PeerLinkState {
             connection.map_or((None, 0), |connection| connection.round_trip_and_queued());
         LinkStatus {
             server: self.key.to_string(),
+            index: None,
             address: self.address().to_string(),
             up: connection.is_some(),
             state_s: self.since.elapsed().as_secs_f64(),

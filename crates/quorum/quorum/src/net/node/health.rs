@@ -171,6 +171,7 @@ mod tests {
         };
         let link = LinkStatus {
             server: "0a".repeat(32),
+            index: Some(2),
             address: "192.0.2.1:6530".parse().unwrap(),
             up: false,
             state_s: 12.3,

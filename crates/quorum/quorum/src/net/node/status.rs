@@ -12,7 +12,7 @@ use crate::log::{Height, LogProgress};
 use crate::net::api::{AwaitedServer, NodeHealth, RefreshStatus, RefreshStep};
 use crate::net::links::{LinkStatus, SentBytes};
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::group::QuorumGroup;
+use crate::protocol::group::{QuorumGroup, QuorumMember};
 use crate::protocol::server::{self, EpochStatus, GroupStart, QuorumServerEvent};
 
 /// The state that the server's thread publishes.
@@ -144,6 +144,16 @@ pub(super) fn without_vote(epoch: Option<&EpochStatus>) -> Vec<u64> {
     servers.map(|server| u64::from(server.0) + 1).collect()
 }
 
+/// Adds to each link with a member of a group the member's number.
+fn number_links(links: &mut [LinkStatus], members: &[QuorumMember]) {
+    for (number, member) in (1..).zip(members) {
+        let identity = member.identity.to_string();
+        for link in links.iter_mut().filter(|link| link.server == identity) {
+            link.index = Some(number);
+        }
+    }
+}
+
 /// The status of a refresh that has ended.
 fn over(epoch: u64, step: RefreshStep) -> RefreshStatus {
     let (done, of, cancelled, cancelled_of) = match step {
@@ -252,8 +262,10 @@ impl NodeHandle {
 
     /// The status, with the name of the configuration.
     pub fn status(&self, name: String) -> QuorumNodeStatus {
-        let (links, refresh) = (self.links.status(), self.refresh_status());
+        let (mut links, refresh) = (self.links.status(), self.refresh_status());
         let shared = lock(&self.shared);
+        let members = shared.start().map(|start| start.header().group.members());
+        number_links(&mut links, members.unwrap_or_default());
         let epoch = shared.server.as_ref().and_then(|server| server.epoch.as_ref());
         let faulty = epoch.map_or(0, |epoch| epoch.faulty);
         let health = shared.health(&links, Instant::now());

@@ -374,13 +374,18 @@ async fn a_server_that_stops_is_replaced_and_signs_again_after_a_restart() {
     let status = again.node.handle().status("a".into());
     assert_eq!((status.servers, status.index, status.signed), (4, Some(2), 1));
     assert!(status.has_shares && status.links.len() == 3);
+    let mut numbers: Vec<_> = status.links.iter().map(|link| link.index).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [Some(1), Some(3), Some(4)], "the links' servers have their numbers");
 
     // Added peers may connect at once, and removed ones no longer.
     let mut config = world.config(2);
     let address = "127.91.0.1:9".parse().unwrap();
     config.peers.push(QuorumPeer { key: identity(9).public(), address });
     again.node.handle().reload(config.clone()).await.unwrap();
-    assert_eq!(again.node.handle().status("a".into()).links.len(), 4);
+    let links = again.node.handle().status("a".into()).links;
+    assert_eq!(links.len(), 4);
+    assert_eq!(links.iter().filter(|link| link.index.is_none()).count(), 1, "it is no member");
     config.peers.clear();
     again.node.handle().reload(config).await.unwrap();
     let links = again.node.handle().status("a".into()).links;
