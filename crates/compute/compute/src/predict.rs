@@ -1,6 +1,7 @@
 //! Predicts the cost of a run without another party.
 
 mod gmw;
+mod network;
 
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -25,6 +26,7 @@ use crate::settings::{ComputeProtocol, ComputeRole, ComputeSettings};
 use crate::wire::{ComputeBegin, ComputeHello, HEADER_LEN};
 
 pub use gmw::GmwSteps;
+pub use network::network_time;
 
 /// The number of transfers that are made to measure their speed.
 const MAX_TRANSFERS: usize = 1 << 16;

@@ -11,6 +11,7 @@ mod measured;
 mod racing;
 mod remembered;
 
+pub use auto::{ExpectedTransport, expected};
 pub(crate) use auto::{TransportSelection, choose};
 pub use decide::{DecisionBasis, TransportCandidate, TransportDecision, decide};
 pub(crate) use examine::measure;

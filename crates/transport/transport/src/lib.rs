@@ -46,8 +46,8 @@
 //! - `transports`: one file for each transport. All implement the interface in `stream`.
 //! - `protocol`: pure: `handshake`, `file`, `relay`.
 //! - [`choice`]: which transport is the fastest. `auto` and `examine` measure, `racing` opens
-//!   connections meanwhile, `cache` is a file; `decide` and `remembered` are pure. [`model`]:
-//!   predicts durations, pure.
+//!   connections meanwhile, `cache` is a file; `decide`, `remembered` and `expected` are pure.
+//!   [`model`]: predicts durations, pure.
 //! - [`probe`]: measures a path. `net`, `host` and `repeated_probe` drive it; `prober`,
 //!   `reflector`, `packet`, `train`, `rate` and `path` are pure.
 //! - [`files`]: sends and receives files, each as `part` until it is complete. [`relay`]: connects

@@ -1,5 +1,7 @@
 //! Chooses the transport for a connection that is being opened.
 
+mod expected;
+
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use crate::options::{ConnectionOptions, ConnectionSecurity, PathEstimate};
 use crate::probe::{self, PacketLosses, PathProbe};
 use crate::stream::{ByteStream, PathStatistics};
 use crate::transports::{self, names, tcp};
+
+pub use expected::{ExpectedTransport, expected};
 
 /// The exchange that is assumed if nothing is known of it.
 const ASSUMED: ExchangeProfile =
@@ -224,6 +228,20 @@ impl<'a> TransportSelector<'a> {
         now: u64,
         racing: Option<ConnectionRace>,
     ) -> TransportSelection {
+        let is_ready = |name: &str| racing.is_none() || ConnectionRace::has(name);
+        let decision = self.decision(known, now, is_ready);
+        let estimate = known.estimate();
+        let stream = racing.and_then(|racing| racing.take(decision.transport));
+        self.chosen(decision, Some(known.path.clone()), estimate, stream)
+    }
+
+    /// The choice for a path. `is_ready` says whether a transport connects already.
+    fn decision(
+        &self,
+        known: &RememberedPath,
+        now: u64,
+        is_ready: impl Fn(&str) -> bool,
+    ) -> TransportDecision {
         let path = &known.path;
         let (has_rates, losses) = (known.has_rates, known.losses(now));
         let basis = DecisionBasis { has_up: has_rates, has_down: has_rates, losses };
@@ -231,12 +249,9 @@ impl<'a> TransportSelector<'a> {
         let (names, exchange) = (transport_names(), self.exchange);
         let mut decision = decide(names, path, &basis, exchange, self.is_secure, correction);
         if !known.has_rates && path.udp_passes {
-            let is_ready = |name: &str| racing.is_none() || ConnectionRace::has(name);
             self.choose_without_rates(&mut decision, known, now, is_ready);
         }
-        let estimate = known.estimate();
-        let stream = racing.and_then(|racing| racing.take(decision.transport));
-        self.chosen(decision, Some(path.clone()), estimate, stream)
+        decision
     }
 
     /// Changes the choice to the transport with the smallest time relative to the best, averaged

@@ -29,6 +29,11 @@ impl PathCache {
         Self(user_state::directory())
     }
 
+    /// No file: nothing is kept.
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+
     #[cfg(test)]
     pub(super) fn at(directory: PathBuf) -> Self {
         Self(Some(directory))

@@ -15,7 +15,7 @@ use crate::probe::{self, HostCapabilities, PacketLosses, PathProbe, ProbeMeasure
 use crate::transports::names;
 
 /// The rate in bytes/s that is assumed if only the round-trip time is known.
-const ASSUMED_RATE: f64 = 12.5e6;
+pub(super) const ASSUMED_RATE: f64 = 12.5e6;
 
 /// A measured path, and the choice for an exchange.
 #[derive(Clone, Debug, PartialEq)]

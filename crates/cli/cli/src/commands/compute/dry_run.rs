@@ -6,7 +6,6 @@ use compute::predict::{GmwSteps, PredictedTraffic, YaoSteps};
 use compute::{ComputeProtocol, ComputeRole, ComputeSettings};
 use console::CommandFailure;
 use serde::Serialize;
-use transport::ExchangeProfile;
 
 use super::connection::ComputeConnectOptions;
 use super::loading::LoadedCircuit;
@@ -59,16 +58,6 @@ struct DryRunStepsDocument {
     gates_s: Option<f64>,
 }
 
-/// What a party of this role sends, and receives.
-pub(super) fn exchange(traffic: PredictedTraffic, role: ComputeRole) -> ExchangeProfile {
-    let PredictedTraffic { garbler, evaluator, round_trips } = traffic;
-    let (sent, received) = match role {
-        ComputeRole::Garbler => (garbler, evaluator),
-        ComputeRole::Evaluator => (evaluator, garbler),
-    };
-    ExchangeProfile { sent, received, rounds: round_trips }
-}
-
 /// Predicts what `traffic` and the circuit take, and prints that.
 ///
 /// # Errors
@@ -79,7 +68,7 @@ pub(super) fn run(
     loaded: &LoadedCircuit,
 ) -> Result<(), CommandFailure> {
     let &DryRunRequest { connecting, circuit, role, settings, instances, json } = prediction;
-    let exchange = exchange(traffic, role);
+    let exchange = traffic.exchange(role);
     let network = match &connecting.connect {
         Some(address) => Some(network::examined(connecting, address, exchange, role)?),
         None => None,

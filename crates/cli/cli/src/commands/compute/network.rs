@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use compute::ComputeRole;
+use compute::predict::network_time;
 use console::CommandFailure;
 use transport::choice::{PathExamination, examine};
-use transport::model::{NetworkPath, predict};
+use transport::model::NetworkPath;
 use transport::{ConnectionSecurity, ExchangeProfile, TransportChoice};
 
 use super::connection::{self, ComputeConnectOptions};
@@ -41,8 +42,7 @@ pub(super) fn examined(
     Ok(NetworkPrediction { transport, reason, time })
 }
 
-/// The longest of three: the bytes of each direction as one stream, since what is sent does not
-/// wait for what is received, and the round trips alone.
+/// The time until the run is over at the party that connects.
 fn time(
     transport: &str,
     path: &NetworkPath,
@@ -50,11 +50,7 @@ fn time(
     role: ComputeRole,
     is_secure: bool,
 ) -> Option<Duration> {
-    let ExchangeProfile { sent, received, rounds } = exchange;
-    let of = |sent, received, rounds| {
-        predict(transport, path, ExchangeProfile { sent, received, rounds }, is_secure).ok()
-    };
-    let time = of(sent, 0, 1)?.max(of(0, received, 1)?).max(of(0, 0, rounds)?);
+    let time = network_time(transport, path, exchange, is_secure)?;
     // A garbler that listens begins when it hears of the connection, and an evaluator waits at the
     // end until its result has arrived. Transports over datagrams wait for the end of the stream.
     let waits = role == ComputeRole::Evaluator || !matches!(transport, "tcp" | "mptcp" | "micss");

@@ -15,7 +15,6 @@ use console::CommandProgress;
 use console::signals;
 
 use super::connection::{self, ComputeConnectOptions, PartyConnection};
-use super::dry_run;
 use super::failed;
 use super::loading::CircuitLoader;
 use super::report::{ComputeCosts, ComputeTimings};
@@ -59,7 +58,7 @@ impl ComputeSessionSetup<'_> {
         check: impl FnOnce(&CircuitSchedule) -> Result<(), CommandFailure>,
     ) -> Result<RunningComputation, CommandFailure> {
         let exchange = if self.connecting.is_auto_choice() {
-            Some(dry_run::exchange(traffic(&loading.wait()?.schedule), self.role))
+            Some(traffic(&loading.wait()?.schedule).exchange(self.role))
         } else {
             None
         };
