@@ -11,6 +11,7 @@ mod columns;
 mod description;
 mod error;
 mod file;
+mod prediction;
 mod run;
 mod schedule;
 mod statistic;
@@ -19,6 +20,7 @@ mod value;
 use std::collections::BTreeMap;
 use std::iter::repeat_with;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,7 @@ pub use description::{ExperimentDescription, KeyDescription};
 pub use error::{ExperimentError, ExperimentRunError, ResultsError};
 pub use file::compare::ComparisonDefinition;
 pub use file::plot::PlotDefinition;
+pub use prediction::{PointPrediction, ValuePrediction};
 pub use run::compare::{ComparedGroup, ResultsComparison};
 pub use run::journal::TrialRecord;
 pub use run::machine::MachineProperties;
@@ -84,9 +87,10 @@ pub(crate) struct SweepPoint {
     trial: Trial,
     /// The indices of the file's programs that the trial starts.
     programs: Vec<usize>,
-    /// The model's predictions, by the name of the value. Values that it cannot predict are
-    /// missing.
-    predictions: BTreeMap<String, f64>,
+    /// The predictor of a value, by the value's name.
+    predictors: Arc<BTreeMap<String, String>>,
+    /// The predictions, once they were needed.
+    predictions: OnceLock<BTreeMap<String, f64>>,
 }
 
 /// A measured quantity.
@@ -137,10 +141,11 @@ impl Experiment {
         content.check()?;
         let (repetitions, statistic) = (content.repetitions(), content.statistic());
         let sweep = SweptKeys::new(&content.sweep)?;
+        let predictors = Arc::new(content.predict.clone());
         let mut points = Vec::new();
         for combination in sweep.combinations(MAX_TRIALS / repetitions)? {
             let values = combination.describe();
-            let point = SweepPoint::new(&content, &sweep, combination);
+            let point = SweepPoint::new(&content, &sweep, combination, &predictors);
             points.push(point.map_err(|problem| problem.with_sweep_values(&values))?);
         }
         let metrics = metrics(&content, &points)?;
@@ -225,11 +230,20 @@ impl SweepPoint {
         file: &ExperimentFile,
         sweep: &SweptKeys,
         combination: SweepCombination,
+        predictors: &Arc<BTreeMap<String, String>>,
     ) -> Result<Self, ExperimentProblem> {
         let FilledTemplate { trial, combination, programs } =
             template::trial(file, sweep, combination)?;
-        let predictions = predict::all(&file.predict, &trial, &combination)?;
-        Ok(Self { combination, trial, programs, predictions })
+        predict::check_keys(predictors, &trial, &combination)?;
+        let (predictors, predictions) = (Arc::clone(predictors), OnceLock::new());
+        Ok(Self { combination, trial, programs, predictors, predictions })
+    }
+
+    /// The model's predictions, by the name of the value. Values that it cannot predict are
+    /// missing. The first time, this may take a moment.
+    fn predictions(&self) -> &BTreeMap<String, f64> {
+        let predict = || predict::all(&self.predictors, &self.trial, &self.combination);
+        self.predictions.get_or_init(predict)
     }
 
     /// The values of the swept keys.

@@ -22,6 +22,7 @@ use crate::document;
 use crate::events::events;
 use crate::live::LiveProcesses;
 use crate::plan::{FrontQuery, PlanQuery, PlanQuestion, SurfaceQuery};
+use crate::prediction;
 use crate::refusal::RefusedRequest;
 use crate::request::RunRequest;
 use crate::run::{RunName, RunRecord, RunState};
@@ -171,9 +172,7 @@ async fn toml(request: Result<Json<RunRequest>, JsonRejection>) -> ApiResult<Str
 }
 
 async fn predict(request: Result<Json<RunRequest>, JsonRejection>) -> ApiResult<Json<Value>> {
-    let requested = request?.0.experiment()?;
-    let trials = requested.experiment.trials();
-    Ok(Json(json!({ "trials": trials, "seconds": null, "predictions": [] })))
+    Ok(Json(prediction::predicted(request?.0).await??))
 }
 
 /// Computes an answer of the channel model.

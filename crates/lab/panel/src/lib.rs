@@ -17,7 +17,8 @@
 //!   for what a person asks.
 //! - `run`, `store`: a run on the disk, and all runs. `runner`: the queue and the process.
 //!   `events`: what happens, as it happens. `document`: a run as the page gets it.
-//! - `plan`, pure: plans of channels. `live`: what runs on this host.
+//! - `prediction`: what a run is expected to measure. `plan`, pure: plans of channels. `live`: what
+//!   runs on this host.
 //! - `web/`: the page, in TypeScript.
 
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
@@ -30,6 +31,7 @@ mod events;
 mod guard;
 mod live;
 mod plan;
+mod prediction;
 mod refusal;
 mod request;
 mod run;

@@ -114,7 +114,7 @@ pub fn run_with(
             total,
             name: &name,
             point: point.swept(),
-            predictions: &point.predictions,
+            predictions: point.predictions(),
         });
         let context = TrialContext {
             seed: experiment.seed_of(repetition),
@@ -129,7 +129,7 @@ pub fn run_with(
             point: point.swept().clone(),
             values: measured.values,
             texts: measured.texts,
-            predictions: point.predictions.clone(),
+            predictions: point.predictions().clone(),
             late_ms: measured.late_ms,
             missed: measured.missed,
             attempts,

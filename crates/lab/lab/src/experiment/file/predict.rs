@@ -1,5 +1,7 @@
 //! Predictions of a trial's values by models.
 
+mod computation;
+
 use std::collections::BTreeMap;
 
 use super::optimal;
@@ -34,6 +36,9 @@ struct PredictorParameter {
 /// The predictor whose predictions are what the paper published: the key `published_VALUE`.
 pub(crate) const PUBLISHED: &str = "published";
 
+/// The predictor of the time of a computation.
+const COMPUTATION: &str = "computation";
+
 /// The values of a range may exceed its bounds by this much because of rounding.
 const ROUNDING: f64 = 1e-6;
 
@@ -63,7 +68,13 @@ const SHARING: [PredictorParameter; 3] = [
     },
 ];
 
-const PREDICTORS: [QuantityPredictor; 11] = [
+const PREDICTORS: [QuantityPredictor; 12] = [
+    QuantityPredictor {
+        name: COMPUTATION,
+        unit: "ms",
+        needs: &[],
+        predict: |trial, _| Some(computation::predict(trial)?.time.as_secs_f64() * 1e3),
+    },
     QuantityPredictor {
         name: "slowest-channel",
         unit: "Mbit/s",
@@ -167,29 +178,60 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// The predictions for a trial, by the name of the value. Fails if a needed key is missing or
-/// impossible.
-pub(crate) fn all(
+/// Checks the keys that the predictors need of a trial. Fails if one is missing or impossible.
+pub(crate) fn check_keys(
     asked: &BTreeMap<String, String>,
     trial: &Trial,
     combination: &SweepCombination,
-) -> Result<BTreeMap<String, f64>, ExperimentProblem> {
-    let mut predictions = BTreeMap::new();
+) -> Result<(), ExperimentProblem> {
     for (value, name) in asked {
-        if name == PUBLISHED {
-            let number = combination.number(&format!("published_{value}"));
-            predictions.extend(number.map(|number| (value.clone(), number)));
-        }
-        let Some(predictor) = find(name) else { continue };
-        for parameter in predictor.needs {
+        for parameter in find(name).into_iter().flat_map(|predictor| predictor.needs) {
             parameter.check(trial, combination).map_err(|what| {
                 ExperimentProblem::new(format!("predict.{value}"), format!("{name} {what}"))
             })?;
         }
-        let number = (predictor.predict)(trial, combination).filter(|number| number.is_finite());
-        predictions.extend(number.map(|number| (value.clone(), number)));
     }
-    Ok(predictions)
+    Ok(())
+}
+
+/// The predictions for a trial whose keys were checked, by the name of the value. Some take a
+/// moment.
+pub(crate) fn all(
+    asked: &BTreeMap<String, String>,
+    trial: &Trial,
+    combination: &SweepCombination,
+) -> BTreeMap<String, f64> {
+    let predicted = |(value, name): (&String, &String)| {
+        let number = match find(name) {
+            Some(predictor) => (predictor.predict)(trial, combination),
+            None if name == PUBLISHED => combination.number(&format!("published_{value}")),
+            None => None,
+        };
+        Some((value.clone(), number.filter(|number| number.is_finite())?))
+    };
+    asked.iter().filter_map(predicted).collect()
+}
+
+/// What is predicted of a trial besides numbers, and how long its measurement takes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct TrialForecast {
+    /// Words, by their names.
+    pub(crate) texts: BTreeMap<&'static str, String>,
+    /// In seconds.
+    pub(crate) duration_s: Option<f64>,
+}
+
+/// What is predicted of a trial besides numbers. This may take a moment.
+pub(crate) fn forecast(asked: &BTreeMap<String, String>, trial: &Trial) -> TrialForecast {
+    let is_asked = asked.values().any(|name| name == COMPUTATION);
+    let Some(predicted) = is_asked.then(|| computation::predict(trial)).flatten() else {
+        return TrialForecast::default();
+    };
+    let chosen = predicted.chosen.map(|(transport, reason)| {
+        BTreeMap::from([("transport", transport.to_owned()), ("reason", reason)])
+    });
+    let duration_s = Some(predicted.time.as_secs_f64());
+    TrialForecast { texts: chosen.unwrap_or_default(), duration_s }
 }
 
 fn find(name: &str) -> Option<&'static QuantityPredictor> {
