@@ -28,6 +28,17 @@ pub struct PhaseFigures {
     pub peak_memory: u64,
 }
 
+/// A phase that has begun, in a session that may be under way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PhaseProgress {
+    /// The phase.
+    pub phase: ComputePhase,
+    /// Its measurements so far. Its time is without that since it has begun again.
+    pub figures: PhaseFigures,
+    /// Whether it has ended. It begins again with the next instance.
+    pub is_over: bool,
+}
+
 /// [`PhaseFigures`] for a JSON document. Times are in seconds, memory in bytes.
 #[derive(Serialize)]
 pub struct PhaseDocument {
@@ -137,6 +148,18 @@ impl PhaseFiguresRecorder {
         self.ands.load(Ordering::Relaxed)
     }
 
+    /// The phases that have begun, in the order of [`ComputePhase::ALL`].
+    pub(crate) fn begun(&self) -> Vec<PhaseProgress> {
+        let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = ComputePhase::ALL.into_iter().zip(*phases).filter(|(_, it)| it.has_begun);
+        let progress = |(phase, PhaseFiguresEntry { figures, entered_at, .. })| PhaseProgress {
+            phase,
+            figures,
+            is_over: entered_at.is_none(),
+        };
+        begun.map(progress).collect()
+    }
+
     pub(crate) fn phases(&self) -> [PhaseFigures; ComputePhase::ALL.len()] {
         let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
         phases.map(|entry| entry.figures)
@@ -193,6 +216,11 @@ mod tests {
         figures.sent(ComputeFrameKind::Tables, 10);
         figures.received(ComputeFrameKind::Tables, 3);
         figures.received(ComputeFrameKind::Hello, 5);
+        figures.leave(ComputePhase::Gates);
+        let [begun] = figures.begun()[..] else { panic!("one phase has begun") };
+        assert_eq!((begun.phase, begun.is_over), (ComputePhase::Gates, true));
+        figures.enter(ComputePhase::Gates);
+        assert!(!figures.begun()[0].is_over, "it has begun again");
         figures.leave(ComputePhase::Gates);
         let [setup, _, _, _, gates, _] = figures.phases();
         assert_eq!((gates.bytes_sent, gates.bytes_received, setup.bytes_received), (10, 3, 5));

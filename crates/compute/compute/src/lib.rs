@@ -83,7 +83,7 @@ mod wire;
 mod worker;
 
 pub use error::{ComputeAbortReason, ComputePhase, Error};
-pub use figures::{PhaseDocument, PhaseFigures, peak_memory};
+pub use figures::{PhaseDocument, PhaseFigures, PhaseProgress, peak_memory};
 pub use garble::GarblingScheme;
 pub use malformed::MalformedComputeFrame;
 pub use ot::extension::{

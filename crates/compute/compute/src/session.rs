@@ -8,7 +8,7 @@ use transport::Connection;
 use zeroize::Zeroizing;
 
 use crate::error::{ComputeAbortReason, ComputePhase, Error};
-use crate::figures::{PhaseFigures, PhaseFiguresRecorder};
+use crate::figures::{PhaseFigures, PhaseFiguresRecorder, PhaseProgress};
 use crate::gmw;
 use crate::link::{PartyFrameQueues, PartyLink};
 use crate::parties::{evaluator, garbler};
@@ -42,6 +42,11 @@ impl ComputeProgress {
     /// The number of ANDs that were garbled, evaluated or opened, over all instances.
     pub fn ands(&self) -> u64 {
         self.0.ands()
+    }
+
+    /// The phases that have begun, in the order of [`ComputePhase::ALL`].
+    pub fn phases(&self) -> Vec<PhaseProgress> {
+        self.0.begun()
     }
 }
 

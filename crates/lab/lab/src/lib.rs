@@ -31,9 +31,11 @@
 //!
 //! - [`experiment`]: [`Experiment`], a file that defines what many trials vary, measure and draw.
 //!   `file` reads it and makes a [`Trial`] for each point; `run` runs all, and writes a `journal`,
-//!   tables and graphs. `schedule`, `statistic`, `columns`, `value`, `built_in`.
+//!   tables and graphs. `prediction`: what the models say. `schedule`, `statistic`, `columns`,
+//!   `value`, `built_in`.
 //! - `trial`: a network, the programs on it, and a measurement. `perform` runs it: `program`, and
-//!   one `driver` for each measurement that needs more than the output of a program.
+//!   one `driver` for each measurement that needs more than the output of a program; meanwhile
+//!   `sampling` says what the links carry, and `phases` in which phase a program is.
 //! - [`sandbox`]: namespaces in which a program can create networks without root. `network`: the
 //!   hosts and links of a trial. `host`: [`EmulatedHost`], a network namespace.
 //! - `link`: [`EmulatedLink`] between two hosts: `device` is an end, `tap` the eavesdropper;
@@ -62,7 +64,7 @@ pub use link::{
     LinkDirection, LinkOptions,
 };
 pub use network::{EmulatedNetwork, EmulatedNetworkError};
-pub use perform::{TrialError, TrialMeasurement, TrialSample, perform};
+pub use perform::{TrialError, TrialMeasurement, TrialPhase, TrialProgress, TrialSample, perform};
 pub use trial::{
     HostPlan, LinkPlan, MeasurePlan, ProgramPlan, TextPlan, Trial, TrialContext, ValuePlan,
 };

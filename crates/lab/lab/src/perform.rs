@@ -1,6 +1,7 @@
 //! Runs a trial: creates its network, starts its programs, measures, and ends everything.
 
 pub(crate) mod driver;
+mod phases;
 mod program;
 mod sampling;
 
@@ -17,8 +18,9 @@ use crate::network::EmulatedNetwork;
 use crate::sandbox;
 use crate::trial::read::document;
 use crate::trial::{MeasurePlan, Trial, TrialContext, ValuePlan};
+pub use phases::TrialPhase;
 use program::{ProgramProcess, output_tail};
-pub use sampling::TrialSample;
+pub use sampling::{TrialProgress, TrialSample};
 
 /// The result of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,7 +59,7 @@ pub(crate) fn is_late(late_ms: f64, missed: u64) -> bool {
 #[error("{0}")]
 pub struct TrialError(pub String);
 
-/// Runs a trial in a [sandbox](crate::sandbox). Calls `sample` from another thread, ten times a
+/// Runs a trial in a [sandbox](crate::sandbox). Calls `report` from another thread, ten times a
 /// second while it measures.
 ///
 /// # Errors
@@ -66,15 +68,17 @@ pub struct TrialError(pub String);
 pub fn perform(
     trial: &Trial,
     context: TrialContext<'_>,
-    sample: &(dyn Fn(&TrialSample) + Sync),
+    report: &(dyn Fn(&TrialProgress) + Sync),
 ) -> Result<TrialMeasurement, TrialError> {
     write_files(trial, context.files)
         .map_err(|error| failed(format!("cannot write the trial's files: {error}")))?;
     let trial = &with_hosts_of_driver(trial)?;
     let network = EmulatedNetwork::new(trial, context).map_err(failed)?;
     let mut programs = start(trial, &network, context.files)?;
-    let MeasuredQuantities { values, texts } =
-        sampling::during(&network, sample, || measure(&trial.measure, &network, context.files))?;
+    let measured = sampling::during(&network, context.number, report, || {
+        measure(&trial.measure, &network, context.files)
+    });
+    let MeasuredQuantities { values, texts } = measured?;
     programs.iter_mut().try_for_each(ProgramProcess::check).map_err(failed)?;
     drop(programs);
     sandbox::end_programs();

@@ -5,6 +5,8 @@ mod dry_run;
 mod loading;
 mod measuring;
 mod network;
+mod phases;
+mod polling;
 mod psi;
 mod report;
 mod running;
@@ -28,6 +30,7 @@ use zeroize::Zeroizing;
 use crate::circuits;
 use connection::ComputeConnectOptions;
 use dry_run::DryRunRequest;
+use phases::PhaseFileOptions;
 use report::ComputeReport;
 use running::{ComputeSessionSetup, RunningComputation};
 
@@ -85,6 +88,8 @@ pub(crate) struct Arguments {
     /// Show why auto uses this transport
     #[arg(long)]
     explain: bool,
+    #[command(flatten)]
+    phases: PhaseFileOptions,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -310,8 +315,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let input = input(arguments)?;
     let mut loading = loading::start(name, role, settings.protocol, Some(&input))?;
     let rest = others_command(arguments);
+    let Arguments { phases, explain, .. } = arguments;
     let start =
-        ComputeSessionSetup { connecting, role, settings, rest: &rest, explain: arguments.explain };
+        ComputeSessionSetup { connecting, role, settings, rest: &rest, explain: *explain, phases };
     let check = |schedule: &CircuitSchedule| loading::check(schedule, role, &input);
     let mut running = start.open(&mut loading, traffic, check)?;
     let schedule = &loading.wait()?.schedule;

@@ -15,7 +15,7 @@ use console::CommandFailure;
 use console::CommandProgress;
 use lab::experiment::{self, ExperimentEvent, ExperimentResults, ExperimentRunError};
 use lab::sandbox::{self, SandboxError};
-use lab::{Experiment, ExperimentError, TrialSample};
+use lab::{Experiment, ExperimentError, TrialProgress};
 use serde::Serialize;
 
 use eavesdrop::CapturedSymbols;
@@ -93,8 +93,8 @@ struct LabRunArguments {
     #[arg(long)]
     json: bool,
     /// Print events on standard output, a JSON document in each line, instead of the progress and
-    /// the table: trials, their results, and what the links have carried meanwhile. If nobody reads
-    /// them any more, the run ends
+    /// the table: trials, their results, and meanwhile what the links have carried and the phases
+    /// of computations. If nobody reads them any more, the run ends
     #[arg(long, conflicts_with = "json")]
     events: bool,
 }
@@ -272,17 +272,9 @@ fn run_with_events(experiment: &Experiment, out: &Path) -> RunOutcome {
         }
         print_event(event);
     };
-    let sample = |sample: &TrialSample| print_event(&SampleEvent { event: "sample", sample });
-    let results = experiment::run(experiment, out, event, &sample);
+    let report = |progress: &TrialProgress| print_event(progress);
+    let results = experiment::run(experiment, out, event, &report);
     RunOutcome { results, done, has_measured }
-}
-
-/// A line for what the links have carried.
-#[derive(Serialize)]
-struct SampleEvent<'a> {
-    event: &'static str,
-    #[serde(flatten)]
-    sample: &'a TrialSample,
 }
 
 /// Prints an event. If nobody reads events any more, ends this process, and with it the sandbox:

@@ -20,7 +20,7 @@ use toml::Table;
 use super::Experiment;
 use super::error::ExperimentRunError;
 use super::file::template::files;
-use crate::perform::{TrialError, TrialMeasurement, TrialSample, perform};
+use crate::perform::{TrialError, TrialMeasurement, TrialProgress, perform};
 use crate::trial::{Trial, TrialContext};
 use journal::{TrialJournal, TrialRecord};
 use results::ExperimentResults;
@@ -63,7 +63,7 @@ pub enum ExperimentEvent<'a> {
 
 /// Runs the remaining trials in a [sandbox](crate::sandbox), up to the time of
 /// [`Experiment::stop_at`], and writes the results to the directory `out`. Calls `event` for each
-/// event, and `sample` ten times a second while a trial measures.
+/// event, and `report` ten times a second while a trial measures.
 ///
 /// # Errors
 /// If a trial fails, results cannot be written, or `out` has results of another experiment.
@@ -71,14 +71,14 @@ pub fn run(
     experiment: &Experiment,
     out: &Path,
     event: impl FnMut(&ExperimentEvent<'_>),
-    sample: &(dyn Fn(&TrialSample) + Sync),
+    report: &(dyn Fn(&TrialProgress) + Sync),
 ) -> Result<ExperimentResults, ExperimentRunError> {
     run_with(experiment, out, event, |trial, context| {
         let cleared = clear(context.files);
         cleared.map_err(|error| {
             TrialError(format!("cannot make {}: {error}", context.files.display()))
         })?;
-        perform(trial, context, sample)
+        perform(trial, context, report)
     })
 }
 

@@ -1,4 +1,4 @@
-//! What the links carry while a trial measures.
+//! What happens while a trial measures: what the links carry, and the phases of programs.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::phases::{PhaseFollower, TrialPhase};
 use crate::link::LinkDirection;
 use crate::network::EmulatedNetwork;
 
@@ -23,15 +24,34 @@ pub struct TrialSample {
     pub links: BTreeMap<String, [u64; 2]>,
 }
 
-/// Calls `measure`, and meanwhile `sample` at regular times and once at the end.
+/// What happens while a trial measures.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum TrialProgress {
+    /// What the links have carried until now.
+    Sample(TrialSample),
+    /// A phase of a program has begun, or is over.
+    Phase(TrialPhase),
+}
+
+/// Calls `measure`, and meanwhile `report` at regular times and once at the end. `number` is the
+/// trial's.
 pub(super) fn during<T>(
     network: &EmulatedNetwork,
-    sample: &(dyn Fn(&TrialSample) + Sync),
+    number: usize,
+    report: &(dyn Fn(&TrialProgress) + Sync),
     measure: impl FnOnce() -> T,
 ) -> T {
     let begin = Instant::now();
-    let take =
-        || sample(&TrialSample { time_s: begin.elapsed().as_secs_f64(), links: carried(network) });
+    // Without a directory for them there are no phases.
+    let mut follower = PhaseFollower::new(number).ok();
+    let mut take = move || {
+        for phase in follower.as_mut().map(PhaseFollower::news).unwrap_or_default() {
+            report(&TrialProgress::Phase(phase));
+        }
+        let time_s = begin.elapsed().as_secs_f64();
+        report(&TrialProgress::Sample(TrialSample { time_s, links: carried(network) }));
+    };
     let (measuring, is_measuring) = mpsc::channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {

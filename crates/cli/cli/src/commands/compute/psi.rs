@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::connection::ComputeConnectOptions;
 use super::dry_run::{self, DryRunRequest};
 use super::loading::{CircuitLoader, schedule};
+use super::phases::PhaseFileOptions;
 use super::report::ComputeCosts;
 use super::running::{ComputeSessionSetup, RunningComputation};
 use super::{ComputeProtocolOptions, ComputeRoleName, OutputRecipient, failed, scheme_name};
@@ -60,6 +61,8 @@ pub(super) struct Arguments {
     /// Show why auto uses this transport
     #[arg(long)]
     explain: bool,
+    #[command(flatten)]
+    phases: PhaseFileOptions,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -139,8 +142,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     }
     let (other, options) = (role.other(), protocol.options());
     let rest = format!("psi FILE --column NAME --rows {rows} --role {other}{options}");
+    let Arguments { phases, explain, .. } = arguments;
     let start =
-        ComputeSessionSetup { connecting, role, settings, rest: &rest, explain: arguments.explain };
+        ComputeSessionSetup { connecting, role, settings, rest: &rest, explain: *explain, phases };
     let mut running = start.open(&mut loading, traffic, |_| Ok(()))?;
     let schedule = &loading.wait()?.schedule;
     let common = find(&mut running, schedule, &input, is_revealed.then_some(rows));

@@ -1,14 +1,13 @@
 //! A session with the other party, from the loading of the circuit to its last instance.
 
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use circuit::CircuitSchedule;
 use compute::predict::PredictedTraffic;
 use compute::{
-    ComputeAbortReason, ComputeProgress, ComputeProtocol, ComputeRole, ComputeSession,
-    ComputeSettings, Error, PhaseFigures,
+    ComputeAbortReason, ComputeProtocol, ComputeRole, ComputeSession, ComputeSettings, Error,
+    PhaseFigures,
 };
 use console::CommandFailure;
 use console::CommandProgress;
@@ -17,10 +16,15 @@ use console::signals;
 use super::connection::{self, ComputeConnectOptions, PartyConnection};
 use super::failed;
 use super::loading::CircuitLoader;
+use super::phases::PhaseFileOptions;
+use super::polling::PollingThread;
 use super::report::{ComputeCosts, ComputeTimings};
 
 /// How long a party that a signal stops has to notify the other party.
 const STOPPING: Duration = Duration::from_secs(3);
+
+/// How often the progress on a terminal changes.
+const SHOWING: Duration = Duration::from_millis(100);
 
 /// What a session begins with.
 pub(super) struct ComputeSessionSetup<'a> {
@@ -31,6 +35,8 @@ pub(super) struct ComputeSessionSetup<'a> {
     pub(super) rest: &'a str,
     /// Whether to say which transport is used, and why.
     pub(super) explain: bool,
+    /// Where to write the phases.
+    pub(super) phases: &'a PhaseFileOptions,
 }
 
 /// A session, and what has led to it.
@@ -39,6 +45,8 @@ pub(super) struct RunningComputation {
     pub(super) transport: &'static str,
     /// Why `auto` has chosen the transport, if this party let it.
     pub(super) reason: Option<String>,
+    /// Writes the phases, if that is wanted.
+    writing: Option<PollingThread>,
     start: Instant,
     connected_at: Instant,
     connect: PhaseFigures,
@@ -57,6 +65,7 @@ impl ComputeSessionSetup<'_> {
         traffic: impl FnOnce(&CircuitSchedule) -> PredictedTraffic,
         check: impl FnOnce(&CircuitSchedule) -> Result<(), CommandFailure>,
     ) -> Result<RunningComputation, CommandFailure> {
+        let phases = self.phases.create()?;
         let exchange = if self.connecting.is_auto_choice() {
             Some(traffic(&loading.wait()?.schedule).exchange(self.role))
         } else {
@@ -65,13 +74,21 @@ impl ComputeSessionSetup<'_> {
         if self.connecting.load_first {
             loading.wait()?;
         }
+        let connects = self.connecting.connect.is_some();
+        if connects {
+            phases.connecting();
+        }
         let PartyConnection { connection, connect } =
             connection::connect_parties(self.connecting, exchange, self.rest)?;
+        if connects {
+            phases.connected(&connect);
+        }
         let transport = connection.transport();
         let reason = connection.decision().map(|decision| decision.reason.clone());
-        let begun = Instant::now();
+        let (begun, begun_at) = (Instant::now(), SystemTime::now());
         let session = ComputeSession::start(connection, self.role, self.settings);
         let session = session.map_err(|error| failed(&error))?;
+        let writing = phases.follow(session.watch(), begun_at);
         stop_on_signal(&session)?;
         if self.explain {
             let reason = reason.as_deref().unwrap_or(self.connecting.default_reason());
@@ -93,6 +110,7 @@ impl ComputeSessionSetup<'_> {
             session,
             transport,
             reason,
+            writing,
             start: loading.start,
             connected_at: begun,
             connect,
@@ -121,6 +139,7 @@ impl RunningComputation {
     /// If what was sent last does not arrive.
     pub(super) fn finish(self, protocol: ComputeProtocol) -> Result<ComputeCosts, CommandFailure> {
         let figures = self.session.figures();
+        drop(self.writing);
         self.session.finish().map_err(|error| failed(&error))?;
         let timings = ComputeTimings {
             total: self.start.elapsed(),
@@ -132,42 +151,15 @@ impl RunningComputation {
     }
 
     /// Shows on a terminal how many of these ANDs are done, until it is dropped.
-    pub(super) fn show(&self, ands: u64) -> ProgressThread {
-        ProgressThread::start(self.session.watch(), ands)
-    }
-}
-
-/// A thread that shows the progress of a session on a terminal.
-pub(super) struct ProgressThread {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl ProgressThread {
-    fn start(watch: ComputeProgress, total: u64) -> Self {
-        let (stop, stopped) = channel();
+    pub(super) fn show(&self, ands: u64) -> PollingThread {
+        let (watch, progress) = (self.session.watch(), CommandProgress::steps(ands));
+        let mut shown = 0;
         let show = move || {
-            let progress = CommandProgress::steps(total);
-            let mut shown = 0;
-            while stopped.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout)
-            {
-                let now = watch.ands();
-                progress.advance(usize::try_from(now - shown).unwrap_or(0));
-                progress.doing(if now == 0 { "waiting for the other party" } else { "ANDs" });
-                shown = now;
-            }
+            let now = watch.ands();
+            progress.advance(usize::try_from(now - shown).unwrap_or(0));
+            progress.doing(if now == 0 { "waiting for the other party" } else { "ANDs" });
+            shown = now;
         };
-        // Without a thread nothing is shown.
-        let thread = thread::Builder::new().name("progress".into()).spawn(show).ok();
-        Self { stop: Some(stop), thread }
-    }
-}
-
-impl Drop for ProgressThread {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        PollingThread::start("progress", SHOWING, show)
     }
 }

@@ -22,6 +22,7 @@ use super::{DriverValues, MeasurementDriver, host, no_hosts, options};
 use crate::host::EmulatedHost;
 use crate::link::LinkDirection;
 use crate::network::EmulatedNetwork;
+use crate::perform::phases;
 use crate::perform::program::ProgramProcess;
 use crate::sandbox;
 use function::{IntersectionFiles, JointFunction};
@@ -157,6 +158,8 @@ impl RunningParty {
         command.extend(common.map(str::to_owned));
         command.extend_from_slice(&options.arguments);
         command.extend_from_slice(more);
+        let phases = phases::directory().join(role);
+        command.extend(["--phases".into(), phases.display().to_string()]);
         let program =
             ProgramProcess::start(host, &command, &path("output"), Some(&path("errors")))?;
         Ok(Self { role, program })
