@@ -52,6 +52,17 @@ impl PredictedTraffic {
         }
     }
 
+    /// The traffic of this session with another instance, of another circuit.
+    #[must_use]
+    pub fn and(self, source: &dyn CircuitSource, settings: &ComputeSettings) -> Self {
+        let [with, without] = [1, 0].map(|instances| Self::of(source, settings, instances));
+        Self {
+            garbler: self.garbler + with.garbler - without.garbler,
+            evaluator: self.evaluator + with.evaluator - without.evaluator,
+            round_trips: self.round_trips + with.round_trips - without.round_trips,
+        }
+    }
+
     fn of_yao(source: &dyn CircuitSource, settings: &ComputeSettings, instances: u32) -> Self {
         let parts = (0..source.parts()).map(|index| source.part(index));
         let lens = parts.map(|part| settings.scheme.part_len(&part)).filter(|len| *len > 0);
@@ -344,5 +355,13 @@ mod tests {
         let [both, private] = [OutputLearners::Both, OutputLearners::Evaluator].map(of);
         assert_eq!(both.evaluator - private.evaluator, 32);
         assert_eq!(both.garbler, private.garbler);
+    }
+
+    #[test]
+    fn instances_of_several_circuits_are_set_up_once() {
+        let schedule = CircuitSchedule::new(&generate::aes128());
+        let settings = ComputeSettings::default();
+        let of = |instances| PredictedTraffic::of(&schedule, &settings, instances);
+        assert_eq!(of(1).and(&schedule, &settings), of(2));
     }
 }

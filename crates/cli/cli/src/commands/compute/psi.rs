@@ -236,14 +236,8 @@ fn traffic(
 ) -> PredictedTraffic {
     let found = PredictedTraffic::of(schedule, settings, 1);
     let Some(rows) = revealed_rows else { return found };
-    let reveal = reveal_circuit(rows);
     let settings = ComputeSettings { learns: OutputLearners::Both, ..*settings };
-    let [revealed, set_up] = [1, 0].map(|count| PredictedTraffic::of(&reveal, &settings, count));
-    PredictedTraffic {
-        garbler: found.garbler + revealed.garbler - set_up.garbler,
-        evaluator: found.evaluator + revealed.evaluator - set_up.evaluator,
-        round_trips: found.round_trips + revealed.round_trips - set_up.round_trips,
-    }
+    found.and(&reveal_circuit(rows), &settings)
 }
 
 /// What an error is here.

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use transport::choice::expected;
 
 use crate::trial::Trial;
-use costs::ComputationCosts;
+use costs::{ComputationCosts, PredictedFunction};
 
 /// The name of the driver.
 const DRIVER: &str = "compute";
@@ -37,12 +37,25 @@ pub(super) struct ComputationPrediction {
 struct PredictedDriverOptions {
     garbler: String,
     evaluator: String,
-    circuit: String,
+    circuit: Option<String>,
+    psi: Option<PredictedIntersectionOptions>,
     #[serde(default)]
     arguments: Vec<String>,
     #[serde(default)]
     connecting: Vec<String>,
     limit_s: f64,
+}
+
+/// The settings of an intersection on which the time depends.
+#[derive(Debug, Deserialize)]
+struct PredictedIntersectionOptions {
+    #[serde(default = "default_rows")]
+    rows: u32,
+}
+
+/// The default of `sunder compute psi`.
+fn default_rows() -> u32 {
+    1000
 }
 
 /// The arguments of the parties' commands on which the time depends.
@@ -65,7 +78,12 @@ pub(super) fn predict(trial: &Trial) -> Option<ComputationPrediction> {
     let arguments = PredictedArguments::parse(words.map(String::as_str))?;
     let congestion = arguments.congestion.as_deref();
     let path = path::between(trial, &options.evaluator, &options.garbler, congestion)?;
-    let costs = ComputationCosts::of(trial, &options.circuit, &arguments)?;
+    let function = match (&options.circuit, &options.psi) {
+        (Some(circuit), None) => PredictedFunction::of_circuit(trial, circuit)?,
+        (None, Some(psi)) => PredictedFunction::of_intersection(psi.rows)?,
+        _ => return None,
+    };
+    let costs = ComputationCosts::of(function, &arguments)?;
     let exchange = costs.traffic.exchange(ComputeRole::Evaluator);
     let (transport, delay, chosen) = if arguments.transport == "auto" {
         let expected = expected(&path, exchange, IS_SECURE);
@@ -187,6 +205,15 @@ mod tests {
         assert_eq!(changed("garbler", "three".into()), None);
         assert_eq!(changed("arguments", vec!["--unknown"].into()), None);
         assert_eq!(changed("connecting", vec!["--transport", "none"].into()), None);
+        let rows = |rows: i64| {
+            let mut trial = known.clone();
+            trial.measure.options.remove("circuit");
+            let psi = toml::Table::from_iter([("rows".to_owned(), rows.into())]);
+            trial.measure.options.insert("psi".into(), psi.into());
+            predict(&trial)
+        };
+        assert_eq!(rows(100_000), None, "it is too large to be measured");
+        assert!(rows(20).unwrap().time > changed("limit_s", 20.into()).unwrap().time);
         let mut other = known.clone();
         other.measure.driver = Some("flow".into());
         assert_eq!(predict(&other), None);

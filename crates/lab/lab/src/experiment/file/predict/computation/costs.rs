@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use circuit::{Circuit, CircuitSchedule, bristol, generate};
 use compute::predict::{GmwSteps, PredictedTraffic, YaoSteps};
-use compute::{ComputeProtocol, ComputeSettings};
+use compute::{ComputeProtocol, ComputeSettings, OutputLearners};
 use rustix::process::setpriority_process;
 use sha2::{Digest, Sha256};
 
@@ -23,6 +23,13 @@ use crate::trial::Trial;
 
 /// How long garbling and evaluating are measured.
 const MEASURING: Duration = Duration::from_millis(50);
+
+/// The bits of a number that stands for a value in `sunder compute psi`.
+const NUMBER_BITS: u32 = 64;
+
+/// The maximum length of the lists of an intersection that is measured: in memory, its circuit
+/// takes some hundred megabytes.
+const MAX_ROWS: u32 = 1000;
 
 /// How many kinds of computations are remembered.
 const MAX_KNOWN: usize = 256;
@@ -48,29 +55,33 @@ enum ComputationSteps {
     Gmw(GmwSteps),
 }
 
-/// Where a circuit is from.
+/// What is computed.
 #[derive(Clone, Copy, Debug)]
-enum PredictedCircuit<'a> {
+pub(super) enum PredictedFunction<'a> {
+    /// A generated circuit.
     Named(&'a str),
     /// The text of a file, in one of Bristol's formats.
     Text(&'a str),
+    /// The common values of two lists, up to a number of them.
+    Intersection(u32),
 }
 
 impl ComputationCosts {
-    /// The costs of a trial's computation. `None` if there is no such circuit, or nothing can be
-    /// measured.
-    pub(super) fn of(trial: &Trial, circuit: &str, arguments: &PredictedArguments) -> Option<Self> {
-        let circuit = PredictedCircuit::of(trial, circuit)?;
+    /// The costs of a function. `None` if its text is no circuit, or nothing can be measured.
+    pub(super) fn of(
+        function: PredictedFunction<'_>,
+        arguments: &PredictedArguments,
+    ) -> Option<Self> {
         let PredictedArguments { settings, instances, .. } = arguments;
         let ComputeSettings { protocol, scheme, transfers, .. } = settings;
         let kind =
-            format!("{} {protocol:?} {scheme:?} {transfers:?} {instances}", circuit.digest());
+            format!("{} {protocol:?} {scheme:?} {transfers:?} {instances}", function.digest());
         // Who asks for the same meanwhile waits.
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(costs) = known.get(&kind) {
             return Some(*costs);
         }
-        let costs = measured_aside(circuit, settings, *instances)?;
+        let costs = measured_aside(function, settings, *instances)?;
         if known.len() >= MAX_KNOWN {
             known.clear();
         }
@@ -87,9 +98,9 @@ impl ComputationCosts {
     }
 }
 
-impl<'a> PredictedCircuit<'a> {
-    /// A generated circuit, or one of the trial's files.
-    fn of(trial: &'a Trial, name: &'a str) -> Option<Self> {
+impl<'a> PredictedFunction<'a> {
+    /// A generated circuit, or one of the trial's files. `None` if there is none.
+    pub(super) fn of_circuit(trial: &'a Trial, name: &'a str) -> Option<Self> {
         if generate::NAMES.contains(&name) {
             return Some(Self::Named(name));
         }
@@ -97,31 +108,38 @@ impl<'a> PredictedCircuit<'a> {
         trial.files.get(file).map(|text| Self::Text(text))
     }
 
+    /// The intersection of two lists. `None` if it is too large to be measured here.
+    pub(super) fn of_intersection(rows: u32) -> Option<Self> {
+        (1..=MAX_ROWS).contains(&rows).then_some(Self::Intersection(rows))
+    }
+
     fn digest(self) -> String {
         match self {
             Self::Named(name) => name.to_owned(),
             Self::Text(text) => base16ct::lower::encode_string(&Sha256::digest(text)),
+            Self::Intersection(rows) => format!("intersection of {rows}"),
         }
     }
 
-    fn load(self) -> Option<Circuit> {
+    fn circuit(self) -> Option<Circuit> {
         match self {
             Self::Named(name) => generate::named(name),
             Self::Text(text) => bristol::read(text.as_bytes()).ok(),
+            Self::Intersection(rows) => Some(generate::intersection(rows, NUMBER_BITS)),
         }
     }
 }
 
 /// Measures in a thread of its own. A trial that runs meanwhile goes first.
 fn measured_aside(
-    circuit: PredictedCircuit<'_>,
+    function: PredictedFunction<'_>,
     settings: &ComputeSettings,
     instances: u32,
 ) -> Option<ComputationCosts> {
     let measure = || {
         // This is about this thread only. Without it, the measurement is not wrong.
         let _ = setpriority_process(None, LOWEST);
-        measured(&circuit.load()?, settings, instances)
+        measured(function, settings, instances)
     };
     thread::scope(|scope| {
         let measuring = thread::Builder::new().name("predict".into()).spawn_scoped(scope, measure);
@@ -130,22 +148,41 @@ fn measured_aside(
 }
 
 fn measured(
-    circuit: &Circuit,
+    function: PredictedFunction<'_>,
     settings: &ComputeSettings,
     instances: u32,
 ) -> Option<ComputationCosts> {
-    let traffic = |schedule| PredictedTraffic::of(schedule, settings, instances);
-    let (traffic, steps) = match settings.protocol {
+    let circuit = function.circuit()?;
+    let schedule = match settings.protocol {
+        ComputeProtocol::Yao => CircuitSchedule::new(&circuit),
+        // As the program does: each level takes half a round trip.
+        ComputeProtocol::Gmw => CircuitSchedule::in_one_part(&circuit),
+    };
+    let steps = match settings.protocol {
         ComputeProtocol::Yao => {
-            let schedule = CircuitSchedule::new(circuit);
-            let steps = YaoSteps::measure(&schedule, settings, MEASURING).ok()?;
-            (traffic(&schedule), ComputationSteps::Yao(steps))
+            ComputationSteps::Yao(YaoSteps::measure(&schedule, settings, MEASURING).ok()?)
         }
         ComputeProtocol::Gmw => {
-            let schedule = CircuitSchedule::in_one_part(circuit);
-            let steps = GmwSteps::measure(&schedule, settings, MEASURING).ok()?;
-            (traffic(&schedule), ComputationSteps::Gmw(steps))
+            ComputationSteps::Gmw(GmwSteps::measure(&schedule, settings, MEASURING).ok()?)
         }
     };
+    let traffic = match function {
+        PredictedFunction::Intersection(rows) => intersection_traffic(&schedule, settings, rows),
+        _ => PredictedTraffic::of(&schedule, settings, instances),
+    };
     Some(ComputationCosts { traffic, steps })
+}
+
+/// The traffic of `sunder compute psi`: the evaluator finds the common numbers, and reveals them in
+/// another instance.
+fn intersection_traffic(
+    schedule: &CircuitSchedule,
+    settings: &ComputeSettings,
+    rows: u32,
+) -> PredictedTraffic {
+    let finding = ComputeSettings { learns: OutputLearners::Evaluator, ..*settings };
+    let mut circuit = Circuit::new(&[0, rows * NUMBER_BITS]);
+    let numbers: Vec<_> = circuit.input(1).collect();
+    circuit.output(&numbers);
+    PredictedTraffic::of(schedule, &finding, 1).and(&CircuitSchedule::new(&circuit), settings)
 }
