@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn predicted_time_grows_with_delay_loss_and_bytes() {
-        let path = |delay_ms, loss| {
+        let path = |delay_ms: u64, loss| {
             let path = NetworkPath::assumed(Duration::from_millis(2 * delay_ms), 125e6);
             NetworkPath { loss, ..path }
         };
