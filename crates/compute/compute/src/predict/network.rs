@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     const TRAFFIC: PredictedTraffic =
-        PredictedTraffic { garbler: 3_000_000, evaluator: 9000, round_trips: 2 };
+        PredictedTraffic { garbler: 30_000_000, evaluator: 9000, round_trips: 2 };
 
     fn time(transport: &str, path: &NetworkPath, traffic: PredictedTraffic) -> Duration {
         network_time(transport, path, traffic.exchange(ComputeRole::Evaluator), false).unwrap()
