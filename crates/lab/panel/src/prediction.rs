@@ -17,7 +17,7 @@ const MAX_POINTS: usize = 64;
 const MAX_AT_A_TIME: usize = 2;
 
 /// What a trial takes besides its measurement: its network is created, and programs start and end.
-const TRIAL_OVERHEAD_S: f64 = 0.5;
+const TRIAL_OVERHEAD_S: f64 = 0.3;
 
 /// Places for requests. What is measured for predictions is of this process, too.
 static PLACES: Semaphore = Semaphore::const_new(MAX_AT_A_TIME);
