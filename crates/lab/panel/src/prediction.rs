@@ -50,8 +50,11 @@ fn document(request: &RunRequest) -> Result<Value, RefusedRequest> {
 /// prediction count as the mean of the others.
 fn seconds(trials: usize, predictions: &[PointPrediction<'_>]) -> Option<f64> {
     let known: Vec<f64> = predictions.iter().filter_map(|it| it.duration_s).collect();
+    if known.is_empty() {
+        return None;
+    }
     let mean = known.iter().sum::<f64>() / known.len() as f64;
-    (!known.is_empty()).then(|| trials as f64 * (mean + TRIAL_OVERHEAD_S))
+    Some(trials as f64 * (mean + TRIAL_OVERHEAD_S))
 }
 
 #[cfg(test)]

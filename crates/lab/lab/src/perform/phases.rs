@@ -125,6 +125,7 @@ impl PhaseFollower {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::slice;
 
     use super::*;
 
@@ -151,13 +152,13 @@ mod tests {
             bytes: None,
         };
         file.write_all(b"{\"name\":\"setup\",\"start_unix_s\":1000.5}\n{\"name\":").unwrap();
-        assert_eq!(follower.news(), [begun.clone()]);
+        assert_eq!(follower.news(), slice::from_ref(&begun));
         assert_eq!(follower.news(), [], "the line is not whole");
         let rest = b"\"setup\",\"start_unix_s\":1000.5,\"time_s\":2,\"bytes_sent\":3,\
                      \"bytes_received\":4}\n";
         file.write_all(rest).unwrap();
         let over = TrialPhase { time_s: Some(2.0), bytes: Some(7), ..begun };
-        assert_eq!(follower.news(), [over.clone()]);
+        assert_eq!(follower.news(), slice::from_ref(&over));
         let document = serde_json::to_value(&over).unwrap();
         assert_eq!((&document["party"], &document["bytes"]), (&"garbler".into(), &7.into()));
         assert_eq!(follower.news(), []);
