@@ -53,7 +53,8 @@
 //!   returns freed memory to the system.
 //! - [`listening`]: listeners that stay open during a reload; [`accept`]: the accept loop, fair
 //!   among several listeners; [`connection_limiter`]: limits the number of simultaneous
-//!   connections.
+//!   connections. `http`, with the feature of this name: an HTTP server whose
+//!   connections slow clients cannot keep.
 //! - [`status`]: the status socket; [`metrics`]: the same status in Prometheus's text format.
 //!
 //! Of `config`, `table`, `keys`, `path` and `syntax` are pure, and `file` reads. `metrics` is pure.
@@ -61,6 +62,8 @@
 pub mod accept;
 pub mod config;
 pub mod connection_limiter;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod limits;
 pub mod listening;
 pub mod log;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use service::http::HttpServer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::runtime::Builder;
-use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-use super::server::serve;
+use super::server::{limits, serve};
 use super::{
     ApiEncoding, ApiRefusal, ApiRefusalKind, EpochWitnesses, LocalService, NodeHealth,
     RefreshStatus, RegisterResponse,
@@ -90,7 +90,7 @@ pub fn request(bytes: &[u8]) -> Vec<u8> {
     let answers = runtime.block_on(async {
         let (mut user, server) = duplex(1 << 20);
         let serving = tokio::spawn(async {
-            serve(server, Some(0), Arc::new(Refusing), &Notify::new()).await;
+            serve(&HttpServer::new(limits(1)), server, Some(0), Arc::new(Refusing)).await;
         });
         let (mut reader, mut writer) = tokio::io::split(&mut user);
         let mut answers = Vec::new();

@@ -1,26 +1,22 @@
 //! The server of the local API.
 
-use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::ALLOW;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use keys::trusted::TrustedFolder;
-use service::accept::RoundRobinAcceptor;
+use service::http::{HttpLimits, HttpServer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::route::{self, ApiOperation, operation};
@@ -35,12 +31,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time within which a client must send a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The interval at which a connection is asked to close while another one waits for a slot.
-const ASK_INTERVAL: Duration = Duration::from_millis(5);
-
-/// How long a connection without a request keeps its slot, because the next request may be on its
-/// way.
-const IDLE_TIME: Duration = Duration::from_millis(200);
+/// How long an answer waits for a client that does not read.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The users who may connect to the socket, and so use the API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,79 +100,41 @@ impl ApiSocket {
             SocketAccess::Group => 0o660,
         };
         let listener = service::listening::listen_unix(&path, mode)?;
+        let server = HttpServer::new(limits(max_connections));
         let task = tokio::spawn(async move {
-            let (listeners, mut round_robin) = ([listener], RoundRobinAcceptor::default());
-            let (free, needed) =
-                (Arc::new(Semaphore::new(max_connections)), Arc::new(Notify::new()));
-            let mut connections = JoinSet::new();
-            loop {
-                let (_, stream, _) = round_robin.accept(&listeners).await;
-                let Some(permit) = place(&free, &needed).await else { return };
-                let (service, needed) = (Arc::clone(&service), Arc::clone(&needed));
-                connections.spawn(async move {
+            let accepted = |stream: UnixStream| {
+                let (server, service) = (server.clone(), Arc::clone(&service));
+                async move {
                     let user = stream.peer_cred().ok().map(|peer| peer.uid());
-                    serve(stream, user, service, &needed).await;
-                    drop(permit);
-                });
-                while connections.try_join_next().is_some() {}
-            }
+                    serve(&server, stream, user, service).await;
+                }
+            };
+            server.accept(listener, accepted).await;
         });
         Ok(Self { path, task })
     }
 }
 
-/// Waits for a slot for a connection. While there is none, asks other connections to close.
-async fn place(free: &Arc<Semaphore>, needed: &Notify) -> Option<OwnedSemaphorePermit> {
-    let acquiring = Arc::clone(free).acquire_owned();
-    tokio::pin!(acquiring);
-    loop {
-        match timeout(ASK_INTERVAL, acquiring.as_mut()).await {
-            Ok(acquired) => return acquired.ok(),
-            Err(_) => needed.notify_one(),
-        }
-    }
+/// The limits of the connections to a socket.
+pub(super) fn limits(connections: usize) -> HttpLimits {
+    HttpLimits { connections, header_timeout: HEADER_TIMEOUT, write_timeout: WRITE_TIMEOUT }
 }
 
-/// Serves one connection of a user, with any number of requests. If its slot is needed, the
-/// connection ends after the current answer, or at once if no request arrives.
+/// Serves one connection of a user, with any number of requests.
 pub(super) async fn serve(
+    server: &HttpServer,
     stream: impl AsyncRead + AsyncWrite + Unpin,
     user: Option<u32>,
     service: Arc<impl LocalService>,
-    needed: &Notify,
 ) {
-    // The time since when there has been no request.
-    let idle_since = Mutex::new(Some(Instant::now()));
-    let set_idle = |since| *idle_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
-    let is_awaited = || {
-        let since = *idle_since.lock().unwrap_or_else(PoisonError::into_inner);
-        since.is_some_and(|since| since.elapsed() < IDLE_TIME)
-    };
-    let answer = service_fn(|request| {
+    let answer = |request| {
         let service = Arc::clone(&service);
-        async move {
-            set_idle(None);
-            let answer = answer(request, &*service, user).await;
-            set_idle(Some(Instant::now()));
-            Ok::<_, Infallible>(answer)
-        }
-    });
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    let refusing = Arc::clone(&service);
-    let connection = http.serve_connection(TokioIo::new(stream), answer);
-    tokio::pin!(connection);
-    let served = loop {
-        tokio::select! {
-            served = connection.as_mut() => break served,
-            () = needed.notified() => if !is_awaited() {
-                connection.as_mut().graceful_shutdown();
-            },
-        }
+        async move { answer(request, &*service, user).await }
     };
+    let served = server.serve(stream, answer).await;
     // A client that disconnects does not want the answer.
     if served.is_err_and(|error| error.is_parse()) {
-        refusing.refused("request", "it is not HTTP/1.1");
+        service.refused("request", "it is not HTTP/1.1");
     }
 }
 
