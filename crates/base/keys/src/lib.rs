@@ -20,7 +20,7 @@
 //!
 //! - [`file`](mod@file): a key file holds one key of 32 bytes as 64 hexadecimal digits.
 //! - [`trusted`]: whether other users of this host can read or replace a file.
-//! - [`storage`]: replaces or creates a whole file.
+//! - [`storage`]: the directory of a user's programs; replaces or creates a whole file.
 //!
 //! The other modules are pure:
 //!

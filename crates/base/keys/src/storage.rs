@@ -1,10 +1,11 @@
-//! Writing whole files. After a crash or an error, a file has either all of its new content, or is
-//! as it was before.
+//! Where a user's programs keep files, and writing whole files. After a crash or an error, a file
+//! has either all of its new content, or is as it was before.
 
-use std::fs::{self, File, OpenOptions};
+use std::env;
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 use random::RandomGenerator;
 
@@ -15,6 +16,24 @@ pub enum Durability {
     Synced,
     /// The system writes the content later. A crash of the host may damage the file.
     Cached,
+}
+
+/// The directory for what a part of Sunder keeps for this user between runs: `sunder/NAME` in
+/// `$XDG_STATE_HOME`, or in `~/.local/state`. `None` without a home directory.
+pub fn state_directory(name: &str) -> Option<PathBuf> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
+    let state = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    state.map(|state| state.join("sunder").join(name))
+}
+
+/// Creates a directory, and those above it, accessible only to this user. Leaves one that exists as
+/// it is.
+///
+/// # Errors
+/// If the system reports an error.
+pub fn create_private_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// Replaces a file, or creates it. The new one has this mode, less the umask. It is written as
@@ -101,7 +120,6 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    use std::path::PathBuf;
     use std::thread;
 
     use super::*;
@@ -112,6 +130,16 @@ mod tests {
 
     fn entries(folder: &Path) -> Vec<PathBuf> {
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+
+    #[test]
+    fn a_private_directory_is_of_its_user_only() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("sunder/lab");
+        for _ in 0..2 {
+            create_private_directory(&path).unwrap();
+            assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o700, 0o700));
+        }
     }
 
     #[test]

@@ -1,25 +1,19 @@
 //! State that this user's programs keep between runs: its directory, and a key.
 
-use std::env;
-use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use keys::IdentitySecretKey;
+use keys::storage::{create_private_directory, state_directory};
 
-/// `sunder/transport` in `$XDG_STATE_HOME`, or in `~/.local/state`; `None` without a home
-/// directory.
+/// The directory; `None` without a home directory.
 pub(crate) fn directory() -> Option<PathBuf> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
-    let state = absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
-    state.map(|state| state.join("sunder/transport"))
+    state_directory("transport")
 }
 
 /// Creates the directory, accessible only to its user, because it shows whom the user connects to.
 pub(crate) fn create(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)
+    create_private_directory(directory)
 }
 
 /// This user's key for sending: `identity.key` in the directory, created on first use. By this key,
