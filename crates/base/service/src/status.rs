@@ -10,8 +10,8 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
@@ -24,6 +24,24 @@ use crate::metrics::{Exposition, PrometheusMetric, gauge};
 
 /// The time in which a client of the socket has to read the answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Something that is wrong with a service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServiceProblem {
+    /// What is wrong, in one line.
+    pub text: String,
+    /// How long it has lasted, in seconds. `None` if that is not known.
+    pub since_s: Option<f64>,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl ServiceProblem {
+    /// A problem, since when it has lasted, and what to do.
+    pub fn new(text: impl Into<String>, since_s: Option<f64>, remedy: impl Into<String>) -> Self {
+        Self { text: text.into(), since_s, remedy: remedy.into() }
+    }
+}
 
 /// The status of a service. It is written and read as JSON.
 pub trait ServiceStatus: Serialize + DeserializeOwned + 'static {
@@ -38,6 +56,11 @@ pub trait ServiceStatus: Serialize + DeserializeOwned + 'static {
 
     /// Its uptime in seconds.
     fn uptime_s(&self) -> f64;
+
+    /// What is wrong with it now.
+    fn problems(&self) -> Vec<ServiceProblem> {
+        Vec::new()
+    }
 
     /// Adds its metrics, with those of all services first.
     fn expose(&self, kind: &str, exposition: &mut Exposition) {
@@ -151,8 +174,6 @@ fn bind(
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
-
-    use serde::Deserialize;
 
     use super::*;
 

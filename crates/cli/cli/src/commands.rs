@@ -33,7 +33,7 @@ use console::CommandFailure;
 use serde::{Deserialize, Serialize};
 use service::memory;
 use service::metrics::Exposition;
-use service::status::ServiceStatus;
+use service::status::{ServiceProblem, ServiceStatus};
 
 use crate::daemon::{Daemon, DaemonExamination};
 
@@ -105,6 +105,13 @@ macro_rules! daemons {
                     $($(#[$feature])? Self::$daemon(status) => {
                         status.expose(self.kind(), exposition);
                     })*
+                }
+            }
+
+            /// See [`ServiceStatus::problems`].
+            fn problems(&self) -> Vec<ServiceProblem> {
+                match self {
+                    $($(#[$feature])? Self::$daemon(status) => status.problems(),)*
                 }
             }
 

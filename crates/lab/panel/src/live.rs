@@ -85,7 +85,7 @@ fn process(document: &Value) -> Value {
         "name": name.filter(|name| !name.is_empty()).unwrap_or(command),
         "since_s": document["uptime_s"],
         "status": document,
-        "problems": problems(command, document),
+        "problems": problems(document),
     });
     if command == "tunnel" {
         let channels = document["channels"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -103,59 +103,18 @@ fn ribbon((index, channel): (usize, &Value)) -> Value {
         "achieved_mbit": channel["achieved_mbit"].as_f64().unwrap_or_default(),
         "predicted_mbit": channel["rate_mbit"],
         "loss": channel["loss_out"],
-        "quarantined": state == "quarantined",
+        "quarantined": state == "quarantine",
     })
 }
 
 /// What is wrong with a process, since when, and what to do.
-fn problems(command: &str, document: &Value) -> Vec<Value> {
-    if let Some(error) = document["error"].as_str() {
-        return vec![problem(error, &Value::Null, "see its log")];
+fn problems(document: &Value) -> Vec<Value> {
+    let problem = |text: &Value, since: &Value, remedy: &Value| json!({ "text": text, "since": since, "remedy": remedy });
+    if document["error"].is_string() {
+        return vec![problem(&document["error"], &Value::Null, &"see its log".into())];
     }
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    match command {
-        "tunnel" => {
-            let down = |(index, channel): (usize, Value)| {
-                let state = channel["state_out"].as_str().unwrap_or("not connected").to_owned();
-                (state != "up").then(|| {
-                    let text = format!("channel {} is {state}", index + 1);
-                    let remedy = "check its cable and its address, and see the log";
-                    problem(&text, &channel["missing_s"], remedy)
-                })
-            };
-            list(&document["channels"]).into_iter().enumerate().filter_map(down).collect()
-        }
-        "quorum" => {
-            let health = &document["health"];
-            let text = health["problem"].as_str().filter(|text| !text.is_empty());
-            let health = text.map(|text| problem(text, &health["problem_s"], "see sunder doctor"));
-            let refresh = &document["refresh"];
-            let text = refresh["problem"].as_str().filter(|text| !text.is_empty());
-            let remedy = refresh["remedy"].as_str().unwrap_or("see the log");
-            health.into_iter().chain(text.map(|text| problem(text, &Value::Null, remedy))).collect()
-        }
-        "serve" | "proxy" => {
-            let down = |channel: Value| {
-                let why = channel["why"].as_str()?.to_owned();
-                let text = format!("channel {}: {why}", channel["server"].as_str()?);
-                Some(problem(&text, &channel["state_s"], "check that network, and see the log"))
-            };
-            list(&document["channels"]).into_iter().filter_map(down).collect()
-        }
-        "mix" => {
-            let unwritten = |group: Value| {
-                let text = group["unwritten"]["why"].as_str()?.to_owned();
-                let text = format!("the state of {} is not written: {text}", group["name"]);
-                Some(problem(&text, &group["unwritten"]["for_s"], "make room on the disk"))
-            };
-            list(&document["groups"]).into_iter().filter_map(unwritten).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn problem(text: &str, since_s: &Value, remedy: &str) -> Value {
-    json!({ "text": text, "since": since_s, "remedy": remedy })
+    let problems = document["problems"].as_array().into_iter().flatten();
+    problems.map(|it| problem(&it["text"], &it["since_s"], &it["remedy"])).collect()
 }
 
 #[cfg(test)]
@@ -163,16 +122,16 @@ mod tests {
     use super::*;
 
     fn tunnel(uptime_s: f64, sent_bytes: [u64; 2]) -> Value {
-        let channel = |sent_bytes, state, missing_s: Value| {
+        let channel = |sent_bytes, state| {
             json!({
-                "state_out": state, "missing_s": missing_s, "sent_bytes": sent_bytes,
-                "rate_mbit": 50, "loss_out": 0.01,
+                "state_out": state, "sent_bytes": sent_bytes, "rate_mbit": 50, "loss_out": 0.01,
             })
         };
         let [first, second] = sent_bytes;
         json!({
             "kind": "tunnel", "device": "sunder0", "uptime_s": uptime_s,
-            "channels": [channel(first, "up", Value::Null), channel(second, "down", json!(7))],
+            "channels": [channel(first, "up"), channel(second, "quarantine")],
+            "problems": [{ "text": "channel 2 is down", "since_s": 7, "remedy": "check its link" }],
         })
     }
 
@@ -184,9 +143,11 @@ mod tests {
         assert_eq!((&process["kind"], &process["name"]), (&json!("tunnel"), &json!("sunder0")));
         assert_eq!(process["channels"][0]["achieved_mbit"], 10.0);
         assert_eq!(process["channels"][1]["achieved_mbit"], 0.0);
-        let problem = &process["problems"][0];
-        assert_eq!((&problem["text"], &problem["since"]), (&json!("channel 2 is down"), &json!(7)));
-        assert_eq!(process["problems"].as_array().unwrap().len(), 1);
+        assert_eq!(process["channels"][0]["quarantined"], false);
+        assert_eq!(process["channels"][1]["quarantined"], true);
+        let problem =
+            json!({ "text": "channel 2 is down", "since": 7, "remedy": "check its link" });
+        assert_eq!(process["problems"], json!([problem]));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use service::config::{ConfigKeys, ConfigProblems};
 use service::limits::raise_open_files;
 use service::metrics::PrometheusMetric;
 use service::signals::{self, StopSignals};
-use service::status::{ServiceStatus, name_of};
+use service::status::{ServiceProblem, ServiceStatus, name_of};
 use tracing::warn;
 
 use crate::checks::finding::CheckFinding;
@@ -87,6 +87,10 @@ impl ServiceStatus for MixServiceStatus {
 
     fn uptime_s(&self) -> f64 {
         self.0.uptime_s
+    }
+
+    fn problems(&self) -> Vec<ServiceProblem> {
+        page::problems(&self.0)
     }
 }
 

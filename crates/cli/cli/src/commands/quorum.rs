@@ -16,7 +16,7 @@ use keys::file::exposure;
 use quorum::node::{QuorumNodeConfig, QuorumNodeStatus};
 use serde::{Deserialize, Serialize};
 use service::metrics::PrometheusMetric;
-use service::status::ServiceStatus;
+use service::status::{ServiceProblem, ServiceStatus};
 
 use crate::daemon;
 
@@ -108,6 +108,10 @@ impl ServiceStatus for QuorumServiceStatus {
 
     fn uptime_s(&self) -> f64 {
         self.0.uptime_s
+    }
+
+    fn problems(&self) -> Vec<ServiceProblem> {
+        page::problems(&self.0)
     }
 }
 

@@ -14,7 +14,7 @@ use console::CommandFailure;
 use keys::trusted::{TrustError, TrustedFolder};
 use serde::Serialize;
 use service::metrics::Exposition;
-use service::status::directory;
+use service::status::{ServiceProblem, directory};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
@@ -108,7 +108,12 @@ struct FoundDaemons {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum DaemonDocument<'a> {
-    Answer(&'a DaemonStatus),
+    Answer {
+        #[serde(flatten)]
+        status: &'a DaemonStatus,
+        /// What is wrong, since when, and what to do.
+        problems: Vec<ServiceProblem>,
+    },
     Silent(&'a UnresponsiveDaemon),
 }
 
@@ -159,7 +164,10 @@ pub(super) fn running() -> Vec<DaemonStatus> {
 impl FoundDaemons {
     fn entries(&self) -> Vec<DaemonDocument<'_>> {
         let silent = self.silent.iter().map(DaemonDocument::Silent);
-        self.answers.iter().map(DaemonDocument::Answer).chain(silent).collect()
+        let answers = self.answers.iter();
+        let answers =
+            answers.map(|status| DaemonDocument::Answer { status, problems: status.problems() });
+        answers.chain(silent).collect()
     }
 
     /// Those that answer.

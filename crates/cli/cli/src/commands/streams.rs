@@ -6,7 +6,7 @@ mod page;
 use micss::status::MicssStatus;
 use serde::{Deserialize, Serialize};
 use service::metrics::PrometheusMetric;
-use service::status::ServiceStatus;
+use service::status::{ServiceProblem, ServiceStatus};
 
 pub(super) use page::page;
 
@@ -38,6 +38,10 @@ impl ServiceStatus for StreamServiceStatus {
 
     fn uptime_s(&self) -> f64 {
         self.status.uptime_s
+    }
+
+    fn problems(&self) -> Vec<ServiceProblem> {
+        page::problems(&self.status)
     }
 }
 

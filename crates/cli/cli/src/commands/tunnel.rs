@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use service::config::{ConfigKeys, ConfigProblems};
 use service::metrics::PrometheusMetric;
 use service::signals::{self, StopSignals};
-use service::status::ServiceStatus;
+use service::status::{ServiceProblem, ServiceStatus};
 use tun::route::KernelRoute;
 
 use crate::checks::finding::{CheckFinding, FindingSeverity};
@@ -90,6 +90,10 @@ impl ServiceStatus for TunnelServiceStatus {
 
     fn uptime_s(&self) -> f64 {
         self.0.uptime_s
+    }
+
+    fn problems(&self) -> Vec<ServiceProblem> {
+        page::problems(&self.0)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use console::table::{ColumnAlignment, aligned};
 use mix::proxy::{AuditFailedMemberStatus, MixProxyStatus, ProxyGroupStatus, UnwrittenStateStatus};
+use service::status::ServiceProblem;
 
 use crate::commands::status::{format_number, rate};
 
@@ -41,6 +42,26 @@ pub(super) fn page(now: &MixProxyStatus, before: Option<&MixProxyStatus>) -> Str
     let unwritten: String = now.groups.iter().filter_map(unwritten).collect();
     let found: String = now.groups.iter().flat_map(found).collect();
     format!("{head}\n{}{found}{unwritten}", aligned(&SIDES, &rows))
+}
+
+/// What is wrong with a proxy, and what to do.
+pub(super) fn problems(now: &MixProxyStatus) -> Vec<ServiceProblem> {
+    let unwritten = now.groups.iter().filter_map(|group| {
+        let UnwrittenStateStatus { for_s, why } = group.unwritten.as_ref()?;
+        let what = format!("group {} cannot write its state: {why}", group.name);
+        let remedy = "free some space; do not restart before, or members have to wait";
+        Some(ServiceProblem::new(what, Some(*for_s), remedy))
+    });
+    let found = now.groups.iter().flat_map(|group| {
+        group.found.iter().map(|AuditFailedMemberStatus { key, round, .. }| {
+            let name = &group.name;
+            let what = format!(
+                "group {name}: the member {key} has written into slots of others in round {round}"
+            );
+            ServiceProblem::new(what, None, "the administrator should remove this member")
+        })
+    });
+    unwritten.chain(found).collect()
 }
 
 /// A line about each member that destroys messages of others.

@@ -4,6 +4,7 @@ use console::table::{ColumnAlignment, aligned};
 use quorum::api::{AwaitedServer, RefreshStatus, RefreshStep};
 use quorum::links::LinkStatus;
 use quorum::node::QuorumNodeStatus;
+use service::status::ServiceProblem;
 
 use crate::commands::status::UNKNOWN;
 
@@ -39,6 +40,25 @@ pub(super) fn page(now: &QuorumNodeStatus, _before: Option<&QuorumNodeStatus>) -
         "{head}\n{problem}{warning}{without_vote}{signed}{refresh}\n{}",
         aligned(&SIDES, &links(&now.links))
     )
+}
+
+/// What is wrong with a server, and what to do.
+#[expect(clippy::cast_precision_loss, reason = "times are far below 2^53 s")]
+pub(super) fn problems(now: &QuorumNodeStatus) -> Vec<ServiceProblem> {
+    let mut problems = Vec::new();
+    if !now.health.problem.is_empty() {
+        let since_s = now.health.problem_s.map(|seconds| seconds as f64);
+        let remedy = "look at its links and its log; sunder doctor tests the other servers";
+        problems.push(ServiceProblem::new(&now.health.problem, since_s, remedy));
+    }
+    if !now.health.warning.is_empty() {
+        let remedy = "the group still signs: restore these servers before others fail";
+        problems.push(ServiceProblem::new(&now.health.warning, None, remedy));
+    }
+    if let Some(refresh) = now.refresh.as_ref().filter(|refresh| !refresh.problem.is_empty()) {
+        problems.push(ServiceProblem::new(&refresh.problem, None, &refresh.remedy));
+    }
+    problems
 }
 
 /// What is known about a refresh, in one line or two.

@@ -5,6 +5,7 @@ use micss::status::{
     InterceptionStatus, MicssStatus, ServerLimitStatus, StreamChannelState, StreamChannelStatus,
     StreamCounts, StreamRedundancy,
 };
+use service::status::ServiceProblem;
 
 use super::StreamServiceStatus;
 use crate::commands::status::{UNKNOWN, format_number, rate};
@@ -40,6 +41,35 @@ pub(crate) fn page(
     let lost = lost(status);
     let streams = streams(&status.streams, &status.redundancy);
     format!("{running}\n\n  {streams}\n{limits}{interception}\n{channels}{lost}")
+}
+
+/// What is wrong with a proxy or a server, and what to do.
+pub(super) fn problems(now: &MicssStatus) -> Vec<ServiceProblem> {
+    let mut problems = Vec::new();
+    if now.interception.is_some_and(|interception| !interception.in_force) {
+        let what = "the rules of interception are missing: connections leave in the clear";
+        let remedy = "find out which program removes them, and start the proxy again";
+        problems.push(ServiceProblem::new(what, None, remedy));
+    }
+    if now.redundancy.waiting > 0 {
+        let what = format!("streams wait for a channel: {}", now.redundancy.waiting);
+        problems.push(ServiceProblem::new(what, None, "restore the channels that are lost"));
+    }
+    for (index, channel) in now.channels.iter().enumerate() {
+        let name = format!("channel {} ({})", index + 1, channel.server);
+        let remedy = "check the network of this channel; sunder doctor tests it";
+        if channel.state == StreamChannelState::Down {
+            let why = channel.why.as_deref().unwrap_or("no answer");
+            let what = format!("{name} is lost: {why}");
+            problems.push(ServiceProblem::new(what, channel.state_s, remedy));
+        } else if channel.peers_down > 0 {
+            let since_s = channel.lost.iter().map(|peer| peer.for_s).reduce(f64::max);
+            let what =
+                format!("{name}: {} of {} peers are lost", channel.peers_down, channel.peers);
+            problems.push(ServiceProblem::new(what, since_s, remedy));
+        }
+    }
+    problems
 }
 
 /// A server's limits, a line for each: the current value, the limit, and how often it was reached.

@@ -2,6 +2,7 @@
 
 use console::table::{ColumnAlignment, aligned};
 use remicss::status::{DropCounts, TunnelChannelStatus, TunnelStatus};
+use service::status::ServiceProblem;
 
 use crate::commands::status::{UNKNOWN, format_number, rate as rate_of};
 
@@ -18,6 +19,42 @@ pub(super) fn page(now: &TunnelStatus, before: Option<&TunnelStatus>) -> String 
     let troubles = troubles(&now.channels);
     let dropped = dropped(&now.dropped, &now.channels);
     format!("{running}\n\n{averages}\n{channels}{troubles}{dropped}")
+}
+
+/// What is wrong with a tunnel, and what to do.
+pub(super) fn problems(now: &TunnelStatus) -> Vec<ServiceProblem> {
+    if !now.associated {
+        let remedy = "check that the other end runs, and both configurations with sunder doctor";
+        return vec![ServiceProblem::new("there is no peer", None, remedy)];
+    }
+    now.channels.iter().enumerate().filter_map(problem).collect()
+}
+
+/// What is most wrong with a channel.
+fn problem((index, channel): (usize, &TunnelChannelStatus)) -> Option<ServiceProblem> {
+    let name = format!("channel {}", index + 1);
+    let is = |state| {
+        [&channel.state_out, &channel.state_in].iter().any(|it| it.as_deref() == Some(state))
+    };
+    let (what, since_s, remedy) = if channel.missing_s.is_some() {
+        let remedy = "check its link and its addresses; sunder doctor tests them";
+        ("is missing from the association".to_owned(), channel.missing_s, remedy)
+    } else if is("quarantine") {
+        let remedy = "someone on its path changes packets: if it happens again, use another path";
+        ("is in quarantine, because it delivered changed shares".to_owned(), None, remedy)
+    } else if is("down") {
+        ("is down".to_owned(), None, "check its link; the log says since when")
+    } else if let (Some(former), Some(mtu)) = (channel.former_mtu, channel.mtu) {
+        let what = format!("loses packets of {former} bytes without ICMP; its path's MTU is {mtu}");
+        let remedy = "shorter packets are sent; ask who runs the path to let ICMP pass";
+        (what, channel.black_hole_s, remedy)
+    } else if channel.spare_s.is_some() {
+        let what = "carries too little or loses too much: no packet waits for it".to_owned();
+        (what, channel.spare_s, "improve its path, or plan without it: sunder plan")
+    } else {
+        return None;
+    };
+    Some(ServiceProblem::new(format!("{name} {what}"), since_s, remedy))
 }
 
 /// What is wrong with channels, a line each.
@@ -245,6 +282,23 @@ mod tests {
                     MTU is 1400";
         assert_eq!(page.lines().filter(|shown| *shown == line).count(), 1, "{page}");
         assert!(!page.contains("channel 1: "), "{page}");
+    }
+
+    #[test]
+    fn problems_name_the_channel_and_what_to_do() {
+        assert_eq!(problems(&alone())[0].text, "there is no peer");
+        let up =
+            TunnelChannelStatus { state_out: Some("up".into()), ..alone().channels[0].clone() };
+        let down = TunnelChannelStatus { state_out: Some("down".into()), ..up.clone() };
+        let missing = TunnelChannelStatus { missing_s: Some(7.0), ..up.clone() };
+        let quarantine = TunnelChannelStatus { state_in: Some("quarantine".into()), ..up.clone() };
+        let channels = vec![up, down, missing, quarantine];
+        let found = problems(&TunnelStatus { associated: true, channels, ..alone() });
+        let texts: Vec<&str> = found.iter().map(|it| it.text.as_str()).collect();
+        assert_eq!(texts[..2], ["channel 2 is down", "channel 3 is missing from the association"]);
+        assert!(texts[2].starts_with("channel 4 is in quarantine"));
+        assert_eq!(found[1].since_s, Some(7.0));
+        assert!(found.iter().all(|it| !it.remedy.is_empty()));
     }
 
     #[test]
