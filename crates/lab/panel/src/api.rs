@@ -1,25 +1,29 @@
 //! What the page asks for.
 
-use std::io::{self, ErrorKind};
+use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::Json;
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, Query, State};
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Extension, FromRequestParts, Path, Query, State};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, HOST};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Json, Router};
 use lab::{Experiment, experiment};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
 use crate::document;
+use crate::error::{ApiError, ApiResult};
 use crate::events::events;
+use crate::guard::PageVisitor;
 use crate::live::LiveProcesses;
 use crate::plan::{FrontQuery, PlanQuery, PlanQuestion, SurfaceQuery};
 use crate::prediction;
@@ -27,10 +31,18 @@ use crate::refusal::RefusedRequest;
 use crate::request::RunRequest;
 use crate::run::{RunName, RunRecord, RunState};
 use crate::runner::RunQueue;
+use crate::store::RunStore;
 use crate::template::{self, RunTemplate};
+use crate::token::PageToken;
+
+/// The document that specifies the interface, in JSON.
+pub(crate) const OPENAPI: &str = include_str!("../../../../docs/formats/panel-api.json");
 
 /// How many pages may watch runs at a time.
 const MAX_VIEWERS: usize = 256;
+
+/// How many of them may be guests.
+const MAX_GUESTS: usize = 128;
 
 /// How many plans are computed at a time. Others wait.
 const MAX_PLANS: usize = 2;
@@ -50,101 +62,60 @@ const MAX_LIMIT: usize = 500;
 pub(crate) struct PanelState {
     queue: Arc<RunQueue>,
     viewers: Arc<Semaphore>,
+    guests: Arc<Semaphore>,
     live: Arc<LiveProcesses>,
     /// How many plans are computed at a time.
     plans: Arc<Semaphore>,
 }
 
-/// An answer, or a refusal.
-type ApiResult<T> = Result<T, ApiError>;
-
-/// Why a request is not answered: a status, a line, and the part of the request that is wrong.
-pub(crate) struct ApiError {
-    status: StatusCode,
-    error: String,
-    field: Option<String>,
-}
-
 impl PanelState {
     pub(crate) fn new(queue: Arc<RunQueue>) -> Self {
         let places = |number| Arc::new(Semaphore::new(number));
-        let (viewers, plans) = (places(MAX_VIEWERS), places(MAX_PLANS));
-        Self { queue, viewers, live: Arc::default(), plans }
+        let (viewers, guests, plans) = (places(MAX_VIEWERS), places(MAX_GUESTS), places(MAX_PLANS));
+        Self { queue, viewers, guests, live: Arc::default(), plans }
     }
+}
+
+/// The paths of the interface, with what answers there.
+pub(crate) fn paths() -> [(&'static str, MethodRouter<PanelState>); 18] {
+    [
+        ("/api/openapi.json", get(async || ([(CONTENT_TYPE, "application/json")], OPENAPI))),
+        ("/api/templates", get(templates)),
+        ("/api/networks", get(async || Json(template::networks()))),
+        ("/api/experiments", get(experiments)),
+        ("/api/toml", post(toml)),
+        ("/api/predict", post(predict)),
+        ("/api/plan", post(answer::<PlanQuery>)),
+        ("/api/plan/surface", post(answer::<SurfaceQuery>)),
+        ("/api/plan/front", post(answer::<FrontQuery>)),
+        ("/api/live", get(live)),
+        ("/api/queue", get(queue)),
+        ("/api/runs", get(list).post(create)),
+        ("/api/runs/{id}", get(show).patch(annotate).delete(delete)),
+        ("/api/runs/{id}/events", get(watch)),
+        ("/api/runs/{id}/stop", post(stop)),
+        ("/api/runs/{id}/resume", post(resume)),
+        ("/api/runs/{id}/link", post(link).delete(unlink)),
+        ("/api/runs/{id}/files/{name}", get(file)),
+    ]
 }
 
 /// The routes of the interface.
-pub(crate) fn routes() -> axum::Router<PanelState> {
-    axum::Router::new()
-        .route("/api/templates", get(templates))
-        .route("/api/networks", get(async || Json(template::networks())))
-        .route("/api/experiments", get(experiments))
-        .route("/api/toml", post(toml))
-        .route("/api/predict", post(predict))
-        .route("/api/plan", post(answer::<PlanQuery>))
-        .route("/api/plan/surface", post(answer::<SurfaceQuery>))
-        .route("/api/plan/front", post(answer::<FrontQuery>))
-        .route("/api/live", get(live))
-        .route("/api/queue", get(queue))
-        .route("/api/runs", get(list).post(create))
-        .route("/api/runs/{id}", get(show).patch(annotate).delete(delete))
-        .route("/api/runs/{id}/events", get(watch))
-        .route("/api/runs/{id}/stop", post(stop))
-        .route("/api/runs/{id}/resume", post(resume))
-        .route("/api/runs/{id}/files/{name}", get(file))
+pub(crate) fn routes() -> Router<PanelState> {
+    paths().into_iter().fold(Router::new(), |router, (path, answer)| router.route(path, answer))
 }
 
-/// A refusal as a JSON document.
-pub(crate) fn refuse(status: StatusCode, error: &str) -> Response {
-    ApiError { status, error: error.to_owned(), field: None }.into_response()
-}
+/// The run that a path names.
+struct AskedRun(RunRecord);
 
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let mut document = json!({ "error": self.error });
-        if let Some(field) = self.field {
-            document["field"] = field.into();
-        }
-        (self.status, Json(document)).into_response()
-    }
-}
+impl FromRequestParts<PanelState> for AskedRun {
+    type Rejection = ApiError;
 
-impl From<RefusedRequest> for ApiError {
-    fn from(refused: RefusedRequest) -> Self {
-        Self {
-            status: StatusCode::UNPROCESSABLE_ENTITY,
-            error: refused.why,
-            field: Some(refused.field),
-        }
-    }
-}
-
-impl From<JsonRejection> for ApiError {
-    fn from(rejection: JsonRejection) -> Self {
-        Self { status: rejection.status(), error: rejection.body_text(), field: None }
-    }
-}
-
-impl From<io::Error> for ApiError {
-    fn from(error: io::Error) -> Self {
-        let (status, error) = match error.kind() {
-            ErrorKind::NotFound => (StatusCode::NOT_FOUND, "there is no such file".to_owned()),
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                (StatusCode::INSUFFICIENT_STORAGE, "the disk is full: delete runs".to_owned())
-            }
-            _ => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-        };
-        Self { status, error, field: None }
-    }
-}
-
-impl ApiError {
-    fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self { status, error: error.into(), field: None }
-    }
-
-    fn no_run() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "there is no such run")
+    async fn from_request_parts(parts: &mut Parts, state: &PanelState) -> ApiResult<Self> {
+        let names = Path::<BTreeMap<String, String>>::from_request_parts(parts, state).await;
+        let id = names.ok().and_then(|Path(mut names)| names.remove("id"));
+        let name = id.and_then(|id| RunName::try_from(id).ok()).ok_or_else(ApiError::no_run)?;
+        state.queue.store().get(&name).cloned().map(Self).ok_or_else(ApiError::no_run)
     }
 }
 
@@ -213,8 +184,9 @@ struct ListQuery {
 
 async fn list(
     State(state): State<PanelState>,
-    Query(query): Query<ListQuery>,
+    query: Result<Query<ListQuery>, QueryRejection>,
 ) -> ApiResult<Json<Value>> {
+    let Query(query) = query?;
     let before = query.before.map(RunName::try_from).transpose().map_err(|_| ApiError::no_run())?;
     let limit = query.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
     let (runs, total) = state.queue.store().list(before.as_ref(), &query.search, limit);
@@ -229,10 +201,6 @@ async fn create(
 ) -> ApiResult<(StatusCode, Json<Value>)> {
     let Json(request) = request?;
     let requested = request.experiment()?;
-    if state.queue.store().queued().count() >= MAX_QUEUED {
-        let error = format!("{MAX_QUEUED} runs wait already: stop some, or wait");
-        return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, error));
-    }
     let id = RunName::new()?;
     let record = RunRecord {
         id: id.clone(),
@@ -246,16 +214,23 @@ async fn create(
         invalid: 0,
         note: String::new(),
         error: None,
+        link: None,
     };
-    state.queue.store().add(record, &requested.text)?;
+    let mut store = state.queue.store();
+    has_room(&store)?;
+    store.add(record, &requested.text)?;
+    drop(store);
     state.queue.added();
     Ok((StatusCode::CREATED, Json(json!({ "id": id }))))
 }
 
-/// The run with this name.
-fn find(state: &PanelState, id: String) -> ApiResult<RunRecord> {
-    let name = RunName::try_from(id).map_err(|_| ApiError::no_run())?;
-    state.queue.store().get(&name).cloned().ok_or_else(ApiError::no_run)
+/// Whether one more run may wait.
+fn has_room(store: &RunStore) -> ApiResult<()> {
+    if store.queued().count() < MAX_QUEUED {
+        return Ok(());
+    }
+    let error = format!("{MAX_QUEUED} runs wait already: stop some, or wait");
+    Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, error))
 }
 
 /// About how many seconds a run still takes, if it runs and a trial is done.
@@ -264,8 +239,10 @@ fn seconds_left(state: &PanelState, record: &RunRecord) -> Option<f64> {
     seconds.filter(|_| name == record.id)
 }
 
-async fn show(State(state): State<PanelState>, Path(id): Path<String>) -> ApiResult<Json<Value>> {
-    let record = find(&state, id)?;
+async fn show(
+    State(state): State<PanelState>,
+    AskedRun(record): AskedRun,
+) -> ApiResult<Json<Value>> {
     let directory = state.queue.store().directory_of(&record.id);
     let seconds_left = seconds_left(&state, &record);
     let document = spawn_blocking(move || document::whole(&record, &directory, seconds_left)).await;
@@ -280,71 +257,121 @@ struct Annotation {
 
 async fn annotate(
     State(state): State<PanelState>,
-    Path(id): Path<String>,
+    AskedRun(record): AskedRun,
     annotation: Result<Json<Annotation>, JsonRejection>,
 ) -> ApiResult<StatusCode> {
     let Json(Annotation { note }) = annotation?;
     if note.len() > MAX_NOTE {
         return Err(RefusedRequest::new("note", format!("write at most {MAX_NOTE} bytes")).into());
     }
-    let record = find(&state, id)?;
     state.queue.store().change(&record.id, |record| record.note = note)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn delete(State(state): State<PanelState>, Path(id): Path<String>) -> ApiResult<StatusCode> {
-    let record = find(&state, id)?;
-    if !record.state.is_over() {
-        return Err(ApiError::new(StatusCode::CONFLICT, "it waits or runs: stop it first"));
+async fn delete(
+    State(state): State<PanelState>,
+    AskedRun(record): AskedRun,
+) -> ApiResult<StatusCode> {
+    // One lock for both, so that it does not begin in between.
+    let mut store = state.queue.store();
+    if !store.get(&record.id).ok_or_else(ApiError::no_run)?.state.is_over() {
+        return Err(ApiError::conflict("it waits or runs: stop it first"));
     }
-    state.queue.store().remove(&record.id)?;
+    store.remove(&record.id)?;
+    drop(store);
+    state.queue.changed();
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn watch(
     State(state): State<PanelState>,
-    Path(id): Path<String>,
+    Extension(visitor): Extension<PageVisitor>,
+    AskedRun(record): AskedRun,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let record = find(&state, id)?;
-    let place = Arc::clone(&state.viewers).try_acquire_owned().map_err(|_| {
-        let error = format!("{MAX_VIEWERS} pages watch runs already: close some");
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error)
-    })?;
+    let mut places = vec![place(&state.viewers, MAX_VIEWERS)?];
+    let link = match visitor {
+        PageVisitor::Owner => None,
+        PageVisitor::Guest(linked) => {
+            places.push(place(&state.guests, MAX_GUESTS)?);
+            Some(linked.link)
+        }
+    };
     // The number of the last event that a browser has got is the place after it.
     let last = headers.get("last-event-id").and_then(|it| it.to_str().ok()?.parse().ok());
-    let events = events(Arc::clone(&state.queue), record.id, last.unwrap_or(0), place);
+    let events = events(Arc::clone(&state.queue), record.id, last.unwrap_or(0), link, places);
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
-async fn stop(State(state): State<PanelState>, Path(id): Path<String>) -> ApiResult<StatusCode> {
-    let record = find(&state, id)?;
+/// A place among those who watch runs.
+fn place(places: &Arc<Semaphore>, number: usize) -> ApiResult<OwnedSemaphorePermit> {
+    Arc::clone(places).try_acquire_owned().map_err(|_| {
+        let error = format!("{number} pages watch runs already: close some");
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error)
+    })
+}
+
+async fn stop(
+    State(state): State<PanelState>,
+    AskedRun(record): AskedRun,
+) -> ApiResult<StatusCode> {
     if state.queue.stop(&record.id)? {
         return Ok(StatusCode::ACCEPTED);
     }
-    Err(ApiError::new(StatusCode::CONFLICT, "it is over already"))
+    Err(ApiError::conflict("it is over already"))
 }
 
-async fn resume(State(state): State<PanelState>, Path(id): Path<String>) -> ApiResult<StatusCode> {
-    let record = find(&state, id)?;
-    if !record.state.is_over() || record.state == RunState::Finished {
-        return Err(ApiError::new(StatusCode::CONFLICT, "nothing of it is left to run"));
+async fn resume(
+    State(state): State<PanelState>,
+    AskedRun(record): AskedRun,
+) -> ApiResult<StatusCode> {
+    let mut store = state.queue.store();
+    let now = store.get(&record.id).ok_or_else(ApiError::no_run)?.state;
+    if !now.is_over() || now == RunState::Finished {
+        return Err(ApiError::conflict("nothing of it is left to run"));
     }
-    state.queue.store().change(&record.id, |record| {
+    has_room(&store)?;
+    store.change(&record.id, |record| {
         record.state = RunState::Queued;
         record.error = None;
     })?;
+    drop(store);
     state.queue.added();
     Ok(StatusCode::ACCEPTED)
 }
 
+/// Makes a link by which others of this host can see the run. An earlier one is not valid any more.
+async fn link(
+    State(state): State<PanelState>,
+    AskedRun(record): AskedRun,
+    headers: HeaderMap,
+) -> ApiResult<(StatusCode, Json<Value>)> {
+    let token = PageToken::new()?;
+    state.queue.store().change(&record.id, |record| record.link = Some(token.digest()))?;
+    state.queue.changed();
+    // It is one of the page's names.
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let url = format!("http://{host}/?run={}&r={}", record.id.as_str(), token.as_str());
+    Ok((StatusCode::CREATED, Json(json!({ "url": url }))))
+}
+
+/// Makes the link to the run invalid.
+async fn unlink(
+    State(state): State<PanelState>,
+    AskedRun(record): AskedRun,
+) -> ApiResult<StatusCode> {
+    state.queue.store().change(&record.id, |record| record.link = None)?;
+    state.queue.changed();
+    Ok(StatusCode::NO_CONTENT)
+}
+
 async fn file(
     State(state): State<PanelState>,
-    Path((id, name)): Path<(String, String)>,
+    AskedRun(record): AskedRun,
+    Path((_, name)): Path<(String, String)>,
 ) -> ApiResult<Response> {
-    let record = find(&state, id)?;
     let path = state.queue.store().directory_of(&record.id).file(&name);
-    let path = path.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "there is no such file"))?;
+    let path = path.ok_or_else(ApiError::no_file)?;
     let bytes = tokio::fs::read(path).await?;
     let kind = match name.rsplit_once('.').map(|(_, extension)| extension) {
         Some("csv") => "text/csv; charset=utf-8",

@@ -1,12 +1,11 @@
 //! Runs as the page gets them.
 
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, ErrorKind};
+use std::io;
 
 use lab::Experiment;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::journal::{RunJournal, lateness};
 use crate::run::{RunDirectory, RunRecord};
 
 /// A run in a list.
@@ -24,6 +23,7 @@ pub(crate) fn summary(record: &RunRecord, seconds_left: Option<f64>) -> Value {
         "invalid": record.invalid,
         "note": record.note,
         "error": record.error,
+        "shared": record.link.is_some(),
         "seconds_left": seconds_left,
     })
 }
@@ -47,53 +47,25 @@ pub(crate) fn whole(
     document["keys"] = names.collect();
     document["values"] = json!(description.as_ref().map(|it| it.values).unwrap_or_default());
     document["plots"] = json!(description.as_ref().map(|it| it.plots).unwrap_or_default());
-    document["trials"] = results(directory)?.into_iter().map(with_reason).collect();
-    document["machine"] = machine(directory)?;
+    document["seed"] = json!(seed(&text));
+    let journal = RunJournal::read(directory)?;
+    document["trials"] = journal.trials.into_iter().map(with_reason).collect();
+    document["machine"] = journal.machine;
     Ok(document)
 }
 
-/// What matters here of an event.
-#[derive(Deserialize)]
-struct ResultEvent {
-    event: String,
-    number: Option<usize>,
-    #[serde(flatten)]
-    rest: Map<String, Value>,
-}
-
-/// The result of each trial that has one: its last attempt.
-fn results(directory: &RunDirectory) -> io::Result<Vec<Map<String, Value>>> {
-    let file = match File::open(directory.events()) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let mut results = std::collections::BTreeMap::new();
-    for line in BufReader::new(file).split(b'\n') {
-        let line = line?;
-        // Most lines are of what links carry.
-        if !line.starts_with(br#"{"event":"result""#) {
-            continue;
-        }
-        let Ok(ResultEvent { event, number: Some(number), mut rest }) =
-            serde_json::from_slice(&line)
-        else {
-            continue;
-        };
-        if event == "result" {
-            rest.insert("number".into(), number.into());
-            results.insert(number, rest);
-        }
-    }
-    Ok(results.into_values().collect())
+/// The seed of an experiment file.
+fn seed(text: &str) -> u64 {
+    let file: toml::Table = text.parse().unwrap_or_default();
+    let seed = file.get("seed").and_then(toml::Value::as_integer);
+    seed.and_then(|seed| seed.try_into().ok()).unwrap_or(1)
 }
 
 /// The same result, with the reason if it is invalid.
 fn with_reason(mut result: Map<String, Value>) -> Value {
     if result.get("invalid") == Some(&Value::Bool(true)) {
-        let number = |name: &str| result.get(name).and_then(Value::as_f64).unwrap_or_default();
-        let (late_ms, missed) = (number("late_ms"), number("missed"));
-        let reason = if missed > 0.0 {
+        let (missed, late_ms) = lateness(&result);
+        let reason = if missed > 0 {
             format!(
                 "the machine was busy: it lost {missed} packets that the path would have carried"
             )
@@ -103,16 +75,4 @@ fn with_reason(mut result: Map<String, Value>) -> Value {
         result.insert("reason".into(), reason.into());
     }
     Value::Object(result)
-}
-
-/// The machine on which the run began; `null` before.
-fn machine(directory: &RunDirectory) -> io::Result<Value> {
-    let mut line = Vec::new();
-    match File::open(directory.path().join("trials.jsonl")) {
-        Ok(file) => BufReader::new(file).read_until(b'\n', &mut line)?,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Value::Null),
-        Err(error) => return Err(error),
-    };
-    let header: Value = serde_json::from_slice(&line).unwrap_or_default();
-    Ok(header.get("machine").cloned().unwrap_or_default())
 }

@@ -1,7 +1,7 @@
 //! The events of a run, as server-sent events: those so far, and then each one as it happens.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
 
 use axum::response::sse::Event;
@@ -11,10 +11,10 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::run::{RunDirectory, RunName, RunState};
-use crate::runner::RunQueue;
+use crate::runner::{MAX_LINE, RunQueue};
 
-/// How many bytes of events are read at a time.
-const CHUNK: u64 = 256 << 10;
+/// How many bytes of events are read at a time, and the line after them.
+const CHUNK: u64 = 64 << 10;
 
 /// A viewer of a run.
 struct RunViewer {
@@ -28,21 +28,26 @@ struct RunViewer {
     read: Vec<(u64, String)>,
     /// The state that was sent last.
     shown: Option<RunState>,
-    /// Its place among the viewers.
-    _place: OwnedSemaphorePermit,
+    /// The link by which the viewer may see the run, if there is one. Without it, the stream ends.
+    link: Option<String>,
+    /// Its places among the viewers.
+    _places: Vec<OwnedSemaphorePermit>,
 }
 
-/// The events of a run from a place in its file on. Ends when the run is over.
+/// The events of a run from a place in its file on. Ends when the run is over, or when the link by
+/// which it is seen is not valid any more.
 pub(crate) fn events(
     queue: Arc<RunQueue>,
     name: RunName,
     offset: u64,
-    place: OwnedSemaphorePermit,
+    link: Option<String>,
+    places: Vec<OwnedSemaphorePermit>,
 ) -> impl Stream<Item = io::Result<Event>> {
     let directory = queue.store().directory_of(&name);
     let changes = queue.changes();
     let (read, shown) = (Vec::new(), None);
-    let viewer = RunViewer { queue, name, directory, changes, offset, read, shown, _place: place };
+    let viewer =
+        RunViewer { queue, name, directory, changes, offset, read, shown, link, _places: places };
     unfold(viewer, |mut viewer| async move { Some((viewer.next().await?, viewer)) })
 }
 
@@ -53,6 +58,9 @@ impl RunViewer {
             // What happens from here on wakes this again.
             self.changes.borrow_and_update();
             let record = self.queue.store().get(&self.name).cloned()?;
+            if self.link.is_some() && self.link != record.link {
+                return None;
+            }
             if self.read.is_empty() {
                 match self.read_lines() {
                     Ok(lines) => self.read = lines,
@@ -82,18 +90,22 @@ impl RunViewer {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
+        if file.metadata()?.len() <= self.offset {
+            return Ok(Vec::new());
+        }
         file.seek(SeekFrom::Start(self.offset))?;
-        let mut bytes = Vec::new();
-        file.take(CHUNK).read_to_end(&mut bytes)?;
-        let mut after = self.offset;
-        let whole = bytes.split_inclusive(|byte| *byte == b'\n');
-        let whole = whole.filter(|line| line.ends_with(b"\n"));
-        let mut lines: Vec<(u64, String)> = whole
-            .map(|line| {
-                after += line.len() as u64;
-                (after, String::from_utf8_lossy(&line[..line.len() - 1]).into_owned())
-            })
-            .collect();
+        let mut reader = BufReader::new(file);
+        let (mut after, mut lines) = (self.offset, Vec::new());
+        while after < self.offset + CHUNK {
+            let mut line = Vec::new();
+            (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line)?;
+            after += line.len() as u64;
+            // The rest of the last line is not written yet.
+            if line.pop() != Some(b'\n') {
+                break;
+            }
+            lines.push((after, String::from_utf8_lossy(&line).into_owned()));
+        }
         lines.reverse();
         Ok(lines)
     }

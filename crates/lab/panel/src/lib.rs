@@ -7,16 +7,20 @@
 //! # Guarantees
 //!
 //! The page listens on this host only. It answers a browser that was opened with its token, asks
-//! for one of its own names and shows no other page. What comes from a request becomes a value of a
-//! known kind or is refused: nothing of it is a path or an option of a program.
+//! for one of its own names and shows no other page. A link to one run shows this run, and changes
+//! nothing. What comes from a request becomes a value of a known kind or is refused: nothing of it
+//! is a path or an option of a program. The interface is specified in
+//! `docs/formats/panel-api.json`.
 //!
 //! # Map
 //!
-//! - [`serve()`]: the server. `guard`: who may ask. `api`: what one may ask. `assets`: the page.
+//! - [`serve()`]: the server. `guard`: who may ask; `token`: by which secret. `body`: reads
+//!   requests. `api`: what one may ask. `error`: how it is refused. `assets`: the page.
 //! - `template`, `request`, `chosen_file`, `refusal`, pure: what can be run, and an experiment file
 //!   for what a person asks.
 //! - `run`, `store`: a run on the disk, and all runs. `runner`: the queue and the process.
-//!   `events`: what happens, as it happens. `document`: a run as the page gets it.
+//!   `events`: what happens, as it happens. `journal`: the results on the disk. `document`: a run
+//!   as the page gets it. `lock`: one server uses a directory.
 //! - `prediction`: what a run is expected to measure. `plan`, pure: plans of channels. `live`: what
 //!   runs on this host.
 //! - `web/`: the page, in TypeScript.
@@ -25,11 +29,15 @@
 
 mod api;
 mod assets;
+mod body;
 mod chosen_file;
 mod document;
+mod error;
 mod events;
 mod guard;
+mod journal;
 mod live;
+mod lock;
 mod plan;
 mod prediction;
 mod refusal;
@@ -40,23 +48,33 @@ mod store;
 mod template;
 #[cfg(test)]
 mod tests;
+mod token;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
+use keys::storage;
+use service::http::{HttpLimits, HttpServer};
+use service::listening;
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tower::ServiceExt as _;
 
 use api::PanelState;
-use guard::{PageGuard, PageToken};
+use error::ApiError;
+use guard::PageGuard;
+use lock::{DirectoryUse, ServerLock};
 use runner::RunQueue;
 use store::RunStore;
+use token::PageToken;
 
 /// What the server needs.
 #[derive(Clone, Debug)]
@@ -77,24 +95,32 @@ pub enum PanelError {
         "{0} is not an address of this host alone: listen on 127.0.0.1, and reach it by `ssh -L`"
     )]
     NotLocal(SocketAddr),
+    /// Another server uses the directory.
+    #[error("it runs already{}: open that page, or name another --directory", at(.0.as_deref()))]
+    Running(Option<String>),
+    /// Another program listens on the address.
+    #[error("another program listens on {0}: give another port with --listen; 0 is any free one")]
+    InUse(SocketAddr),
     /// The address cannot be listened on.
     #[error("cannot listen on {0}: {1}")]
     Listening(SocketAddr, io::Error),
     /// The directory cannot be used.
     #[error("cannot use {path}: {error}", path = .0.display(), error = .1)]
     Directory(PathBuf, io::Error),
-    /// The server ended.
-    #[error("the server ended: {0}")]
-    Serving(io::Error),
 }
 
-/// The maximum length of the body of a request, in bytes.
-const MAX_BODY: usize = 16 << 20;
+/// The connections: many more than pages may watch runs.
+const LIMITS: HttpLimits = HttpLimits {
+    connections: 512,
+    header_timeout: Duration::from_secs(10),
+    write_timeout: Duration::from_secs(30),
+};
 
-/// Serves the page until `end`. Calls `ready` with the page's address when it can be opened.
+/// Serves the page until `end`. Calls `ready` with the page's address when it can be opened. Does
+/// not wait for requests that are under way.
 ///
 /// # Errors
-/// If the server cannot start, or ends.
+/// If the server cannot start.
 pub async fn serve(
     options: PanelOptions,
     ready: impl FnOnce(&str),
@@ -108,30 +134,76 @@ pub async fn serve(
         let path = path.to_owned();
         |error| PanelError::Directory(path, error)
     };
+    storage::create_private_directory(&directory).map_err(unusable(&directory))?;
+    let file = directory.join("token");
+    let mut lock = match ServerLock::take(&directory).map_err(unusable(&directory))? {
+        DirectoryUse::Own(lock) => lock,
+        DirectoryUse::Other(address) => {
+            let token = PageToken::read(&file).ok();
+            return Err(PanelError::Running(
+                address.zip(token).map(|(at, token)| page(at, &token)),
+            ));
+        }
+    };
+    let token = PageToken::open(&file).map_err(unusable(&file))?;
+    let listener = TcpListener::bind(listen).await.map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => PanelError::InUse(listen),
+        _ => PanelError::Listening(listen, error),
+    })?;
+    listening::set_options(&listener);
+    let address = listener.local_addr().map_err(|error| PanelError::Listening(listen, error))?;
+    lock.note(address).map_err(unusable(&directory))?;
     let runs = directory.join("runs");
     let store = RunStore::open(&runs).map_err(unusable(&runs))?;
-    let file = directory.join("token");
-    let token = PageToken::open(&file).map_err(unusable(&file))?;
-    let listener = TcpListener::bind(listen).await;
-    let listener = listener.map_err(|error| PanelError::Listening(listen, error))?;
-    let address = listener.local_addr().map_err(|error| PanelError::Listening(listen, error))?;
 
     let queue = RunQueue::new(program, store);
-    let service = service(&queue, PageGuard::new(token.clone(), address));
-    ready(&format!("http://{address}/?t={}", token.as_str()));
+    let guard = PageGuard::new(token.clone(), address, Arc::clone(&queue));
+    let service = service(&queue, guard);
+    let http = HttpServer::new(LIMITS);
+    let connected = |stream: TcpStream| answer(http.clone(), service.clone(), stream);
+    ready(&page(address, &token));
     tokio::select! {
-        served = axum::serve(listener, service) => served.map_err(PanelError::Serving),
+        () = http.accept(listener, connected) => Ok(()),
         () = queue.work() => Ok(()),
         () = end => Ok(()),
     }
+}
+
+/// The end of an error's text: the address of the other server, if it is known.
+fn at(address: Option<&str>) -> String {
+    address.map_or_else(String::new, |address| format!(" at {address}"))
+}
+
+/// Answers the requests of one connection.
+async fn answer(http: HttpServer, service: Router, stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let served = http.serve(stream, |request| {
+        let service = service.clone();
+        async move {
+            let Ok(answer) = service.oneshot(request).await;
+            answer
+        }
+    });
+    // A browser that disconnects does not want the answer.
+    let _ = served.await;
+}
+
+/// The address of the page, with the token.
+fn page(address: SocketAddr, token: &PageToken) -> String {
+    format!("http://{address}/?t={}", token.as_str())
 }
 
 /// Everything that is answered, behind the guard.
 fn service(queue: &Arc<RunQueue>, guard: PageGuard) -> Router {
     api::routes()
         .merge(assets::routes())
-        .fallback(async || api::refuse(StatusCode::NOT_FOUND, "there is no such page"))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .fallback(async || ApiError::new(StatusCode::NOT_FOUND, "there is no such page"))
+        .method_not_allowed_fallback(async || {
+            let why = "this address takes other methods: see /api/openapi.json";
+            ApiError::new(StatusCode::METHOD_NOT_ALLOWED, why)
+        })
+        // What is read is bounded already.
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(body::long_bodies(), body::read))
         .layer(from_fn_with_state(Arc::new(guard), guard::check))
         .with_state(PanelState::new(Arc::clone(queue)))
 }

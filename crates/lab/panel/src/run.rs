@@ -54,11 +54,15 @@ pub(crate) struct RunRecord {
     pub(crate) note: String,
     /// Why it failed, in one line.
     pub(crate) error: Option<String>,
+    /// The digest of the token of a link to it, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) link: Option<String>,
 }
 
 /// The files of a run in its directory.
 const RECORD: &str = "run.json";
 const EVENTS: &str = "events.jsonl";
+const JOURNAL: &str = "trials.jsonl";
 
 /// The tables that the page may get.
 const TABLES: [&str; 3] = ["results.csv", "results.json", "comparison.csv"];
@@ -67,6 +71,13 @@ impl RunState {
     /// Whether the run is over, unless it is resumed.
     pub(crate) fn is_over(self) -> bool {
         !matches!(self, Self::Queued | Self::Running)
+    }
+}
+
+impl RunRecord {
+    /// Whether it waits for others.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.state == RunState::Queued
     }
 }
 
@@ -130,6 +141,11 @@ impl RunDirectory {
     /// The file to which the events of the run are written.
     pub(crate) fn events(&self) -> PathBuf {
         self.0.join(EVENTS)
+    }
+
+    /// The file to which the laboratory writes each result.
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.0.join(JOURNAL)
     }
 
     /// Creates the directory, with the experiment file and the record. Only this user can read it,

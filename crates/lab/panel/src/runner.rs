@@ -2,22 +2,24 @@
 //! each other.
 
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 use tracing::warn;
 
-use crate::run::{RunDirectory, RunName, RunState};
+use crate::journal::RunJournal;
+use crate::run::{RunDirectory, RunName, RunRecord, RunState};
 use crate::store::RunStore;
 
 /// The runs, and the one that runs now.
@@ -55,8 +57,11 @@ struct RunEvent {
 }
 
 /// The maximum length of a line of the process, and of what it says on standard error.
-const MAX_LINE: usize = 1 << 20;
+pub(crate) const MAX_LINE: u64 = 1 << 20;
 const MAX_ERROR: u64 = 64 << 10;
+
+/// After this time, states that could not be written are written again.
+const WRITE_INTERVAL: Duration = Duration::from_secs(10);
 
 impl RunQueue {
     pub(crate) fn new(program: PathBuf, store: RunStore) -> Arc<Self> {
@@ -122,7 +127,7 @@ impl RunQueue {
             return Ok(true);
         }
         let mut store = self.store();
-        let is_queued = store.get(name).is_some_and(|record| record.state == RunState::Queued);
+        let is_queued = store.get(name).is_some_and(RunRecord::is_queued);
         if is_queued {
             store.change(name, |record| record.state = RunState::Stopped)?;
         }
@@ -134,10 +139,13 @@ impl RunQueue {
     /// Runs what waits, for ever.
     pub(crate) async fn work(&self) {
         loop {
+            self.store().write_again();
             let next = self.store().queued().next().map(|record| record.id.clone());
             match next {
                 Some(name) => self.run(name).await,
-                None => self.is_added.notified().await,
+                None => {
+                    let _ = timeout(WRITE_INTERVAL, self.is_added.notified()).await;
+                }
             }
         }
     }
@@ -153,9 +161,14 @@ impl RunQueue {
             stop: Arc::clone(&stop),
             begin: Instant::now(),
             done_before,
-            invalid: BTreeSet::new(),
+            // Those of its earlier processes.
+            invalid: RunJournal::read(&directory).unwrap_or_default().invalid(),
         });
-        self.note(&name, RunState::Running, None);
+        if !self.begin(&name) {
+            // A person has stopped it.
+            drop(self.current().take());
+            return;
+        }
         let outcome = self.process(&name, &directory, &stop).await;
         let is_stopped = self.current().take().is_some_and(|current| current.is_stopped);
         let (state, error) = match outcome {
@@ -164,7 +177,20 @@ impl RunQueue {
             Ok((status, said)) => (RunState::Failed, Some(reason(status, &said))),
             Err(error) => (RunState::Failed, Some(format!("cannot run it: {error}"))),
         };
+        if let Ok(journal) = RunJournal::read(&directory) {
+            let invalid = journal.invalid().len();
+            self.store().advance(&name, |record| record.invalid = invalid);
+        }
         self.note(&name, state, error);
+    }
+
+    /// Notes that a run begins. Returns whether it still waits.
+    fn begin(&self, name: &RunName) -> bool {
+        let is_queued = self.store().get(name).is_some_and(RunRecord::is_queued);
+        if is_queued {
+            self.note(name, RunState::Running, None);
+        }
+        is_queued
     }
 
     /// Notes the state of a run.
@@ -179,25 +205,34 @@ impl RunQueue {
         self.changed();
     }
 
-    /// Starts the process, keeps its events, and waits for it. Returns how it ended, and what it
-    /// wrote to standard error.
+    /// Starts the process, keeps its events, and waits for it. A process whose output is wrong is
+    /// ended. Returns how it ended, and what it wrote to standard error.
     async fn process(
         &self,
         name: &RunName,
         directory: &RunDirectory,
         stop: &Notify,
     ) -> io::Result<(ExitStatus, String)> {
+        let log = EventLog::open(&directory.events())?;
         let mut child = self.start(name, directory)?;
         let said = tokio::spawn(read_errors(child.stderr.take()));
         let events = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
-        let mut kept = pin!(self.keep_events(name, directory, events));
-        loop {
-            tokio::select! {
-                kept = &mut kept => break kept?,
-                () = stop.notified() => interrupt(&child)?,
+        let keeping = async {
+            let mut kept = pin!(self.keep_events(name, log, events));
+            loop {
+                tokio::select! {
+                    kept = &mut kept => return kept,
+                    () = stop.notified() => interrupt(&child)?,
+                }
             }
+        };
+        // The process cannot wait for a reader after this.
+        let kept = keeping.await;
+        if kept.is_err() {
+            interrupt(&child)?;
         }
         let status = child.wait().await?;
+        kept?;
         Ok((status, said.await.unwrap_or_default()))
     }
 
@@ -222,14 +257,13 @@ impl RunQueue {
     async fn keep_events(
         &self,
         name: &RunName,
-        directory: &RunDirectory,
+        mut log: EventLog,
         events: impl AsyncRead + Unpin,
     ) -> io::Result<()> {
-        let mut file = OpenOptions::new().create(true).append(true).open(directory.events())?;
         let mut lines = BufReader::new(events);
         loop {
             let mut line = Vec::new();
-            let mut limited = (&mut lines).take(MAX_LINE as u64);
+            let mut limited = (&mut lines).take(MAX_LINE);
             if limited.read_until(b'\n', &mut line).await? == 0 {
                 return Ok(());
             }
@@ -240,7 +274,7 @@ impl RunQueue {
                 self.count(name, &event);
             }
             // The results are elsewhere: a run goes on even if a full disk takes no events.
-            if let Err(error) = file.write_all(&line) {
+            if let Err(error) = log.append(&line) {
                 warn!("an event of run {} is lost: {error}", name.as_str());
             }
             self.changed();
@@ -261,6 +295,33 @@ impl RunQueue {
             record.done = event.done.unwrap_or(record.done);
             record.invalid = invalid;
         });
+    }
+}
+
+/// The file of a run's events. It has whole lines only.
+struct EventLog {
+    file: File,
+    len: u64,
+}
+
+impl EventLog {
+    fn open(path: &Path) -> io::Result<Self> {
+        let opened = OpenOptions::new().create(true).append(true).open(path);
+        let opened = opened.and_then(|file| Ok(Self { len: file.metadata()?.len(), file }));
+        opened.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+        })
+    }
+
+    /// Appends a line, or nothing if not all of it can be written.
+    fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        let written = self.file.write_all(line);
+        match &written {
+            Ok(()) => self.len += line.len() as u64,
+            // What was written of it is removed.
+            Err(_) => drop(self.file.set_len(self.len)),
+        }
+        written
     }
 }
 

@@ -1,19 +1,29 @@
 //! All runs: their directories, and a list of them in memory, which is read from the directories
 //! when the server starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use tracing::warn;
 
+use crate::journal::RunJournal;
 use crate::run::{RunDirectory, RunName, RunRecord, RunState};
 
 /// The runs, by their names: in the order of their times.
 pub(crate) struct RunStore {
     directory: PathBuf,
-    runs: BTreeMap<RunName, RunRecord>,
+    runs: BTreeMap<RunName, StoredRun>,
+    /// The runs whose records could not be written.
+    unwritten: BTreeSet<RunName>,
+}
+
+struct StoredRun {
+    record: RunRecord,
+    /// What a search finds, in lower case.
+    words: String,
 }
 
 impl RunStore {
@@ -24,13 +34,14 @@ impl RunStore {
     /// If the directory cannot be read.
     pub(crate) fn open(directory: &Path) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
-        let mut store = Self { directory: directory.to_owned(), runs: BTreeMap::new() };
+        let (runs, unwritten) = (BTreeMap::new(), BTreeSet::new());
+        let mut store = Self { directory: directory.to_owned(), runs, unwritten };
         for entry in fs::read_dir(directory)? {
             let name = entry?.file_name().into_string().unwrap_or_default();
             // Other files are not ours.
             let Ok(name) = RunName::try_from(name) else { continue };
             match store.directory_of(&name).read() {
-                Ok(record) => store.take_over(name, record),
+                Ok(record) => store.take_over(&name, record),
                 Err(error) => warn!("run {} is left out: {error}", name.as_str()),
             }
         }
@@ -38,14 +49,22 @@ impl RunStore {
     }
 
     /// Adds a run of an earlier server.
-    fn take_over(&mut self, name: RunName, mut record: RunRecord) {
-        if !record.state.is_over() {
+    fn take_over(&mut self, name: &RunName, mut record: RunRecord) {
+        let is_interrupted = !record.state.is_over();
+        if is_interrupted {
             record.state = RunState::Interrupted;
-            if let Err(error) = self.directory_of(&name).write(&record) {
-                warn!("run {}: {error}", name.as_str());
+            match RunJournal::read(&self.directory_of(name)) {
+                Ok(journal) => {
+                    record.done = journal.trials.len();
+                    record.invalid = journal.invalid().len();
+                }
+                Err(error) => warn!("the results of run {}: {error}", name.as_str()),
             }
         }
-        self.runs.insert(name, record);
+        self.runs.insert(name.clone(), StoredRun::new(record));
+        if is_interrupted && let Err(error) = self.write(name) {
+            warn!("the state of run {} is not on the disk: {error}", name.as_str());
+        }
     }
 
     pub(crate) fn directory_of(&self, name: &RunName) -> RunDirectory {
@@ -54,7 +73,7 @@ impl RunStore {
 
     /// A run.
     pub(crate) fn get(&self, name: &RunName) -> Option<&RunRecord> {
-        self.runs.get(name)
+        self.runs.get(name).map(|run| &run.record)
     }
 
     /// Creates a run on the disk.
@@ -66,29 +85,47 @@ impl RunStore {
         directory.create(&record, text).inspect_err(|_| {
             let _ = directory.remove();
         })?;
-        self.runs.insert(record.id.clone(), record);
+        self.runs.insert(record.id.clone(), StoredRun::new(record));
         Ok(())
     }
 
     /// Changes a run, in memory and on the disk.
     ///
     /// # Errors
-    /// If it cannot be written. It is changed in memory nevertheless.
+    /// If it cannot be written. It is changed in memory nevertheless, and written later.
     pub(crate) fn change(
         &mut self,
         name: &RunName,
         change: impl FnOnce(&mut RunRecord),
     ) -> io::Result<()> {
-        let Some(record) = self.runs.get_mut(name) else { return Ok(()) };
-        change(record);
-        let record = record.clone();
-        self.directory_of(name).write(&record)
+        let Some(run) = self.runs.get_mut(name) else { return Ok(()) };
+        change(&mut run.record);
+        run.words = words(&run.record);
+        self.write(name)
+    }
+
+    fn write(&mut self, name: &RunName) -> io::Result<()> {
+        let Some(run) = self.runs.get(name) else { return Ok(()) };
+        let written = self.directory_of(name).write(&run.record);
+        match &written {
+            Ok(()) => drop(self.unwritten.remove(name)),
+            Err(_) => drop(self.unwritten.insert(name.clone())),
+        }
+        written
+    }
+
+    /// Tries again to write what could not be written, for example because the disk was full.
+    pub(crate) fn write_again(&mut self) {
+        for name in self.unwritten.clone() {
+            // It stays among those that are not written.
+            let _ = self.write(&name);
+        }
     }
 
     /// Changes a run in memory only: how far it is.
     pub(crate) fn advance(&mut self, name: &RunName, change: impl FnOnce(&mut RunRecord)) {
-        if let Some(record) = self.runs.get_mut(name) {
-            change(record);
+        if let Some(run) = self.runs.get_mut(name) {
+            change(&mut run.record);
         }
     }
 
@@ -99,6 +136,7 @@ impl RunStore {
     pub(crate) fn remove(&mut self, name: &RunName) -> io::Result<()> {
         self.directory_of(name).remove()?;
         self.runs.remove(name);
+        self.unwritten.remove(name);
         Ok(())
     }
 
@@ -110,21 +148,40 @@ impl RunStore {
         limit: usize,
     ) -> (Vec<RunRecord>, usize) {
         let search = search.to_lowercase();
-        let contains = |text: &str| text.to_lowercase().contains(&search);
-        let is_found = |record: &&RunRecord| {
-            search.is_empty()
-                || contains(&record.title)
-                || contains(&record.note)
-                || contains(record.id.as_str())
-        };
+        let is_found = |run: &&StoredRun| search.is_empty() || run.words.contains(&search);
         let total = self.runs.values().filter(is_found).count();
-        let earlier = |record: &&RunRecord| before.is_none_or(|before| record.id < *before);
+        let earlier = |run: &&StoredRun| before.is_none_or(|before| run.record.id < *before);
         let found = self.runs.values().rev().filter(earlier).filter(is_found);
-        (found.take(limit).cloned().collect(), total)
+        (found.take(limit).map(|run| run.record.clone()).collect(), total)
     }
 
     /// The runs that wait, the first one first.
     pub(crate) fn queued(&self) -> impl Iterator<Item = &RunRecord> {
-        self.runs.values().filter(|record| record.state == RunState::Queued)
+        let records = self.runs.values().map(|run| &run.record);
+        records.filter(|record| record.is_queued())
+    }
+}
+
+impl StoredRun {
+    fn new(record: RunRecord) -> Self {
+        Self { words: words(&record), record }
+    }
+}
+
+/// What a search finds of a run, in lower case: its title, note and name, and the values that were
+/// requested.
+fn words(record: &RunRecord) -> String {
+    let mut words = format!("{}\n{}\n{}", record.title, record.note, record.id.as_str());
+    add_values(&serde_json::to_value(&record.request).unwrap_or_default(), &mut words);
+    words.to_lowercase()
+}
+
+fn add_values(value: &Value, words: &mut String) {
+    match value {
+        Value::Null | Value::Bool(_) => {}
+        Value::Array(values) => values.iter().for_each(|value| add_values(value, words)),
+        Value::Object(values) => values.values().for_each(|value| add_values(value, words)),
+        Value::Number(number) => words.extend(["\n", &number.to_string()]),
+        Value::String(text) => words.extend(["\n", text]),
     }
 }

@@ -1,5 +1,10 @@
 //! The interface as a browser, another page, and an attacker use it. Runs are scripts here.
 
+mod connections;
+mod history;
+mod links;
+mod openapi;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -14,14 +19,20 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
-use crate::guard::{PageGuard, PageToken};
+use crate::guard::PageGuard;
 use crate::runner::RunQueue;
 use crate::store::RunStore;
+use crate::token::PageToken;
 
 const ADDRESS: &str = "127.0.0.1:8840";
 
-/// What a run prints that measures one trial of one.
-const MEASURES: &str = r#"echo '{"event":"trial","number":1,"done":0,"total":2,"name":"trial 1"}'
+/// A run that measures one trial of two.
+const MEASURES: &str = r#"[ "$1" = lab ] || exit 0
+cat > "$5/trials.jsonl" <<END
+{"experiment":"00","started":"2026-11-28T12:00:00Z","machine":{"cpu":"test","cores":2,"memory_gib":4,"kernel":"6","congestion":"cubic","sunder":"0.1.0"}}
+{"repetition":1,"point":{"loss":0},"values":{"time":5},"predictions":{},"late_ms":2.5,"missed":0,"attempts":1,"invalid":true}
+END
+echo '{"event":"trial","number":1,"done":0,"total":2,"name":"trial 1"}'
 echo '{"event":"sample","time_s":0.1,"links":{"a":[100,20]}}'
 echo '{"event":"result","number":1,"values":{"time":5},"late_ms":2.5,"missed":0,"invalid":true}'
 echo '{"event":"end","done":2,"total":2}'"#;
@@ -47,7 +58,7 @@ impl TestPanel {
         let token = PageToken::open(&directory.path().join("token")).unwrap();
         let store = RunStore::open(&directory.path().join("runs")).unwrap();
         let queue = RunQueue::new(program, store);
-        let guard = PageGuard::new(token.clone(), ADDRESS.parse().unwrap());
+        let guard = PageGuard::new(token.clone(), ADDRESS.parse().unwrap(), Arc::clone(&queue));
         let service = crate::service(&queue, guard);
         Self { directory, queue, service, token: token.as_str().to_owned() }
     }

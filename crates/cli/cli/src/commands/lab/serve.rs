@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use console::CommandFailure;
+use keys::storage::state_directory;
 use panel::{PanelError, PanelOptions};
 use service::ServiceError;
 use service::signals::StopSignals;
@@ -29,7 +30,8 @@ pub(super) struct LabServeArguments {
 /// # Errors
 /// If the server cannot start.
 pub(super) fn run(arguments: &LabServeArguments) -> Result<(), CommandFailure> {
-    let directory = arguments.directory.clone().or_else(default_directory).ok_or_else(|| {
+    let directory = arguments.directory.clone().or_else(|| state_directory("lab"));
+    let directory = directory.ok_or_else(|| {
         CommandFailure::Usage("there is no home directory: give --directory".to_owned())
     })?;
     let program = env::current_exe()
@@ -52,14 +54,7 @@ pub(super) fn run(arguments: &LabServeArguments) -> Result<(), CommandFailure> {
 
 fn refused(error: &PanelError) -> CommandFailure {
     match error {
-        PanelError::NotLocal(_) => CommandFailure::Usage(error.to_string()),
+        PanelError::NotLocal(_) | PanelError::InUse(_) => CommandFailure::Usage(error.to_string()),
         _ => CommandFailure::Failed(error.to_string()),
     }
-}
-
-fn default_directory() -> Option<PathBuf> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
-    let state = absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
-    state.map(|state| state.join("sunder/lab"))
 }
