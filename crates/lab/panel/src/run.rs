@@ -48,7 +48,7 @@ pub(crate) struct RunRecord {
     /// How many trials are done, and how many there are.
     pub(crate) done: usize,
     pub(crate) total: usize,
-    /// How many of those that are done are invalid.
+    /// How many trials have an invalid result. Some of them run again.
     pub(crate) invalid: usize,
     /// What a person wrote about it.
     pub(crate) note: String,
