@@ -15,7 +15,7 @@ export interface PlanChannel {
 export type Property = "risk" | "loss" | "delay" | "rate";
 
 /** Either kappa and mu, or an objective with bounds. */
-export interface PlanWishes {
+export interface PlanBounds {
   kappa?: number;
   mu?: number;
   objective?: "privacy" | "loss" | "delay" | "rate";
@@ -25,7 +25,7 @@ export interface PlanWishes {
   min_rate?: number;
 }
 
-export interface PlanRequest extends PlanWishes {
+export interface PlanRequest extends PlanBounds {
   channels: PlanChannel[];
 }
 

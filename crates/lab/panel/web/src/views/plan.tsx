@@ -9,7 +9,7 @@ import { FrontChart } from "../plan/front";
 import { LeaveOneOutTable, PlanProperties, ScheduleTable } from "../plan/results";
 import { SurfaceMap } from "../plan/surface";
 import { type FrontPoint, PROPERTIES, type PlanChannel, type PlanDocument, type Property, type Surface } from "../plan/types";
-import { FIRST_WISHES, Wishes, wishesOf } from "../plan/wishes";
+import { BoundFields, FIRST_BOUNDS, boundsOf } from "../plan/bounds";
 
 const EXAMPLE: PlanChannel[] = [
   { name: "fibre", risk: 0.1, loss: 0.01, delay_ms: 2.5, rate: 100 },
@@ -22,9 +22,9 @@ const STEPS = 41;
 
 export function PlanView() {
   const [channels, setChannels] = useState(EXAMPLE);
-  const [settings, setSettings] = useState(FIRST_WISHES);
-  const wishes = useMemo(() => wishesOf(settings, channels.length), [settings, channels.length]);
-  const request = useMemo(() => ({ channels, ...wishes }), [channels, wishes]);
+  const [settings, setSettings] = useState(FIRST_BOUNDS);
+  const bounds = useMemo(() => boundsOf(settings, channels.length), [settings, channels.length]);
+  const request = useMemo(() => ({ channels, ...bounds }), [channels, bounds]);
   const plan = useLatest<PlanDocument>(api.plan, request);
   const [property, setProperty] = useState<Property>("risk");
   const surface = useLatest<Surface>(api.surface, useMemo(() => ({ channels, value: property, steps: STEPS }), [channels, property]));
@@ -46,9 +46,9 @@ export function PlanView() {
           <h2 id="channels-title">Channels</h2>
           {channelTable}
         </section>
-        <section class="card plan-wishes" aria-labelledby="wishes-title">
-          <h2 id="wishes-title">Requirements</h2>
-          <Wishes settings={settings} channels={channels.length} onChange={setSettings} />
+        <section class="card plan-bounds" aria-labelledby="bounds-title">
+          <h2 id="bounds-title">Requirements</h2>
+          <BoundFields settings={settings} channels={channels.length} onChange={setSettings} />
         </section>
       </div>
       <section class="card" aria-labelledby="result-title">

@@ -1,8 +1,8 @@
 // What a plan must do: kappa and mu, or an objective with bounds.
-import type { PlanWishes } from "./types";
+import type { PlanBounds } from "./types";
 
 /** The sliders of both ways, so that one can go back. */
-export interface WishSettings {
+export interface BoundSettings {
   way: "means" | "bounds";
   kappa: number;
   mu: number;
@@ -11,7 +11,7 @@ export interface WishSettings {
   bounds: Record<"max_risk" | "max_loss" | "max_delay" | "min_rate", string>;
 }
 
-export const FIRST_WISHES: WishSettings = {
+export const FIRST_BOUNDS: BoundSettings = {
   way: "means",
   kappa: 1.5,
   mu: 2,
@@ -34,25 +34,25 @@ const OBJECTIVES = [
 ] as const;
 
 /** What is sent. Kappa is at most mu, and mu at most the number of channels. */
-export function wishesOf(settings: WishSettings, channels: number): PlanWishes {
+export function boundsOf(settings: BoundSettings, channels: number): PlanBounds {
   const { way, objective, bounds } = settings;
   if (way === "means") return { ...meansOf(settings, channels), objective };
   const given = Object.entries(bounds).filter(([, text]) => text.trim() !== "" && Number.isFinite(Number(text)));
   return { objective, ...Object.fromEntries(given.map(([name, text]) => [name, Number(text)])) };
 }
 
-export function meansOf({ kappa, mu }: WishSettings, channels: number): { kappa: number; mu: number } {
+export function meansOf({ kappa, mu }: BoundSettings, channels: number): { kappa: number; mu: number } {
   const most = Math.min(mu, channels);
   return { kappa: Math.min(kappa, most), mu: most };
 }
 
 interface Props {
-  settings: WishSettings;
+  settings: BoundSettings;
   channels: number;
-  onChange: (settings: WishSettings) => void;
+  onChange: (settings: BoundSettings) => void;
 }
 
-export function Wishes({ settings, channels, onChange }: Props) {
+export function BoundFields({ settings, channels, onChange }: Props) {
   const { way, objective, bounds } = settings;
   const { kappa, mu } = meansOf(settings, channels);
   return (
@@ -86,7 +86,7 @@ export function Wishes({ settings, channels, onChange }: Props) {
       )}
       <div class="field">
         <label for="objective">Objective</label>
-        <select id="objective" value={objective} onChange={(event) => onChange({ ...settings, objective: event.currentTarget.value as WishSettings["objective"] })}>
+        <select id="objective" value={objective} onChange={(event) => onChange({ ...settings, objective: event.currentTarget.value as BoundSettings["objective"] })}>
           {OBJECTIVES.map(([name, label]) => <option key={name} value={name}>{label}</option>)}
         </select>
       </div>
