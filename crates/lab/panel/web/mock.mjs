@@ -50,6 +50,12 @@ async function answer(request, response) {
   const body = await bodyOf(request);
   const name = `${request.method} ${parts[0]}${parts.length > 1 ? "/" : ""}${parts[0] === "runs" ? parts.slice(2, 3) : parts.slice(1)}`;
   const id = parts[1];
+  // A page that was opened by a link to a run gets nothing else.
+  const guest = new URL(request.headers.referer ?? "http://localhost").searchParams.get("run");
+  const isReadable = parts[0] === "templates" || (parts[0] === "runs" && id === guest);
+  if (guest !== null && !(isReadable && request.method === "GET")) {
+    return sendJson(response, 403, { error: "this link is only for one run" });
+  }
   switch (name) {
     case "GET templates": return sendJson(response, 200, templates);
     case "GET networks": return sendJson(response, 200, networks);
@@ -67,6 +73,8 @@ async function answer(request, response) {
     case "PATCH runs/": return sendJson(response, ...runs.annotate(id, body.note));
     case "DELETE runs/": return sendJson(response, ...runs.remove(id));
     case "GET runs/events": return runs.watch(id, response);
+    case "POST runs/link": return sendJson(response, ...runs.link(id, request.headers.host));
+    case "DELETE runs/link": return sendJson(response, ...runs.withdrawLink(id));
     case "POST runs/stop": return sendJson(response, ...runs.stop(id));
     case "POST runs/resume": return sendJson(response, ...runs.resume(id));
     case "GET runs/files": return sendText(response, `${id}-${parts[3]}`, runs.file(id, parts[3]));

@@ -4,6 +4,8 @@ import { defineConfig } from "vite";
 export default defineConfig({
   build: {
     target: "es2022",
+    // The first browsers that have light-dark().
+    cssTarget: ["chrome123", "firefox120", "safari17.5"],
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
     rollupOptions: {

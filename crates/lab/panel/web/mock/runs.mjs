@@ -6,6 +6,8 @@ const VALUES = [
   { name: "time", unit: "ms" }, { name: "connect", unit: "ms" }, { name: "setup", unit: "ms" },
   { name: "inputs", unit: "ms" }, { name: "gates", unit: "ms" }, { name: "sent", unit: "MB" },
 ];
+/** The runs that others can open. */
+const linked = new Set();
 const MACHINE = { cpu: "AMD EPYC", cores: 2, memory_gib: 24, kernel: "6.18.44", congestion: "bbr", sunder: "0.1.0", revision: "50c146ce" };
 const BUSY = "the machine was busy: packets arrived up to 3.2 ms late";
 
@@ -28,7 +30,15 @@ function valuesOf(request) {
   if (request.experiment) {
     return { circuit: ["aes128", "sha256"], transport: ["auto", "tcp-cubic", "sabul"], loss: [0, 0.0001, 0.001, 0.01], delay_ms: [0.5, 25] };
   }
-  return request.values;
+  // Files are not swept.
+  return Object.fromEntries(Object.entries(request.values).filter(([, [first]]) => typeof first !== "object"));
+}
+
+/** What is kept of a request: of a file only its name, size and digest. */
+function keptOf(request) {
+  if (!request.values) return request;
+  const kept = (value) => (typeof value === "object" ? { name: value.name, bytes: value.text.length, sha256: "0".repeat(64) } : value);
+  return { ...request, values: Object.fromEntries(Object.entries(request.values).map(([name, list]) => [name, list.map(kept)])) };
 }
 
 function pointsOf(values) {
@@ -59,14 +69,15 @@ function record(point, repetition, draw) {
   return {
     repetition, point, values, predictions: { time: predicted }, late_ms: invalid ? 3.2 : 0.1 + 0.3 * draw(), missed: 0, attempts: invalid ? 3 : 1, invalid,
     ...(invalid && { reason: BUSY }),
-    ...(point.transport === "auto" && {
-      transport: {
-        transport: "burst",
-        sentence: "auto used burst, because it needs the fewest round trips on this path.",
-        predicted_ms: Object.fromEntries(["burst", "quic", "tcp-bbr"].map((name) => [name, predictedTime({ ...point, transport: name })])),
-      },
-    }),
+    ...(point.transport && { texts: textsOf(point) }),
   };
+}
+
+function textsOf(point) {
+  if (point.transport !== "auto") return { transport: point.transport.replace(/-.*/, "") };
+  const seconds = (transport) => (predictedTime({ ...point, transport }) / 1000).toFixed(3);
+  const path = `round trip ${(2 * point.delay_ms).toFixed(1)} ms, ${point.rate_mbit ?? 1000} Mbit/s up, ${point.back_mbit ?? 1000} down, 0 of 200 packets lost: 0.300 % assumed`;
+  return { transport: "burst", reason: `burst is predicted to take ${seconds("burst")} s, tcp ${seconds("tcp-cubic")} s (${path})` };
 }
 
 function trialsOf(request) {
@@ -120,7 +131,8 @@ function eventsOf(run) {
     const result = record(point, repetition, draw);
     const name = `trial ${i + 1} of ${trials.length}: ${Object.values(point).join(", ")}`;
     const begin = { event: "trial", number: i + 1, done: i, total: trials.length, name, point, predictions: result.predictions };
-    return { begin, samples: samplesOf(result, draw), phases: phasesOf(result), end: { event: "result", number: i + 1, ...result } };
+    const phases = template(run.request).name === "compute" || run.request.experiment ? phasesOf(result, i + 1) : [];
+    return { begin, samples: samplesOf(result, draw), phases, end: { event: "result", number: i + 1, ...result } };
   });
 }
 
@@ -140,13 +152,14 @@ function samplesOf({ values, point }, draw) {
   });
 }
 
-function phasesOf({ values }) {
+function phasesOf({ values }, number) {
   const events = [];
   for (const [party, shift] of [["garbler", 0], ["evaluator", 0.04]]) {
     let start_s = 0;
     for (const name of ["connect", "setup", "inputs", "gates"]) {
       const time_s = (values[name] / 1000) * (1 - (name === "gates" ? shift : 0));
-      events.push({ event: "phase", party, name, start_s: start_s + (name === "gates" ? shift * time_s : 0), time_s });
+      const begun = { event: "phase", number, party, name, start_s: start_s + (name === "gates" ? shift * time_s : 0) };
+      events.push(begun, { ...begun, time_s, bytes: Math.round(values.sent * 1e6 * { connect: 0, setup: 0.05, inputs: 0.1, gates: 0.85 }[name]) });
       start_s += values[name] / 1000;
     }
   }
@@ -154,12 +167,19 @@ function phasesOf({ values }) {
 }
 
 export function predict(request) {
-  const points = request.experiment ? [] : pointsOf(request.values);
-  const times = points.map((point) => ({ point, time_ms: predictedTime(point) }));
+  const points = request.experiment ? [] : pointsOf(valuesOf(request));
+  const times = points.map(predictedTime);
   const trials = trialsOf(request).length;
-  const mean = times.reduce((sum, it) => sum + it.time_ms, 0) / (times.length || 1);
-  return { trials, seconds: trials * (1.2 + mean / 1000), predictions: times.length <= 64 ? times : [] };
+  const mean = times.reduce((sum, time) => sum + time, 0) / (times.length || 1);
+  const predictions = points.slice(0, 64).map((point, i) => ({
+    point, values: [{ name: "time", unit: "ms", predicted: times[i] }],
+    ...(point.transport && { texts: { transport: textsOf(point).transport } }),
+  }));
+  return { trials, seconds: trials * (1.2 + mean / 1000), predictions: hasPrediction(request) ? predictions : [] };
 }
+
+/** As a server without a model of these applications. */
+const hasPrediction = (request) => !["chat", "refresh", "signature"].includes(request.template);
 
 export function toml(request) {
   const lines = Object.entries(valuesOf(request)).map(([key, list]) => `${key} = ${JSON.stringify(list)}`);
@@ -168,9 +188,13 @@ export function toml(request) {
 
 export function create(request) {
   if (Object.values(request.values ?? {}).some((list) => list.length === 0)) return [422, { error: "give 1 to 64 values", field: "loss" }];
+  const files = Object.entries(request.values ?? {}).filter(([, [first]]) => typeof first === "object");
+  for (const [field, [{ name, text }]] of files) {
+    if (!text.includes("\n")) return [422, { error: `line 1 of ${name} has no end: put one value in each line`, field }];
+  }
   const now = new Date();
   const id = `${now.toISOString().replace(/\D/g, "").slice(0, 14).replace(/^(.{8})/, "$1-")}-${Math.floor(Math.random() * 2 ** 32).toString(16).padStart(8, "0")}`;
-  const run = makeRun(id, request, now.toISOString(), "running");
+  const run = makeRun(id, keptOf(request), now.toISOString(), "running");
   all.unshift(run);
   void perform(run);
   return [201, { id }];
@@ -192,11 +216,16 @@ async function perform(run) {
   for (const { begin, samples, phases, end } of trials) {
     if (run.state !== "running") break;
     send(begin);
-    for (const sample of samples) {
-      send(sample);
-      await pause(each / samples.length);
+    // The events of a trial in the order of their times, which pass in the time of a trial here.
+    const length_s = end.values.time / 1000;
+    const momentOf = (event) => event.time_s !== undefined && event.event === "phase" ? event.start_s + event.time_s : event.start_s ?? event.time_s;
+    const events = [...samples, ...phases].sort((a, b) => momentOf(a) - momentOf(b));
+    let passed_s = 0;
+    for (const event of events) {
+      await pause((each * Math.max(0, momentOf(event) - passed_s)) / length_s);
+      passed_s = momentOf(event);
+      send(event);
     }
-    phases.forEach(send);
     send(end);
     run.done += 1;
     run.invalid += end.invalid ? 1 : 0;
@@ -233,9 +262,10 @@ export function show(id) {
   if (!run) return [404, { error: "there is no such run" }];
   const trials = eventsOf(run).map(({ end: { event, ...trial } }) => trial);
   return [200, {
-    ...run, file: `${run.request.template ?? run.request.experiment}.toml`, keys: Object.keys(valuesOf(run.request)), values: VALUES,
+    ...run, file: `${run.request.template ?? run.request.experiment}.toml`, keys: Object.keys(valuesOf(run.request)), shared: linked.has(id),
+    values: run.request.experiment ? VALUES.map((value) => (value.name === "time" ? { ...value, published: true } : value)) : VALUES,
     plots: run.request.experiment ? [{ title: "AES-128 over lossy links", x: "loss", y: "time", lines: "transport", each: "delay_ms" }] : [],
-    trials: trials.slice(0, run.done), machine: MACHINE, seed: 1,
+    trials: trials.slice(0, run.done), machine: MACHINE, seed: run.request.seed ?? 1,
   }];
 }
 
@@ -259,6 +289,16 @@ const found = (id, change) => {
   change(run);
   return [202, {}];
 };
+
+export function link(id, host) {
+  linked.add(id);
+  return [201, { url: `http://${host}/?run=${id}` }];
+}
+
+export function withdrawLink(id) {
+  linked.delete(id);
+  return [200, {}];
+}
 
 export const annotate = (id, note) => found(id, (run) => { run.note = note; });
 export const stop = (id) => found(id, (run) => { run.state = "stopped"; });

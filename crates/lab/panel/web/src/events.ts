@@ -22,7 +22,7 @@ export function followRun(id: string, onChange: (progress: RunProgress) => void)
     }, UPDATE_MS);
   };
   source.onmessage = (message) => {
-    addEvent(progress, JSON.parse(message.data) as RunEvent);
+    addEvent(progress, JSON.parse(message.data) as RunEvent, performance.now());
     if (progress.state && isOver(progress.state)) source.close();
     changed();
   };

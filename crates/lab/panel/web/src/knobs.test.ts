@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { POSITIONS, countPoints, defaultValues, parseNumber, positionOf, rangeOf, settingsOf, valueAt, withValues } from "./knobs";
-import type { ChoiceKnob, NumberKnob, Template } from "./types";
+import { POSITIONS, countPoints, defaultValues, parseNumber, positionOf, presetValues, rangeOf, settingsOf, valueAt, valuesOf, withValues } from "./knobs";
+import type { ChoiceKnob, FileKnob, NumberKnob, Template } from "./types";
 
 const loss: NumberKnob = { kind: "number", name: "loss", label: "Loss", group: "where", unit: "", min: 0, max: 0.5, default: [0], suggested: [0, 0.0001, 0.01] };
 const delay: NumberKnob = { ...loss, name: "delay_ms", label: "Delay", unit: "ms", max: 100, default: [55, 60], suggested: [1] };
 const transport: ChoiceKnob = { kind: "choice", name: "transport", label: "Transport", group: "how", multiple: true, options: [{ name: "auto", label: "auto" }, { name: "tcp", label: "TCP" }], default: ["auto", "tcp"] };
-const template: Template = { name: "t", title: "", about: "", knobs: [transport, loss, delay] };
+const file: FileKnob = { kind: "file", name: "circuit_file", label: "Circuit", group: "what", accept: ".txt", max_bytes: 100 };
+const template: Template = { name: "t", title: "", about: "", knobs: [transport, loss, delay, file] };
 
 test("a run has one value of each knob that it does not compare", () => {
   assert.deepEqual(defaultValues(template, false), { transport: ["auto", "tcp"], loss: [0], delay_ms: [55] });
@@ -34,6 +35,13 @@ test("numbers outside the range are refused", () => {
   assert.equal(parseNumber("x", loss), null);
 });
 
+test("a knob of whole numbers has no others", () => {
+  const members = { ...delay, min: 3, max: 200, whole: true };
+  assert.equal(parseNumber("7.5", members), null);
+  assert.equal(parseNumber("7", members), 7);
+  assert.ok(Number.isInteger(valueAt(members, 17)));
+});
+
 test("a slider reaches both ends and keeps its value", () => {
   for (const knob of [loss, delay]) {
     assert.equal(valueAt(knob, 0), knob.min);
@@ -45,6 +53,18 @@ test("a slider reaches both ends and keeps its value", () => {
   }
   // A wide range is logarithmic: half of the slider is for small values.
   assert.ok(valueAt(loss, 500) < 0.01);
+});
+
+test("a network preset sets only knobs that the template has, to values that they can have", () => {
+  const lan = { name: "LAN", about: "", values: { delay_ms: 0.25, loss: 0, rate_mbit: 10_000 } };
+  assert.deepEqual(presetValues(lan, template), { delay_ms: [0.25], loss: [0] });
+  assert.deepEqual(presetValues({ ...lan, values: { delay_ms: 101, rate_mbit: 1, transport: 1 } }, template), null);
+});
+
+test("files of a request are no values, and are named in the settings", () => {
+  const request = { transport: ["tcp"], circuit_file: [{ name: "adder.txt", bytes: 10, sha256: "" }] };
+  assert.deepEqual(valuesOf(request), { transport: ["tcp"] });
+  assert.equal(settingsOf(template, request, true), "TCP · adder.txt");
 });
 
 test("settings are a few words", () => {

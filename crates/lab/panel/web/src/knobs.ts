@@ -1,14 +1,57 @@
 // Values of knobs: lists, ranges, and positions on a slider.
-import { type ChoiceKnob, type Knob, type KnobValue, type KnobValues, type NumberKnob, type Template } from "./types";
+import type {
+  ChoiceKnob,
+  FileKnob,
+  Knob,
+  KnobValue,
+  KnobValues,
+  NetworkPreset,
+  NumberKnob,
+  RequestValue,
+  SentFile,
+  StoredFile,
+  Template,
+} from "./types";
 
 /** The maximum number of values of one knob, as the server allows. */
 export const MAX_VALUES = 64;
 
 /** The initial values. Without `several`, at most one for a knob that a run does not compare. */
 export function defaultValues(template: Template, several: boolean): KnobValues {
-  const initial = (knob: Knob): KnobValue[] =>
+  const initial = (knob: ChoiceKnob | NumberKnob): KnobValue[] =>
     several || comparesSeveral(knob) ? [...knob.default] : knob.default.slice(0, 1);
-  return Object.fromEntries(template.knobs.map((knob) => [knob.name, initial(knob)]));
+  return Object.fromEntries(template.knobs.filter(hasValues).map((knob) => [knob.name, initial(knob)]));
+}
+
+/** Whether it has values, and no file. */
+export function hasValues(knob: Knob): knob is ChoiceKnob | NumberKnob {
+  return knob.kind !== "file";
+}
+
+export function isFileKnob(knob: Knob): knob is FileKnob {
+  return knob.kind === "file";
+}
+
+export function isFile(value: RequestValue): value is SentFile | StoredFile {
+  return typeof value === "object";
+}
+
+/** The values of a request that are no files. */
+export function valuesOf(request: Record<string, RequestValue[]>): KnobValues {
+  const lists = Object.entries(request).map(([name, list]) => [name, list.filter((value): value is KnobValue => !isFile(value))] as const);
+  return Object.fromEntries(lists.filter(([, list]) => list.length > 0));
+}
+
+/**
+ * The values of a network for the knobs that a template has. Values that a knob cannot have are
+ * left out. Null if none is left.
+ */
+export function presetValues(network: NetworkPreset, template: Template): KnobValues | null {
+  const known = Object.entries(network.values).filter(([name, value]) => {
+    const knob = template.knobs.find((it) => it.name === name);
+    return knob?.kind === "number" && value >= knob.min && value <= knob.max;
+  });
+  return known.length > 0 ? Object.fromEntries(known.map(([name, value]) => [name, [value]])) : null;
 }
 
 /** Whether a run compares several values of it. */
@@ -27,21 +70,34 @@ export function labelOf(knob: Knob | undefined, value: KnobValue): string {
 }
 
 /** The settings of a run in a few words; without `isFull`, only those numbers that are not the default. */
-export function settingsOf(template: Template | undefined, values: KnobValues, isFull: boolean): string {
-  const isShown = (knob: Knob) => isFull || knob.kind === "choice" || values[knob.name]!.join() !== knob.default.join();
-  const knobs = template?.knobs.filter((knob) => values[knob.name] && isShown(knob)) ?? [];
-  const words = knobs.map((knob) => {
-    const own = values[knob.name]!;
-    const list = own.length > 3 ? `${own.length} values` : own.map((value) => labelOf(knob, value)).join(", ");
-    return knob.kind === "choice" ? list : `${knob.label.toLowerCase()}: ${list} ${own.length > 3 ? "" : knob.unit}`.trim();
+export function settingsOf(template: Template | undefined, values: Record<string, RequestValue[]>, isFull: boolean): string {
+  const words = template?.knobs.flatMap((knob) => {
+    const own = values[knob.name] ?? [];
+    if (own.length === 0) return [];
+    const list = own.length > 3 ? `${own.length} values` : own.map((value) => (isFile(value) ? value.name : labelOf(knob, value))).join(", ");
+    if (knob.kind !== "number") return [list];
+    if (!isFull && own.join() === knob.default.join()) return [];
+    return [`${inSentence(knob.label)}: ${list} ${own.length > 3 ? "" : knob.unit}`.trim()];
   });
-  return words.join(" · ");
+  return words?.join(" · ") ?? "";
+}
+
+/** A label within a line: with a small letter, unless it is an abbreviation. */
+function inSentence(label: string): string {
+  return /^[A-Z][A-Z0-9]/.test(label) ? label : label.charAt(0).toLowerCase() + label.slice(1);
+}
+
+/** What the values of a knob are, as in "numbers from 0 to 1 s". */
+export function rangeText(knob: NumberKnob, one: boolean): string {
+  const kind = one ? `a ${knob.whole ? "whole " : ""}number` : `${knob.whole ? "whole " : ""}numbers`;
+  return `${kind} from ${knob.min} to ${knob.max} ${knob.unit}`.trim();
 }
 
 /** A number that a person typed; null if it is none or outside the range. */
 export function parseNumber(text: string, knob: NumberKnob): number | null {
   const value = Number(text.trim().replace(",", "."));
-  return text.trim() !== "" && value >= knob.min && value <= knob.max ? value : null;
+  const isPossible = value >= knob.min && value <= knob.max && (!knob.whole || Number.isInteger(value));
+  return text.trim() !== "" && isPossible ? value : null;
 }
 
 /** The values from the first to the last, which are a step or a factor apart. */
@@ -93,6 +149,11 @@ export function positionOf(knob: NumberKnob, value: number): number {
 
 /** The value at a position, with two significant digits. */
 export function valueAt(knob: NumberKnob, position: number): number {
+  const value = exactValueAt(knob, position);
+  return knob.whole ? Math.round(value) : value;
+}
+
+function exactValueAt(knob: NumberKnob, position: number): number {
   const { min: least, max: most } = knob;
   const from = leastPositive(knob);
   if (position <= 0) return least;

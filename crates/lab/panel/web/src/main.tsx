@@ -1,7 +1,7 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { setUnknownHandler } from "./api";
-import { type Route, useRoute } from "./router";
+import { type Route, guestRun, useRoute } from "./router";
 import "./styles/base.css";
 import "./styles/parts.css";
 import "./styles/charts.css";
@@ -40,12 +40,38 @@ function Page() {
         <a class="brand" href="#/run"><img src="/icon.svg" alt="" width="24" height="24" /> Sunder</a>
         <nav aria-label="Views">
           {VIEWS.map(([view, label]) => (
-            <a key={view} href={`#/${view}`} aria-current={current(route) === view ? "page" : undefined}>{label}</a>
+            <a key={view} href={`#/${view}${applicationOf(route, view)}`} aria-current={current(route) === view ? "page" : undefined}>{label}</a>
           ))}
         </nav>
         <ThemeSwitch />
       </header>
       <main ref={main} id="main" tabIndex={-1}><View key={`${route.view}/${route.rest}`} route={route} /></main>
+    </>
+  );
+}
+
+/** Run and Sweep keep the application when a person goes from one to the other. */
+function applicationOf(route: Route, view: string): string {
+  const name = route.query.get("template");
+  const isStart = (it: string) => it === "run" || it === "sweep";
+  return name && isStart(route.view) && isStart(view) ? `?template=${encodeURIComponent(name)}` : "";
+}
+
+/** One run, for a reader who has only a link to it. */
+function GuestPage({ id }: { id: string }) {
+  const [isUnknown, setUnknown] = useState(false);
+  useEffect(() => {
+    document.title = `Run ${id} – Sunder`;
+    setUnknownHandler(() => setUnknown(true));
+  }, []);
+  return (
+    <>
+      <header class="top">
+        <span class="brand"><img src="/icon.svg" alt="" width="24" height="24" /> Sunder</span>
+        <span class="guest">One run, shown by a link</span>
+        <ThemeSwitch />
+      </header>
+      {isUnknown ? <WithdrawnLink /> : <main id="main"><WatchView id={id} /></main>}
     </>
   );
 }
@@ -64,9 +90,9 @@ function titleOf({ view, rest }: Route): string {
 function View({ route: { view, rest, query } }: { route: Route }) {
   switch (view) {
     case "run":
-      return rest ? <WatchView id={rest} /> : <StartView isSweep={false} from={query.get("from")} />;
+      return rest ? <WatchView id={rest} /> : <StartView isSweep={false} from={query.get("from")} application={query.get("template")} />;
     case "sweep":
-      return <StartView isSweep from={query.get("from")} />;
+      return <StartView isSweep from={query.get("from")} application={query.get("template")} />;
     case "history":
       return <HistoryView />;
     case "compare":
@@ -85,6 +111,15 @@ function Unknown() {
     <main class="unknown">
       <h1>Open the address that <code>sunder lab serve</code> has printed</h1>
       <p>It contains a token, by which the server recognises this browser.</p>
+    </main>
+  );
+}
+
+function WithdrawnLink() {
+  return (
+    <main class="unknown">
+      <h1>This link shows nothing any more</h1>
+      <p>It has been withdrawn, or its run has been deleted. Ask the person who sent it for a new one.</p>
     </main>
   );
 }
@@ -108,4 +143,4 @@ function ThemeSwitch() {
 }
 
 applyTheme(chosenTheme());
-render(<Page />, document.getElementById("page")!);
+render(guestRun === null ? <Page /> : <GuestPage id={guestRun} />, document.getElementById("page")!);

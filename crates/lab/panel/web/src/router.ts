@@ -14,6 +14,9 @@ export function parseRoute(hash: string): Route {
   return { view: view || "run", rest: decodeURIComponent(rest.join("/")), query: new URLSearchParams(query) };
 }
 
+/** The only run that the reader can see, if the page was opened by a link to it. */
+export const guestRun: string | null = new URLSearchParams(location.search).get("run");
+
 let navigated = false;
 
 /** Whether the reader has gone from one view to another since the page was opened. */
@@ -32,6 +35,13 @@ export function useRoute(): Route {
     return () => removeEventListener("hashchange", update);
   }, []);
   return route;
+}
+
+/** Changes the address without a new entry in the browser's history. */
+export function replaceRoute(view: string, query: Record<string, string | null>): void {
+  const given = Object.entries(query).filter((entry): entry is [string, string] => entry[1] !== null);
+  const parameters = new URLSearchParams(given);
+  location.replace(`#/${view}?${parameters}`);
 }
 
 export function goTo(path: string): void {

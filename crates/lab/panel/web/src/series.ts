@@ -1,4 +1,5 @@
 // Makes the lines of a chart from trials.
+import { valuesOf } from "./knobs";
 import type { KnobValue, PlotDefinition, Point, RunRequest, TrialRecord } from "./types";
 
 export interface ChartPoint {
@@ -55,7 +56,7 @@ function sorted(values: KnobValue[]): KnobValue[] {
 /** The points that a run measures: those of its request, or else those that it has measured. */
 export function pointsOf(request: RunRequest, trials: { point: Point }[]): { point: Point }[] {
   if (!("template" in request)) return trials;
-  const keys = Object.entries(request.values);
+  const keys = Object.entries(valuesOf(request.values));
   // Only the values of each key matter for a chart, not the combinations.
   const longest = Math.max(0, ...keys.map(([, values]) => values.length));
   return Array.from({ length: longest }, (_, i) => ({

@@ -6,6 +6,9 @@ export type Theme = "auto" | "light" | "dark";
 const KEY = "theme";
 const CHANGED = "themechange";
 
+/** The colours that were asked for since the last change. */
+const known = new Map<string, string>();
+
 export function chosenTheme(): Theme {
   const stored = localStorage.getItem(KEY);
   return stored === "light" || stored === "dark" ? stored : "auto";
@@ -19,8 +22,12 @@ export function applyTheme(theme: Theme): void {
     localStorage.setItem(KEY, theme);
     document.documentElement.dataset.theme = theme;
   }
+  known.clear();
   dispatchEvent(new Event(CHANGED));
 }
+
+// Before the components hear of it.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => known.clear());
 
 /** A number that changes when colours do, for what is drawn on a canvas. */
 export function useThemeVersion(): number {
@@ -38,9 +45,18 @@ export function useThemeVersion(): number {
   return version;
 }
 
-/** A colour of the style sheet. */
+/** A colour of the style sheet as "rgb(0, 0, 0)", which a canvas understands. */
 export function colour(name: string): string {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const found = known.get(name);
+  if (found !== undefined) return found;
+  // Only an element that has the colour tells which one of the two it is.
+  const probe = document.createElement("span");
+  probe.style.color = `var(--${name})`;
+  document.documentElement.append(probe);
+  const resolved = getComputedStyle(probe).color;
+  probe.remove();
+  known.set(name, resolved);
+  return resolved;
 }
 
 /** How many colours and marks lines have. */

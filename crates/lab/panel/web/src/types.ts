@@ -2,8 +2,23 @@
 
 export type KnobValue = string | number;
 
-/** A few settings of a template, by the names of its knobs; each has one or more values. */
+/** The values of knobs by the names of the knobs; each has one or more. Files are not among them. */
 export type KnobValues = Record<string, KnobValue[]>;
+
+/** A text file that a request contains. */
+export interface SentFile {
+  name: string;
+  text: string;
+}
+
+/** What the server keeps of it in the request. */
+export interface StoredFile {
+  name: string;
+  bytes: number;
+  sha256: string;
+}
+
+export type RequestValue = KnobValue | SentFile | StoredFile;
 
 interface KnobBase {
   name: string;
@@ -25,11 +40,22 @@ export interface NumberKnob extends KnobBase {
   unit: string;
   min: number;
   max: number;
+  /** Whether it has whole numbers only. */
+  whole?: boolean;
   default: number[];
   suggested: number[];
 }
 
-export type Knob = ChoiceKnob | NumberKnob;
+export interface FileKnob extends KnobBase {
+  kind: "file";
+  /** The endings of names that a file dialog offers, as in ".csv,.txt". */
+  accept: string;
+  max_bytes: number;
+  /** Whether the template has an example, which is used without a file. */
+  has_example?: boolean;
+}
+
+export type Knob = ChoiceKnob | NumberKnob | FileKnob;
 
 export interface Template {
   name: string;
@@ -52,7 +78,7 @@ export interface BuiltInExperiment {
 }
 
 export type RunRequest =
-  | { template: string; values: KnobValues; repetitions: number }
+  | { template: string; values: Record<string, RequestValue[]>; repetitions: number; seed?: number }
   | { experiment: string };
 
 export type RunState = "queued" | "running" | "finished" | "stopped" | "failed" | "interrupted";
@@ -70,6 +96,8 @@ export interface RunSummary {
   note: string;
   error: string | null;
   seconds_left: number | null;
+  /** Whether others on this host can open it by a link. */
+  shared?: boolean;
 }
 
 export interface PlotDefinition {
@@ -83,17 +111,14 @@ export interface PlotDefinition {
 export interface MeasuredValue {
   name: string;
   unit: string;
+  /** Whether its predictions are figures that the paper published. */
+  published?: boolean;
 }
 
 export type Point = Record<string, KnobValue>;
 
-/** Why a transport was chosen. */
-export interface TransportReason {
-  transport: string;
-  sentence: string;
-  /** The predicted time over each transport that was considered. */
-  predicted_ms: Record<string, number>;
-}
+/** Words that a trial reports beside its values, such as the transport that auto chose. */
+export type TrialTexts = Record<string, string>;
 
 export interface TrialRecord {
   repetition: number;
@@ -106,7 +131,7 @@ export interface TrialRecord {
   invalid: boolean;
   /** Why it is invalid, in a few words. */
   reason?: string;
-  transport?: TransportReason;
+  texts?: TrialTexts;
 }
 
 export interface Machine {
@@ -148,7 +173,14 @@ export interface RunQueue {
 export interface RunPrediction {
   trials: number;
   seconds: number | null;
-  predictions: { point: Point; time_ms: number }[];
+  /** One for each point. */
+  predictions: PointPrediction[];
+}
+
+export interface PointPrediction {
+  point: Point;
+  values: { name: string; unit: string; predicted: number }[];
+  texts?: TrialTexts;
 }
 
 export type RunEvent =
@@ -162,10 +194,21 @@ export type RunEvent =
       predictions: Record<string, number>;
     }
   | { event: "sample"; time_s: number; links: Record<string, [number, number]> }
-  | { event: "phase"; party: string; name: string; start_s: number; time_s: number }
+  | PhaseEvent
   | ({ event: "result"; number: number } & TrialRecord)
   | { event: "end"; done: number; total: number }
   | { event: "state"; state: RunState; error?: string | null };
+
+/** A phase of a party has begun, or is over if it has a time. */
+export interface PhaseEvent {
+  event: "phase";
+  number: number;
+  party: string;
+  name: string;
+  start_s: number;
+  time_s?: number;
+  bytes?: number;
+}
 
 export function isOver(state: RunState): boolean {
   return state !== "queued" && state !== "running";

@@ -5,7 +5,7 @@ import "uplot/dist/uPlot.min.css";
 import { short } from "../format";
 import { colour, seriesColour, useThemeVersion } from "../theme";
 import { Legend } from "./legend";
-import { dashOf, markPath } from "./marks";
+import { MARK_RADIUS, PREDICTED_RADIUS, dashOf, markPath } from "./marks";
 
 type Column = (number | null | undefined)[];
 
@@ -14,7 +14,7 @@ export interface Line {
   ys: Column;
   /** Points that are not connected: invalid ones. */
   hollow?: Column;
-  /** A thin line beside: what was predicted. */
+  /** A thin line with dashed outlines of marks: what was predicted. */
   predicted?: Column;
 }
 
@@ -146,25 +146,34 @@ function xRange(least: number, most: number, hasMarks: boolean): [number, number
   return [least - room, Math.max(most + room, least + 1e-9)];
 }
 
-/** Filled marks for points of lines, hollow ones for points that are not connected. */
+/**
+ * Filled marks for points of lines, hollow ones for points that are not connected, and larger dashed
+ * outlines for predictions, which stay visible around a mark at the same place.
+ */
 function drawMarks(chart: uPlot): void {
   const { ctx, data } = chart;
-  const radius = 4.5 * devicePixelRatio;
   ctx.save();
-  ctx.setLineDash([]);
-  ctx.lineWidth = 1.75 * devicePixelRatio;
-  for (let line = 0; 3 * line + 1 < data.length; line += 1) {
-    ctx.strokeStyle = seriesColour(line);
-    for (const [column, fill] of [[3 * line + 1, seriesColour(line)], [3 * line + 2, colour("panel")]] as const) {
-      ctx.fillStyle = fill;
-      data[column]!.forEach((y, i) => {
-        if (y == null) return;
-        const at = (value: number, scale: string) => chart.valToPos(value, scale, true);
-        const path = new Path2D(markPath(line, at(data[0][i]!, "x"), at(y, "y"), radius));
+  const draw = (line: number, column: number, size: number, fill: string | null) =>
+    data[column]!.forEach((y, i) => {
+      if (y == null) return;
+      const at = (value: number, scale: string) => chart.valToPos(value, scale, true);
+      const path = new Path2D(markPath(line, at(data[0][i]!, "x"), at(y, "y"), size * devicePixelRatio));
+      ctx.strokeStyle = seriesColour(line);
+      if (fill !== null) {
+        ctx.fillStyle = fill;
         ctx.fill(path);
-        ctx.stroke(path);
-      });
-    }
+      }
+      ctx.stroke(path);
+    });
+  const lines = Array.from({ length: (data.length - 1) / 3 }, (_, line) => line);
+  ctx.lineWidth = 1.25 * devicePixelRatio;
+  ctx.setLineDash([3 * devicePixelRatio, 2 * devicePixelRatio]);
+  for (const line of lines) draw(line, 3 * line + 3, PREDICTED_RADIUS, null);
+  ctx.lineWidth = 1.75 * devicePixelRatio;
+  ctx.setLineDash([]);
+  for (const line of lines) {
+    draw(line, 3 * line + 1, MARK_RADIUS, seriesColour(line));
+    draw(line, 3 * line + 2, MARK_RADIUS, colour("panel"));
   }
   ctx.restore();
 }

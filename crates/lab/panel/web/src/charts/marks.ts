@@ -1,5 +1,11 @@
 // Marks of points: each line of a chart has its own shape, so that colour is not needed.
 
+/** The radius of the mark of a measured value. */
+export const MARK_RADIUS = 4.5;
+
+/** The radius of the dashed outline of a prediction. */
+export const PREDICTED_RADIUS = 7.5;
+
 /** An SVG path of the mark of a line around a place. */
 export function markPath(line: number, x: number, y: number, radius: number): string {
   const r = radius;

@@ -1,53 +1,108 @@
-// What both parties do, as bars over time.
-import { quantity } from "../format";
-import type { PhaseBar } from "../progress";
+// What each party does, as bars over time that grow while the trial runs.
+import { Fragment } from "preact";
+import { useEffect, useReducer } from "preact/hooks";
+import { bytes, quantity } from "../format";
+import { PHASES, type PhaseBar, type TrialProgress, axisEnd, partiesOf, phasesOf } from "../progress";
 
-const ROW = 34;
-const LEFT = 86;
-const WIDTH = 720;
-const NAMES = ["connect", "setup", "inputs", "gates", "output"];
+/** The time between two pictures while bars grow, in ms. */
+const STEP_MS = 100;
 
-export function PhaseBars({ bars }: { bars: PhaseBar[] }) {
-  const parties = [...new Set(bars.map((bar) => bar.party))];
-  const end = Math.max(...bars.map((bar) => bar.start_s + bar.time_s));
-  const scale = (WIDTH - LEFT) / (end || 1);
+interface Props {
+  /** One or more, which have the same time axis. */
+  trials: TrialProgress[];
+  /** Whether the run goes on. */
+  isRunning: boolean;
+  nameOf: (trial: TrialProgress) => string;
+}
+
+export function PhaseBars({ trials, isRunning, nameOf }: Props) {
+  const [, draw] = useReducer((count: number) => count + 1, 0);
+  const now_ms = isRunning ? performance.now() : null;
+  const shown = trials.map((trial) => ({ trial, bars: phasesOf(trial, now_ms) })).filter(({ bars }) => bars.length > 0);
+  const isGrowing = isRunning && shown.some(({ trial, bars }) => trial.record === null && bars.some((bar) => bar.isOpen));
+  useEffect(() => {
+    if (!isGrowing) return;
+    const timer = window.setInterval(() => draw(undefined), STEP_MS);
+    return () => window.clearInterval(timer);
+  }, [isGrowing]);
+  if (shown.length === 0) return null;
+  const end_s = Math.max(...shown.map(({ bars }) => axisEnd(bars)));
   return (
-    <figure class="chart">
-      <svg viewBox={`0 0 ${WIDTH} ${parties.length * ROW}`} class="phases" role="img" aria-label="The phases of each party over time; the table below lists them">
-        {parties.map((party, row) => (
-          <g key={party} transform={`translate(0 ${row * ROW})`}>
-            <text x="0" y={ROW / 2} dominant-baseline="central">{party}</text>
-            {bars.filter((bar) => bar.party === party).map((bar) => {
-              const width = Math.max(1.5, bar.time_s * scale);
-              return (
-                <g key={bar.name} transform={`translate(${LEFT + bar.start_s * scale} 4)`}>
-                  <title>{`${bar.name}: ${quantity(bar.time_s * 1000, "ms")}`}</title>
-                  <rect width={width} height={ROW - 8} rx="3" class={`phase phase-${NAMES.indexOf(bar.name) + 1}`} />
-                  {width > 8 * bar.name.length && <text x="7" y={ROW / 2 - 4} dominant-baseline="central" class="phase-name">{bar.name}</text>}
-                </g>
-              );
-            })}
-          </g>
-        ))}
-      </svg>
-      <details>
-        <summary>Phases as a table</summary>
-        <div class="scroll" tabIndex={0} role="region" aria-label="Phases">
-          <table>
-            <thead><tr><th scope="col">party</th><th scope="col">phase</th><th scope="col" class="number">begins</th><th scope="col" class="number">takes</th></tr></thead>
-            <tbody>
-              {bars.map((bar) => (
-                <tr key={bar.party + bar.name}>
-                  <td>{bar.party}</td>
-                  <td>{bar.name}</td>
-                  <td class="number">{quantity(bar.start_s * 1000, "ms")}</td>
-                  <td class="number">{quantity(bar.time_s * 1000, "ms")}</td>
-                </tr>
+    <>
+      <h3>Phases</h3>
+      <figure class="chart">
+        <div class="phases" role="img" aria-label="The phases of each party over time; the table below lists them">
+          {shown.map(({ trial, bars }) => (
+            <Fragment key={trial.number}>
+              {trials.length > 1 && <span class="phase-trial">{nameOf(trial)}</span>}
+              {partiesOf(bars, trial).map((party) => (
+                <PhaseRow key={party} party={party} bars={bars.filter((bar) => bar.party === party)} end_s={end_s} />
               ))}
-            </tbody>
-          </table>
+            </Fragment>
+          ))}
+          <span />
+          <div class="phase-axis">{[0, 0.5, 1].map((part) => <span key={part}>{quantity(part * end_s * 1000, "ms")}</span>)}</div>
         </div>
-      </details>
-    </figure>
+        <PhaseTable rows={shown.flatMap(({ trial, bars }) => bars.map((bar) => ({ ...bar, trial: nameOf(trial) })))} hasTrials={trials.length > 1} />
+      </figure>
+    </>
+  );
+}
+
+function PhaseRow({ party, bars, end_s }: { party: string; bars: PhaseBar[]; end_s: number }) {
+  const part = (seconds: number) => `${(100 * seconds) / end_s}%`;
+  return (
+    <>
+      <span class="phase-party">{party}</span>
+      <div class="phase-row">
+        {bars.map((bar) => (
+          <div
+            key={`${bar.name} ${bar.start_s}`}
+            class={`phase phase-${PHASES.indexOf(bar.name) + 1}${bar.isOpen ? " open" : ""}`}
+            style={{ left: part(bar.start_s), width: part(bar.time_s) }}
+            title={`${bar.name}: ${timeText(bar)}`}
+          >
+            <span>{bar.name}</span>
+          </div>
+        ))}
+      </div>
+    </>
+  );
+}
+
+const timeText = (bar: PhaseBar) => `${quantity(bar.time_s * 1000, "ms")}${bar.isOpen ? " so far" : ""}`;
+
+function PhaseTable({ rows, hasTrials }: { rows: (PhaseBar & { trial: string })[]; hasTrials: boolean }) {
+  const hasBytes = rows.some((row) => row.bytes !== null);
+  return (
+    <details>
+      <summary>Phases as a table</summary>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Phases">
+        <table>
+          <thead>
+            <tr>
+              {hasTrials && <th scope="col">trial</th>}
+              <th scope="col">party</th>
+              <th scope="col">phase</th>
+              <th scope="col" class="number">begins</th>
+              <th scope="col" class="number">takes</th>
+              {hasBytes && <th scope="col" class="number">bytes</th>}
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map((bar) => (
+              <tr key={`${bar.trial} ${bar.party} ${bar.name} ${bar.start_s}`}>
+                {hasTrials && <th scope="row" class="whole">{bar.trial}</th>}
+                <td>{bar.party}</td>
+                <td>{bar.name}</td>
+                <td class="number">{quantity(bar.start_s * 1000, "ms")}</td>
+                <td class="number">{timeText(bar)}</td>
+                {hasBytes && <td class="number">{bar.bytes === null ? "–" : bytes(bar.bytes)}</td>}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </details>
   );
 }

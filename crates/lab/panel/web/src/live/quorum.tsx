@@ -67,13 +67,11 @@ export function Quorum({ status }: { status: QuorumStatus }) {
 
 function serversOf(status: QuorumStatus): Server[] {
   const own = status.index ?? 0;
-  // A link without the number of its server has the next number that is not this server's.
-  const others = status.links.map((link, i) => ({ ...link, number: link.index ?? (own > 0 && i + 1 >= own ? i + 2 : i + 1) }));
-  const servers = others.map((link) => ({
-    number: link.number,
+  const servers = status.links.map((link) => ({
+    number: link.index,
     isSelf: false,
     isUp: link.up,
-    hasVote: !status.without_vote.includes(link.number),
+    hasVote: !status.without_vote.includes(link.index),
     about: link.why ? `${link.address}: ${link.why}` : link.address,
   }));
   const self = { number: own, isSelf: true, isUp: true, hasVote: !status.without_vote.includes(own), about: "this host" };

@@ -48,7 +48,7 @@ export interface QuorumStatus {
   } | null;
   signed: number;
   refused: number;
-  links: { index?: number; address: string; up: boolean; round_trip_ms?: number | null; why?: string | null }[];
+  links: { index: number; address: string; up: boolean; round_trip_ms?: number | null; why?: string | null }[];
 }
 
 /** Of a group of a chat proxy. */

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { MAX_VALUES, parseNumber, rangeOf, withValues } from "../knobs";
+import { MAX_VALUES, parseNumber, rangeOf, rangeText, withValues } from "../knobs";
 import type { KnobValue, NumberKnob } from "../types";
 
 interface Props {
@@ -12,11 +12,10 @@ interface Props {
 export function ChipsField({ knob, values, onChange }: Props) {
   const [typed, setTyped] = useState("");
   const [problem, setProblem] = useState<string | null>(null);
-  const { min: least, max: most } = knob;
   const add = () => {
     const numbers = typed.split(/[;\s]+/).filter(Boolean).map((text) => parseNumber(text, knob));
     if (numbers.length === 0 || numbers.includes(null)) {
-      setProblem(`Write numbers from ${least} to ${most} ${knob.unit}, with spaces between them`);
+      setProblem(`Write ${rangeText(knob, false)}, with spaces between them`);
       return;
     }
     setProblem(null);
@@ -29,6 +28,7 @@ export function ChipsField({ knob, values, onChange }: Props) {
       <legend>
         {knob.label} {knob.unit && <span class="hint">{knob.unit}</span>}
       </legend>
+      {knob.help && <p class="hint">{knob.help}</p>}
       <ul class="chip-list">
         {values.map((value) => (
           <li key={value}>
@@ -89,7 +89,8 @@ function RangeAdder({ knob, onAdd }: { knob: NumberKnob; onAdd: (values: number[
   const [isFactor, setFactor] = useState(false);
   const [first, last] = [parseNumber(from, knob), parseNumber(to, knob)];
   const values = first !== null && last !== null ? rangeOf(first, last, Number(step), isFactor) : [];
-  const isPossible = values.length > 0 && values.length <= MAX_VALUES;
+  const isWhole = !knob.whole || values.every(Number.isInteger);
+  const isPossible = values.length > 0 && values.length <= MAX_VALUES && isWhole;
   const addOnEnter = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || event.target instanceof HTMLButtonElement) return;
     // Otherwise it would start the sweep.

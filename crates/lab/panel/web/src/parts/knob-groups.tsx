@@ -1,18 +1,24 @@
 // The settings of a template: what runs, how, and where.
-import { type KnobValue, type KnobValues, type NetworkPreset, type Template } from "../types";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import type { FileChoice, FileChoices } from "../files";
+import { presetValues } from "../knobs";
+import type { KnobValue, KnobValues, NetworkPreset, Template } from "../types";
 import { ChipsField } from "./chips-field";
 import { ChoiceField } from "./choice-field";
+import { FileField } from "./file-field";
 import { NumberField } from "./number-field";
 
 interface Props {
-  templates: Template[];
   template: Template;
   networks: NetworkPreset[];
   values: KnobValues;
+  files: FileChoices;
+  /** The names of the files that an earlier run had, by knob. */
+  earlierFiles: Record<string, string>;
   /** Whether each knob can have several values. */
   isSweep: boolean;
-  onTemplate: (template: Template) => void;
-  onChange: (values: KnobValues) => void;
+  onValues: (values: KnobValues) => void;
+  onFiles: (files: FileChoices) => void;
   /** The knob that the server refused, and why. */
   refused: { field: string; error: string } | null;
 }
@@ -24,15 +30,18 @@ const GROUPS = [
 ] as const;
 
 export function KnobGroups(props: Props) {
-  const { template, templates, networks, values, onChange } = props;
+  const { template, networks, values, onValues } = props;
+  const all = GROUPS.map(([group, heading]) => ({ group, heading, knobs: template.knobs.filter((knob) => knob.group === group) }));
+  const groups = all.filter(({ knobs }) => knobs.length > 0);
+  // In a sweep, the first two are beside each other.
+  const isAlone = (group: string) => group === "where" || groups.filter((it) => it.group !== "where").length === 1;
   return (
     <div class={props.isSweep ? "groups sweep" : "groups"}>
-      {GROUPS.map(([group, heading]) => (
-        <section key={group} class={`card group-${group}`} aria-labelledby={`group-${group}`}>
+      {groups.map(({ group, heading, knobs }) => (
+        <section key={group} class={`card group-${group}${isAlone(group) ? " alone" : ""}`} aria-labelledby={`group-${group}`}>
           <h2 id={`group-${group}`}>{heading}</h2>
-          {group === "what" && <TemplateChoice templates={templates} template={template} onTemplate={props.onTemplate} />}
-          {group === "where" && <NetworkButtons {...{ networks, values, onChange }} />}
-          {template.knobs.filter((knob) => knob.group === group).map((knob) => (
+          {group === "where" && <NetworkButtons {...{ template, networks, values, onValues }} />}
+          {knobs.map((knob) => (
             <KnobField key={`${template.name} ${knob.name}`} {...props} knobName={knob.name} />
           ))}
         </section>
@@ -41,37 +50,19 @@ export function KnobGroups(props: Props) {
   );
 }
 
-function TemplateChoice({ templates, template, onTemplate }: Pick<Props, "templates" | "template" | "onTemplate">) {
-  const choose = (name: string) => {
-    const chosen = templates.find((it) => it.name === name);
-    if (chosen) onTemplate(chosen);
-  };
-  return (
-    <div class="field">
-      <label for="template">Application</label>
-      <select id="template" value={template.name} onChange={(event) => choose(event.currentTarget.value)}>
-        {templates.map(({ name, title }) => <option key={name} value={name}>{title}</option>)}
-      </select>
-      <p class="hint">{template.about}</p>
-    </div>
-  );
-}
-
 /** Networks whose values fill the knobs. */
-function NetworkButtons({ networks, values, onChange }: Pick<Props, "networks" | "values" | "onChange">) {
-  const usable = networks.filter((network) => Object.keys(network.values).some((name) => name in values));
-  const apply = (network: NetworkPreset) => {
-    const known = Object.entries(network.values).filter(([name]) => name in values);
-    onChange({ ...values, ...Object.fromEntries(known.map(([name, value]) => [name, [value]])) });
-  };
-  const isApplied = (network: NetworkPreset) =>
-    Object.entries(network.values).every(([name, value]) => !(name in values) || (values[name]!.length === 1 && values[name]![0] === value));
+function NetworkButtons({ template, networks, values, onValues }: Pick<Props, "template" | "networks" | "values" | "onValues">) {
+  const usable = networks.flatMap((network) => {
+    const preset = presetValues(network, template);
+    return preset ? [{ network, preset }] : [];
+  });
+  const isApplied = (preset: KnobValues) => Object.entries(preset).every(([name, list]) => values[name]?.join() === list.join());
   if (usable.length === 0) return null;
   return (
     <div class="field" role="group" aria-label="Networks">
       <div class="options">
-        {usable.map((network) => (
-          <button key={network.name} type="button" class="toggle" aria-pressed={isApplied(network)} title={network.about} onClick={() => apply(network)}>
+        {usable.map(({ network, preset }) => (
+          <button key={network.name} type="button" class="toggle" aria-pressed={isApplied(preset)} title={network.about} onClick={() => onValues({ ...values, ...preset })}>
             {network.name}
           </button>
         ))}
@@ -80,20 +71,31 @@ function NetworkButtons({ networks, values, onChange }: Pick<Props, "networks" |
   );
 }
 
-function KnobField({ template, values, isSweep, onChange, refused, knobName }: Props & { knobName: string }) {
+function KnobField({ template, values, files, earlierFiles, isSweep, onValues, onFiles, refused, knobName }: Props & { knobName: string }) {
   const knob = template.knobs.find((it) => it.name === knobName)!;
   const own = values[knobName] ?? [];
-  const set = (list: KnobValue[]) => onChange({ ...values, [knobName]: list });
+  const set = (list: KnobValue[]) => onValues({ ...values, [knobName]: list });
+  const setFile = (choice: FileChoice) => onFiles({ ...files, [knobName]: choice });
+  const error = refused?.field === knobName ? refused.error : null;
   return (
     <>
-      {knob.kind === "choice" ? (
+      {knob.kind === "file" ? (
+        <FileField knob={knob} choice={files[knobName] ?? null} earlier={earlierFiles[knobName] ?? null} isRefused={error !== null} onChange={setFile} />
+      ) : knob.kind === "choice" ? (
         <ChoiceField knob={knob} values={own} several={isSweep || knob.multiple} onChange={set} />
       ) : isSweep ? (
         <ChipsField knob={knob} values={own} onChange={set} />
       ) : (
         <NumberField knob={knob} value={Number(own[0])} onChange={(value) => set([value])} />
       )}
-      {refused?.field === knobName && <p class="error" role="alert">{refused.error}</p>}
+      {error && <RefusedValue key={error} text={error} />}
     </>
   );
+}
+
+/** Why the server refused a value. It is brought into view, because the button is elsewhere. */
+function RefusedValue({ text }: { text: string }) {
+  const line = useRef<HTMLParagraphElement>(null);
+  useLayoutEffect(() => line.current!.scrollIntoView({ block: "center" }), []);
+  return <p ref={line} class="error" role="alert">{text}</p>;
 }

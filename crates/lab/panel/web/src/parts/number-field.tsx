@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { POSITIONS, parseNumber, positionOf, valueAt } from "../knobs";
+import { POSITIONS, parseNumber, positionOf, rangeText, valueAt } from "../knobs";
 import type { NumberKnob } from "../types";
 
 interface Props {
@@ -17,7 +17,6 @@ export function NumberField({ knob, value, onChange }: Props) {
     setWrong(false);
   }, [value]);
   const id = `knob-${knob.name}`;
-  const { min: least, max: most } = knob;
   const type = (text: string) => {
     setTyped(text);
     const number = parseNumber(text, knob);
@@ -51,7 +50,7 @@ export function NumberField({ knob, value, onChange }: Props) {
         </span>
       </div>
       <p id={`${id}-range`} class={isWrong ? "hint wrong" : "hint"} hidden={!isWrong && !knob.help}>
-        {isWrong ? `A number from ${least} to ${most} ${knob.unit}` : knob.help}
+        {isWrong ? `Write ${rangeText(knob, true)}` : knob.help}
       </p>
     </div>
   );

@@ -1,5 +1,7 @@
 // What a run measured, a row for each point, with the prediction beside it.
+import { Fragment } from "preact";
 import { deviation, quantity } from "../format";
+import { predictionWord } from "../predictions";
 import { pointOf, reasonOf } from "../series";
 import type { MeasuredValue, TrialRecord } from "../types";
 import type { Labels } from "./labels";
@@ -25,17 +27,25 @@ export function ResultTable({ trials, values, keys, labels }: Props) {
   const [main, ...others] = values;
   if (!main || rows.length === 0) return null;
   const measured = others.filter((value) => trials.some((trial) => value.name in trial.values));
-  const hasPrediction = trials.some((trial) => main.name in trial.predictions);
+  const isPredicted = (value: MeasuredValue) => trials.some((trial) => value.name in trial.predictions);
+  const hasPrediction = isPredicted(main);
+  const hasTransport = trials.some((trial) => trial.texts?.transport);
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Table of results">
       <table class="results">
         <thead>
           <tr>
             {keys.map((key) => <th key={key} scope="col">{labels.key(key)}</th>)}
+            {hasTransport && <th scope="col">used</th>}
             <th scope="col" class="number">{main.name}</th>
-            {hasPrediction && <th scope="col" class="number">predicted</th>}
+            {hasPrediction && <PredictionHead value={main} />}
             {hasPrediction && <th scope="col" class="number">difference</th>}
-            {measured.map((value) => <th key={value.name} scope="col" class="number">{value.name}</th>)}
+            {measured.map((value) => (
+              <Fragment key={value.name}>
+                <th scope="col" class="number">{value.name}</th>
+                {isPredicted(value) && <PredictionHead value={value} />}
+              </Fragment>
+            ))}
             <th scope="col">trials</th>
           </tr>
         </thead>
@@ -47,13 +57,18 @@ export function ResultTable({ trials, values, keys, labels }: Props) {
             return (
               <tr key={row.cells.join(" ")} class={point?.valid === 0 ? "invalid" : undefined}>
                 {row.cells.map((cell, i) => <td key={keys[i]}>{cell}</td>)}
-                <td class="number main-value">{value === null ? "–" : quantity(value, main.unit)}</td>
-                {hasPrediction && <td class="number">{predicted === null ? "–" : quantity(predicted, main.unit)}</td>}
+                {hasTransport && <td>{transportsOf(row.trials)}</td>}
+                <td class="number main-value">{quantityOr(value, main.unit)}</td>
+                {hasPrediction && <td class="number">{quantityOr(predicted, main.unit)}</td>}
                 {hasPrediction && <td class="number hint">{value !== null && predicted !== null && deviation(value, predicted)}</td>}
-                {measured.map(({ name, unit }) => {
-                  const other = pointOf(row.trials, name);
-                  const found = other?.value ?? other?.invalid;
-                  return <td key={name} class="number">{found == null ? "–" : quantity(found, unit)}</td>;
+                {measured.map((it) => {
+                  const other = pointOf(row.trials, it.name);
+                  return (
+                    <Fragment key={it.name}>
+                      <td class="number">{quantityOr(other?.value ?? other?.invalid, it.unit)}</td>
+                      {isPredicted(it) && <td class="number">{quantityOr(other?.predicted, it.unit)}</td>}
+                    </Fragment>
+                  );
                 })}
                 <td><Validity trials={row.trials} /></td>
               </tr>
@@ -64,6 +79,17 @@ export function ResultTable({ trials, values, keys, labels }: Props) {
       {rows.length > MAX_ROWS && <p class="hint">These are the first {MAX_ROWS} of {rows.length} points. The file results.csv has all.</p>}
     </div>
   );
+}
+
+const quantityOr = (value: number | null | undefined, unit: string) => (value == null ? "–" : quantity(value, unit));
+
+function PredictionHead({ value }: { value: MeasuredValue }) {
+  return <th scope="col" class="number"><span class="hidden">{value.name}, </span>{predictionWord(value)}</th>;
+}
+
+/** The transports that the trials of a point used. */
+function transportsOf(trials: TrialRecord[]): string {
+  return [...new Set(trials.flatMap((trial) => trial.texts?.transport ?? []))].join(", ");
 }
 
 function Validity({ trials }: { trials: TrialRecord[] }) {
@@ -93,7 +119,7 @@ function rowsOf(trials: TrialRecord[], keys: string[], labels: Labels): Row[] {
 /** Which point is the best, in one sentence; null if there is nothing to compare. */
 export function comparisonSentence(trials: TrialRecord[], values: MeasuredValue[], keys: string[], labels: Labels): string | null {
   const main = values[0];
-  if (!main || main.unit !== "ms") return null;
+  if (!main || !["ms", "s"].includes(main.unit)) return null;
   const rows = rowsOf(trials, keys, labels).flatMap((row) => {
     const value = pointOf(row.trials, main.name)?.value;
     return value == null ? [] : [{ name: row.cells.join(", "), value }];

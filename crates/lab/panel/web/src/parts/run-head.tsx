@@ -2,10 +2,11 @@
 import { useState } from "preact/hooks";
 import { api } from "../api";
 import { count, duration, moment } from "../format";
-import { goTo } from "../router";
+import { goTo, guestRun } from "../router";
 import { isOver, type RunDetails, type RunQueue, type RunState } from "../types";
-import { CopyButton, ErrorLine, StateBadge, ViewHeading } from "./basics";
+import { ErrorLine, StateBadge, ViewHeading } from "./basics";
 import { usePolled } from "./load";
+import { RunLink } from "./run-link";
 
 interface Props {
   run: RunDetails;
@@ -25,8 +26,9 @@ export function RunHead({ run, settings, state, error, done, total, now, isSweep
   const [isStopping, setStopping] = useState(false);
   const [queue, setQueue] = useState<RunQueue | null>(null);
   const isOpen = !isOver(state);
+  const isGuest = guestRun !== null;
   usePolled(async () => {
-    if (isOpen) setQueue(await api.queue().catch(() => null));
+    if (isOpen && !isGuest) setQueue(await api.queue().catch(() => null));
   }, 2000, [isOpen]);
   const fail = (reason: Error) => {
     setFailure(reason.message);
@@ -51,12 +53,12 @@ export function RunHead({ run, settings, state, error, done, total, now, isSweep
         </div>
       )}
       <ErrorLine text={failure ?? error ?? run.error} />
-      <div class="buttons">
+      {!isGuest && <div class="buttons">
         {isOpen && <button type="button" class="danger" disabled={isStopping} onClick={stop}>Stop</button>}
         {!isOpen && state !== "finished" && <button type="button" class="primary" onClick={resume}>Resume</button>}
         {!isOpen && again && <button type="button" onClick={() => goTo(again)}>Change and run again</button>}
-        <CopyButton text={() => `${location.origin}/#/run/${run.id}`}>Copy link</CopyButton>
-      </div>
+        <RunLink id={run.id} isShared={run.shared ?? false} />
+      </div>}
     </>
   );
 }

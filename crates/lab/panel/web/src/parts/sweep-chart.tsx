@@ -3,6 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import { LineChart } from "../charts/line-chart";
 import { chartSvg } from "../charts/svg";
 import { quantity } from "../format";
+import { predictionWord } from "../predictions";
 import { saveFile } from "../save";
 import {
   type AxisScale,
@@ -41,11 +42,12 @@ export function SweepChart({ name, title, trials, points, values, plots, labels,
   }, [chosen, varied, plots, values]);
   const series = useMemo(() => (choice ? seriesOf(trials, choice, varied, labels.value) : null), [trials, choice, varied, labels.value]);
   if (!choice || !series) return null;
-  const unit = values.find((value) => value.name === choice.y)?.unit ?? "";
+  const measured = values.find((value) => value.name === choice.y);
+  const unit = measured?.unit ?? "";
   const yScale: AxisScale = (isLog ?? isWide(series)) ? "log" : "linear";
   const tick = (value: KnobValue) => labels.value(choice.x, value);
   const saveSvg = () => {
-    const svg = chartSvg(series, yScale, { title, x: labels.key(choice.x), y: unit ? `${choice.y} (${unit})` : choice.y, tick, origin });
+    const svg = chartSvg(series, yScale, { title, x: labels.key(choice.x), y: unit ? `${choice.y} (${unit})` : choice.y, tick, origin, prediction: predictionWord(measured) });
     saveFile(`${name}.svg`, "image/svg+xml", svg);
   };
   return (
@@ -53,7 +55,7 @@ export function SweepChart({ name, title, trials, points, values, plots, labels,
       <ChartControls {...{ choice, varied, values, labels }} isLog={yScale === "log"} onChoice={setChosen} onLog={setLog}>
         <button type="button" onClick={saveSvg}>Download SVG</button>
       </ChartControls>
-      <SeriesChart series={series} tick={tick} description={`${choice.y} by ${labels.key(choice.x)}`} xLabel={labels.key(choice.x)} yLabel={unit ? `${choice.y} (${unit})` : choice.y} unit={unit} yScale={yScale} />
+      <SeriesChart series={series} tick={tick} description={`${choice.y} by ${labels.key(choice.x)}`} xLabel={labels.key(choice.x)} yLabel={unit ? `${choice.y} (${unit})` : choice.y} unit={unit} yScale={yScale} prediction={predictionWord(measured)} />
       <InvalidPoints series={series} x={labels.key(choice.x)} />
     </>
   );
@@ -131,9 +133,11 @@ interface SeriesProps {
   yLabel: string;
   unit: string;
   yScale: AxisScale;
+  /** Whose predictions are drawn. */
+  prediction: "paper" | "predicted";
 }
 
-export function SeriesChart({ series, description, tick, xLabel, yLabel, unit, yScale }: SeriesProps) {
+export function SeriesChart({ series, description, tick, xLabel, yLabel, unit, yScale, prediction }: SeriesProps) {
   const { xs, lines } = series;
   const scale = scaleFor(xs);
   const isNumeric = xs.every((x) => typeof x === "number");
@@ -166,11 +170,14 @@ export function SeriesChart({ series, description, tick, xLabel, yLabel, unit, y
         valueAt={(line, index) => {
           const point = lines[line]?.points[index];
           const value = point?.value ?? point?.invalid;
-          return value == null ? null : quantity(value, unit) + (point!.value === null ? " (invalid)" : "");
+          if (value == null) return null;
+          const beside = point!.predicted === null ? [] : [`${prediction} ${quantity(point!.predicted, unit)}`];
+          const notes = [...(point!.value === null ? ["invalid"] : []), ...beside];
+          return quantity(value, unit) + (notes.length > 0 ? ` (${notes.join(", ")})` : "");
         }}
         titleAt={(index) => [...new Set(lines.flatMap((line) => line.points[index]?.reasons ?? []))].join("; ")}
       />
-      {hasPredictions && isNumeric && <p class="hint">Thin dotted lines are predictions.</p>}
+      {hasPredictions && <p class="hint">Dashed outlines are {prediction === "paper" ? "the values that the paper published" : "predictions"}.</p>}
     </>
   );
 }

@@ -134,10 +134,10 @@ function drawAxes(context: CanvasRenderingContext2D, width: number, surface: Sur
   context.restore();
 }
 
-/** The parts of a colour such as "#0a4a60". */
-function rgb(hex: string): [number, number, number] {
-  const part = (index: number) => Number.parseInt(hex.slice(1 + 2 * index, 3 + 2 * index), 16);
-  return [part(0), part(1), part(2)];
+/** The parts of a colour such as "rgb(10, 74, 96)". */
+function rgb(colour: string): [number, number, number] {
+  const [red = 0, green = 0, blue = 0] = (colour.match(/\d+/g) ?? []).map(Number);
+  return [red, green, blue];
 }
 
 /** Every few values, so that a person can read them. */

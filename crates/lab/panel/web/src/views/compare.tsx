@@ -8,6 +8,7 @@ import { ErrorLine, StateBadge, ViewHeading } from "../parts/basics";
 import { labelsOf } from "../parts/labels";
 import { useLoaded } from "../parts/load";
 import { SeriesChart, isWide } from "../parts/sweep-chart";
+import { predictionWord } from "../predictions";
 import type { Sample } from "../rates";
 import { type ChartSeries, completed, initialChoice, median, pointsOf, seriesOf, variedKeys } from "../series";
 import { SERIES } from "../theme";
@@ -71,10 +72,11 @@ function ComparedSweeps({ runs, templates }: { runs: RunDetails[]; templates: Te
   const merged = useMemo(() => mergedSeries(runs, templates), [runs]);
   if (!merged) return <p class="empty">These runs have no measured quantity and setting in common that could be drawn in one chart.</p>;
   const { series, x, tick, y, unit } = merged;
+  const prediction = predictionWord(runs[0]?.values[0]);
   return (
     <section class="card" aria-labelledby="compared-title">
       <h2 id="compared-title">{y} by {x}</h2>
-      <SeriesChart series={series} tick={tick} description={`${y} by ${x} in each run`} xLabel={x} yLabel={unit ? `${y} (${unit})` : y} unit={unit} yScale={isWide(series) ? "log" : "linear"} />
+      <SeriesChart series={series} tick={tick} description={`${y} by ${x} in each run`} xLabel={x} yLabel={unit ? `${y} (${unit})` : y} unit={unit} yScale={isWide(series) ? "log" : "linear"} prediction={prediction} />
       <div class="scroll" tabIndex={0} role="region" aria-label="Values">
         <table>
           <thead>

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { api } from "../api";
 import { count, moment } from "../format";
-import { ConfirmDialog, CopyButton, ErrorLine, StateBadge, ViewHeading } from "../parts/basics";
+import { ConfirmDialog, ErrorLine, StateBadge, ViewHeading } from "../parts/basics";
 import { useLoaded } from "../parts/load";
 import { labelsOf } from "../parts/labels";
 import { NoteField } from "../parts/note-field";
@@ -115,7 +115,7 @@ function RunRow({ run, templates, isChosen, onChoose, onDelete, onError }: RowPr
       <td class="select"><input type="checkbox" aria-label={`Select ${run.title} of ${moment(run.created)}`} checked={isChosen} onChange={(event) => onChoose(event.currentTarget.checked)} /></td>
       <td>
         <a href={`#/run/${run.id}`}>{run.title}</a>
-        <span class="hint"> {moment(run.created)}</span>
+        <span class="hint"> {moment(run.created)}{run.shared && ", others can open it by a link"}</span>
         <div class="hint">{labelsOf(templates, run.request).settings(false)}</div>
       </td>
       <td>
@@ -128,7 +128,6 @@ function RunRow({ run, templates, isChosen, onChoose, onDelete, onError }: RowPr
       </td>
       <td class="note"><NoteField id={run.id} note={run.note} onError={onError} /></td>
       <td class="actions">
-        <CopyButton text={() => `${location.origin}/#/run/${run.id}`}>Copy link</CopyButton>
         <button type="button" aria-label={`Delete ${run.title} of ${moment(run.created)}`} disabled={!isOver(run.state)} onClick={onDelete}>Delete</button>
       </td>
     </tr>

@@ -4,14 +4,15 @@ import { api } from "../api";
 import { OverlaidRates, TrialRates } from "../charts/rate-chart";
 import { PhaseBars } from "../charts/phases";
 import { followRun } from "../events";
-import { bytes, plural, short } from "../format";
-import { CopyButton, ErrorLine } from "../parts/basics";
+import { bytes, plural } from "../format";
+import { CopyButton, ErrorLine, ViewHeading } from "../parts/basics";
 import { type Labels, useLabels } from "../parts/labels";
 import { useLoaded } from "../parts/load";
 import { ResultTable, comparisonSentence } from "../parts/result-table";
 import { RunHead } from "../parts/run-head";
 import { SweepChart } from "../parts/sweep-chart";
-import { type RunProgress, type TrialProgress, phasesOf, recordsOf } from "../progress";
+import { TransportReasons } from "../parts/transport-reasons";
+import { type RunProgress, type TrialProgress, recordsOf } from "../progress";
 import { carriedBytes } from "../rates";
 import { pointsOf, reasonOf, variedKeys } from "../series";
 import { SERIES } from "../theme";
@@ -36,6 +37,7 @@ export function WatchView({ id }: { id: string }) {
   };
   return (
     <>
+      {details.error && !details.data && <ViewHeading>Run {id}</ViewHeading>}
       <ErrorLine text={details.error} />
       {details.data?.id === id && <RunContent run={details.data} shown={shown} onResumed={resume} />}
     </>
@@ -92,6 +94,7 @@ function RunContent({ run, shown, onResumed }: ContentProps) {
           <h2 id="results-title">Results</h2>
           <Sentences trials={trials} run={run} keys={keys} labels={labels} />
           {table}
+          <TransportReasons trials={trials} keys={keys} labels={labels} />
         </section>
       )}
       <Origin run={run} />
@@ -101,21 +104,11 @@ function RunContent({ run, shown, onResumed }: ContentProps) {
 
 function Sentences({ trials, run, keys, labels }: { trials: TrialRecord[]; run: RunDetails; keys: string[]; labels: Labels }) {
   const comparison = keys.length === 1 ? comparisonSentence(trials, run.values, keys, labels) : null;
-  // In a sweep each point has its own.
-  const chosen = keys.length <= 1 ? trials.find((trial) => trial.transport)?.transport : undefined;
   const isInvalid = trials.every((trial) => trial.invalid);
   return (
     <>
       {isInvalid && <p class="sentence wrong">No trial is valid: {reasonOf(trials[0]!)}. Run nothing else meanwhile, or choose lower rates.</p>}
       {comparison && <p class="sentence">{comparison}</p>}
-      {chosen && (
-        <p class="sentence">
-          {chosen.sentence}{" "}
-          <span class="hint">
-            Predicted: {Object.entries(chosen.predicted_ms).map(([name, ms]) => `${name} ${short(Math.round(ms))} ms`).join(", ")}.
-          </span>
-        </p>
-      )}
     </>
   );
 }
@@ -141,7 +134,6 @@ function Curves({ progress, keys, labels, isOver: over }: CurvesProps) {
     const point = keys.map((key) => labels.value(key, it.point[key] ?? "–")).join(", ");
     return point ? `${it.number}: ${point}` : `trial ${it.number}`;
   };
-  const bars = trial ? phasesOf(trial) : [];
   return (
     <section class="card" aria-labelledby="curve-title">
       <h2 id="curve-title">Rate</h2>
@@ -161,25 +153,27 @@ function Curves({ progress, keys, labels, isOver: over }: CurvesProps) {
         <>
           <TrialRates samples={[...trial.samples]} name={trial.name} />
           <p class="hint">{name(trial)}. {bytes(carriedBytes(trial.samples))} over all links, headers of packets included.</p>
-          {bars.length > 0 && (
-            <>
-              <h3>Phases</h3>
-              <PhaseBars bars={bars} />
-            </>
-          )}
+          <PhaseBars key={trial.number} trials={[trial]} isRunning={!over} nameOf={name} />
         </>
       ) : (
         <>
           <OverlaidRates curves={all.slice(-SERIES).map((it) => ({ label: name(it), samples: it.samples }))} />
           <p class="hint">All links and directions together.</p>
+          <PhaseBars trials={all.slice(-SERIES)} isRunning={!over} nameOf={name} />
         </>
       )}
     </section>
   );
 }
 
+/** The seed that was used; one that is not given is 1. */
+function seedOf({ seed, request }: RunDetails): number | undefined {
+  return seed ?? ("template" in request ? request.seed ?? 1 : undefined);
+}
+
 function originOf(run: RunDetails): string {
-  const { machine, seed } = run;
+  const { machine } = run;
+  const seed = seedOf(run);
   if (!machine) return run.id;
   const revision = machine.revision ? ` (${machine.revision})` : "";
   return `${machine.cpu}, ${machine.cores} cores, Linux ${machine.kernel}; sunder ${machine.sunder}${revision}${seed === undefined ? "" : `; seed ${seed}`}; run ${run.id}`;
@@ -192,7 +186,7 @@ function Origin({ run }: { run: RunDetails }) {
     <section class="origin" aria-labelledby="origin-title">
       <h2 id="origin-title">Files and machine</h2>
       <p class="buttons">
-        <CopyButton text={() => api.toml(run.request)}>Copy .toml</CopyButton>
+        <CopyButton text={() => api.file(run.id, run.file)}>Copy .toml</CopyButton>
         <a class="button" href={api.filePath(run.id, run.file)} download>{run.file}</a>
         {run.trials.length > 0 && files.map((name) => <a key={name} class="button" href={api.filePath(run.id, name)} download>{name}</a>)}
       </p>
