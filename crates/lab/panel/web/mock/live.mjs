@@ -44,7 +44,8 @@ export function live() {
         health: { ok: true, problem: "", problem_s: null, warning: "server 6 has no vote", epoch: 14, height: 20_331 + Math.floor(time), waiting_s: null, connected: 5, needed: 2 },
         refresh: { epoch: 15, step: "dealing", done: 9 + (Math.floor(time) % 12), of: 21, waiting_for: [{ server: 6, identity: "k6", address: "192.0.2.16:7300", connected: false }], cancelled: 0, cancelled_of: 3, problem: "", remedy: "" },
         signed: 4310, refused: 2, wrong_answers: 0,
-        links: [1, 2, 4, 5, 6, 7].map((server) => ({ server: `k${server}`, index: server, address: `192.0.2.${10 + server}:7300`, up: server !== 6, state_s: 3600, why: server === 6 ? "no answer" : null, round_trip_ms: server === 6 ? null : 2 + server })),
+        links: [1, 2, 4, 5, 6, 7].map((server) => ({ server: `k${server}`, index: server, address: `192.0.2.${10 + server}:7300`, up: server !== 6, state_s: 3600, why: server === 6 ? "no answer" : null, round_trip_ms: server === 6 ? null : 2 + server }))
+          .concat({ server: "k8", index: null, address: "192.0.2.18:7300", up: true, state_s: 20, why: null, round_trip_ms: 4 }),
       },
       problems: [],
     },

@@ -6,7 +6,8 @@ const SIZE = 260;
 const RADIUS = 96;
 
 interface Server {
-  number: number;
+  /** In the group; null for a server of another one, which has no place in the ring. */
+  number: number | null;
   isSelf: boolean;
   isUp: boolean;
   hasVote: boolean;
@@ -28,7 +29,7 @@ export function Quorum({ status }: { status: QuorumStatus }) {
   const isOpen = refresh && refresh.step !== "done" && refresh.step !== "cancelled";
   return (
     <div class="quorum">
-      <Ring servers={servers} epoch={health.epoch} />
+      <Ring servers={servers.filter((server) => server.number !== null)} epoch={health.epoch} />
       <div class="quorum-facts">
         <dl class="facts">
           <div><dt>Epoch</dt><dd>{health.epoch ?? "–"}</dd></div>
@@ -50,10 +51,10 @@ export function Quorum({ status }: { status: QuorumStatus }) {
             <thead><tr><th scope="col" class="number">server</th><th scope="col">link</th><th scope="col">vote</th><th scope="col">address</th></tr></thead>
             <tbody>
               {servers.map((server) => (
-                <tr key={server.number}>
-                  <td class="number">{server.number}</td>
+                <tr key={server.number ?? server.about}>
+                  <td class="number">{server.number ?? "–"}</td>
                   <td>{server.isSelf ? "this server" : server.isUp ? "up" : <b class="wrong">down</b>}</td>
-                  <td>{server.hasVote ? "yes" : <b class="wrong">no</b>}</td>
+                  <td>{server.number === null ? "–" : server.hasVote ? "yes" : <b class="wrong">no</b>}</td>
                   <td>{server.about}</td>
                 </tr>
               ))}
@@ -67,15 +68,16 @@ export function Quorum({ status }: { status: QuorumStatus }) {
 
 function serversOf(status: QuorumStatus): Server[] {
   const own = status.index ?? 0;
-  const servers = status.links.map((link) => ({
+  const servers: Server[] = status.links.map((link) => ({
     number: link.index,
     isSelf: false,
     isUp: link.up,
-    hasVote: !status.without_vote.includes(link.index),
+    hasVote: link.index !== null && !status.without_vote.includes(link.index),
     about: link.why ? `${link.address}: ${link.why}` : link.address,
   }));
   const self = { number: own, isSelf: true, isUp: true, hasVote: !status.without_vote.includes(own), about: "this host" };
-  return (own > 0 ? [...servers, self] : servers).sort((a, b) => a.number - b.number);
+  const place = (server: Server) => server.number ?? Number.MAX_SAFE_INTEGER;
+  return (own > 0 ? [...servers, self] : servers).sort((a, b) => place(a) - place(b));
 }
 
 function Ring({ servers, epoch }: { servers: Server[]; epoch: number | null }) {

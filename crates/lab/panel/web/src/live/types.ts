@@ -48,7 +48,8 @@ export interface QuorumStatus {
   } | null;
   signed: number;
   refused: number;
-  links: { index: number; address: string; up: boolean; round_trip_ms?: number | null; why?: string | null }[];
+  /** `index` is the server's number in the group, from 1; null for a server of another group. */
+  links: { index: number | null; address: string; up: boolean; round_trip_ms?: number | null; why?: string | null }[];
 }
 
 /** Of a group of a chat proxy. */

@@ -116,7 +116,7 @@ function StartForm({ offer, template, isSweep }: { offer: Offer; template: Templ
         refused={fault?.field && isOfKnob ? { field: fault.field, error: fault.message } : null}
       />
       <div class="start-bar">
-        <Expectation template={template} trials={countPoints(values) * repetitions} prediction={prediction} />
+        <Expectation template={template} points={countPoints(values)} repetitions={repetitions} prediction={prediction} />
         <label class="repetitions">
           Repetitions
           <input
@@ -171,15 +171,16 @@ function earlierFileNames(values: Record<string, RequestValue[]>): Record<string
 }
 
 /** How long the run will take, and what the models expect of each point. */
-function Expectation({ template, trials, prediction }: { template: Template; trials: number; prediction: RunPrediction | null }) {
+function Expectation({ template, points, repetitions, prediction }: { template: Template; points: number; repetitions: number; prediction: RunPrediction | null }) {
   const text = prediction && predictionText(prediction.predictions, template);
+  const predicted = prediction?.predictions.length ?? 0;
   return (
     <div class="expected" aria-live="polite">
       <p>
-        <b>{plural(trials, "trial")}</b>
+        <b>{plural(points * repetitions, "trial")}</b>
         {prediction?.seconds != null && <>, <b>{duration(prediction.seconds)}</b> in all</>}
       </p>
-      {text && <p class="hint">Predicted: {text}</p>}
+      {text && <p class="hint">Predicted: {text}{predicted < points && `, for ${predicted} of ${points} points`}</p>}
     </div>
   );
 }
