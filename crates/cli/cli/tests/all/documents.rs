@@ -1,6 +1,7 @@
 //! Checks the documents: runs every `$ sunder ...` line of a `console` block and compares its
 //! output with the document, and searches for the files, modules and items that documents name.
 
+use std::collections::HashSet;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,14 @@ fn the_examples_in_the_guide_to_channels_are_correct() {
     write("shared.toml", [three, group].concat());
     write("five.toml", five.to_owned());
     assert_eq!(run_examples(&guide, place.path()), 4);
+    // The graph in the guide is that of the command in the guide.
+    let plot = "plan --channels three.toml --plot uplinks.svg";
+    assert!(guide.contains(plot));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    let output = command.args(plot.split(' ')).current_dir(place.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let drawn = fs::read_to_string(place.path().join("uplinks.svg")).unwrap();
+    assert_eq!(drawn, document("docs/pictures/uplinks.svg"), "draw it again: sunder {plot}");
 }
 
 #[test]
@@ -122,6 +131,23 @@ fn files_and_modules_in_documents_exist() {
         missing.extend(broken.map(|name| format!("{}: {name}", document.display())));
     }
     assert_eq!(missing, Vec::<String>::new());
+}
+
+#[test]
+fn every_picture_and_graph_is_linked_from_a_document() {
+    let files = files_below(&root());
+    let has_end = |file: &PathBuf, wanted: &str| file.extension().is_some_and(|end| end == wanted);
+    let mut linked = HashSet::new();
+    for document in files.iter().filter(|file| has_end(file, "md")) {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let folder = root().join(document.parent().unwrap());
+        let links = text.split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap());
+        linked.extend(links.filter_map(|link| folder.join(link).canonicalize().ok()));
+    }
+    let pictures = files.iter().filter(|file| file.starts_with("docs") && has_end(file, "svg"));
+    let missing =
+        pictures.filter(|file| !linked.contains(&root().join(file).canonicalize().unwrap()));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&PathBuf>::new());
 }
 
 /// The lines of manifests, for applications with this repository in the directory `sunder`.
