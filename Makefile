@@ -19,7 +19,8 @@ help:
 	@echo 'make speed   the tunnel on plain veth channels, beside wireguard-go (as root)'
 	@echo 'make docs    the API documentation, in target/doc'
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
-	@echo 'make browser 300 requests of Chromium at once, through SOCKS5 (installs it)'
+	@echo 'make browser Chromium (installs it): 300 requests at once through SOCKS5, and the whole of the'
+	@echo '             page of the laboratory (its short path is in make test)'
 	@echo 'make soak    large files, a tunnel, a stream and a refresh under 100,000 random conditions each, floods, streams that break, servers that are killed, cut off and hostile: hours'
 	@echo 'make figures every experiment of the laboratory, or FIGURES="NAME ...", into docs/results: hours;'
 	@echo '             each for at most MINUTES=N, and the next time it goes on'
@@ -33,6 +34,7 @@ demo:
 
 test: setup
 	scripts/run-tests
+	scripts/page-test
 	$(CARGO) test --workspace --locked --doc
 	scripts/test-python
 
@@ -93,15 +95,16 @@ soak:
 	scripts/soak
 
 browser:
-	scripts/setup chromium python3
+	@PATH=$$PATH:/usr/sbin scripts/setup chromium chromedriver:chromium-driver python3 ip:iproute2
 	$(CARGO) build --release --locked --package sunder-cli
 	scripts/browser
+	scripts/page-test --whole --sunder target/release/sunder
 
 neon:
 	scripts/neon
 
 setup:
-	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd faketime gcc g++ pkg-config libudt.so:libudt-dev
+	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd faketime gcc g++ pkg-config libudt.so:libudt-dev chromium chromedriver:chromium-driver
 
 setup-lab:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk g++ libudt.so:libudt-dev

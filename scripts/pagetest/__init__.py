@@ -1,0 +1,1 @@
+"""The browser test of the page of `sunder lab serve`: scripts/page-test."""
