@@ -203,7 +203,9 @@ impl PlanQuery {
             )
         };
         let channels: String = channels.names.iter().zip(&self.channels).map(channel).collect();
-        format!("kappa = {kappa}\nmu = {mu}\n{}{channels}", objective.unwrap_or_default())
+        let objective = objective.unwrap_or_default();
+        let addresses = "addresses = [\"10.9.0.2/24\"] # of this end in the tunnel\n";
+        format!("kappa = {kappa}\nmu = {mu}\n{objective}{addresses}{channels}")
     }
 }
 

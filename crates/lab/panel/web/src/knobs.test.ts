@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { POSITIONS, countPoints, defaultValues, parseNumber, positionOf, presetValues, rangeOf, settingsOf, valueAt, valuesOf, withValues } from "./knobs";
+import { POSITIONS, countPoints, defaultValues, movedTo, parseNumber, positionOf, presetValues, rangeOf, settingsOf, valueAt, valuesOf, withValues } from "./knobs";
 import type { ChoiceKnob, FileKnob, NumberKnob, Template } from "./types";
 
 const loss: NumberKnob = { kind: "number", name: "loss", label: "Loss", group: "where", unit: "", min: 0, max: 0.5, default: [0], suggested: [0, 0.0001, 0.01] };
@@ -53,6 +53,22 @@ test("a slider reaches both ends and keeps its value", () => {
   }
   // A wide range is logarithmic: half of the slider is for small values.
   assert.ok(valueAt(loss, 500) < 0.01);
+});
+
+test("each arrow key at a slider changes the value", () => {
+  const wide = { ...delay, max: 1000, suggested: [0.25, 150] };
+  const members = { ...delay, min: 4, max: 13, whole: true };
+  for (const knob of [loss, delay, wide, members]) {
+    for (const direction of [1, -1]) {
+      let value = direction > 0 ? knob.min : knob.max;
+      const end = direction > 0 ? knob.max : knob.min;
+      for (let keys = 0; value !== end; keys += 1) {
+        const next = movedTo(knob, value, positionOf(knob, value) + direction);
+        assert.ok((next - value) * direction > 0 && keys <= POSITIONS, `${knob.name} ${value} ${next}`);
+        value = next;
+      }
+    }
+  }
 });
 
 test("a network preset sets only knobs that the template has, to values that they can have", () => {

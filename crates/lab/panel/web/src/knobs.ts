@@ -153,6 +153,13 @@ export function valueAt(knob: NumberKnob, position: number): number {
   return knob.whole ? Math.round(value) : value;
 }
 
+/** The value after a slider was moved to a position: another one, even if the step is a small one. */
+export function movedTo(knob: NumberKnob, value: number, position: number): number {
+  const direction = Math.sign(position - positionOf(knob, value));
+  while (direction !== 0 && position > 0 && position < POSITIONS && (valueAt(knob, position) - value) * direction <= 0) position += direction;
+  return valueAt(knob, position);
+}
+
 function exactValueAt(knob: NumberKnob, position: number): number {
   const { min: least, max: most } = knob;
   const from = leastPositive(knob);

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { POSITIONS, parseNumber, positionOf, rangeText, valueAt } from "../knobs";
+import { POSITIONS, movedTo, parseNumber, positionOf, rangeText } from "../knobs";
 import type { NumberKnob } from "../types";
 
 interface Props {
@@ -34,7 +34,7 @@ export function NumberField({ knob, value, onChange }: Props) {
           value={positionOf(knob, value)}
           aria-label={`${knob.label}, slider`}
           aria-valuetext={`${value} ${knob.unit}`}
-          onInput={(event) => onChange(valueAt(knob, Number(event.currentTarget.value)))}
+          onInput={(event) => onChange(movedTo(knob, value, Number(event.currentTarget.value)))}
         />
         <span class="with-unit">
           <input
