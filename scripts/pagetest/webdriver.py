@@ -276,6 +276,9 @@ class Browser:
 
     def copied(self):
         """What is on the clipboard."""
+        # Permissions end with the window for which they were given.
+        self.devtools("Browser.grantPermissions",
+                      permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
         return self.answer("return navigator.clipboard.readText()")
 
     def cells(self, region):

@@ -220,7 +220,8 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
         let name = PathBuf::from(entry.file_name());
-        if name.to_string_lossy().starts_with('.') || name == Path::new("target") {
+        // Not of the repository: what is built, and the libraries of the page.
+        if name.to_string_lossy().starts_with('.') || name == "target" || name == "node_modules" {
             continue;
         }
         if entry.file_type().unwrap().is_dir() {

@@ -77,7 +77,8 @@ function StartForm({ offer, template, isSweep }: { offer: Offer; template: Templ
   const { values, files } = changed[template.name] ?? initial;
   const change = (part: Partial<TemplateSettings>) =>
     setChanged((before) => ({ ...before, [template.name]: { ...(before[template.name] ?? initial), ...part } }));
-  const [repetitions, setRepetitions] = useState(offer.earlier?.repetitions ?? 1);
+  const [repetitionsText, setRepetitionsText] = useState(String(offer.earlier?.repetitions ?? 1));
+  const repetitions = Math.min(20, Math.max(1, Math.round(Number(repetitionsText)) || 1));
   const [seedText, setSeedText] = useState(String(offer.earlier?.seed ?? ""));
   const seed = parseSeed(seedText);
   const [fault, setFault] = useState<ApiError | null>(null);
@@ -123,8 +124,9 @@ function StartForm({ offer, template, isSweep }: { offer: Offer; template: Templ
             type="number"
             min={1}
             max={20}
-            value={repetitions}
-            onChange={(event) => setRepetitions(Math.min(20, Math.max(1, Math.round(Number(event.currentTarget.value)) || 1)))}
+            value={repetitionsText}
+            onInput={(event) => setRepetitionsText(event.currentTarget.value)}
+            onBlur={() => setRepetitionsText(String(repetitions))}
           />
         </label>
         <details class="advanced" open={offer.earlier?.seed !== undefined}>
