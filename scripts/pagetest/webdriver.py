@@ -158,9 +158,10 @@ class Browser:
         width, height = self.script(
             "const { height } = document.documentElement.getBoundingClientRect();"
             "return [innerWidth, Math.ceil(height)]")
-        clip = {"x": 0, "y": 0, "width": width, "height": min(height, limit), "scale": 1}
-        taken = self.devtools("Page.captureScreenshot", format="png", clip=clip,
-                              captureBeyondViewport=True)
+        # What sticks to the end of the window is then at the end of the picture.
+        self.size(width, min(height, limit))
+        self.answer("await new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+        taken = self.devtools("Page.captureScreenshot", format="png")
         return base64.b64decode(taken["data"])
 
     def read_logs(self):

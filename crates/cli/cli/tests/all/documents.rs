@@ -221,7 +221,8 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
         let name = PathBuf::from(entry.file_name());
         // Not of the repository: what is built, and the libraries of the page.
-        if name.to_string_lossy().starts_with('.') || name == "target" || name == "node_modules" {
+        let is_other = matches!(name.to_str(), Some("target" | "node_modules"));
+        if name.to_string_lossy().starts_with('.') || is_other {
             continue;
         }
         if entry.file_type().unwrap().is_dir() {
