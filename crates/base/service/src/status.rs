@@ -3,6 +3,7 @@
 //! The document has the key `kind`, which is the command's name, and the keys of the command's own
 //! [`ServiceStatus`]. Sockets are in one [`directory`], named `KIND-NAME.sock`.
 
+use std::fmt::{self, Display, Formatter};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -40,6 +41,17 @@ impl ServiceProblem {
     /// A problem, since when it has lasted, and what to do.
     pub fn new(text: impl Into<String>, since_s: Option<f64>, remedy: impl Into<String>) -> Self {
         Self { text: text.into(), since_s, remedy: remedy.into() }
+    }
+}
+
+/// One line for a person.
+impl Display for ServiceProblem {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let Self { text, since_s, remedy } = self;
+        match since_s {
+            Some(seconds) => write!(formatter, "{text} (for {seconds:.0} s): {remedy}"),
+            None => write!(formatter, "{text}: {remedy}"),
+        }
     }
 }
 

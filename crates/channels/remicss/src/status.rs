@@ -95,6 +95,8 @@ pub struct TunnelChannelStatus {
     pub state_in: Option<String>,
     /// How long it has been missing from the association, in seconds.
     pub missing_s: Option<f64>,
+    /// How long it has been down or in quarantine in a direction, in seconds.
+    pub not_up_s: Option<f64>,
     /// Since when no packet waits for it, because it would cost much rate, in seconds. It still
     /// gets a share of a packet if it is ready.
     pub spare_s: Option<f64>,

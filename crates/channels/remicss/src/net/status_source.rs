@@ -112,6 +112,7 @@ impl TunnelStatusSource {
     ) -> Vec<TunnelChannelStatus> {
         let shared = lock(&self.shared);
         let missing = if shared.monitor.is_some() { shared.missing.clone() } else { Vec::new() };
+        let not_up = if shared.monitor.is_some() { shared.not_up.clone() } else { Vec::new() };
         let known: Vec<AssociatedChannel> =
             shared.monitor.as_ref().map_or_else(Vec::new, |monitor| {
                 let states = monitor.incoming(shared.quarantined).into_iter();
@@ -122,6 +123,8 @@ impl TunnelStatusSource {
         drop(shared);
         let channel = |(index, risk): (usize, &f64)| {
             let missing = missing.get(index).copied().flatten();
+            let not_up = not_up.get(index).copied().flatten();
+            let seconds = |since: Duration| now.saturating_sub(since).as_secs_f64();
             let state = |state| if missing.is_some() { "missing" } else { name(state) };
             let known = known.get(index);
             let received = receiving.channels.get(index).copied().unwrap_or_default();
@@ -134,10 +137,9 @@ impl TunnelStatusSource {
             TunnelChannelStatus {
                 state_out: known.map(|known| state(known.estimate.state).into()),
                 state_in: known.map(|known| state(known.incoming).into()),
-                missing_s: missing.map(|since| now.saturating_sub(since).as_secs_f64()),
-                spare_s: plan.spare_since[index]
-                    .filter(|_| known.is_some())
-                    .map(|since| now.saturating_sub(since).as_secs_f64()),
+                missing_s: missing.map(seconds),
+                not_up_s: not_up.map(seconds),
+                spare_s: plan.spare_since[index].filter(|_| known.is_some()).map(seconds),
                 risk: self.if_known(*risk),
                 rate_mbit: known.map(|known| mbit(known.estimate.known_bps)),
                 rate_from: known.map(|known| source(known.estimate.source).into()),
@@ -145,8 +147,7 @@ impl TunnelStatusSource {
                 delay_ms: measured.map(|estimate| estimate.delay_ms),
                 mtu: path.mtu,
                 former_mtu: black_hole.map(|black_hole| black_hole.former_mtu),
-                black_hole_s: black_hole
-                    .map(|black_hole| now.saturating_sub(black_hole.since).as_secs_f64()),
+                black_hole_s: black_hole.map(|black_hole| seconds(black_hole.since)),
                 sent: sending.sender.datagrams[index],
                 sent_bytes: sending.sender.ip_bytes[index],
                 refused: sending.refused.get(index).copied().unwrap_or_default(),

@@ -35,6 +35,8 @@ pub struct EndpointSharedState {
     pub long_datagrams: [u64; MAX_CHANNELS],
     /// Since when each channel is missing from the association, if it is.
     pub missing: Vec<Option<Duration>>,
+    /// Since when each channel is down or in quarantine in a direction, if it is.
+    pub not_up: Vec<Option<Duration>>,
     changes: EstimateChangeDetector,
     states: ChannelStates,
 }
@@ -85,8 +87,10 @@ impl EndpointSharedState {
         }
         let since = |channel| self.missing.get(channel).copied().flatten().unwrap_or(now);
         let missing = |channel| (!members.contains(channel)).then(|| since(channel));
+        let missing: Vec<Option<Duration>> = (0..channels).map(missing).collect();
         *self = Self {
-            missing: (0..channels).map(missing).collect(),
+            not_up: missing.clone(),
+            missing,
             arrived: vec![ArrivalCounts::default(); channels],
             states: ChannelStates::of(channels, members),
             monitor: Some(monitor),
@@ -113,6 +117,9 @@ impl EndpointSharedState {
         let outgoing = monitor.estimates(now).iter().map(|estimate| estimate.state).collect();
         let states = ChannelStates { incoming: monitor.incoming(self.quarantined), outgoing };
         let changes = self.states.changes(&states);
+        for (channel, since) in self.not_up.iter_mut().enumerate() {
+            *since = (!states.is_up(channel)).then(|| since.unwrap_or(now));
+        }
         self.states = states;
         changes
     }
@@ -130,6 +137,12 @@ impl ChannelStates {
         };
         let states: Vec<TunnelChannelState> = (0..channels).map(state).collect();
         Self { incoming: states.clone(), outgoing: states }
+    }
+
+    /// Whether a channel is up in both directions.
+    fn is_up(&self, channel: usize) -> bool {
+        let states = [&self.incoming, &self.outgoing];
+        states.iter().all(|states| states.get(channel) == Some(&TunnelChannelState::Up))
     }
 
     /// The changes to `now`, those of the incoming direction first.
@@ -268,8 +281,16 @@ mod tests {
         let change = ChannelStateChange { channel, is_incoming, before: UP, now: QUARANTINE };
         assert_eq!(shared.poll_changes(Duration::ZERO), [change]);
         assert_eq!(shared.poll_changes(Duration::ZERO), [], "it is said once");
+        let seconds = Duration::from_secs;
+        assert_eq!(shared.not_up, [None, Some(seconds(0))]);
+        shared.quarantined = ChannelSubset::EMPTY.with(0);
+        shared.poll_changes(seconds(3));
+        shared.quarantined = ChannelSubset::first(2);
+        shared.poll_changes(seconds(5));
+        assert_eq!(shared.not_up, [Some(seconds(3)), Some(seconds(5))], "since the first change");
         begin(&mut shared);
         assert_eq!(shared.poll_changes(Duration::ZERO), [], "the next knows nothing of it");
+        assert_eq!(shared.not_up, [None, None]);
         shared.monitor = None;
         assert_eq!(shared.poll_changes(Duration::ZERO), [], "nobody is there");
     }

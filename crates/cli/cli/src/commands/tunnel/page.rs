@@ -16,9 +16,11 @@ pub(super) fn page(now: &TunnelStatus, before: Option<&TunnelStatus>) -> String 
     let second = COLUMNS.map(|(_, side)| side);
     let averages = aligned(&first, &averages(now, before));
     let channels = aligned(&second, &channels(now, before));
-    let troubles = troubles(&now.channels);
+    let problems: Vec<String> = problems(now).iter().map(ToString::to_string).collect();
+    let problems =
+        if problems.is_empty() { String::new() } else { format!("\n{}\n", problems.join("\n")) };
     let dropped = dropped(&now.dropped, &now.channels);
-    format!("{running}\n\n{averages}\n{channels}{troubles}{dropped}")
+    format!("{running}\n\n{averages}\n{channels}{problems}{dropped}")
 }
 
 /// What is wrong with a tunnel, and what to do.
@@ -27,65 +29,41 @@ pub(super) fn problems(now: &TunnelStatus) -> Vec<ServiceProblem> {
         let remedy = "check that the other end runs, and both configurations with sunder doctor";
         return vec![ServiceProblem::new("there is no peer", None, remedy)];
     }
-    now.channels.iter().enumerate().filter_map(problem).collect()
+    now.channels.iter().enumerate().flat_map(channel_problems).collect()
 }
 
-/// What is most wrong with a channel.
-fn problem((index, channel): (usize, &TunnelChannelStatus)) -> Option<ServiceProblem> {
-    let name = format!("channel {}", index + 1);
+/// What is wrong with a channel.
+fn channel_problems((index, channel): (usize, &TunnelChannelStatus)) -> Vec<ServiceProblem> {
+    let problem = |what: &str, since_s, remedy: &str| {
+        ServiceProblem::new(format!("channel {} {what}", index + 1), since_s, remedy)
+    };
     let is = |state| {
         [&channel.state_out, &channel.state_in].iter().any(|it| it.as_deref() == Some(state))
     };
-    let (what, since_s, remedy) = if channel.missing_s.is_some() {
+    if channel.missing_s.is_some() {
         let remedy = "check its link and its addresses; sunder doctor tests them";
-        ("is missing from the association".to_owned(), channel.missing_s, remedy)
-    } else if is("quarantine") {
+        return vec![problem("is missing from the association", channel.missing_s, remedy)];
+    }
+    if is("quarantine") {
+        let what = "is in quarantine, because it delivered changed shares";
         let remedy = "someone on its path changes packets: if it happens again, use another path";
-        ("is in quarantine, because it delivered changed shares".to_owned(), None, remedy)
-    } else if is("down") {
-        ("is down".to_owned(), None, "check its link; the log says since when")
-    } else if let (Some(former), Some(mtu)) = (channel.former_mtu, channel.mtu) {
+        return vec![problem(what, channel.not_up_s, remedy)];
+    }
+    if is("down") {
+        return vec![problem("is down", channel.not_up_s, "check its link")];
+    }
+    let mut problems = Vec::new();
+    if let (Some(former), Some(mtu)) = (channel.former_mtu, channel.mtu) {
         let what = format!("loses packets of {former} bytes without ICMP; its path's MTU is {mtu}");
         let remedy = "shorter packets are sent; ask who runs the path to let ICMP pass";
-        (what, channel.black_hole_s, remedy)
-    } else if channel.spare_s.is_some() {
-        let what = "carries too little or loses too much: no packet waits for it".to_owned();
-        (what, channel.spare_s, "improve its path, or plan without it: sunder plan")
-    } else {
-        return None;
-    };
-    Some(ServiceProblem::new(format!("{name} {what}"), since_s, remedy))
-}
-
-/// What is wrong with channels, a line each.
-fn troubles(channels: &[TunnelChannelStatus]) -> String {
-    let lines = black_holes(channels) + &spare_channels(channels);
-    if lines.is_empty() { lines } else { format!("\n{lines}") }
-}
-
-/// The channels that no packet waits for.
-fn spare_channels(channels: &[TunnelChannelStatus]) -> String {
-    let line = |(index, channel): (usize, &TunnelChannelStatus)| {
-        let (number, since) = (index + 1, channel.spare_s?);
-        Some(format!(
-            "channel {number}: no packet has waited for it for {since:.0} s, because it carries \
-             too little or loses too much compared with the others\n"
-        ))
-    };
-    channels.iter().enumerate().filter_map(line).collect()
-}
-
-/// The channels whose paths lose packets that they carried before.
-fn black_holes(channels: &[TunnelChannelStatus]) -> String {
-    let line = |(index, channel): (usize, &TunnelChannelStatus)| {
-        let (former, since) = (channel.former_mtu?, channel.black_hole_s?);
-        let (number, mtu) = (index + 1, channel.mtu?);
-        Some(format!(
-            "channel {number}: packets of {former} bytes have not arrived for {since:.0} s, without \
-             ICMP; its path's MTU is {mtu}\n"
-        ))
-    };
-    channels.iter().enumerate().filter_map(line).collect()
+        problems.push(problem(&what, channel.black_hole_s, remedy));
+    }
+    if channel.spare_s.is_some() {
+        let what = "carries too little or loses too much, so no packet waits for it";
+        let remedy = "improve its path, or plan without it: sunder plan";
+        problems.push(problem(what, channel.spare_s, remedy));
+    }
+    problems
 }
 
 /// The channels that are missing from the association, and for how long.
@@ -219,6 +197,7 @@ mod tests {
             state_out: None,
             state_in: None,
             missing_s: None,
+            not_up_s: None,
             spare_s: None,
             risk: None,
             rate_mbit: None,
@@ -272,16 +251,16 @@ mod tests {
 
     #[test]
     fn black_holes_are_named_with_their_channels() {
-        let mut now = alone();
+        let mut now = TunnelStatus { associated: true, ..alone() };
         let quiet = now.channels[0].clone();
         let hole = (Some(1400), Some(1500), Some(12.3));
         let (mtu, former_mtu, black_hole_s) = hole;
         now.channels.push(TunnelChannelStatus { mtu, former_mtu, black_hole_s, ..quiet });
         let page = page(&now, None);
-        let line = "channel 2: packets of 1500 bytes have not arrived for 12 s, without ICMP; its path's \
-                    MTU is 1400";
+        let line = "channel 2 loses packets of 1500 bytes without ICMP; its path's MTU is 1400 \
+                    (for 12 s): shorter packets are sent; ask who runs the path to let ICMP pass";
         assert_eq!(page.lines().filter(|shown| *shown == line).count(), 1, "{page}");
-        assert!(!page.contains("channel 1: "), "{page}");
+        assert!(!page.contains("channel 1 "), "{page}");
     }
 
     #[test]
@@ -289,7 +268,11 @@ mod tests {
         assert_eq!(problems(&alone())[0].text, "there is no peer");
         let up =
             TunnelChannelStatus { state_out: Some("up".into()), ..alone().channels[0].clone() };
-        let down = TunnelChannelStatus { state_out: Some("down".into()), ..up.clone() };
+        let down = TunnelChannelStatus {
+            state_out: Some("down".into()),
+            not_up_s: Some(5.0),
+            ..up.clone()
+        };
         let missing = TunnelChannelStatus { missing_s: Some(7.0), ..up.clone() };
         let quarantine = TunnelChannelStatus { state_in: Some("quarantine".into()), ..up.clone() };
         let channels = vec![up, down, missing, quarantine];
@@ -297,17 +280,17 @@ mod tests {
         let texts: Vec<&str> = found.iter().map(|it| it.text.as_str()).collect();
         assert_eq!(texts[..2], ["channel 2 is down", "channel 3 is missing from the association"]);
         assert!(texts[2].starts_with("channel 4 is in quarantine"));
-        assert_eq!(found[1].since_s, Some(7.0));
+        assert_eq!((found[0].since_s, found[1].since_s), (Some(5.0), Some(7.0)));
         assert!(found.iter().all(|it| !it.remedy.is_empty()));
     }
 
     #[test]
     fn spare_channels_are_named() {
-        let mut now = alone();
+        let mut now = TunnelStatus { associated: true, ..alone() };
         now.channels[0].spare_s = Some(12.3);
         let page = page(&now, None);
-        let line = "channel 1: no packet has waited for it for 12 s, because it carries too little \
-                    or loses too much compared with the others";
+        let line = "channel 1 carries too little or loses too much, so no packet waits for it (for \
+                    12 s): improve its path, or plan without it: sunder plan";
         assert_eq!(page.lines().filter(|shown| *shown == line).count(), 1, "{page}");
         assert_eq!(words(&page)[10][..3], ["1", "–", "spare"], "{page}");
     }
