@@ -4,7 +4,7 @@
 //! `driver/` and a line there.
 
 mod accuracy;
-mod compute;
+pub(crate) mod compute;
 mod datagrams;
 mod flow;
 mod mix;

@@ -27,8 +27,11 @@ use crate::perform::program::ProgramProcess;
 use crate::sandbox;
 use function::{IntersectionFiles, JointFunction};
 
+/// The driver's name.
+pub(crate) const NAME: &str = "compute";
+
 pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
-    name: "compute",
+    name: NAME,
     values: &[],
     hosts: &["garbler", "evaluator"],
     network: no_hosts,
@@ -39,26 +42,26 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
 /// The driver's settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ComputeDriverOptions {
+pub(crate) struct ComputeDriverOptions {
     /// The program.
     sunder: String,
     /// The parties' hosts.
-    garbler: String,
-    evaluator: String,
+    pub(crate) garbler: String,
+    pub(crate) evaluator: String,
     /// Where the garbler listens.
     address: SocketAddr,
     /// The function that they compute: a name, or a circuit file, whose inputs are then zeros.
-    circuit: Option<String>,
+    pub(crate) circuit: Option<String>,
     /// Instead of a circuit: the files with the values of which they find those in common.
-    psi: Option<IntersectionFiles>,
+    pub(crate) psi: Option<IntersectionFiles>,
     /// Additional arguments of both parties.
     #[serde(default)]
-    arguments: Vec<String>,
+    pub(crate) arguments: Vec<String>,
     /// Additional arguments of the evaluator.
     #[serde(default)]
-    connecting: Vec<String>,
+    pub(crate) connecting: Vec<String>,
     /// The time after which a run is ended and counts as that long, in seconds.
-    limit_s: f64,
+    pub(crate) limit_s: f64,
     /// Whether a run that fails counts as that long, too.
     #[serde(default)]
     may_fail: bool,

@@ -11,14 +11,12 @@ use std::time::Duration;
 
 use compute::predict::network_time;
 use compute::{ComputeProtocol, ComputeRole, ComputeSettings, TransferKind};
-use serde::Deserialize;
+use serde::Deserialize as _;
 use transport::choice::expected;
 
+use crate::perform::driver::compute::{self as driver, ComputeDriverOptions};
 use crate::trial::Trial;
 use costs::{ComputationCosts, PredictedFunction};
-
-/// The name of the driver.
-const DRIVER: &str = "compute";
 
 /// Whether the parties of the driver encrypt.
 const IS_SECURE: bool = false;
@@ -32,31 +30,8 @@ pub(super) struct ComputationPrediction {
     pub(super) chosen: Option<(&'static str, String)>,
 }
 
-/// The settings of the driver on which the time depends. The driver checks them.
-#[derive(Debug, Deserialize)]
-struct PredictedDriverOptions {
-    garbler: String,
-    evaluator: String,
-    circuit: Option<String>,
-    psi: Option<PredictedIntersectionOptions>,
-    #[serde(default)]
-    arguments: Vec<String>,
-    #[serde(default)]
-    connecting: Vec<String>,
-    limit_s: f64,
-}
-
-/// The settings of an intersection on which the time depends.
-#[derive(Debug, Deserialize)]
-struct PredictedIntersectionOptions {
-    #[serde(default = "default_rows")]
-    rows: u32,
-}
-
-/// The default of `sunder compute psi`.
-fn default_rows() -> u32 {
-    1000
-}
+/// The default of `--rows` in `sunder compute psi`.
+const DEFAULT_ROWS: u32 = 1000;
 
 /// The arguments of the parties' commands on which the time depends.
 #[derive(Clone, Debug)]
@@ -70,17 +45,17 @@ struct PredictedArguments {
 /// What is predicted of the trial. `None` if it is no computation, or one whose hosts, circuit or
 /// arguments are not known here. This takes a moment: see [`costs`].
 pub(super) fn predict(trial: &Trial) -> Option<ComputationPrediction> {
-    if trial.measure.driver.as_deref() != Some(DRIVER) {
+    if trial.measure.driver.as_deref() != Some(driver::NAME) {
         return None;
     }
-    let options = PredictedDriverOptions::deserialize(trial.measure.options.clone()).ok()?;
+    let options = ComputeDriverOptions::deserialize(trial.measure.options.clone()).ok()?;
     let words = options.arguments.iter().chain(&options.connecting);
     let arguments = PredictedArguments::parse(words.map(String::as_str))?;
     let congestion = arguments.congestion.as_deref();
     let path = path::between(trial, &options.evaluator, &options.garbler, congestion)?;
     let function = match (&options.circuit, &options.psi) {
         (Some(circuit), None) => PredictedFunction::of_circuit(trial, circuit)?,
-        (None, Some(psi)) => PredictedFunction::of_intersection(psi.rows)?,
+        (None, Some(psi)) => PredictedFunction::of_intersection(psi.rows.unwrap_or(DEFAULT_ROWS))?,
         _ => return None,
     };
     let costs = ComputationCosts::of(function, &arguments)?;
@@ -208,7 +183,9 @@ mod tests {
         let rows = |rows: i64| {
             let mut trial = known.clone();
             trial.measure.options.remove("circuit");
-            let psi = toml::Table::from_iter([("rows".to_owned(), rows.into())]);
+            let files = ["garbler", "evaluator"].map(|role| (role.to_owned(), "/a.csv".into()));
+            let rows = ("rows".to_owned(), toml::Value::from(rows));
+            let psi: toml::Table = files.into_iter().chain([rows]).collect();
             trial.measure.options.insert("psi".into(), psi.into());
             predict(&trial)
         };

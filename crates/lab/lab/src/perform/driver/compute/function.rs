@@ -22,13 +22,13 @@ pub(super) enum JointFunction {
 /// The CSV files with the parties' values.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct IntersectionFiles {
+pub(crate) struct IntersectionFiles {
     garbler: String,
     evaluator: String,
     /// The column of both files that is compared; without it, the only one.
     column: Option<String>,
     /// The maximum number of different values of a party; without it, the program's.
-    rows: Option<u32>,
+    pub(crate) rows: Option<u32>,
 }
 
 /// What the parties need to compute a function.
