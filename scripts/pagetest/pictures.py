@@ -6,10 +6,9 @@ import subprocess
 
 from .access import show
 from .newcomer import aes_over_two_transports, choose_computation, go_to
-from .newcomer import Skipped
 from .tunnel import PulledTunnel
 from .webdriver import check, until
-from .whole import comparison_with_an_earlier_run, open_again, sweep_of_loss
+from .whole import comparison_with_an_earlier_run, start_repeated, sweep_of_loss
 
 # A picture is at most as large as that, so that it can be in the repository.
 MAX_BYTES = 120_000
@@ -75,12 +74,7 @@ def pictures_of_choices(test):
 def pictures_of_a_run(test):
     """Pictures of a run that goes on, and of its results."""
     page = test.page
-    open_again(test)
-    go_to(page, "Run")
-    choose_computation(page)
-    page.write("spinbutton", "Repetitions", "20")
-    page.click("button", "Run")
-    until("the run", lambda: "/run/" in page.address())
+    start_repeated(test, 20)
     curve = lambda: any(page.script("return page.hasInk(arguments[0])", it)
                         for it in page.all("image", re.compile(".*rate of .*")))
     results = lambda: len(test.server.run_of(page.address())["trials"])
@@ -107,10 +101,7 @@ def pictures_of_sweeps(test):
 def pictures_of_a_tunnel(test):
     """Pictures of Live, with a tunnel whose cable was pulled."""
     page = test.page
-    tunnel = PulledTunnel(test.sunder, test.place / "tunnel", test.server.runtime)
-    test.at_end.append(tunnel.end)
-    if tunnel.reason:
-        raise Skipped(f"this machine gives no network namespaces: {tunnel.reason}")
+    tunnel = PulledTunnel.of(test)
     go_to(page, "Live")
     tunnel.pull(2)
     until("the problem", lambda: page.all("listitem", re.compile(".*channel 2.*")))

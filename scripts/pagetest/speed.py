@@ -12,7 +12,7 @@ import time
 from .newcomer import choose_computation, go_to
 from .server import OVER, PageServer
 from .webdriver import check, until
-from .whole import open_again, over
+from .whole import open_again, over, start_repeated
 
 INTERACTIVE = """
 new MutationObserver((_, observer) => {
@@ -174,13 +174,7 @@ def history_of_10_000_runs(test):
 def viewers_of_a_live_run(test):
     """50 viewers and the page see all events of one run, the same and at the same time."""
     page, server = test.page, test.server
-    open_again(test)
-    go_to(page, "Run")
-    choose_computation(page)
-    page.write("spinbutton", "Repetitions", "3")
-    page.click("button", "Run")
-    until("the run", lambda: "/run/" in page.address())
-    address = page.address()
+    address = start_repeated(test, 3)
     seen, faults = [], []
 
     def view():

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+from .newcomer import Skipped
 from .webdriver import until
 
 # The rates of the channels to the other end, in Mbit/s, and their risks.
@@ -47,6 +48,15 @@ while True:
 
 class PulledTunnel:
     """A tunnel over three cables. The near end's status is where a server for Live looks."""
+
+    @classmethod
+    def of(cls, test):
+        """A tunnel that ends with the test. Skips the step where there can be none."""
+        tunnel = cls(test.sunder, test.place / "tunnel", test.server.runtime)
+        test.at_end.append(tunnel.end)
+        if tunnel.reason:
+            raise Skipped(f"this machine gives no network namespaces: {tunnel.reason}")
+        return tunnel
 
     def __init__(self, sunder, place, runtime):
         place.mkdir()

@@ -85,14 +85,19 @@ def comparison_with_an_earlier_run(test):
     test.comparison = page.address()
 
 
-def start_long_run(test, repetitions=20):
-    """Starts a run that takes a while. Returns its address."""
+def start_repeated(test, repetitions, **choice):
+    """Starts a computation that is repeated. Returns the address of the run."""
     page = test.page
     open_again(test)
     go_to(page, "Run")
-    choose_computation(page, transports=["TCP, CUBIC"])
+    choose_computation(page, **choice)
     page.write("spinbutton", "Repetitions", str(repetitions))
-    address = start(page)
+    return start(page)
+
+
+def start_long_run(test, repetitions=20):
+    """Starts a run that takes a while. Returns its address when it has a result."""
+    address = start_repeated(test, repetitions, transports=["TCP, CUBIC"])
     # Invalid trials are repeated, and are done only then.
     results = lambda: test.server.run_of(address)["trials"]
     until("the first result", lambda: results() or over(test, address), 120)
@@ -151,10 +156,7 @@ def server_killed_in_mid_run(test):
 def cable_pulled(test):
     """A tunnel's cable is pulled: Live shows it in red, with since when and what to do."""
     page = test.page
-    tunnel = PulledTunnel(test.sunder, test.place / "tunnel", test.server.runtime)
-    test.at_end.append(tunnel.end)
-    if tunnel.reason:
-        raise Skipped(f"this machine gives no network namespaces: {tunnel.reason}")
+    tunnel = PulledTunnel.of(test)
     open_again(test)
     go_to(page, "Live")
     card = lambda: page.find("region", re.compile("tunnel sunder0.*"))
