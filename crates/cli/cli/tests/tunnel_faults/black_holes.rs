@@ -95,8 +95,12 @@ impl Hole {
                 );
                 assert_eq!(pair.log(end).contains(&line), is_hole, "{}", pair.log(end));
                 let number = channel + 1;
-                let named = format!("channel {number}: packets of 1500 bytes");
-                for arguments in [&["doctor", "--config", "tunnel.toml"][..], &["status"]] {
+                let in_doctor = format!("channel {number}: packets of 1500 bytes");
+                let in_status = format!("channel {number} loses packets of 1500 bytes");
+                for (arguments, named) in [
+                    (&["doctor", "--config", "tunnel.toml"][..], in_doctor),
+                    (&["status"], in_status),
+                ] {
                     let shown = pair.ask(end, arguments);
                     assert_eq!(shown.contains(&named), is_hole, "{shown}");
                 }
