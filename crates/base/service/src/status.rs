@@ -49,9 +49,19 @@ impl Display for ServiceProblem {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let Self { text, since_s, remedy } = self;
         match since_s {
-            Some(seconds) => write!(formatter, "{text} (for {seconds:.0} s): {remedy}"),
+            Some(seconds) => write!(formatter, "{text} (for {}): {remedy}", format_age(*seconds)),
             None => write!(formatter, "{text}: {remedy}"),
         }
+    }
+}
+
+/// A duration in seconds, in a few characters for a person.
+pub fn format_age(seconds: f64) -> String {
+    match seconds {
+        ..120.0 => format!("{seconds:.0} s"),
+        ..7200.0 => format!("{:.0} min", seconds / 60.0),
+        ..172_800.0 => format!("{:.0} h", seconds / 3600.0),
+        _ => format!("{:.0} d", seconds / 86_400.0),
     }
 }
 

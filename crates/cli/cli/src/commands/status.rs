@@ -291,7 +291,10 @@ fn pages(now: &[DaemonStatus], before: Option<&[DaemonStatus]>) -> String {
             .flatten()
             .find(|other| (other.kind(), other.name()) == (status.kind(), status.name()));
         let before = before.filter(|before| before.uptime_s() < status.uptime_s());
-        status.page(before)
+        let page = status.page(before);
+        let problems = status.problems();
+        let problems: String = problems.iter().map(|problem| format!("\n{problem}")).collect();
+        if problems.is_empty() { page } else { format!("{}\n{problems}", page.trim_end()) }
     };
     let pages = now.iter().map(page).collect::<Vec<_>>().join("\n\n");
     // A terminal interprets control characters.

@@ -39,9 +39,7 @@ pub(super) fn page(now: &MixProxyStatus, before: Option<&MixProxyStatus>) -> Str
     ];
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(now.groups.iter().map(|group| row(group, now.uptime_s, before)));
-    let unwritten: String = now.groups.iter().filter_map(unwritten).collect();
-    let found: String = now.groups.iter().flat_map(found).collect();
-    format!("{head}\n{}{found}{unwritten}", aligned(&SIDES, &rows))
+    format!("{head}\n{}", aligned(&SIDES, &rows))
 }
 
 /// What is wrong with a proxy, and what to do.
@@ -53,35 +51,17 @@ pub(super) fn problems(now: &MixProxyStatus) -> Vec<ServiceProblem> {
         Some(ServiceProblem::new(what, Some(*for_s), remedy))
     });
     let found = now.groups.iter().flat_map(|group| {
-        group.found.iter().map(|AuditFailedMemberStatus { key, round, .. }| {
+        group.found.iter().map(|AuditFailedMemberStatus { key, round, is_left_out }| {
             let name = &group.name;
+            let until = if *is_left_out { ", and is left out until the next epoch" } else { "" };
             let what = format!(
-                "group {name}: the member {key} has written into slots of others in round {round}"
+                "group {name}: the member {key} has written into slots of others in round \
+                 {round}{until}"
             );
             ServiceProblem::new(what, None, "the administrator should remove this member")
         })
     });
     unwritten.chain(found).collect()
-}
-
-/// A line about each member that destroys messages of others.
-fn found(group: &ProxyGroupStatus) -> impl Iterator<Item = String> {
-    group.found.iter().map(|AuditFailedMemberStatus { key, round, is_left_out }| {
-        let name = &group.name;
-        let is_out = if *is_left_out { "it is left out until the next epoch, and " } else { "" };
-        format!(
-            "group {name}: a member has written into slots of others in round {round}: {key}: \
-             {is_out}the administrator should remove it\n"
-        )
-    })
-}
-
-/// A line about a state that is not on the disk.
-fn unwritten(group: &ProxyGroupStatus) -> Option<String> {
-    let UnwrittenStateStatus { for_s, why } = group.unwritten.as_ref()?;
-    let name = &group.name;
-    let what = format!("group {name} cannot write its state, for {for_s:.0} s: {why}");
-    Some(format!("{what}. Free some space. Do not restart before: members would have to wait\n"))
 }
 
 fn row(group: &ProxyGroupStatus, uptime_s: f64, before: Option<&MixProxyStatus>) -> [String; 10] {
@@ -168,14 +148,13 @@ mod tests {
         let why = "state /s/friends.group: no space".to_owned();
         let key = "0b".repeat(32);
         let found = vec![AuditFailedMemberStatus { key, round: 9, is_left_out: true }];
-        let shown = page(&status(12.0, ProxyGroupStatus { found, ..group.clone() }), None);
-        let last = shown.lines().last().unwrap();
-        assert!(last.starts_with("group friends: a member has written into slots of"), "{last}");
-        assert!(last.contains("in round 9: 0b0b") && last.contains("until the next epoch"));
         let unwritten = Some(UnwrittenStateStatus { for_s: 9.6, why });
-        let shown = page(&status(12.0, ProxyGroupStatus { unwritten, ..group }), None);
-        let last = shown.lines().last().unwrap();
-        let expected = "group friends cannot write its state, for 10 s: state /s/friends.group: no";
-        assert!(last.starts_with(expected), "{last}");
+        let found = problems(&status(12.0, ProxyGroupStatus { found, unwritten, ..group }));
+        let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let expected =
+            "group friends cannot write its state: state /s/friends.group: no space (for 10 s): ";
+        assert!(texts[0].starts_with(expected), "{texts:?}");
+        let expected = "has written into slots of others in round 9, and is left out until";
+        assert!(texts[1].contains(expected), "{texts:?}");
     }
 }

@@ -18,17 +18,6 @@ pub(super) fn page(now: &QuorumNodeStatus, _before: Option<&QuorumNodeStatus>) -
     let (name, height) = (&now.name, now.health.height);
     let head =
         format!("{name}  {place}{epoch}, height {height}, running for {:.0} s", now.uptime_s);
-    let problem = match &now.health.problem[..] {
-        "" => String::new(),
-        problem => match now.health.problem_s {
-            Some(seconds) => format!("wrong for {seconds} s: {problem}\n"),
-            None => format!("wrong: {problem}\n"),
-        },
-    };
-    let warning = match &now.health.warning[..] {
-        "" => String::new(),
-        warning => format!("warning: {warning}\n"),
-    };
     let without_vote: Vec<String> = now.without_vote.iter().map(ToString::to_string).collect();
     let without_vote = match &without_vote[..] {
         [] => String::new(),
@@ -36,10 +25,7 @@ pub(super) fn page(now: &QuorumNodeStatus, _before: Option<&QuorumNodeStatus>) -
     };
     let signed = format!("signed {}, refused {}\n", now.signed, now.refused);
     let refresh = now.refresh.as_ref().map_or(String::new(), refresh);
-    format!(
-        "{head}\n{problem}{warning}{without_vote}{signed}{refresh}\n{}",
-        aligned(&SIDES, &links(&now.links))
-    )
+    format!("{head}\n{without_vote}{signed}{refresh}\n{}", aligned(&SIDES, &links(&now.links)))
 }
 
 /// What is wrong with a server, and what to do.
@@ -61,14 +47,9 @@ pub(super) fn problems(now: &QuorumNodeStatus) -> Vec<ServiceProblem> {
     problems
 }
 
-/// What is known about a refresh, in one line or two.
+/// The progress of a refresh, in one line.
 fn refresh(refresh: &RefreshStatus) -> String {
-    let epoch = refresh.epoch;
-    let problem = match (&refresh.problem[..], &refresh.remedy) {
-        ("", _) => String::new(),
-        (problem, remedy) => format!("wrong: {problem}: {remedy}\n"),
-    };
-    format!("refresh to epoch {epoch}: {}\n{problem}", progress(refresh))
+    format!("refresh to epoch {}: {}\n", refresh.epoch, progress(refresh))
 }
 
 /// How far a refresh is, and for whom it waits.
@@ -151,12 +132,10 @@ mod tests {
              4 (192.0.2.1:6530, no link)\n"
         );
         state.waiting_for.clear();
-        (state.cancelled, state.problem) = (1, "different lists".into());
-        state.remedy = "approve one".into();
+        state.cancelled = 1;
         assert_eq!(
             refresh(&state),
-            "refresh to epoch 3: approvals of servers, 1 of 2; cancelled by 1 of 2\nwrong: \
-             different lists: approve one\n"
+            "refresh to epoch 3: approvals of servers, 1 of 2; cancelled by 1 of 2\n"
         );
         state.step = RefreshStep::Cancelled;
         assert_eq!(progress(&state), "cancelled by 2 servers");

@@ -5,7 +5,7 @@ use micss::status::{
     InterceptionStatus, MicssStatus, ServerLimitStatus, StreamChannelState, StreamChannelStatus,
     StreamCounts, StreamRedundancy,
 };
-use service::status::ServiceProblem;
+use service::status::{ServiceProblem, format_age};
 
 use super::StreamServiceStatus;
 use crate::commands::status::{UNKNOWN, format_number, rate};
@@ -38,9 +38,8 @@ pub(crate) fn page(
     let channels = aligned(&COLUMNS.map(|(_, side)| side), &channels(status, before));
     let limits = status.limits.as_ref().map(limits).unwrap_or_default();
     let interception = status.interception.as_ref().map(interception).unwrap_or_default();
-    let lost = lost(status);
     let streams = streams(&status.streams, &status.redundancy);
-    format!("{running}\n\n  {streams}\n{limits}{interception}\n{channels}{lost}")
+    format!("{running}\n\n  {streams}\n{limits}{interception}\n{channels}")
 }
 
 /// What is wrong with a proxy or a server, and what to do.
@@ -55,19 +54,29 @@ pub(super) fn problems(now: &MicssStatus) -> Vec<ServiceProblem> {
         let what = format!("streams wait for a channel: {}", now.redundancy.waiting);
         problems.push(ServiceProblem::new(what, None, "restore the channels that are lost"));
     }
-    for (index, channel) in now.channels.iter().enumerate() {
-        let name = format!("channel {} ({})", index + 1, channel.server);
-        let remedy = "check the network of this channel; sunder doctor tests it";
-        if channel.state == StreamChannelState::Down {
-            let why = channel.why.as_deref().unwrap_or("no answer");
-            let what = format!("{name} is lost: {why}");
-            problems.push(ServiceProblem::new(what, channel.state_s, remedy));
-        } else if channel.peers_down > 0 {
-            let since_s = channel.lost.iter().map(|peer| peer.for_s).reduce(f64::max);
-            let what =
-                format!("{name}: {} of {} peers are lost", channel.peers_down, channel.peers);
-            problems.push(ServiceProblem::new(what, since_s, remedy));
-        }
+    problems.extend(now.channels.iter().enumerate().flat_map(channel_problems));
+    problems
+}
+
+/// A problem for each peer that has lost the channel, or one if this end has lost it.
+fn channel_problems((index, channel): (usize, &StreamChannelStatus)) -> Vec<ServiceProblem> {
+    let problem = |what: String, since_s| {
+        let text = format!("channel {} ({}){what}", index + 1, channel.server);
+        ServiceProblem::new(text, since_s, "check its network; sunder doctor tests it")
+    };
+    let peers = channel.lost.iter().map(|peer| {
+        let (name, why, streams) = (&peer.peer, &peer.why, peer.streams);
+        let what = format!(": {name} is lost, {why}; {streams} of its streams use the channel");
+        problem(what, Some(peer.for_s))
+    });
+    let mut problems: Vec<ServiceProblem> = peers.collect();
+    let unnamed = channel.peers_down.saturating_sub(problems.len() as u64);
+    if unnamed > 0 {
+        problems.push(problem(format!(": {unnamed} more peers are lost"), None));
+    }
+    if channel.state == StreamChannelState::Down && problems.is_empty() {
+        let why = channel.why.as_deref().unwrap_or("no answer");
+        problems.push(problem(format!(" is lost: {why}"), channel.state_s));
     }
     problems
 }
@@ -145,50 +154,14 @@ fn spare_channels(StreamRedundancy { waiting, spare }: &StreamRedundancy) -> Str
 
 /// The state of a channel and its age.
 fn state(channel: &StreamChannelStatus) -> String {
-    let age = channel.state_s.map(|seconds| format!(" {}", duration(seconds))).unwrap_or_default();
+    let age =
+        channel.state_s.map(|seconds| format!(" {}", format_age(seconds))).unwrap_or_default();
     match (channel.state, channel.peers_down) {
         (StreamChannelState::Unknown, _) => UNKNOWN.to_owned(),
         (StreamChannelState::Up, 0) => format!("up{age}"),
         (StreamChannelState::Up, down) => format!("up, {down} of {} peers down", channel.peers),
         (StreamChannelState::Down, _) => format!("DOWN{age}"),
     }
-}
-
-/// A duration in a few characters.
-fn duration(seconds: f64) -> String {
-    match seconds {
-        ..120.0 => format!("{seconds:.0} s"),
-        ..7200.0 => format!("{:.0} min", seconds / 60.0),
-        ..172_800.0 => format!("{:.0} h", seconds / 3600.0),
-        _ => format!("{:.0} d", seconds / 86_400.0),
-    }
-}
-
-/// A line for each lost channel: the peer, the cause, and the streams that use the channel.
-fn lost(status: &MicssStatus) -> String {
-    let line = |(index, channel): (usize, &StreamChannelStatus)| {
-        let name = format!("channel {} ({})", index + 1, channel.server);
-        let peers = channel.lost.iter().map(|peer| {
-            let (from, why, age) = (&peer.peer, &peer.why, duration(peer.for_s));
-            let streams = peer.streams;
-            format!(
-                "{name}: {from} is lost, {why} for {age}; {streams} of its streams use the channel"
-            )
-        });
-        let mut lines: Vec<String> = peers.collect();
-        let unnamed = channel.peers_down.saturating_sub(lines.len() as u64);
-        if unnamed > 0 {
-            lines.push(format!("{name}: {unnamed} more peers are lost"));
-        }
-        if channel.state == StreamChannelState::Down && lines.is_empty() {
-            let age = duration(channel.state_s.unwrap_or_default());
-            let why = channel.why.as_deref().unwrap_or("no answer");
-            lines.push(format!("{name} is lost: {why} for {age}"));
-        }
-        lines
-    };
-    let lines: Vec<String> = status.channels.iter().enumerate().flat_map(line).collect();
-    if lines.is_empty() { String::new() } else { format!("\n{}\n", lines.join("\n")) }
 }
 
 fn channels(now: &MicssStatus, before: Option<&MicssStatus>) -> Vec<[String; 12]> {
@@ -325,8 +298,12 @@ mod tests {
         channel.why = Some("no answer".into());
         let proxy = page("proxy", &now, None);
         assert!(proxy.contains("  DOWN 2 min  "), "{proxy}");
-        let line = "\nchannel 1 (192.0.2.1:6522) is lost: no answer for 2 min\n";
-        assert!(proxy.ends_with(line), "{proxy}");
+        let shown = |now: &StreamServiceStatus| {
+            problems(&now.status).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let line = "channel 1 (192.0.2.1:6522) is lost: no answer (for 2 min): check its network; \
+                    sunder doctor tests it";
+        assert_eq!(shown(&now), [line]);
 
         let channel = &mut now.status.channels[0];
         (channel.state, channel.peers, channel.peers_down) = (StreamChannelState::Up, 9, 2);
@@ -334,8 +311,10 @@ mod tests {
         channel.lost = vec![LostPeer { peer, for_s: 3.0, why: "no answer".into(), streams: 4 }];
         let serve = page("serve", &now, None);
         assert!(serve.contains("  up, 2 of 9 peers down  "), "{serve}");
-        let lines = "\nchannel 1 (192.0.2.1:6522): 192.0.2.9 is lost, no answer for 3 s; 4 of its streams use \
-                     the channel\nchannel 1 (192.0.2.1:6522): 1 more peers are lost\n";
-        assert!(serve.ends_with(lines), "{serve}");
+        let [peer, others] = &shown(&now)[..] else { panic!("{:?}", shown(&now)) };
+        let line = "channel 1 (192.0.2.1:6522): 192.0.2.9 is lost, no answer; 4 of its streams use \
+                    the channel (for 3 s): check";
+        assert!(peer.starts_with(line), "{peer}");
+        assert!(others.starts_with("channel 1 (192.0.2.1:6522): 1 more peers are lost: check"));
     }
 }
