@@ -14,6 +14,7 @@ mod file;
 mod prediction;
 mod run;
 mod schedule;
+mod shard;
 mod statistic;
 mod value;
 
@@ -36,9 +37,11 @@ pub use prediction::{PointPrediction, ValuePrediction};
 pub use run::compare::{ComparedGroup, ResultsComparison};
 pub use run::journal::TrialRecord;
 pub use run::machine::MachineProperties;
+pub use run::merge::merge;
 pub use run::results::ExperimentResults;
 pub use run::summary::PointSummary;
 pub use run::{ExperimentEvent, run, run_with};
+pub use shard::{TrialShard, TrialShardError};
 pub use statistic::{SampleSpread, SummaryStatistic};
 
 use crate::trial::Trial;
@@ -74,6 +77,8 @@ pub struct Experiment {
     metrics: Vec<ExperimentMetric>,
     points: Vec<SweepPoint>,
     schedule: TrialSchedule,
+    /// The shard whose trials run; `None` for all trials.
+    shard: Option<TrialShard>,
     compare: Option<ComparisonDefinition>,
     /// When no more trials are begun.
     stops_at: Option<Instant>,
@@ -172,6 +177,7 @@ impl Experiment {
             metrics,
             points,
             schedule,
+            shard: None,
             compare: content.compare,
             stops_at: None,
             plots,
@@ -201,7 +207,7 @@ impl Experiment {
         self.paper.as_deref()
     }
 
-    /// The number of trials: points times repetitions.
+    /// The number of trials: points times repetitions, or those of the shard.
     pub fn trials(&self) -> usize {
         self.schedule.len()
     }
@@ -209,6 +215,26 @@ impl Experiment {
     /// Begins no trial after this time. The next run continues.
     pub fn stop_at(&mut self, at: Instant) {
         self.stops_at = Some(at);
+    }
+
+    /// Runs only the trials of a shard. If the experiment has a comparison, the points that it
+    /// compares are in one shard, and so measured on one machine.
+    #[must_use]
+    pub fn of_shard(mut self, shard: TrialShard) -> Self {
+        let unit = |point: usize| self.compared_with(point);
+        self.schedule = self.schedule.of_shard(shard, unit);
+        self.shard = Some(shard);
+        self
+    }
+
+    /// The first of the points that are compared with a point.
+    fn compared_with(&self, point: usize) -> usize {
+        let Some(compare) = &self.compare else { return point };
+        let others = |index: usize| {
+            let swept = self.points[index].swept().iter();
+            swept.filter(|(key, _)| **key != compare.key)
+        };
+        (0..point).find(|first| others(*first).eq(others(point))).unwrap_or(point)
     }
 
     /// The repetition, from 0, and the point of the trial with a number, from 0.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 use console::CommandFailure;
 use console::CommandProgress;
-use lab::experiment::{self, ExperimentEvent, ExperimentResults, ExperimentRunError};
+use lab::experiment::{self, ExperimentEvent, ExperimentResults, ExperimentRunError, TrialShard};
 use lab::sandbox::{self, SandboxError};
 use lab::{Experiment, ExperimentError, TrialProgress};
 use serde::Serialize;
@@ -40,6 +40,7 @@ enum LabCommand {
     List(LabListArguments),
     Describe(LabDescribeArguments),
     Run(LabRunArguments),
+    Merge(LabMergeArguments),
     Draw(LabDrawArguments),
     Serve(serve::LabServeArguments),
     Eavesdrop(LabEavesdropArguments),
@@ -83,9 +84,13 @@ struct LabRunArguments {
     /// The name of a built-in experiment, or another experiment's file, which ends in .toml
     #[arg(value_name = "NAME|FILE.toml")]
     experiment: PathBuf,
-    /// The directory for the results [default: lab-results/NAME]
+    /// The directory for the results [default: lab-results/NAME, with -I-of-N for a shard]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Run only part I of N of the trials, such as 2/4; other machines run the other parts, and
+    /// sunder lab merge joins them
+    #[arg(long, value_name = "I/N")]
+    shard: Option<TrialShard>,
     /// Start no trial after this many minutes; the same command continues where it stopped
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     minutes: Option<u64>,
@@ -97,6 +102,24 @@ struct LabRunArguments {
     /// of computations. If nobody reads them any more, the run ends
     #[arg(long, conflicts_with = "json")]
     events: bool,
+}
+
+/// Merges the results of all shards of an experiment (sunder lab run --shard).
+///
+/// The results are those of one run of all trials. If the shards ran on different machines,
+/// results.json names all of them.
+#[derive(clap::Args)]
+#[command(after_help = "Example: sunder lab merge links lab-results/links-*-of-4")]
+struct LabMergeArguments {
+    /// The name of a built-in experiment, or another experiment's file, which ends in .toml
+    #[arg(value_name = "NAME|FILE.toml")]
+    experiment: PathBuf,
+    /// The directories with the results of all shards
+    #[arg(value_name = "DIR", required = true)]
+    shards: Vec<PathBuf>,
+    /// The directory for the merged results [default: lab-results/NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 /// Writes the table, results.csv and the graphs of existing results again.
@@ -151,6 +174,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         LabCommand::List(arguments) => list(arguments),
         LabCommand::Describe(arguments) => describe(arguments),
         LabCommand::Run(arguments) => perform(arguments),
+        LabCommand::Merge(arguments) => merge(arguments),
         LabCommand::Draw(arguments) => draw(arguments),
         LabCommand::Serve(arguments) => serve::run(arguments),
         LabCommand::Eavesdrop(arguments) => eavesdrop(arguments),
@@ -199,8 +223,11 @@ fn describe(arguments: &LabDescribeArguments) -> Result<(), CommandFailure> {
 
 fn perform(arguments: &LabRunArguments) -> Result<(), CommandFailure> {
     let mut experiment = read(&arguments.experiment)?;
+    if let Some(shard) = arguments.shard {
+        experiment = experiment.of_shard(shard);
+    }
     experiment.find_programs().map_err(|error| wrong(&error))?;
-    let out = results_directory(&experiment, arguments.out.as_deref());
+    let out = results_directory(&experiment, arguments.out.as_deref(), arguments.shard);
     refuse_non_directory(&out)?;
     if is_file(&arguments.experiment) {
         refuse_scratch(&arguments.experiment)?;
@@ -285,9 +312,18 @@ fn print_event(event: &impl Serialize) {
     }
 }
 
+fn merge(arguments: &LabMergeArguments) -> Result<(), CommandFailure> {
+    let experiment = read(&arguments.experiment)?;
+    let out = results_directory(&experiment, arguments.out.as_deref(), None);
+    refuse_non_directory(&out)?;
+    let results = experiment::merge(&experiment, &arguments.shards, &out);
+    let results = results.map_err(|error| stopped(&error, 0))?;
+    report::results(&results, &out)
+}
+
 fn draw(arguments: &LabDrawArguments) -> Result<(), CommandFailure> {
     let experiment = read(&arguments.experiment)?;
-    let out = results_directory(&experiment, arguments.out.as_deref());
+    let out = results_directory(&experiment, arguments.out.as_deref(), None);
     let path = out.join("results.json");
     let wrong = |what: String| CommandFailure::Usage(format!("{}: {what}", path.display()));
     let document = fs::read(&path).map_err(|error| wrong(error.to_string()))?;
@@ -297,9 +333,20 @@ fn draw(arguments: &LabDrawArguments) -> Result<(), CommandFailure> {
     report::results(&results, &out)
 }
 
-/// The directory of the results, by default named after the experiment.
-fn results_directory(experiment: &Experiment, out: Option<&Path>) -> PathBuf {
-    let named = || Path::new("lab-results").join(experiment.name());
+/// The directory of the results, by default named after the experiment and the shard.
+fn results_directory(
+    experiment: &Experiment,
+    out: Option<&Path>,
+    shard: Option<TrialShard>,
+) -> PathBuf {
+    let named = || {
+        let name = experiment.name();
+        let name = match shard.map(TrialShard::place) {
+            Some((index, of)) => format!("{name}-{index}-of-{of}"),
+            None => name.to_owned(),
+        };
+        Path::new("lab-results").join(name)
+    };
     out.map_or_else(named, Path::to_owned)
 }
 
@@ -426,6 +473,12 @@ fn stopped(error: &ExperimentRunError, done: usize) -> CommandFailure {
     match error {
         ExperimentRunError::Changed(_)
         | ExperimentRunError::Moved(_)
+        | ExperimentRunError::OtherShard(..)
+        | ExperimentRunError::Reading(..)
+        | ExperimentRunError::Twice(..)
+        | ExperimentRunError::Missing { .. }
+        | ExperimentRunError::Unfinished(_)
+        | ExperimentRunError::NotEmpty(_)
         | ExperimentRunError::Broken(..)
         | ExperimentRunError::Busy(_) => CommandFailure::Usage(message),
         ExperimentRunError::Writing(path, error) => CommandFailure::writing(path, error),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use chart::ChartError;
 use thiserror::Error;
 
+use super::shard::TrialShard;
 use crate::perform::TrialError;
 
 /// An error in an experiment's file, in one line: where it is, what it is, and what to do.
@@ -53,6 +54,35 @@ pub enum ExperimentRunError {
          choose another place with --out, or remove that file", .0.display()
     )]
     Moved(PathBuf),
+    /// The journal is of another shard: the journal, and which shard it is of.
+    #[error(
+        "{} has the trials of {}; choose another place with --out, or remove that file",
+        .0.display(), match .1 { Some(shard) => format!("shard {shard}"), None => "all shards".into() }
+    )]
+    OtherShard(PathBuf, Option<TrialShard>),
+    /// There is no journal to merge.
+    #[error("cannot read {}: {}; name the directories with the results of the shards", .0.display(), .1)]
+    Reading(PathBuf, io::Error),
+    /// Two directories to merge have the same trial.
+    #[error("{} and {} have the same trials; name each shard once", .0.display(), .1.display())]
+    Twice(PathBuf, PathBuf),
+    /// Trials are missing in the shards that are to be merged.
+    #[error(
+        "{missing} of {of} trials are missing; name the directories of all shards, and finish those \
+         that were interrupted with the command that began them"
+    )]
+    Missing {
+        /// How many are missing.
+        missing: usize,
+        /// The number of trials of the experiment.
+        of: usize,
+    },
+    /// The invalid trials of a shard that is to be merged have not run again yet.
+    #[error("the run in {} was interrupted; finish it with the command that began it", .0.display())]
+    Unfinished(PathBuf),
+    /// There are results already where merged ones are to be written.
+    #[error("{} has trials already; choose another place with --out, or remove that file", .0.display())]
+    NotEmpty(PathBuf),
     /// A line of the journal, counted from 1, was not written by a run.
     #[error(
         "{}, line {}: this is not what was measured; choose another place with --out, or remove that file",

@@ -4,6 +4,7 @@ pub(super) mod compare;
 mod draw;
 pub(super) mod journal;
 pub(super) mod machine;
+pub(super) mod merge;
 pub(super) mod results;
 pub(super) mod summary;
 mod write;

@@ -1,8 +1,11 @@
 //! The order in which the trials run.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 
 use super::SweepPoint;
+use super::shard::TrialShard;
 
 /// The order of an experiment's points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -52,6 +55,26 @@ impl TrialSchedule {
             }
             group_ends.push(trials.len());
         }
+        Self { trials, group_ends }
+    }
+
+    /// The trials of a shard. The points of a repetition that have the same `unit` are in one shard.
+    pub(crate) fn of_shard(&self, shard: TrialShard, unit: impl Fn(usize) -> usize) -> Self {
+        let mut units = HashMap::new();
+        let (mut trials, mut group_ends) = (Vec::new(), Vec::new());
+        let mut ends = self.group_ends.iter().peekable();
+        for (number, (repetition, point)) in self.trials.iter().enumerate() {
+            let next = units.len();
+            let unit = *units.entry((*repetition, unit(*point))).or_insert(next);
+            if shard.has(unit) {
+                trials.push((*repetition, *point));
+            }
+            if ends.next_if(|end| **end == number + 1).is_some() {
+                group_ends.push(trials.len());
+            }
+        }
+        // A group without a trial of this shard ends nothing.
+        group_ends.dedup();
         Self { trials, group_ends }
     }
 

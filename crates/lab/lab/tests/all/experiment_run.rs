@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{chown, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 use sunder_lab::experiment::{
-    ExperimentEvent, ExperimentResults, ExperimentRunError, TrialRecord, run_with,
+    ExperimentEvent, ExperimentResults, ExperimentRunError, TrialRecord, merge, run_with,
 };
 use sunder_lab::{Experiment, Trial, TrialContext, TrialError, TrialMeasurement};
 use tempfile::TempDir;
@@ -731,5 +731,100 @@ fn a_comparison_names_values_that_there_are() {
         let text = COMPARED.replace(right, wrong);
         let error = Experiment::parse(Path::new("made-up.toml"), &text).unwrap_err();
         assert!(error.key.starts_with("compare"), "{error}");
+    }
+}
+
+/// What an invented trial measures: the same for the same trial, however often it runs.
+fn by_point(trial: &Trial, context: TrialContext<'_>, lateness: f64) -> TrialMeasurement {
+    let (size, way) = size_and_way(trial);
+    let late_ms = if way == "old" { lateness } else { 0.0 };
+    time(f64::from(size) + way.len() as f64 / 8.0 + (context.seed % 1000) as f64, late_ms)
+}
+
+/// Runs an experiment whose trials "old" are late at their first attempts.
+fn run_late_at_first(experiment: &Experiment, out: &Path) -> ExperimentResults {
+    let mut tried = BTreeMap::new();
+    let mut perform = |trial: &Trial, context: TrialContext<'_>| {
+        let attempt = tried.entry((size_and_way(trial), context.seed)).or_insert(0);
+        *attempt += 1;
+        Ok(by_point(trial, context, 9.0 / f64::from(*attempt).powi(4)))
+    };
+    run_with(experiment, out, |_| {}, &mut perform).unwrap()
+}
+
+fn shard_of(text: &str) -> Experiment {
+    experiment(COMPARED).of_shard(text.parse().unwrap())
+}
+
+#[test]
+fn merged_shards_are_the_results_of_one_run() {
+    let whole = directory();
+    let expected = run_late_at_first(&experiment(COMPARED), whole.path());
+    assert!(expected.trials.iter().any(|trial| trial.attempts == 2));
+    let shards: Vec<TempDir> = (0..4).map(|_| directory()).collect();
+    let mut trials = 0;
+    for (i, out) in shards.iter().enumerate() {
+        let results = run_late_at_first(&shard_of(&format!("{}/4", i + 1)), out.path());
+        assert_eq!((results.left, results.elsewhere), (0, 30 - results.trials.len()));
+        // The points that are compared are in one shard.
+        for compared in results.trials.chunks(3) {
+            assert!(compared.iter().all(|it| it.point["size"] == compared[0].point["size"]));
+            assert!(compared.iter().all(|it| it.repetition == compared[0].repetition));
+        }
+        trials += results.trials.len();
+    }
+    assert_eq!(trials, 30);
+    let out = directory();
+    let places: Vec<PathBuf> = shards.iter().map(|out| out.path().to_owned()).collect();
+    let merged = merge(&experiment(COMPARED), &places, out.path()).unwrap();
+    assert_eq!(merged.trials, expected.trials);
+    for name in ["results.csv", "comparison.csv"] {
+        assert_eq!(read(&out, name), read(&whole, name), "{name}");
+    }
+    // The merged journal is one of a finished run.
+    let again = run_with(&experiment(COMPARED), out.path(), |_| {}, |_, _| panic!("it began"));
+    assert_eq!(again.unwrap().trials, expected.trials);
+    let error = merge(&experiment(COMPARED), &places, out.path()).unwrap_err();
+    assert!(matches!(error, ExperimentRunError::NotEmpty(_)), "{error}");
+}
+
+#[test]
+fn shards_that_are_not_all_there_are_not_merged() {
+    let (one, two, out) = (directory(), directory(), directory());
+    run_late_at_first(&shard_of("1/2"), one.path());
+    let merge = |places: &[&TempDir], text: &str| {
+        let places: Vec<PathBuf> = places.iter().map(|out| out.path().to_owned()).collect();
+        let error = merge(&experiment(text), &places, &out.path().join("merged")).unwrap_err();
+        assert!(!out.path().join("merged/results.json").exists());
+        error
+    };
+    let error = merge(&[&one], COMPARED);
+    assert!(matches!(error, ExperimentRunError::Missing { missing: 15, of: 30 }), "{error}");
+    let error = merge(&[&one, &two], COMPARED);
+    assert!(matches!(error, ExperimentRunError::Reading(..)), "{error}");
+    run_late_at_first(&shard_of("2/2"), two.path());
+    let error = merge(&[&one, &two, &one], COMPARED);
+    assert!(matches!(error, ExperimentRunError::Twice(..)), "{error}");
+    let error = merge(&[&one, &two], &COMPARED.replace("size = [", "size = [9, "));
+    assert!(matches!(error, ExperimentRunError::Changed(_)), "{error}");
+    // The last line is an attempt of a trial that was late.
+    let journal = read(&two, "trials.jsonl");
+    let cut = journal.trim_end().rfind('\n').unwrap() + 1;
+    fs::write(two.path().join("trials.jsonl"), &journal[..cut]).unwrap();
+    let error = merge(&[&one, &two], COMPARED);
+    assert!(matches!(error, ExperimentRunError::Unfinished(_)), "{error}");
+    fs::write(two.path().join("trials.jsonl"), journal + "{}\n").unwrap();
+    let error = merge(&[&one, &two], COMPARED);
+    assert!(matches!(error, ExperimentRunError::Broken(..)), "{error}");
+}
+
+#[test]
+fn another_shard_is_refused() {
+    let out = directory();
+    run_late_at_first(&shard_of("1/2"), out.path());
+    for other in [shard_of("2/2"), experiment(COMPARED)] {
+        let nothing = |_: &Trial, _: TrialContext<'_>| panic!("a trial was performed");
+        let error = run_with(&other, out.path(), |_| {}, nothing).unwrap_err();
+        assert!(error.to_string().contains("has the trials of shard 1/2"), "{error}");
     }
 }

@@ -97,6 +97,12 @@ fn notes(results: &ExperimentResults) -> Vec<String> {
         let seeds = results.repetitions;
         notes.push(format!("Means over {seeds} seeds, with 95% intervals (Student's t)"));
     }
+    if let Some(shard) = results.shard {
+        notes.push(format!(
+            "These are the trials of shard {shard}; sunder lab merge joins them with the {} others",
+            results.elsewhere
+        ));
+    }
     if results.left > 0 {
         let (left, all) = (results.left, results.left + results.trials.len());
         notes.push(format!("{left} of {all} trials have not run yet; the same command continues"));

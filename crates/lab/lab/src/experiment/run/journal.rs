@@ -17,6 +17,7 @@ use toml::Table;
 use super::machine::MachineProperties;
 use crate::experiment::Experiment;
 use crate::experiment::error::ExperimentRunError;
+use crate::experiment::shard::TrialShard;
 use crate::perform::is_late;
 
 /// A finished trial.
@@ -65,6 +66,12 @@ pub(crate) struct JournalHeader {
     /// When the run began: UTC, RFC 3339.
     pub(crate) started: String,
     pub(crate) machine: MachineProperties,
+    /// The other machines, if it was merged from the journals of shards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) other_machines: Vec<MachineProperties>,
+    /// The shard whose trials it has; `None` for all trials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shard: Option<TrialShard>,
 }
 
 /// An open journal. It is locked against other runs.
@@ -75,6 +82,9 @@ pub(crate) struct TrialJournal {
     /// The record of each trial so far, in the order of the trials.
     pub(crate) records: Vec<TrialRecord>,
 }
+
+/// The name of a journal in the directory of its results.
+const FILE_NAME: &str = "trials.jsonl";
 
 /// How long to wait for an interrupted run to exit.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -89,7 +99,7 @@ impl TrialJournal {
         directory: &Path,
         experiment: &Experiment,
     ) -> Result<Self, ExperimentRunError> {
-        let path = directory.join("trials.jsonl");
+        let path = directory.join(FILE_NAME);
         let failed = |error| ExperimentRunError::Writing(path.clone(), error);
         let mut file = open_file(&path).map_err(failed)?;
         if !lock(&file).map_err(failed)? {
@@ -109,6 +119,24 @@ impl TrialJournal {
         let heading = JournalHeader::new(experiment);
         let mut journal = Self { path, file, heading: heading.clone(), records: Vec::new() };
         journal.write_line(&heading)?;
+        Ok(journal)
+    }
+
+    /// Creates the journal of a whole experiment from those of its shards, which have these
+    /// headings.
+    pub(crate) fn create(
+        directory: &Path,
+        experiment: &Experiment,
+        shards: &[JournalHeader],
+    ) -> Result<Self, ExperimentRunError> {
+        let mut journal = Self::open(directory, experiment)?;
+        let failed = |error| ExperimentRunError::Writing(journal.path.clone(), error);
+        if !journal.records.is_empty() {
+            return Err(ExperimentRunError::NotEmpty(journal.path));
+        }
+        journal.heading.merge(shards);
+        journal.file.set_len(0).and_then(|()| journal.file.rewind()).map_err(failed)?;
+        journal.write_line(&journal.heading.clone())?;
         Ok(journal)
     }
 
@@ -141,13 +169,47 @@ impl JournalHeader {
             experiment: experiment.digest.clone(),
             started,
             machine: MachineProperties::current(),
+            other_machines: Vec::new(),
+            shard: experiment.shard,
         }
     }
 
-    /// Checks that it is of this experiment and this machine; `path` is for errors.
+    /// Takes the time of the earliest of several shards, and the machines of all.
+    fn merge(&mut self, shards: &[Self]) {
+        let mut machines: Vec<MachineProperties> = Vec::new();
+        for heading in shards {
+            for machine in [&heading.machine].into_iter().chain(&heading.other_machines) {
+                if !machines.contains(machine) {
+                    machines.push(machine.clone());
+                }
+            }
+        }
+        let started = shards.iter().map(|heading| &heading.started).min();
+        self.started = started.unwrap_or(&self.started).clone();
+        if !machines.is_empty() {
+            self.machine = machines.remove(0);
+            self.other_machines = machines;
+        }
+    }
+
+    /// Checks that it is of this experiment; `path` is for errors.
+    fn check_experiment(
+        &self,
+        path: &Path,
+        experiment: &Experiment,
+    ) -> Result<(), ExperimentRunError> {
+        if self.experiment == experiment.digest {
+            Ok(())
+        } else {
+            Err(ExperimentRunError::Changed(path.to_owned()))
+        }
+    }
+
+    /// Checks that it is of this experiment, this shard and this machine; `path` is for errors.
     fn check(&self, path: &Path, experiment: &Experiment) -> Result<(), ExperimentRunError> {
-        if self.experiment != experiment.digest {
-            return Err(ExperimentRunError::Changed(path.to_owned()));
+        self.check_experiment(path, experiment)?;
+        if self.shard != experiment.shard {
+            return Err(ExperimentRunError::OtherShard(path.to_owned(), self.shard));
         }
         if self.machine != MachineProperties::current() {
             return Err(ExperimentRunError::Moved(path.to_owned()));
@@ -185,6 +247,45 @@ fn open_file(path: &Path) -> io::Result<File> {
         return Err(other(&format!("belongs to user {}", metadata.uid())));
     }
     Ok(file)
+}
+
+/// Reads the journal of a shard in a directory: the heading, and all attempts.
+///
+/// # Errors
+/// If there is none, it is of another experiment, a run is still writing it, or a line of it is
+/// malformed.
+pub(crate) fn read(
+    directory: &Path,
+    experiment: &Experiment,
+) -> Result<(JournalHeader, Vec<TrialRecord>), ExperimentRunError> {
+    let path = directory.join(FILE_NAME);
+    let failed = |error| ExperimentRunError::Reading(path.clone(), error);
+    let mut file = File::open(&path).map_err(failed)?;
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => return Err(ExperimentRunError::Busy(path)),
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+        Ok(()) => {}
+    }
+    let bytes = read_all(&mut file).map_err(failed)?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let mut lines = bytes[..whole].split_inclusive(|byte| *byte == b'\n');
+    let heading = lines.next().and_then(|line| serde_json::from_slice(line).ok());
+    let heading: JournalHeader =
+        heading.ok_or_else(|| ExperimentRunError::Broken(path.clone(), 1))?;
+    heading.check_experiment(&path, experiment)?;
+    let record = |(index, line)| {
+        let mut record: TrialRecord =
+            serde_json::from_slice(line).map_err(|_| broken(directory, index))?;
+        record.check_lateness(experiment.keep_late);
+        Ok(record)
+    };
+    let records: Result<_, ExperimentRunError> = lines.enumerate().map(record).collect();
+    Ok((heading, records?))
+}
+
+/// The error that the attempt with an index, from 0, in the journal of a directory is malformed.
+pub(crate) fn broken(directory: &Path, index: usize) -> ExperimentRunError {
+    ExperimentRunError::Broken(directory.join(FILE_NAME), index + 2)
 }
 
 /// The start of each journal.
@@ -248,7 +349,7 @@ fn read_lines(
 
 /// Adds a record. Of several attempts of a trial, the one with the least lateness is kept, whatever
 /// it measured.
-fn keep_least_late(records: &mut Vec<TrialRecord>, number: usize, record: TrialRecord) {
+pub(super) fn keep_least_late(records: &mut Vec<TrialRecord>, number: usize, record: TrialRecord) {
     let Some(best) = records.get_mut(number) else {
         records.push(record);
         return;

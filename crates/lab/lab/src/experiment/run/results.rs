@@ -7,6 +7,7 @@ use super::machine::MachineProperties;
 use crate::experiment::error::ResultsError;
 use crate::experiment::file::compare::ComparisonDefinition;
 use crate::experiment::file::plot::PlotDefinition;
+use crate::experiment::shard::TrialShard;
 use crate::experiment::statistic::SummaryStatistic;
 use crate::experiment::{Experiment, ExperimentMetric};
 
@@ -32,6 +33,12 @@ pub struct ExperimentResults {
     pub started: String,
     /// The machine.
     pub machine: MachineProperties,
+    /// The other machines on which shards of it ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_machines: Vec<MachineProperties>,
+    /// The shard whose trials these are, if they are not those of the whole experiment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<TrialShard>,
     /// The swept keys.
     pub keys: Vec<String>,
     /// The measured quantities.
@@ -45,6 +52,9 @@ pub struct ExperimentResults {
     /// The number of trials that have not run yet.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left: usize,
+    /// The number of trials of other shards.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub elsewhere: usize,
     /// The number of invalid trials.
     #[serde(default)]
     pub invalid: usize,
@@ -70,11 +80,14 @@ impl ExperimentResults {
             sha256: experiment.digest.clone(),
             started: journal.heading.started,
             machine: journal.heading.machine,
+            other_machines: journal.heading.other_machines,
+            shard: experiment.shard,
             keys: experiment.keys.clone(),
             values: experiment.metrics.clone(),
             compare: experiment.compare.clone(),
             plots: experiment.plots.clone(),
             left,
+            elsewhere: experiment.repetitions * experiment.points.len() - experiment.trials(),
             invalid: invalid(&trials),
             trials,
         }
@@ -98,7 +111,7 @@ impl ExperimentResults {
             points.any(|point| point.is_of(trial))
         });
         let whole = results.repetitions * experiment.points.len();
-        if results.trials.len() + results.left != whole || !are_of {
+        if results.trials.len() + results.left + results.elsewhere != whole || !are_of {
             return Err(ResultsError::OtherPoints(experiment.name.clone()));
         }
         results.trials.iter_mut().for_each(|trial| trial.check_lateness(experiment.keep_late));
