@@ -173,6 +173,10 @@ daemons! {
     mix::Mix,
     #[cfg(feature = "transport")]
     transport::Relay,
+    #[cfg(feature = "transport")]
+    transport::Expose,
+    #[cfg(feature = "transport")]
+    transport::Forward,
 }
 
 /// What `sunder doctor` needs of each daemon that has a configuration.

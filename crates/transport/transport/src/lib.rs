@@ -44,14 +44,15 @@
 //!   (`pending` and `accepted` connections), `handshaking`, `connection`. `messages`: messages over
 //!   them.
 //! - `transports`: one file for each transport. All implement the interface in `stream`.
-//! - `protocol`: pure: `handshake`, `file`, `relay`.
+//! - `protocol`: pure: `handshake`, `file`, `forward`, `relay`.
 //! - [`choice`]: which transport is the fastest. `auto` and `examine` measure, `racing` opens
 //!   connections meanwhile, `cache` is a file; `decide`, `remembered` and `expected` are pure.
 //!   [`model`]: predicts durations, pure.
 //! - [`probe`]: measures a path. `net`, `host` and `repeated_probe` drive it; `prober`,
 //!   `reflector`, `packet`, `train`, `rate` and `path` are pure.
 //! - [`files`]: sends and receives files, each as `part` until it is complete. [`relay`]: connects
-//!   two parties: `server`, `client`, `pairs`. [`measurement`]: exchanges of a given size.
+//!   two parties: `server`, `client`, `pairs`. [`forward`]: local TCP ports carried over a
+//!   transport: `forwarder`, `exposer`, `carry`, `open`. [`measurement`]: exchanges of a given size.
 //! - `address`, [`window`]: pure. `options`, `error`. `user_state`: files of this user. `process`:
 //!   protects connections from use after a fork.
 
@@ -59,6 +60,7 @@ mod address;
 pub mod choice;
 mod error;
 pub mod files;
+pub mod forward;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -88,6 +90,7 @@ pub use options::{
     random_identity,
 };
 pub use protocol::file::{FileName, FileNameError, FileTransferFailure, FileTransferFailureReason};
+pub use protocol::forward::TargetRefusal;
 pub use protocol::handshake::{HandshakeRefusal, TransportHandshakeError};
 pub use protocol::relay::{RelayToken, RelayTokenError};
 pub use stream::{ByteStream, PathStatistics};

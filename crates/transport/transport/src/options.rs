@@ -25,6 +25,8 @@ pub struct ConnectionOptions {
     /// The size of socket buffers in bytes; `None` uses what the path needs, or the system's
     /// default.
     pub buffer: Option<usize>,
+    /// The largest size of a buffer that is not given, in bytes; `None`: no limit.
+    pub max_buffer: Option<usize>,
     /// Whether [`TransportChoice::Auto`] chooses TCP, because a transport over UDP has just failed.
     pub avoids_udp: bool,
     /// Whether TCP sends, and requests from the other end, only packets of at most 1,280 bytes,
@@ -51,6 +53,7 @@ impl ConnectionOptions {
             path: None,
             congestion: None,
             buffer: None,
+            max_buffer: None,
             avoids_udp: false,
             has_short_segments: false,
             accept_loss: false,

@@ -2,5 +2,6 @@
 //! specifies it.
 
 pub(crate) mod file;
+pub(crate) mod forward;
 pub(crate) mod handshake;
 pub(crate) mod relay;

@@ -51,7 +51,7 @@ fn help() -> String {
     format!(
         "Example: sunder status --watch
 
-A daemon is {}, or sunder transport relay.
+A daemon is {}, or sunder transport relay, expose or forward.
 
 {}
 

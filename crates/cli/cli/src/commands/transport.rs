@@ -1,6 +1,10 @@
-//! `sunder transport`: files over any transport, and what transports take.
+//! `sunder transport`: files and TCP ports over any transport, and what transports take.
 
 mod connecting;
+mod expose;
+mod forward;
+mod forwarding;
+mod key;
 mod measure;
 mod probe;
 mod receive;
@@ -19,9 +23,11 @@ use keys::file::exposure;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use transport::{ConnectionSecurity, Error, PeerKeyPolicy, TransportChoice, random_identity};
 
+pub(super) use expose::Expose;
+pub(super) use forward::Forward;
 pub(super) use relay::Relay;
 
-/// Sends files to another host over the transport that is expected to be the fastest.
+/// Sends files, or forwards a TCP port, over the transport that is expected to be the fastest.
 ///
 /// Both ends prove their keys, and everything is encrypted, unless --insecure is given. After a
 /// break the transfer resumes where it stopped. The digest of the file is checked at the end.
@@ -40,6 +46,9 @@ other host, such as: sunder transport send FILE 192.0.2.10:7000 --key 3d40...660
 enum TransportCommand {
     Receive(Box<receive::Arguments>),
     Send(Box<send::Arguments>),
+    Expose(expose::Arguments),
+    Forward(Box<forward::Arguments>),
+    Key(key::Arguments),
     Relay(relay::Arguments),
     Serve(serve::Arguments),
     Measure(Box<measure::Arguments>),
@@ -54,6 +63,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     match &arguments.command {
         TransportCommand::Receive(arguments) => receive::run(arguments),
         TransportCommand::Send(arguments) => send::run(arguments),
+        TransportCommand::Expose(arguments) => expose::run(arguments),
+        TransportCommand::Forward(arguments) => forward::run(arguments),
+        TransportCommand::Key(arguments) => key::run(arguments),
         TransportCommand::Relay(arguments) => relay::run(arguments),
         TransportCommand::Serve(arguments) => serve::run(arguments),
         TransportCommand::Measure(arguments) => measure::run(arguments),

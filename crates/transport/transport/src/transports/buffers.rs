@@ -30,7 +30,7 @@ pub(super) fn set(socket: &Socket, options: &ConnectionOptions) -> io::Result<()
             .or_else(|_| socket.set_recv_buffer_size(bytes));
     }
     let Some(path) = &options.path else { return Ok(()) };
-    let needed = for_path(path);
+    let needed = for_path(path).min(options.max_buffer.unwrap_or(MAX_BUFFER));
     let limit = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/net/{name}")).ok()?;
         text.split_whitespace().next_back()?.parse::<usize>().ok()

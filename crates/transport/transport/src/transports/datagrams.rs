@@ -26,7 +26,9 @@ const MAX_BUFFER: usize = 1 << 30;
 pub(super) fn buffer(options: &ConnectionOptions) -> usize {
     let needed =
         options.path.map(|path| (2.0 * path.rate * path.round_trip.as_secs_f64()) as usize);
-    options.buffer.or(needed).unwrap_or(DEFAULT_BUFFER).clamp(MIN_BUFFER, MAX_BUFFER)
+    let max = options.max_buffer.unwrap_or(MAX_BUFFER);
+    let buffer = options.buffer.unwrap_or_else(|| needed.unwrap_or(DEFAULT_BUFFER).min(max));
+    buffer.clamp(MIN_BUFFER, MAX_BUFFER)
 }
 
 /// A connection over a protocol that supports half-closed connections.

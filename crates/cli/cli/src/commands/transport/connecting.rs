@@ -13,11 +13,12 @@ use super::{parse_choice, security_or};
 pub(super) struct TransportConnectOptions {
     /// The transport: auto, or the name of one
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_choice)]
-    transport: TransportChoice,
+    pub(super) transport: TransportChoice,
     /// The other end's public key, as the other end prints it
     #[arg(long, value_name = "KEY", required_unless_present = "insecure")]
     key: Option<IdentityPublicKey>,
-    /// The file with this end's key [default: for send, a key that is kept; otherwise a new one]
+    /// The file with this end's key [default: for send and forward, a key that is kept; otherwise
+    /// a new one]
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     identity: Option<PathBuf>,
     /// Without encryption and proof of keys: an attacker on the path can read and change everything

@@ -1,0 +1,154 @@
+//! The end to which programs connect.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use service::accept::RoundRobinAcceptor;
+use service::listening::{ConfiguredListener, listen};
+use tokio::task::spawn_blocking;
+use tracing::debug;
+
+use super::MAX_BUFFER;
+use super::carry::{CarriedConnection, CarryCounts, CarryFailure, reset_when_closed};
+use super::open::{ForwardSlot, OpenForwards, PortForwardStatusSource, spawn};
+use crate::net::{ConnectionReader, connect};
+use crate::options::ConnectionOptions;
+use crate::protocol::forward::{ForwardAnswer, MAX_ANSWER_LEN, NotExposing, OPENING};
+
+/// Accepts TCP connections of programs, and opens a transport's connection for each.
+pub struct PortForwarder {
+    listening: Vec<ConfiguredListener>,
+    shared: Arc<ForwarderCore>,
+}
+
+struct ForwarderCore {
+    to: String,
+    options: ConnectionOptions,
+    open: Arc<OpenForwards>,
+}
+
+impl std::fmt::Debug for PortForwarder {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("PortForwarder").field("to", &self.shared.to).finish_non_exhaustive()
+    }
+}
+
+impl PortForwarder {
+    /// Listens at an address. Connections go to the exposing end at `to`, which is `HOST:PORT` or
+    /// `TOKEN@HOST:PORT`.
+    ///
+    /// # Errors
+    /// If the system returns an error.
+    pub async fn bind(
+        address: SocketAddr,
+        to: &str,
+        options: ConnectionOptions,
+    ) -> io::Result<Self> {
+        let listening = listen([address], &[]).await?;
+        let max_buffer = options.max_buffer.or(Some(MAX_BUFFER));
+        let options = ConnectionOptions { max_buffer, ..options };
+        let core = ForwarderCore { to: to.to_owned(), options, open: Arc::default() };
+        Ok(Self { listening, shared: Arc::new(core) })
+    }
+
+    /// The address where it listens.
+    ///
+    /// # Errors
+    /// If the system does not return it.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listening.first().ok_or(io::ErrorKind::NotConnected)?.address()
+    }
+
+    /// A handle that reports its status.
+    ///
+    /// # Errors
+    /// As for [`Self::local_addr`].
+    pub fn status_source(&self) -> io::Result<PortForwardStatusSource> {
+        let listen = self.local_addr()?.to_string();
+        Ok(PortForwardStatusSource::new(self.shared.open.clone(), listen, self.shared.to.clone()))
+    }
+
+    /// Forwards until `stop` completes. Then open connections have 10 s to end.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self { listening, shared } = self;
+        let mut round_robin = RoundRobinAcceptor::default();
+        let accepting = async {
+            loop {
+                let (_, stream, from) = round_robin.accept(&listening).await;
+                if let Ok(stream) = stream.into_std() {
+                    shared.begin(stream, from);
+                }
+            }
+        };
+        tokio::select! {
+            () = accepting => {}
+            () = stop => {}
+        }
+        drop(listening);
+        let open = shared.open.clone();
+        let _ = spawn_blocking(move || open.drain()).await;
+    }
+}
+
+impl ForwarderCore {
+    /// Begins to forward a program's connection, in its own thread.
+    fn begin(self: &Arc<Self>, local: TcpStream, from: SocketAddr) {
+        let Some(slot) = self.open.reserve() else {
+            reset_when_closed(&local);
+            self.open.record_failure(&from.to_string(), &CarryFailure::TooMany);
+            return;
+        };
+        let shared = self.clone();
+        let spawned = spawn(move || {
+            if let Err(failure) = shared.forward(local, slot) {
+                shared.open.record_failure(&format!("a connection of {from}"), &failure);
+            }
+        });
+        if let Err(error) = spawned {
+            self.open.record_failure(&from.to_string(), &CarryFailure::System(error));
+        }
+    }
+
+    fn forward(&self, local: TcpStream, slot: ForwardSlot) -> Result<(), CarryFailure> {
+        // Until the target is connected, whatever ends the connection is an error to the program.
+        reset_when_closed(&local);
+        local.set_nonblocking(false).map_err(CarryFailure::System)?;
+        let mut connection = connect(&self.to, &self.options).map_err(CarryFailure::Unreachable)?;
+        let opened = connection.write_all(OPENING).and_then(|()| connection.flush());
+        opened.map_err(CarryFailure::of_transport)?;
+        let carried = CarriedConnection::new(local, &connection).map_err(CarryFailure::System)?;
+        let transport = connection.transport();
+        let slot = Arc::new(slot);
+        slot.add(carried.clone(), transport);
+        let counts = CarryCounts {
+            sent: self.open.from_clients_bytes.clone(),
+            received: self.open.to_clients_bytes.clone(),
+        };
+        let (opening, answered) = (slot.clone(), carried.clone());
+        carried.run(connection, counts, move |reader| {
+            wait_for_target(reader)?;
+            answered.allow_end();
+            opening.record_connected();
+            debug!(transport, "forwards a connection");
+            Ok(())
+        })
+    }
+}
+
+/// Waits until the exposing end has connected to its target.
+fn wait_for_target(reader: &mut ConnectionReader) -> Result<(), CarryFailure> {
+    let (mut answer, mut len) = ([0; MAX_ANSWER_LEN], 0);
+    loop {
+        let parsed = ForwardAnswer::parse(&answer[..len]);
+        match parsed.map_err(|error| CarryFailure::Malformed(error.to_string()))? {
+            Some(ForwardAnswer::Connected) => return Ok(()),
+            Some(ForwardAnswer::Refused(refusal)) => return Err(CarryFailure::Refused(refusal)),
+            None => {}
+        }
+        match reader.read(&mut answer[len..=len]).map_err(CarryFailure::of_transport)? {
+            0 => return Err(CarryFailure::Malformed(NotExposing.to_string())),
+            count => len += count,
+        }
+    }
+}
