@@ -12,6 +12,7 @@ mod channels;
 #[path = "../emulation/mod.rs"]
 mod emulation;
 mod faults;
+mod forward;
 mod mtu;
 mod relay;
 
@@ -57,6 +58,15 @@ fn main() -> ExitCode {
         ),
         test("a_million_datagrams_of_strangers_change_nothing", faults::million_datagrams),
         test("a_relay_connects_nobody_to_a_receiver_that_is_gone", relay::waiting_that_is_over),
+        test("programs_use_a_forward_over_a_path_of_110_ms", forward::programs),
+        test("postgresql_is_used_through_a_forward", forward::postgresql),
+        test("forwarded_streams_are_exact_and_half_closed", forward::exact_streams),
+        test("many_connections_are_forwarded_at_once", forward::many_connections),
+        test("a_forward_waits_for_a_program_that_does_not_read", forward::slow_reader),
+        test("a_forward_without_its_service_says_why", forward::target_down),
+        test("a_forward_over_a_path_that_breaks_is_reset", forward::broken_path),
+        test("a_stopped_forward_lets_connections_finish", forward::stop),
+        test("a_forward_is_compared_with_its_transport", forward::compared).with_ignored_flag(true),
         test("auto_goes_on_by_tcp_where_udp_is_blocked", auto::blocked),
         test("auto_goes_on_by_tcp_where_udp_is_throttled", auto::policed),
         test("auto_uses_udp_again_after_an_outage", auto::outage),

@@ -96,7 +96,12 @@ impl fmt::Display for CarryFailure {
         match self {
             Self::Unreachable(error) => write!(out, "{error}"),
             Self::Refused(refusal) => write!(out, "the other end refuses: {refusal}"),
-            Self::Target(target, error) => write!(out, "the target {target}: {error}"),
+            Self::Target(target, error) => match TargetRefusal::of(error) {
+                TargetRefusal::NobodyListens => {
+                    write!(out, "the target {target}: nobody listens there")
+                }
+                _ => write!(out, "the target {target}: {error}"),
+            },
             Self::TooMany => write!(out, "there are too many connections"),
             Self::Broken(error) => write!(out, "{error}"),
             Self::Reset(error) => write!(out, "the program has closed its connection: {error}"),

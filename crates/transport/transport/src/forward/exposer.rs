@@ -159,7 +159,8 @@ impl ExposerCore {
         }
     }
 
-    /// Connects to the target and carries the connection.
+    /// Connects to the target and carries the connection. If the target does not accept it, records
+    /// that and tells the client.
     fn serve(
         &self,
         mut connection: Connection,
@@ -174,8 +175,11 @@ impl ExposerCore {
         let target = match connect_target(&self.target) {
             Ok(target) => target,
             Err(error) => {
-                refuse(connection, TargetRefusal::of(&error));
-                return Err(CarryFailure::Target(self.target.clone(), error));
+                let reason = TargetRefusal::of(&error);
+                let failure = CarryFailure::Target(self.target.clone(), error);
+                self.open.record_failure(from, &failure);
+                refuse(connection, reason);
+                return Ok(());
             }
         };
         let sent = connection.write_all(&ForwardAnswer::Connected.bytes());
