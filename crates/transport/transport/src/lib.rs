@@ -43,7 +43,8 @@
 //! - `net`: connections as programs use them: `connect` (with `addresses` of a name), `listener`
 //!   (`pending` and `accepted` connections), `handshaking`, `connection`. `messages`: messages over
 //!   them.
-//! - `transports`: one file for each transport. All implement the interface in `stream`.
+//! - `transports`: one file for each transport, and the `registry`, to which [`register`] adds those
+//!   of other crates. All implement the interface in `stream`.
 //! - `protocol`: pure: `handshake`, `file`, `forward`, `relay`.
 //! - [`choice`]: which transport is the fastest. `auto` and `examine` measure, `racing` opens
 //!   connections meanwhile, `cache` is a file; `decide`, `remembered` and `expected` are pure.
@@ -80,7 +81,7 @@ pub mod window;
 
 pub use error::{ConnectionStep, Error};
 pub use messages::MessageStream;
-pub use model::ExchangeProfile;
+pub use model::{ExchangeProfile, NetworkPath};
 pub use net::{
     Connection, ConnectionCloser, ConnectionReader, ConnectionStatistics, ConnectionWriter,
     Listener, connect,
@@ -93,6 +94,6 @@ pub use protocol::file::{FileName, FileNameError, FileTransferFailure, FileTrans
 pub use protocol::forward::TargetRefusal;
 pub use protocol::handshake::{HandshakeRefusal, TransportHandshakeError};
 pub use protocol::relay::{RelayToken, RelayTokenError};
-pub use stream::{ByteStream, PathStatistics};
-pub use transports::names;
+pub use stream::{ByteStream, PathStatistics, Transport, TransportAcceptor};
+pub use transports::{TransportRegistrationError, names, register};
 pub use user_state::persistent_identity;

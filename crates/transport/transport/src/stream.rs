@@ -1,10 +1,85 @@
-//! The interface of a transport: a reliable byte stream in each direction.
+//! The interface of a transport: how it connects and accepts, and its connections, which are
+//! reliable byte streams in each direction (Transputation, 4.3 and 5).
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use keys::IdentityPublicKey;
+
+use crate::model::{ExchangeProfile, NetworkPath};
+use crate::options::ConnectionOptions;
+
+/// A transport. [`register`](crate::register) adds one of another crate.
+pub trait Transport: Send + Sync {
+    /// Its name, as in `--transport NAME`.
+    fn name(&self) -> &'static str;
+
+    /// Its purpose, in one line.
+    fn about(&self) -> &'static str;
+
+    /// Connects within [`ConnectionOptions::connect_timeout`].
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] after that time, [`io::ErrorKind::ConnectionRefused`] if nobody
+    /// listens there, or another error.
+    fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> io::Result<Arc<dyn ByteStream>>;
+
+    /// Listens beside the TCP and UDP sockets of a listener, which have this address. `None`: its
+    /// connections arrive at these sockets.
+    ///
+    /// # Errors
+    /// If the system returns an error. Then nothing listens at the address.
+    fn listen(
+        &self,
+        _at: SocketAddr,
+        _options: &ConnectionOptions,
+    ) -> io::Result<Option<Box<dyn TransportAcceptor>>> {
+        Ok(None)
+    }
+
+    /// The latency function: how long an exchange is predicted to take over a path, with the
+    /// connection's setup. It must be pure and take less than a millisecond. `None`: `auto` does
+    /// not choose this transport on this path.
+    fn latency(
+        &self,
+        _path: &NetworkPath,
+        _exchange: ExchangeProfile,
+        _is_secure: bool,
+    ) -> Option<Duration> {
+        None
+    }
+
+    /// Whether it must be told the path's rate and loss, as it does not measure them itself.
+    fn needs_path(&self) -> bool {
+        false
+    }
+
+    /// Whether it uses UDP: what blocks one such transport blocks them all, and `auto` uses TCP
+    /// instead.
+    fn is_over_udp(&self) -> bool {
+        false
+    }
+}
+
+/// Accepts connections of a transport that listens by itself.
+pub trait TransportAcceptor: Send + Sync {
+    /// Waits for a connection. It is handed over before a byte of it was read: the library performs
+    /// the handshake, in another thread.
+    ///
+    /// # Errors
+    /// After [`Self::close`], or if the system returns an error. After an error that is not due to
+    /// `close`, the library tries again a moment later.
+    fn accept(&self) -> io::Result<Arc<dyn ByteStream>>;
+
+    /// Stops listening: [`Self::accept`] in another thread returns an error.
+    fn close(&self);
+}
 
 /// A connection of a transport. Its reading and its writing half share it, in two threads.
 pub trait ByteStream: Send + Sync {

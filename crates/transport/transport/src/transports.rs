@@ -1,4 +1,5 @@
-//! The registry of transports. Each transport is one file and one line here.
+//! The transports of this crate: each is one file and one line here. `registry` also has those that
+//! a program adds.
 
 mod buffers;
 mod burst;
@@ -7,6 +8,7 @@ pub(crate) mod micss;
 mod mptcp;
 mod quic;
 mod refusals;
+mod registry;
 mod sabul;
 pub(crate) mod tcp;
 mod tcp_info;
@@ -14,20 +16,21 @@ pub(crate) mod udp;
 
 use std::io;
 use std::net::SocketAddr;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use ::udp::streams::{AcceptedUdpStream, UdpStream, UdpStreamAcceptor, UdpStreamEndpoint};
 use ::udp::{SocketBinding, UdpBatchSocket};
 
-use crate::error::Error;
-use crate::options::{ConnectionOptions, TransportChoice};
+use crate::options::ConnectionOptions;
 use crate::probe::ProbeEndpoint;
-use crate::stream::ByteStream;
+use crate::stream::{ByteStream, Transport};
 use datagrams::DatagramStream;
 use refusals::RefusalLoggingEndpoint;
 
-/// All transports, in the order of `--help`.
+pub use registry::{TransportRegistrationError, names, register};
+pub(crate) use registry::{named, predicted, registered};
+
+/// The transports of this crate, in the order of `--help`.
 static TRANSPORTS: &[&dyn Transport] = &[
     &tcp::TcpTransport,
     &mptcp::MptcpTransport,
@@ -38,6 +41,10 @@ static TRANSPORTS: &[&dyn Transport] = &[
     &micss::MicssTransport,
 ];
 
+/// Those over UDP, which share the listener's UDP port.
+static DATAGRAM_TRANSPORTS: &[&dyn DatagramTransport] =
+    &[&burst::BurstTransport, &sabul::SabulTransport, &udp::UdpTransport, &quic::QuicTransport];
+
 /// The largest number of open connections over UDP that wait to be accepted.
 const BACKLOG: usize = 128;
 
@@ -47,41 +54,13 @@ pub(crate) static DEFAULT: &dyn Transport = &tcp::TcpTransport;
 /// The transport that is tried beside it while nothing is known of the path.
 pub(crate) static SECOND: burst::BurstTransport = burst::BurstTransport;
 
-/// A transport.
-pub(crate) trait Transport: Sync {
-    /// Its name, as in `--transport NAME`.
-    fn name(&self) -> &'static str;
-
-    /// Its purpose, in one line.
-    fn about(&self) -> &'static str;
-
-    /// Connects within [`ConnectionOptions::connect_timeout`].
-    fn connect(
-        &self,
-        to: SocketAddr,
-        options: &ConnectionOptions,
-    ) -> io::Result<Arc<dyn ByteStream>>;
-
-    /// Whether it must be told the path's rate and loss, as it does not measure them itself.
-    fn needs_path(&self) -> bool {
-        false
-    }
-
-    /// Whether it uses UDP: what blocks one such transport blocks them all.
-    fn is_over_udp(&self) -> bool {
-        false
-    }
-
-    /// The endpoint with which it listens, if it uses UDP.
+/// A transport that shares the listener's UDP port.
+trait DatagramTransport: Transport {
+    /// The endpoint with which it listens.
     ///
     /// # Errors
     /// If the system returns an error, or the options do not allow it.
-    fn endpoint(
-        &self,
-        _options: &ConnectionOptions,
-    ) -> io::Result<Option<Box<dyn UdpStreamEndpoint>>> {
-        Ok(None)
-    }
+    fn endpoint(&self, options: &ConnectionOptions) -> io::Result<Box<dyn UdpStreamEndpoint>>;
 
     /// Wraps a connection that its endpoint has accepted.
     fn wrap(&self, stream: UdpStream) -> Arc<dyn ByteStream> {
@@ -97,9 +76,8 @@ impl DatagramListener {
     pub(crate) fn bind(address: SocketAddr, options: &ConnectionOptions) -> io::Result<Self> {
         let probe = ProbeEndpoint::new(options.congestion.as_deref())?;
         let mut endpoints: Vec<Box<dyn UdpStreamEndpoint>> = vec![Box::new(probe)];
-        for transport in TRANSPORTS {
-            let endpoint = transport.endpoint(options)?.map(RefusalLoggingEndpoint::new);
-            endpoints.extend(endpoint.map(|endpoint| Box::new(endpoint) as _));
+        for transport in DATAGRAM_TRANSPORTS {
+            endpoints.push(Box::new(RefusalLoggingEndpoint::new(transport.endpoint(options)?)));
         }
         let socket = UdpBatchSocket::bind(&SocketBinding { local: address, device: None })?;
         Ok(Self(UdpStreamAcceptor::new(socket, endpoints, BACKLOG)?))
@@ -107,34 +85,12 @@ impl DatagramListener {
 
     pub(crate) fn accept(&self) -> io::Result<Arc<dyn ByteStream>> {
         let AcceptedUdpStream { stream, protocol } = self.0.accept()?;
-        let transport = TRANSPORTS.iter().find(|transport| transport.name() == protocol);
+        let transport = DATAGRAM_TRANSPORTS.iter().find(|transport| transport.name() == protocol);
         transport.map(|transport| transport.wrap(stream)).ok_or(io::ErrorKind::Unsupported.into())
     }
 
     /// Stops accepting: [`Self::accept`] fails.
     pub(crate) fn close(&self) {
         self.0.close();
-    }
-}
-
-/// The names of all transports, each with its purpose.
-pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-    TRANSPORTS.iter().map(|transport| (transport.name(), transport.about()))
-}
-
-/// The transport with this name.
-pub(crate) fn named(name: &str) -> Result<&'static dyn Transport, Error> {
-    let found = TRANSPORTS.iter().find(|transport| transport.name() == name);
-    found.copied().ok_or_else(|| {
-        let known: Vec<&str> = names().map(|(name, _)| name).collect();
-        Error::UnknownTransport { name: name.to_owned(), known: known.join(", ") }
-    })
-}
-
-impl FromStr for TransportChoice {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        if name == "auto" { Ok(Self::Auto) } else { Ok(Self::Named(named(name)?.name())) }
     }
 }

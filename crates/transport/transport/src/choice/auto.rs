@@ -9,15 +9,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cache::{PathCache, now};
-use super::decide::{CHOSEN_FROM, DecisionBasis, TransportDecision, decide};
+use super::decide::{DecisionBasis, TransportDecision, chosen_from, decide};
 use super::examine::without_udp;
 use super::racing::{ConnectionRace, HEAD_START};
 use super::remembered::RememberedPath;
-use crate::model::{ExchangeProfile, NetworkPath, predict};
+use crate::model::{ExchangeProfile, NetworkPath};
 use crate::options::{ConnectionOptions, ConnectionSecurity, PathEstimate};
 use crate::probe::{self, PacketLosses, PathProbe};
 use crate::stream::{ByteStream, PathStatistics};
-use crate::transports::{self, names, tcp};
+use crate::transports::{self, names, predicted, tcp};
 
 pub use expected::{ExpectedTransport, expected};
 
@@ -204,7 +204,7 @@ impl<'a> TransportSelector<'a> {
             || POSSIBLE_RATES.into_iter().flat_map(|rate| POSSIBLE_LOSSES.map(|loss| (rate, loss)));
         let paths: Vec<PredictedTimes> =
             possible().map(|(rate, loss)| self.times(path, rate, loss)).collect();
-        !CHOSEN_FROM.into_iter().any(|name| {
+        !chosen_from().into_iter().any(|name| {
             paths.iter().all(|times| {
                 let best = best(times);
                 times.iter().any(|(transport, time)| {
@@ -218,8 +218,11 @@ impl<'a> TransportSelector<'a> {
     fn times(&self, path: &NetworkPath, rate: f64, loss: f64) -> PredictedTimes {
         let mut path = NetworkPath { loss, ..path.clone() };
         (path.up.rate, path.down.rate) = (rate, rate);
-        let time = |name| predict(name, &path, self.exchange, self.is_secure).ok();
-        CHOSEN_FROM.into_iter().filter_map(|name| Some((name, time(name)?.as_secs_f64()))).collect()
+        let time = |name| predicted(name, &path, self.exchange, self.is_secure).ok();
+        chosen_from()
+            .into_iter()
+            .filter_map(|name| Some((name, time(name)?.as_secs_f64())))
+            .collect()
     }
 
     fn decided(
@@ -271,7 +274,7 @@ impl<'a> TransportSelector<'a> {
         } else {
             POSSIBLE_LOSSES.to_vec()
         };
-        let mut costs = CHOSEN_FROM.map(|name| (name, 0.0));
+        let mut costs: PredictedTimes = chosen_from().into_iter().map(|name| (name, 0.0)).collect();
         for (rate, loss) in
             POSSIBLE_RATES.into_iter().flat_map(|rate| losses.iter().map(move |loss| (rate, *loss)))
         {
@@ -286,7 +289,7 @@ impl<'a> TransportSelector<'a> {
                 *cost += time / best;
             }
         }
-        let Some((best, least)) = costs.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
+        let Some(&(best, least)) = costs.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
             return;
         };
         let tcp = costs.iter().find(|it| it.0 == transports::DEFAULT.name());
@@ -391,7 +394,7 @@ impl TransportSelection {
 
     /// The prediction without its correction.
     fn predicted(&self, transport: &str) -> Option<Duration> {
-        predict(transport, self.path.as_ref()?, self.exchange, self.is_secure).ok()
+        predicted(transport, self.path.as_ref()?, self.exchange, self.is_secure).ok()
     }
 
     fn learn(&self, learn: impl FnOnce(&mut RememberedPath, u64)) {

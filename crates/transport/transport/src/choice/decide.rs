@@ -2,12 +2,21 @@
 
 use std::time::Duration;
 
-use crate::model::{ExchangeProfile, NetworkPath, UnusableTransportError, predict};
+use crate::model::{ExchangeProfile, NetworkPath, UnusableTransportError};
 use crate::probe::PacketLosses;
+use crate::transports::{predicted, registered};
 
-/// The transports that `auto` chooses from. The others serve other purposes than speed, or have no
-/// advantage over these.
-pub(super) const CHOSEN_FROM: [&str; 4] = ["tcp", "sabul", "burst", "quic"];
+/// The transports of this crate that `auto` chooses from. The others serve other purposes than
+/// speed, or have no advantage over these.
+const CHOSEN_FROM: [&str; 4] = ["tcp", "sabul", "burst", "quic"];
+
+/// The transports that `auto` chooses from: those of this crate, and those that the program has
+/// added, if they have a latency function.
+pub(super) fn chosen_from() -> Vec<&'static str> {
+    let added = registered().into_iter().map(|transport| transport.name());
+    CHOSEN_FROM.into_iter().chain(added).collect()
+}
+
 /// TCP is used unless another transport takes at most this fraction of its time, because TCP needs
 /// less CPU time and is rarely blocked.
 const WORTH_LEAVING_TCP: f64 = 0.95;
@@ -60,14 +69,15 @@ pub fn decide(
     is_secure: bool,
     correction: impl Fn(&str) -> f64,
 ) -> TransportDecision {
+    let chosen_from = chosen_from();
     let mut candidates: Vec<TransportCandidate> = names
         .map(|transport| {
             let correction = correction(transport);
-            let predicted = predict(transport, path, exchange, is_secure);
+            let predicted = predicted(transport, path, exchange, is_secure);
             let predicted = predicted.map(|it| {
                 Duration::try_from_secs_f64(it.as_secs_f64() * correction).unwrap_or(Duration::MAX)
             });
-            let is_eligible = CHOSEN_FROM.contains(&transport);
+            let is_eligible = chosen_from.contains(&transport);
             TransportCandidate { transport, predicted, correction, is_eligible }
         })
         .collect();
@@ -131,7 +141,7 @@ fn describe(path: &NetworkPath, basis: &DecisionBasis) -> String {
 mod tests {
     use super::super::measured::{self, MEASURED};
     use super::*;
-    use crate::model::{TRANSPORTS, TcpCongestionControl};
+    use crate::model::{TRANSPORTS, TcpCongestionControl, predict};
 
     fn path(round_trip_us: u64, mbit: f64, loss: f64) -> NetworkPath {
         let mut path = NetworkPath::assumed(Duration::from_micros(round_trip_us), mbit * 1e6 / 8.0);

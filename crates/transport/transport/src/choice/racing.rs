@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::options::ConnectionOptions;
-use crate::stream::ByteStream;
-use crate::transports::{self, Transport, tcp};
+use crate::stream::{ByteStream, Transport};
+use crate::transports::{self, tcp};
 
 /// The time that TCP and the hello have before another transport starts to connect: on a short
 /// path, its packets would delay them.

@@ -14,8 +14,8 @@ use crate::error::{ConnectionStep, Error};
 use crate::options::{ConnectionOptions, ConnectionSecurity, TransportChoice};
 use crate::protocol::relay::RelayToken;
 use crate::relay;
-use crate::stream::ByteStream;
-use crate::transports::{self, Transport, micss};
+use crate::stream::{ByteStream, Transport};
+use crate::transports::{self, micss};
 
 /// Connects to a [`Listener`](super::Listener) at `HOST:PORT`, or to one that waits at a relay, at
 /// `TOKEN@HOST:PORT`.

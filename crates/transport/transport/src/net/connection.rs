@@ -15,8 +15,8 @@ use crate::process::OwningProcess;
 use crate::protocol::handshake::{
     ACCEPTED, HandshakeRefusal, REFUSED, TransportHandshakeError, TransportSession,
 };
-use crate::stream::{ByteStream, PathStatistics};
-use crate::transports::{Transport, named};
+use crate::stream::{ByteStream, PathStatistics, Transport};
+use crate::transports::named;
 
 /// A reliable connection over any transport: all bytes arrive in order, or there is an error.
 ///

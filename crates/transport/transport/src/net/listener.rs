@@ -22,8 +22,8 @@ use crate::options::ConnectionOptions;
 use crate::process::OwningProcess;
 use crate::protocol::relay::RelayToken;
 use crate::relay::RelayRegistration;
-use crate::stream::ByteStream;
-use crate::transports::{DatagramListener, micss, tcp};
+use crate::stream::{ByteStream, TransportAcceptor};
+use crate::transports::{self, DatagramListener, micss, tcp};
 
 /// How long a connection in its handshake waits until the program accepts others.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(2);
@@ -65,8 +65,8 @@ struct ListenerCore {
 
 /// Where connections arrive.
 enum ConnectionSource {
-    /// A TCP and a UDP socket with the same port number.
-    Sockets(tcp::TcpTransportListener, DatagramListener),
+    /// A TCP and a UDP socket with the same port number, and transports that listen by themselves.
+    Sockets(tcp::TcpTransportListener, DatagramListener, Vec<Box<dyn TransportAcceptor>>),
     /// A relay.
     Relay(RelayRegistration),
 }
@@ -134,8 +134,17 @@ impl Listener {
         options: ConnectionOptions,
     ) -> io::Result<Self> {
         let address = tcp.local_addr()?;
-        let listener = Self::new(address, ConnectionSource::Sockets(tcp, udp), options);
+        let mut others = Vec::new();
+        for transport in transports::registered() {
+            others.extend(transport.listen(address, &options)?);
+        }
+        let count = others.len();
+        let listener = Self::new(address, ConnectionSource::Sockets(tcp, udp, others), options);
         let shared = listener.shared.clone();
+        for index in 0..count {
+            let accepting = shared.accepting(move |shared| shared.accept_registered(index));
+            thread::Builder::new().name("transport-other".into()).spawn(accepting)?;
+        }
         let accepting = shared.accepting(ListenerCore::accept_datagrams);
         thread::Builder::new().name("transport-udp".into()).spawn(accepting)?;
         let accepting = shared.accepting(ListenerCore::accept);
@@ -204,9 +213,10 @@ impl Drop for Listener {
         }
         self.shared.is_closed.store(true, Ordering::Relaxed);
         match &self.shared.sources {
-            ConnectionSource::Sockets(tcp, udp) => {
+            ConnectionSource::Sockets(tcp, udp, others) => {
                 tcp.close();
                 udp.close();
+                others.iter().for_each(|other| other.close());
             }
             ConnectionSource::Relay(registration) => registration.close(),
         }
@@ -234,7 +244,7 @@ impl ListenerCore {
 
     /// Accepts TCP connections until the listener is closed.
     fn accept(self: &Arc<Self>) {
-        let ConnectionSource::Sockets(tcp, _) = &self.sources else { return };
+        let ConnectionSource::Sockets(tcp, ..) = &self.sources else { return };
         let mut failures = LogRateLimiter::default();
         while !self.is_closed.load(Ordering::Relaxed) {
             match tcp.accept(&self.options) {
@@ -255,9 +265,27 @@ impl ListenerCore {
         }
     }
 
+    /// Accepts connections of a transport that the program has added, until the listener is closed.
+    fn accept_registered(self: &Arc<Self>, index: usize) {
+        let ConnectionSource::Sockets(_, _, others) = &self.sources else { return };
+        let mut failures = LogRateLimiter::default();
+        while !self.is_closed.load(Ordering::Relaxed) {
+            match others[index].accept() {
+                Ok(stream) => self.begin(&stream, None),
+                Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
+                Err(error) => {
+                    if let Some(occurrences) = failures.count_event() {
+                        warn!(%error, occurrences, "cannot accept connections for a moment");
+                    }
+                    thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
     /// Accepts connections over UDP until the listener is closed or its socket has failed.
     fn accept_datagrams(self: &Arc<Self>) {
-        let ConnectionSource::Sockets(_, udp) = &self.sources else { return };
+        let ConnectionSource::Sockets(_, udp, _) = &self.sources else { return };
         loop {
             match udp.accept() {
                 Ok(stream) => {

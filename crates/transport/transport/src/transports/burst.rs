@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use burst::{BurstConfig, BurstListener, BurstListenerSecurity};
 use random::RandomGenerator;
-use udp::streams::{UdpStream, UdpStreamEndpoint};
+use udp::streams::UdpStreamEndpoint;
 
-use super::Transport;
-use super::datagrams::{DatagramStream, buffer, with_reason};
+use super::DatagramTransport;
+use super::datagrams::{buffer, with_reason};
 use crate::options::{ConnectionOptions, ConnectionSecurity, PeerKeyPolicy};
-use crate::stream::ByteStream;
+use crate::stream::{ByteStream, Transport};
 
 /// See [the module](self).
 pub(crate) struct BurstTransport;
@@ -36,11 +36,10 @@ impl Transport for BurstTransport {
     fn is_over_udp(&self) -> bool {
         true
     }
+}
 
-    fn endpoint(
-        &self,
-        options: &ConnectionOptions,
-    ) -> io::Result<Option<Box<dyn UdpStreamEndpoint>>> {
+impl DatagramTransport for BurstTransport {
+    fn endpoint(&self, options: &ConnectionOptions) -> io::Result<Box<dyn UdpStreamEndpoint>> {
         let security = match &options.security {
             ConnectionSecurity::Noise { identity, peers } => {
                 let peers = peers.clone();
@@ -53,11 +52,7 @@ impl Transport for BurstTransport {
         };
         let generator = RandomGenerator::seeded().map_err(io::Error::other)?;
         let listener = BurstListener::new(config(options), security, generator);
-        Ok(Some(Box::new(listener.map_err(io::Error::other)?)))
-    }
-
-    fn wrap(&self, stream: UdpStream) -> Arc<dyn ByteStream> {
-        Arc::new(DatagramStream { stream, transport: "burst" })
+        Ok(Box::new(listener.map_err(io::Error::other)?))
     }
 }
 

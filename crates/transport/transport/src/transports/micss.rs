@@ -18,9 +18,9 @@ use micss::{MicssListener, MicssStreamEnd, StreamError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use super::{Transport, tcp};
+use super::tcp;
 use crate::options::ConnectionOptions;
-use crate::stream::{ByteStream, PathStatistics};
+use crate::stream::{ByteStream, PathStatistics, Transport};
 
 /// The first bytes of a channel's connection.
 pub(crate) const PREAMBLE: &[u8; 10] = b"SNDRMICSS1";

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use socket2::Protocol;
 
-use super::Transport;
 use super::tcp;
 use crate::options::ConnectionOptions;
-use crate::stream::ByteStream;
+use crate::stream::{ByteStream, Transport};
 
 /// See [the module](self).
 pub(super) struct MptcpTransport;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use quic::{QuicConfig, QuicCongestionControl};
 use udp::streams::UdpStreamEndpoint;
 
-use super::Transport;
+use super::DatagramTransport;
 use super::datagrams::{buffer, with_reason};
 use crate::options::{ConnectionOptions, ConnectionSecurity, PeerKeyPolicy, random_identity};
-use crate::stream::ByteStream;
+use crate::stream::{ByteStream, Transport};
 
 /// See [the module](self).
 pub(super) struct QuicTransport;
@@ -42,13 +42,12 @@ impl Transport for QuicTransport {
     fn is_over_udp(&self) -> bool {
         true
     }
+}
 
-    fn endpoint(
-        &self,
-        options: &ConnectionOptions,
-    ) -> io::Result<Option<Box<dyn UdpStreamEndpoint>>> {
+impl DatagramTransport for QuicTransport {
+    fn endpoint(&self, options: &ConnectionOptions) -> io::Result<Box<dyn UdpStreamEndpoint>> {
         let config = QuicConfig { listener: options.security.public_key(), ..config(options)? };
-        Ok(Some(Box::new(quic::QuicEndpoint::new(&config, None)?)))
+        Ok(Box::new(quic::QuicEndpoint::new(&config, None)?))
     }
 }
 

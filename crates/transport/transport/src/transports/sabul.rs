@@ -11,10 +11,10 @@ use std::time::Duration;
 use sabul::SabulConfig;
 use udp::streams::{self, UdpStreamEndpoint};
 
-use super::Transport;
+use super::DatagramTransport;
 use super::datagrams::{DatagramStream, buffer, with_reason};
 use crate::options::ConnectionOptions;
-use crate::stream::{ByteStream, PathStatistics};
+use crate::stream::{ByteStream, PathStatistics, Transport};
 
 /// The longest block.
 const MAX_BLOCK_LEN: usize = 1 << 20;
@@ -43,12 +43,11 @@ impl Transport for SabulTransport {
     fn is_over_udp(&self) -> bool {
         true
     }
+}
 
-    fn endpoint(
-        &self,
-        options: &ConnectionOptions,
-    ) -> io::Result<Option<Box<dyn UdpStreamEndpoint>>> {
-        Ok(Some(Box::new(sabul::SabulEndpoint::new(config(options))?)))
+impl DatagramTransport for SabulTransport {
+    fn endpoint(&self, options: &ConnectionOptions) -> io::Result<Box<dyn UdpStreamEndpoint>> {
+        Ok(Box::new(sabul::SabulEndpoint::new(config(options))?))
     }
 
     fn wrap(&self, stream: streams::UdpStream) -> Arc<dyn ByteStream> {

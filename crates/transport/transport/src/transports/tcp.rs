@@ -12,11 +12,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-use super::Transport;
 use super::buffers;
 use super::tcp_info::{TcpInfo, is_multipath};
 use crate::options::ConnectionOptions;
-use crate::stream::{ByteStream, PathStatistics};
+use crate::stream::{ByteStream, PathStatistics, Transport};
 
 /// A peer whose kernel does not answer for this long is considered gone.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -18,10 +18,10 @@ use std::sync::Arc;
 use ::udp::streams::{self, UdpStreamEndpoint};
 use ::udp::{SocketBinding, UdpBatchSocket};
 
-use super::Transport;
+use super::DatagramTransport;
 use super::datagrams::buffer;
 use crate::options::ConnectionOptions;
-use crate::stream::ByteStream;
+use crate::stream::{ByteStream, Transport};
 use connection::{UdpTransportConnection, UdpTransportSettings};
 
 /// The default rate, in bytes/s: 100 Mbit/s.
@@ -71,14 +71,13 @@ impl Transport for UdpTransport {
     fn is_over_udp(&self) -> bool {
         true
     }
+}
 
-    fn endpoint(
-        &self,
-        options: &ConnectionOptions,
-    ) -> io::Result<Option<Box<dyn UdpStreamEndpoint>>> {
+impl DatagramTransport for UdpTransport {
+    fn endpoint(&self, options: &ConnectionOptions) -> io::Result<Box<dyn UdpStreamEndpoint>> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(io::Error::other)?;
-        Ok(Some(Box::new(endpoint::UdpTransportListener::new(settings(options), &secret))))
+        Ok(Box::new(endpoint::UdpTransportListener::new(settings(options), &secret)))
     }
 }
 
