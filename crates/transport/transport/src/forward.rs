@@ -10,6 +10,7 @@ mod carry;
 mod exposer;
 mod forwarder;
 mod open;
+mod spare;
 mod status;
 
 pub use exposer::PortExposer;

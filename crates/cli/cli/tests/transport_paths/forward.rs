@@ -8,7 +8,7 @@ mod streams;
 pub(crate) use faults::{broken_path, stop, target_down};
 pub(crate) use programs::{postgresql, programs};
 pub(crate) use rate::compared;
-pub(crate) use streams::{exact_streams, many_connections, slow_reader};
+pub(crate) use streams::{exact_streams, many_connections, short_connections, slow_reader};
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         test("postgresql_is_used_through_a_forward", forward::postgresql),
         test("forwarded_streams_are_exact_and_half_closed", forward::exact_streams),
         test("many_connections_are_forwarded_at_once", forward::many_connections),
+        test("short_connections_do_not_wait_for_a_handshake", forward::short_connections),
         test("a_forward_waits_for_a_program_that_does_not_read", forward::slow_reader),
         test("a_forward_without_its_service_says_why", forward::target_down),
         test("a_forward_over_a_path_that_breaks_is_reset", forward::broken_path),

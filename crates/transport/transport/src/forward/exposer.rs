@@ -19,8 +19,8 @@ use crate::options::ConnectionOptions;
 use crate::protocol::forward::{ForwardAnswer, OPENING, TargetRefusal};
 use crate::protocol::relay::RelayToken;
 
-/// How long a connection may take to say what it wants.
-const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may wait until a program uses it. The other end keeps it for 30 s.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// How long connecting to the target may take, for each of its addresses.
 const TARGET_TIMEOUT: Duration = Duration::from_secs(4);
@@ -168,9 +168,13 @@ impl ExposerCore {
         from: &str,
     ) -> Result<(), CarryFailure> {
         let closer = connection.closer();
-        if let Err(failure) = read_opening(&mut connection) {
-            closer.close();
-            return Err(failure);
+        match read_opening(&mut connection) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(failure) => {
+                closer.close();
+                return Err(failure);
+            }
         }
         let target = match connect_target(&self.target) {
             Ok(target) => target,
@@ -225,14 +229,19 @@ fn name(connection: &Connection) -> String {
     }
 }
 
-/// Waits for the first bytes of a forward.
-fn read_opening(connection: &mut Connection) -> Result<(), CarryFailure> {
+/// Waits for the first bytes of a forward. Returns false if the connection ends without them: it
+/// was opened ahead, and no program has used it.
+fn read_opening(connection: &mut Connection) -> Result<bool, CarryFailure> {
     let mut opening = [0; OPENING.len()];
     connection.set_timeout(Some(OPENING_TIMEOUT)).map_err(CarryFailure::Broken)?;
-    connection.read_exact(&mut opening).map_err(CarryFailure::Broken)?;
+    let count = connection.read(&mut opening).map_err(CarryFailure::Broken)?;
+    if count == 0 {
+        return Ok(false);
+    }
+    connection.read_exact(&mut opening[count..]).map_err(CarryFailure::Broken)?;
     connection.set_timeout(None).map_err(CarryFailure::Broken)?;
     if opening == *OPENING {
-        return Ok(());
+        return Ok(true);
     }
     Err(CarryFailure::Malformed("`sunder transport forward` does not run at the other end".into()))
 }

@@ -3,6 +3,8 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use service::accept::RoundRobinAcceptor;
 use service::listening::{ConfiguredListener, listen};
@@ -12,9 +14,14 @@ use tracing::debug;
 use super::MAX_BUFFER;
 use super::carry::{CarriedConnection, CarryCounts, CarryFailure, reset_when_closed};
 use super::open::{ForwardSlot, OpenForwards, PortForwardStatusSource, spawn};
-use crate::net::{ConnectionReader, connect};
+use super::spare::SpareConnection;
+use crate::error::Error;
+use crate::net::{Connection, ConnectionReader, connect};
 use crate::options::ConnectionOptions;
 use crate::protocol::forward::{ForwardAnswer, MAX_ANSWER_LEN, NotExposing, OPENING};
+
+/// If connecting takes longer, the next connection is opened ahead.
+const MIN_SAVED: Duration = Duration::from_millis(10);
 
 /// Accepts TCP connections of programs, and opens a transport's connection for each.
 pub struct PortForwarder {
@@ -26,6 +33,9 @@ struct ForwarderCore {
     to: String,
     options: ConnectionOptions,
     open: Arc<OpenForwards>,
+    spare: Arc<SpareConnection>,
+    /// Whether connecting takes so long that it is worth opening a connection ahead.
+    is_slow: AtomicBool,
 }
 
 impl std::fmt::Debug for PortForwarder {
@@ -48,7 +58,13 @@ impl PortForwarder {
         let listening = listen([address], &[]).await?;
         let max_buffer = options.max_buffer.or(Some(MAX_BUFFER));
         let options = ConnectionOptions { max_buffer, ..options };
-        let core = ForwarderCore { to: to.to_owned(), options, open: Arc::default() };
+        let core = ForwarderCore {
+            to: to.to_owned(),
+            options,
+            open: Arc::default(),
+            spare: Arc::default(),
+            is_slow: AtomicBool::new(false),
+        };
         Ok(Self { listening, shared: Arc::new(core) })
     }
 
@@ -86,8 +102,11 @@ impl PortForwarder {
             () = stop => {}
         }
         drop(listening);
-        let open = shared.open.clone();
-        let _ = spawn_blocking(move || open.drain()).await;
+        let stopping = move || {
+            shared.spare.close();
+            shared.open.drain();
+        };
+        let _ = spawn_blocking(stopping).await;
     }
 }
 
@@ -110,11 +129,14 @@ impl ForwarderCore {
         }
     }
 
-    fn forward(&self, local: TcpStream, slot: ForwardSlot) -> Result<(), CarryFailure> {
+    fn forward(self: &Arc<Self>, local: TcpStream, slot: ForwardSlot) -> Result<(), CarryFailure> {
         // Until the target is connected, whatever ends the connection is an error to the program.
         reset_when_closed(&local);
         local.set_nonblocking(false).map_err(CarryFailure::System)?;
-        let mut connection = connect(&self.to, &self.options).map_err(CarryFailure::Unreachable)?;
+        let mut connection = match self.spare.take() {
+            Some(connection) => connection,
+            None => self.connect().map_err(CarryFailure::Unreachable)?,
+        };
         let opened = connection.write_all(OPENING).and_then(|()| connection.flush());
         opened.map_err(CarryFailure::of_transport)?;
         let carried = CarriedConnection::new(local, &connection).map_err(CarryFailure::System)?;
@@ -125,14 +147,26 @@ impl ForwarderCore {
             sent: self.open.from_clients_bytes.clone(),
             received: self.open.to_clients_bytes.clone(),
         };
-        let (opening, answered) = (slot.clone(), carried.clone());
+        let (shared, opening, answered) = (self.clone(), slot.clone(), carried.clone());
         carried.run(connection, counts, move |reader| {
             wait_for_target(reader)?;
             answered.allow_end();
             opening.record_connected();
             debug!(transport, "forwards a connection");
+            if shared.is_slow.load(Ordering::Relaxed) {
+                let connecting = shared.clone();
+                shared.spare.refill(move || connecting.connect());
+            }
             Ok(())
         })
+    }
+
+    /// Connects to the other end.
+    fn connect(&self) -> Result<Connection, Error> {
+        let start = Instant::now();
+        let connection = connect(&self.to, &self.options)?;
+        self.is_slow.store(start.elapsed() >= MIN_SAVED, Ordering::Relaxed);
+        Ok(connection)
     }
 }
 

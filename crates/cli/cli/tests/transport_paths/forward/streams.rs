@@ -98,6 +98,45 @@ pub(crate) fn many_connections() {
     }
 }
 
+/// The first connection waits for the handshake of the transport, and the next ones do not. A
+/// connection that was opened ahead and is gone is not used.
+pub(crate) fn short_connections() {
+    let mut bed = ForwardBed::new(LONG_PATH);
+    let listener = bed.listen();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4];
+            stream.read_exact(&mut request).unwrap();
+            stream.write_all(&request).unwrap();
+        }
+    });
+    for transport in TRANSPORTS {
+        bed.forward(transport);
+        let times: Vec<Duration> = (0..6)
+            .map(|_| {
+                let start = Instant::now();
+                let mut program = bed.connect();
+                program.write_all(b"ping").unwrap();
+                assert_eq!(read_to_end(&program), b"ping");
+                let took = start.elapsed();
+                // A person or a script needs some time, too, in which the next one is opened.
+                until("a moment has passed", || start.elapsed() > Duration::from_millis(600));
+                took
+            })
+            .collect();
+        println!("{transport}: {times:.0?}");
+        let least = times[1..].iter().min().unwrap();
+        assert!(*least < Duration::from_millis(200), "{transport}: {times:?}");
+    }
+    bed.exposer.0.kill().unwrap();
+    bed.exposer.0.wait().unwrap();
+    let start = Instant::now();
+    let error = bed.connect().read(&mut [0]).unwrap_err();
+    println!("without the other end: {error} after {:.1?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60));
+}
+
 /// A program that does not read stops the service, and the ends do not buffer without a limit.
 pub(crate) fn slow_reader() {
     let mut bed = ForwardBed::new("rate_mbit = 500, delay_ms = 5");
