@@ -2,9 +2,9 @@
 //!
 //! [`PortForwarder`] listens at the client's host, and [`PortExposer`] runs near the service. Each
 //! connection that a program opens to the forwarder becomes one connection of a transport, and the
-//! exposer opens one TCP connection to its target for it. Both ends of a stream are forwarded one by
-//! one (half-closes), and a connection that fails is reset, so that no program takes a part of a
-//! stream for the whole.
+//! exposer opens one TCP connection to its target for it. The ends of both directions are forwarded
+//! one by one (half-closes), and a connection that fails is reset, so that no program takes a part
+//! of a stream for the whole.
 
 mod carry;
 mod exposer;
@@ -12,6 +12,7 @@ mod forwarder;
 mod open;
 mod spare;
 mod status;
+mod thread;
 
 pub use exposer::PortExposer;
 pub use forwarder::PortForwarder;

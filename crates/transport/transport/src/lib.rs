@@ -43,8 +43,8 @@
 //! - `net`: connections as programs use them: `connect` (with `addresses` of a name), `listener`
 //!   (`pending` and `accepted` connections), `handshaking`, `connection`. `messages`: messages over
 //!   them.
-//! - `transports`: one file for each transport, and the `registry`, to which [`register`] adds those
-//!   of other crates. All implement the interface in `stream`.
+//! - `transports`: one file for each transport, and the `registry`, to which [`register`] adds
+//!   those of other crates. All implement the interface in `stream`.
 //! - `protocol`: pure: `handshake`, `file`, `forward`, `relay`.
 //! - [`choice`]: which transport is the fastest. `auto` and `examine` measure, `racing` opens
 //!   connections meanwhile, `cache` is a file; `decide`, `remembered` and `expected` are pure.
@@ -53,7 +53,8 @@
 //!   `reflector`, `packet`, `train`, `rate` and `path` are pure.
 //! - [`files`]: sends and receives files, each as `part` until it is complete. [`relay`]: connects
 //!   two parties: `server`, `client`, `pairs`. [`forward`]: local TCP ports carried over a
-//!   transport: `forwarder`, `exposer`, `carry`, `open`. [`measurement`]: exchanges of a given size.
+//!   transport: `forwarder` and `exposer`, with `carry`, `open` and `spare`. [`measurement`]:
+//!   exchanges of a given size.
 //! - `address`, [`window`]: pure. `options`, `error`. `user_state`: files of this user. `process`:
 //!   protects connections from use after a fork.
 

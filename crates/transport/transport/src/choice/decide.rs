@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::model::{ExchangeProfile, NetworkPath, UnusableTransportError};
 use crate::probe::PacketLosses;
+use crate::stream::Transport;
 use crate::transports::{predicted, registered};
 
 /// The transports of this crate that `auto` chooses from. The others serve other purposes than
@@ -13,7 +14,7 @@ const CHOSEN_FROM: [&str; 4] = ["tcp", "sabul", "burst", "quic"];
 /// The transports that `auto` chooses from: those of this crate, and those that the program has
 /// added, if they have a latency function.
 pub(super) fn chosen_from() -> Vec<&'static str> {
-    let added = registered().into_iter().map(|transport| transport.name());
+    let added = registered().into_iter().map(Transport::name);
     CHOSEN_FROM.into_iter().chain(added).collect()
 }
 

@@ -12,11 +12,11 @@ use std::time::Duration;
 use records::MAX_CHUNK_LEN;
 use socket2::{SockRef, TcpKeepalive};
 
-use super::open::spawn;
 use super::status::PortForwardFailureCounts;
+use super::thread::spawn;
 use crate::error::Error;
 use crate::net::{Connection, ConnectionCloser, ConnectionReader, ConnectionWriter};
-use crate::protocol::forward::{NotExposing, TargetRefusal};
+use crate::protocol::forward::TargetRefusal;
 
 /// How often a write to a program that does not read checks whether the connection has failed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -80,14 +80,6 @@ impl CarryFailure {
     /// more.
     pub(super) fn is_ordinary(&self) -> bool {
         matches!(self, Self::Reset(_) | Self::Stopped)
-    }
-
-    /// The failure of the transport's connection, or what its error wraps.
-    pub(super) fn of_transport(error: io::Error) -> Self {
-        match error.get_ref().is_some_and(|inner| inner.is::<NotExposing>()) {
-            true => Self::Malformed(error.to_string()),
-            false => Self::Broken(error),
-        }
     }
 }
 

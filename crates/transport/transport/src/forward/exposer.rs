@@ -11,7 +11,8 @@ use tracing::info;
 
 use super::MAX_BUFFER;
 use super::carry::{CarriedConnection, CarryCounts, CarryFailure};
-use super::open::{ForwardSlot, OpenForwards, PortForwardStatusSource, spawn};
+use super::open::{ForwardSlot, OpenForwards, PortForwardStatusSource};
+use super::thread::spawn;
 use crate::address::resolve;
 use crate::error::Error;
 use crate::net::{Connection, Listener};
@@ -149,7 +150,7 @@ impl ExposerCore {
         };
         let shared = self.clone();
         let spawned = spawn(move || {
-            if let Err(failure) = shared.serve(connection, slot, &from) {
+            if let Err(failure) = shared.serve(connection, &slot, &from) {
                 shared.open.record_failure(&from, &failure);
             }
         });
@@ -164,7 +165,7 @@ impl ExposerCore {
     fn serve(
         &self,
         mut connection: Connection,
-        slot: ForwardSlot,
+        slot: &ForwardSlot,
         from: &str,
     ) -> Result<(), CarryFailure> {
         let closer = connection.closer();

@@ -13,8 +13,9 @@ use tracing::debug;
 
 use super::MAX_BUFFER;
 use super::carry::{CarriedConnection, CarryCounts, CarryFailure, reset_when_closed};
-use super::open::{ForwardSlot, OpenForwards, PortForwardStatusSource, spawn};
+use super::open::{ForwardSlot, OpenForwards, PortForwardStatusSource};
 use super::spare::SpareConnection;
+use super::thread::spawn;
 use crate::error::Error;
 use crate::net::{Connection, ConnectionReader, connect};
 use crate::options::ConnectionOptions;
@@ -138,7 +139,7 @@ impl ForwarderCore {
             None => self.connect().map_err(CarryFailure::Unreachable)?,
         };
         let opened = connection.write_all(OPENING).and_then(|()| connection.flush());
-        opened.map_err(CarryFailure::of_transport)?;
+        opened.map_err(CarryFailure::Broken)?;
         let carried = CarriedConnection::new(local, &connection).map_err(CarryFailure::System)?;
         let transport = connection.transport();
         let slot = Arc::new(slot);
@@ -180,7 +181,7 @@ fn wait_for_target(reader: &mut ConnectionReader) -> Result<(), CarryFailure> {
             Some(ForwardAnswer::Refused(refusal)) => return Err(CarryFailure::Refused(refusal)),
             None => {}
         }
-        match reader.read(&mut answer[len..=len]).map_err(CarryFailure::of_transport)? {
+        match reader.read(&mut answer[len..=len]).map_err(CarryFailure::Broken)? {
             0 => return Err(CarryFailure::Malformed(NotExposing.to_string())),
             count => len += count,
         }

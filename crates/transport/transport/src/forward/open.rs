@@ -2,7 +2,6 @@
 //! the end stops.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -176,15 +175,3 @@ impl PortForwardStatusSource {
         }
     }
 }
-
-/// Runs the work on one connection in its own thread.
-///
-/// # Errors
-/// If the system provides no thread.
-pub(super) fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let builder = std::thread::Builder::new().name("forward".into()).stack_size(STACK_LEN);
-    builder.spawn(work).map(drop)
-}
-
-/// The stack size of a connection's threads.
-const STACK_LEN: usize = 512 << 10;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use super::open::spawn;
+use super::thread::spawn;
 use crate::error::Error;
 use crate::net::Connection;
 

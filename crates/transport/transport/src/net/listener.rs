@@ -216,7 +216,9 @@ impl Drop for Listener {
             ConnectionSource::Sockets(tcp, udp, others) => {
                 tcp.close();
                 udp.close();
-                others.iter().for_each(|other| other.close());
+                for other in others {
+                    other.close();
+                }
             }
             ConnectionSource::Relay(registration) => registration.close(),
         }

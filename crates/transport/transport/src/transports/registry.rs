@@ -33,8 +33,8 @@ pub enum TransportRegistrationError {
     TooMany,
 }
 
-/// Adds a transport, for [`connect`](crate::connect), for each [`Listener`](crate::Listener) that is
-/// opened later, and for `auto` if it has a [`latency`](Transport::latency) function. It remains
+/// Adds a transport, for [`connect`](crate::connect), for each [`Listener`](crate::Listener) that
+/// is opened later, and for `auto` if it has a [`latency`](Transport::latency) function. It remains
 /// until the process ends.
 ///
 /// Both ends add it. Above its streams, the library performs its handshake and encrypts, unless a

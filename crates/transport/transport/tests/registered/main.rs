@@ -1,5 +1,5 @@
-//! A transport of another crate, which a program adds. The registry belongs to the process, so these
-//! tests are a program of their own.
+//! A transport of another crate, which a program adds. The registry belongs to the process, so
+//! these tests are a program of their own.
 
 mod unix_transport;
 

@@ -23,17 +23,13 @@ pub(super) struct Arguments {
 /// # Errors
 /// If the key cannot be read or created.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
-    let key = match &arguments.identity {
-        Some(file) => identity(file)?,
-        None => {
-            let kept = persistent_identity().map_err(|error| {
-                CommandFailure::Failed(format!("this user's key cannot be kept: {error}"))
-            })?;
-            kept.ok_or_else(|| {
-                let text = "no directory to keep a key in: set HOME, or give --identity";
-                CommandFailure::Failed(text.into())
-            })?
-        }
+    let key = if let Some(file) = &arguments.identity {
+        identity(file)?
+    } else {
+        let failed = |error| format!("this user's key cannot be kept: {error}");
+        let kept = persistent_identity().map_err(|error| CommandFailure::Failed(failed(error)))?;
+        let missing = "no directory to keep a key in: set HOME, or give --identity";
+        kept.ok_or_else(|| CommandFailure::Failed(missing.into()))?
     };
     console::print_line(&key.public().to_string())
 }

@@ -61,8 +61,8 @@ fn redis(bed: &ForwardBed, transport: &str) {
     assert_eq!(bed.run(client().args(["GET", "city"])).trim(), "Halifax");
     println!("{transport}: two commands of redis-cli, {:.2?}", start.elapsed());
     // Requests of which none waits for the answer of the one before.
-    let commands: String = (0..20_000).map(|i| format!("SET key{i} value{i}\r\n")).collect();
-    fs::write(bed.directory.path().join("commands"), commands).unwrap();
+    let commands: Vec<String> = (0..20_000).map(|i| format!("SET key{i} value{i}\r\n")).collect();
+    fs::write(bed.directory.path().join("commands"), commands.concat()).unwrap();
     let script = format!("redis-cli -p {LOCAL} --pipe < commands");
     let printed = bed.run(Command::new("sh").args(["-c", &script]));
     assert!(printed.contains("errors: 0, replies: 20000"), "{printed}");
@@ -96,7 +96,7 @@ fn rsync(bed: &ForwardBed, transport: &str) {
     drop(server);
 }
 
-/// A client of PostgreSQL, which waits for an answer to each request.
+/// `psql`, which waits for an answer to each request.
 pub(crate) fn postgresql() {
     let Some(programs) = postgresql_programs() else {
         eprintln!("SKIPPED: PostgreSQL is not installed");

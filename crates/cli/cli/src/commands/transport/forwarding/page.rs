@@ -37,9 +37,8 @@ pub(in crate::commands::transport) fn page(
         passed(|status| status.to_clients_bytes),
         failed(&status.failed),
     );
-    for problem in now.problems() {
-        page.push_str(&format!("\n  problem: {problem}"));
-    }
+    let problems = now.problems().into_iter().map(|problem| format!("\n  problem: {problem}"));
+    page.extend(problems);
     page
 }
 
