@@ -89,6 +89,9 @@ int32_t sunder_options_set_transport(sunder_options *options, const char *name);
 /* Reads this end's secret key from a file: 64 hexadecimal digits that only its owner can read. */
 int32_t sunder_options_set_identity_file(sunder_options *options, const char *path);
 
+/* Sets this end's secret key: 32 bytes. */
+int32_t sunder_options_set_identity(sunder_options *options, const void *key, size_t size);
+
 /* Adds a public key that the peer may have, as 64 hexadecimal digits. To connect, exactly one is
  * required. A listener without any accepts every peer that knows the listener's public key. */
 int32_t sunder_options_add_peer_key(sunder_options *options, const char *key);
@@ -224,6 +227,71 @@ sunder_connection *sunder_listener_accept_timeout(sunder_listener *listener,
 
 /* Stops listening and frees the handle. Accepted connections remain open. NULL is allowed. */
 void sunder_listener_close(sunder_listener *listener);
+
+/* --- Transports of your own ----------------------------------------------------------------- */
+
+/* What is known of a path. Rates are in bytes/s; loss is the fraction of packets, 0 to 1. */
+typedef struct sunder_path {
+    uint64_t round_trip_ns;
+    double rate_to_server;
+    double rate_from_server;
+    double loss;
+} sunder_path;
+
+/* The functions of a transport that your program adds. Connections are reliable streams of bytes in
+ * each direction; the library performs its handshake on them and encrypts.
+ *
+ * Functions that return int32_t or int64_t return a negative sunder_code when they fail. Any thread
+ * may call them, also at the same time: one thread reads a stream, another one writes it, and a
+ * third one may close it. They must not throw, and must not call this library with a handle that
+ * waits for them. Addresses are texts IP:PORT. */
+typedef struct sunder_transport_functions {
+    size_t size; /* set by the caller: sizeof(sunder_transport_functions) */
+
+    /* 1 to 32 of a-z, 0-9 and -; no other transport has it. */
+    const char *name;
+    /* Its purpose, in one line. */
+    const char *about;
+    /* The first argument of connect, listen and latency_ns. */
+    void *context;
+
+    /* Connects within the time, and sets *stream. */
+    int32_t (*connect)(void *context, const char *address, uint32_t milliseconds, void **stream);
+
+    /* Listens beside the TCP and UDP sockets of a listener, which have this address, and sets
+     * *acceptor. NULL if its connections arrive at these sockets. */
+    int32_t (*listen)(void *context, const char *address, void **acceptor);
+    /* Waits for a connection, and sets *stream. */
+    int32_t (*accept)(void *acceptor, void **stream);
+    /* Stops listening: an accept that waits in another thread fails. */
+    void (*stop)(void *acceptor);
+    /* Frees an acceptor. No other call uses it then. */
+    void (*free_acceptor)(void *acceptor);
+
+    /* Waits for bytes, and returns how many. 0 is the end: the peer has called finish. */
+    int64_t (*read)(void *stream, void *buffer, size_t size);
+    /* Waits until some of the bytes are accepted, and returns how many. */
+    int64_t (*write)(void *stream, const void *bytes, size_t size);
+    /* Ends the stream to the peer. Returns when everything written will arrive. */
+    int32_t (*finish)(void *stream);
+    /* Sets the time limit of each later read or write, which then fail with SUNDER_TIMED_OUT; 0
+     * waits as long as the peer is alive. */
+    int32_t (*set_timeout)(void *stream, uint32_t milliseconds);
+    /* Closes the connection at once: reads and writes that wait in other threads fail. */
+    void (*close)(void *stream);
+    /* Frees a stream. No other call uses it then. */
+    void (*free_stream)(void *stream);
+
+    /* The latency function, by which "auto" chooses: how many nanoseconds an exchange (see
+     * sunder_options_set_expected_exchange) takes over a path. Negative if this transport is not
+     * for this path. NULL if "auto" never chooses it. */
+    int64_t (*latency_ns)(void *context, const sunder_path *path, uint64_t sent, uint64_t received,
+                          uint32_t rounds);
+} sunder_transport_functions;
+
+/* Adds a transport, for connections and for listeners that are opened later. Both ends add it. It
+ * remains until the process ends, and so must the functions and the context; the texts are copied. */
+int32_t sunder_register_transport(const sunder_transport_functions *functions);
 
 #ifdef __cplusplus
 }

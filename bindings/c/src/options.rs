@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::{IdentityPublicKey, IdentityPublicKeyError, IdentitySecretKey};
+use keys::{IdentityPublicKey, IdentityPublicKeyError, IdentitySecretKey, KEY_LEN};
 use transport::{
     ConnectionSecurity, ExchangeProfile, PeerKeyPolicy, TransportChoice, random_identity,
 };
 
-use crate::arguments::{Text, TextBuffer, null};
+use crate::arguments::{Input, Text, TextBuffer, null};
 use crate::error::{CallFailure, Code, run, run_free};
 
 /// `sunder_options`
@@ -75,6 +75,23 @@ pub extern "C" fn sunder_options_set_identity_file(
         let key = IdentitySecretKey::read(Path::new(path))
             .map_err(|error| CallFailure::new(Code::Failed, error.to_string()))?;
         options.identity = Arc::new(key);
+        Ok(())
+    })
+}
+
+/// `sunder_options_set_identity`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_set_identity(
+    options: Option<&mut Options>,
+    key: Input,
+    size: usize,
+) -> i32 {
+    set(options, |options| {
+        let bytes = key.bytes(size)?;
+        let key = bytes.try_into().map_err(|_| {
+            CallFailure::usage(format!("a secret key has {KEY_LEN} bytes, and this one {size}"))
+        })?;
+        options.identity = Arc::new(IdentitySecretKey::new(key));
         Ok(())
     })
 }

@@ -63,6 +63,10 @@ fn declared() -> Signatures {
     let mut found = Signatures::new();
     for statement in text.split([';', '{', '}']) {
         let Some((before, arguments)) = statement.trim().split_once('(') else { continue };
+        // A pointer to a function, in a structure.
+        if arguments.starts_with('*') {
+            continue;
+        }
         let at = before.rfind(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap();
         let (result, name) = before.split_at(at + 1);
         let arguments = arguments.trim_end_matches(')').split(',');
@@ -120,6 +124,7 @@ fn rust_type(of: &str) -> String {
         "Input" | "Output" => "void *",
         "Message" => "uint8_t *",
         "StatisticsBuffer" => "sunder_statistics *",
+        "FunctionTable" => "sunder_transport_functions *",
         handle => return format!("sunder_{}", handle.to_lowercase()),
     }
     .to_owned()

@@ -12,6 +12,7 @@ const STREAMS: &[&str] = &["bindings/c/tests/programs/streams.c"];
 const WRAPPER: &[&str] = &["bindings/c/tests/programs/wrapper.cpp"];
 const RELAYED: &[&str] = &["bindings/c/tests/programs/relayed.cpp"];
 const ERRORS: &[&str] = &["bindings/c/tests/programs/errors.c"];
+const REGISTERED: &[&str] = &["bindings/c/tests/programs/registered.c"];
 const FORKED: &[&str] = &["bindings/c/tests/programs/forked.c"];
 
 #[test]
@@ -37,6 +38,14 @@ fn each_failure_has_its_code_and_text() {
     for link in [Link::Shared, Link::Static] {
         let path = compile("errors", link, &[], ERRORS);
         assert_eq!(succeed(program(&path).arg(folder.path())), "done\n");
+    }
+}
+
+#[test]
+fn a_program_adds_a_transport_of_its_own() {
+    for link in [Link::Shared, Link::Static] {
+        let path = compile("registered", link, &[], REGISTERED);
+        assert_eq!(succeed(&mut program(&path)), "unix: 3000000 bytes in each direction\n");
     }
 }
 
@@ -77,4 +86,9 @@ fn valgrind_finds_nothing() {
     valgrind.arg(format!("--suppressions={known}"));
     // Valgrind reports bytes that the assembly of `ring` has encrypted as uninitialised.
     succeed(valgrind.arg(path).args(["100000", "quic"]));
+    let path = compile("valgrind-registered", Link::Shared, &[], REGISTERED);
+    let mut valgrind = program("valgrind".as_ref());
+    valgrind.args(["--quiet", "--error-exitcode=3", "--leak-check=full"]);
+    valgrind.args(["--errors-for-leak-kinds=definite"]);
+    succeed(valgrind.arg(format!("--suppressions={known}")).arg(path));
 }
