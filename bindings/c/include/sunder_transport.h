@@ -194,6 +194,12 @@ const char *sunder_connection_transport(const sunder_connection *connection);
  * insecure. */
 int32_t sunder_connection_peer_key(const sunder_connection *connection, char *text, size_t size);
 
+/* Turns a connection into a socket, for poll() and event loops: returns its descriptor, which the
+ * caller closes. What is written to it is sent at once, and shutdown(SHUT_WR) ends the stream to the
+ * peer. If the connection fails, reading fails with ECONNRESET. Two threads of the library move the
+ * bytes. The handle can then only be closed. Not possible after a split. */
+int32_t sunder_connection_into_socket(sunder_connection *connection);
+
 /* Ends the connection at once, from any thread, even while other threads use it or its other half:
  * their calls fail with SUNDER_CLOSED. The handles must still be closed. */
 int32_t sunder_connection_abort(sunder_connection *connection);

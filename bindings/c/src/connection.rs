@@ -2,9 +2,11 @@
 
 use std::ffi::c_char;
 use std::io::{Read, Write};
+use std::os::fd::IntoRawFd;
 use std::sync::{Mutex, MutexGuard};
 
 use keys::IdentityPublicKey;
+use transport::forward::into_socket;
 use transport::{ConnectionCloser, ConnectionReader, ConnectionWriter, MessageStream};
 
 use crate::arguments::{Input, Message, Output, StatisticsBuffer, Text, TextBuffer, null};
@@ -26,7 +28,7 @@ enum HandleSplitState {
     Both(transport::Connection),
     Reads(ConnectionReader),
     Writes(ConnectionWriter),
-    /// The split has failed.
+    /// The split has failed, or a socket has the connection.
     Gone,
 }
 
@@ -234,6 +236,22 @@ pub extern "C" fn sunder_connection_peer_key(
         let connection = connection.ok_or_else(|| null("connection"))?;
         text.write(size, &connection.peer.map(|key| key.to_string()).unwrap_or_default())?;
         Ok(Code::Ok as i32)
+    })
+}
+
+/// `sunder_connection_into_socket`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_connection_into_socket(connection: Option<&Connection>) -> i32 {
+    run(|| {
+        let mut half = lock(connection)?;
+        if !matches!(*half, HandleSplitState::Both(_)) {
+            return Err(CallFailure::usage("the connection is split, or a socket already"));
+        }
+        let HandleSplitState::Both(both) = std::mem::replace(&mut *half, HandleSplitState::Gone)
+        else {
+            unreachable!()
+        };
+        Ok(into_socket(both)?.into_raw_fd())
     })
 }
 

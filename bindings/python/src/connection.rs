@@ -1,12 +1,14 @@
 //! `connect` and `Connection`.
 
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use transport::forward::into_socket;
 use transport::{ConnectionCloser, ConnectionReader, ConnectionWriter, Error, TransportChoice};
 
 use crate::buffers::{as_bytes, with_bytes};
@@ -250,6 +252,28 @@ impl Connection {
         found.set_item("send_buffer", now.path.send_buffer)?;
         found.set_item("receive_buffer", now.path.receive_buffer)?;
         Ok(found)
+    }
+
+    /// Turns the connection into a `socket.socket`, for `select` and event loops. This object is
+    /// closed.
+    fn into_socket<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let mut half = self.lock()?;
+        let connection = match std::mem::replace(&mut *half, PySplitState::Closed) {
+            PySplitState::Both(both) => both.connection,
+            PySplitState::Closed => return closed("connection"),
+            other => {
+                *half = other;
+                return Err(PyValueError::new_err("the connection is split"));
+            }
+        };
+        drop(half);
+        let socket = py.detach(|| into_socket(connection)).map_err(exception)?;
+        let keywords = PyDict::new(py);
+        keywords.set_item("fileno", socket.as_raw_fd())?;
+        let object = py.import("socket")?.getattr("socket")?.call((), Some(&keywords))?;
+        // The object closes it.
+        let _ = socket.into_raw_fd();
+        Ok(object)
     }
 
     /// Ends the connection at once, from any thread: calls of other threads that wait for it raise

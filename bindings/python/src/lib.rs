@@ -6,7 +6,8 @@
 //!
 //! # Map
 //!
-//! - `connection`, `listener`, `options`: the classes. `buffers`: bytes of Python objects.
+//! - `connection`, `listener`, `options`: the classes. `registration`: transports in Python.
+//!   `buffers`: bytes of Python objects.
 //! - `errors`: errors as exceptions.
 
 mod buffers;
@@ -14,6 +15,7 @@ mod connection;
 mod errors;
 mod listener;
 mod options;
+mod registration;
 
 /// The module.
 #[pyo3::pymodule]
@@ -25,4 +27,6 @@ mod native {
     use crate::listener::Listener;
     #[pymodule_export]
     use crate::options::{Identity, transports};
+    #[pymodule_export]
+    use crate::registration::register;
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::{IdentityPublicKey, IdentitySecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey, KEY_LEN};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -12,6 +12,7 @@ use transport::{
     ConnectionOptions, ConnectionSecurity, ExchangeProfile, PeerKeyPolicy, names, random_identity,
 };
 
+use crate::buffers::with_bytes;
 use crate::errors::failed;
 
 /// A secret key. Without a path, it is a new random key.
@@ -32,6 +33,14 @@ impl Identity {
             None => random_identity().map_err(failed)?,
         };
         Ok(Self { key: Arc::new(key) })
+    }
+
+    /// A secret key of 32 bytes.
+    #[staticmethod]
+    fn from_bytes(key: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let bytes = with_bytes(key, |bytes| <[u8; KEY_LEN]>::try_from(bytes))?;
+        let wrong = |_| PyValueError::new_err(format!("a secret key has {KEY_LEN} bytes"));
+        Ok(Self { key: Arc::new(IdentitySecretKey::new(&bytes.map_err(wrong)?)) })
     }
 
     /// The public key that belongs to it, as 64 hexadecimal digits, which the peer passes as

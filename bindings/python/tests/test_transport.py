@@ -1,12 +1,15 @@
 """The package sunder_transport, as it is installed."""
 
 import ast
+import asyncio
 import gc
 import hashlib
 import inspect
 import os
 import pathlib
+import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -256,6 +259,164 @@ class Failures(unittest.TestCase):
         listener.close()
         thread.join()
         self.assertEqual(len(raised), 1)
+
+
+class EventLoops(unittest.IsolatedAsyncioTestCase):
+    def test_a_socket_is_selected(self):
+        one, other = pair()
+        with one, other, one.into_socket() as sock:
+            self.assertEqual(select.select([sock], [], [], 0)[0], [])
+            other.write(b"hello")
+            other.flush()
+            self.assertEqual(select.select([sock], [], [], 20)[0], [sock])
+            self.assertEqual(sock.recv(100), b"hello")
+            sock.sendall(b"answer")
+            self.assertEqual(other.read_exact(6), b"answer")
+            with self.assertRaises(transport.Closed):
+                one.read()
+
+    def test_a_socket_of_a_connection_that_fails_is_reset(self):
+        one, other = pair()
+        with one, other, one.into_socket() as sock:
+            other.abort()
+            with self.assertRaises(ConnectionResetError):
+                sock.recv(1)
+
+    async def test_streams_of_asyncio(self):
+        async def echo(reader, writer):
+            writer.write(await reader.read())
+            writer.write_eof()
+            await writer.drain()
+            writer.close()
+
+        async def ask(listener, data):
+            key = listener.public_key
+            reader, writer = await transport.open_connection(listener.address, peer=key)
+            writer.write(data)
+            writer.write_eof()
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+        listener = transport.Listener("127.0.0.1:0")
+        server = asyncio.create_task(transport.start_server(echo, listener))
+        data = [os.urandom(300_000) for _ in range(8)]
+        answers = await asyncio.gather(*(ask(listener, one) for one in data))
+        self.assertEqual(answers, data)
+        listener.close()
+        await server
+
+    def test_a_key_from_memory(self):
+        identity = transport.Identity.from_bytes(bytes.fromhex(SECRET))
+        self.assertEqual(identity.public_key, PUBLIC)
+        with self.assertRaises(ValueError):
+            transport.Identity.from_bytes(b"short")
+
+
+class UnixStream:
+    def __init__(self, sock):
+        self.sock = sock
+
+    def read(self, size):
+        return self.sock.recv(size)
+
+    def write(self, data):
+        return self.sock.send(data)
+
+    def finish(self):
+        self.sock.shutdown(socket.SHUT_WR)
+
+    def close(self):
+        self.sock.shutdown(socket.SHUT_RDWR)
+
+    def set_timeout(self, seconds):
+        self.sock.settimeout(seconds)
+
+
+class UnixAcceptor:
+    def __init__(self, sock):
+        self.sock = sock
+
+    def accept(self):
+        return UnixStream(self.sock.accept()[0])
+
+    def close(self):
+        self.sock.shutdown(socket.SHUT_RDWR)
+
+
+class UnixTransport:
+    """Unix-domain sockets, between programs of one host."""
+
+    name = "unix"
+    about = "Unix-domain sockets"
+
+    def connect(self, address, timeout):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(self.path(address))
+        return UnixStream(sock)
+
+    def listen(self, address):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.bind(self.path(address))
+        sock.listen()
+        return UnixAcceptor(sock)
+
+    def latency(self, path, exchange):
+        round_trip, *_ = path
+        return 1e-6 if round_trip < 1e-4 else None
+
+    @staticmethod
+    def path(address):
+        return f"\0sunder-python-{address.rpartition(':')[2]}"
+
+
+# In another program: the registration belongs to the process.
+REGISTERED = """
+import sunder_transport as transport
+from test_transport import UnixTransport, pair
+
+transport.register(UnixTransport())
+assert "unix" in transport.transports()
+for name in ("unix", "tcp"):
+    one, other = pair(name)
+    with one, other:
+        assert (one.transport, other.transport) == (name, name)
+        one.write(bytes(3_000_000))
+        one.finish()
+        assert other.read_exact(3_000_000) == bytes(3_000_000)
+        other.send(b"answer")
+        other.finish()
+        assert one.receive() == b"answer"
+one, other = pair("unix", timeout=0.05)
+with one, other:
+    try:
+        one.read()
+        raise AssertionError("nothing was sent")
+    except transport.TimedOut:
+        pass
+try:
+    transport.register(UnixTransport())
+    raise AssertionError("the name is taken")
+except ValueError as error:
+    assert "already" in str(error), error
+listener = transport.Listener("127.0.0.1:0")
+address, key = listener.address, listener.public_key
+listener.close()
+try:
+    while True:
+        transport.connect(address, peer=key, transport="unix").close()
+except transport.Unreachable:
+    pass
+print("done")
+"""
+
+
+class Registration(unittest.TestCase):
+    def test_a_program_adds_a_transport_of_its_own(self):
+        command = [sys.executable, "-c", REGISTERED]
+        tests = pathlib.Path(__file__).parent
+        done = subprocess.run(command, cwd=tests, capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (0, "done\n"), done.stderr)
 
 
 class Processes(unittest.TestCase):

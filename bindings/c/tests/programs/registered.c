@@ -196,9 +196,31 @@ int main(void) {
     CHECK(sunder_connection_read(connection, received, SIZE) == 0);
     printf("%s: %d bytes in each direction\n", sunder_connection_transport(connection), SIZE);
     CHECK(pthread_join(thread, NULL) == 0);
+    sunder_connection_close(connection);
+
+    /* The same by a socket, for which poll() waits. */
+    CHECK(pthread_create(&thread, NULL, serve, listener) == 0);
+    connection = sunder_connect(address, client);
+    CHECK(connection != NULL);
+    int opened = sunder_connection_into_socket(connection);
+    CHECK(opened >= 0);
+    CHECK(sunder_connection_into_socket(connection) == SUNDER_USAGE);
+    sunder_connection_close(connection);
+    size_t arrived = 0;
+    CHECK(write(opened, sent, SIZE) == SIZE);
+    while (arrived < SIZE) {
+        struct pollfd ready = {.fd = opened, .events = POLLIN};
+        CHECK(poll(&ready, 1, 30000) == 1);
+        ssize_t got = read(opened, received + arrived, SIZE - arrived);
+        CHECK(got > 0);
+        arrived += (size_t)got;
+    }
+    CHECK(memcmp(sent, received, SIZE) == 0);
+    CHECK(read(opened, received, SIZE) == 0);
+    close(opened);
+    CHECK(pthread_join(thread, NULL) == 0);
     free(sent);
     free(received);
-    sunder_connection_close(connection);
     sunder_listener_close(listener);
 
     /* Nobody listens any more. */

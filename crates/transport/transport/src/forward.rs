@@ -10,6 +10,7 @@ mod carry;
 mod exposer;
 mod forwarder;
 mod open;
+mod socket;
 mod spare;
 mod status;
 mod thread;
@@ -17,6 +18,7 @@ mod thread;
 pub use exposer::PortExposer;
 pub use forwarder::PortForwarder;
 pub use open::PortForwardStatusSource;
+pub use socket::into_socket;
 pub use status::{PortForwardFailureCounts, PortForwardProblem, PortForwardStatus};
 
 /// The largest number of connections at a time, at either end.
