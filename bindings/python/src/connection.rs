@@ -256,6 +256,7 @@ impl Connection {
 
     /// Turns the connection into a `socket.socket`, for `select` and event loops. This object is
     /// closed.
+    #[allow(clippy::wrong_self_convention, reason = "Python has no methods that consume")]
     fn into_socket<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut half = self.lock()?;
         let connection = match std::mem::replace(&mut *half, PySplitState::Closed) {

@@ -372,6 +372,8 @@ class UnixTransport:
 
 # In another program: the registration belongs to the process.
 REGISTERED = """
+import threading
+
 import sunder_transport as transport
 from test_transport import UnixTransport, pair
 
@@ -381,12 +383,17 @@ for name in ("unix", "tcp"):
     one, other = pair(name)
     with one, other:
         assert (one.transport, other.transport) == (name, name)
-        one.write(bytes(3_000_000))
-        one.finish()
+        reads, writes = one.split()
+        def send():
+            writes.write(bytes(3_000_000))
+            writes.finish()
+        sending = threading.Thread(target=send)
+        sending.start()
         assert other.read_exact(3_000_000) == bytes(3_000_000)
+        sending.join()
         other.send(b"answer")
         other.finish()
-        assert one.receive() == b"answer"
+        assert reads.receive() == b"answer"
 one, other = pair("unix", timeout=0.05)
 with one, other:
     try:
