@@ -16,6 +16,19 @@ pub(crate) fn resolve(address: &str) -> Result<Vec<SocketAddr>, Error> {
     Ok(alternating(resolved.collect()))
 }
 
+/// Checks that a text is `HOST:PORT`, or several of them with commas, or `TOKEN@HOST:PORT`.
+///
+/// # Errors
+/// If it is none of them. Names are not resolved.
+pub(crate) fn check(address: &str) -> Result<(), Error> {
+    let reason = "no address: give HOST:PORT, with an IPv6 address in brackets";
+    let is_valid = address.split(',').all(|one| {
+        let place = one.split_once('@').map_or(one, |(_, relay)| relay);
+        split(place).is_some_and(|(host, _)| !host.contains(char::is_whitespace))
+    });
+    if is_valid { Ok(()) } else { Err(Error::Address { address: address.to_owned(), reason }) }
+}
+
 /// Splits an address into the host, without brackets, and the port.
 fn split(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;

@@ -1,6 +1,7 @@
 //! `sunder transport send` and `receive`, from one to the other.
 
 mod errors;
+mod forward;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, Write};

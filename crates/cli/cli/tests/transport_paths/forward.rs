@@ -77,7 +77,7 @@ impl ForwardBed {
         let log = self.directory.path().join("forwarder.log");
         let host = self.network.host("client").unwrap();
         self.forwarder = Some(Process::start(host, &mut forward, &log));
-        until("the forwarder listens", || self.log("forwarder").contains("this end's key"));
+        until("the forwarder listens", || self.log("forwarder").contains("listening on"));
     }
 
     fn log(&self, name: &str) -> String {

@@ -13,7 +13,7 @@ use super::MAX_BUFFER;
 use super::carry::{CarriedConnection, CarryCounts, CarryFailure};
 use super::open::{ForwardSlot, OpenForwards, PortForwardStatusSource};
 use super::thread::spawn;
-use crate::address::resolve;
+use crate::address::{check, resolve};
 use crate::error::Error;
 use crate::net::{Connection, Listener};
 use crate::options::ConnectionOptions;
@@ -60,6 +60,7 @@ impl PortExposer {
     /// # Errors
     /// If an address is invalid, or the system returns an error.
     pub fn bind(address: &str, target: &str, options: &ConnectionOptions) -> Result<Self, Error> {
+        check(target)?;
         let listener = Listener::bind(address, &limited(options))?;
         Ok(Self::new(listener, target))
     }
@@ -74,6 +75,7 @@ impl PortExposer {
         target: &str,
         options: &ConnectionOptions,
     ) -> Result<(Self, RelayToken), Error> {
+        check(target)?;
         let (listener, token) = Listener::via(relay, &limited(options))?;
         Ok((Self::new(listener, target), token))
     }

@@ -16,7 +16,8 @@ use super::carry::{CarriedConnection, CarryCounts, CarryFailure, reset_when_clos
 use super::open::{ForwardSlot, OpenForwards, PortForwardStatusSource};
 use super::spare::SpareConnection;
 use super::thread::spawn;
-use crate::error::Error;
+use crate::address::check;
+use crate::error::{ConnectionStep, Error};
 use crate::net::{Connection, ConnectionReader, connect};
 use crate::options::ConnectionOptions;
 use crate::protocol::forward::{ForwardAnswer, MAX_ANSWER_LEN, NotExposing, OPENING};
@@ -50,13 +51,20 @@ impl PortForwarder {
     /// `TOKEN@HOST:PORT`.
     ///
     /// # Errors
-    /// If the system returns an error.
+    /// If `to` is no such address, or the system returns an error.
     pub async fn bind(
         address: SocketAddr,
         to: &str,
         options: ConnectionOptions,
-    ) -> io::Result<Self> {
-        let listening = listen([address], &[]).await?;
+    ) -> Result<Self, Error> {
+        check(to)?;
+        let listening = listen([address], &[]).await;
+        // The step has the text of the error.
+        let failed = |error: io::Error| {
+            let place = address.to_string();
+            Error::at(ConnectionStep::Listen, &place, error.kind().into(), None)
+        };
+        let listening = listening.map_err(failed)?;
         let max_buffer = options.max_buffer.or(Some(MAX_BUFFER));
         let options = ConnectionOptions { max_buffer, ..options };
         let core = ForwarderCore {

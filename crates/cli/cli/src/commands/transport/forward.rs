@@ -75,9 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 }
 
 async fn forward(arguments: &Arguments) -> Result<(), CommandFailure> {
-    let failed = |error: std::io::Error| {
-        CommandFailure::Failed(format!("cannot listen at {}: {error}", arguments.listen))
-    };
+    let failed = |error: std::io::Error| CommandFailure::Failed(error.to_string());
     let signals = StopSignals::listen()?;
     let options = arguments.connecting.lasting_options()?;
     let key = options.security.public_key();
@@ -86,7 +84,7 @@ async fn forward(arguments: &Arguments) -> Result<(), CommandFailure> {
     let budget = OpenFileBudget { streams: MAX_CONNECTIONS, files_per_stream: 2, waiting: 0 };
     let _ = budget.raise_limit_and_fit();
     let forwarder = PortForwarder::bind(arguments.listen, &arguments.to, options).await;
-    let forwarder = forwarder.map_err(failed)?;
+    let forwarder = forwarder.map_err(|error| super::failed(&error))?;
     let address = forwarder.local_addr().map_err(failed)?;
     let source = forwarder.status_source().map_err(failed)?;
     let name = address.port().to_string();
@@ -101,10 +99,10 @@ async fn forward(arguments: &Arguments) -> Result<(), CommandFailure> {
     if is_insecure {
         console::warning("insecure: an attacker on the path can read and change everything");
     }
-    console::print_line(&format!("listening on {address}: to {}", arguments.to))?;
     if let Some(key) = key {
         console::print_line(&format!("this end's key {key}"))?;
     }
+    console::print_line(&format!("listening on {address}: to {}", arguments.to))?;
     let (stop, stopped) = oneshot::channel::<()>();
     let forwarding = forwarder.run(async { _ = stopped.await });
     signals::until_stopped(signals, forwarding, || drop(stop)).await?;
