@@ -13,6 +13,8 @@ mod open;
 mod socket;
 mod spare;
 mod status;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 pub use exposer::PortExposer;

@@ -3,8 +3,8 @@
 //! Without user namespaces and `/dev/net/tun`, prints that the tests were skipped.
 //!
 //! `cargo test --package sunder-cli --test transport_paths -- --ignored` also lets a path die for
-//! longer than an end waits, compares `auto` with TCP, and tries all transports over paths of all
-//! MTUs, which takes minutes.
+//! longer than an end waits, compares `auto` with TCP and a forward with its transport, and tries
+//! all transports over paths of all MTUs, which takes minutes.
 
 mod auto;
 mod breaks;
@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         test("a_forward_without_its_service_says_why", forward::target_down),
         test("a_forward_over_a_path_that_breaks_is_reset", forward::broken_path),
         test("a_stopped_forward_lets_connections_finish", forward::stop),
+        test("an_idle_forward_stays_open", forward::idle).with_ignored_flag(true),
         test("a_forward_is_compared_with_its_transport", forward::compared).with_ignored_flag(true),
         test("auto_goes_on_by_tcp_where_udp_is_blocked", auto::blocked),
         test("auto_goes_on_by_tcp_where_udp_is_throttled", auto::policed),

@@ -93,6 +93,23 @@ pub(crate) fn broken_path() {
     }
 }
 
+/// A connection on which nothing is sent stays open, for longer than a peer may be silent.
+pub(crate) fn idle() {
+    let mut bed = ForwardBed::new(LONG_PATH);
+    let listener = bed.listen();
+    for transport in TRANSPORTS {
+        bed.forward(transport);
+        let mut program = bed.connect();
+        let (mut service, _) = listener.accept().unwrap();
+        let start = Instant::now();
+        until("a peer would be taken for dead", || start.elapsed() > MAX_SILENCE);
+        service.write_all(b"x").unwrap();
+        program.read_exact(&mut [0]).unwrap();
+        program.write_all(b"y").unwrap();
+        service.read_exact(&mut [0]).unwrap();
+    }
+}
+
 /// Loses everything, or nothing.
 fn cut(bed: &ForwardBed, is_cut: bool) {
     for direction in LinkDirection::BOTH {
