@@ -72,6 +72,10 @@ impl CarryFailure {
             Self::Target(..) => Some("start the service, or correct its address".into()),
             Self::TooMany => Some("end connections that are not needed".into()),
             Self::Malformed(_) => Some("check the address of the other end".into()),
+            // Otherwise the other end has closed it, for example as its service was killed.
+            Self::Broken(error) if error.kind() == io::ErrorKind::TimedOut => {
+                Some("check the path to the other end, and its host".into())
+            }
             Self::Broken(_) | Self::Reset(_) | Self::System(_) | Self::Stopped => None,
         }
     }
@@ -106,7 +110,7 @@ impl fmt::Display for CarryFailure {
 
 /// A connection that is forwarded. Its two threads share it.
 pub(super) struct CarriedConnection {
-    local: TcpStream,
+    local: Arc<TcpStream>,
     closer: ConnectionCloser,
     has_failed: AtomicBool,
     failure: Mutex<Option<CarryFailure>>,
@@ -117,10 +121,10 @@ impl CarriedConnection {
     ///
     /// # Errors
     /// If the system returns an error.
-    pub(super) fn new(local: TcpStream, connection: &Connection) -> io::Result<Arc<Self>> {
+    pub(super) fn new(local: Arc<TcpStream>, connection: &Connection) -> io::Result<Arc<Self>> {
         local.set_nodelay(true)?;
         local.set_write_timeout(Some(CHECK_INTERVAL))?;
-        SockRef::from(&local).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
+        SockRef::from(&*local).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
         let (has_failed, failure) = (AtomicBool::new(false), Mutex::new(None));
         Ok(Arc::new(Self { local, closer: connection.closer(), has_failed, failure }))
     }
@@ -141,7 +145,7 @@ impl CarriedConnection {
     pub(super) fn allow_end(&self) {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         if failure.is_none() {
-            let _ = SockRef::from(&self.local).set_linger(None);
+            let _ = SockRef::from(&*self.local).set_linger(None);
         }
     }
 
@@ -196,7 +200,7 @@ impl CarriedConnection {
     fn send(&self, writer: &mut ConnectionWriter, sent: &AtomicU64) -> Result<(), CarryFailure> {
         let mut buffer = vec![0; MAX_CHUNK_LEN];
         loop {
-            let count = match (&self.local).read(&mut buffer) {
+            let count = match (&*self.local).read(&mut buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 read => read.map_err(CarryFailure::Reset)?,
             };
@@ -233,7 +237,7 @@ impl CarriedConnection {
 
     fn write_all(&self, mut bytes: &[u8]) -> Result<(), CarryFailure> {
         while !bytes.is_empty() {
-            match (&self.local).write(bytes) {
+            match (&*self.local).write(bytes) {
                 Ok(count) => bytes = &bytes[count..],
                 // The program does not read.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -191,7 +191,8 @@ impl ExposerCore {
         };
         let sent = connection.write_all(&ForwardAnswer::Connected.bytes());
         sent.and_then(|()| connection.flush()).map_err(CarryFailure::Broken)?;
-        let carried = CarriedConnection::new(target, &connection).map_err(CarryFailure::System)?;
+        let carried =
+            CarriedConnection::new(Arc::new(target), &connection).map_err(CarryFailure::System)?;
         let transport = connection.transport();
         slot.add(carried.clone(), transport);
         slot.record_connected();

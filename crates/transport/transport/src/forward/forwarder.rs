@@ -127,10 +127,16 @@ impl ForwarderCore {
             self.open.record_failure(&from.to_string(), &CarryFailure::TooMany);
             return;
         };
-        let shared = self.clone();
+        let (shared, local, slot) = (self.clone(), Arc::new(local), Arc::new(slot));
         let spawned = spawn(move || {
-            if let Err(failure) = shared.forward(local, slot) {
+            // A failure is recorded before the program's connection is closed, so that the status
+            // has it when the program sees the reset.
+            if let Err(failure) = shared.forward(&local, &slot) {
                 shared.open.record_failure(&format!("a connection of {from}"), &failure);
+                if matches!(failure, CarryFailure::Broken(_)) {
+                    // It has the same path.
+                    shared.spare.discard();
+                }
             }
         });
         if let Err(error) = spawned {
@@ -138,9 +144,13 @@ impl ForwarderCore {
         }
     }
 
-    fn forward(self: &Arc<Self>, local: TcpStream, slot: ForwardSlot) -> Result<(), CarryFailure> {
+    fn forward(
+        self: &Arc<Self>,
+        local: &Arc<TcpStream>,
+        slot: &Arc<ForwardSlot>,
+    ) -> Result<(), CarryFailure> {
         // Until the target is connected, whatever ends the connection is an error to the program.
-        reset_when_closed(&local);
+        reset_when_closed(local);
         local.set_nonblocking(false).map_err(CarryFailure::System)?;
         let mut connection = match self.spare.take() {
             Some(connection) => connection,
@@ -148,9 +158,9 @@ impl ForwarderCore {
         };
         let opened = connection.write_all(OPENING).and_then(|()| connection.flush());
         opened.map_err(CarryFailure::Broken)?;
-        let carried = CarriedConnection::new(local, &connection).map_err(CarryFailure::System)?;
+        let carried =
+            CarriedConnection::new(local.clone(), &connection).map_err(CarryFailure::System)?;
         let transport = connection.transport();
-        let slot = Arc::new(slot);
         slot.add(carried.clone(), transport);
         let counts = CarryCounts {
             sent: self.open.from_clients_bytes.clone(),

@@ -24,7 +24,7 @@ pub fn into_socket(mut connection: Connection) -> io::Result<TcpStream> {
     // An event loop has time limits of its own.
     connection.set_timeout(None)?;
     let (ours, theirs) = socket_pair()?;
-    let carried = CarriedConnection::new(ours, &connection)?;
+    let carried = CarriedConnection::new(Arc::new(ours), &connection)?;
     spawn(move || {
         let count = Arc::<AtomicU64>::default;
         let counts = CarryCounts { sent: count(), received: count() };

@@ -43,6 +43,16 @@ impl SpareConnection {
         is_open(&mut connection).then_some(connection)
     }
 
+    /// Drops the connection, if there is one.
+    pub(super) fn discard(&self) {
+        let connection = self.lock().connection.take();
+        self.changed.notify_all();
+        if let Some(connection) = connection {
+            // Ending its stream would wait for the other end.
+            connection.closer().close();
+        }
+    }
+
     /// Opens the connection in a thread, unless there is one already.
     pub(super) fn refill(
         self: &Arc<Self>,
