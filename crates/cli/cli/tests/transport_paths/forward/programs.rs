@@ -9,10 +9,10 @@ use super::{ForwardBed, LOCAL, LONG_PATH, SERVICE, TRANSPORTS, is_installed};
 use crate::emulation::until;
 use crate::pattern;
 
-/// `iperf3`, `redis-cli` and `rsync`, by each transport.
+/// `iperf3`, `redis-cli` and `rsync`, by each transport, and by the one that is chosen.
 pub(crate) fn programs() {
     let mut bed = ForwardBed::new(LONG_PATH);
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS.into_iter().chain(["auto"]) {
         bed.forward(transport);
         if is_installed("iperf3") {
             iperf3(&bed, transport);
