@@ -83,6 +83,10 @@ public:
     Options &transport(const std::string &name) & {
         return with(sunder_options_set_transport(get(), name.c_str()));
     }
+    // A secret key of 32 bytes.
+    Options &identity(const void *key, std::size_t size) & {
+        return with(sunder_options_set_identity(get(), key, size));
+    }
     Options &identity_file(const std::string &path) & {
         return with(sunder_options_set_identity_file(get(), path.c_str()));
     }
@@ -109,6 +113,9 @@ public:
 
     // The same for a temporary, so that options can be built in one expression.
     Options &&transport(const std::string &name) && { return std::move(transport(name)); }
+    Options &&identity(const void *key, std::size_t size) && {
+        return std::move(identity(key, size));
+    }
     Options &&identity_file(const std::string &path) && { return std::move(identity_file(path)); }
     Options &&peer_key(const std::string &key) && { return std::move(peer_key(key)); }
     Options &&insecure() && { return std::move(insecure()); }
@@ -190,6 +197,8 @@ public:
     void complete() { detail::check(sunder_connection_complete(get())); }
     // From any thread: waiting calls of other threads fail with SUNDER_CLOSED.
     void abort() { detail::check(sunder_connection_abort(get())); }
+    // A descriptor for poll() and event loops, which the caller closes. This object is then closed.
+    int into_socket() && { return detail::check(sunder_connection_into_socket(get())); }
 
     sunder_statistics statistics() const {
         sunder_statistics statistics{};

@@ -1,4 +1,6 @@
 // The C++ wrapper: every class and function of it, over a connection with both ends here.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <future>
 #include <iostream>
@@ -86,6 +88,21 @@ int main() {
     plain.write("x");
     plain.flush();
     CHECK(insecure.accept(10s).peer_key().empty());
+
+    // A key from memory, and a connection as a socket.
+    const std::string secret(32, 'k');
+    auto open = sunder::Options().identity(secret.data(), secret.size());
+    const std::string key = open.public_key();
+    CHECK(key == sunder::Options().identity(secret.data(), 32).public_key());
+    CHECK(failure([&] { open.identity(secret.data(), 31); }) == SUNDER_USAGE);
+    sunder::Listener listening("127.0.0.1:0", open);
+    auto options = sunder::Options().peer_key(key).transport("tcp");
+    int socket = sunder::connect(listening.address(), options).into_socket();
+    CHECK(write(socket, "by a socket", 11) == 11);
+    char received[11];
+    listening.accept(10s).read_exact(received, sizeof received);
+    CHECK(std::string_view(received, sizeof received) == "by a socket");
+    close(socket);
     moved.abort();
     CHECK(failure([&] { moved.send("x"), moved.flush(); }) == SUNDER_CLOSED);
 }

@@ -5,7 +5,9 @@ mod programs;
 mod rate;
 mod streams;
 
-pub(crate) use faults::{broken_path, idle, stop, target_down};
+pub(crate) use faults::{
+    broken_path_by_burst, broken_path_by_quic, broken_path_by_tcp, idle, stop, target_down,
+};
 pub(crate) use programs::{postgresql, programs};
 pub(crate) use rate::compared;
 pub(crate) use streams::{exact_streams, many_connections, short_connections, slow_reader};

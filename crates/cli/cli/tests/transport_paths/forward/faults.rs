@@ -63,40 +63,53 @@ fn assert_reset(mut program: TcpStream, why: &str) {
     println!("{why}: reset after {:.1?}", start.elapsed());
 }
 
+/// See [`broken_path`].
+pub(crate) fn broken_path_by_tcp() {
+    broken_path("tcp");
+}
+
+/// See [`broken_path`].
+pub(crate) fn broken_path_by_burst() {
+    broken_path("burst");
+}
+
+/// See [`broken_path`].
+pub(crate) fn broken_path_by_quic() {
+    broken_path("quic");
+}
+
 /// Both ends of a stream are reset in bounded time, and the next connections have an error until
 /// the path is back.
-pub(crate) fn broken_path() {
+fn broken_path(transport: &str) {
     let mut bed = ForwardBed::new("rate_mbit = 20, delay_ms = 55");
     let listener = bed.listen();
-    for transport in TRANSPORTS {
-        bed.forward(transport);
-        thread::scope(|scope| {
-            let service = scope.spawn(|| {
-                let (mut stream, _) = listener.accept().unwrap();
-                let block = pattern(1 << 16);
-                while stream.write_all(&block).is_ok() {}
-            });
-            let mut program = bed.connect();
-            program.read_exact(&mut vec![0; 1 << 20]).unwrap();
-            cut(&bed, true);
-            assert_reset(program, &format!("{transport}: the path is cut"));
-            let start = Instant::now();
-            assert_reset(bed.connect(), &format!("{transport}: a new one"));
-            assert!(start.elapsed() < MAX_CONNECT, "{transport}: {:?}", start.elapsed());
-            let status = bed.status("forward");
-            assert_eq!(status["problems"].as_array().unwrap().len(), 1, "{status}");
-            service.join().unwrap();
+    bed.forward(transport);
+    thread::scope(|scope| {
+        let service = scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let block = pattern(1 << 16);
+            while stream.write_all(&block).is_ok() {}
         });
-        cut(&bed, false);
-        thread::scope(|scope| {
-            let service = scope.spawn(|| listener.accept().unwrap().0.write_all(b"back").unwrap());
-            let mut back = Vec::new();
-            bed.connect().read_to_end(&mut back).unwrap();
-            assert_eq!(back, b"back", "{transport}");
-            service.join().unwrap();
-        });
-        assert_eq!(bed.status("forward")["problems"].as_array().unwrap().len(), 0);
-    }
+        let mut program = bed.connect();
+        program.read_exact(&mut vec![0; 1 << 20]).unwrap();
+        cut(&bed, true);
+        assert_reset(program, &format!("{transport}: the path is cut"));
+        let start = Instant::now();
+        assert_reset(bed.connect(), &format!("{transport}: a new one"));
+        assert!(start.elapsed() < MAX_CONNECT, "{transport}: {:?}", start.elapsed());
+        let status = bed.status("forward");
+        assert_eq!(status["problems"].as_array().unwrap().len(), 1, "{status}");
+        service.join().unwrap();
+    });
+    cut(&bed, false);
+    thread::scope(|scope| {
+        let service = scope.spawn(|| listener.accept().unwrap().0.write_all(b"back").unwrap());
+        let mut back = Vec::new();
+        bed.connect().read_to_end(&mut back).unwrap();
+        assert_eq!(back, b"back", "{transport}");
+        service.join().unwrap();
+    });
+    assert_eq!(bed.status("forward")["problems"].as_array().unwrap().len(), 0);
 }
 
 /// A connection on which nothing is sent stays open, for longer than a peer may be silent.
