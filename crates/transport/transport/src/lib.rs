@@ -41,11 +41,11 @@
 //! # Map
 //!
 //! - `net`: connections as programs use them: `connect` (with `addresses` of a name), `listener`
-//!   (`pending` and `accepted` connections), `handshaking`, `connection`. `messages`: messages over
-//!   them.
+//!   (`pending` and `accepted` connections), `handshaking`, `connection`; `pairing` of two ends by
+//!   a code. `messages`: messages over them.
 //! - `transports`: one file for each transport, and the `registry`, to which [`register`] adds
 //!   those of other crates. All implement the interface in `stream`.
-//! - `protocol`: pure: `handshake`, `file`, `forward`, `relay`.
+//! - `protocol`: pure: `handshake`, `file`, `forward`, `relay`, `code`.
 //! - [`choice`]: which transport is the fastest. `auto` and `examine` measure, `racing` opens
 //!   connections meanwhile, `cache` is a file; `decide`, `remembered` and `expected` are pure.
 //!   [`model`]: predicts durations, pure.
@@ -84,13 +84,14 @@ pub use error::{ConnectionStep, Error};
 pub use messages::MessageStream;
 pub use model::{ExchangeProfile, NetworkPath};
 pub use net::{
-    Connection, ConnectionCloser, ConnectionReader, ConnectionStatistics, ConnectionWriter,
-    Listener, connect,
+    CodeListener, Connection, ConnectionCloser, ConnectionReader, ConnectionStatistics,
+    ConnectionWriter, Listener, PairedEnd, PairingError, connect, pair,
 };
 pub use options::{
     ConnectionOptions, ConnectionSecurity, PathEstimate, PeerKeyPolicy, TransportChoice,
     random_identity,
 };
+pub use protocol::code::{PairingOffer, TransferCode, TransferCodeError, TransferRole};
 pub use protocol::file::{FileName, FileNameError, FileTransferFailure, FileTransferFailureReason};
 pub use protocol::forward::TargetRefusal;
 pub use protocol::handshake::{HandshakeRefusal, TransportHandshakeError};

@@ -6,6 +6,7 @@ mod connect;
 mod connection;
 mod handshaking;
 mod listener;
+mod pairing;
 mod pending;
 #[cfg(test)]
 mod tests;
@@ -17,4 +18,5 @@ pub use connection::{
     Connection, ConnectionCloser, ConnectionReader, ConnectionStatistics, ConnectionWriter,
 };
 pub use listener::Listener;
+pub use pairing::{CodeListener, PairedEnd, PairingError, pair};
 pub(crate) use pending::source;

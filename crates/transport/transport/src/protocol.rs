@@ -1,6 +1,7 @@
 //! The protocol between the ends of a connection, without I/O. `docs/protocols/transport.md`
 //! specifies it.
 
+pub(crate) mod code;
 pub(crate) mod file;
 pub(crate) mod forward;
 pub(crate) mod handshake;

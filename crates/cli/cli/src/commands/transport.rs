@@ -6,6 +6,7 @@ mod forward;
 mod forwarding;
 mod key;
 mod measure;
+mod pairing;
 mod probe;
 mod receive;
 mod relay;

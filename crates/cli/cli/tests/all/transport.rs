@@ -1,5 +1,6 @@
 //! `sunder transport send` and `receive`, from one to the other.
 
+mod code;
 mod errors;
 mod forward;
 

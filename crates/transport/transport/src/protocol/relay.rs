@@ -75,6 +75,18 @@ impl fmt::Display for RelayToken {
     }
 }
 
+impl RelayToken {
+    /// The token of these bytes.
+    pub(crate) fn from_bytes(bytes: [u8; TOKEN_LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    pub(crate) fn to_bytes(self) -> [u8; TOKEN_LEN] {
+        self.0
+    }
+}
+
 impl fmt::Debug for RelayToken {
     /// Redacted, so that a reader of a log cannot connect.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,6 +106,13 @@ impl RelaySecret {
     pub(crate) fn of_identity(identity: &keys::IdentitySecretKey) -> Self {
         let state = Sha256::new().chain_update(b"Sunder relay 1").chain_update(*identity.x25519());
         Self(Zeroizing::new(state.finalize().into()))
+    }
+
+    /// The secret of the end that shows a code with this number. Anyone who knows the number has
+    /// it, too: the words of the code protect the transfer.
+    pub(crate) fn of_code(number: u32) -> Self {
+        let state = Sha256::new().chain_update(b"Sunder relay code 1");
+        Self(Zeroizing::new(state.chain_update(number.to_be_bytes()).finalize().into()))
     }
 
     pub(crate) fn into_bytes(self) -> Zeroizing<[u8; SECRET_LEN]> {

@@ -67,7 +67,12 @@ impl RelayRegistration {
                 RelaySecret::new(random)
             }
         };
-        Ok(Self { relay, secret: secret.into_bytes(), waiting: Mutex::default() })
+        Ok(Self::with_secret(relay, secret))
+    }
+
+    /// Prepares to wait under the token of this secret.
+    pub(crate) fn with_secret(relay: Vec<SocketAddr>, secret: RelaySecret) -> Self {
+        Self { relay, secret: secret.into_bytes(), waiting: Mutex::default() }
     }
 
     fn secret(&self) -> RelaySecret {

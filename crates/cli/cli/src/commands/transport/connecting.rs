@@ -15,7 +15,7 @@ pub(super) struct TransportConnectOptions {
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_choice)]
     pub(super) transport: TransportChoice,
     /// The other end's public key, as the other end prints it
-    #[arg(long, value_name = "KEY", required_unless_present = "insecure")]
+    #[arg(long, value_name = "KEY")]
     key: Option<IdentityPublicKey>,
     /// The file with this end's key [default: for send and forward, a key that is kept; otherwise
     /// a new one]
@@ -38,11 +38,29 @@ impl TransportConnectOptions {
     /// # Errors
     /// When the file with the key cannot be read.
     pub(super) fn options(&self) -> Result<ConnectionOptions, CommandFailure> {
+        self.require_key()?;
         self.options_or(random_identity)
     }
 
+    /// The other end's key has to be known, unless both ends are insecure.
+    ///
+    /// # Errors
+    /// When it is not given.
+    pub(super) fn require_key(&self) -> Result<(), CommandFailure> {
+        if self.key.is_some() || self.insecure {
+            return Ok(());
+        }
+        let text = "--key <KEY> is missing: copy the command that the other end prints";
+        Err(CommandFailure::Usage(text.into()))
+    }
+
+    /// Whether the other end's key is given.
+    pub(super) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// The same with a key that is kept, so that the receiver recognises this sender in the next
-    /// run.
+    /// run. Without a key of the other end, any is accepted.
     ///
     /// # Errors
     /// As [`Self::options`].

@@ -13,8 +13,9 @@ use keys::IdentityPublicKey;
 use transport::files::{
     FileReceiveError, FileReceiver, FileTransferEvent, ReceivedFile, TransferLimiter,
 };
-use transport::{Connection, ConnectionOptions, ConnectionSecurity, Listener};
+use transport::{Connection, ConnectionOptions, ConnectionSecurity, Listener, TransferRole};
 
+use super::pairing::{self, CodeMeeting, CodeOption};
 use super::{failed, reachable, security};
 
 /// The maximum number of files at a time.
@@ -52,8 +53,10 @@ pub(super) struct Arguments {
     identity: Option<PathBuf>,
     /// The public key of a sender; may be given several times [default: anyone who knows this end's
     /// key]
-    #[arg(long, value_name = "KEY", conflicts_with = "insecure")]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["insecure", "code"])]
     peer: Vec<IdentityPublicKey>,
+    #[command(flatten)]
+    code: CodeOption,
     /// Receive without encryption: anyone can send, and an attacker on the path can change the
     /// files
     #[arg(long)]
@@ -77,7 +80,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let security = security(arguments.identity.as_ref(), &arguments.peer, arguments.insecure)?;
     let options = ConnectionOptions::new(security);
     service::log::start(console::wants_colour(&std::io::stderr()))?;
-    let listener = listen(arguments, &options)?;
+    let listener = if arguments.code.is_given() {
+        listen_to_paired(arguments, options)?
+    } else {
+        listen(arguments, &options)?
+    };
     let receiver = Arc::new(FileReceiver::new(&arguments.out, arguments.overwrite));
     let closed = receiver.clone();
     signals::run_on_signal(move || closed.close())
@@ -196,6 +203,50 @@ fn listen(arguments: &Arguments, options: &ConnectionOptions) -> Result<Listener
     announce(&reachable, &options.security)?;
     Ok(listener)
 }
+
+/// Pairs this end with a sender by a code, and listens for this sender.
+fn listen_to_paired(
+    arguments: &Arguments,
+    mut options: ConnectionOptions,
+) -> Result<Listener, CommandFailure> {
+    let meeting = meeting(arguments)?;
+    let announce = |address: &str, code: &str| {
+        console::print_line(&format!("sunder transport send FILE {address} --code {code}"))
+    };
+    let (paired, address) =
+        pairing::meet(meeting, &options.security, TransferRole::Receiver, announce)?;
+    let key = paired.peer().key;
+    options.security = pairing::pinned(&options.security, key);
+    let listener = if arguments.via.is_some() {
+        Listener::via(&address, &options).map(|(listener, _)| listener)
+    } else {
+        Listener::bind(&address, &options)
+    };
+    let listener = listener.map_err(|error| failed(&error))?;
+    paired.complete().map_err(|error| pairing::pairing_failed(&error))?;
+    console::print_line(&format!("paired with the sender with key {key}"))?;
+    Ok(listener)
+}
+
+/// Where this end meets the sender.
+fn meeting(arguments: &Arguments) -> Result<CodeMeeting, CommandFailure> {
+    let usage = |text: &str| Err(CommandFailure::Usage(text.into()));
+    match (arguments.code.typed()?, &arguments.via, &arguments.listen) {
+        (None, Some(relay), _) => Ok(CodeMeeting::ShowVia(relay.clone())),
+        (None, None, Some(address)) => Ok(CodeMeeting::ShowAt(address.clone())),
+        (Some(code), Some(relay), _) if code.is_for_relay() => {
+            Ok(CodeMeeting::Typed(code, relay.clone()))
+        }
+        (Some(_), Some(_), _) => usage(NO_NUMBER),
+        (Some(_), None, _) | (None, None, None) => {
+            usage("a code that the sender shows needs the relay where it waits: give --via")
+        }
+    }
+}
+
+/// The error for a code without a number, at a relay.
+const NO_NUMBER: &str =
+    "--code: a code for a relay begins with a number; type it as the other end shows it";
 
 /// Says the command for the other host.
 fn announce(address: &str, security: &ConnectionSecurity) -> Result<(), CommandFailure> {

@@ -11,11 +11,12 @@ use transport::choice::TransportDecision;
 use transport::files::{self, ConnectionPreferences, FileSendError, FileTransferEvent, SentFile};
 use transport::{
     Connection, ConnectionCloser, ConnectionOptions, ConnectionSecurity, ExchangeProfile,
-    FileTransferFailureReason, connect, names,
+    FileTransferFailureReason, TransferRole, connect, names,
 };
 
 use super::connecting::TransportConnectOptions;
 use super::failed;
+use super::pairing::{self, CodeMeeting, CodeOption};
 
 /// Sends a file to a host that runs `sunder transport receive`.
 ///
@@ -28,12 +29,15 @@ pub(super) struct Arguments {
     /// The file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The receiver's address, as the receiver prints it; TOKEN@HOST:PORT if it waits at a relay;
+    /// The receiver's address, as the receiver prints it; TOKEN@HOST:PORT if it waits at a relay,
+    /// or the relay's HOST:PORT with --code;
     /// several addresses, separated by commas, to send shares over several networks
     #[arg(value_name = "HOST:PORT")]
     address: String,
     #[command(flatten)]
     connecting: TransportConnectOptions,
+    #[command(flatten)]
+    code: CodeOption,
     /// Show why auto uses this transport
     #[arg(long)]
     explain: bool,
@@ -77,8 +81,53 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         console::warning("insecure: an attacker on the path can read and change the file");
     }
     options.exchange = exchange(&arguments.file);
-    let sent = send(arguments, &options)?;
+    let (address, resume) = if arguments.code.is_given() {
+        meet_receiver(arguments, &mut options)?
+    } else {
+        arguments.connecting.require_key()?;
+        (arguments.address.clone(), "the same command resumes where this one stopped".to_owned())
+    };
+    let sent = send(arguments, address, &options, resume)?;
     report(arguments, &sent)
+}
+
+/// Pairs this end with a receiver by a code. Returns the receiver's address, and how to resume.
+fn meet_receiver(
+    arguments: &Arguments,
+    options: &mut ConnectionOptions,
+) -> Result<(String, String), CommandFailure> {
+    if arguments.connecting.has_key() {
+        return Err(CommandFailure::Usage("give --key or --code, not both".into()));
+    }
+    // It would be found only after the code was used.
+    arguments.file.metadata().map_err(|error| {
+        CommandFailure::Usage(format!("cannot read {}: {error}", arguments.file.display()))
+    })?;
+    let meeting = match arguments.code.typed()? {
+        Some(code) => CodeMeeting::Typed(code, arguments.address.clone()),
+        None => CodeMeeting::ShowVia(arguments.address.clone()),
+    };
+    // With --json, standard output is for the document.
+    let announce = |relay: &str, code: &str| {
+        let line = format!("sunder transport receive --via {relay} --out DIR --code {code}");
+        if arguments.json {
+            console::note(&line);
+            return Ok(());
+        }
+        console::print_line(&line)
+    };
+    let (paired, address) =
+        pairing::meet(meeting, &options.security, TransferRole::Sender, announce)?;
+    let peer = paired.peer().clone();
+    paired.complete().map_err(|error| pairing::pairing_failed(&error))?;
+    options.security = pairing::pinned(&options.security, peer.key);
+    let address = match peer.relay_token {
+        Some(token) => format!("{token}@{address}"),
+        None => address,
+    };
+    let file = arguments.file.display();
+    let resume = format!("to resume: sunder transport send {file} {address} --key {}", peer.key);
+    Ok((address, resume))
 }
 
 /// The exchange for which a transport is chosen.
@@ -96,15 +145,19 @@ fn explain(connection: &Connection) {
     console::note(&line);
 }
 
-fn send(arguments: &Arguments, options: &ConnectionOptions) -> Result<SentFile, CommandFailure> {
+fn send(
+    arguments: &Arguments,
+    address: String,
+    options: &ConnectionOptions,
+    resume: String,
+) -> Result<SentFile, CommandFailure> {
     let current = Arc::new(Mutex::new(None));
-    end_on_signal(current.clone())?;
-    let (address, options, explains) =
-        (arguments.address.clone(), options.clone(), arguments.explain);
+    end_on_signal(current.clone(), resume)?;
+    let (to, options, explains) = (address.clone(), options.clone(), arguments.explain);
     let connecting = move |preferences| {
         let ConnectionPreferences { avoids_udp, has_short_segments } = preferences;
         let options = ConnectionOptions { avoids_udp, has_short_segments, ..options.clone() };
-        let connection = connect(&address, &options)?;
+        let connection = connect(&to, &options)?;
         *lock(&current) = Some(connection.closer());
         if explains {
             explain(&connection);
@@ -114,16 +167,19 @@ fn send(arguments: &Arguments, options: &ConnectionOptions) -> Result<SentFile, 
     let mut shown = TransferProgress::default();
     let sent = files::send(&arguments.file, connecting, |event| shown.show(&event));
     drop(shown);
-    sent.map_err(|error| refused(&error, &arguments.address))
+    sent.map_err(|error| refused(&error, &address))
 }
 
 /// A signal closes the connection before it ends the command, so that the receiver knows at once.
-fn end_on_signal(current: Arc<Mutex<Option<ConnectionCloser>>>) -> Result<(), CommandFailure> {
+fn end_on_signal(
+    current: Arc<Mutex<Option<ConnectionCloser>>>,
+    resume: String,
+) -> Result<(), CommandFailure> {
     let end = move || {
         if let Some(closer) = &*lock(&current) {
             closer.close();
         }
-        console::note("stopped; the same command resumes where this one stopped");
+        console::note(&format!("stopped; {resume}"));
     };
     signals::run_on_signal(end)
         .map_err(|error| CommandFailure::Failed(format!("cannot handle signals: {error}")))
