@@ -1,5 +1,7 @@
 //! File transfers: resumed after a break, with a digest check at the end.
 //!
+//! [`send_tree`] sends several files and directories over one connection.
+//!
 //! [`send`] offers a file, and reconnects after a break or silence. A [`FileReceiver`] stores the
 //! files of its connections in a directory. Both report progress as [`FileTransferEvent`]s. Until a
 //! file is complete, its data is in `.NAME.part`. A later attempt resumes from there if that is the
@@ -14,7 +16,9 @@ mod tests;
 mod transfer_limiter;
 
 pub use receive::{FileReceiveError, FileReceiver, ReceivedFile};
-pub use send::{ConnectionPreferences, FileSendError, SentFile, send};
+pub use send::{
+    ConnectionPreferences, FileSendError, SentFile, SentTree, SkippedPaths, send, send_tree,
+};
 pub use transfer_limiter::{TransferLimiter, TransferPermit};
 
 use std::time::Duration;

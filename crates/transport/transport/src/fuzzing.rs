@@ -20,6 +20,7 @@ use crate::protocol::handshake::{
     REQUEST_LEN, TransportSession, answer,
 };
 use crate::protocol::relay;
+use crate::protocol::tree::{TREE_KIND, TreeManifest};
 use crate::stream::{ByteStream, PathStatistics};
 
 pub use crate::probe::fuzzing as probe;
@@ -48,6 +49,10 @@ pub fn parsers(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(Ok(message)) = FileSenderMessage::read(&mut rest) {
         assert!(bytes[..bytes.len() - rest.len()].ends_with(&message.encode()));
+    }
+    let mut rest = bytes;
+    if let Ok(manifest) = TreeManifest::read(&mut rest) {
+        assert_eq!(manifest.encode()[1..], bytes[..bytes.len() - rest.len()]);
     }
     let mut rest = bytes;
     while let Ok(message) = FileReceiverMessage::read(&mut rest) {
@@ -138,7 +143,7 @@ fn deliver(
 }
 
 /// Checks that a sender of these bytes creates nothing outside the directory, and nothing in it but
-/// its file.
+/// its file, or the files of its list.
 ///
 /// # Panics
 /// If that does not hold.
@@ -153,7 +158,7 @@ pub fn sender(directory: &Path, bytes: &[u8]) {
         entries.map(|entry| entry.expect("an entry").file_name()).collect::<Vec<_>>()
     };
     assert_eq!(names(directory), ["inside"]);
-    assert!(names(&inside).len() <= 1);
+    assert!(names(&inside).len() <= 1 || bytes.first() == Some(&TREE_KIND));
     std::fs::remove_dir_all(&inside).expect("it is there");
 }
 

@@ -45,7 +45,8 @@
 //!   a code. `messages`: messages over them.
 //! - `transports`: one file for each transport, and the `registry`, to which [`register`] adds
 //!   those of other crates. All implement the interface in `stream`.
-//! - `protocol`: pure: `handshake`, `file`, `forward`, `relay`, `code`.
+//! - `protocol`: pure: `handshake`, `file`, `tree` (several files), `forward`, `relay`,
+//!   `code`.
 //! - [`choice`]: which transport is the fastest. `auto` and `examine` measure, `racing` opens
 //!   connections meanwhile, `cache` is a file; `decide`, `remembered` and `expected` are pure.
 //!   [`model`]: predicts durations, pure.

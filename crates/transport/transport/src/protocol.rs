@@ -6,3 +6,4 @@ pub(crate) mod file;
 pub(crate) mod forward;
 pub(crate) mod handshake;
 pub(crate) mod relay;
+pub(crate) mod tree;

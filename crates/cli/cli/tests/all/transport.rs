@@ -284,3 +284,40 @@ fn two_hosts_meet_at_a_relay() {
     relay.kill().unwrap();
     relay.wait().unwrap();
 }
+
+/// The connection breaks twice, and both ends are killed once.
+#[test]
+fn a_directory_is_resumed_after_breaks_and_after_both_ends_were_killed() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let docs = from.path().join("docs");
+    fs::create_dir(&docs).unwrap();
+    for number in 0..40 {
+        fs::write(docs.join(number.to_string()), pattern(500_000 + number)).unwrap();
+    }
+    let receiver = Receiver::start(to.path(), &[]);
+    let broken = cutting_forwarder(receiver.address.clone(), usize::MAX, 4_000_000);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(["transport", "send", "docs", &broken]).args(&receiver.options);
+    command.current_dir(from.path()).env("XDG_STATE_HOME", from.path());
+    let mut sending = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while !to.path().join("docs/9").exists() && !to.path().join("docs/.9.part").exists() {
+        thread::yield_now();
+    }
+    drop(receiver);
+    sending.kill().unwrap();
+    sending.wait().unwrap();
+    let mut receiver = Receiver::start(to.path(), &["--once"]);
+    let address = cutting_forwarder(receiver.address.clone(), 2, 4_000_000);
+    let json = succeeded(&receiver.send_to(&address, from.path(), "docs", &["--json"]));
+    let sent: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&sent["files"], &sent["bytes"]), (&40.into(), &20_000_780.into()), "{sent}");
+    assert!(sent["resumed_from"].as_u64().unwrap() > 1_000_000, "{sent}");
+    for number in 0..40 {
+        let name = number.to_string();
+        let [one, two] =
+            [&docs, &to.path().join("docs")].map(|it| fs::read(it.join(&name)).unwrap());
+        assert!(one == two, "{name}");
+    }
+    assert!(receiver.line().starts_with(&format!("{}/docs: 40 files, ", to.path().display())));
+    assert_eq!(receiver.child.wait().unwrap().code(), Some(0));
+}

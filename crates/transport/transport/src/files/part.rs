@@ -147,16 +147,24 @@ impl PartialFile {
     ) -> Result<(), PartialFileError> {
         self.set(attributes).map_err(|error| self.failed(error))?;
         self.sync(report)?;
-        let to = self.directory.join(self.name.as_str());
-        let named = if overwrites { std::fs::rename(&self.path, &to) } else { self.name_new(&to) };
-        named.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => PartialFileError::Exists(self.name.to_string()),
-            _ => self.failed(error),
-        })?;
+        take_name(&self.directory, &self.name, &self.path, overwrites)?;
         self.is_published = true;
         // If the system stops now, the file may still have its old name, but no data is lost.
         let _ = File::open(&self.directory).and_then(|directory| directory.sync_all());
         Ok(())
+    }
+
+    /// Gives the complete file its attributes and closes it. Its file system must be written to
+    /// disk before it gets its name.
+    pub(super) fn into_unsynced(
+        mut self,
+        attributes: &FileAttributes,
+    ) -> Result<UnsyncedFile, PartialFileError> {
+        self.set(attributes).map_err(|error| self.failed(error))?;
+        self.is_published = true;
+        let (directory, name, path) =
+            (self.directory.clone(), self.name.clone(), self.path.clone());
+        Ok(UnsyncedFile { directory, name, path })
     }
 
     fn set(&self, attributes: &FileAttributes) -> io::Result<()> {
@@ -168,31 +176,71 @@ impl PartialFile {
         Ok(())
     }
 
-    /// Renames it, unless a file of that name exists.
-    fn name_new(&self, to: &Path) -> io::Result<()> {
-        let cwd = rustix::fs::CWD;
-        match renameat_with(cwd, &self.path, cwd, to, RenameFlags::NOREPLACE) {
-            // Not every file system supports that.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
-                std::fs::hard_link(&self.path, to)?;
-                std::fs::remove_file(&self.path)
-            }
-            named => Ok(named?),
-        }
-    }
-
     fn sync(&self, report: &mut impl FnMut() -> io::Result<()>) -> Result<(), PartialFileError> {
-        let (done, waiting) = sync_channel(1);
-        thread::scope(|scope| {
-            scope.spawn(|| done.send(self.file.sync_all()));
-            loop {
-                match waiting.recv_timeout(REPORT_INTERVAL) {
-                    Ok(synced) => return synced.map_err(|error| self.failed(error)),
-                    Err(RecvTimeoutError::Timeout) => report().map_err(PartialFileError::Report)?,
-                    Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        with_reports(|| self.file.sync_all(), report)?.map_err(|error| self.failed(error))
+    }
+}
+
+/// A complete file that may not be on the disk yet, and does not have its name yet.
+#[derive(Debug)]
+pub(super) struct UnsyncedFile {
+    directory: PathBuf,
+    name: FileName,
+    path: PathBuf,
+}
+
+impl UnsyncedFile {
+    /// Gives it its name.
+    pub(super) fn publish(self, overwrites: bool) -> Result<(), PartialFileError> {
+        take_name(&self.directory, &self.name, &self.path, overwrites)
+    }
+}
+
+/// Does work that may take long, and calls `report` at intervals.
+pub(super) fn with_reports<T: Send>(
+    work: impl FnOnce() -> T + Send,
+    report: &mut impl FnMut() -> io::Result<()>,
+) -> Result<T, PartialFileError> {
+    let (done, waiting) = sync_channel(1);
+    thread::scope(|scope| {
+        scope.spawn(move || done.send(work()));
+        loop {
+            match waiting.recv_timeout(REPORT_INTERVAL) {
+                Ok(result) => return Ok(result),
+                Err(RecvTimeoutError::Timeout) => report().map_err(PartialFileError::Report)?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(PartialFileError::Report(io::ErrorKind::Other.into()));
                 }
             }
-        })
+        }
+    })
+}
+
+/// Renames a partial file to the name of the file.
+fn take_name(
+    directory: &Path,
+    name: &FileName,
+    from: &Path,
+    overwrites: bool,
+) -> Result<(), PartialFileError> {
+    let to = directory.join(name.as_str());
+    let named = if overwrites { std::fs::rename(from, &to) } else { rename_new(from, &to) };
+    named.map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => PartialFileError::Exists(name.to_string()),
+        _ => PartialFileError::System { name: name.to_string(), source },
+    })
+}
+
+/// Renames a file, unless a file of the new name exists.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    let cwd = rustix::fs::CWD;
+    match renameat_with(cwd, from, cwd, to, RenameFlags::NOREPLACE) {
+        // Not every file system supports that.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+            std::fs::hard_link(from, to)?;
+            std::fs::remove_file(from)
+        }
+        named => Ok(named?),
     }
 }
 
@@ -206,7 +254,7 @@ impl Drop for PartialFile {
 }
 
 /// The umask: the permissions that this process never gives.
-fn umask() -> u32 {
+pub(super) fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     umask.and_then(|umask| u32::from_str_radix(umask.trim(), 8).ok()).unwrap_or(USUAL_UMASK)

@@ -1,5 +1,7 @@
 //! Receives files.
 
+mod tree;
+
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -16,8 +18,9 @@ use super::{FileTransferEvent, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
 use crate::net::{Connection, ConnectionCloser};
 use crate::protocol::file::{
     DIGEST_LEN, FileName, FileReceiverMessage, FileSenderMessage, FileTransferFailure,
-    FileTransferFailureReason, MAX_DATA_LEN, closed_early,
+    FileTransferFailureReason, MAX_DATA_LEN, array, closed_early,
 };
+use crate::protocol::tree::TREE_KIND;
 
 /// How long the sender may take to read the result.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,19 +50,22 @@ pub enum FileReceiveError {
     NoOffer(#[source] io::Error),
 }
 
-/// A file that was received.
+/// A file, or several files and directories, that were received.
 #[derive(Clone, Debug)]
 pub struct ReceivedFile {
-    /// Its name.
+    /// Its name. Of several files, the first name.
     pub name: FileName,
-    /// Its path.
+    /// Its path. Of several files at the top, their directory.
     pub path: PathBuf,
-    /// Its length in bytes.
+    /// The number of files.
+    pub files: usize,
+    /// The length in bytes.
     pub bytes: u64,
     /// How many of them had arrived earlier.
     pub resumed_from: u64,
-    /// Its SHA-256 digest, in hexadecimal digits.
-    pub sha256: String,
+    /// The SHA-256 digest of one file, in hexadecimal digits. `None` if there were several, of
+    /// which each was checked.
+    pub sha256: Option<String>,
     /// How long its last connection took.
     pub elapsed: Duration,
 }
@@ -159,8 +165,12 @@ impl FileReceiver {
         offered: &mut Option<FileName>,
         observe: &mut impl FnMut(FileTransferEvent<'_>),
     ) -> Result<ReceivedFile, TransferStopReason> {
-        let FileSenderMessage::Offer { is_eager: _, length, attributes, name } = next(connection)?
-        else {
+        let [kind] = array(connection).map_err(TransferStopReason::Broken)?;
+        if kind == TREE_KIND {
+            return tree::receive(self, connection, offered, observe);
+        }
+        let offer = next(&mut (&[kind][..]).chain(&mut *connection))?;
+        let FileSenderMessage::Offer { is_eager: _, length, attributes, name } = offer else {
             return Err(protocol("no file is offered"));
         };
         *offered = Some(name.clone());
@@ -191,7 +201,8 @@ impl FileReceiver {
         part.publish(&attributes, self.overwrites, &mut report)
             .map_err(PartialFileError::into_stop)?;
         let elapsed = Duration::ZERO;
-        Ok(ReceivedFile { name, path, bytes: length, resumed_from, sha256, elapsed })
+        let sha256 = Some(sha256);
+        Ok(ReceivedFile { name, path, files: 1, bytes: length, resumed_from, sha256, elapsed })
     }
 
     /// Reserves the name for this connection, and closes an earlier connection that it replaces.
@@ -302,20 +313,24 @@ impl PartialFileError {
 }
 
 /// Reads the next message.
-fn next(connection: &mut Connection) -> Result<FileSenderMessage, TransferStopReason> {
+fn next(connection: &mut impl Read) -> Result<FileSenderMessage, TransferStopReason> {
     match FileSenderMessage::read(connection) {
         Ok(Ok(message)) => Ok(message),
         Ok(Err(error)) => Err(failed(
             FileTransferFailureReason::Name,
             format!("{error}; send it under another name"),
         )),
-        Err(error) if error.kind() == io::ErrorKind::InvalidData && error.get_ref().is_some() => {
-            match crate::Error::of(&error) {
-                Some(_) => Err(TransferStopReason::Broken(error)),
-                None => Err(protocol(&error.to_string())),
-            }
-        }
-        Err(error) => Err(TransferStopReason::Broken(error)),
+        Err(error) => Err(unreadable(error)),
+    }
+}
+
+/// Why the transfer ends if a message cannot be read.
+fn unreadable(error: io::Error) -> TransferStopReason {
+    let is_invalid = error.kind() == io::ErrorKind::InvalidData && error.get_ref().is_some();
+    if is_invalid && crate::Error::of(&error).is_none() {
+        protocol(&error.to_string())
+    } else {
+        TransferStopReason::Broken(error)
     }
 }
 
@@ -383,7 +398,8 @@ fn compare(
 }
 
 fn received(name: FileName, path: PathBuf, bytes: u64, sha256: String) -> ReceivedFile {
-    ReceivedFile { name, path, bytes, resumed_from: bytes, sha256, elapsed: Duration::ZERO }
+    let (sha256, elapsed) = (Some(sha256), Duration::ZERO);
+    ReceivedFile { name, path, files: 1, bytes, resumed_from: bytes, sha256, elapsed }
 }
 
 fn skip(connection: &mut Connection, len: usize) -> Result<(), TransferStopReason> {

@@ -3,6 +3,11 @@
 mod attempt;
 mod offered;
 mod reconnector;
+mod tree;
+mod walk;
+
+pub use tree::{SentTree, send_tree};
+pub use walk::SkippedPaths;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,6 +65,12 @@ pub enum FileSendError {
         /// The cause.
         source: FileNameError,
     },
+    /// There are too many files.
+    #[error("there are more than 200,000 files and directories: send them in several parts")]
+    TooMany,
+    /// The files cannot be sent together.
+    #[error("cannot send these files together: {0}")]
+    Tree(#[source] io::Error),
     /// The file was changed while it was sent.
     #[error("{} was changed while it was sent; send it again", .path.display())]
     Changed {

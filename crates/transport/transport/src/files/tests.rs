@@ -1,3 +1,5 @@
+mod tree;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -63,8 +65,8 @@ impl Receiving {
     }
 }
 
-fn refusal(result: Result<SentFile, FileSendError>) -> FileTransferFailureReason {
-    match result.unwrap_err() {
+fn refusal<T>(result: Result<T, FileSendError>) -> FileTransferFailureReason {
+    match result.err().unwrap() {
         FileSendError::Refused(failure) => failure.reason,
         error => panic!("{error}"),
     }

@@ -16,8 +16,8 @@ use zeroize::Zeroizing;
 
 use super::relay::{RelaySecret, RelayToken, TOKEN_LEN};
 
-/// The words: the English list of BIP 39 (`words-license.txt`). The first four letters of a word are those
-/// of no other word.
+/// The words: the English list of BIP 39 (`words-license.txt`). The first four letters of a word
+/// are those of no other word.
 const WORDS: &str = include_str!("code/words.txt");
 
 /// The number of words in the list.

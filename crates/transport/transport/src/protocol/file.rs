@@ -116,6 +116,27 @@ impl FileAttributes {
         let nanos = u32::try_from(file.mtime_nsec()).unwrap_or(0);
         Self { permissions: file.mode() & PERMISSIONS, changed_at: (file.mtime(), nanos) }
     }
+
+    /// Encodes them.
+    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+        let (seconds, nanos) = self.changed_at;
+        bytes.extend(self.permissions.to_be_bytes());
+        bytes.extend(seconds.to_be_bytes());
+        bytes.extend(nanos.to_be_bytes());
+    }
+
+    /// Reads and checks them.
+    ///
+    /// # Errors
+    /// As for the reader, and if they are impossible.
+    pub(crate) fn read(from: &mut impl Read) -> io::Result<Self> {
+        let permissions = u32::from_be_bytes(array(from)?);
+        let changed_at = (i64::from_be_bytes(array(from)?), u32::from_be_bytes(array(from)?));
+        if permissions > PERMISSIONS || changed_at.1 >= NANOS {
+            return Err(invalid("a file has impossible attributes"));
+        }
+        Ok(Self { permissions, changed_at })
+    }
 }
 
 /// A file name that is safe to create in a directory: not empty, not hidden, not too long, and
@@ -182,7 +203,7 @@ fn is_unseen(c: char) -> bool {
 }
 
 /// The error for an invalid message.
-fn invalid(what: &'static str) -> io::Error {
+pub(crate) fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
@@ -192,12 +213,9 @@ impl FileSenderMessage {
         let mut bytes = Vec::new();
         match self {
             Self::Offer { is_eager, length, attributes, name } => {
-                let FileAttributes { permissions, changed_at: (seconds, nanos) } = attributes;
                 bytes.extend([1, VERSION, u8::from(*is_eager)]);
                 bytes.extend(length.to_be_bytes());
-                bytes.extend(permissions.to_be_bytes());
-                bytes.extend(seconds.to_be_bytes());
-                bytes.extend(nanos.to_be_bytes());
+                attributes.encode(&mut bytes);
                 let len = u16::try_from(name.0.len()).expect("a name is short");
                 bytes.extend(len.to_be_bytes());
                 bytes.extend(name.0.as_bytes());
@@ -233,13 +251,7 @@ impl FileSenderMessage {
                     return Err(invalid("the sender has another version of Sunder"));
                 }
                 let length = u64::from_be_bytes(array(from)?);
-                let permissions = u32::from_be_bytes(array(from)?);
-                let changed_at =
-                    (i64::from_be_bytes(array(from)?), u32::from_be_bytes(array(from)?));
-                if permissions > PERMISSIONS || changed_at.1 >= NANOS {
-                    return Err(invalid("a file has impossible attributes"));
-                }
-                let attributes = FileAttributes { permissions, changed_at };
+                let attributes = FileAttributes::read(from)?;
                 let len = usize::from(u16::from_be_bytes(array(from)?));
                 if len > 4 * MAX_NAME_LEN {
                     return Err(invalid("the name of a file is too long"));
@@ -322,7 +334,7 @@ impl FileReceiverMessage {
     }
 }
 
-fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
+pub(crate) fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     from.read_exact(&mut bytes).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof if error.get_ref().is_none() => closed_early(),

@@ -172,6 +172,10 @@ fn receive(
     drop(progress);
     let received = received?;
     let ReceivedFile { path, bytes, sha256, elapsed, .. } = &received;
+    let files = match (sha256, received.files) {
+        (Some(_), _) => String::new(),
+        (None, files) => format!("{files} files, "),
+    };
     let resumed = match received.resumed_from {
         0 => String::new(),
         there => format!(", {there} of which were already there"),
@@ -179,10 +183,13 @@ fn receive(
     let by = peer.map_or(format!("{from}, insecure"), |key| format!("{from}, key {key}"));
     let seconds = elapsed.as_secs_f64();
     let printed = console::print_line(&format!(
-        "{}: {bytes} bytes{resumed}, in {seconds:.1} s by {transport} from {by}",
+        "{}: {files}{bytes} bytes{resumed}, in {seconds:.1} s by {transport} from {by}",
         path.display()
     ));
-    Ok(printed.and_then(|()| console::print_line(&format!("SHA-256 {sha256}"))))
+    Ok(match sha256 {
+        Some(sha256) => printed.and_then(|()| console::print_line(&format!("SHA-256 {sha256}"))),
+        None => printed,
+    })
 }
 
 /// Listens or waits at a relay, and says so.

@@ -1,6 +1,7 @@
 //! `sunder transport send`.
 
-use std::path::{Path, PathBuf};
+use std::fs::Metadata;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use console::CommandFailure;
@@ -8,7 +9,9 @@ use console::CommandProgress;
 use console::signals;
 use serde::Serialize;
 use transport::choice::TransportDecision;
-use transport::files::{self, ConnectionPreferences, FileSendError, FileTransferEvent, SentFile};
+use transport::files::{
+    self, ConnectionPreferences, FileSendError, FileTransferEvent, SentFile, SentTree,
+};
 use transport::{
     Connection, ConnectionCloser, ConnectionOptions, ConnectionSecurity, ExchangeProfile,
     FileTransferFailureReason, TransferRole, connect, names,
@@ -18,20 +21,22 @@ use super::connecting::TransportConnectOptions;
 use super::failed;
 use super::pairing::{self, CodeMeeting, CodeOption};
 
-/// Sends a file to a host that runs `sunder transport receive`.
+/// Sends files and directories to a host that runs `sunder transport receive`.
 ///
 /// If the connection breaks or is silent, it connects again and resumes where it stopped. So does
-/// another `send` of the same file after this one was stopped. The receiver checks the SHA-256
-/// digest at the end. The file keeps its permissions and its modification time.
+/// another `send` of the same files after this one was stopped. The receiver checks the SHA-256
+/// digest of each file. Files keep their permissions and their modification times. Of several
+/// files, those that the receiver has with the same length and time are not sent again. In
+/// directories, links, special files and names that begin with a dot are skipped.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(super) struct Arguments {
-    /// The file
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// The file, or several files and directories
+    #[arg(value_name = "FILE|DIR", required = true)]
+    files: Vec<PathBuf>,
     /// The receiver's address, as the receiver prints it; TOKEN@HOST:PORT if it waits at a relay,
-    /// or the relay's HOST:PORT with --code;
-    /// several addresses, separated by commas, to send shares over several networks
+    /// or the relay's HOST:PORT with --code; several addresses, separated by commas, to send shares
+    /// over several networks
     #[arg(value_name = "HOST:PORT")]
     address: String,
     #[command(flatten)]
@@ -58,7 +63,20 @@ fn help() -> String {
     )
 }
 
-/// What `--json` prints.
+/// What `--json` prints for several files and directories.
+#[derive(Serialize)]
+struct TransportSendTreeDocument<'a> {
+    files: usize,
+    bytes: u64,
+    resumed_from: u64,
+    skipped: usize,
+    transport: &'a str,
+    connections: u32,
+    elapsed_s: f64,
+    rate_mbit: f64,
+}
+
+/// What `--json` prints for one file.
 #[derive(Serialize)]
 struct TransportSendDocument<'a> {
     file: &'a str,
@@ -80,15 +98,27 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     if matches!(options.security, ConnectionSecurity::Insecure) {
         console::warning("insecure: an attacker on the path can read and change the file");
     }
-    options.exchange = exchange(&arguments.file);
+    options.exchange = exchange(&arguments.files);
     let (address, resume) = if arguments.code.is_given() {
         meet_receiver(arguments, &mut options)?
     } else {
         arguments.connecting.require_key()?;
         (arguments.address.clone(), "the same command resumes where this one stopped".to_owned())
     };
-    let sent = send(arguments, address, &options, resume)?;
-    report(arguments, &sent)
+    match &arguments.files[..] {
+        [file] if !file.is_dir() => {
+            let sent = send(arguments, address, &options, resume, |connecting, observe| {
+                files::send(file, connecting, observe)
+            })?;
+            report(arguments, &sent)
+        }
+        several => {
+            let sent = send(arguments, address, &options, resume, |connecting, observe| {
+                files::send_tree(several, connecting, observe)
+            })?;
+            report_tree(arguments, &sent)
+        }
+    }
 }
 
 /// Pairs this end with a receiver by a code. Returns the receiver's address, and how to resume.
@@ -100,9 +130,11 @@ fn meet_receiver(
         return Err(CommandFailure::Usage("give --key or --code, not both".into()));
     }
     // It would be found only after the code was used.
-    arguments.file.metadata().map_err(|error| {
-        CommandFailure::Usage(format!("cannot read {}: {error}", arguments.file.display()))
-    })?;
+    for file in &arguments.files {
+        file.metadata().map_err(|error| {
+            CommandFailure::Usage(format!("cannot read {}: {error}", file.display()))
+        })?;
+    }
     let meeting = match arguments.code.typed()? {
         Some(code) => CodeMeeting::Typed(code, arguments.address.clone()),
         None => CodeMeeting::ShowVia(arguments.address.clone()),
@@ -125,14 +157,17 @@ fn meet_receiver(
         Some(token) => format!("{token}@{address}"),
         None => address,
     };
-    let file = arguments.file.display();
-    let resume = format!("to resume: sunder transport send {file} {address} --key {}", peer.key);
+    let files: Vec<String> =
+        arguments.files.iter().map(|file| file.display().to_string()).collect();
+    let (files, key) = (files.join(" "), peer.key);
+    let resume = format!("to resume: sunder transport send {files} {address} --key {key}");
     Ok((address, resume))
 }
 
 /// The exchange for which a transport is chosen.
-fn exchange(file: &Path) -> Option<ExchangeProfile> {
-    let sent = file.metadata().ok()?.len();
+fn exchange(files: &[PathBuf]) -> Option<ExchangeProfile> {
+    let [file] = files else { return None };
+    let sent = file.metadata().ok().filter(Metadata::is_file)?.len();
     Some(ExchangeProfile { sent, received: 0, rounds: 1 })
 }
 
@@ -145,12 +180,20 @@ fn explain(connection: &Connection) {
     console::note(&line);
 }
 
-fn send(
+/// Opens a connection with these preferences.
+type BoxedConnectFunction =
+    Box<dyn Fn(ConnectionPreferences) -> Result<Connection, transport::Error> + Send + Sync>;
+
+fn send<T>(
     arguments: &Arguments,
     address: String,
     options: &ConnectionOptions,
     resume: String,
-) -> Result<SentFile, CommandFailure> {
+    send: impl FnOnce(
+        BoxedConnectFunction,
+        &mut dyn FnMut(FileTransferEvent<'_>),
+    ) -> Result<T, FileSendError>,
+) -> Result<T, CommandFailure> {
     let current = Arc::new(Mutex::new(None));
     end_on_signal(current.clone(), resume)?;
     let (to, options, explains) = (address.clone(), options.clone(), arguments.explain);
@@ -165,7 +208,7 @@ fn send(
         Ok(connection)
     };
     let mut shown = TransferProgress::default();
-    let sent = files::send(&arguments.file, connecting, |event| shown.show(&event));
+    let sent = send(Box::new(connecting), &mut |event| shown.show(&event));
     drop(shown);
     sent.map_err(|error| refused(&error, &address))
 }
@@ -235,9 +278,11 @@ impl TransferProgress {
 fn refused(error: &FileSendError, address: &str) -> CommandFailure {
     match error {
         FileSendError::Connect(error) => failed(error),
-        FileSendError::File { .. } | FileSendError::Kind { .. } | FileSendError::Name { .. } => {
-            CommandFailure::Usage(error.to_string())
-        }
+        FileSendError::File { .. }
+        | FileSendError::Kind { .. }
+        | FileSendError::Name { .. }
+        | FileSendError::TooMany
+        | FileSendError::Tree(_) => CommandFailure::Usage(error.to_string()),
         FileSendError::Refused(failure)
             if matches!(
                 failure.reason,
@@ -284,4 +329,40 @@ fn report(arguments: &Arguments, sent: &SentFile) -> Result<(), CommandFailure> 
         "{name}: {bytes} bytes{resumed}, in {elapsed_s:.1} s by {transport} ({rate_mbit:.1} Mbit/s)"
     ))?;
     console::print_line(&format!("SHA-256 {sha256}, checked by the receiver"))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "the rate is for a person")]
+fn report_tree(arguments: &Arguments, sent: &SentTree) -> Result<(), CommandFailure> {
+    let SentTree { files, bytes, resumed_from, skipped, transport, .. } = sent;
+    for path in &skipped.first {
+        console::note(&format!("not sent: {}", path.display()));
+    }
+    if skipped.count > 0 {
+        console::warning(&format!(
+            "{} links, special files and hidden or unusual names were not sent",
+            skipped.count
+        ));
+    }
+    let elapsed_s = sent.elapsed.as_secs_f64();
+    let rate_mbit = (bytes - resumed_from) as f64 * 8e-6 / elapsed_s;
+    if arguments.json {
+        return console::print_json(&TransportSendTreeDocument {
+            files: *files,
+            bytes: *bytes,
+            resumed_from: *resumed_from,
+            skipped: skipped.count,
+            transport,
+            connections: sent.connections,
+            elapsed_s,
+            rate_mbit,
+        });
+    }
+    let resumed = match resumed_from {
+        0 => String::new(),
+        there => format!(", {there} of which were already there"),
+    };
+    console::print_line(&format!(
+        "{files} files: {bytes} bytes{resumed}, in {elapsed_s:.1} s by {transport} \
+         ({rate_mbit:.1} Mbit/s), all digests checked by the receiver"
+    ))
 }

@@ -25,7 +25,7 @@ const TRANSPORTS: [&str; 8] = ["auto", "tcp", "mptcp", "udp", "sabul", "burst", 
 /// The causes at the sender: what they are, the arguments, and the exit code and words.
 const WRONG_ARGUMENTS: [(&str, &str, (i32, &str)); 17] = [
     ("there is no such file", "none ADDRESS --key KEY", (2, "No such file or directory")),
-    ("it is a directory", "inbox ADDRESS --key KEY", (2, "only a regular file can be sent")),
+    ("it is a device", "/dev/null ADDRESS --key KEY", (2, "only a regular file can be sent")),
     ("a hidden file", ".hidden ADDRESS --key KEY", (2, "its name begins with a dot")),
     (
         "a name that looks like another",
