@@ -193,10 +193,8 @@ pub fn pair(
 
 fn open(address: &str, code: &TransferCode) -> Result<Arc<dyn ByteStream>, Error> {
     let options = ConnectionOptions::new(ConnectionSecurity::Insecure);
-    let step = match code.is_for_relay() {
-        true => ConnectionStep::Relay,
-        false => ConnectionStep::Connect("tcp"),
-    };
+    let step =
+        if code.is_for_relay() { ConnectionStep::Relay } else { ConnectionStep::Connect("tcp") };
     let mut last = io::ErrorKind::AddrNotAvailable.into();
     for to in resolve(address)? {
         let opened = match code.relay_secret() {

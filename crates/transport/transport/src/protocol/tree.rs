@@ -62,7 +62,7 @@ impl TreePath {
         Self::new(self.0.iter().cloned().chain([name]).collect())
     }
 
-    fn order<'a>(&'a self) -> impl Iterator<Item = &'a str> {
+    fn order(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(FileName::as_str)
     }
 }
@@ -299,9 +299,7 @@ mod tests {
         {
             assert_eq!(TreePath::parse(wrong.as_bytes()), None, "{wrong:?}");
         }
-        assert!(
-            TreePath::parse(&[b'a', b'/'].repeat(MAX_DEPTH + 1)[..2 * MAX_DEPTH + 1]).is_none()
-        );
+        assert!(TreePath::parse(&[b'a', b'/'].repeat(MAX_DEPTH + 1)[..=2 * MAX_DEPTH]).is_none());
         assert!(TreePath::parse(&[b'a', b'/'].repeat(MAX_DEPTH)[..2 * MAX_DEPTH - 1]).is_some());
     }
 

@@ -20,8 +20,14 @@ const FROM_STDIN: &str = "-";
 pub(super) struct CodeOption {
     /// Use a code in place of keys. With CODE: the one that the other end shows (- reads it from
     /// standard input). Without: show one here
-    #[arg(long, value_name = "CODE", num_args = 0..=1, conflicts_with = "insecure")]
-    code: Option<Option<String>>,
+    #[arg(
+        long,
+        value_name = "CODE",
+        num_args = 0..=1,
+        default_missing_value = "",
+        conflicts_with = "insecure"
+    )]
+    code: Option<String>,
 }
 
 /// How two ends meet.
@@ -45,7 +51,9 @@ impl CodeOption {
     /// # Errors
     /// If it cannot be one, which costs no attempt.
     pub(super) fn typed(&self) -> Result<Option<TransferCode>, CommandFailure> {
-        let Some(Some(text)) = &self.code else { return Ok(None) };
+        let Some(text) = self.code.as_ref().filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
         let mut line = String::new();
         let text = if text == FROM_STDIN {
             let read = io::stdin().lock().read_line(&mut line);

@@ -107,13 +107,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     };
     match &arguments.files[..] {
         [file] if !file.is_dir() => {
-            let sent = send(arguments, address, &options, resume, |connecting, observe| {
+            let sent = send(arguments, &address, &options, resume, |connecting, observe| {
                 files::send(file, connecting, observe)
             })?;
             report(arguments, &sent)
         }
         several => {
-            let sent = send(arguments, address, &options, resume, |connecting, observe| {
+            let sent = send(arguments, &address, &options, resume, |connecting, observe| {
                 files::send_tree(several, connecting, observe)
             })?;
             report_tree(arguments, &sent)
@@ -186,7 +186,7 @@ type BoxedConnectFunction =
 
 fn send<T>(
     arguments: &Arguments,
-    address: String,
+    address: &str,
     options: &ConnectionOptions,
     resume: String,
     send: impl FnOnce(
@@ -196,7 +196,7 @@ fn send<T>(
 ) -> Result<T, CommandFailure> {
     let current = Arc::new(Mutex::new(None));
     end_on_signal(current.clone(), resume)?;
-    let (to, options, explains) = (address.clone(), options.clone(), arguments.explain);
+    let (to, options, explains) = (address.to_owned(), options.clone(), arguments.explain);
     let connecting = move |preferences| {
         let ConnectionPreferences { avoids_udp, has_short_segments } = preferences;
         let options = ConnectionOptions { avoids_udp, has_short_segments, ..options.clone() };
@@ -210,7 +210,7 @@ fn send<T>(
     let mut shown = TransferProgress::default();
     let sent = send(Box::new(connecting), &mut |event| shown.show(&event));
     drop(shown);
-    sent.map_err(|error| refused(&error, &address))
+    sent.map_err(|error| refused(&error, address))
 }
 
 /// A signal closes the connection before it ends the command, so that the receiver knows at once.

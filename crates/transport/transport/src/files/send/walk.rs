@@ -54,7 +54,7 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<FoundTree, FileSendError> {
         let is_kind = metadata.is_file() || metadata.is_dir();
         let top = TreePath::new(vec![name]).filter(|_| is_kind);
         let top = top.ok_or_else(|| FileSendError::Kind { path: path.clone() })?;
-        found.add(top, path, &metadata)?;
+        found.add(&top, path, &metadata)?;
     }
     Ok(found)
 }
@@ -62,7 +62,7 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<FoundTree, FileSendError> {
 impl FoundTree {
     fn add(
         &mut self,
-        name: TreePath,
+        name: &TreePath,
         path: &Path,
         metadata: &Metadata,
     ) -> Result<(), FileSendError> {
@@ -70,10 +70,10 @@ impl FoundTree {
             return Err(FileSendError::TooMany);
         }
         let attributes = FileAttributes::of(metadata);
-        let length = metadata.is_file().then(|| metadata.len());
+        let length = metadata.is_file().then_some(metadata.len());
         let entry = TreeEntry { path: name.clone(), attributes, length };
         self.entries.push((entry, path.to_owned()));
-        if length.is_none() { self.add_content(&name, path) } else { Ok(()) }
+        if length.is_none() { self.add_content(name, path) } else { Ok(()) }
     }
 
     /// Adds what is in a directory. Its depth is limited by that of a [`TreePath`].
@@ -88,7 +88,7 @@ impl FoundTree {
             let name = name.ok().and_then(|name| directory.join(name));
             match name {
                 Some(name) if metadata.is_file() || metadata.is_dir() => {
-                    self.add(name, &path, &metadata)?;
+                    self.add(&name, &path, &metadata)?;
                 }
                 _ => self.skipped.add(path),
             }

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -81,7 +82,7 @@ fn parts_are_continued_if_they_are_the_beginning() {
     fs::write(to.path().join("docs/a/b/.large.part"), &pattern(3_000_001)[..2_000_000]).unwrap();
     fs::write(to.path().join("docs/.z.part"), [9; 1000]).unwrap();
     fs::write(to.path().join("docs/a/.small.part"), [9; 1000]).unwrap();
-    let sent = send(&Receiving::new(to.path(), false), &[docs.clone()]).unwrap();
+    let sent = send(&Receiving::new(to.path(), false), slice::from_ref(&docs)).unwrap();
     assert_eq!(sent.resumed_from, 2_001_000);
     for name in ["a/b/large", "a/small", "none", "z"] {
         assert!(
@@ -98,10 +99,10 @@ fn other_files_are_not_replaced_and_nothing_is_created_then() {
     let docs = docs(from.path());
     fs::create_dir(to.path().join("docs")).unwrap();
     fs::write(to.path().join("docs/z"), "another").unwrap();
-    let refused = refusal(send(&Receiving::new(to.path(), false), &[docs.clone()]));
+    let refused = refusal(send(&Receiving::new(to.path(), false), slice::from_ref(&docs)));
     assert_eq!(refused, FileTransferFailureReason::Exists);
     assert_eq!(fs::read_dir(to.path().join("docs")).unwrap().count(), 1);
-    send(&Receiving::new(to.path(), true), &[docs.clone()]).unwrap();
+    send(&Receiving::new(to.path(), true), slice::from_ref(&docs)).unwrap();
     assert!(fs::read(to.path().join("docs/z")).unwrap() == fs::read(docs.join("z")).unwrap());
 }
 
@@ -112,7 +113,7 @@ fn links_and_hidden_files_are_skipped_and_links_at_the_receiver_are_not_followed
     symlink("/etc/passwd", docs.join("link")).unwrap();
     symlink("..", docs.join("up")).unwrap();
     fs::write(docs.join(".bashrc"), "evil").unwrap();
-    let sent = send(&Receiving::new(to.path(), false), &[docs.clone()]).unwrap();
+    let sent = send(&Receiving::new(to.path(), false), slice::from_ref(&docs)).unwrap();
     assert_eq!((sent.files, sent.skipped.count), (4, 3));
     assert!(!to.path().join("docs/link").exists() && !to.path().join("docs/.bashrc").exists());
     // The receiver has a link where the sender has a directory or a part.
@@ -122,7 +123,7 @@ fn links_and_hidden_files_are_skipped_and_links_at_the_receiver_are_not_followed
             fs::create_dir(to.path().join("docs")).unwrap();
         }
         symlink(elsewhere.path(), to.path().join(link)).unwrap();
-        let refused = refusal(send(&Receiving::new(to.path(), true), &[docs.clone()]));
+        let refused = refusal(send(&Receiving::new(to.path(), true), slice::from_ref(&docs)));
         assert_eq!(refused, FileTransferFailureReason::Exists, "{link}");
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
@@ -211,7 +212,8 @@ fn ten_thousand_files_do_not_take_a_round_trip_each() {
         ..ConnectionOptions::new(security(1, 2))
     };
     let start = Instant::now();
-    let sent = send_tree(&[many.clone()], move |_| connect(&address, &options), |_| {}).unwrap();
+    let sent =
+        send_tree(slice::from_ref(&many), move |_| connect(&address, &options), |_| {}).unwrap();
     println!("{FILES} files, {} bytes over 110 ms: {:?}", sent.bytes, start.elapsed());
     assert_eq!((sent.files, sent.connections), (FILES, 1));
     assert!(start.elapsed() < Duration::from_millis(110) * 1000, "a tenth of the round trips");

@@ -185,7 +185,7 @@ fn accept_in_thread(
                 CodeMeetingPlace::Relay(registration) => registration.accept(&options),
             };
             match accepted {
-                Ok(stream) => core.begin(stream),
+                Ok(stream) => core.begin(&stream),
                 Err(_) if core.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
                     warn!("cannot accept a connection: {error}; trying again in {PAUSE:?}");
@@ -198,8 +198,8 @@ fn accept_in_thread(
 
 impl CodeListenerCore {
     /// Performs the exchange on a connection in its own thread.
-    fn begin(self: &Arc<Self>, stream: Arc<dyn ByteStream>) {
-        match self.pending.add(&stream) {
+    fn begin(self: &Arc<Self>, stream: &Arc<dyn ByteStream>) {
+        match self.pending.add(stream) {
             HandshakeAdmission::Admitted => {}
             HandshakeAdmission::Busy => {
                 self.pending.refused();
@@ -218,7 +218,7 @@ impl CodeListenerCore {
             }
         });
         if spawned.is_err() {
-            self.pending.remove(&stream);
+            self.pending.remove(stream);
             stream.close();
         }
     }
