@@ -86,7 +86,7 @@ pub use messages::MessageStream;
 pub use model::{ExchangeProfile, NetworkPath};
 pub use net::{
     CodeListener, Connection, ConnectionCloser, ConnectionReader, ConnectionStatistics,
-    ConnectionWriter, Listener, PairedEnd, PairingError, connect, pair,
+    ConnectionWriter, Listener, PairedEnd, PairingError, SendLimit, SendLimitError, connect, pair,
 };
 pub use options::{
     ConnectionOptions, ConnectionSecurity, PathEstimate, PeerKeyPolicy, TransportChoice,

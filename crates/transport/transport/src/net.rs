@@ -8,6 +8,7 @@ mod handshaking;
 mod listener;
 mod pairing;
 mod pending;
+mod send_limit;
 #[cfg(test)]
 mod tests;
 
@@ -20,3 +21,4 @@ pub use connection::{
 pub use listener::Listener;
 pub use pairing::{CodeListener, PairedEnd, PairingError, pair};
 pub(crate) use pending::source;
+pub use send_limit::{SendLimit, SendLimitError};

@@ -321,3 +321,18 @@ fn a_directory_is_resumed_after_breaks_and_after_both_ends_were_killed() {
     assert!(receiver.line().starts_with(&format!("{}/docs: 40 files, ", to.path().display())));
     assert_eq!(receiver.child.wait().unwrap().code(), Some(0));
 }
+
+/// 1 MB at 4 Mbit/s takes two seconds, over each kind of transport.
+#[test]
+fn a_limit_is_kept() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let receiver = Receiver::start(to.path(), &[]);
+    for transport in ["auto", "tcp", "burst", "quic"] {
+        fs::write(from.path().join(transport), pattern(1_000_000)).unwrap();
+        let more = ["--limit", "4Mbit", "--transport", transport, "--json"];
+        let json = succeeded(&receiver.send(from.path(), transport, &more));
+        let sent: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert!(sent["elapsed_s"].as_f64().unwrap() > 1.8, "{sent}");
+        assert_eq!(sent["connections"], 1, "{sent}");
+    }
+}

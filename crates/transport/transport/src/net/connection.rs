@@ -9,6 +9,7 @@ use std::time::Duration;
 use keys::IdentityPublicKey;
 use records::{MAX_CHUNK_LEN, OpenedRecord, RecordBuffer, RecordOpener, RecordSealer};
 
+use super::send_limit::SendLimit;
 use crate::choice::{TransportDecision, TransportSelection};
 use crate::error::{ConnectionStep, Error};
 use crate::process::OwningProcess;
@@ -66,6 +67,7 @@ struct ConnectionCore {
     has_ended: AtomicBool,
     /// The choice of the transport, if one was made.
     chosen: OnceLock<TransportSelection>,
+    limit: OnceLock<SendLimit>,
     timeout_ms: AtomicU64,
     /// Set by a [`ConnectionCloser`].
     is_closed: AtomicBool,
@@ -157,6 +159,7 @@ impl Connection {
             received: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
             chosen: OnceLock::new(),
+            limit: OnceLock::new(),
             timeout_ms: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
         });
@@ -206,6 +209,11 @@ impl Connection {
     /// If the system returns an error.
     pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.shared().set_timeout(timeout)
+    }
+
+    /// Limits the rate at which this connection sends. Only the first limit has an effect.
+    pub fn limit_sending(&self, limit: &SendLimit) {
+        let _ = self.shared().limit.set(limit.clone());
     }
 
     /// The statistics of the connection.
@@ -260,7 +268,8 @@ impl ConnectionCloser {
     pub(crate) fn may_be_throttled(&self) -> bool {
         let is_slow =
             |chosen: &TransportSelection| chosen.may_be_throttled(&self.0.stream.statistics());
-        self.0.is_over_udp() && self.0.chosen.get().is_some_and(is_slow)
+        let is_limited = self.0.limit.get().is_some();
+        !is_limited && self.0.is_over_udp() && self.0.chosen.get().is_some_and(is_slow)
     }
 
     /// Records that UDP was slower than this connection, which replaces one over UDP. For some
@@ -452,7 +461,10 @@ impl ConnectionCore {
     }
 
     fn complete(&self) {
-        if let Some(chosen) = self.chosen.get() {
+        // A limited exchange says nothing about the path.
+        if let Some(chosen) = self.chosen.get()
+            && self.limit.get().is_none()
+        {
             chosen.complete();
         }
     }
@@ -497,7 +509,8 @@ impl ConnectionCore {
 
     fn write_all(&self, mut bytes: &[u8], state: &mut ConnectionWriterState) -> io::Result<()> {
         while !bytes.is_empty() {
-            match self.stream.write(bytes) {
+            let piece = self.limit.get().map_or(bytes, |limit| limit.next_piece(bytes));
+            match self.stream.write(piece) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {

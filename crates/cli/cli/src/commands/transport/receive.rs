@@ -24,12 +24,13 @@ const MAX_FILES: usize = 64;
 /// The maximum number of senders at a time that are told that they have to wait.
 const MAX_REFUSALS: usize = 64;
 
-/// Receives files into a directory, from hosts that run `sunder transport send`.
+/// Receives files and directories into a directory, from hosts that run `sunder transport send`.
 ///
 /// Prints the command for the other host. An incomplete file is .NAME.part. When the file is sent
 /// again, the transfer resumes from there, even if this command was stopped in between. A file that
 /// exists is not replaced, unless --overwrite is given. Anyone who knows the printed key can send;
-/// --peer admits only some senders.
+/// --peer admits only some senders. With --code, the printed command contains a code of four words
+/// in place of the key. Each code is for one attempt: after a wrong one, this command ends.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
@@ -42,7 +43,7 @@ pub(super) struct Arguments {
     /// The directory for the files
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Exit after one complete file
+    /// Exit after one complete file, or one complete transfer of several
     #[arg(long)]
     once: bool,
     /// Replace files that exist

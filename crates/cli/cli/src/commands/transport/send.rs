@@ -14,7 +14,7 @@ use transport::files::{
 };
 use transport::{
     Connection, ConnectionCloser, ConnectionOptions, ConnectionSecurity, ExchangeProfile,
-    FileTransferFailureReason, TransferRole, connect, names,
+    FileTransferFailureReason, SendLimit, TransferRole, connect, names,
 };
 
 use super::connecting::TransportConnectOptions;
@@ -43,6 +43,9 @@ pub(super) struct Arguments {
     connecting: TransportConnectOptions,
     #[command(flatten)]
     code: CodeOption,
+    /// The largest rate, with kbit, Mbit or Gbit (per second), at least 400kbit
+    #[arg(long, value_name = "RATE")]
+    limit: Option<SendLimit>,
     /// Show why auto uses this transport
     #[arg(long)]
     explain: bool,
@@ -196,11 +199,15 @@ fn send<T>(
 ) -> Result<T, CommandFailure> {
     let current = Arc::new(Mutex::new(None));
     end_on_signal(current.clone(), resume)?;
+    let limit = arguments.limit.clone();
     let (to, options, explains) = (address.to_owned(), options.clone(), arguments.explain);
     let connecting = move |preferences| {
         let ConnectionPreferences { avoids_udp, has_short_segments } = preferences;
         let options = ConnectionOptions { avoids_udp, has_short_segments, ..options.clone() };
         let connection = connect(&to, &options)?;
+        if let Some(limit) = &limit {
+            connection.limit_sending(limit);
+        }
         *lock(&current) = Some(connection.closer());
         if explains {
             explain(&connection);

@@ -23,7 +23,7 @@ const GUIDE: &str = include_str!("../../../../../../docs/guides/transport.md");
 const TRANSPORTS: [&str; 8] = ["auto", "tcp", "mptcp", "udp", "sabul", "burst", "quic", "micss"];
 
 /// The causes at the sender: what they are, the arguments, and the exit code and words.
-const WRONG_ARGUMENTS: [(&str, &str, (i32, &str)); 17] = [
+const WRONG_ARGUMENTS: [(&str, &str, (i32, &str)); 18] = [
     ("there is no such file", "none ADDRESS --key KEY", (2, "No such file or directory")),
     ("it is a device", "/dev/null ADDRESS --key KEY", (2, "only a regular file can be sent")),
     ("a hidden file", ".hidden ADDRESS --key KEY", (2, "its name begins with a dot")),
@@ -44,6 +44,7 @@ const WRONG_ARGUMENTS: [(&str, &str, (i32, &str)); 17] = [
         "a ADDRESS --key KEY --transport tpc",
         (2, "there is no transport tpc; choose auto or one of"),
     ),
+    ("a limit without a unit", "a ADDRESS --key KEY --limit 20", (2, "not a rate: give a number")),
     (
         "no such congestion control",
         "a ADDRESS --key KEY --transport tcp --congestion bbr9",
