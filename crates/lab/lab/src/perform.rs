@@ -1,9 +1,12 @@
 //! Runs a trial: creates its network, starts its programs, measures, and ends everything.
 
+mod command;
 pub(crate) mod driver;
 mod phases;
 mod program;
 mod sampling;
+mod trial_network;
+mod trial_program;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,14 +16,17 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::host::EmulatedHost;
 use crate::network::EmulatedNetwork;
 use crate::sandbox;
 use crate::trial::read::document;
 use crate::trial::{MeasurePlan, Trial, TrialContext, ValuePlan};
+use command::ProgramCommand;
+use driver::DriverMeasure;
 pub use phases::TrialPhase;
-use program::{ProgramProcess, output_tail};
+use program::output_tail;
 pub use sampling::{TrialProgress, TrialSample};
+use trial_network::{TrialHost, TrialNetwork};
+use trial_program::TrialProgram;
 
 /// The result of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,19 +80,30 @@ pub fn perform(
         .map_err(|error| failed(format!("cannot write the trial's files: {error}")))?;
     let trial = &with_hosts_of_driver(trial)?;
     let network = EmulatedNetwork::new(trial, context).map_err(failed)?;
-    let mut programs = start(trial, &network, context.files)?;
-    let measured = sampling::during(&network, context.number, report, || {
-        measure(&trial.measure, &network, context.files)
-    });
-    let MeasuredQuantities { values, texts } = measured?;
-    programs.iter_mut().try_for_each(ProgramProcess::check).map_err(failed)?;
-    drop(programs);
+    let network = TrialNetwork::Emulated { network, files: context.files };
+    let MeasuredQuantities { values, texts } = perform_on(&network, trial, context, report)?;
     sandbox::end_programs();
+    let TrialNetwork::Emulated { network, .. } = network;
     let late_ms = network.late_ms();
     let missed =
         network.missed().map_err(|error| failed(format!("cannot see what was missed: {error}")))?;
     network.remove().map_err(failed)?;
     Ok(TrialMeasurement { values, texts, late_ms, missed })
+}
+
+/// Starts the programs, measures, and ends the programs.
+fn perform_on(
+    network: &TrialNetwork<'_>,
+    trial: &Trial,
+    context: TrialContext<'_>,
+    report: &(dyn Fn(&TrialProgress) + Sync),
+) -> Result<MeasuredQuantities, TrialError> {
+    let mut programs = start(trial, network)?;
+    let measured = sampling::during(network.emulated(), context.number, report, || {
+        measure(&trial.measure, network)
+    })?;
+    programs.iter_mut().try_for_each(TrialProgram::check).map_err(failed)?;
+    Ok(measured)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for use with `map_err`")]
@@ -116,18 +133,18 @@ fn with_hosts_of_driver(trial: &Trial) -> Result<Trial, TrialError> {
 }
 
 /// Starts the programs in order, each after the previous one is ready.
-fn start(
+fn start<'a>(
     trial: &Trial,
-    network: &EmulatedNetwork,
-    files: &Path,
-) -> Result<Vec<ProgramProcess>, TrialError> {
+    network: &'a TrialNetwork<'_>,
+) -> Result<Vec<TrialProgram<'a>>, TrialError> {
     let mut programs = Vec::new();
     for (i, plan) in trial.programs.iter().enumerate() {
-        let host = host(network, &plan.host)?;
-        let output = files.join(format!(".program-{i}.log"));
-        let mut program = ProgramProcess::start(host, &plan.run, &output, None).map_err(failed)?;
+        let host = network.host(&plan.host).map_err(failed)?;
+        let command = ProgramCommand::new(plan.run.clone());
+        let name = format!("program-{i}");
+        let mut program = TrialProgram::start(host, &name, &command, false).map_err(failed)?;
         if let Some(port) = plan.listens {
-            program.wait_for_port(host, port).map_err(failed)?;
+            program.wait_for_port(port).map_err(failed)?;
         }
         if let Some(text) = &plan.says {
             program.wait_for_output(text).map_err(failed)?;
@@ -147,13 +164,19 @@ struct MeasuredQuantities {
 /// Measures with a driver or a program.
 fn measure(
     plan: &MeasurePlan,
-    network: &EmulatedNetwork,
-    files: &Path,
+    network: &TrialNetwork<'_>,
 ) -> Result<MeasuredQuantities, TrialError> {
     if let Some(name) = &plan.driver {
         let driver =
             driver::find(name).ok_or_else(|| failed(format!("there is no driver {name}")))?;
-        let measured = (driver.measure)(network, &plan.options).map_err(failed)?;
+        let measured = match driver.measure {
+            DriverMeasure::Programs(measure) => measure(network, &plan.options),
+            DriverMeasure::Emulated(measure) => network
+                .emulated()
+                .ok_or_else(|| format!("the driver {name} measures emulated networks only"))
+                .and_then(|network| measure(network, &plan.options)),
+        };
+        let measured = measured.map_err(failed)?;
         let mut values = BTreeMap::new();
         for (name, value) in &plan.values {
             let number = measured.read(name, value).map_err(failed)?;
@@ -161,8 +184,8 @@ fn measure(
         }
         return Ok(MeasuredQuantities { values, texts: texts(plan, measured.document()) });
     }
-    let host = host(network, plan.host.as_deref().unwrap_or_default())?;
-    let output = run(plan, host, files)?;
+    let host = network.host(plan.host.as_deref().unwrap_or_default()).map_err(failed)?;
+    let output = run(plan, host)?;
     let value = |(name, plan): (&String, &ValuePlan)| {
         let number = plan.read(&output).ok_or_else(|| {
             failed(format!(
@@ -191,11 +214,9 @@ fn texts(plan: &MeasurePlan, document: Option<&serde_json::Value>) -> BTreeMap<S
 const DEFAULT_TIMEOUT_S: f64 = 60.0;
 
 /// Runs the program that measures and returns its output.
-fn run(plan: &MeasurePlan, host: &EmulatedHost, files: &Path) -> Result<String, TrialError> {
-    let command = plan.run.as_deref().unwrap_or_default();
-    let [output, errors] = [".measure.log", ".measure.errors"].map(|name| files.join(name));
-    let mut program =
-        ProgramProcess::start(host, command, &output, Some(&errors)).map_err(failed)?;
+fn run(plan: &MeasurePlan, host: TrialHost<'_>) -> Result<String, TrialError> {
+    let command = ProgramCommand::new(plan.run.clone().unwrap_or_default());
+    let mut program = TrialProgram::start(host, "measure", &command, true).map_err(failed)?;
     let timeout_s = plan.timeout_s.unwrap_or(DEFAULT_TIMEOUT_S);
     let status = program.wait(Duration::from_secs_f64(timeout_s)).map_err(failed)?;
     match status {
@@ -203,8 +224,4 @@ fn run(plan: &MeasurePlan, host: &EmulatedHost, files: &Path) -> Result<String, 
         Some(status) => Err(failed(program.failure(status))),
         None => Err(failed(program.error_with_output(&format!("took longer than {timeout_s} s")))),
     }
-}
-
-fn host<'a>(network: &'a EmulatedNetwork, name: &str) -> Result<&'a EmulatedHost, TrialError> {
-    network.host(name).ok_or_else(|| failed(format!("there is no host {name}")))
 }

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use crate::host::EmulatedHost;
 use crate::network::EmulatedNetwork;
+use crate::perform::trial_network::TrialNetwork;
 use crate::trial::{Trial, ValuePlan};
 
 /// What a driver measured.
@@ -71,9 +72,18 @@ pub(crate) struct MeasurementDriver {
     pub(crate) network: fn(&toml::Table, &mut Trial) -> Result<(), String>,
     /// Checks the settings of `[measure.options]`; the error is one line.
     pub(crate) check: fn(&toml::Table) -> Result<(), String>,
-    /// Measures on a network with the settings of `[measure.options]`. Returns the values by name;
-    /// the error is one line.
-    pub(crate) measure: fn(&EmulatedNetwork, &toml::Table) -> Result<DriverValues, String>,
+    /// Measures with the settings of `[measure.options]`.
+    pub(crate) measure: DriverMeasure,
+}
+
+/// The function by which a driver measures, and the networks for which it is. It returns the values
+/// by name; the error is one line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DriverMeasure {
+    /// It uses sockets of the hosts, or the links themselves.
+    Emulated(fn(&EmulatedNetwork, &toml::Table) -> Result<DriverValues, String>),
+    /// It only starts programs, on any network.
+    Programs(fn(&TrialNetwork<'_>, &toml::Table) -> Result<DriverValues, String>),
 }
 
 /// Every driver.

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use super::command::ProgramCommand;
 use crate::host::EmulatedHost;
 use crate::search::{find_program, search_path};
 
@@ -41,14 +42,30 @@ pub(crate) struct ProgramProcess {
 }
 
 impl ProgramProcess {
-    /// Starts a program on a host. What it prints goes to the file `output`; what it says about
-    /// errors too, unless `errors` names another.
+    /// Starts a program on a host, or without one in this process's network. What it prints goes to
+    /// a file in the directory `files` that is named after `name`; with `has_errors`, what it says
+    /// about errors goes to another.
+    pub(crate) fn start_named(
+        host: Option<&EmulatedHost>,
+        name: &str,
+        command: &ProgramCommand,
+        files: &Path,
+        has_errors: bool,
+    ) -> Result<Self, String> {
+        let [output, errors] =
+            ["log", "errors"].map(|extension| files.join(format!(".{name}.{extension}")));
+        Self::start(host, command, &output, has_errors.then_some(&*errors))
+    }
+
+    /// Starts a program on a host, or without one in this process's network. What it prints goes to
+    /// the file `output`; what it says about errors too, unless `errors` names another.
     pub(crate) fn start(
-        host: &EmulatedHost,
-        run: &[String],
+        host: Option<&EmulatedHost>,
+        command: &ProgramCommand,
         output: &Path,
         errors: Option<&Path>,
     ) -> Result<Self, String> {
+        let ProgramCommand { run, environment, directory } = command;
         let Some((name, arguments)) = run.split_first() else {
             return Err("the command is empty".into());
         };
@@ -61,15 +78,19 @@ impl ProgramProcess {
             let output = new_file(output)?;
             let errors = errors.map(new_file).transpose()?;
             let mut command = Command::new(path);
+            if let Some(directory) = directory {
+                command.current_dir(directory);
+            }
             command
                 .args(arguments)
                 .env("PATH", search_path())
                 .env("RUNTIME_DIRECTORY", runtime)
+                .envs(environment)
                 .stdin(Stdio::null())
                 .stdout(output.try_clone()?)
                 .stderr(errors.as_ref().unwrap_or(&output).try_clone()?)
                 .process_group(0);
-            let child = host.run(|| command.spawn())??;
+            let child = run_on(host, || command.spawn())??;
             Ok(Self { name: name.clone(), child, output, errors })
         };
         start().map_err(|error: io::Error| format!("cannot start {name}: {error}"))
@@ -82,10 +103,16 @@ impl ProgramProcess {
     }
 
     /// Waits until a TCP port is open on the host.
-    pub(crate) fn wait_for_port(&mut self, host: &EmulatedHost, port: u16) -> Result<(), String> {
-        let listens = |_: &Self| {
-            is_open(host, port)
-                .map_err(|error| format!("cannot see {}'s ports: {error}", host.name()))
+    pub(crate) fn wait_for_port(
+        &mut self,
+        host: Option<&EmulatedHost>,
+        port: u16,
+    ) -> Result<(), String> {
+        let listens = |program: &Self| {
+            is_open(host, port).map_err(|error| {
+                let name = host.map_or(&*program.name, EmulatedHost::name);
+                format!("cannot see {name}'s ports: {error}")
+            })
         };
         self.wait_until(listens, &format!("listen on port {port}"))
     }
@@ -243,9 +270,17 @@ fn describe_status(status: ExitStatus) -> String {
     }
 }
 
+/// Runs `work` on a host, or without one in this thread.
+fn run_on<T: Send>(host: Option<&EmulatedHost>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    match host {
+        Some(host) => host.run(work),
+        None => Ok(work()),
+    }
+}
+
 /// Whether something listens on a TCP port of a host.
-fn is_open(host: &EmulatedHost, port: u16) -> io::Result<bool> {
-    let tables = host.run(|| {
+fn is_open(host: Option<&EmulatedHost>, port: u16) -> io::Result<bool> {
+    let tables = run_on(host, || {
         ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/thread-self/net/{table}")))
     })?;
     // Without IPv6 there is no such table.

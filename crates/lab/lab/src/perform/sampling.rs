@@ -34,10 +34,10 @@ pub enum TrialProgress {
     Phase(TrialPhase),
 }
 
-/// Calls `measure`, and meanwhile `report` at regular times and once at the end. `number` is the
-/// trial's.
+/// Calls `measure`, and meanwhile `report` at regular times and once at the end. Links that are not
+/// emulated have no counters. `number` is the trial's.
 pub(super) fn during<T>(
-    network: &EmulatedNetwork,
+    network: Option<&EmulatedNetwork>,
     number: usize,
     report: &(dyn Fn(&TrialProgress) + Sync),
     measure: impl FnOnce() -> T,
@@ -50,7 +50,8 @@ pub(super) fn during<T>(
             report(&TrialProgress::Phase(phase));
         }
         let time_s = begin.elapsed().as_secs_f64();
-        report(&TrialProgress::Sample(TrialSample { time_s, links: carried(network) }));
+        let links = network.map(carried).unwrap_or_default();
+        report(&TrialProgress::Sample(TrialSample { time_s, links }));
     };
     let (measuring, is_measuring) = mpsc::channel::<()>();
     thread::scope(|scope| {

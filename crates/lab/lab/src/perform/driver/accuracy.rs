@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::datagrams::{DatagramArrivals, DatagramFlow, HEADERS};
-use super::{DriverValues, MeasurementDriver, no_hosts, options};
+use super::{DriverMeasure, DriverValues, MeasurementDriver, no_hosts, options};
 use crate::link::{EmulatedLinkConditions, LinkDirection};
 use crate::network::EmulatedNetwork;
 
@@ -34,7 +34,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     hosts: &[],
     network: no_hosts,
     check,
-    measure,
+    measure: DriverMeasure::Emulated(measure),
 };
 
 /// The driver's settings.

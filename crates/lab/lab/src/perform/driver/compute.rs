@@ -12,20 +12,19 @@ mod examples;
 mod function;
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{DriverValues, MeasurementDriver, host, no_hosts, options};
-use crate::host::EmulatedHost;
+use super::{DriverMeasure, DriverValues, MeasurementDriver, no_hosts, options};
 use crate::link::LinkDirection;
 use crate::network::EmulatedNetwork;
+use crate::perform::command::ProgramCommand;
 use crate::perform::phases;
-use crate::perform::program::ProgramProcess;
-use crate::sandbox;
-use function::{IntersectionFiles, JointFunction};
+use crate::perform::trial_network::{TrialHost, TrialNetwork};
+use crate::perform::trial_program::TrialProgram;
+use function::{IntersectionFiles, JointFunction, PartyFunction};
 
 /// The driver's name.
 pub(crate) const NAME: &str = "compute";
@@ -36,7 +35,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     hosts: &["garbler", "evaluator"],
     network: no_hosts,
     check,
-    measure,
+    measure: DriverMeasure::Programs(measure),
 };
 
 /// The driver's settings.
@@ -94,23 +93,26 @@ fn check(table: &toml::Table) -> Result<(), String> {
     Err(format!("limit_s is {limit_s}; it must be above 0 and at most {MAX_LIMIT_S}"))
 }
 
-fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+fn measure(network: &TrialNetwork<'_>, table: &toml::Table) -> Result<DriverValues, String> {
     let options: ComputeDriverOptions = options(table)?;
     let function = options.function()?;
-    let directory = tempfile::tempdir_in(sandbox::SCRATCH).map_err(|error| error.to_string())?;
-    let prepared = function.prepare(directory.path())?;
-    let start = |role, host, computed: &[String], more: &[String]| {
-        RunningParty::start(role, host, &options, directory.path(), computed, more)
-    };
-    let [garbler_host, evaluator_host] =
-        [host(network, &options.garbler)?, host(network, &options.evaluator)?];
+    let prepared = function.prepare()?;
+    let host = |name| network.host(name).map_err(|error| format!("measure.options: {error}"));
+    let [garbler_host, evaluator_host] = [host(&options.garbler)?, host(&options.evaluator)?];
     let address = options.address.to_string();
 
     let listening = ["--listen".into(), address.clone()];
-    let mut garbler = start("garbler", garbler_host, &prepared.garbler, &listening)?;
-    garbler.program.wait_for_port(garbler_host, options.address.port())?;
+    let mut garbler =
+        RunningParty::start("garbler", garbler_host, &options, &prepared.garbler, &listening)?;
+    garbler.program.wait_for_port(options.address.port())?;
     let connecting = [&["--connect".into(), address], &options.connecting[..]].concat();
-    let mut evaluator = start("evaluator", evaluator_host, &prepared.evaluator, &connecting)?;
+    let mut evaluator = RunningParty::start(
+        "evaluator",
+        evaluator_host,
+        &options,
+        &prepared.evaluator,
+        &connecting,
+    )?;
 
     let limit = Duration::from_secs_f64(options.limit_s);
     let deadline = Instant::now() + limit;
@@ -127,7 +129,8 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     if let Some(common) = common {
         content["common"] = json!(common);
     }
-    if let Some(least_s) = minimum_time(network, &options.garbler, &evaluator) {
+    let least_s = network.emulated().and_then(|it| minimum_time(it, &options.garbler, &evaluator));
+    if let Some(least_s) = least_s {
         content["least_s"] = json!(least_s);
         content["over"] = json!(time_s / least_s);
     }
@@ -137,34 +140,37 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
 }
 
 /// A running party.
-struct RunningParty {
+struct RunningParty<'a> {
     role: &'static str,
-    program: ProgramProcess,
+    program: TrialProgram<'a>,
 }
 
-impl RunningParty {
+impl<'a> RunningParty<'a> {
     fn start(
         role: &'static str,
-        host: &EmulatedHost,
+        host: TrialHost<'a>,
         options: &ComputeDriverOptions,
-        directory: &Path,
-        computed: &[String],
+        computed: &PartyFunction,
         more: &[String],
     ) -> Result<Self, String> {
-        let path = |name: &str| directory.join(format!("{role}.{name}"));
-        // The next trial must not use its measurements of paths.
-        let state = format!("XDG_STATE_HOME={}", directory.display());
-        let command = ["env", &state, &options.sunder, "compute"];
-        let mut command: Vec<String> = command.map(str::to_owned).to_vec();
-        command.extend_from_slice(computed);
+        let mut command = vec![options.sunder.clone(), "compute".into()];
+        command.extend_from_slice(&computed.arguments);
+        if let Some(input) = &computed.input {
+            let path = host.write_file(&format!(".{role}.input"), input.as_bytes())?;
+            command.extend(["--input-file".into(), path.display().to_string()]);
+        }
         let common = ["--role", role, "--insecure", "--load-first", "--json"];
         command.extend(common.map(str::to_owned));
         command.extend_from_slice(&options.arguments);
         command.extend_from_slice(more);
-        let phases = phases::directory().join(role);
-        command.extend(["--phases".into(), phases.display().to_string()]);
-        let program =
-            ProgramProcess::start(host, &command, &path("output"), Some(&path("errors")))?;
+        if matches!(host, TrialHost::Emulated { .. }) {
+            let phases = phases::directory().join(role);
+            command.extend(["--phases".into(), phases.display().to_string()]);
+        }
+        // The next trial must not use its measurements of paths.
+        let state = host.files().display().to_string();
+        let command = ProgramCommand::new(command).with_variable("XDG_STATE_HOME", state);
+        let program = TrialProgram::start(host, role, &command, true)?;
         Ok(Self { role, program })
     }
 

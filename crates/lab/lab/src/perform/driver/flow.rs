@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::datagrams::{DatagramFlow, HEADERS};
-use super::{DriverValues, MeasurementDriver, host, no_hosts, options};
+use super::{DriverMeasure, DriverValues, MeasurementDriver, host, no_hosts, options};
 use crate::channel_model;
 use crate::host::EmulatedHost;
 use crate::link::{EmulatedLink, LinkDirection};
@@ -25,7 +25,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     hosts: &["from", "to"],
     network: no_hosts,
     check,
-    measure,
+    measure: DriverMeasure::Emulated(measure),
 };
 
 /// The driver's settings.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::{DriverValues, MeasurementDriver, host, no_hosts, options};
+use super::{DriverMeasure, DriverValues, MeasurementDriver, host, no_hosts, options};
 use crate::network::EmulatedNetwork;
 
 pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
@@ -17,7 +17,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     hosts: &["client", "server"],
     network: no_hosts,
     check,
-    measure,
+    measure: DriverMeasure::Emulated(measure),
 };
 
 /// The driver's settings.

@@ -1,7 +1,6 @@
 //! What two parties compute: the arguments of `sunder compute`, and the check of what both print.
 
 use std::fs;
-use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -33,11 +32,19 @@ pub(crate) struct IntersectionFiles {
 
 /// What the parties need to compute a function.
 pub(super) struct PreparedFunction {
-    /// The arguments of each party that say what it computes.
-    pub(super) garbler: Vec<String>,
-    pub(super) evaluator: Vec<String>,
+    /// What each party computes.
+    pub(super) garbler: PartyFunction,
+    pub(super) evaluator: PartyFunction,
     /// The output of a circuit, in hexadecimal; `None`: the parties find common values.
     output: Option<String>,
+}
+
+/// What one party computes.
+pub(super) struct PartyFunction {
+    /// The arguments that say what it computes.
+    pub(super) arguments: Vec<String>,
+    /// Its input, if it is to be in a file of its own.
+    pub(super) input: Option<String>,
 }
 
 impl JointFunction {
@@ -56,11 +63,11 @@ impl JointFunction {
         Err(format!("circuit is {circuit}; give {names}, or the path of a file from / on"))
     }
 
-    /// Writes the inputs into a directory.
+    /// What the parties compute, with which inputs.
     ///
     /// # Errors
-    /// If a file cannot be read or written, or is not a circuit, in one line.
-    pub(super) fn prepare(&self, directory: &Path) -> Result<PreparedFunction, String> {
+    /// If a file cannot be read, or is not a circuit, in one line.
+    pub(super) fn prepare(&self) -> Result<PreparedFunction, String> {
         let (name, example) = match self {
             Self::Named(function) => (function.name(), function.example()),
             Self::CircuitFile(path) => {
@@ -70,15 +77,13 @@ impl JointFunction {
             }
             Self::Intersection(files) => return Ok(files.prepare()),
         };
-        let arguments = |role: &str, input: &str| {
-            let path = directory.join(format!("{role}.input"));
-            fs::write(&path, input).map_err(|error| format!("{}: {error}", path.display()))?;
-            let path = path.display().to_string();
-            Ok::<_, String>(["--circuit", name, "--input-file", &path].map(str::to_owned).to_vec())
+        let party = |input: String| PartyFunction {
+            arguments: ["--circuit", name].map(str::to_owned).to_vec(),
+            input: Some(input),
         };
         Ok(PreparedFunction {
-            garbler: arguments("garbler", &example.garbler)?,
-            evaluator: arguments("evaluator", &example.evaluator)?,
+            garbler: party(example.garbler),
+            evaluator: party(example.evaluator),
             output: Some(example.output),
         })
     }
@@ -95,7 +100,7 @@ impl IntersectionFiles {
             if let Some(rows) = rows {
                 arguments.extend(["--rows".to_owned(), rows.to_string()]);
             }
-            arguments
+            PartyFunction { arguments, input: None }
         };
         PreparedFunction {
             garbler: arguments(garbler),
@@ -162,7 +167,10 @@ mod tests {
             rows: Some(7),
         };
         let prepared = files.prepare();
-        assert_eq!(prepared.garbler, ["psi", "/a.csv", "--column", "email", "--rows", "7"]);
+        assert_eq!(
+            prepared.garbler.arguments,
+            ["psi", "/a.csv", "--column", "email", "--rows", "7"]
+        );
         let check = |garbler: Value, evaluator: Value| {
             prepared.check(&json!({ "common": garbler }), &json!({ "common": evaluator }))
         };

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use mix::wire::MixTerms;
 use serde::Deserialize;
 
-use super::super::{DriverValues, MeasurementDriver, host, no_hosts, options};
+use super::super::{DriverMeasure, DriverValues, MeasurementDriver, host, no_hosts, options};
 use super::{WireBytes, engine, error_text, per_day, percentile, shape};
 use crate::network::EmulatedNetwork;
 use crate::sandbox;
@@ -48,7 +48,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     hosts: &["proxy", "members_on"],
     network: no_hosts,
     check,
-    measure,
+    measure: DriverMeasure::Emulated(measure),
 };
 
 /// The driver's settings.

@@ -24,7 +24,7 @@ use transport::{
     Connection, ConnectionSecurity, Listener, MessageStream, connect, random_identity,
 };
 
-use super::super::{DriverValues, MeasurementDriver, host, no_hosts, options};
+use super::super::{DriverMeasure, DriverValues, MeasurementDriver, host, no_hosts, options};
 use super::{WireBytes, engine, error_text, per_day, percentile, processor_time, shape};
 use crate::network::EmulatedNetwork;
 
@@ -34,7 +34,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     hosts: &["member", "proxy"],
     network: no_hosts,
     check,
-    measure,
+    measure: DriverMeasure::Emulated(measure),
 };
 
 /// The driver's settings.

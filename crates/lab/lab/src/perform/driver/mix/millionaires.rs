@@ -19,7 +19,7 @@ use ot::messages;
 use random::RandomGenerator;
 use serde::Deserialize;
 
-use super::super::{DriverValues, MeasurementDriver, host, no_hosts, options};
+use super::super::{DriverMeasure, DriverValues, MeasurementDriver, host, no_hosts, options};
 use super::error_text;
 use crate::network::EmulatedNetwork;
 
@@ -29,7 +29,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     hosts: &["host"],
     network: no_hosts,
     check,
-    measure,
+    measure: DriverMeasure::Emulated(measure),
 };
 
 /// The driver's settings.

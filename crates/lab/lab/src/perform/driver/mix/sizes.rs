@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use mix::engine::{MixEngineName, size};
 use serde::Deserialize;
 
-use super::super::{DriverValues, MeasurementDriver, no_hosts, options};
+use super::super::{DriverMeasure, DriverValues, MeasurementDriver, no_hosts, options};
 use super::{CHECKS, error_text};
 use crate::network::EmulatedNetwork;
 
@@ -17,7 +17,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     hosts: &[],
     network: no_hosts,
     check,
-    measure,
+    measure: DriverMeasure::Emulated(measure),
 };
 
 /// The driver's settings.

@@ -27,6 +27,7 @@ use super::super::{MeasurementDriver, host};
 use super::{check_bits, combination, key};
 use crate::link::EmulatedLinkConditions;
 use crate::network::EmulatedNetwork;
+use crate::perform::command::ProgramCommand;
 use crate::perform::program::ProgramProcess;
 use crate::trial::{HostPlan, LinkPlan, Trial};
 
@@ -221,7 +222,8 @@ impl<'a> RunningServers<'a> {
             let command: Vec<String> = command.map(|it| it.display().to_string()).collect();
             let host = host(self.network, &host_name(number))?;
             let output = self.path(&format!("server-{number}.log"));
-            let program = ProgramProcess::start(host, &command, &output, None)?;
+            let command = ProgramCommand::new(command);
+            let program = ProgramProcess::start(Some(host), &command, &output, None)?;
             self.running.insert(number, program);
         }
         for number in numbers {

@@ -9,7 +9,7 @@ use quorum::in_process::{RefreshProcessorTime, RefreshReport, ServerRefreshRepor
 use random::RandomGenerator;
 use serde::Deserialize;
 
-use super::super::{DriverValues, MeasurementDriver, no_hosts, options};
+use super::super::{DriverMeasure, DriverValues, MeasurementDriver, no_hosts, options};
 use super::{QuorumGroupOptions, check_rank, key, mean, time_at_rank};
 use crate::network::EmulatedNetwork;
 
@@ -30,7 +30,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     hosts: &[],
     network: no_hosts,
     check,
-    measure,
+    measure: DriverMeasure::Emulated(measure),
 };
 
 /// The driver's settings.

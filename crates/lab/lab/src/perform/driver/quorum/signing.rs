@@ -10,7 +10,7 @@ use quorum::signing::{PartialSignQuery, QuickSigners, SignerHealth};
 use random::RandomGenerator;
 use serde::Deserialize;
 
-use super::super::{DriverValues, MeasurementDriver, no_hosts, options};
+use super::super::{DriverMeasure, DriverValues, MeasurementDriver, no_hosts, options};
 use super::{QuorumGroupOptions, key};
 use crate::network::EmulatedNetwork;
 
@@ -30,7 +30,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     hosts: &[],
     network: no_hosts,
     check,
-    measure,
+    measure: DriverMeasure::Emulated(measure),
 };
 
 /// The driver's settings.

@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use super::super::error_text;
 use super::MixDeliveryOptions;
 use crate::host::EmulatedHost;
+use crate::perform::command::ProgramCommand;
 use crate::perform::program::ProgramProcess;
 
 /// The interval of queries of the proxy's status.
@@ -57,7 +58,7 @@ impl ProxyRounds {
 pub(super) struct ProxyProcess<'a> {
     host: &'a EmulatedHost,
     place: PathBuf,
-    command: Vec<String>,
+    command: ProgramCommand,
     key: IdentityPublicKey,
     members: usize,
     program: ProgramProcess,
@@ -101,8 +102,8 @@ impl<'a> ProxyProcess<'a> {
         let path = place.join("proxy.toml");
         fs::write(&path, config).map_err(error_text)?;
         let command = [&options.sunder, "mix", "--config", &path.display().to_string()];
-        let command = command.map(str::to_owned).to_vec();
-        let program = ProgramProcess::start(host, &command, &place.join(LOG), None)?;
+        let command = ProgramCommand::new(command.map(str::to_owned).to_vec());
+        let program = ProgramProcess::start(Some(host), &command, &place.join(LOG), None)?;
         let mut proxy = Self {
             host,
             place: place.to_owned(),
@@ -200,7 +201,7 @@ impl<'a> ProxyProcess<'a> {
             return Err(self.program.error_with_output("did not end"));
         }
         let log = self.place.join(LOG);
-        self.program = ProgramProcess::start(self.host, &self.command, &log, None)?;
+        self.program = ProgramProcess::start(Some(self.host), &self.command, &log, None)?;
         self.wait_for_status()?;
         // Its counters begin at zero.
         self.before = None;

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 use quorum::links::SentBytes;
 use serde::Deserialize;
 
-use super::super::super::{DriverValues, MeasurementDriver, options};
+use super::super::super::{DriverMeasure, DriverValues, MeasurementDriver, options};
 use super::super::{check_rank, mean, time_at_rank};
 use super::{JoiningServers, POLL_INTERVAL, QuorumNetworkOptions, RunningServers, TIMEOUT};
 use crate::network::EmulatedNetwork;
@@ -20,7 +20,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     hosts: &[],
     network: add_hosts,
     check,
-    measure,
+    measure: DriverMeasure::Emulated(measure),
 };
 
 /// The epoch that the refresh begins.

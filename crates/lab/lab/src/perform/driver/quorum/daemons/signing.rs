@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::super::super::{DriverValues, MeasurementDriver, options};
+use super::super::super::{DriverMeasure, DriverValues, MeasurementDriver, options};
 use super::{JoiningServers, QuorumNetworkOptions, RunningServers};
 use crate::network::EmulatedNetwork;
 use crate::trial::Trial;
@@ -16,7 +16,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     hosts: &[],
     network: add_hosts,
     check,
-    measure,
+    measure: DriverMeasure::Emulated(measure),
 };
 
 /// The driver's settings.
