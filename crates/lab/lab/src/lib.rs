@@ -34,7 +34,8 @@
 //!   tables and graphs. `prediction`: what the models say. `schedule`, `statistic`, `columns`,
 //!   `value`, `built_in`.
 //! - `trial`: a network, the programs on it, and a measurement. `perform` runs it: `program`, and
-//!   one `driver` for each measurement that needs more than the output of a program; meanwhile
+//!   one `driver` for each measurement that needs more than the output of a program, both on the
+//!   hosts of a `trial_network`, with each `command` as a `trial_program`; meanwhile
 //!   `sampling` says what the links carry, and `phases` in which phase a program is.
 //! - [`sandbox`]: namespaces in which a program can create networks without root. `network`: the
 //!   hosts and links of a trial. `host`: [`EmulatedHost`], a network namespace.

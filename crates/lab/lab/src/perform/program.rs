@@ -376,6 +376,22 @@ mod tests {
     }
 
     #[test]
+    fn a_program_has_the_environment_and_the_directory_of_its_command() {
+        let files = tempfile::tempdir().unwrap();
+        let script = "echo $PARTY; pwd; echo wrong >&2";
+        let mut command = ProgramCommand::new(["sh", "-c", script].map(str::to_owned).to_vec())
+            .with_variable("PARTY", "garbler".into());
+        command.directory = Some("/".into());
+        let mut program =
+            ProgramProcess::start_named(None, "party", &command, files.path(), true).unwrap();
+        let status = program.wait(READY_TIMEOUT).unwrap().unwrap();
+        assert!(status.success());
+        assert_eq!(program.output().unwrap(), "garbler\n/\n");
+        assert_eq!(program.error_with_output("says"), "sh says: wrong");
+        assert!(files.path().join(".party.errors").exists());
+    }
+
+    #[test]
     fn messages_end_with_the_last_output() {
         let mut file = tempfile::tempfile().unwrap();
         assert_eq!(tail(&file), "");

@@ -46,6 +46,7 @@ impl TrialNetwork<'_> {
     }
 
     /// The emulated hosts and links, if the network consists of them.
+    #[expect(clippy::unnecessary_wraps, reason = "hosts of other kinds have no emulated links")]
     pub(crate) fn emulated(&self) -> Option<&EmulatedNetwork> {
         match self {
             Self::Emulated { network, .. } => Some(network),
