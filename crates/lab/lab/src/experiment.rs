@@ -20,7 +20,7 @@ mod value;
 
 use std::collections::BTreeMap;
 use std::iter::repeat_with;
-use std::path::Path;
+use std::path::{self, Path};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -44,6 +44,7 @@ pub use run::{ExperimentEvent, run, run_with};
 pub use shard::{TrialShard, TrialShardError};
 pub use statistic::{SampleSpread, SummaryStatistic};
 
+use crate::perform::driver::scripts;
 use crate::trial::Trial;
 use error::ExperimentProblem;
 use file::ExperimentFile;
@@ -137,11 +138,19 @@ impl Experiment {
     /// by [`find_programs`](Self::find_programs).
     pub fn parse(file: &Path, text: &str) -> Result<Self, ExperimentError> {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let directory = path::absolute(file).unwrap_or_default();
+        let directory = directory.parent().unwrap_or(Path::new("/")).to_owned();
         let file = file.display().to_string();
-        Self::checked(name, file.clone(), text).map_err(|problem| problem.in_file(&file))
+        Self::checked(name, file.clone(), &directory, text)
+            .map_err(|problem| problem.in_file(&file))
     }
 
-    fn checked(name: String, file: String, text: &str) -> Result<Self, ExperimentProblem> {
+    fn checked(
+        name: String,
+        file: String,
+        directory: &Path,
+        text: &str,
+    ) -> Result<Self, ExperimentProblem> {
         let content = ExperimentFile::parse(text)?;
         content.check()?;
         let (repetitions, statistic) = (content.repetitions(), content.statistic());
@@ -151,7 +160,9 @@ impl Experiment {
         for combination in sweep.combinations(MAX_TRIALS / repetitions)? {
             let values = combination.describe();
             let point = SweepPoint::new(&content, &sweep, combination, &predictors);
-            points.push(point.map_err(|problem| problem.with_sweep_values(&values))?);
+            let mut point = point.map_err(|problem| problem.with_sweep_values(&values))?;
+            scripts::resolve_folder(&mut point.trial.measure, directory);
+            points.push(point);
         }
         let metrics = metrics(&content, &points)?;
         let keys = sweep.keys();
@@ -277,12 +288,13 @@ impl SweepPoint {
         &self.combination.swept
     }
 
-    /// Whether a record is of this point. A trial that was cut short lacks values, but not all.
+    /// Whether a record is of this point. A trial that was cut short lacks values, but has a value
+    /// or a text.
     fn is_of(&self, record: &TrialRecord) -> bool {
         let names = &self.trial.measure.values;
         let mut measured = record.values.keys();
         record.point == *self.swept()
-            && !record.values.is_empty()
+            && !(record.values.is_empty() && record.texts.is_empty())
             && measured.all(|name| names.contains_key(name))
     }
 }

@@ -65,7 +65,9 @@ pub use link::{
     LinkDirection, LinkOptions,
 };
 pub use network::{EmulatedNetwork, EmulatedNetworkError};
-pub use perform::{TrialError, TrialMeasurement, TrialPhase, TrialProgress, TrialSample, perform};
+pub use perform::{
+    TrialError, TrialMeasurement, TrialOutput, TrialPhase, TrialProgress, TrialSample, perform,
+};
 pub use trial::{
     HostPlan, LinkPlan, MeasurePlan, ProgramPlan, TextPlan, Trial, TrialContext, ValuePlan,
 };

@@ -2,6 +2,7 @@
 
 mod command;
 pub(crate) mod driver;
+mod outputs;
 mod phases;
 mod program;
 mod sampling;
@@ -22,6 +23,7 @@ use crate::trial::read::document;
 use crate::trial::{MeasurePlan, Trial, TrialContext, ValuePlan};
 use command::ProgramCommand;
 use driver::DriverMeasure;
+pub use outputs::TrialOutput;
 pub use phases::TrialPhase;
 use program::output_tail;
 pub use sampling::{TrialProgress, TrialSample};
@@ -101,7 +103,10 @@ fn perform_on(
     let mut programs = start(trial, network)?;
     let measured = sampling::during(network.emulated(), context.number, report, || {
         measure(&trial.measure, network)
-    })?;
+    });
+    outputs::keep(context.number, context.results)
+        .map_err(|error| failed(format!("cannot keep the outputs: {error}")))?;
+    let measured = measured?;
     programs.iter_mut().try_for_each(TrialProgram::check).map_err(failed)?;
     Ok(measured)
 }

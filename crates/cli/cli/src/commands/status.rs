@@ -292,9 +292,11 @@ fn pages(now: &[DaemonStatus], before: Option<&[DaemonStatus]>) -> String {
             .find(|other| (other.kind(), other.name()) == (status.kind(), status.name()));
         let before = before.filter(|before| before.uptime_s() < status.uptime_s());
         let page = status.page(before);
-        let problems = status.problems();
-        let problems: String = problems.iter().map(|problem| format!("\n{problem}")).collect();
-        if problems.is_empty() { page } else { format!("{}\n{problems}", page.trim_end()) }
+        let problems: Vec<String> = status.problems().iter().map(ToString::to_string).collect();
+        if problems.is_empty() {
+            return page;
+        }
+        format!("{}\n\n{}", page.trim_end(), problems.join("\n"))
     };
     let pages = now.iter().map(page).collect::<Vec<_>>().join("\n\n");
     // A terminal interprets control characters.

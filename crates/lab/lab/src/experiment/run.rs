@@ -156,8 +156,12 @@ fn clear(directory: &Path) -> io::Result<()> {
     fs::create_dir(directory)
 }
 
-/// Checks that all measured values are finite.
+/// Checks that something was measured, and that all values are finite.
 fn finite(measured: TrialMeasurement) -> Result<TrialMeasurement, TrialError> {
+    if measured.values.is_empty() && measured.texts.is_empty() {
+        let what = "it has none of the values of measure.values; ask also for a text that says why";
+        return Err(TrialError(what.into()));
+    }
     let late = ("late_ms", measured.late_ms);
     let values = measured.values.iter().map(|(name, value)| (name.as_str(), *value));
     let wrong = values.chain([late]).find(|(_, value)| !value.is_finite());

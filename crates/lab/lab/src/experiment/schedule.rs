@@ -58,7 +58,7 @@ impl TrialSchedule {
         Self { trials, group_ends }
     }
 
-    /// The trials of a shard. The points of a repetition that have the same `unit` are in one shard.
+    /// The trials of a shard. The points of a repetition with the same `unit` are in one shard.
     pub(crate) fn of_shard(&self, shard: TrialShard, unit: impl Fn(usize) -> usize) -> Self {
         let mut units = HashMap::new();
         let (mut trials, mut group_ends) = (Vec::new(), Vec::new());

@@ -10,6 +10,7 @@ mod flow;
 mod mix;
 mod quorum;
 mod round_trips;
+pub(crate) mod scripts;
 
 use std::collections::BTreeMap;
 
@@ -87,7 +88,7 @@ pub(crate) enum DriverMeasure {
 }
 
 /// Every driver.
-pub(crate) const ALL: [MeasurementDriver; 12] = [
+pub(crate) const ALL: [MeasurementDriver; 13] = [
     accuracy::DRIVER,
     compute::DRIVER,
     flow::DRIVER,
@@ -100,6 +101,7 @@ pub(crate) const ALL: [MeasurementDriver; 12] = [
     quorum::REFRESH,
     quorum::SIGN,
     round_trips::DRIVER,
+    scripts::DRIVER,
 ];
 
 /// A driver, by name.

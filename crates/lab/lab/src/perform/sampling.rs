@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::outputs::{OutputFollower, TrialOutput};
 use super::phases::{PhaseFollower, TrialPhase};
 use crate::link::LinkDirection;
 use crate::network::EmulatedNetwork;
@@ -32,6 +33,8 @@ pub enum TrialProgress {
     Sample(TrialSample),
     /// A phase of a program has begun, or is over.
     Phase(TrialPhase),
+    /// A party has printed lines.
+    Output(TrialOutput),
 }
 
 /// Calls `measure`, and meanwhile `report` at regular times and once at the end. Links that are not
@@ -45,7 +48,11 @@ pub(super) fn during<T>(
     let begin = Instant::now();
     // Without a directory for them there are no phases.
     let mut follower = PhaseFollower::new(number).ok();
-    let mut take = move || {
+    let mut outputs = OutputFollower::new(number).ok();
+    let mut take = move |is_end: bool| {
+        for output in outputs.iter_mut().flat_map(|outputs| outputs.news(is_end)) {
+            report(&TrialProgress::Output(output));
+        }
         for phase in follower.as_mut().map(PhaseFollower::news).unwrap_or_default() {
             report(&TrialProgress::Phase(phase));
         }
@@ -57,9 +64,9 @@ pub(super) fn during<T>(
     thread::scope(|scope| {
         scope.spawn(move || {
             while is_measuring.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                take();
+                take(false);
             }
-            take();
+            take(true);
         });
         let result = measure();
         drop(measuring);
