@@ -1,13 +1,13 @@
-//! Two scripts of a user, `NAME-server.sh` and `NAME-client.sh`, each on its own host and in its own
-//! copy of their folder. Each gets three arguments: the other's address, its own, and the name of
-//! the transport, as in the paper (Transputation, section 6).
+//! Two scripts of a user, `NAME-server.sh` and `NAME-client.sh`, each on its own host and in its
+//! own copy of their folder. Each gets three arguments: the other's address, its own, and the name
+//! of the transport, as in the paper (Transputation, section 6).
 //!
 //! The server starts first. The client starts when the server's host has a new open port, when the
 //! server has ended, or after a limited time. A script that fails does not fail the trial: the
 //! values say so, because other trials of the sweep may succeed.
 //!
-//! The scripts are not contained: they run like the laboratory's other programs, with the privileges
-//! of the user. Run only scripts that you trust.
+//! The scripts are not contained: they run like the laboratory's other programs, with the
+//! privileges of the user. Run only scripts that you trust.
 
 mod folder;
 mod listening;
