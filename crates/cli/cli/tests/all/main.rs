@@ -12,6 +12,7 @@ mod documents;
 mod lab;
 mod lab_compute;
 mod lab_mix;
+mod lab_scripts;
 mod lab_serve;
 mod micss;
 mod plan;

@@ -1,0 +1,112 @@
+//! `sunder lab run` with a user's scripts, and in shards.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::common::{lab, performed};
+
+const PAIR: &str = r#"
+about = "A page over two transports"
+attempts = 1
+[sweep]
+transport = ["tcp", "pigeon"]
+[hosts.a]
+[hosts.b]
+[links.wire]
+hosts = ["a", "b"]
+both = { rate_mbit = 100, delay_ms = 5 }
+[measure]
+driver = "scripts"
+[measure.options]
+folder = "pair"
+client = "a"
+server = "b"
+transport = "{transport}"
+[measure.values]
+time = { json = "/time_s", unit = "s" }
+exit = { json = "/client_exit" }
+ended = { json = "/server_ended" }
+[measure.texts]
+result = { json = "/result" }
+"#;
+
+const SERVER: &str = "exec python3 -m http.server 8000 --bind \"$2\"\n";
+
+const CLIENT: &str = "\
+if [ \"$3\" != tcp ]; then echo \"there is no transport $3\"; exit 2; fi
+curl --silent --fail \"http://$1:8000/page\" > page && cat page
+";
+
+#[test]
+fn a_pair_of_scripts_runs_over_each_transport() {
+    let place = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| fs::write(place.path().join(name), text).unwrap();
+    fs::create_dir(place.path().join("pair")).unwrap();
+    file("pair/web-server.sh", SERVER);
+    file("pair/web-client.sh", CLIENT);
+    file("pair/page", "a page\n");
+    file("pair.toml", PAIR);
+    let Some(results) = performed(place.path(), &["run", "pair.toml", "--json"]) else { return };
+    let results: Value = serde_json::from_str(&results).unwrap();
+    let trials = results["trials"].as_array().unwrap();
+    assert_eq!(trials[0]["texts"]["result"], "ok");
+    assert!(trials[0]["values"]["time"].as_f64().unwrap() >= 0.02, "{results}");
+    // The server does not end by itself.
+    assert_eq!(trials[0]["values"]["ended"].as_f64(), Some(1.0));
+    let failed = "client: exit code 2: there is no transport pigeon";
+    assert_eq!(trials[1]["texts"]["result"], failed);
+    assert_eq!(trials[1]["values"]["exit"].as_f64(), Some(2.0));
+    assert!(trials[1]["values"].get("time").is_none());
+    let output = fs::read_to_string(place.path().join("lab-results/pair/1-client.log"));
+    assert_eq!(output.unwrap(), "a page\n");
+    // Each party has a copy of the folder.
+    let mut names: Vec<_> = fs::read_dir(place.path().join("pair")).unwrap().flatten().collect();
+    names.sort_by_key(fs::DirEntry::file_name);
+    assert_eq!(names.len(), 3);
+
+    fs::remove_file(place.path().join("pair/web-client.sh")).unwrap();
+    let refused = lab(place.path(), &["run", "pair.toml", "--out", "again"]);
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && stderr.contains("no pair of"), "{stderr}");
+}
+
+const SPOKEN: &str = r#"
+about = "What a shell says"
+repetitions = 2
+keep_late = true
+[sweep]
+number = [1, 2, 3, 4]
+[hosts.one]
+[measure]
+host = "one"
+run = ["sh", "-c", "echo said: {number}"]
+[measure.values]
+said = { after = "said:" }
+"#;
+
+#[test]
+fn shards_are_merged_at_the_command_line() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("spoken.toml"), SPOKEN).unwrap();
+    let run = |shard| performed(place.path(), &["run", "spoken.toml", "--shard", shard]);
+    let Some(text) = run("1/3") else { return };
+    assert!(text.contains("shard 1/3") && text.contains("5 others"), "{text}");
+    let names = ["1", "2", "3"].map(|index| format!("lab-results/spoken-{index}-of-3"));
+    let merge = ["merge", "spoken.toml", &names[0], &names[1]];
+    let refused = lab(place.path(), &merge);
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && stderr.contains("spoken-2-of-3"), "{stderr}");
+    run("2/3").unwrap();
+    let refused = lab(place.path(), &merge);
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert!(stderr.contains("2 of 8 trials are missing"), "{stderr}");
+    run("3/3").unwrap();
+    let merged = performed(place.path(), &[&merge[..], &[&names[2]]].concat()).unwrap();
+    assert!(merged.contains("All results are in lab-results/spoken"), "{merged}");
+    let results = fs::read(place.path().join("lab-results/spoken/results.json")).unwrap();
+    let results: Value = serde_json::from_slice(&results).unwrap();
+    let said = results["trials"].as_array().unwrap().iter();
+    let said: Vec<f64> = said.map(|trial| trial["values"]["said"].as_f64().unwrap()).collect();
+    assert_eq!(json!(said), json!([1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0]));
+}
