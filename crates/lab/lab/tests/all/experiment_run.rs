@@ -738,7 +738,9 @@ fn a_comparison_names_values_that_there_are() {
 fn by_point(trial: &Trial, context: TrialContext<'_>, lateness: f64) -> TrialMeasurement {
     let (size, way) = size_and_way(trial);
     let late_ms = if way == "old" { lateness } else { 0.0 };
-    time(f64::from(size) + way.len() as f64 / 8.0 + (context.seed % 1000) as f64, late_ms)
+    let [seed, ..] = context.seed.to_be_bytes();
+    let way = ["new", "old", "older"].iter().position(|it| *it == way).unwrap_or(0);
+    time(f64::from(size) + [0.25, 0.5, 0.75][way] + f64::from(seed), late_ms)
 }
 
 /// Runs an experiment whose trials "old" are late at their first attempts.
