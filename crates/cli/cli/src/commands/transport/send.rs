@@ -31,14 +31,12 @@ use super::pairing::{self, CodeMeeting, CodeOption};
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(super) struct Arguments {
-    /// The file, or several files and directories
-    #[arg(value_name = "FILE|DIR", required = true)]
-    files: Vec<PathBuf>,
-    /// The receiver's address, as the receiver prints it; TOKEN@HOST:PORT if it waits at a relay,
-    /// or the relay's HOST:PORT with --code; several addresses, separated by commas, to send shares
-    /// over several networks
-    #[arg(value_name = "HOST:PORT")]
-    address: String,
+    /// The file, or several files and directories, and last the receiver's address, as the receiver
+    /// prints it; TOKEN@HOST:PORT if it waits at a relay, or the relay's HOST:PORT with --code;
+    /// several addresses, separated by commas, to send shares over several networks
+    // One list, because clap takes no options between a list and what follows it.
+    #[arg(value_name = "FILE|DIR... HOST:PORT", required = true)]
+    files_and_address: Vec<PathBuf>,
     #[command(flatten)]
     connecting: TransportConnectOptions,
     #[command(flatten)]
@@ -52,6 +50,24 @@ pub(super) struct Arguments {
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
+}
+
+impl Arguments {
+    /// The files and directories, and the address.
+    ///
+    /// # Errors
+    /// If one of them is missing, or the address is not text.
+    fn files_and_address(&self) -> Result<(&[PathBuf], &str), CommandFailure> {
+        let split = self.files_and_address.split_last().filter(|(_, files)| !files.is_empty());
+        let (address, files) = split.ok_or_else(|| {
+            let what = "name a file and, last, the receiver's address, HOST:PORT";
+            CommandFailure::Usage(what.into())
+        })?;
+        let address = address.to_str().ok_or_else(|| {
+            CommandFailure::Usage(format!("{}: no address; use HOST:PORT", address.display()))
+        })?;
+        Ok((files, address))
+    }
 }
 
 fn help() -> String {
@@ -97,18 +113,19 @@ struct TransportSendDocument<'a> {
 /// # Errors
 /// When it cannot be read, there is no connection, or the receiver does not take it.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
+    let (files, address) = arguments.files_and_address()?;
     let mut options = arguments.connecting.lasting_options()?;
     if matches!(options.security, ConnectionSecurity::Insecure) {
         console::warning("insecure: an attacker on the path can read and change the file");
     }
-    options.exchange = exchange(&arguments.files);
+    options.exchange = exchange(files);
     let (address, resume) = if arguments.code.is_given() {
-        meet_receiver(arguments, &mut options)?
+        meet_receiver(arguments, files, address, &mut options)?
     } else {
         arguments.connecting.require_key()?;
-        (arguments.address.clone(), "the same command resumes where this one stopped".to_owned())
+        (address.to_owned(), "the same command resumes where this one stopped".to_owned())
     };
-    match &arguments.files[..] {
+    match files {
         [file] if !file.is_dir() => {
             let sent = send(arguments, &address, &options, resume, |connecting, observe| {
                 files::send(file, connecting, observe)
@@ -127,20 +144,22 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 /// Pairs this end with a receiver by a code. Returns the receiver's address, and how to resume.
 fn meet_receiver(
     arguments: &Arguments,
+    files: &[PathBuf],
+    address: &str,
     options: &mut ConnectionOptions,
 ) -> Result<(String, String), CommandFailure> {
     if arguments.connecting.has_key() {
         return Err(CommandFailure::Usage("give --key or --code, not both".into()));
     }
     // It would be found only after the code was used.
-    for file in &arguments.files {
+    for file in files {
         file.metadata().map_err(|error| {
             CommandFailure::Usage(format!("cannot read {}: {error}", file.display()))
         })?;
     }
     let meeting = match arguments.code.typed()? {
-        Some(code) => CodeMeeting::Typed(code, arguments.address.clone()),
-        None => CodeMeeting::ShowVia(arguments.address.clone()),
+        Some(code) => CodeMeeting::Typed(code, address.to_owned()),
+        None => CodeMeeting::ShowVia(address.to_owned()),
     };
     // With --json, standard output is for the document.
     let announce = |relay: &str, code: &str| {
@@ -160,8 +179,7 @@ fn meet_receiver(
         Some(token) => format!("{token}@{address}"),
         None => address,
     };
-    let files: Vec<String> =
-        arguments.files.iter().map(|file| file.display().to_string()).collect();
+    let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     let (files, key) = (files.join(" "), peer.key);
     let resume = format!("to resume: sunder transport send {files} {address} --key {key}");
     Ok((address, resume))
