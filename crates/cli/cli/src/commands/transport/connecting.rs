@@ -36,7 +36,7 @@ impl TransportConnectOptions {
     /// The options of the connection.
     ///
     /// # Errors
-    /// When the file with the key cannot be read.
+    /// When the other end's key is missing, or the file with this end's key cannot be read.
     pub(super) fn options(&self) -> Result<ConnectionOptions, CommandFailure> {
         self.require_key()?;
         self.options_or(random_identity)
@@ -46,7 +46,7 @@ impl TransportConnectOptions {
     ///
     /// # Errors
     /// When it is not given.
-    pub(super) fn require_key(&self) -> Result<(), CommandFailure> {
+    fn require_key(&self) -> Result<(), CommandFailure> {
         if self.key.is_some() || self.insecure {
             return Ok(());
         }
@@ -60,11 +60,22 @@ impl TransportConnectOptions {
     }
 
     /// The same with a key that is kept, so that the receiver recognises this sender in the next
-    /// run. Without a key of the other end, any is accepted.
+    /// run.
     ///
     /// # Errors
     /// As [`Self::options`].
     pub(super) fn lasting_options(&self) -> Result<ConnectionOptions, CommandFailure> {
+        self.require_key()?;
+        self.lasting_options_before_pairing()
+    }
+
+    /// The same before the other end's key is known, which a code will prove.
+    ///
+    /// # Errors
+    /// When the file with this end's key cannot be read.
+    pub(super) fn lasting_options_before_pairing(
+        &self,
+    ) -> Result<ConnectionOptions, CommandFailure> {
         self.options_or(|| match persistent_identity() {
             Ok(Some(key)) => Ok(key),
             Ok(None) => random_identity(),

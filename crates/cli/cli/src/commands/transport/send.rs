@@ -114,7 +114,12 @@ struct TransportSendDocument<'a> {
 /// When it cannot be read, there is no connection, or the receiver does not take it.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let (files, address) = arguments.files_and_address()?;
-    let mut options = arguments.connecting.lasting_options()?;
+    let connecting = &arguments.connecting;
+    let mut options = if arguments.code.is_given() {
+        connecting.lasting_options_before_pairing()?
+    } else {
+        connecting.lasting_options()?
+    };
     if matches!(options.security, ConnectionSecurity::Insecure) {
         console::warning("insecure: an attacker on the path can read and change the file");
     }
@@ -122,7 +127,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let (address, resume) = if arguments.code.is_given() {
         meet_receiver(arguments, files, address, &mut options)?
     } else {
-        arguments.connecting.require_key()?;
         (address.to_owned(), "the same command resumes where this one stopped".to_owned())
     };
     match files {
