@@ -21,7 +21,7 @@ pub use exposer::PortExposer;
 pub use forwarder::PortForwarder;
 pub use open::PortForwardStatusSource;
 pub use socket::into_socket;
-pub use status::{PortForwardFailureCounts, PortForwardProblem, PortForwardStatus};
+pub use status::{PortForwardFailureCounts, PortForwardStatus};
 
 /// The largest number of connections at a time, at either end.
 pub const MAX_CONNECTIONS: usize = 256;

@@ -7,11 +7,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use service::log::LogRateLimiter;
+use service::status::ServiceProblem;
 use tracing::{info, warn};
 
 use super::MAX_CONNECTIONS;
 use super::carry::{CarriedConnection, CarryFailure};
-use super::status::{PortForwardFailureCounts, PortForwardProblem, PortForwardStatus};
+use super::status::{PortForwardFailureCounts, PortForwardStatus};
 
 /// How long open connections may continue after a stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -155,10 +156,8 @@ impl PortForwardStatusSource {
         for (_, transport) in list.carried.values() {
             *transports.entry((*transport).to_owned()).or_default() += 1;
         }
-        let problem = list.problem.as_ref().map(|(text, since, remedy)| PortForwardProblem {
-            text: text.clone(),
-            since_s: since.elapsed().as_secs_f64(),
-            remedy: remedy.clone(),
+        let problem = list.problem.as_ref().map(|(text, since, remedy)| {
+            ServiceProblem::new(text, Some(since.elapsed().as_secs_f64()), remedy)
         });
         PortForwardStatus {
             listen: self.listen.clone(),

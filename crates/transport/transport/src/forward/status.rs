@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use service::status::ServiceProblem;
 
 /// The status of a [`PortForwarder`](super::PortForwarder) or a
 /// [`PortExposer`](super::PortExposer). It contains no key.
@@ -28,8 +29,8 @@ pub struct PortForwardStatus {
     pub to_clients_bytes: u64,
     /// The connections that failed since the start.
     pub failed: PortForwardFailureCounts,
-    /// Why connections fail now.
-    pub problem: Option<PortForwardProblem>,
+    /// Why connections have failed since the last one that succeeded.
+    pub problem: Option<ServiceProblem>,
 }
 
 /// The connections that have failed at one end of a forward, by reason.
@@ -47,15 +48,4 @@ pub struct PortForwardFailureCounts {
     pub reset: u64,
     /// The other end did not speak the protocol of a forward.
     pub malformed: u64,
-}
-
-/// Why connections fail now.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PortForwardProblem {
-    /// What has failed, in one line.
-    pub text: String,
-    /// How long it has lasted, in seconds.
-    pub since_s: f64,
-    /// What to do.
-    pub remedy: String,
 }

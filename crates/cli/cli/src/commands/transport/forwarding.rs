@@ -45,10 +45,7 @@ impl ServiceStatus for PortForwardServiceStatus {
     }
 
     fn problems(&self) -> Vec<ServiceProblem> {
-        let problem = self.status.problem.iter();
-        let mut problems: Vec<ServiceProblem> = problem
-            .map(|it| ServiceProblem::new(it.text.clone(), Some(it.since_s), it.remedy.clone()))
-            .collect();
+        let mut problems: Vec<ServiceProblem> = self.status.problem.iter().cloned().collect();
         if self.status.open >= self.status.max_open {
             let text = format!("all {} connections are in use", self.status.max_open);
             problems.push(ServiceProblem::new(text, None, "end connections that are not needed"));

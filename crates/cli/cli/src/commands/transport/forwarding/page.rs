@@ -1,6 +1,5 @@
 //! The page that `sunder status` shows for either end of a forward.
 
-use service::status::ServiceStatus;
 use transport::forward::{PortForwardFailureCounts, PortForwardStatus};
 
 use super::PortForwardServiceStatus;
@@ -24,7 +23,7 @@ pub(in crate::commands::transport) fn page(
         transports.map(|(transport, count)| format!("{count} by {transport}")).collect();
     let transports =
         if transports.is_empty() { String::new() } else { format!(" ({})", transports.join(", ")) };
-    let mut page = format!(
+    format!(
         "{kind} {name}  {} to {}, running for {:.0} s\n\n  connections: {} of {}{transports}, {} \
          since the start\n  from clients: {}; to clients: {}\n  failed: {}",
         status.listen,
@@ -36,10 +35,7 @@ pub(in crate::commands::transport) fn page(
         passed(|status| status.from_clients_bytes),
         passed(|status| status.to_clients_bytes),
         failed(&status.failed),
-    );
-    let problems = now.problems().into_iter().map(|problem| format!("\n  problem: {problem}"));
-    page.extend(problems);
-    page
+    )
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
@@ -68,12 +64,10 @@ fn failed(failed: &PortForwardFailureCounts) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use transport::forward::PortForwardProblem;
-
     use super::*;
 
     #[test]
-    fn a_page_has_the_counts_and_what_is_wrong() {
+    fn a_page_has_the_counts_and_the_rates() {
         let failed = PortForwardFailureCounts { target: 2, ..PortForwardFailureCounts::default() };
         let status = PortForwardStatus {
             listen: "127.0.0.1:5432".into(),
@@ -86,11 +80,7 @@ mod tests {
             from_clients_bytes: 3_000_000,
             to_clients_bytes: 100,
             failed,
-            problem: Some(PortForwardProblem {
-                text: "the other end refuses: nobody listens at its target".into(),
-                since_s: 7.0,
-                remedy: "start the service at the other end".into(),
-            }),
+            problem: None,
         };
         let before =
             PortForwardStatus { uptime_s: 10.0, from_clients_bytes: 500_000, ..status.clone() };
@@ -99,8 +89,7 @@ mod tests {
         let expected = "forward 5432  127.0.0.1:5432 to 192.0.2.1:7000, running for 12 s\n\n  \
                         connections: 3 of 256 (2 by burst, 1 by tcp), 9 since the start\n  \
                         from clients: 3.0 MB, 10.0 Mbit/s; to clients: 0.0 MB, 0.0 Mbit/s\n  \
-                        failed: 2 did not reach the service\n  problem: the other end refuses: \
-                        nobody listens at its target (for 7 s): start the service at the other end";
+                        failed: 2 did not reach the service";
         assert_eq!(page, expected);
     }
 }
