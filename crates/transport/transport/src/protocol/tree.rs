@@ -29,6 +29,11 @@ pub(crate) const MAX_DEPTH: usize = 32;
 /// The longest path, in bytes.
 pub(crate) const MAX_PATH_LEN: usize = 1024;
 
+/// The largest number of names in all paths together, and of their bytes: they bound the memory of
+/// a list.
+const MAX_NAMES: usize = 1_000_000;
+const MAX_PATH_BYTES: usize = 16 << 20;
+
 /// A relative path whose names are all safe to create.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TreePath(Vec<FileName>);
@@ -77,6 +82,25 @@ impl std::fmt::Display for TreePath {
     }
 }
 
+/// The size of several paths together.
+#[derive(Default)]
+struct PathsSize {
+    names: usize,
+    bytes: usize,
+}
+
+impl PathsSize {
+    /// Adds a path, while all of them are within the limits.
+    fn add(&mut self, path: &TreePath) -> io::Result<()> {
+        self.names += path.names().len();
+        self.bytes += path.names().iter().map(|name| name.as_str().len()).sum::<usize>();
+        if self.names > MAX_NAMES || self.bytes > MAX_PATH_BYTES {
+            return Err(invalid("the paths are too long: send fewer directories at a time"));
+        }
+        Ok(())
+    }
+}
+
 /// A file or a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TreeEntry {
@@ -118,6 +142,8 @@ impl TreeManifest {
                 directories.insert(entry.path.names());
             }
         }
+        let mut size = PathsSize::default();
+        entries.iter().try_for_each(|entry| size.add(&entry.path))?;
         let lengths = entries.iter().filter_map(|entry| entry.length);
         let total = lengths.into_iter().try_fold(0_u64, u64::checked_add);
         total.ok_or_else(|| invalid("the files are too long"))?;
@@ -168,6 +194,7 @@ impl TreeManifest {
             return Err(invalid("there are more than 200,000 files"));
         }
         let mut entries = Vec::new();
+        let mut size = PathsSize::default();
         for _ in 0..count {
             let [kind] = array(from)?;
             let length = u64::from_be_bytes(array(from)?);
@@ -180,6 +207,7 @@ impl TreeManifest {
             from.read_exact(&mut path)?;
             let path = TreePath::parse(&path);
             let path = path.ok_or_else(|| invalid("the path of a file is not accepted"))?;
+            size.add(&path)?;
             entries.push(TreeEntry { path, attributes, length: (kind == 0).then_some(length) });
         }
         Self::checked(entries)
@@ -218,6 +246,9 @@ pub(crate) fn read_wanted(
         let length = manifest.0.get(index as usize).and_then(|entry| entry.length);
         if length.is_none_or(|length| have > length) {
             return Err(invalid("the receiver wants a file that there is not"));
+        }
+        if files.last().is_some_and(|(last, _)| *last >= index) {
+            return Err(invalid("the receiver wants a file twice, or in another order"));
         }
         files.push((index, have));
     }
@@ -288,6 +319,9 @@ mod tests {
         for wrong in [(0, 0), (2, 1), (9, 0)] {
             assert!(read_wanted(&mut &encode_wanted(&[wrong])[1..], &manifest).is_err());
         }
+        for wrong in [[(2, 0), (2, 0)], [(3, 0), (2, 0)]] {
+            assert!(read_wanted(&mut &encode_wanted(&wrong)[1..], &manifest).is_err());
+        }
         let start = TreeFileStart { index: 3, offset: 5, digest: [9; 32] };
         assert_eq!(TreeFileStart::read(&mut &start.encode()[..]).unwrap(), start);
     }
@@ -301,6 +335,23 @@ mod tests {
         }
         assert!(TreePath::parse(&[b'a', b'/'].repeat(MAX_DEPTH + 1)[..=2 * MAX_DEPTH]).is_none());
         assert!(TreePath::parse(&[b'a', b'/'].repeat(MAX_DEPTH)[..2 * MAX_DEPTH - 1]).is_some());
+    }
+
+    #[test]
+    fn all_paths_together_are_bounded() {
+        let directory = |index: usize| {
+            let long = "x".repeat(200);
+            entry(&format!("a/{index:05}-{long}"), None)
+        };
+        let list =
+            |count| [entry("a", None)].into_iter().chain((0..count).map(directory)).collect();
+        let fits = MAX_PATH_BYTES / 207;
+        assert!(TreeManifest::new(list(fits)).is_ok());
+        assert!(TreeManifest::new(list(fits + 1)).is_err());
+        let mut size = PathsSize::default();
+        let deep = TreePath::parse(&[b'a', b'/'].repeat(MAX_DEPTH)[..2 * MAX_DEPTH - 1]).unwrap();
+        assert!((0..MAX_NAMES / MAX_DEPTH).all(|_| size.add(&deep).is_ok()));
+        assert!(size.add(&deep).is_err());
     }
 
     #[test]
