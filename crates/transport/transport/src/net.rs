@@ -11,6 +11,7 @@ mod pending;
 mod send_limit;
 #[cfg(test)]
 mod tests;
+mod timed;
 
 pub use connect::connect;
 #[cfg(any(fuzzing, test))]

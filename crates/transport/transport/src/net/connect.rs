@@ -137,12 +137,7 @@ fn open_relayed(
             "a relay forwards only TCP connections, no datagrams: leave --transport out",
         ));
     }
-    let mut last = io::ErrorKind::AddrNotAvailable.into();
-    for to in resolve(relay)? {
-        match relay::open(to, token, options) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(Error::at(ConnectionStep::Relay, relay, last, Some(options.connect_timeout)))
+    relay::open(&resolve(relay)?, token, options).map_err(|error| {
+        Error::at(ConnectionStep::Relay, relay, error, Some(options.connect_timeout))
+    })
 }

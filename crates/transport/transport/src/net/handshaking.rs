@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keys::IdentityPublicKey;
 use keys::noise::EphemeralKey;
@@ -11,6 +11,7 @@ use records::RecordCipher;
 use zeroize::Zeroizing;
 
 use super::connection::{Connection, PlaintextAnswer};
+use super::timed::TimedStream;
 use crate::error::{ConnectionStep, Error};
 use crate::options::{ConnectionOptions, ConnectionSecurity, PeerKeyPolicy};
 use crate::protocol::handshake::{
@@ -68,7 +69,7 @@ pub(super) fn respond(
     has_room: impl FnOnce() -> bool,
     log: impl FnOnce(&Error),
 ) -> Option<Connection> {
-    let mut steps = HandshakeStream::new(&**stream, name, options.handshake_timeout);
+    let steps = HandshakeStream::new(&**stream, name, options.handshake_timeout);
     let error = match shake_hands(stream, &steps, options, has_room) {
         Ok(connection) => return Some(connection),
         Err(error) => error,
@@ -126,7 +127,7 @@ fn shake_hands(
 /// Tells a connecting end that the listener is busy, before its first message is read, and gives it
 /// time to read that.
 pub(super) fn refuse_busy(stream: &dyn ByteStream) {
-    let mut steps = HandshakeStream::new(stream, "", REFUSAL_TIMEOUT);
+    let steps = HandshakeStream::new(stream, "", REFUSAL_TIMEOUT);
     if steps.send(ConnectionStep::Request, &HandshakeRefusal::Busy.answer()).is_ok() {
         steps.drain_until_closed();
     }
@@ -152,56 +153,22 @@ fn ephemeral() -> Result<EphemeralKey, Error> {
 
 /// The stream during a handshake, with a time limit for the whole handshake.
 struct HandshakeStream<'a> {
-    stream: &'a dyn ByteStream,
+    timed: TimedStream<'a>,
     name: &'a str,
     limit: Duration,
-    deadline: Instant,
 }
 
 impl<'a> HandshakeStream<'a> {
     fn new(stream: &'a dyn ByteStream, name: &'a str, limit: Duration) -> Self {
-        Self { stream, name, limit, deadline: Instant::now() + limit }
-    }
-
-    /// Limits the next read or write to the remaining time.
-    fn wait(&self, step: ConnectionStep) -> Result<(), Error> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(self.error(step, io::ErrorKind::TimedOut.into()));
-        }
-        self.stream.set_timeout(Some(left)).map_err(|error| self.error(step, error))
-    }
-
-    fn read(&self, step: ConnectionStep, to: &mut [u8]) -> Result<usize, Error> {
-        loop {
-            self.wait(step)?;
-            match self.stream.read(to) {
-                Ok(0) => return Err(self.error(step, io::ErrorKind::UnexpectedEof.into())),
-                Ok(count) => return Ok(count),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.error(step, error)),
-            }
-        }
+        Self { timed: TimedStream::new(stream, limit), name, limit }
     }
 
     fn receive<const N: usize>(&self, step: ConnectionStep) -> Result<[u8; N], Error> {
-        let (mut bytes, mut len) = ([0; N], 0);
-        while len < N {
-            len += self.read(step, &mut bytes[len..])?;
-        }
-        Ok(bytes)
+        self.timed.receive().map_err(|error| self.error(step, error))
     }
 
-    fn send(&self, step: ConnectionStep, mut bytes: &[u8]) -> Result<(), Error> {
-        while !bytes.is_empty() {
-            self.wait(step)?;
-            match self.stream.write(bytes) {
-                Ok(count) => bytes = &bytes[count..],
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.error(step, error)),
-            }
-        }
-        Ok(())
+    fn send(&self, step: ConnectionStep, bytes: &[u8]) -> Result<(), Error> {
+        self.timed.send(bytes).map_err(|error| self.error(step, error))
     }
 
     /// Tells the other end why it was rejected, for its user. Returns whether there was something
@@ -215,10 +182,10 @@ impl<'a> HandshakeStream<'a> {
 
     /// Gives the other end time to read the refusal. If its data were not read here, the kernel
     /// could drop the refusal.
-    fn drain_until_closed(&mut self) {
-        self.deadline = self.deadline.min(Instant::now() + REFUSAL_TIMEOUT);
-        if self.stream.finish().is_ok() {
-            while self.read(ConnectionStep::Request, &mut [0; 1 << 14]).is_ok() {}
+    fn drain_until_closed(&self) {
+        let timed = self.timed.at_most(REFUSAL_TIMEOUT);
+        if timed.stream.finish().is_ok() {
+            while timed.read(&mut [0; 1 << 14]).is_ok() {}
         }
     }
 

@@ -87,7 +87,7 @@ impl Listener {
         let failed = |error| Error::at(ConnectionStep::Listen, address, error, None);
         let mut last = io::ErrorKind::AddrNotAvailable.into();
         for candidate in resolve(address)? {
-            match bind(candidate, options) {
+            match bind_shared_port(candidate, options, |at| DatagramListener::bind(at, options)) {
                 Ok((tcp, udp)) => return Self::start(tcp, udp, options.clone()).map_err(failed),
                 Err(error) => last = error,
             }
@@ -182,15 +182,16 @@ impl Listener {
     }
 }
 
-/// Opens a TCP and a UDP socket with the same port number.
-fn bind(
+/// Opens a TCP socket, and with `bind_udp` a UDP socket with the same port number.
+pub(super) fn bind_shared_port<U>(
     address: SocketAddr,
     options: &ConnectionOptions,
-) -> io::Result<(tcp::TcpTransportListener, DatagramListener)> {
+    bind_udp: impl Fn(SocketAddr) -> io::Result<U>,
+) -> io::Result<(tcp::TcpTransportListener, U)> {
     let mut attempts = 0;
     loop {
         let tcp = tcp::TcpTransportListener::bind(address, options)?;
-        match DatagramListener::bind(tcp.local_addr()?, options) {
+        match bind_udp(tcp.local_addr()?) {
             Ok(udp) => return Ok((tcp, udp)),
             // The system chose a TCP port whose number is in use for UDP.
             Err(error)

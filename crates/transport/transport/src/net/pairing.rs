@@ -1,7 +1,6 @@
 //! Pairs two ends by a code, over TCP: at an address of the end that shows the code, or at a relay.
 
 mod listener;
-mod timed;
 
 pub use listener::CodeListener;
 
@@ -13,6 +12,8 @@ use std::time::Duration;
 use random::{RandomError, RandomGenerator};
 use zeroize::Zeroizing;
 
+use super::addresses::connect_first;
+use super::timed::TimedStream;
 use crate::address::resolve;
 use crate::error::{ConnectionStep, Error};
 use crate::options::{ConnectionOptions, ConnectionSecurity};
@@ -23,7 +24,6 @@ use crate::protocol::code::{
 use crate::relay;
 use crate::stream::ByteStream;
 use crate::transports::tcp;
-use timed::TimedStream;
 
 /// How long an exchange may take, for each end.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -195,18 +195,12 @@ fn open(address: &str, code: &TransferCode) -> Result<Arc<dyn ByteStream>, Error
     let options = ConnectionOptions::new(ConnectionSecurity::Insecure);
     let step =
         if code.is_for_relay() { ConnectionStep::Relay } else { ConnectionStep::Connect("tcp") };
-    let mut last = io::ErrorKind::AddrNotAvailable.into();
-    for to in resolve(address)? {
-        let opened = match code.relay_secret() {
-            Some(secret) => relay::open(to, secret.token(), &options),
-            None => tcp::open(to, &options),
-        };
-        match opened {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(Error::at(step, address, last, Some(options.connect_timeout)))
+    let (addresses, limit) = (resolve(address)?, options.connect_timeout);
+    let opened = match code.relay_secret() {
+        Some(secret) => relay::open(&addresses, secret.token(), &options),
+        None => connect_first(&addresses, move |to| tcp::open(to, &options)),
+    };
+    opened.map_err(|error| Error::at(step, address, error, Some(limit)))
 }
 
 /// One end has to send and the other one to receive.

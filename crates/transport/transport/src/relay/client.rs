@@ -22,8 +22,27 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long the relay searches for the waiting party, plus a margin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Connects to the party that waits under a token.
+/// Connects to the party that waits under a token, at the first address of the relay at which one
+/// waits.
+///
+/// # Errors
+/// If none of the addresses answers, or nobody waits: the error at the last address.
 pub(crate) fn open(
+    relay: &[SocketAddr],
+    token: RelayToken,
+    options: &ConnectionOptions,
+) -> io::Result<Arc<dyn ByteStream>> {
+    let mut last = io::ErrorKind::AddrNotAvailable.into();
+    for address in relay {
+        match open_at(*address, token, options) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn open_at(
     relay: SocketAddr,
     token: RelayToken,
     options: &ConnectionOptions,

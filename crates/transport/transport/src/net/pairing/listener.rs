@@ -11,11 +11,12 @@ use std::time::Duration;
 use random::RandomGenerator;
 use tracing::warn;
 
-use super::timed::TimedStream;
 use super::{ACCEPTED, EXCHANGE_TIMEOUT, PairedEnd, PairingError, REFUSED, check_roles, seed};
 use crate::address::resolve;
 use crate::error::{ConnectionStep, Error};
+use crate::net::listener::bind_shared_port;
 use crate::net::pending::{HandshakeAdmission, PendingHandshakes};
+use crate::net::timed::TimedStream;
 use crate::options::{ConnectionOptions, ConnectionSecurity};
 use crate::protocol::code::{
     CONFIRMATION_LEN, GREETING_LEN, PairingOffer, RANDOM_LEN, SEALED_OFFER_LEN, TransferCode,
@@ -24,9 +25,6 @@ use crate::protocol::code::{
 use crate::relay::RelayRegistration;
 use crate::stream::ByteStream;
 use crate::transports::tcp::TcpTransportListener;
-
-/// The number of attempts to find a port that is free for both TCP and UDP.
-const MAX_PORTS_TRIED: usize = 20;
 
 /// The pause after an error of the system or of the relay.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -60,10 +58,14 @@ impl CodeListener {
     pub fn bind(address: &str) -> Result<Self, Error> {
         let failed = |error| Error::at(ConnectionStep::Listen, address, error, None);
         let code = random_code(false)?;
+        let options = ConnectionOptions::new(ConnectionSecurity::Insecure);
         let mut last = io::ErrorKind::AddrNotAvailable.into();
         for candidate in resolve(address)? {
-            match bind(candidate) {
-                Ok(place) => return Ok(Self { code, place: Arc::new(place) }),
+            match bind_shared_port(candidate, &options, UdpSocket::bind) {
+                Ok((tcp, udp)) => {
+                    let place = Arc::new(CodeMeetingPlace::Sockets(tcp, udp));
+                    return Ok(Self { code, place });
+                }
                 Err(error) => last = error,
             }
         }
@@ -118,25 +120,6 @@ impl CodeListener {
 fn random_code(is_at_relay: bool) -> Result<TransferCode, Error> {
     let random = zeroize::Zeroizing::new(RandomGenerator::system().array::<RANDOM_LEN>()?);
     Ok(TransferCode::of_random(&random, is_at_relay))
-}
-
-fn bind(address: SocketAddr) -> io::Result<CodeMeetingPlace> {
-    let options = ConnectionOptions::new(ConnectionSecurity::Insecure);
-    let mut attempts = 0;
-    loop {
-        let tcp = TcpTransportListener::bind(address, &options)?;
-        match UdpSocket::bind(tcp.local_addr()?) {
-            Ok(udp) => return Ok(CodeMeetingPlace::Sockets(tcp, udp)),
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse
-                    && address.port() == 0
-                    && attempts < MAX_PORTS_TRIED =>
-            {
-                attempts += 1;
-            }
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 /// Waits for the result, and ends the thread that accepts.

@@ -7,34 +7,38 @@ use crate::stream::ByteStream;
 
 /// See [the module](self).
 pub(super) struct TimedStream<'a> {
-    stream: &'a dyn ByteStream,
+    pub(super) stream: &'a dyn ByteStream,
     deadline: Instant,
 }
 
 impl<'a> TimedStream<'a> {
+    /// Messages on this stream, from now on for `limit`.
     pub(super) fn new(stream: &'a dyn ByteStream, limit: Duration) -> Self {
         Self { stream, deadline: Instant::now() + limit }
     }
 
-    fn limit_next_call(&self) -> io::Result<()> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
+    /// The same, from now on for at most `limit`.
+    pub(super) fn at_most(&self, limit: Duration) -> Self {
+        Self { stream: self.stream, deadline: self.deadline.min(Instant::now() + limit) }
+    }
+
+    /// Receives a part of a message: at least one byte.
+    pub(super) fn read(&self, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.limit_next_call()?;
+            match self.stream.read(to) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
         }
-        self.stream.set_timeout(Some(left))
     }
 
     /// Receives a message of this length.
     pub(super) fn receive<const N: usize>(&self) -> io::Result<[u8; N]> {
         let (mut bytes, mut len) = ([0; N], 0);
         while len < N {
-            self.limit_next_call()?;
-            match self.stream.read(&mut bytes[len..]) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => len += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+            len += self.read(&mut bytes[len..])?;
         }
         Ok(bytes)
     }
@@ -50,5 +54,13 @@ impl<'a> TimedStream<'a> {
             }
         }
         Ok(())
+    }
+
+    fn limit_next_call(&self) -> io::Result<()> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_timeout(Some(left))
     }
 }
