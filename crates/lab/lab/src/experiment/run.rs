@@ -11,7 +11,6 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Instant;
 
@@ -21,6 +20,7 @@ use toml::Table;
 use super::Experiment;
 use super::error::ExperimentRunError;
 use super::file::template::files;
+use crate::perform::followed::make_empty;
 use crate::perform::{TrialError, TrialMeasurement, TrialProgress, perform};
 use crate::trial::{Trial, TrialContext};
 use journal::{TrialJournal, TrialRecord};
@@ -75,7 +75,7 @@ pub fn run(
     report: &(dyn Fn(&TrialProgress) + Sync),
 ) -> Result<ExperimentResults, ExperimentRunError> {
     run_with(experiment, out, event, |trial, context| {
-        let cleared = clear(context.files);
+        let cleared = make_empty(context.files);
         cleared.map_err(|error| {
             TrialError(format!("cannot make {}: {error}", context.files.display()))
         })?;
@@ -145,15 +145,6 @@ pub fn run_with(
     let results = ExperimentResults::new(experiment, journal);
     results.write(experiment, out)?;
     Ok(results)
-}
-
-/// Creates an empty directory and removes an existing one.
-fn clear(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    fs::create_dir(directory)
 }
 
 /// Checks that something was measured, and that all values are finite.

@@ -4,18 +4,14 @@
 //! party. New lines are reported while the trial measures, and at the end the files are kept in the
 //! directory of the results.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::followed::{FollowedDirectory, files};
 use crate::sandbox::SCRATCH;
-
-/// How much of a file is reported at a time. A longer line is reported in pieces.
-const CHUNK: usize = 16 << 10;
 
 /// Lines that a party of a trial has printed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -47,13 +43,11 @@ pub(super) fn keep(number: usize, results: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Follows the files of a trial.
+/// Follows the outputs of a trial.
 pub(super) struct OutputFollower {
-    directory: PathBuf,
+    files: FollowedDirectory,
     /// The trial's number.
     number: usize,
-    /// How much of each file was reported, by the party.
-    read: BTreeMap<String, u64>,
 }
 
 impl OutputFollower {
@@ -66,52 +60,26 @@ impl OutputFollower {
     }
 
     fn of(directory: PathBuf, number: usize) -> io::Result<Self> {
-        match fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => fs::create_dir(&directory)?,
-        }
-        Ok(Self { directory, number, read: BTreeMap::new() })
+        Ok(Self { files: FollowedDirectory::new(directory)?, number })
     }
 
-    /// The lines that were printed since the last time: of each party at most 16 KiB. What cannot
-    /// be read is left out. At the end of the trial, the last line may be incomplete.
+    /// The lines that were printed since the last time. At the end of the trial, the last line may
+    /// be incomplete.
     pub(super) fn news(&mut self, is_end: bool) -> Vec<TrialOutput> {
-        let mut news = Vec::new();
-        for (party, path) in files(&self.directory) {
-            let offset = self.read.entry(party.clone()).or_default();
-            let Ok(text) = lines_from(&path, offset, is_end) else { continue };
-            if !text.is_empty() {
-                news.push(TrialOutput { number: self.number, party, text });
-            }
-        }
-        news
+        let news = self.files.news(is_end).into_iter();
+        let output = |(party, lines): (String, Vec<u8>)| {
+            let text = String::from_utf8_lossy(&lines).into_owned();
+            TrialOutput { number: self.number, party, text }
+        };
+        news.map(output).collect()
     }
-}
-
-/// The files of a directory, by the party.
-fn files(directory: &Path) -> BTreeMap<String, PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|it| Some((it.file_name().into_string().ok()?, it.path()))).collect()
-}
-
-/// Reads complete lines from a position, and advances the position.
-fn lines_from(path: &Path, offset: &mut u64, is_end: bool) -> io::Result<String> {
-    let mut bytes = vec![0; CHUNK];
-    let length = File::open(path)?.read_at(&mut bytes, *offset)?;
-    let complete = bytes[..length].iter().rposition(|byte| *byte == b'\n').map(|last| last + 1);
-    let end = match complete {
-        Some(end) if !is_end => end,
-        None if !is_end && length < CHUNK => 0,
-        _ => length,
-    };
-    *offset += end as u64;
-    Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Write;
 
+    use super::super::followed::CHUNK;
     use super::*;
 
     #[test]

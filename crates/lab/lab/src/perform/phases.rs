@@ -4,19 +4,14 @@
 //! party, one JSON document in each line: `name`, `start_unix_s` (when the phase began, in seconds
 //! since 1970), and once it is over `time_s`, `bytes_sent` and `bytes_received`.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::followed::FollowedDirectory;
 use crate::sandbox::SCRATCH;
-
-/// How much of a file is read at a time. A line is shorter.
-const CHUNK: usize = 64 << 10;
 
 /// A phase of a party has begun, or is over.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,15 +47,13 @@ pub(super) fn directory() -> PathBuf {
     Path::new(SCRATCH).join("phases")
 }
 
-/// Follows the files of a trial.
+/// Follows the phases of a trial.
 pub(super) struct PhaseFollower {
-    directory: PathBuf,
+    files: FollowedDirectory,
     /// The trial's number.
     number: usize,
     /// When the measurement began, since 1970.
     begin: Duration,
-    /// How much of each file was read, by its name.
-    read: BTreeMap<String, u64>,
 }
 
 impl PhaseFollower {
@@ -73,38 +66,22 @@ impl PhaseFollower {
     }
 
     fn of(directory: PathBuf, number: usize) -> io::Result<Self> {
-        match fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => fs::create_dir(&directory)?,
-        }
         let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Ok(Self { directory, number, begin, read: BTreeMap::new() })
+        Ok(Self { files: FollowedDirectory::new(directory)?, number, begin })
     }
 
-    /// What was written since the last time, in the order of the phases' starts. What cannot be
-    /// read is left out.
+    /// What was written since the last time, in the order of the phases' starts.
     pub(super) fn news(&mut self) -> Vec<TrialPhase> {
-        let mut news = Vec::new();
-        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
-            if let Ok(party) = entry.file_name().into_string() {
-                news.extend(self.news_of(&party, &entry.path()).unwrap_or_default());
-            }
-        }
-        news.sort_by(|a, b| a.start_s.total_cmp(&b.start_s));
-        news
+        let news = self.files.news(false);
+        let phases = news.iter().flat_map(|(party, lines)| self.phases(party, lines));
+        let mut phases: Vec<TrialPhase> = phases.collect();
+        phases.sort_by(|a, b| a.start_s.total_cmp(&b.start_s));
+        phases
     }
 
-    fn news_of(&mut self, party: &str, path: &Path) -> io::Result<Vec<TrialPhase>> {
-        let offset = self.read.entry(party.to_owned()).or_default();
-        let mut bytes = vec![0; CHUNK];
-        let length = File::open(path)?.read_at(&mut bytes, *offset)?;
-        bytes.truncate(length);
-        // The last line may not be whole yet.
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        let is_too_long = whole == 0 && length == CHUNK;
-        let done = if is_too_long { length } else { whole };
-        *offset += done as u64;
-        let lines = bytes[..whole].split(|byte| *byte == b'\n');
+    /// The phases of complete lines. Other lines are left out.
+    fn phases(&self, party: &str, lines: &[u8]) -> Vec<TrialPhase> {
+        let lines = lines.split(|byte| *byte == b'\n');
         let phases = lines.filter_map(|line| serde_json::from_slice::<WrittenPhase>(line).ok());
         let (number, begin_s) = (self.number, self.begin.as_secs_f64());
         let phase = |phase: WrittenPhase| TrialPhase {
@@ -118,15 +95,17 @@ impl PhaseFollower {
                 .map(|(sent, received)| sent + received),
             name: phase.name,
         };
-        Ok(phases.map(phase).collect())
+        phases.map(phase).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write;
     use std::slice;
 
+    use super::super::followed::CHUNK;
     use super::*;
 
     /// A follower of an empty directory, and a file in it.

@@ -1,10 +1,12 @@
 //! A script that runs.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use super::folder::ScriptPair;
 use crate::host::EmulatedHost;
@@ -17,7 +19,7 @@ use crate::sandbox::SCRATCH;
 pub(super) struct ScriptParty {
     program: ProgramProcess,
     /// Its copy of the folder. It is removed with this.
-    _copy: tempfile::TempDir,
+    _copy: TempDir,
     began: Instant,
     ended: Option<(ExitStatus, Duration)>,
 }
@@ -53,16 +55,12 @@ impl ScriptParty {
         pair: &ScriptPair,
         arguments: &[String],
     ) -> Result<Self, String> {
-        let copy = tempfile::tempdir_in(SCRATCH).map_err(|error| error.to_string())?;
-        let start = "cp -r \"$1/.\" \"$2\" && cd \"$2\" && script=$3 && shift 3 && exec sh \"$script\" \"$@\"";
-        let paths = [&*pair.folder, copy.path()].map(|path| path.display().to_string());
-        let script = format!("./{}", pair.script(role));
-        let mut command =
-            ["sh", "-c", start, role, &paths[0], &paths[1], &script].map(str::to_owned).to_vec();
-        command.extend_from_slice(arguments);
+        let copy = copy(&pair.folder)?;
+        let run = [&["sh".into(), format!("./{}", pair.script(role))], arguments].concat();
+        let directory = Some(copy.path().to_owned());
+        let command = ProgramCommand { directory, ..ProgramCommand::new(run) };
         let output = outputs::directory().join(role);
-        let program =
-            ProgramProcess::start(Some(host), &ProgramCommand::new(command), &output, None)?;
+        let program = ProgramProcess::start(Some(host), &command, &output, None)?;
         Ok(Self { program, _copy: copy, began: Instant::now(), ended: None })
     }
 
@@ -97,5 +95,18 @@ impl ScriptParty {
         let (status, time) = self.ended.ok_or("it has not ended")?;
         let exit = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
         Ok(PartyEnd { exit, time, was_ended, tail: output_tail(&self.program.output()?) })
+    }
+}
+
+/// Copies a folder. The time that this takes is not a script's.
+fn copy(folder: &Path) -> Result<TempDir, String> {
+    let failed = |what: &str| format!("cannot copy {}: {what}", folder.display());
+    let copy = tempfile::tempdir_in(SCRATCH).map_err(|error| failed(&error.to_string()))?;
+    let copied = Command::new("cp").arg("-r").arg(folder.join(".")).arg(copy.path()).output();
+    let copied = copied.map_err(|error| failed(&error.to_string()))?;
+    if copied.status.success() {
+        Ok(copy)
+    } else {
+        Err(failed(String::from_utf8_lossy(&copied.stderr).trim()))
     }
 }
