@@ -232,20 +232,23 @@ impl Experiment {
     /// compares are in one shard, and so measured on one machine.
     #[must_use]
     pub fn of_shard(mut self, shard: TrialShard) -> Self {
-        let unit = |point: usize| self.compared_with(point);
-        self.schedule = self.schedule.of_shard(shard, unit);
+        self.schedule = self.schedule.of_shard(shard, &self.compared_groups());
         self.shard = Some(shard);
         self
     }
 
-    /// The first of the points that are compared with a point.
-    fn compared_with(&self, point: usize) -> usize {
-        let Some(compare) = &self.compare else { return point };
-        let others = |index: usize| {
-            let swept = self.points[index].swept().iter();
-            swept.filter(|(key, _)| **key != compare.key)
+    /// For each point the number of its group. Only points that are compared share one.
+    fn compared_groups(&self) -> Vec<usize> {
+        let mut groups = BTreeMap::new();
+        let group = |point: &SweepPoint| {
+            let mut settings = point.swept().clone();
+            if let Some(compare) = &self.compare {
+                settings.remove(&compare.key);
+            }
+            let next = groups.len();
+            *groups.entry(settings.to_string()).or_insert(next)
         };
-        (0..point).find(|first| others(*first).eq(others(point))).unwrap_or(point)
+        self.points.iter().map(group).collect()
     }
 
     /// The repetition, from 0, and the point of the trial with a number, from 0.

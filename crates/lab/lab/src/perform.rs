@@ -2,6 +2,7 @@
 
 mod command;
 pub(crate) mod driver;
+pub(crate) mod followed;
 mod outputs;
 mod phases;
 mod program;

@@ -58,14 +58,15 @@ impl TrialSchedule {
         Self { trials, group_ends }
     }
 
-    /// The trials of a shard. The points of a repetition with the same `unit` are in one shard.
-    pub(crate) fn of_shard(&self, shard: TrialShard, unit: impl Fn(usize) -> usize) -> Self {
+    /// The trials of a shard. `groups` has a number for each point: in each repetition, the points
+    /// with the same number are in one shard.
+    pub(crate) fn of_shard(&self, shard: TrialShard, groups: &[usize]) -> Self {
         let mut units = HashMap::new();
         let (mut trials, mut group_ends) = (Vec::new(), Vec::new());
         let mut ends = self.group_ends.iter().peekable();
         for (number, (repetition, point)) in self.trials.iter().enumerate() {
             let next = units.len();
-            let unit = *units.entry((*repetition, unit(*point))).or_insert(next);
+            let unit = *units.entry((*repetition, groups[*point])).or_insert(next);
             if shard.has(unit) {
                 trials.push((*repetition, *point));
             }
