@@ -55,6 +55,11 @@ def sweep_of_loss(test):
     test.say(", ".join(f"loss {row[0]}: {milliseconds(' '.join(row[1:])):.0f} ms" for row in rows))
 
 
+# Selects the run of this address in the history.
+SELECT = """document.querySelector(`a[href="#${arguments[0]}"]`).closest("tr")
+    .querySelector("input").click()"""
+
+
 def comparison_with_an_earlier_run(test):
     """A run that was changed and run again, laid over the earlier one."""
     page = test.page
@@ -66,12 +71,12 @@ def comparison_with_an_earlier_run(test):
     chosen = [page.text(it) for it in page.all("button", re.compile("Remove .*"), loss)]
     check(chosen == LOSSES, f"the losses of the earlier run are {chosen}")
     page.choose_only("Transport", ["TCP, BBR"])
-    start(page)
+    later = start(page)
     wait_for_end(test)
     go_to(page, "History")
     until("the runs", lambda: len(page.cells("Runs")) > 2)
-    for box in page.all("checkbox", re.compile("Select .*"))[:2]:
-        page.script("arguments[0].click()", box)
+    for address in (later, test.sweep):
+        page.script(SELECT, address.rpartition("#")[2])
     page.click("button", "Compare 2")
     page.find("heading", "Compare")
     runs = until("both runs", lambda: page.cells("The runs"))[1:]
