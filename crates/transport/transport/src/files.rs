@@ -2,6 +2,9 @@
 //!
 //! [`send_tree`] sends several files and directories over one connection.
 //!
+//! [`send_stream`] sends a stream of unknown length, such as standard input, and a [`StreamReceiver`]
+//! writes one to standard output.
+//!
 //! [`send`] offers a file, and reconnects after a break or silence. A [`FileReceiver`] stores the
 //! files of its connections in a directory. Both report progress as [`FileTransferEvent`]s. Until a
 //! file is complete, its data is in `.NAME.part`. A later attempt resumes from there if that is the
@@ -15,9 +18,10 @@ mod send;
 mod tests;
 mod transfer_limiter;
 
-pub use receive::{FileReceiveError, FileReceiver, ReceivedFile};
+pub use receive::{FileReceiveError, FileReceiver, ReceivedFile, ReceivedStream, StreamReceiver};
 pub use send::{
-    ConnectionPreferences, FileSendError, SentFile, SentTree, SkippedPaths, send, send_tree,
+    ConnectionPreferences, FileSendError, SentFile, SentStream, SentTree, SkippedPaths, send,
+    send_stream, send_tree,
 };
 pub use transfer_limiter::{TransferLimiter, TransferPermit};
 
@@ -41,6 +45,8 @@ pub enum FileTransferEvent<'a> {
         /// Its length in bytes.
         length: u64,
     },
+    /// A stream of unknown length begins.
+    StreamOffered,
     /// The receiver has this many bytes.
     Position(u64),
     /// What an earlier attempt left is compared with the file.

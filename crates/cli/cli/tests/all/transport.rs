@@ -3,6 +3,7 @@
 mod code;
 mod errors;
 mod forward;
+mod stream;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, Write};

@@ -1,6 +1,10 @@
 //! Receives files.
 
+mod output;
+mod stream;
 mod tree;
+
+pub use stream::{ReceivedStream, StreamReceiver};
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -45,6 +49,18 @@ pub enum FileReceiveError {
         /// The cause.
         source: io::Error,
     },
+    /// The connection of a stream has broken before its end. The bytes that were written are only
+    /// its beginning.
+    #[error("the stream is incomplete, it broke off after {bytes} bytes: {source}")]
+    Incomplete {
+        /// How many bytes have arrived.
+        bytes: u64,
+        /// The cause.
+        source: io::Error,
+    },
+    /// This end has not accepted an offer, and has told the sender why.
+    #[error("an offer was rejected: {0}")]
+    Rejected(#[source] FileTransferFailure),
     /// The connection ended before a file was offered.
     #[error("no file was offered: {0}")]
     NoOffer(#[source] io::Error),
@@ -170,8 +186,16 @@ impl FileReceiver {
             return tree::receive(self, connection, offered, observe);
         }
         let offer = next(&mut (&[kind][..]).chain(&mut *connection))?;
-        let FileSenderMessage::Offer { is_eager: _, length, attributes, name } = offer else {
-            return Err(protocol("no file is offered"));
+        let (length, attributes, name) = match offer {
+            FileSenderMessage::Offer { is_eager: _, length, attributes, name } => {
+                (length, attributes, name)
+            }
+            FileSenderMessage::Stream => {
+                let text = "it stores files in a directory; to receive a stream, start it with \
+                            --out -";
+                return Err(failed(FileTransferFailureReason::Kind, text.into()));
+            }
+            _ => return Err(protocol("no file is offered")),
         };
         *offered = Some(name.clone());
         observe(FileTransferEvent::Offered { name: &name, length });

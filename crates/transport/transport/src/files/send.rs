@@ -3,9 +3,11 @@
 mod attempt;
 mod offered;
 mod reconnector;
+mod stream;
 mod tree;
 mod walk;
 
+pub use stream::{SentStream, send_stream};
 pub use tree::{SentTree, send_tree};
 pub use walk::SkippedPaths;
 
@@ -77,12 +79,20 @@ pub enum FileSendError {
         /// The file.
         path: PathBuf,
     },
+    /// The stream to send cannot be read. The receiver does not get its end.
+    #[error("cannot read the stream: {0}")]
+    Stream(#[source] io::Error),
     /// No connection can be opened.
     #[error(transparent)]
     Connect(#[from] Error),
     /// The connection has broken.
     #[error("while the file was sent: {0}")]
     Broken(#[source] io::Error),
+    /// The connection of a stream has broken.
+    #[error(
+        "while the stream was sent: {0}; it is incomplete at the receiver: start both ends again"
+    )]
+    StreamBroken(#[source] io::Error),
     /// The receiver has reported a failure.
     #[error("the receiver says: {0}")]
     Refused(#[source] FileTransferFailure),

@@ -7,6 +7,9 @@ use std::os::unix::fs::MetadataExt;
 /// The version of the messages.
 const VERSION: u8 = 2;
 
+/// The version of the offer of a stream.
+const STREAM_VERSION: u8 = 1;
+
 /// The permission bits of a file's mode that are transferred.
 const PERMISSIONS: u32 = 0o777;
 
@@ -39,6 +42,9 @@ pub(crate) enum FileSenderMessage {
     Working,
     /// The digest of the whole file, after all data.
     End([u8; DIGEST_LEN]),
+    /// The first message, in place of [`Self::Offer`]: data of unknown length follows at once. It
+    /// is complete only if [`Self::End`] arrives.
+    Stream,
 }
 
 /// A message of the receiver.
@@ -86,10 +92,12 @@ pub enum FileTransferFailureReason {
     Protocol = 7,
     /// Received data was changed on the path.
     Changed = 8,
+    /// The receiver takes files and no stream, or the reverse.
+    Kind = 9,
 }
 
 impl FileTransferFailureReason {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Exists,
         Self::Name,
         Self::Space,
@@ -98,6 +106,7 @@ impl FileTransferFailureReason {
         Self::Busy,
         Self::Protocol,
         Self::Changed,
+        Self::Kind,
     ];
 }
 
@@ -235,6 +244,7 @@ impl FileSenderMessage {
                 bytes.push(5);
                 bytes.extend(digest);
             }
+            Self::Stream => bytes.extend([8, STREAM_VERSION]),
         }
         bytes
     }
@@ -273,6 +283,10 @@ impl FileSenderMessage {
             }
             4 => Self::Working,
             5 => Self::End(array(from)?),
+            8 => match array(from)? {
+                [STREAM_VERSION] => Self::Stream,
+                _ => return Err(invalid("the sender has another version of Sunder")),
+            },
             _ => return Err(invalid("a message of an unknown kind")),
         }))
     }
@@ -365,6 +379,7 @@ mod tests {
             FileSenderMessage::Data(MAX_DATA_LEN),
             FileSenderMessage::Working,
             FileSenderMessage::End([4; 32]),
+            FileSenderMessage::Stream,
         ];
         for message in messages {
             let bytes = message.encode();

@@ -46,6 +46,11 @@ impl CodeOption {
         self.code.is_some()
     }
 
+    /// Whether the code is read from standard input.
+    pub(super) fn is_read_from_standard_input(&self) -> bool {
+        self.code.as_deref() == Some(FROM_STDIN)
+    }
+
     /// The code that the other end shows, if one is given.
     ///
     /// # Errors

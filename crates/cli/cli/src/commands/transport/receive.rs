@@ -1,5 +1,7 @@
 //! `sunder transport receive`.
 
+mod output;
+
 use std::io::ErrorKind::UnexpectedEof;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,6 +33,9 @@ const MAX_REFUSALS: usize = 64;
 /// exists is not replaced, unless --overwrite is given. Anyone who knows the printed key can send;
 /// --peer admits only some senders. With --code, the printed command contains a code of four words
 /// in place of the key. Each code is for one attempt: after a wrong one, this command ends.
+///
+/// With --out -, it writes one stream (or one file) to standard output and ends. If the sender ends
+/// early or the connection breaks, the exit code is not 0, and what was written is incomplete.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
@@ -40,7 +45,7 @@ pub(super) struct Arguments {
     /// Wait at a relay instead, if this host cannot be reached from outside
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
     via: Option<String>,
-    /// The directory for the files
+    /// The directory for the files; - writes one stream to standard output
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Exit after one complete file, or one complete transfer of several
@@ -67,14 +72,39 @@ pub(super) struct Arguments {
 const HELP: &str = "\
 Example: sunder transport receive --listen 0.0.0.0:7000 --out inbox --identity receive.key
 receive.key has 64 hexadecimal digits: (umask 077; openssl rand -hex 32 > receive.key)
-Then, on the other host: the command that this one prints.";
+Then, on the other host: the command that this one prints.
+A stream: sunder transport receive --listen 0.0.0.0:7000 --out - | tar x";
+
+impl Arguments {
+    /// Whether standard output is for the received data.
+    fn writes_stream(&self) -> bool {
+        self.out.as_os_str() == "-"
+    }
+
+    /// Prints a line: on standard error if standard output is for the received data.
+    fn say(&self, line: &str) -> Result<(), CommandFailure> {
+        if self.writes_stream() {
+            console::note(line);
+            return Ok(());
+        }
+        console::print_line(line)
+    }
+
+    /// What the printed command names as the file.
+    fn sent(&self) -> &'static str {
+        if self.writes_stream() { "-" } else { "FILE" }
+    }
+}
 
 /// Receives until it is stopped, or one file if that was asked for.
 ///
 /// # Errors
 /// When it cannot listen, or the directory cannot be used.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
-    if !arguments.out.is_dir() {
+    if arguments.writes_stream() && arguments.overwrite {
+        return Err(CommandFailure::Usage("--overwrite is for files: omit it with --out -".into()));
+    }
+    if !arguments.writes_stream() && !arguments.out.is_dir() {
         let out = arguments.out.display();
         return Err(CommandFailure::Usage(format!("{out} is not a directory: create it first")));
     }
@@ -86,6 +116,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     } else {
         listen(arguments, &options)?
     };
+    if arguments.writes_stream() {
+        return output::run(listener);
+    }
     let receiver = Arc::new(FileReceiver::new(&arguments.out, arguments.overwrite));
     let closed = receiver.clone();
     signals::run_on_signal(move || closed.close())
@@ -165,7 +198,8 @@ fn receive(
             }
             shown = shown.max(position);
         }
-        FileTransferEvent::Comparing
+        FileTransferEvent::StreamOffered
+        | FileTransferEvent::Comparing
         | FileTransferEvent::Silent { .. }
         | FileTransferEvent::Slow { .. }
         | FileTransferEvent::Broken { .. } => {}
@@ -198,17 +232,17 @@ fn listen(arguments: &Arguments, options: &ConnectionOptions) -> Result<Listener
     if let Some(relay) = &arguments.via {
         let via = Listener::via(relay, options);
         let (listener, token) = via.map_err(|error| failed(&error))?;
-        console::print_line(&format!("waiting at {relay}"))?;
-        announce(&format!("{token}@{relay}"), &options.security)?;
+        arguments.say(&format!("waiting at {relay}"))?;
+        announce(arguments, &format!("{token}@{relay}"), &options.security)?;
         return Ok(listener);
     }
     let address = arguments.listen.as_deref().unwrap_or_default();
     let listener = Listener::bind(address, options).map_err(|error| failed(&error))?;
     let address = listener.local_addr();
-    console::print_line(&format!("listening on {address}"))?;
+    arguments.say(&format!("listening on {address}"))?;
     let reachable = reachable(address)
         .map_or_else(|| format!("HOST:{}", address.port()), |address| address.to_string());
-    announce(&reachable, &options.security)?;
+    announce(arguments, &reachable, &options.security)?;
     Ok(listener)
 }
 
@@ -219,7 +253,8 @@ fn listen_to_paired(
 ) -> Result<Listener, CommandFailure> {
     let meeting = meeting(arguments)?;
     let announce = |address: &str, code: &str| {
-        console::print_line(&format!("sunder transport send FILE {address} --code {code}"))
+        let sent = arguments.sent();
+        arguments.say(&format!("sunder transport send {sent} {address} --code {code}"))
     };
     let (paired, address) =
         pairing::meet(meeting, &options.security, TransferRole::Receiver, announce)?;
@@ -232,7 +267,7 @@ fn listen_to_paired(
     };
     let listener = listener.map_err(|error| failed(&error))?;
     paired.complete().map_err(|error| pairing::pairing_failed(&error))?;
-    console::print_line(&format!("paired with the sender with key {key}"))?;
+    arguments.say(&format!("paired with the sender with key {key}"))?;
     Ok(listener)
 }
 
@@ -257,7 +292,11 @@ const NO_NUMBER: &str =
     "--code: a code for a relay begins with a number; type it as the other end shows it";
 
 /// Says the command for the other host.
-fn announce(address: &str, security: &ConnectionSecurity) -> Result<(), CommandFailure> {
+fn announce(
+    arguments: &Arguments,
+    address: &str,
+    security: &ConnectionSecurity,
+) -> Result<(), CommandFailure> {
     let options = match security.public_key() {
         Some(key) => format!("--key {key}"),
         None => "--insecure".into(),
@@ -265,5 +304,6 @@ fn announce(address: &str, security: &ConnectionSecurity) -> Result<(), CommandF
     if security.public_key().is_none() {
         console::warning("insecure: anyone who can reach this address can send files");
     }
-    console::print_line(&format!("sunder transport send FILE {address} {options}"))
+    let sent = arguments.sent();
+    arguments.say(&format!("sunder transport send {sent} {address} {options}"))
 }

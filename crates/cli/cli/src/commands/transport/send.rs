@@ -1,7 +1,8 @@
 //! `sunder transport send`.
 
 use std::fs::Metadata;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use console::CommandFailure;
@@ -10,7 +11,7 @@ use console::signals;
 use serde::Serialize;
 use transport::choice::TransportDecision;
 use transport::files::{
-    self, ConnectionPreferences, FileSendError, FileTransferEvent, SentFile, SentTree,
+    self, ConnectionPreferences, FileSendError, FileTransferEvent, SentFile, SentStream, SentTree,
 };
 use transport::{
     Connection, ConnectionCloser, ConnectionOptions, ConnectionSecurity, ExchangeProfile,
@@ -28,11 +29,14 @@ use super::pairing::{self, CodeMeeting, CodeOption};
 /// digest of each file. Files keep their permissions and their modification times. Of several
 /// files, those that the receiver has with the same length and time are not sent again. In
 /// directories, links, special files and names that begin with a dot are skipped.
+///
+/// The file - is standard input, of any length, for a receiver with --out -. It is not resumed. If
+/// this command ends early, the receiver reports that the stream is incomplete.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(super) struct Arguments {
-    /// The file, or several files and directories, and last the receiver's address, as the receiver
-    /// prints it; TOKEN@HOST:PORT if it waits at a relay, or the relay's HOST:PORT with --code;
+    /// The file, or several files and directories, or - for standard input; and last the receiver's
+    /// address, as the receiver prints it; TOKEN@HOST:PORT if it waits at a relay, or the relay's HOST:PORT with --code;
     /// several addresses, separated by commas, to send shares over several networks
     // One list, because clap takes no options between a list and what follows it.
     #[arg(value_name = "FILE|DIR... HOST:PORT", required = true)]
@@ -68,6 +72,26 @@ impl Arguments {
         })?;
         Ok((files, address))
     }
+
+    /// Whether standard input is sent.
+    ///
+    /// # Errors
+    /// If it is named beside others, or is already used for the code.
+    fn sends_standard_input(&self, files: &[PathBuf]) -> Result<bool, CommandFailure> {
+        let usage = |text: &str| Err(CommandFailure::Usage(text.into()));
+        match files {
+            _ if !files.iter().any(|file| is_standard_input(file)) => Ok(false),
+            [_] if self.code.is_read_from_standard_input() => {
+                usage("standard input is sent, so that --code - cannot read the code there")
+            }
+            [_] => Ok(true),
+            _ => usage("- is standard input, and can only be sent alone; write ./- for a file"),
+        }
+    }
+}
+
+fn is_standard_input(file: &Path) -> bool {
+    file.as_os_str() == "-"
 }
 
 fn help() -> String {
@@ -95,6 +119,16 @@ struct TransportSendTreeDocument<'a> {
     rate_mbit: f64,
 }
 
+/// What `--json` prints for standard input.
+#[derive(Serialize)]
+struct TransportSendStreamDocument<'a> {
+    bytes: u64,
+    sha256: &'a str,
+    transport: &'a str,
+    elapsed_s: f64,
+    rate_mbit: f64,
+}
+
 /// What `--json` prints for one file.
 #[derive(Serialize)]
 struct TransportSendDocument<'a> {
@@ -114,6 +148,7 @@ struct TransportSendDocument<'a> {
 /// When it cannot be read, there is no connection, or the receiver does not take it.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let (files, address) = arguments.files_and_address()?;
+    let is_stream = arguments.sends_standard_input(files)?;
     let connecting = &arguments.connecting;
     let mut options = if arguments.code.is_given() {
         connecting.lasting_options_before_pairing()?
@@ -130,6 +165,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         (address.to_owned(), "the same command resumes where this one stopped".to_owned())
     };
     match files {
+        _ if is_stream => {
+            let resume = "a stream is not resumed: start both ends again".to_owned();
+            let sent = send(arguments, &address, &options, resume, |connecting, observe| {
+                files::send_stream(io::stdin(), connecting, observe)
+            })?;
+            report_stream(arguments, &sent)
+        }
         [file] if !file.is_dir() => {
             let sent = send(arguments, &address, &options, resume, |connecting, observe| {
                 files::send(file, connecting, observe)
@@ -156,7 +198,7 @@ fn meet_receiver(
         return Err(CommandFailure::Usage("give --key or --code, not both".into()));
     }
     // It would be found only after the code was used.
-    for file in files {
+    for file in files.iter().filter(|file| !is_standard_input(file)) {
         file.metadata().map_err(|error| {
             CommandFailure::Usage(format!("cannot read {}: {error}", file.display()))
         })?;
@@ -167,7 +209,8 @@ fn meet_receiver(
     };
     // With --json, standard output is for the document.
     let announce = |relay: &str, code: &str| {
-        let line = format!("sunder transport receive --via {relay} --out DIR --code {code}");
+        let out = if is_standard_input(&files[0]) { "-" } else { "DIR" };
+        let line = format!("sunder transport receive --via {relay} --out {out} --code {code}");
         if arguments.json {
             console::note(&line);
             return Ok(());
@@ -274,6 +317,7 @@ impl TransferProgress {
             FileTransferEvent::Offered { length, .. } => {
                 self.progress = Some(CommandProgress::new(Some(*length)));
             }
+            FileTransferEvent::StreamOffered => self.progress = Some(CommandProgress::new(None)),
             FileTransferEvent::Position(position) => {
                 if let Some(progress) = &self.progress {
                     let advanced = position.saturating_sub(self.position);
@@ -327,7 +371,11 @@ fn refused(error: &FileSendError, address: &str) -> CommandFailure {
                 _ => CommandFailure::Failed(message),
             }
         }
-        FileSendError::Refused(_) | FileSendError::Changed { .. } => {
+        FileSendError::StreamBroken(source) => match transport::Error::of(source) {
+            Some(source) if source.is_security() => CommandFailure::Refused(error.to_string()),
+            _ => CommandFailure::Failed(error.to_string()),
+        },
+        FileSendError::Refused(_) | FileSendError::Changed { .. } | FileSendError::Stream(_) => {
             CommandFailure::Failed(error.to_string())
         }
     }
@@ -356,6 +404,26 @@ fn report(arguments: &Arguments, sent: &SentFile) -> Result<(), CommandFailure> 
     };
     console::print_line(&format!(
         "{name}: {bytes} bytes{resumed}, in {elapsed_s:.1} s by {transport} ({rate_mbit:.1} Mbit/s)"
+    ))?;
+    console::print_line(&format!("SHA-256 {sha256}, checked by the receiver"))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "the rate is for a person")]
+fn report_stream(arguments: &Arguments, sent: &SentStream) -> Result<(), CommandFailure> {
+    let SentStream { bytes, sha256, transport, elapsed } = sent;
+    let elapsed_s = elapsed.as_secs_f64();
+    let rate_mbit = *bytes as f64 * 8e-6 / elapsed_s;
+    if arguments.json {
+        return console::print_json(&TransportSendStreamDocument {
+            bytes: *bytes,
+            sha256,
+            transport,
+            elapsed_s,
+            rate_mbit,
+        });
+    }
+    console::print_line(&format!(
+        "{bytes} bytes, in {elapsed_s:.1} s by {transport} ({rate_mbit:.1} Mbit/s)"
     ))?;
     console::print_line(&format!("SHA-256 {sha256}, checked by the receiver"))
 }
