@@ -11,6 +11,7 @@
 //! - Attacks: an attacker may seize a link. It then gets everything sent on it and decides what, if
 //!   anything, arrives. This one ability includes reading, changing, dropping, delaying, injecting,
 //!   swapping, replaying and closing.
+//! - NATs: a [`SimulatedNat`] translates addresses as routers do.
 //! - Seeds: [`run_seeds`] runs a simulation with many seeds on all processors, and reports one that
 //!   fails.
 //! - Statistics: [`statistics`] tests whether bytes, or other counts, are as random ones.
@@ -41,15 +42,18 @@
 //!
 //! - `network`: links, timers, and the event queue that acts as the virtual clock.
 //! - `link`: one direction of a link: its delay, loss and rate. `rng`: the seeded generator.
+//! - `nat`: address translation of several kinds.
 //! - `seeds`: runs a simulation with many seeds, in threads. [`statistics`]: chi-squared tests.
 
 mod link;
+mod nat;
 mod network;
 mod rng;
 mod seeds;
 pub mod statistics;
 
 pub use link::{LinkBottleneck, SimulatedLinkConditions};
+pub use nat::{SimulatedNat, SimulatedNatKind};
 pub use network::{SimulatedLinkId, SimulatedNetwork, SimulationEvent};
 pub use rng::SeededRng;
 pub use seeds::run_seeds;
