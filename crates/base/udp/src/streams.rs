@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 pub use acceptor::UdpStreamAcceptor;
 pub use backlog::AcceptedUdpStream;
-pub use connect::connect;
+pub use connect::{connect, connect_to_reachable};
 pub use connection::{
     DatagramRouting, ListenerLoad, ReceivedDatagram, UdpStreamConnection, UdpStreamEndpoint,
     UdpStreamPhase, UdpStreamRead, UdpStreamState, UdpStreamStatistics,

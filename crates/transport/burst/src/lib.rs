@@ -60,7 +60,7 @@
 mod net;
 mod protocol;
 
-pub use net::connect;
+pub use net::{connect, connect_over};
 #[cfg(any(fuzzing, test))]
 pub use protocol::fuzzing;
 pub use protocol::{

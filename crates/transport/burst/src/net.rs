@@ -23,8 +23,28 @@ pub fn connect(
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };
     let socket = UdpBatchSocket::bind(&SocketBinding { local, device: None })?;
+    streams::connect(socket, Box::new(client(peer, config, security)?))
+}
+
+/// Like [`connect`], with a socket on which datagrams of the peer have arrived.
+///
+/// # Errors
+/// As described by [`Error`](crate::Error).
+pub fn connect_over(
+    socket: UdpBatchSocket,
+    peer: SocketAddr,
+    config: BurstConfig,
+    security: &BurstSecurity<'_>,
+) -> io::Result<UdpStream> {
+    streams::connect_to_reachable(socket, Box::new(client(peer, config, security)?))
+}
+
+fn client(
+    peer: SocketAddr,
+    config: BurstConfig,
+    security: &BurstSecurity<'_>,
+) -> io::Result<BurstConnection> {
     let mut generator = RandomGenerator::seeded().map_err(io::Error::other)?;
     let now = streams::now();
-    let connection = BurstConnection::connect(config, peer, security, &mut generator, now);
-    streams::connect(socket, Box::new(connection.map_err(io::Error::other)?))
+    BurstConnection::connect(config, peer, security, &mut generator, now).map_err(io::Error::other)
 }

@@ -27,10 +27,30 @@ pub fn connect(
     connection: Box<dyn UdpStreamConnection>,
 ) -> io::Result<UdpStream> {
     let mut reachability = PeerReachability::check(connection.peer_addr())?;
+    open(socket, connection, || reachability.poll())
+}
+
+/// Like [`connect`], to a peer from which datagrams have arrived on this socket: ICMP errors are
+/// ignored, as a NAT reports them to other sockets only.
+///
+/// # Errors
+/// If the socket fails, or the connection before it is open.
+pub fn connect_to_reachable(
+    socket: UdpBatchSocket,
+    connection: Box<dyn UdpStreamConnection>,
+) -> io::Result<UdpStream> {
+    open(socket, connection, || Ok(()))
+}
+
+fn open(
+    socket: UdpBatchSocket,
+    connection: Box<dyn UdpStreamConnection>,
+    check: impl FnMut() -> io::Result<()>,
+) -> io::Result<UdpStream> {
     let mut driver = UdpStreamDriver::new(socket, Vec::new())?;
     let stream = driver.add(SINGLE_CONNECTION_KEY, connection);
     driver.spawn()?;
-    stream.wait_until_open(|| reachability.poll())?;
+    stream.wait_until_open(check)?;
     Ok(stream)
 }
 
