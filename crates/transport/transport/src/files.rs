@@ -2,8 +2,8 @@
 //!
 //! [`send_tree`] sends several files and directories over one connection.
 //!
-//! [`send_stream`] sends a stream of unknown length, such as standard input, and a [`StreamReceiver`]
-//! writes one to standard output.
+//! [`send_stream`] sends a stream of unknown length, such as standard input, and a
+//! [`StreamReceiver`] writes one to standard output.
 //!
 //! [`send`] offers a file, and reconnects after a break or silence. A [`FileReceiver`] stores the
 //! files of its connections in a directory. Both report progress as [`FileTransferEvent`]s. Until a

@@ -1,5 +1,7 @@
 //! Helpers for fuzz targets, which pass bytes to the parsers and to connections.
 
+mod datagrams;
+
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,6 +27,7 @@ use crate::stream::{ByteStream, PathStatistics};
 
 pub use crate::probe::fuzzing as probe;
 pub use crate::transports::udp::fuzzing as udp;
+pub use datagrams::{DatagramStep, datagrams};
 
 /// Passes any bytes to every parser, and checks that what is parsed is encoded to the same bytes.
 ///

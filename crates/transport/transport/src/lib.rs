@@ -42,20 +42,21 @@
 //!
 //! - `net`: connections as programs use them: `connect` (with `addresses` of a name), `listener`
 //!   (`pending` and `accepted` connections), `handshaking`, `connection`; `pairing` of two ends by
-//!   a code. `messages`: messages over them.
+//!   a code; `direct` paths between two ends that have met at a relay. `messages`: messages over
+//!   them.
 //! - `transports`: one file for each transport, and the `registry`, to which [`register`] adds
 //!   those of other crates. All implement the interface in `stream`.
-//! - `protocol`: pure: `handshake`, `file`, `tree` (several files), `forward`, `relay`,
-//!   `code`.
+//! - `protocol`: pure: `handshake`, `file`, `tree` (several files), `forward`, `relay`, `code`;
+//!   datagrams between two ends: `relay_binding`, `datagram_relay`, `punching` and `direct`.
 //! - [`choice`]: which transport is the fastest. `auto` and `examine` measure, `racing` opens
 //!   connections meanwhile, `cache` is a file; `decide`, `remembered` and `expected` are pure.
 //!   [`model`]: predicts durations, pure.
 //! - [`probe`]: measures a path. `net`, `host` and `repeated_probe` drive it; `prober`,
 //!   `reflector`, `packet`, `train`, `rate` and `path` are pure.
 //! - [`files`]: sends and receives files, each as `part` until it is complete. [`relay`]: connects
-//!   two parties: `server`, `client`, `pairs`. [`forward`]: local TCP ports carried over a
-//!   transport: `forwarder` and `exposer`, with `carry`, `open` and `spare`. [`measurement`]:
-//!   exchanges of a given size.
+//!   two parties: `server`, `client`, `pairs`, `datagrams`. [`forward`]: local TCP ports carried
+//!   over a transport: `forwarder` and `exposer`, with `carry`, `open` and `spare`.
+//!   [`measurement`]: exchanges of a given size.
 //! - `address`, [`window`]: pure. `options`, `error`. `user_state`: files of this user. `process`:
 //!   protects connections from use after a fork.
 
@@ -97,6 +98,6 @@ pub use protocol::file::{FileName, FileNameError, FileTransferFailure, FileTrans
 pub use protocol::forward::TargetRefusal;
 pub use protocol::handshake::{HandshakeRefusal, TransportHandshakeError};
 pub use protocol::relay::{RelayToken, RelayTokenError};
-pub use stream::{ByteStream, PathStatistics, Transport, TransportAcceptor};
+pub use stream::{ByteStream, ConnectionPath, PathStatistics, Transport, TransportAcceptor};
 pub use transports::{TransportRegistrationError, names, register};
 pub use user_state::persistent_identity;

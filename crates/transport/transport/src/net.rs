@@ -4,6 +4,7 @@ mod accepted;
 mod addresses;
 mod connect;
 mod connection;
+mod direct;
 mod handshaking;
 mod listener;
 mod pairing;

@@ -1,6 +1,7 @@
 //! The interface of a transport: how it connects and accepts, and its connections, which are
 //! reliable byte streams in each direction (Transputation, 4.3 and 5).
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -127,10 +128,36 @@ pub trait ByteStream: Send + Sync {
     /// Measurements of the path.
     fn statistics(&self) -> PathStatistics;
 
+    /// How it reaches the other end.
+    fn path(&self) -> ConnectionPath {
+        ConnectionPath::Direct
+    }
+
     /// The peer's key, if the transport has its own authenticated handshake and encryption. If
     /// `None`, the connection adds them.
     fn peer(&self) -> Option<IdentityPublicKey> {
         None
+    }
+}
+
+/// How a connection reaches the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionPath {
+    /// Without a relay.
+    Direct,
+    /// In datagrams that a relay forwards.
+    RelayedDatagrams,
+    /// By TCP to a relay, and from there by TCP.
+    RelayedTcp,
+}
+
+impl fmt::Display for ConnectionPath {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Direct => "direct",
+            Self::RelayedDatagrams => "relayed datagrams",
+            Self::RelayedTcp => "relayed tcp",
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 //! a program adds.
 
 mod buffers;
-mod burst;
+pub(crate) mod burst;
 mod datagrams;
 pub(crate) mod micss;
 mod mptcp;

@@ -258,16 +258,21 @@ fn two_hosts_meet_at_a_relay() {
     let address = line.trim_end().strip_prefix("listening on ").unwrap();
     let receiver = Receiver::start_at(["--via", address], to.path(), &[]);
     assert_eq!(receiver.address.split_once('@').unwrap().1, address);
-    for name in ["a", "b"] {
+    for (name, transport, path) in
+        [("a", "auto", "direct"), ("b", "burst", "direct"), ("c", "tcp", "relayed tcp")]
+    {
         let data = pattern(1_000_000);
         fs::write(from.path().join(name), &data).unwrap();
-        succeeded(&receiver.send(from.path(), name, &[]));
+        let sent =
+            succeeded(&receiver.send(from.path(), name, &["--json", "--transport", transport]));
+        let sent: serde_json::Value = serde_json::from_str(&sent).unwrap();
+        assert_eq!(sent["path"], path, "{sent}");
         assert!(fs::read(to.path().join(name)).unwrap() == data);
     }
     let (code, error) =
         failed(&receiver.send_to(&receiver.address, from.path(), "a", &["--transport", "quic"]));
     assert_eq!(code, 2);
-    assert!(error.contains("a relay forwards only TCP connections"), "{error}");
+    assert!(error.contains("only the transports burst and tcp can be used"), "{error}");
     let status = |format: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.args(["status", format]).env("RUNTIME_DIRECTORY", sockets.path());
@@ -277,11 +282,11 @@ fn two_hosts_meet_at_a_relay() {
     let relayed = &all[0];
     let port = address.rsplit_once(':').unwrap().1;
     assert_eq!((&relayed["kind"], &relayed["name"]), (&"relay".into(), &port.into()), "{all}");
-    assert_eq!((&relayed["listen"], &relayed["joined"]), (&address.into(), &2.into()), "{all}");
-    assert!(relayed["to_waiting_bytes"].as_u64().unwrap() > 2_000_000, "{all}");
+    assert_eq!((&relayed["listen"], &relayed["joined"]), (&address.into(), &3.into()), "{all}");
+    assert!(relayed["to_waiting_bytes"].as_u64().unwrap() > 1_000_000, "{all}");
     let metrics = status("--metrics");
     let labels = format!("{{service=\"relay\",name=\"{port}\"}}");
-    assert!(metrics.contains(&format!("sunder_relay_joined_total{labels} 2\n")), "{metrics}");
+    assert!(metrics.contains(&format!("sunder_relay_joined_total{labels} 3\n")), "{metrics}");
     relay.kill().unwrap();
     relay.wait().unwrap();
 }

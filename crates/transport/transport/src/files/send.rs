@@ -21,6 +21,7 @@ use crate::net::Connection;
 use crate::protocol::file::{
     FileName, FileNameError, FileTransferFailure, FileTransferFailureReason,
 };
+use crate::stream::ConnectionPath;
 use attempt::{SendAttempt, SendAttemptOutcome};
 use offered::OfferedFile;
 use reconnector::{ConnectFunction, Reconnector};
@@ -125,6 +126,8 @@ pub struct SentFile {
     pub connections: u32,
     /// The name of the last connection's transport.
     pub transport: &'static str,
+    /// How the last connection reached the receiver.
+    pub path: ConnectionPath,
     /// The time since the first connection was opened.
     pub elapsed: Duration,
 }
@@ -155,7 +158,7 @@ pub fn send(
     let mut resumed_from = None;
     loop {
         connections += 1;
-        let transport = connection.transport();
+        let (transport, path) = (connection.transport(), connection.path());
         let mut attempt = SendAttempt::new(&mut file, connections == 1, udp_rate.take());
         let outcome = attempt.run(connection, &mut successor, &mut observe);
         let (had, position) = attempt.initial_and_current_position();
@@ -174,6 +177,7 @@ pub fn send(
                     sha256,
                     connections,
                     transport,
+                    path,
                     elapsed: start.elapsed(),
                 });
             }

@@ -7,15 +7,17 @@ use std::time::Instant;
 
 use super::addresses::connect_first;
 use super::connection::Connection;
-use super::handshaking;
+use super::{direct, handshaking};
 use crate::address::resolve;
 use crate::choice::{TransportSelection, choose, connect_or_tcp, measure};
 use crate::error::{ConnectionStep, Error};
 use crate::options::{ConnectionOptions, ConnectionSecurity, TransportChoice};
 use crate::protocol::relay::RelayToken;
-use crate::relay;
+use crate::relay::{self, RelayedStream};
 use crate::stream::{ByteStream, Transport};
 use crate::transports::{self, micss};
+
+const BURST: TransportChoice = TransportChoice::Named("burst");
 
 /// Connects to a [`Listener`](super::Listener) at `HOST:PORT`, or to one that waits at a relay, at
 /// `TOKEN@HOST:PORT`.
@@ -27,11 +29,16 @@ pub fn connect(address: &str, options: &ConnectionOptions) -> Result<Connection,
     if let ConnectionSecurity::Noise { peers, .. } = &options.security {
         handshaking::expected(peers, address)?;
     }
-    let (stream, chosen) = open(address, options)?;
-    let connection = handshaking::initiate(stream, address.to_owned(), options)?;
-    if let Some(chosen) = chosen {
-        connection.set_choice(chosen);
-    }
+    let connection = if let Some((token, relay)) = address.split_once('@') {
+        direct::connect(open_relayed(address, token, relay, options)?, address.to_owned(), options)?
+    } else {
+        let (stream, chosen) = open(address, options)?;
+        let connection = handshaking::initiate(stream, address.to_owned(), options)?;
+        if let Some(chosen) = chosen {
+            connection.set_choice(chosen);
+        }
+        connection
+    };
     let limited = connection.set_timeout(options.timeout);
     limited.map_err(|error| Error::at(ConnectionStep::Answer, address, error, None))?;
     Ok(connection)
@@ -42,9 +49,6 @@ type OpenedByteStream = (Arc<dyn ByteStream>, Option<TransportSelection>);
 
 /// Opens a transport's connection to the first address of the name that answers.
 fn open(address: &str, options: &ConnectionOptions) -> Result<OpenedByteStream, Error> {
-    if let Some((token, relay)) = address.split_once('@') {
-        return Ok((open_relayed(address, token, relay, options)?, None));
-    }
     if address.contains(',') {
         return Ok((open_channels(address, options)?, None));
     }
@@ -127,15 +131,14 @@ fn open_relayed(
     token: &str,
     relay: &str,
     options: &ConnectionOptions,
-) -> Result<Arc<dyn ByteStream>, Error> {
+) -> Result<RelayedStream, Error> {
     let wrong = |reason| Error::Address { address: address.to_owned(), reason };
     let token: RelayToken = token.parse().map_err(|_| {
         wrong("invalid relay token: give TOKEN@HOST:PORT as the receiver prints it")
     })?;
-    if !matches!(options.transport, TransportChoice::Auto | TransportChoice::Named("tcp")) {
-        return Err(wrong(
-            "a relay forwards only TCP connections, no datagrams: leave --transport out",
-        ));
+    let possible = [TransportChoice::Auto, TransportChoice::Named("tcp"), BURST];
+    if !possible.contains(&options.transport) {
+        return Err(wrong("through a relay, only the transports burst and tcp can be used"));
     }
     relay::open(&resolve(relay)?, token, options).map_err(|error| {
         Error::at(ConnectionStep::Relay, relay, error, Some(options.connect_timeout))

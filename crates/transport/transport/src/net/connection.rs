@@ -16,7 +16,7 @@ use crate::process::OwningProcess;
 use crate::protocol::handshake::{
     ACCEPTED, HandshakeRefusal, REFUSED, TransportHandshakeError, TransportSession,
 };
-use crate::stream::{ByteStream, PathStatistics, Transport};
+use crate::stream::{ByteStream, ConnectionPath, PathStatistics, Transport};
 use crate::transports::named;
 
 /// A reliable connection over any transport: all bytes arrive in order, or there is an error.
@@ -224,6 +224,11 @@ impl Connection {
     /// The name of its transport.
     pub fn transport(&self) -> &'static str {
         self.shared().stream.transport()
+    }
+
+    /// How it reaches the other end.
+    pub fn path(&self) -> ConnectionPath {
+        self.shared().stream.path()
     }
 
     /// Whether its transport uses UDP.

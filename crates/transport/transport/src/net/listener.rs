@@ -14,6 +14,7 @@ use tracing::warn;
 
 use super::accepted::AcceptedConnections;
 use super::connection::{Connection, PlaintextAnswer};
+use super::direct::{self, AgreedConnection, DatagramParty, PathStream};
 use super::handshaking;
 use super::pending::{HandshakeAdmission, PendingHandshakes};
 use crate::address::resolve;
@@ -21,7 +22,7 @@ use crate::error::{ConnectionStep, Error};
 use crate::options::ConnectionOptions;
 use crate::process::OwningProcess;
 use crate::protocol::relay::RelayToken;
-use crate::relay::RelayRegistration;
+use crate::relay::{RelayRegistration, RelayedStream};
 use crate::stream::{ByteStream, TransportAcceptor};
 use crate::transports::{self, DatagramListener, micss, tcp};
 
@@ -315,9 +316,9 @@ impl ListenerCore {
         let mut pause = PAUSE;
         while !self.is_closed.load(Ordering::Relaxed) {
             match registration.accept(&self.options) {
-                Ok(stream) => {
+                Ok(relayed) => {
                     pause = PAUSE;
-                    self.begin(&stream, None);
+                    self.begin_relayed(relayed);
                 }
                 Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
@@ -344,11 +345,45 @@ impl ListenerCore {
             self.hand_to_program(Connection::plain(stream.clone(), name, PlaintextAnswer::Nothing));
             return;
         }
+        self.begin_handshake(stream, move |shared, begun| {
+            let is_channel = tcp.is_some_and(|tcp| shared.hand_over(&tcp));
+            if is_channel { None } else { shared.handshake(begun) }
+        });
+    }
+
+    /// Begins to handle a connection through a relay, which one over datagrams may replace.
+    fn begin_relayed(self: &Arc<Self>, relayed: RelayedStream) {
+        let RelayedStream { stream, relay, grant } = relayed;
+        // The relay answers during the handshake.
+        let party = DatagramParty::bind(relay, &grant).ok();
+        let stream = PathStream::relayed_tcp(stream);
+        self.begin_handshake(&stream, move |shared, begun| {
+            let control = shared.handshake(begun)?;
+            let name = begun.peer_addr().to_string();
+            match direct::accept(control, party, &shared.options) {
+                Ok(AgreedConnection::Relayed(connection)) => Some(connection),
+                Ok(AgreedConnection::OverDatagrams(stream)) if stream.peer().is_some() => {
+                    Some(Connection::plain(stream, name, PlaintextAnswer::Nothing))
+                }
+                Ok(AgreedConnection::OverDatagrams(stream)) => shared.handshake(&stream),
+                Err(error) => {
+                    shared.log_refused(&Error::from_io(&name, error));
+                    None
+                }
+            }
+        });
+    }
+
+    /// Performs a handshake in a thread of its own, and hands the connection to the program.
+    fn begin_handshake(
+        self: &Arc<Self>,
+        stream: &Arc<dyn ByteStream>,
+        handshake: impl FnOnce(&Arc<Self>, &Arc<dyn ByteStream>) -> Option<Connection> + Send + 'static,
+    ) {
         let (shared, begun) = (self.clone(), stream.clone());
         let is_begun = match self.pending.add(stream) {
             HandshakeAdmission::Admitted => spawn(move || {
-                let is_channel = tcp.is_some_and(|tcp| shared.hand_over(&tcp));
-                let connection = if is_channel { None } else { shared.handshake(&begun) };
+                let connection = handshake(&shared, &begun);
                 // Before the program gets the connection, which closing the listener does not end.
                 shared.pending.remove(&begun);
                 if let Some(connection) = connection {
@@ -403,13 +438,16 @@ impl ListenerCore {
             self.pending.requested(stream);
             self.accepted.wait_for_room(ROOM_TIMEOUT)
         };
-        let log = |error: &Error| {
-            let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(occurrences) = refused.count_event() {
-                warn!(occurrences, "no connection: {error}");
-            }
-        };
-        handshaking::respond(stream, &name, &self.options, has_room, log)
+        handshaking::respond(stream, &name, &self.options, has_room, |error| {
+            self.log_refused(error);
+        })
+    }
+
+    fn log_refused(&self, error: &Error) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(occurrences) = refused.count_event() {
+            warn!(occurrences, "no connection: {error}");
+        }
     }
 
     /// Hands a connection to the program.

@@ -197,7 +197,9 @@ fn open(address: &str, code: &TransferCode) -> Result<Arc<dyn ByteStream>, Error
         if code.is_for_relay() { ConnectionStep::Relay } else { ConnectionStep::Connect("tcp") };
     let (addresses, limit) = (resolve(address)?, options.connect_timeout);
     let opened = match code.relay_secret() {
-        Some(secret) => relay::open(&addresses, secret.token(), &options),
+        Some(secret) => {
+            relay::open(&addresses, secret.token(), &options).map(|relayed| relayed.stream)
+        }
         None => connect_first(&addresses, move |to| tcp::open(to, &options)),
     };
     opened.map_err(|error| Error::at(step, address, error, Some(limit)))

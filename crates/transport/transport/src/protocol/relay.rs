@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 const MAGIC: &[u8; 8] = b"SNDRRLAY";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// The length of a token.
 pub(crate) const TOKEN_LEN: usize = 16;
@@ -27,8 +27,9 @@ pub(crate) const STILL_PRESENT: u8 = 0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RelayResponse {
-    /// To a connecting party: it is connected, and what follows is from the other party. To a
-    /// waiting party: the same, once it has answered with [`STILL_PRESENT`].
+    /// To a connecting party: it is connected. A grant to bind a UDP address follows, and then what
+    /// the other party sends. To a waiting party: the same, once it has answered with
+    /// [`STILL_PRESENT`].
     Connected = 0,
     /// To a waiting party: it is still waiting.
     Waiting = 1,

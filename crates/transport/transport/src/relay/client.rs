@@ -12,6 +12,7 @@ use crate::options::{ConnectionOptions, ConnectionSecurity};
 use crate::protocol::relay::{
     RelayRequest, RelayResponse, RelaySecret, RelayToken, SECRET_LEN, STILL_PRESENT,
 };
+use crate::protocol::relay_binding::{BINDING_GRANT_LEN, BindingGrant};
 use crate::stream::ByteStream;
 use crate::transports::tcp;
 
@@ -22,6 +23,15 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long the relay searches for the waiting party, plus a margin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// A connection to another party through a relay.
+pub(crate) struct RelayedStream {
+    pub(crate) stream: Arc<dyn ByteStream>,
+    /// The relay's address, for TCP and UDP.
+    pub(crate) relay: SocketAddr,
+    /// What this end needs to bind a UDP address at the relay.
+    pub(crate) grant: BindingGrant,
+}
+
 /// Connects to the party that waits under a token, at the first address of the relay at which one
 /// waits.
 ///
@@ -31,7 +41,7 @@ pub(crate) fn open(
     relay: &[SocketAddr],
     token: RelayToken,
     options: &ConnectionOptions,
-) -> io::Result<Arc<dyn ByteStream>> {
+) -> io::Result<RelayedStream> {
     let mut last = io::ErrorKind::AddrNotAvailable.into();
     for address in relay {
         match open_at(*address, token, options) {
@@ -46,13 +56,13 @@ fn open_at(
     relay: SocketAddr,
     token: RelayToken,
     options: &ConnectionOptions,
-) -> io::Result<Arc<dyn ByteStream>> {
+) -> io::Result<RelayedStream> {
     let stream = tcp::open(relay, options)?;
     stream.set_timeout(Some(CONNECT_TIMEOUT))?;
     send(&*stream, &*RelayRequest::Connect(token).encode())?;
     let refused = |text: &str| Err(io::Error::new(io::ErrorKind::ConnectionRefused, text));
     match receive(&*stream)? {
-        RelayResponse::Connected => Ok(stream),
+        RelayResponse::Connected => connected(stream, relay),
         RelayResponse::Nobody => {
             refused("nobody waits at the relay under this token; start the receiver")
         }
@@ -109,8 +119,8 @@ impl RelayRegistration {
     }
 
     /// Waits for one party to connect.
-    pub(crate) fn accept(&self, options: &ConnectionOptions) -> io::Result<Arc<dyn ByteStream>> {
-        let stream = self.connect(options)?;
+    pub(crate) fn accept(&self, options: &ConnectionOptions) -> io::Result<RelayedStream> {
+        let (stream, relay) = self.connect(options)?;
         stream.set_timeout(Some(SILENCE_TIMEOUT))?;
         send(&*stream, &*RelayRequest::Wait(self.secret()).encode())?;
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.clone());
@@ -124,19 +134,22 @@ impl RelayRegistration {
         match answer {
             RelayResponse::Connected => {
                 send(&*stream, &[STILL_PRESENT])?;
-                Ok(stream)
+                connected(stream, relay)
             }
             _ => Err(io::Error::other("the relay has too many connections")),
         }
     }
 
-    fn connect(&self, options: &ConnectionOptions) -> io::Result<Arc<dyn ByteStream>> {
+    fn connect(
+        &self,
+        options: &ConnectionOptions,
+    ) -> io::Result<(Arc<dyn ByteStream>, SocketAddr)> {
         // The sender cannot find out that this connection is the silent one, and adapt it.
         let options = ConnectionOptions { has_short_segments: true, ..options.clone() };
         let mut last = io::ErrorKind::AddrNotAvailable.into();
         for address in &self.relay {
             match tcp::open(*address, &options) {
-                Ok(stream) => return Ok(stream),
+                Ok(stream) => return Ok((stream, *address)),
                 Err(error) => last = error,
             }
         }
@@ -150,6 +163,21 @@ impl RelayRegistration {
             stream.close();
         }
     }
+}
+
+/// Reads the grant that follows.
+fn connected(stream: Arc<dyn ByteStream>, relay: SocketAddr) -> io::Result<RelayedStream> {
+    let mut grant = Zeroizing::new([0; BINDING_GRANT_LEN]);
+    let mut len = 0;
+    while len < BINDING_GRANT_LEN {
+        match stream.read(&mut grant[len..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => len += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(RelayedStream { stream, relay, grant: BindingGrant::parse(&grant) })
 }
 
 fn send(stream: &dyn ByteStream, bytes: &[u8]) -> io::Result<()> {

@@ -18,9 +18,11 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, interval, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
+use super::datagrams::RelayDatagrams;
 use super::pairs::{MAX_PAIRS, RelayPairLimiter};
 use super::status::{RelayCounter, RelayCounters, RelayStatus};
 use crate::protocol::relay::{REQUEST_LEN, RelayRequest, RelayResponse, RelayToken, STILL_PRESENT};
+use crate::protocol::relay_binding::BINDING_ID_LEN;
 
 /// The largest number of connections that have not sent a request, or are searching for a waiting
 /// party.
@@ -28,6 +30,9 @@ const MAX_ARRIVING: usize = 512;
 
 /// The largest number of these from one source.
 const MAX_ARRIVING_OF_SOURCE: usize = 32;
+
+/// The number of attempts to find a port that is free for both TCP and UDP.
+const MAX_PORTS_TRIED: usize = 20;
 
 /// How long a connection may take to send a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,7 +77,6 @@ impl std::fmt::Debug for RelayServer {
     }
 }
 
-#[derive(Default)]
 struct RelayState {
     waiting: Mutex<RelayWaitingList>,
     pairs: Arc<RelayPairLimiter>,
@@ -80,6 +84,7 @@ struct RelayState {
     changed: Notify,
     counts: RelayCounters,
     refusals: Mutex<LogRateLimiter>,
+    datagrams: RelayDatagrams,
 }
 
 /// Reports the status of a relay.
@@ -106,6 +111,8 @@ impl RelayStatusSource {
             max_waiting: MAX_WAITING as u64,
             pairs: self.state.pairs.count() as u64,
             max_pairs: MAX_PAIRS as u64,
+            datagram_bytes: self.state.datagrams.forwarded_bytes(),
+            dropped_datagrams: self.state.datagrams.dropped(),
             ..self.state.counts.status()
         }
     }
@@ -132,8 +139,16 @@ impl RelayServer {
     /// # Errors
     /// If the system returns an error.
     pub async fn bind(address: SocketAddr) -> Result<Self, RelayError> {
-        let listening = listen([address], &[]).await?;
-        Ok(Self { listening, state: Arc::default() })
+        let (listening, datagrams) = listen_on_both(address).await?;
+        let state = RelayState {
+            waiting: Mutex::default(),
+            pairs: Arc::default(),
+            changed: Notify::new(),
+            counts: RelayCounters::default(),
+            refusals: Mutex::default(),
+            datagrams,
+        };
+        Ok(Self { listening, state: Arc::new(state) })
     }
 
     /// The address where it listens.
@@ -171,6 +186,29 @@ impl RelayServer {
         tokio::select! {
             () = accepting => {}
             () = stop => {}
+        }
+    }
+}
+
+/// Listens with TCP and UDP sockets of the same port number.
+async fn listen_on_both(
+    address: SocketAddr,
+) -> Result<(Vec<ConfiguredListener>, RelayDatagrams), RelayError> {
+    let mut attempts = 0;
+    loop {
+        let listening = listen([address], &[]).await?;
+        let first = listening.first().ok_or(io::ErrorKind::NotConnected);
+        match RelayDatagrams::start(first.map_err(io::Error::from)?.address()?) {
+            Ok(datagrams) => return Ok((listening, datagrams)),
+            // The system chose a TCP port whose number is in use for UDP.
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && address.port() == 0
+                    && attempts < MAX_PORTS_TRIED =>
+            {
+                attempts += 1;
+            }
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -246,15 +284,17 @@ impl RelayState {
                 return;
             };
             let found = timeout_at(deadline, self.take(token)).await;
-            if let Ok(Some((other, other_source))) = found {
+            if let Ok(Some((mut other, other_source))) = found {
                 place.add(other_source);
-                if stream.write_all(&[RelayResponse::Connected as u8]).await.is_ok() {
+                if let Ok(ids) = self.grant_datagrams([&mut stream, &mut other]).await {
                     self.counts.joined.add(1);
                     info!(%from, "is connected");
                     // In its own task, which is not evicted for arriving connections.
                     let state = self.clone();
                     tokio::spawn(async move {
-                        splice(stream, other, &state.counts).await;
+                        let heard_at = || state.datagrams.heard_at(ids);
+                        splice(stream, other, &state.counts, heard_at).await;
+                        state.datagrams.remove(ids);
                         info!(%from, "has ended");
                         drop(place);
                     });
@@ -268,6 +308,22 @@ impl RelayState {
                 return;
             }
         }
+    }
+
+    /// Tells the connecting party that it is connected, and both parties how to bind UDP addresses.
+    async fn grant_datagrams(
+        &self,
+        [connecting, waiting]: [&mut TcpStream; 2],
+    ) -> io::Result<[[u8; BINDING_ID_LEN]; 2]> {
+        let grants = self.datagrams.add_pair()?;
+        let ids = [grants[0].id, grants[1].id];
+        let sent = async {
+            waiting.write_all(&*grants[1].encode()).await?;
+            connecting.write_all(&[RelayResponse::Connected as u8]).await?;
+            connecting.write_all(&*grants[0].encode()).await
+        };
+        sent.await.inspect_err(|_| self.datagrams.remove(ids))?;
+        Ok(ids)
     }
 
     /// The connection of a party that waits under a token and has answered, with its source.
@@ -359,8 +415,14 @@ async fn connect_waiting(stream: &mut TcpStream) -> bool {
 }
 
 /// Forwards bytes between two parties until both have ended, one has failed, or both have been
-/// silent for too long. The second party is the one that waited.
-async fn splice(one: TcpStream, two: TcpStream, counts: &RelayCounters) {
+/// silent for too long. The second party is the one that waited. `datagrams_heard_at`: when one of
+/// them last sent a datagram.
+async fn splice(
+    one: TcpStream,
+    two: TcpStream,
+    counts: &RelayCounters,
+    datagrams_heard_at: impl Fn() -> Option<Duration>,
+) {
     let start = Instant::now();
     let active = AtomicU64::new(0);
     let (one_from, one_to) = one.into_split();
@@ -375,7 +437,10 @@ async fn splice(one: TcpStream, two: TcpStream, counts: &RelayCounters) {
         loop {
             sleep(IDLE_TIMEOUT / 10).await;
             let last = Duration::from_secs(active.load(Ordering::Relaxed));
-            if start.elapsed().saturating_sub(last) >= IDLE_TIMEOUT {
+            let of_datagrams = datagrams_heard_at()
+                .map_or(IDLE_TIMEOUT, |at| udp::streams::now().saturating_sub(at));
+            let silence = start.elapsed().saturating_sub(last).min(of_datagrams);
+            if silence >= IDLE_TIMEOUT {
                 return;
             }
         }

@@ -28,6 +28,11 @@ pub struct RelayStatus {
     pub to_waiting_bytes: u64,
     /// The bytes forwarded from parties that had waited, since the start.
     pub from_waiting_bytes: u64,
+    /// The bytes of datagrams forwarded between parties, since the start.
+    pub datagram_bytes: u64,
+    /// The datagrams that were dropped since the start: from addresses that are not bound, or above
+    /// the limits of a party.
+    pub dropped_datagrams: u64,
     /// The connections that were rejected or evicted since the start.
     pub refused: RelayRefusalCounts,
 }
@@ -100,6 +105,8 @@ impl RelayCounters {
             joined: self.joined.value(),
             to_waiting_bytes: self.to_waiting_bytes.value(),
             from_waiting_bytes: self.from_waiting_bytes.value(),
+            datagram_bytes: 0,
+            dropped_datagrams: 0,
             refused,
         }
     }

@@ -1,17 +1,19 @@
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::IdentitySecretKey;
+use keys::{IdentitySecretKey, SharedKey};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
+use udp::streams::now;
 
 use super::*;
 use crate::net::{Listener, connect};
 use crate::options::{ConnectionOptions, ConnectionSecurity};
 use crate::protocol::relay::{RelayRequest, RelayResponse, RelaySecret, STILL_PRESENT};
-use crate::{ConnectionStep, Error, TransportChoice};
+use crate::protocol::relay_binding::{BINDING_GRANT_LEN, BindingGrant, RelayBinding, request};
+use crate::{ConnectionPath, ConnectionStep, Error, TransportChoice};
 
 /// A relay that runs until this is dropped.
 struct Running {
@@ -55,9 +57,18 @@ fn two_parties_meet_again_and_again() {
     let relay = relay();
     let (listener, token) = Listener::via(&relay.address.to_string(), &options(2, 1)).unwrap();
     let address = format!("{token}@{}", relay.address);
-    for round in 0..3_u8 {
-        let mut one = connect(&address, &options(1, 2)).unwrap();
+    let over = |transport| ConnectionOptions { transport, ..options(1, 2) };
+    let choices = [
+        (TransportChoice::Named("tcp"), "tcp", ConnectionPath::RelayedTcp),
+        (TransportChoice::Auto, "burst", ConnectionPath::Direct),
+        (TransportChoice::Named("burst"), "burst", ConnectionPath::Direct),
+    ];
+    for (round, (choice, transport, path)) in (0_u8..).zip(choices) {
+        let mut one = connect(&address, &over(choice)).unwrap();
         let mut two = listener.accept().unwrap();
+        for end in [&one, &two] {
+            assert_eq!((end.transport(), end.path()), (transport, path));
+        }
         assert_eq!(two.peer(), Some(IdentitySecretKey::new(&[1; 32]).public()));
         let data = vec![round; 1_000_000];
         let sent = data.clone();
@@ -77,11 +88,12 @@ fn two_parties_meet_again_and_again() {
     }
     let status = relay.until(|status| status.joined == 3 && status.pairs == 0);
     assert_eq!(
-        (status.listen, status.refused),
-        (relay.address.to_string(), RelayRefusalCounts::default())
+        (&status.listen, status.refused),
+        (&relay.address.to_string(), RelayRefusalCounts::default())
     );
-    assert!((3_000_000..3_100_000).contains(&status.to_waiting_bytes));
-    assert!((6..10_000).contains(&status.from_waiting_bytes));
+    assert!((1_000_000..1_100_000).contains(&status.to_waiting_bytes), "{status:?}");
+    assert!((6..10_000).contains(&status.from_waiting_bytes), "{status:?}");
+    assert!(status.datagram_bytes < 10_000, "{status:?}");
 }
 
 #[test]
@@ -147,6 +159,7 @@ fn who_has_gone_is_not_connected() {
     let mut waiting = ask(&relay, &*RelayRequest::Wait(secret()).encode());
     take(&mut waiting);
     assert_eq!(byte(&mut sender), RelayResponse::Connected as u8);
+    grant(&mut waiting);
     sender.write_all(b"there").unwrap();
     let mut received = [0; 5];
     waiting.read_exact(&mut received).unwrap();
@@ -177,6 +190,13 @@ fn who_does_not_answer_is_not_connected() {
 fn take(waiting: &mut TcpStream) {
     while byte(waiting) != RelayResponse::Connected as u8 {}
     waiting.write_all(&[STILL_PRESENT]).unwrap();
+}
+
+/// Reads what a party needs to bind a UDP address.
+fn grant(stream: &mut TcpStream) -> BindingGrant {
+    let mut bytes = [0; BINDING_GRANT_LEN];
+    stream.read_exact(&mut bytes).unwrap();
+    BindingGrant::parse(&bytes)
 }
 
 /// A connection from an address of this host.
@@ -231,4 +251,76 @@ fn a_token_under_which_nobody_waits_takes_no_place() {
     assert_eq!(byte(&mut looking), RelayResponse::Nobody as u8);
     assert_eq!(silent.read(&mut [0]).unwrap(), 0);
     relay.until(|status| status.refused.unknown_token == 1 && status.pairs == 0);
+}
+
+/// Two connected parties, and what they need to bind UDP addresses.
+fn granted(relay: &Running) -> [(TcpStream, BindingGrant); 2] {
+    let secret = || RelaySecret::new(zeroize::Zeroizing::new([7; 32]));
+    let mut waiting = ask(relay, &*RelayRequest::Wait(secret()).encode());
+    assert_eq!(byte(&mut waiting), RelayResponse::Waiting as u8);
+    let mut connecting = ask(relay, &*RelayRequest::Connect(secret().token()).encode());
+    take(&mut waiting);
+    assert_eq!(byte(&mut connecting), RelayResponse::Connected as u8);
+    [connecting, waiting].map(|mut stream| {
+        let grant = grant(&mut stream);
+        (stream, grant)
+    })
+}
+
+fn udp_socket(relay: &Running) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(relay.address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket
+}
+
+/// Binds a UDP address at the relay.
+fn bound(relay: &Running, grant: &BindingGrant) -> UdpSocket {
+    let socket = udp_socket(relay);
+    let mut binding = RelayBinding::new(grant, now());
+    while !binding.is_bound() {
+        if let Some(request) = binding.poll_transmit(now()) {
+            socket.send(&request).unwrap();
+            let mut answer = [0; 200];
+            let len = socket.recv(&mut answer).unwrap();
+            assert!(len <= request.len(), "{len}");
+            binding.handle_datagram(now(), &answer[..len]);
+        }
+    }
+    assert_eq!(binding.observed(), Some(socket.local_addr().unwrap()));
+    socket
+}
+
+/// Nothing is forwarded before both have proven their addresses, from a stranger, or after the pair
+/// has ended. A stranger gets nothing.
+#[test]
+fn datagrams_are_forwarded_between_the_parties_of_a_pair_only() {
+    let relay = relay();
+    let [(connecting, one), (waiting, two)] = granted(&relay);
+    let one_socket = bound(&relay, &one);
+    one_socket.send(b"early").unwrap();
+    relay.until(|status| status.dropped_datagrams == 1);
+    let two_socket = bound(&relay, &two);
+    let stranger = udp_socket(&relay);
+    let key = SharedKey::new(&[9; 32]);
+    stranger.send(b"data").unwrap();
+    stranger.send(&request(one.id, &key, [0; 16])).unwrap();
+    stranger.send(&[0; 1400]).unwrap();
+    one_socket.send(b"to two").unwrap();
+    let mut received = [0; 200];
+    let len = two_socket.recv(&mut received).unwrap();
+    assert_eq!(&received[..len], b"to two");
+    two_socket.send(b"to one").unwrap();
+    let len = one_socket.recv(&mut received).unwrap();
+    assert_eq!(&received[..len], b"to one");
+    // The relay handles datagrams in order: it would have answered the stranger before.
+    stranger.set_nonblocking(true).unwrap();
+    assert!(stranger.recv(&mut received).is_err());
+    relay.until(|status| (status.dropped_datagrams, status.datagram_bytes) == (4, 12));
+    drop((connecting, waiting));
+    relay.until(|status| status.pairs == 0);
+    one_socket.send(b"late").unwrap();
+    relay.until(|status| status.dropped_datagrams == 5);
+    two_socket.set_nonblocking(true).unwrap();
+    assert!(two_socket.recv(&mut received).is_err());
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use burst::{BurstConfig, BurstListener, BurstListenerSecurity};
 use random::RandomGenerator;
-use udp::streams::UdpStreamEndpoint;
+use udp::UdpBatchSocket;
+use udp::streams::{UdpStream, UdpStreamAcceptor, UdpStreamEndpoint};
 
 use super::DatagramTransport;
 use super::datagrams::{buffer, with_reason};
@@ -30,7 +31,7 @@ impl Transport for BurstTransport {
         to: SocketAddr,
         options: &ConnectionOptions,
     ) -> io::Result<Arc<dyn ByteStream>> {
-        self.open(to, options, config(options))
+        self.open(options, |security| burst::connect(to, config(options), security))
     }
 
     fn is_over_udp(&self) -> bool {
@@ -65,14 +66,35 @@ impl BurstTransport {
         to: SocketAddr,
         options: &ConnectionOptions,
     ) -> io::Result<Arc<dyn ByteStream>> {
-        self.open(to, options, BurstConfig { is_deferred: true, ..config(options) })
+        let config = BurstConfig { is_deferred: true, ..config(options) };
+        self.open(options, |security| burst::connect(to, config, security))
+    }
+
+    /// Like [`Transport::connect`], with a socket on which datagrams of the other end have arrived.
+    pub(crate) fn connect_over(
+        &self,
+        socket: UdpBatchSocket,
+        to: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> io::Result<Arc<dyn ByteStream>> {
+        self.open(options, |security| burst::connect_over(socket, to, config(options), security))
+    }
+
+    /// Accepts connections on a socket. `first` gets all datagrams before.
+    pub(crate) fn listen_over(
+        &self,
+        socket: UdpBatchSocket,
+        first: Box<dyn UdpStreamEndpoint>,
+        options: &ConnectionOptions,
+    ) -> io::Result<BurstAcceptor> {
+        let endpoints = vec![first, self.endpoint(options)?];
+        Ok(BurstAcceptor(UdpStreamAcceptor::new(socket, endpoints, 1)?))
     }
 
     fn open(
         &self,
-        to: SocketAddr,
         options: &ConnectionOptions,
-        config: BurstConfig,
+        connect: impl FnOnce(&burst::BurstSecurity<'_>) -> io::Result<UdpStream>,
     ) -> io::Result<Arc<dyn ByteStream>> {
         let security = match &options.security {
             ConnectionSecurity::Noise { identity, peers: PeerKeyPolicy::Pinned(keys) }
@@ -84,8 +106,26 @@ impl BurstTransport {
             ConnectionSecurity::Insecure => burst::BurstSecurity::Insecure,
         };
         let is_insecure = matches!(security, burst::BurstSecurity::Insecure);
-        let connected = burst::connect(to, config, &security);
+        let connected = connect(&security);
         Ok(self.wrap(connected.map_err(|error| with_reason(error, is_insecure))?))
+    }
+}
+
+/// Accepts one connection on a socket that it does not share with other transports.
+pub(crate) struct BurstAcceptor(UdpStreamAcceptor);
+
+impl BurstAcceptor {
+    /// Waits for the connection.
+    ///
+    /// # Errors
+    /// After [`Self::close`], or if the socket has failed.
+    pub(crate) fn accept(&self) -> io::Result<Arc<dyn ByteStream>> {
+        Ok(BurstTransport.wrap(self.0.accept()?.stream))
+    }
+
+    /// Ends [`Self::accept`] in another thread.
+    pub(crate) fn close(&self) {
+        self.0.close();
     }
 }
 

@@ -15,7 +15,9 @@ use keys::IdentityPublicKey;
 use transport::files::{
     FileReceiveError, FileReceiver, FileTransferEvent, ReceivedFile, TransferLimiter,
 };
-use transport::{Connection, ConnectionOptions, ConnectionSecurity, Listener, TransferRole};
+use transport::{
+    Connection, ConnectionOptions, ConnectionPath, ConnectionSecurity, Listener, TransferRole,
+};
 
 use super::pairing::{self, CodeMeeting, CodeOption};
 use super::{failed, reachable, security};
@@ -186,6 +188,10 @@ fn receive(
     receiver: &FileReceiver,
 ) -> Result<Result<(), CommandFailure>, FileReceiveError> {
     let (peer, transport) = (connection.peer(), connection.transport());
+    let relayed_by = match connection.path() {
+        ConnectionPath::Direct => String::new(),
+        relayed => format!(", path: {relayed},"),
+    };
     let from = connection.peer_addr().ip();
     let (mut progress, mut shown) = (None, 0);
     let received = receiver.receive(connection, |event| match event {
@@ -218,7 +224,7 @@ fn receive(
     let by = peer.map_or(format!("{from}, insecure"), |key| format!("{from}, key {key}"));
     let seconds = elapsed.as_secs_f64();
     let printed = console::print_line(&format!(
-        "{}: {files}{bytes} bytes{resumed}, in {seconds:.1} s by {transport} from {by}",
+        "{}: {files}{bytes} bytes{resumed}, in {seconds:.1} s by {transport}{relayed_by} from {by}",
         path.display()
     ));
     Ok(match sha256 {

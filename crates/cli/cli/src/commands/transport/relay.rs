@@ -18,9 +18,10 @@ use crate::daemon::{self, Daemon};
 /// Connects senders and receivers that are both behind address translation (NAT).
 ///
 /// A receiver waits here with `receive --via`, and a sender finds it by the address that the
-/// receiver prints. The relay forwards what they send each other: it learns addresses, times and
-/// lengths, but no content and no key. Anyone who can reach it can use it; restrict access with a
-/// firewall. It forwards only TCP, no datagrams, so both ends use the transport `tcp`.
+/// receiver prints. The relay helps both ends to find a direct path for datagrams. If there is
+/// none, it forwards their datagrams, or their TCP connections if UDP is blocked. It learns
+/// addresses, times and lengths, but no content and no key. Anyone who can reach it can use it;
+/// restrict access with a firewall. It needs its port for TCP and UDP.
 ///
 /// `sunder status` shows how many receivers wait, the pairs, the refused connections and the
 /// forwarded bytes. Stops on SIGINT or SIGTERM, which ends all connections. `RUST_LOG=debug` logs

@@ -14,8 +14,8 @@ use transport::files::{
     self, ConnectionPreferences, FileSendError, FileTransferEvent, SentFile, SentStream, SentTree,
 };
 use transport::{
-    Connection, ConnectionCloser, ConnectionOptions, ConnectionSecurity, ExchangeProfile,
-    FileTransferFailureReason, SendLimit, TransferRole, connect, names,
+    Connection, ConnectionCloser, ConnectionOptions, ConnectionPath, ConnectionSecurity,
+    ExchangeProfile, FileTransferFailureReason, SendLimit, TransferRole, connect, names,
 };
 
 use super::connecting::TransportConnectOptions;
@@ -36,8 +36,9 @@ use super::pairing::{self, CodeMeeting, CodeOption};
 #[command(after_help = help())]
 pub(super) struct Arguments {
     /// The file, or several files and directories, or - for standard input; and last the receiver's
-    /// address, as the receiver prints it; TOKEN@HOST:PORT if it waits at a relay, or the relay's HOST:PORT with --code;
-    /// several addresses, separated by commas, to send shares over several networks
+    /// address, as the receiver prints it; TOKEN@HOST:PORT if it waits at a relay, or the relay's
+    /// HOST:PORT with --code; several addresses, separated by commas, to send shares over several
+    /// networks
     // One list, because clap takes no options between a list and what follows it.
     #[arg(value_name = "FILE|DIR... HOST:PORT", required = true)]
     files_and_address: Vec<PathBuf>,
@@ -114,6 +115,7 @@ struct TransportSendTreeDocument<'a> {
     resumed_from: u64,
     skipped: usize,
     transport: &'a str,
+    path: &'a str,
     connections: u32,
     elapsed_s: f64,
     rate_mbit: f64,
@@ -125,6 +127,7 @@ struct TransportSendStreamDocument<'a> {
     bytes: u64,
     sha256: &'a str,
     transport: &'a str,
+    path: &'a str,
     elapsed_s: f64,
     rate_mbit: f64,
 }
@@ -137,6 +140,7 @@ struct TransportSendDocument<'a> {
     resumed_from: u64,
     sha256: &'a str,
     transport: &'a str,
+    path: &'a str,
     connections: u32,
     elapsed_s: f64,
     rate_mbit: f64,
@@ -164,25 +168,26 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     } else {
         (address.to_owned(), "the same command resumes where this one stopped".to_owned())
     };
+    let is_at_relay = address.contains('@');
     match files {
         _ if is_stream => {
             let resume = "a stream is not resumed: start both ends again".to_owned();
             let sent = send(arguments, &address, &options, resume, |connecting, observe| {
                 files::send_stream(io::stdin(), connecting, observe)
             })?;
-            report_stream(arguments, &sent)
+            report_stream(arguments, &sent, is_at_relay)
         }
         [file] if !file.is_dir() => {
             let sent = send(arguments, &address, &options, resume, |connecting, observe| {
                 files::send(file, connecting, observe)
             })?;
-            report(arguments, &sent)
+            report(arguments, &sent, is_at_relay)
         }
         several => {
             let sent = send(arguments, &address, &options, resume, |connecting, observe| {
                 files::send_tree(several, connecting, observe)
             })?;
-            report_tree(arguments, &sent)
+            report_tree(arguments, &sent, is_at_relay)
         }
     }
 }
@@ -239,9 +244,21 @@ fn exchange(files: &[PathBuf]) -> Option<ExchangeProfile> {
     Some(ExchangeProfile { sent, received: 0, rounds: 1 })
 }
 
-fn explain(connection: &Connection) {
+/// What a result says of the path to a receiver that was met at a relay.
+fn path_from_relay(is_at_relay: bool, path: ConnectionPath) -> String {
+    if is_at_relay { format!(", path: {path}") } else { String::new() }
+}
+
+fn explain(connection: &Connection, is_at_relay: bool) {
     let name = connection.transport();
     let line = match connection.decision() {
+        None if is_at_relay => match connection.path() {
+            ConnectionPath::Direct => format!("{name}: datagrams reach the receiver directly"),
+            ConnectionPath::RelayedDatagrams => format!(
+                "{name}: datagrams do not reach the receiver directly, and the relay forwards them"
+            ),
+            ConnectionPath::RelayedTcp => format!("{name}: no datagrams reach the receiver"),
+        },
         Some(TransportDecision { reason, .. }) => format!("{name}: {reason}"),
         None => format!("{name}: as --transport says"),
     };
@@ -275,7 +292,7 @@ fn send<T>(
         }
         *lock(&current) = Some(connection.closer());
         if explains {
-            explain(&connection);
+            explain(&connection, to.contains('@'));
         }
         Ok(connection)
     };
@@ -382,7 +399,7 @@ fn refused(error: &FileSendError, address: &str) -> CommandFailure {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "the rate is for a person")]
-fn report(arguments: &Arguments, sent: &SentFile) -> Result<(), CommandFailure> {
+fn report(arguments: &Arguments, sent: &SentFile, is_at_relay: bool) -> Result<(), CommandFailure> {
     let elapsed_s = sent.elapsed.as_secs_f64();
     let rate_mbit = (sent.bytes - sent.resumed_from) as f64 * 8e-6 / elapsed_s;
     if arguments.json {
@@ -392,6 +409,7 @@ fn report(arguments: &Arguments, sent: &SentFile) -> Result<(), CommandFailure> 
             resumed_from: sent.resumed_from,
             sha256: &sent.sha256,
             transport: sent.transport,
+            path: &sent.path.to_string(),
             connections: sent.connections,
             elapsed_s,
             rate_mbit,
@@ -403,14 +421,20 @@ fn report(arguments: &Arguments, sent: &SentFile) -> Result<(), CommandFailure> 
         there => format!(", {there} of which were already there"),
     };
     console::print_line(&format!(
-        "{name}: {bytes} bytes{resumed}, in {elapsed_s:.1} s by {transport} ({rate_mbit:.1} Mbit/s)"
+        "{name}: {bytes} bytes{resumed}, in {elapsed_s:.1} s by {transport}{} ({rate_mbit:.1} \
+         Mbit/s)",
+        path_from_relay(is_at_relay, sent.path)
     ))?;
     console::print_line(&format!("SHA-256 {sha256}, checked by the receiver"))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "the rate is for a person")]
-fn report_stream(arguments: &Arguments, sent: &SentStream) -> Result<(), CommandFailure> {
-    let SentStream { bytes, sha256, transport, elapsed } = sent;
+fn report_stream(
+    arguments: &Arguments,
+    sent: &SentStream,
+    is_at_relay: bool,
+) -> Result<(), CommandFailure> {
+    let SentStream { bytes, sha256, transport, path, elapsed } = sent;
     let elapsed_s = elapsed.as_secs_f64();
     let rate_mbit = *bytes as f64 * 8e-6 / elapsed_s;
     if arguments.json {
@@ -418,18 +442,24 @@ fn report_stream(arguments: &Arguments, sent: &SentStream) -> Result<(), Command
             bytes: *bytes,
             sha256,
             transport,
+            path: &path.to_string(),
             elapsed_s,
             rate_mbit,
         });
     }
     console::print_line(&format!(
-        "{bytes} bytes, in {elapsed_s:.1} s by {transport} ({rate_mbit:.1} Mbit/s)"
+        "{bytes} bytes, in {elapsed_s:.1} s by {transport}{} ({rate_mbit:.1} Mbit/s)",
+        path_from_relay(is_at_relay, *path)
     ))?;
     console::print_line(&format!("SHA-256 {sha256}, checked by the receiver"))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "the rate is for a person")]
-fn report_tree(arguments: &Arguments, sent: &SentTree) -> Result<(), CommandFailure> {
+fn report_tree(
+    arguments: &Arguments,
+    sent: &SentTree,
+    is_at_relay: bool,
+) -> Result<(), CommandFailure> {
     let SentTree { files, bytes, resumed_from, skipped, transport, .. } = sent;
     for path in &skipped.first {
         console::note(&format!("not sent: {}", path.display()));
@@ -449,6 +479,7 @@ fn report_tree(arguments: &Arguments, sent: &SentTree) -> Result<(), CommandFail
             resumed_from: *resumed_from,
             skipped: skipped.count,
             transport,
+            path: &sent.path.to_string(),
             connections: sent.connections,
             elapsed_s,
             rate_mbit,
@@ -459,7 +490,8 @@ fn report_tree(arguments: &Arguments, sent: &SentTree) -> Result<(), CommandFail
         there => format!(", {there} of which were already there"),
     };
     console::print_line(&format!(
-        "{files} files: {bytes} bytes{resumed}, in {elapsed_s:.1} s by {transport} \
-         ({rate_mbit:.1} Mbit/s), all digests checked by the receiver"
+        "{files} files: {bytes} bytes{resumed}, in {elapsed_s:.1} s by {transport}{} \
+         ({rate_mbit:.1} Mbit/s), all digests checked by the receiver",
+        path_from_relay(is_at_relay, sent.path)
     ))
 }

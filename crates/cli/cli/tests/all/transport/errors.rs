@@ -68,7 +68,7 @@ const WRONG_ARGUMENTS: [(&str, &str, (i32, &str)); 18] = [
     (
         "datagrams by a relay",
         "a 00112233445566778899aabbccddeeff@127.0.0.1:7 --key KEY --transport quic",
-        (2, "a relay forwards only TCP connections, no datagrams"),
+        (2, "through a relay, only the transports burst and tcp can be used"),
     ),
 ];
 

@@ -118,7 +118,7 @@ impl StreamReceiver {
         let position = position.insert(0);
         let closer = connection.closer();
         *self.active.lock().unwrap_or_else(PoisonError::into_inner) = Some(closer);
-        let output = OutputThread::start(output).map_err(unwritable)?;
+        let output = OutputThread::start(output).map_err(|error| unwritable(&error))?;
         if length.is_some() {
             // A file is sent from its beginning.
             put(connection, &FileReceiverMessage::Have(0)).map_err(TransferStopReason::Broken)?;
@@ -160,7 +160,7 @@ fn offered(
 }
 
 /// The failure for an error of the output.
-fn unwritable(error: io::Error) -> TransferStopReason {
+fn unwritable(error: &io::Error) -> TransferStopReason {
     let why = match error.kind() {
         io::ErrorKind::BrokenPipe => "the program that reads it has ended".to_owned(),
         _ => error.to_string(),
@@ -170,7 +170,7 @@ fn unwritable(error: io::Error) -> TransferStopReason {
 
 fn stopped(error: OutputError) -> TransferStopReason {
     match error {
-        OutputError::Output(error) => unwritable(error),
+        OutputError::Output(error) => unwritable(&error),
         OutputError::Report(error) => TransferStopReason::Broken(error),
     }
 }

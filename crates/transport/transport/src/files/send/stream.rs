@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::files::{FileTransferEvent, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
 use crate::net::{Connection, ConnectionCloser, ConnectionReader, ConnectionWriter};
 use crate::protocol::file::{FileReceiverMessage, FileSenderMessage, MAX_DATA_LEN};
+use crate::stream::ConnectionPath;
 
 /// The number of blocks that were read from the stream and wait to be sent.
 const MAX_WAITING_BLOCKS: usize = 4;
@@ -35,6 +36,8 @@ pub struct SentStream {
     pub sha256: String,
     /// The name of the transport.
     pub transport: &'static str,
+    /// How the connection reached the receiver.
+    pub path: ConnectionPath,
     /// The time since the connection was opened.
     pub elapsed: Duration,
 }
@@ -55,10 +58,11 @@ pub fn send_stream(
     observe(FileTransferEvent::StreamOffered);
     // A receiver whose output waits does not read for a long time, but reports that it is alive.
     connection.set_timeout(None).map_err(FileSendError::Broken)?;
-    let (transport, closer) = (connection.transport(), connection.closer());
+    let (transport, path) = (connection.transport(), connection.path());
+    let closer = connection.closer();
     let (reader, writer) = connection.split();
     let blocks = read_in_thread(input).map_err(FileSendError::Stream)?;
-    let progress = SharedStreamProgress::new();
+    let progress = SharedSentStreamProgress::new();
     let sending = StreamDataWriter { progress: &progress, writer, state: Sha256::new(), bytes: 0 };
     let (progress, closer) = (&progress, &closer);
     let (bytes, digest) = thread::scope(|scope| {
@@ -70,7 +74,8 @@ pub fn send_stream(
         FileSendError::Broken(source) => FileSendError::StreamBroken(source),
         error => error,
     })?;
-    Ok(SentStream { bytes, sha256: encode_string(&digest), transport, elapsed: start.elapsed() })
+    let (sha256, elapsed) = (encode_string(&digest), start.elapsed());
+    Ok(SentStream { bytes, sha256, transport, path, elapsed })
 }
 
 /// What the thread that reads the stream has read.
@@ -114,12 +119,12 @@ fn next_block(input: &mut impl Read) -> InputBlock {
 }
 
 /// What the threads share.
-struct SharedStreamProgress {
-    state: Mutex<StreamProgress>,
+struct SharedSentStreamProgress {
+    state: Mutex<SentStreamProgress>,
     changed: Condvar,
 }
 
-struct StreamProgress {
+struct SentStreamProgress {
     position: u64,
     heard_at: Instant,
     /// The receiver's result, or why no more messages come.
@@ -128,24 +133,24 @@ struct StreamProgress {
     written: Option<Result<(u64, [u8; 32]), FileSendError>>,
 }
 
-impl SharedStreamProgress {
+impl SharedSentStreamProgress {
     fn new() -> Self {
         let state =
-            StreamProgress { position: 0, heard_at: Instant::now(), end: None, written: None };
+            SentStreamProgress { position: 0, heard_at: Instant::now(), end: None, written: None };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, StreamProgress> {
+    fn lock(&self) -> MutexGuard<'_, SentStreamProgress> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn update(&self, change: impl FnOnce(&mut StreamProgress)) {
+    fn update(&self, change: impl FnOnce(&mut SentStreamProgress)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }
 
     /// Waits while `holds` is true, but at most for `limit`.
-    fn wait_while(&self, limit: Duration, holds: impl Fn(&StreamProgress) -> bool) {
+    fn wait_while(&self, limit: Duration, holds: impl Fn(&SentStreamProgress) -> bool) {
         let _ = self.changed.wait_timeout_while(self.lock(), limit, |state| holds(state));
     }
 
@@ -157,13 +162,14 @@ impl SharedStreamProgress {
 /// Reports progress until both threads have ended. Closes the connection if the receiver is silent
 /// for too long.
 fn watch(
-    progress: &SharedStreamProgress,
+    progress: &SharedSentStreamProgress,
     closer: &ConnectionCloser,
     observe: &mut impl FnMut(FileTransferEvent<'_>),
 ) -> Result<(u64, [u8; 32]), FileSendError> {
     let mut is_silent = false;
     loop {
-        let is_running = |state: &StreamProgress| state.end.is_none() || state.written.is_none();
+        let is_running =
+            |state: &SentStreamProgress| state.end.is_none() || state.written.is_none();
         progress.wait_while(REPORT_INTERVAL / 2, is_running);
         let mut state = progress.lock();
         if !is_running(&state) {
@@ -200,7 +206,7 @@ fn outcome(
 /// Reads the receiver's messages until the end.
 fn listen(
     mut reader: ConnectionReader,
-    progress: &SharedStreamProgress,
+    progress: &SharedSentStreamProgress,
     closer: &ConnectionCloser,
 ) {
     let end = loop {
@@ -228,7 +234,7 @@ fn listen(
 
 /// The writing half.
 struct StreamDataWriter<'a> {
-    progress: &'a SharedStreamProgress,
+    progress: &'a SharedSentStreamProgress,
     writer: ConnectionWriter,
     state: Sha256,
     bytes: u64,

@@ -21,6 +21,7 @@ use crate::protocol::file::{
 use crate::protocol::tree::{
     TreeFileStart, TreeManifest, TreePath, WANTED_KIND, WantedFile, read_wanted,
 };
+use crate::stream::ConnectionPath;
 
 /// The pause before another connection, after the first broken one.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -46,6 +47,8 @@ pub struct SentTree {
     pub connections: u32,
     /// The name of the last connection's transport.
     pub transport: &'static str,
+    /// How the last connection reached the receiver.
+    pub path: ConnectionPath,
     /// The time since the first connection was opened.
     pub elapsed: Duration,
 }
@@ -79,7 +82,8 @@ pub fn send_tree(
     let (mut connections, mut broken) = (0, 0);
     loop {
         connections += 1;
-        let (transport, before) = (connection.transport(), progress.position);
+        let (transport, path) = (connection.transport(), connection.path());
+        let before = progress.position;
         let mut failed = match tree.send(connection, &mut progress, &mut observe) {
             Ok(()) => {
                 return Ok(SentTree {
@@ -89,6 +93,7 @@ pub fn send_tree(
                     skipped,
                     connections,
                     transport,
+                    path,
                     elapsed: start.elapsed(),
                 });
             }

@@ -165,7 +165,9 @@ fn accept_in_thread(
                 CodeMeetingPlace::Sockets(tcp, _) => {
                     tcp.accept(&options).map(|stream| Arc::new(stream) as Arc<dyn ByteStream>)
                 }
-                CodeMeetingPlace::Relay(registration) => registration.accept(&options),
+                CodeMeetingPlace::Relay(registration) => {
+                    registration.accept(&options).map(|relayed| relayed.stream)
+                }
             };
             match accepted {
                 Ok(stream) => core.begin(&stream),

@@ -43,7 +43,7 @@ pub(super) fn run(listener: Listener) -> Result<(), CommandFailure> {
                     // A sender connects again before it knows whether it has to.
                     Err(FileReceiveError::NoOffer(error)) if error.kind() == UnexpectedEof => {}
                     Err(error @ (FileReceiveError::NoOffer(_) | FileReceiveError::Rejected(_))) => {
-                        console::warning(&error.to_string())
+                        console::warning(&error.to_string());
                     }
                     received => _ = end.try_send(received),
                 }

@@ -27,6 +27,14 @@ pub(super) const METRICS: &[PrometheusMetric<RelayServiceStatus>] = &[
         },
     ),
     counter(
+        "sunder_relay_datagram_bytes_total",
+        "Bytes of forwarded datagrams.",
+        |relay, samples| samples.add(&[], relay.status.datagram_bytes),
+    ),
+    counter("sunder_relay_dropped_datagrams_total", "Dropped datagrams.", |relay, samples| {
+        samples.add(&[], relay.status.dropped_datagrams);
+    }),
+    counter(
         "sunder_relay_refused_total",
         "Connections that were refused or ended.",
         |relay, samples| {

@@ -17,7 +17,7 @@ pub(super) fn page(now: &RelayServiceStatus, before: Option<&RelayServiceStatus>
     format!(
         "relay {name}  {}, running for {:.0} s\n\n  waiting: {} of {}, {} since the start\n  \
          pairs: {} of {}, {} since the start\n  sent to waiting ends: {}; received from them: \
-         {}\n  refused: {}",
+         {}\n  in datagrams: {}, {} dropped\n  refused: {}",
         status.listen,
         status.uptime_s,
         status.waiting,
@@ -28,6 +28,8 @@ pub(super) fn page(now: &RelayServiceStatus, before: Option<&RelayServiceStatus>
         status.joined,
         passed(|status| status.to_waiting_bytes),
         passed(|status| status.from_waiting_bytes),
+        passed(|status| status.datagram_bytes),
+        status.dropped_datagrams,
         refused(&status.refused),
     )
 }
@@ -76,6 +78,8 @@ mod tests {
             joined: 4,
             to_waiting_bytes: 3_000_000,
             from_waiting_bytes: 100,
+            datagram_bytes: 7_000_000,
+            dropped_datagrams: 2,
             refused,
         };
         let before = RelayStatus { uptime_s: 10.0, to_waiting_bytes: 500_000, ..status.clone() };
@@ -84,7 +88,7 @@ mod tests {
         let expected = "relay 7100  192.0.2.1:7100, running for 12 s\n\n  waiting: 3 of 1024, 9 \
                         since the start\n  pairs: 1 of 512, 4 since the start\n  sent to waiting \
                         ends: 3.0 MB, 10.0 Mbit/s; received from them: 0.0 MB, 0.0 Mbit/s\n  \
-                        refused: 2 sent an invalid request, 1 were closed while they waited, to \
+                        in datagrams: 7.0 MB, 0.0 Mbit/s, 2 dropped\n  refused: 2 sent an invalid request, 1 were closed while they waited, to \
                         make room";
         assert_eq!(page, expected);
     }
