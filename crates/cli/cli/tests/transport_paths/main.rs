@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         test("a_million_datagrams_of_strangers_change_nothing", faults::million_datagrams),
         test("a_relay_connects_nobody_to_a_receiver_that_is_gone", relay::waiting_that_is_over),
         test("two_hosts_behind_nats_get_the_best_path", nat::paths),
+        test("burst_between_nats_without_udp_is_an_error", nat::required_datagrams),
         test("the_paths_between_nats_are_compared", nat::compared).with_ignored_flag(true),
         test("programs_use_a_forward_over_a_path_of_110_ms", forward::programs),
         test("postgresql_is_used_through_a_forward", forward::postgresql),

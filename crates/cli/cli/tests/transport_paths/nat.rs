@@ -1,7 +1,7 @@
 //! Two hosts behind two NATs, which meet at a relay by a code.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use lab::EmulatedNetwork;
@@ -92,6 +92,20 @@ impl NatHosts {
     /// Sends a file with a code that the receiver shows. Returns what the sender prints, and what
     /// the receiver prints.
     fn transfer(&self, data: &[u8], more: &[&str]) -> (Value, String) {
+        let (output, mut receiver) = self.send(data, more);
+        print!("{}", String::from_utf8_lossy(&output.stderr));
+        let sent = succeeded(&output);
+        until("the receiver has ended", || receiver.0.try_wait().unwrap().is_some());
+        let printed = fs::read_to_string(self.directory.path().join("receiver.log")).unwrap();
+        assert!(receiver.0.wait().unwrap().success(), "{printed}");
+        let arrived = self.directory.path().join("out/a");
+        assert!(fs::read(&arrived).unwrap() == data);
+        fs::remove_file(arrived).unwrap();
+        (sent, printed)
+    }
+
+    /// Sends a file with a code. Returns the sender's output, and the receiver.
+    fn send(&self, data: &[u8], more: &[&str]) -> (Output, Process) {
         let address = format!("{}:7100", self.network.address("relay", "b").unwrap());
         fs::write(self.directory.path().join("a"), data).unwrap();
         let command = |words: &[&str]| {
@@ -105,7 +119,7 @@ impl NatHosts {
         receive.arg("--code");
         let log = self.directory.path().join("receiver.log");
         let host = self.network.host("receiver").unwrap();
-        let mut receiver = Process::start(host, &mut receive, &log);
+        let receiver = Process::start(host, &mut receive, &log);
         let printed = || fs::read_to_string(&log).unwrap();
         until("the receiver shows a code", || printed().contains("--code "));
         let code = printed().split_whitespace().last().unwrap().to_owned();
@@ -113,15 +127,7 @@ impl NatHosts {
         send.args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let host = self.network.host("sender").unwrap();
         let sending = host.run(|| send.spawn()).unwrap().unwrap();
-        let output = sending.wait_with_output().unwrap();
-        print!("{}", String::from_utf8_lossy(&output.stderr));
-        let sent = succeeded(&output);
-        until("the receiver has ended", || receiver.0.try_wait().unwrap().is_some());
-        assert!(receiver.0.wait().unwrap().success(), "{}", printed());
-        let arrived = self.directory.path().join("out/a");
-        assert!(fs::read(&arrived).unwrap() == data);
-        fs::remove_file(arrived).unwrap();
-        (sent, printed())
+        (sending.wait_with_output().unwrap(), receiver)
     }
 
     /// The bytes of datagrams that the relay has forwarded.
@@ -166,6 +172,17 @@ pub(crate) fn paths() {
         let bytes = hosts.relayed_bytes();
         assert_eq!(bytes > 5_000_000, path == "relayed datagrams", "{bytes}");
     }
+}
+
+/// Where no datagrams get through, a sender that requires them says so.
+pub(crate) fn required_datagrams() {
+    let hosts = NatHosts::new([Nat::TcpOnly; 2], "rate_mbit = 100, delay_ms = 10");
+    let (output, _receiver) = hosts.send(&pattern(1000), &["--transport", "burst"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    let text = "no datagrams reach the other end, neither directly nor through the relay";
+    assert!(error.contains(text), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
 }
 
 /// The duration of a large file by each path.

@@ -10,7 +10,7 @@ use super::{cutting_forwarder, failed, pattern, succeeded};
 use crate::common::sunder;
 
 /// A command that runs, killed when dropped.
-struct Running {
+pub(super) struct Running {
     child: Child,
     output: BufReader<ChildStdout>,
 }
@@ -70,7 +70,7 @@ fn run(directory: &Path, words: &[String], file: &str) -> Output {
     sunder(directory, &words.collect::<Vec<_>>())
 }
 
-fn relay() -> (Running, tempfile::TempDir, String) {
+pub(super) fn relay() -> (Running, tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let mut relay =
         Running::start(directory.path(), &["transport", "relay", "--listen", "127.0.0.1:0"]);

@@ -7,8 +7,6 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use super::pattern;
 
-const RECEIVE: [&str; 6] = ["transport", "receive", "--listen", "127.0.0.1:0", "--out", "-"];
-
 /// A receiver that writes to standard output, killed when dropped.
 struct StreamReceiver {
     child: Child,
@@ -19,8 +17,13 @@ struct StreamReceiver {
 
 impl StreamReceiver {
     fn start(directory: &Path, output: Stdio, more: &[&str]) -> Self {
+        Self::start_at(["--listen", "127.0.0.1:0"], directory, output, more)
+    }
+
+    fn start_at(place: [&str; 2], directory: &Path, output: Stdio, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
-        command.args(RECEIVE).args(more).current_dir(directory).stdin(Stdio::null());
+        command.args(["transport", "receive", "--out", "-"]).args(place).args(more);
+        command.current_dir(directory).stdin(Stdio::null());
         let mut child = command.stdout(output).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
@@ -149,6 +152,22 @@ fn a_reader_that_ends_ends_both_commands_with_one_line() {
     assert_eq!(errors, format!("error: the receiver says: {text}\n"));
     assert_eq!(sent.status.code(), Some(1));
     assert_eq!(receiver.end(), (Some(1), format!("error: {text}")));
+}
+
+#[test]
+fn a_stream_takes_the_path_that_a_relay_helps_to_find() {
+    let (_relay, directory, relay) = super::code::relay();
+    let output = File::create(directory.path().join("out")).unwrap();
+    let place = ["--via", relay.as_str()];
+    let receiver = StreamReceiver::start_at(place, directory.path(), output.into(), &["--code"]);
+    let mut sender = receiver.send(directory.path());
+    let data = pattern(3_000_000);
+    sender.stdin.take().unwrap().write_all(&data).unwrap();
+    let sent = ended(sender);
+    let printed = String::from_utf8(sent.stdout).unwrap();
+    assert!(printed.contains("by burst, path: direct"), "{printed}");
+    assert_eq!((sent.status.code(), receiver.end().0), (Some(0), Some(0)));
+    assert!(fs::read(directory.path().join("out")).unwrap() == data);
 }
 
 #[test]
