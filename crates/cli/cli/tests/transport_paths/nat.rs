@@ -78,9 +78,8 @@ impl NatHosts {
             run("nft", &[&nat.rules(outside)]);
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
-        // Answers in datagrams come from the address to which both parties send.
-        let address = format!("{}:7100", network.address("relay", "b").unwrap());
-        command.args(["transport", "relay", "--listen", &address]);
+        // It has an address on each link, and both parties use the same one.
+        command.args(["transport", "relay", "--listen", "0.0.0.0:7100"]);
         command.current_dir(directory.path()).env("RUNTIME_DIRECTORY", directory.path());
         let log = directory.path().join("relay.log");
         let relay = Process::start(network.host("relay").unwrap(), &mut command, &log);

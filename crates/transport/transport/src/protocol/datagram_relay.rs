@@ -57,6 +57,8 @@ struct RelayParty {
     key: SharedKey,
     other: [u8; BINDING_ID_LEN],
     address: Option<SocketAddr>,
+    /// The number of the relay's socket at which its datagrams arrive.
+    socket: usize,
     heard_at: Duration,
     /// The token bucket: bytes, and when they were last updated.
     tokens: (f64, Duration),
@@ -92,6 +94,7 @@ impl DatagramRelay {
                 key: SharedKey::new(&grants[own].key),
                 other: grants[other].id,
                 address: None,
+                socket: 0,
                 heard_at: now,
                 tokens: (MAX_BURST, now),
                 bytes_left: MAX_BYTES,
@@ -124,15 +127,34 @@ impl DatagramRelay {
         (self.parties.len(), self.bound.len())
     }
 
-    /// Handles a datagram.
+    /// The number of the socket from which a bound address gets datagrams, as its NAT may let in
+    /// only those of the address to which it sends.
+    pub(crate) fn socket_towards(&self, address: SocketAddr) -> usize {
+        let id = self.bound.get(&address);
+        id.and_then(|id| self.parties.get(id)).map_or(0, |party| party.socket)
+    }
+
+    /// Handles a datagram at the only socket.
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn handle_datagram(
         &mut self,
         now: Duration,
         from: SocketAddr,
         bytes: &[u8],
     ) -> RelayDatagramAction {
+        self.handle_datagram_at(now, 0, from, bytes)
+    }
+
+    /// Handles a datagram that has arrived at the socket with this number.
+    pub(crate) fn handle_datagram_at(
+        &mut self,
+        now: Duration,
+        socket: usize,
+        from: SocketAddr,
+        bytes: &[u8],
+    ) -> RelayDatagramAction {
         if let Some(message) = BindingMessage::parse(bytes) {
-            return self.handle_binding(now, from, &message);
+            return self.handle_binding(now, socket, from, &message);
         }
         let Some(party) = self.bound.get(&from).and_then(|id| self.parties.get_mut(id)) else {
             return RelayDatagramAction::Drop;
@@ -155,6 +177,7 @@ impl DatagramRelay {
     fn handle_binding(
         &mut self,
         now: Duration,
+        socket: usize,
         from: SocketAddr,
         message: &BindingMessage<'_>,
     ) -> RelayDatagramAction {
@@ -166,7 +189,7 @@ impl DatagramRelay {
         }
         let is_proven = self.cookies.verify(now, from, &message.id, &message.challenge);
         if is_proven {
-            party.heard_at = now;
+            (party.heard_at, party.socket) = (now, socket);
             if let Some(before) = party.address.replace(from)
                 && before != from
                 && self.bound.get(&before) == Some(&message.id)

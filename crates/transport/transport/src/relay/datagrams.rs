@@ -1,4 +1,4 @@
-//! The relay's UDP socket, with its thread.
+//! The relay's UDP sockets, with their threads.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,35 +20,69 @@ use crate::protocol::relay_binding::{BINDING_ID_LEN, BindingGrant};
 /// How often the thread checks whether it has to end.
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
+/// The largest number of sockets of a relay that listens at all addresses of its host.
+const MAX_SOCKETS: usize = 16;
+
 /// Forwards datagrams until it is dropped.
 pub(super) struct RelayDatagrams(Arc<RelayDatagramsCore>);
 
 struct RelayDatagramsCore {
+    address: SocketAddr,
     relay: Mutex<DatagramRelay>,
+    /// One for each address of the host that a party uses, so that each gets answers from there.
+    sockets: Mutex<Vec<UdpBatchSocket>>,
     is_stopped: AtomicBool,
     forwarded_bytes: AtomicU64,
     dropped: AtomicU64,
 }
 
 impl RelayDatagrams {
-    /// Listens at an address.
+    /// Listens at an address. If that is the one for all addresses of the host, listens at each of
+    /// them once a party uses it.
     pub(super) fn start(address: SocketAddr) -> io::Result<Self> {
-        let socket = UdpBatchSocket::bind(&SocketBinding { local: address, device: None })?;
         let relay = DatagramRelay::new(&mut RandomGenerator::system()).map_err(io::Error::other)?;
-        let core = Arc::new(RelayDatagramsCore {
+        let started = Self(Arc::new(RelayDatagramsCore {
+            address,
             relay: Mutex::new(relay),
+            sockets: Mutex::default(),
             is_stopped: AtomicBool::new(false),
             forwarded_bytes: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
-        });
-        let running = core.clone();
+        }));
+        if address.ip().is_unspecified() {
+            // The port must be free.
+            UdpBatchSocket::bind(&SocketBinding { local: address, device: None })?;
+        } else {
+            started.listen(address)?;
+        }
+        Ok(started)
+    }
+
+    /// Makes sure that datagrams are received at the address at which a party has connected.
+    pub(super) fn listen_at(&self, address: SocketAddr) -> io::Result<()> {
+        let local = SocketAddr::new(address.ip().to_canonical(), self.0.address.port());
+        let is_known = |socket: &UdpBatchSocket| socket.local_addr().is_ok_and(|at| at == local);
+        if !self.0.address.ip().is_unspecified() || self.0.lock_sockets().iter().any(is_known) {
+            return Ok(());
+        }
+        self.listen(local)
+    }
+
+    fn listen(&self, address: SocketAddr) -> io::Result<()> {
+        let mut sockets = self.0.lock_sockets();
+        if sockets.len() >= MAX_SOCKETS {
+            return Err(io::Error::other("the relay uses too many of its host's addresses"));
+        }
+        let socket = UdpBatchSocket::bind(&SocketBinding { local: address, device: None })?;
+        let (number, running) = (sockets.len(), self.0.clone());
+        sockets.push(socket.clone());
         let work = move || {
-            if let Err(error) = running.run(socket) {
+            if let Err(error) = running.run(number, &socket) {
                 error!(%error, "datagrams are not forwarded any more");
             }
         };
         thread::Builder::new().name("relay-datagrams".into()).spawn(work)?;
-        Ok(Self(core))
+        Ok(())
     }
 
     /// Adds a pair. Returns what its parties need.
@@ -88,62 +122,73 @@ impl RelayDatagramsCore {
         self.relay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, mut socket: UdpBatchSocket) -> io::Result<()> {
+    fn lock_sockets(&self) -> MutexGuard<'_, Vec<UdpBatchSocket>> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Handles what arrives at a socket.
+    fn run(&self, number: usize, socket: &UdpBatchSocket) -> io::Result<()> {
         let mut received = DatagramReceiveBuffer::new();
-        let mut batch = DatagramBatch::default();
+        let mut sending = RelayBatch { sockets: Vec::new(), batch: DatagramBatch::default() };
         while !self.is_stopped.load(Ordering::Relaxed) {
-            match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&CHECK_INTERVAL)) {
+            match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&CHECK_INTERVAL)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            while received.receive(&socket)? {
-                self.handle(&received, &mut socket, &mut batch);
+            while received.receive(socket)? {
+                self.handle(number, &received, socket, &mut sending);
             }
-            self.handle(&received, &mut socket, &mut batch);
+            self.handle(number, &received, socket, &mut sending);
         }
         Ok(())
     }
 
     fn handle(
         &self,
+        number: usize,
         received: &DatagramReceiveBuffer,
-        socket: &mut UdpBatchSocket,
-        batch: &mut DatagramBatch,
+        socket: &UdpBatchSocket,
+        sending: &mut RelayBatch,
     ) {
         let (now, mut dropped, mut destination) = (now(), 0, None);
         let mut relay = self.lock();
         for (from, bytes) in received.datagrams() {
-            match relay.handle_datagram(now, from, bytes) {
+            match relay.handle_datagram_at(now, number, from, bytes) {
                 RelayDatagramAction::Drop => dropped += 1,
                 RelayDatagramAction::Answer(answer) => _ = socket.send_one(&answer, from),
                 RelayDatagramAction::Forward(to) => {
-                    if destination != Some(to) || batch.is_full() {
-                        self.flush(socket, batch, destination.replace(to));
+                    let to = (to, relay.socket_towards(to));
+                    if destination != Some(to) || sending.batch.is_full() {
+                        self.flush(sending, destination.replace(to));
                     }
-                    batch.reserve(bytes.len()).copy_from_slice(bytes);
+                    sending.batch.reserve(bytes.len()).copy_from_slice(bytes);
                 }
             }
         }
         drop(relay);
-        self.flush(socket, batch, destination);
+        self.flush(sending, destination);
         self.dropped.fetch_add(dropped, Ordering::Relaxed);
     }
 
-    /// Sends the batch. What does not fit into the socket's buffer is lost.
-    fn flush(
-        &self,
-        socket: &mut UdpBatchSocket,
-        batch: &mut DatagramBatch,
-        to: Option<SocketAddr>,
-    ) {
-        if let Some(to) = to
-            && !batch.is_empty()
-        {
-            let bytes: usize = batch.runs().map(|(bytes, _)| bytes.len()).sum();
-            let refused = socket.send(batch, to).refused;
+    /// Sends the batch to an address, from the socket with this number. What does not fit into the
+    /// socket's buffer is lost.
+    fn flush(&self, sending: &mut RelayBatch, to: Option<(SocketAddr, usize)>) {
+        let Some((to, number)) = to.filter(|_| !sending.batch.is_empty()) else { return };
+        if number >= sending.sockets.len() {
+            sending.sockets.clone_from(&self.lock_sockets());
+        }
+        if let Some(socket) = sending.sockets.get_mut(number) {
+            let bytes: usize = sending.batch.runs().map(|(bytes, _)| bytes.len()).sum();
+            let refused = socket.send(&sending.batch, to).refused;
             self.forwarded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             self.dropped.fetch_add(refused as u64, Ordering::Relaxed);
-            batch.clear();
         }
+        sending.batch.clear();
     }
+}
+
+/// The datagrams that a thread forwards, and its clones of all sockets.
+struct RelayBatch {
+    sockets: Vec<UdpBatchSocket>,
+    batch: DatagramBatch,
 }

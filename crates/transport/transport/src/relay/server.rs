@@ -315,6 +315,12 @@ impl RelayState {
         &self,
         [connecting, waiting]: [&mut TcpStream; 2],
     ) -> io::Result<[[u8; BINDING_ID_LEN]; 2]> {
+        for stream in [&*connecting, &*waiting] {
+            // Without a socket there, the party gets no answer, and uses TCP.
+            if let Err(error) = stream.local_addr().and_then(|at| self.datagrams.listen_at(at)) {
+                debug!(%error, "datagrams of a party are not received");
+            }
+        }
         let grants = self.datagrams.add_pair()?;
         let ids = [grants[0].id, grants[1].id];
         let sent = async {
