@@ -44,7 +44,7 @@ pub use run::{ExperimentEvent, run, run_with};
 pub use shard::{TrialShard, TrialShardError};
 pub use statistic::{SampleSpread, SummaryStatistic};
 
-use crate::perform::driver::scripts;
+use crate::perform::driver;
 use crate::trial::Trial;
 use error::ExperimentProblem;
 use file::ExperimentFile;
@@ -161,7 +161,7 @@ impl Experiment {
             let values = combination.describe();
             let point = SweepPoint::new(&content, &sweep, combination, &predictors);
             let mut point = point.map_err(|problem| problem.with_sweep_values(&values))?;
-            scripts::resolve_folder(&mut point.trial.measure, directory);
+            driver::resolve_paths(&mut point.trial.measure, directory);
             points.push(point);
         }
         let metrics = metrics(&content, &points)?;

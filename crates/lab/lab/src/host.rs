@@ -67,6 +67,11 @@ impl EmulatedHost {
         &self.name
     }
 
+    /// Its network namespace.
+    pub(crate) fn namespace(&self) -> io::Result<OwnedFd> {
+        self.namespace.try_clone()
+    }
+
     /// Runs `work` on a thread in this host. Sockets that it opens and processes that it starts
     /// belong to this host permanently.
     ///

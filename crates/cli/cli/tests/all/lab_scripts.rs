@@ -19,7 +19,7 @@ both = { rate_mbit = 100, delay_ms = 5 }
 [measure]
 driver = "scripts"
 [measure.options]
-folder = "pair"
+scripts = "pair"
 client = "a"
 server = "b"
 transport = "{transport}"

@@ -10,14 +10,15 @@ mod flow;
 mod mix;
 mod quorum;
 mod round_trips;
-pub(crate) mod scripts;
+mod scripts;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::host::EmulatedHost;
 use crate::network::EmulatedNetwork;
 use crate::perform::trial_network::TrialNetwork;
-use crate::trial::{Trial, ValuePlan};
+use crate::trial::{MeasurePlan, Trial, ValuePlan};
 
 /// What a driver measured.
 #[derive(Clone, Debug)]
@@ -69,12 +70,23 @@ pub(crate) struct MeasurementDriver {
     pub(crate) values: &'static [&'static str],
     /// The settings of `[measure.options]` that name hosts.
     pub(crate) hosts: &'static [&'static str],
+    /// The settings that are paths.
+    pub(crate) paths: &'static [DriverPath],
     /// Adds the hosts and links that the settings imply to a trial; the error is one line.
     pub(crate) network: fn(&toml::Table, &mut Trial) -> Result<(), String>,
     /// Checks the settings of `[measure.options]`; the error is one line.
     pub(crate) check: fn(&toml::Table) -> Result<(), String>,
     /// Measures with the settings of `[measure.options]`.
     pub(crate) measure: DriverMeasure,
+}
+
+/// A setting that is a path, relative to the experiment's file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DriverPath {
+    /// The setting of `[measure.options]`.
+    pub(crate) option: &'static str,
+    /// Checks what is there, before the first trial; the error is one line.
+    pub(crate) check: fn(&toml::Table) -> Result<(), String>,
 }
 
 /// The function by which a driver measures, and the networks for which it is. It returns the values
@@ -107,6 +119,22 @@ pub(crate) const ALL: [MeasurementDriver; 13] = [
 /// A driver, by name.
 pub(crate) fn find(name: &str) -> Option<MeasurementDriver> {
     ALL.into_iter().find(|driver| driver.name == name)
+}
+
+/// Makes the paths of a driver's settings relative to a directory, that of the experiment's file.
+pub(crate) fn resolve_paths(measure: &mut MeasurePlan, directory: &Path) {
+    let paths = measure.driver.as_deref().and_then(find).map_or(&[][..], |driver| driver.paths);
+    for DriverPath { option, .. } in paths {
+        if let Some(toml::Value::String(path)) = measure.options.get_mut(*option) {
+            *path = directory.join(&*path).to_string_lossy().into_owned();
+        }
+    }
+}
+
+/// Checks what is at the paths of a driver's settings. The error is one line.
+pub(crate) fn check_paths(measure: &MeasurePlan) -> Result<(), String> {
+    let paths = measure.driver.as_deref().and_then(find).map_or(&[][..], |driver| driver.paths);
+    paths.iter().try_for_each(|path| (path.check)(&measure.options))
 }
 
 /// A host that the settings name.

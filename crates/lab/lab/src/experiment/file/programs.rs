@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::experiment::SweepPoint;
 use crate::experiment::error::ExperimentProblem;
-use crate::perform::driver::scripts;
+use crate::perform::driver;
 use crate::search::{find_program, is_program};
 
 /// Debian's packages for programs that experiments use.
@@ -19,10 +19,8 @@ pub(crate) fn find(points: &[SweepPoint]) -> Result<(), ExperimentProblem> {
         for (i, program) in programs.iter().zip(&trial.programs) {
             find_once(&mut found, &program.run, || format!("programs[{i}].run"))?;
         }
-        if trial.measure.driver.as_deref() == Some(scripts::NAME) {
-            scripts::find(&trial.measure.options)
-                .map_err(|what| ExperimentProblem::new("measure.options", what))?;
-        }
+        driver::check_paths(&trial.measure)
+            .map_err(|what| ExperimentProblem::new("measure.options", what))?;
         if let Some(run) = &trial.measure.run {
             find_once(&mut found, run, || String::from("measure.run"))?;
         }

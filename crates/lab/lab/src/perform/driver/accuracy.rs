@@ -32,6 +32,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
         "packets",
     ],
     hosts: &[],
+    paths: &[],
     network: no_hosts,
     check,
     measure: DriverMeasure::Emulated(measure),

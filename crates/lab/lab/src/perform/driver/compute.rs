@@ -33,6 +33,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: NAME,
     values: &[],
     hosts: &["garbler", "evaluator"],
+    paths: &[],
     network: no_hosts,
     check,
     measure: DriverMeasure::Programs(measure),

@@ -23,6 +23,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "flow",
     values: &["carried", "loss", "delay", "least", "uneven"],
     hosts: &["from", "to"],
+    paths: &[],
     network: no_hosts,
     check,
     measure: DriverMeasure::Emulated(measure),

@@ -15,6 +15,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "round-trips",
     values: &["mean", "deviation", "median", "highest", "count"],
     hosts: &["client", "server"],
+    paths: &[],
     network: no_hosts,
     check,
     measure: DriverMeasure::Emulated(measure),

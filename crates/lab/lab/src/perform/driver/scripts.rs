@@ -6,35 +6,36 @@
 //! server has ended, or after a limited time. A script that fails does not fail the trial: the
 //! values say so, because other trials of the sweep may succeed.
 //!
-//! The scripts are not contained: they run like the laboratory's other programs, with the
-//! privileges of the user. Run only scripts that you trust.
+//! The scripts are contained (`containment`), so that those of strangers can be run. With
+//! `contain = false` they run like the laboratory's other programs, with the privileges of the user.
 
 mod folder;
 mod listening;
 mod party;
 
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use containment::{ContainmentError, ContainmentLimits, UploadBounds, find_bubblewrap};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{DriverMeasure, DriverValues, MeasurementDriver, host, no_hosts, options};
+use super::{DriverMeasure, DriverPath, DriverValues, MeasurementDriver, host, no_hosts, options};
 use crate::link::LinkDirection;
 use crate::network::EmulatedNetwork;
-use crate::trial::MeasurePlan;
 use folder::ScriptPair;
 use listening::OpenPorts;
 use party::{PartyEnd, ScriptParty};
 
-/// The driver's name.
-pub(crate) const NAME: &str = "scripts";
+/// The setting with the folder.
+const SCRIPTS: DriverPath = DriverPath { option: "scripts", check: find };
 
 pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
-    name: NAME,
+    name: "scripts",
     values: &[],
     hosts: &["client", "server"],
+    paths: &[SCRIPTS],
     network: no_hosts,
     check,
     measure: DriverMeasure::Emulated(measure),
@@ -44,8 +45,8 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScriptsDriverOptions {
-    /// The folder with the scripts.
-    folder: PathBuf,
+    /// The folder with the scripts, or an archive of it.
+    scripts: PathBuf,
     /// The scripts' name. `None`: that of the only pair.
     name: Option<String>,
     /// The parties' hosts.
@@ -56,6 +57,67 @@ struct ScriptsDriverOptions {
     /// The time after which the client is ended, in seconds.
     #[serde(default = "minute")]
     timeout_s: f64,
+    /// Whether the scripts run in a sandbox.
+    #[serde(default = "yes")]
+    contain: bool,
+    /// What each party may use.
+    #[serde(default)]
+    limits: ScriptLimits,
+}
+
+/// What a contained script may use, with all that it starts.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ScriptLimits {
+    memory_mib: u64,
+    processes: u32,
+    disk_mib: u64,
+    processors: f64,
+}
+
+impl Default for ScriptLimits {
+    fn default() -> Self {
+        let ContainmentLimits { memory_mib, processes, disk_mib, processors, .. } =
+            ContainmentLimits::default();
+        Self { memory_mib, processes, disk_mib, processors }
+    }
+}
+
+impl ScriptLimits {
+    /// Checks that a script can run within them; the error is one line.
+    fn check(self) -> Result<(), String> {
+        let wrong = |key: &str, value: f64, [least, most]: [f64; 2]| {
+            let is_wrong = !(value >= least && value <= most);
+            is_wrong.then(|| format!("limits.{key} is {value}; it must be from {least} to {most}"))
+        };
+        let wrong = wrong("memory_mib", self.memory_mib as f64, [16.0, 65_536.0])
+            .or_else(|| wrong("processes", self.processes.into(), [4.0, 4096.0]))
+            .or_else(|| wrong("disk_mib", self.disk_mib as f64, [1.0, 65_536.0]))
+            .or_else(|| wrong("processors", self.processors, [0.05, 1024.0]));
+        wrong.map_or(Ok(()), Err)
+    }
+}
+
+impl ScriptsDriverOptions {
+    /// The limits of a contained script that has so much time; `None` if it is not contained.
+    fn limits(&self, time: Duration) -> Option<ContainmentLimits> {
+        let ScriptLimits { memory_mib, processes, disk_mib, processors } = self.limits;
+        let other = ContainmentLimits::default();
+        self.contain.then_some(ContainmentLimits {
+            memory_mib,
+            processes,
+            disk_mib,
+            processors,
+            time,
+            ..other
+        })
+    }
+
+    /// The pair of scripts.
+    fn pair(&self) -> Result<ScriptPair, String> {
+        let bounds = self.limits(Duration::ZERO).map(|it| UploadBounds::of_limits(&it));
+        ScriptPair::find(&self.scripts, self.name.as_deref(), bounds.as_ref())
+    }
 }
 
 /// The maximum of `timeout_s`.
@@ -74,6 +136,10 @@ fn minute() -> f64 {
     60.0
 }
 
+fn yes() -> bool {
+    true
+}
+
 fn check(table: &toml::Table) -> Result<(), String> {
     let options: ScriptsDriverOptions = options(table)?;
     if let Some(name) = &options.name {
@@ -87,6 +153,7 @@ fn check(table: &toml::Table) -> Result<(), String> {
     if transport.is_empty() || !transport.chars().all(is_plain) {
         return Err(format!("transport is \"{transport}\"; use letters, digits and -"));
     }
+    options.limits.check()?;
     let timeout_s = options.timeout_s;
     if !(timeout_s > 0.0 && timeout_s <= MAX_TIMEOUT_S) {
         return Err(format!(
@@ -96,25 +163,19 @@ fn check(table: &toml::Table) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the path of the folder relative to a directory, that of the experiment's file.
-pub(crate) fn resolve_folder(measure: &mut MeasurePlan, directory: &Path) {
-    if measure.driver.as_deref() != Some(NAME) {
-        return;
-    }
-    if let Some(toml::Value::String(folder)) = measure.options.get_mut("folder") {
-        *folder = directory.join(&*folder).to_string_lossy().into_owned();
-    }
-}
-
-/// Checks that the scripts are there. The error is about the option `folder` or `name`.
-pub(crate) fn find(table: &toml::Table) -> Result<(), String> {
+/// Checks that the scripts are there, and what contains them. The error is one line.
+fn find(table: &toml::Table) -> Result<(), String> {
     let options: ScriptsDriverOptions = options(table)?;
-    ScriptPair::find(&options.folder, options.name.as_deref()).map(drop)
+    if options.contain && find_bubblewrap().is_none() {
+        let missing = ContainmentError::NotInstalled;
+        return Err(format!("{missing}, or set contain = false for scripts of your own"));
+    }
+    options.pair().map(drop)
 }
 
 fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
     let options: ScriptsDriverOptions = options(table)?;
-    let pair = ScriptPair::find(&options.folder, options.name.as_deref())?;
+    let pair = options.pair()?;
     let [server_host, client_host] =
         [host(network, &options.server)?, host(network, &options.client)?];
     let [at_server, at_client] = addresses(network, &options)?;
@@ -124,20 +185,25 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
 
     let ports = OpenPorts::of(server_host)?;
     let arguments = [at_client.to_string(), at_server.to_string(), transport.clone()];
-    let mut server = ScriptParty::start("server", server_host, &pair, &arguments)?;
+    // It ends with the client. It has the time of all that comes before.
+    let limits = options.limits(limit + 2 * OPENING_TIMEOUT);
+    let mut server = ScriptParty::start("server", server_host, &pair, &arguments, limits)?;
+    let means = server.means().to_owned();
     let opened = wait_until_open(&ports, &mut server)?;
     let server_end = server.end_if_ended()?;
     if let Some(end) = server_end.filter(|end| end.exit != 0) {
         // Without a server, the client would only wait.
-        return Ok(document(vec![("server", end)], opened, network, &options, before));
+        let run = ScriptsRun { ends: vec![("server", end)], opened, means, before };
+        return Ok(document(run, network, &options));
     }
 
     let arguments = [at_server.to_string(), at_client.to_string(), transport];
-    let mut client = ScriptParty::start("client", client_host, &pair, &arguments)?;
-    let client_end = client.end(limit, Duration::ZERO)?;
-    let server_end = server.end(GRACE, Duration::from_secs(1))?;
+    let limits = options.limits(limit);
+    let mut client = ScriptParty::start("client", client_host, &pair, &arguments, limits)?;
+    let client_end = client.end_within(limit)?;
+    let server_end = server.stop(GRACE, Duration::from_secs(1))?;
     let ends = vec![("client", client_end), ("server", server_end)];
-    Ok(document(ends, opened, network, &options, before))
+    Ok(document(ScriptsRun { ends, opened, means, before }, network, &options))
 }
 
 /// The addresses of the server and the client on the link or the links between them.
@@ -194,17 +260,29 @@ fn wait_until_open(
     }
 }
 
+/// A run of a pair of scripts.
+struct ScriptsRun {
+    /// How each party has ended.
+    ends: Vec<(&'static str, PartyEnd)>,
+    /// When the client has started.
+    opened: &'static str,
+    /// How the scripts are contained.
+    means: String,
+    /// The bytes that had arrived at each host before.
+    before: [u64; 2],
+}
+
 /// The values of a trial. `time_s` is there only if both scripts succeeded, so that the time of a
 /// failure is not taken for a result.
 fn document(
-    ends: Vec<(&str, PartyEnd)>,
-    started_when: &str,
+    run: ScriptsRun,
     network: &EmulatedNetwork,
     options: &ScriptsDriverOptions,
-    before: [u64; 2],
 ) -> DriverValues {
+    let ScriptsRun { ends, opened, means, before } = run;
     let mut content = Map::new();
-    content.insert("started_when".into(), started_when.into());
+    content.insert("started_when".into(), opened.into());
+    content.insert("contained".into(), means.into());
     let after = carried_to(network, [&options.server, &options.client]);
     content.insert("bytes_to_server".into(), (after[0] - before[0]).into());
     content.insert("bytes_to_client".into(), (after[1] - before[1]).into());
@@ -221,7 +299,11 @@ fn document(
         if role == "server" {
             content.insert("server_ended".into(), u8::from(end.was_ended).into());
         }
-        content.insert(role.into(), json!({ "output": end.tail }));
+        let mut party = json!({ "output": end.tail });
+        if let Some((name, _)) = end.limit {
+            party["limit"] = name.into();
+        }
+        content.insert(role.into(), party);
     }
     DriverValues::Document { content: Value::Object(content), is_whole }
 }

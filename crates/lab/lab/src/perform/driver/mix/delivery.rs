@@ -46,6 +46,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
         "member_processor",
     ],
     hosts: &["proxy", "members_on"],
+    paths: &[],
     network: no_hosts,
     check,
     measure: DriverMeasure::Emulated(measure),

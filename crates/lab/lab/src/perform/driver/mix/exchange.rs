@@ -32,6 +32,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "mix-exchange",
     values: &["time", "time_95", "member", "proxy", "up", "down", "up_day", "down_day"],
     hosts: &["member", "proxy"],
+    paths: &[],
     network: no_hosts,
     check,
     measure: DriverMeasure::Emulated(measure),

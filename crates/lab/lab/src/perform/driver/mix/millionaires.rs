@@ -27,6 +27,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "mix-millionaires",
     values: &["time", "sent", "received"],
     hosts: &["host"],
+    paths: &[],
     network: no_hosts,
     check,
     measure: DriverMeasure::Emulated(measure),

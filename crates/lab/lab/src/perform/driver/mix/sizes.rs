@@ -15,6 +15,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "mix-sizes",
     values: &["ot", "circuit", "bdd"],
     hosts: &[],
+    paths: &[],
     network: no_hosts,
     check,
     measure: DriverMeasure::Emulated(measure),

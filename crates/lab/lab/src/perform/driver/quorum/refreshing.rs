@@ -28,6 +28,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
         "processor",
     ],
     hosts: &[],
+    paths: &[],
     network: no_hosts,
     check,
     measure: DriverMeasure::Emulated(measure),

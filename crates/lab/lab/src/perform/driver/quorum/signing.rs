@@ -28,6 +28,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
         "replier_bytes_full",
     ],
     hosts: &[],
+    paths: &[],
     network: no_hosts,
     check,
     measure: DriverMeasure::Emulated(measure),

@@ -4,20 +4,38 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use containment::{UploadBounds, UploadedFolder};
+
 /// A folder, and the name of a pair of scripts in it.
 #[derive(Clone, Debug)]
 pub(super) struct ScriptPair {
-    pub(super) folder: PathBuf,
+    /// The folder or the archive.
+    pub(super) folder: UploadedFolder,
+    /// Its path on this machine.
+    pub(super) path: PathBuf,
+    /// Where in it the scripts are.
+    pub(super) directory: PathBuf,
     name: String,
 }
 
 impl ScriptPair {
     /// Finds the pair with a name, or the only one. The error is one line.
-    pub(super) fn find(folder: &Path, name: Option<&str>) -> Result<Self, String> {
-        let entries = fs::read_dir(folder)
-            .map_err(|error| format!("folder {}: {error}", folder.display()))?;
-        let names: BTreeSet<String> =
-            entries.flatten().filter_map(|it| it.file_name().into_string().ok()).collect();
+    ///
+    /// With `bounds` everything in the folder is checked. A directory of the user's own has none.
+    pub(super) fn find(
+        path: &Path,
+        name: Option<&str>,
+        bounds: Option<&UploadBounds>,
+    ) -> Result<Self, String> {
+        let folder = UploadedFolder::open(path).map_err(|error| format!("scripts: {error}"))?;
+        let names = match bounds {
+            None if path.is_dir() => top_names(path)?,
+            bounds => folder
+                .names(&bounds.copied().unwrap_or_default())
+                .map_err(|error| format!("scripts {}: {error}", path.display()))?,
+        };
+        let (directory, names) = place(names);
+        let shown = path.display();
         let is_pair =
             |name: &&str| names.contains(&format!("{name}-client.sh")) && check_name(name).is_ok();
         let pairs: Vec<&str> =
@@ -25,25 +43,45 @@ impl ScriptPair {
         let name = match (name, &pairs[..]) {
             (Some(name), pairs) if pairs.contains(&name) => name,
             (Some(name), _) => {
-                let folder = folder.display();
-                return Err(format!("{folder} lacks {name}-client.sh or {name}-server.sh"));
+                return Err(format!("{shown} lacks {name}-client.sh or {name}-server.sh"));
             }
             (None, [only]) => only,
             (None, []) => {
-                let folder = folder.display();
-                return Err(format!("{folder} has no pair of NAME-client.sh and NAME-server.sh"));
+                return Err(format!("{shown} has no pair of NAME-client.sh and NAME-server.sh"));
             }
             (None, several) => {
                 let several = several.join(", ");
                 return Err(format!("there are several pairs; set name to one of {several}"));
             }
         };
-        Ok(Self { folder: folder.to_owned(), name: name.to_owned() })
+        let name = name.to_owned();
+        Ok(Self { folder, path: path.to_owned(), directory, name })
     }
 
     /// The name of the script of a party: `client` or `server`.
     pub(super) fn script(&self, role: &str) -> String {
         format!("{}-{role}.sh", self.name)
+    }
+}
+
+/// The names in a directory.
+fn top_names(path: &Path) -> Result<BTreeSet<String>, String> {
+    let entries =
+        fs::read_dir(path).map_err(|error| format!("scripts {}: {error}", path.display()))?;
+    Ok(entries.flatten().filter_map(|it| it.file_name().into_string().ok()).collect())
+}
+
+/// Where the scripts are, and the names of the files there: in the folder itself, or in the only
+/// folder in it, as archives often have one.
+fn place(names: BTreeSet<String>) -> (PathBuf, BTreeSet<String>) {
+    let tops: BTreeSet<&str> = names.iter().filter_map(|it| Some(it.split_once('/')?.0)).collect();
+    let has_files = names.iter().any(|name| !name.contains('/'));
+    match tops.first() {
+        Some(top) if tops.len() == 1 && !has_files => {
+            let below = names.iter().filter_map(|it| it.split_once('/')).map(|(_, rest)| rest);
+            (PathBuf::from(top), below.map(str::to_owned).collect())
+        }
+        _ => (PathBuf::new(), names),
     }
 }
 
@@ -57,4 +95,17 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("name is \"{name}\"; use 1 to {MAX_NAME_LEN} letters a-z, A-Z and digits"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_are_in_the_folder_or_in_the_only_folder_in_it() {
+        let of = |names: &[&str]| place(names.iter().map(|name| (*name).to_owned()).collect()).0;
+        assert_eq!(of(&["a-client.sh", "data/x"]), PathBuf::new());
+        assert_eq!(of(&["pair/a-client.sh", "pair/data/x"]), PathBuf::from("pair"));
+        assert_eq!(of(&["pair/a-client.sh", "data/x"]), PathBuf::new());
+    }
 }

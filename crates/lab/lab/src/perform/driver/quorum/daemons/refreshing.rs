@@ -18,6 +18,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "quorum-node-refresh",
     values: &["old", "new", "signed", "old_kb", "new_kb", "log_kb", "signing_kb"],
     hosts: &[],
+    paths: &[],
     network: add_hosts,
     check,
     measure: DriverMeasure::Emulated(measure),

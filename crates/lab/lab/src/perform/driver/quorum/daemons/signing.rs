@@ -14,6 +14,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "quorum-node-sign",
     values: &["usual", "usual_99", "one_silent", "f_silent", "f_silent_longest", "still_silent"],
     hosts: &[],
+    paths: &[],
     network: add_hosts,
     check,
     measure: DriverMeasure::Emulated(measure),
