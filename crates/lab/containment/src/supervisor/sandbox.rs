@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -48,6 +48,8 @@ pub(super) struct CommandSandbox {
     /// The first process of the sandbox, with which all others end, and its number.
     first: (OwnedFd, u32),
     go: UnixStream,
+    /// The pipe with its status. `bwrap` writes to it at the end, too.
+    _report: File,
     status: Option<ExitStatus>,
 }
 
@@ -71,17 +73,17 @@ impl CommandSandbox {
         plan: &SandboxPlan<'_>,
     ) -> Result<Self, ContainmentError> {
         let failed = |error| ContainmentError::System("start bwrap", error);
-        let (bwrap, status, mut go) = spawn(bwrap, arguments, output, plan).map_err(failed)?;
+        let (bwrap, mut report, mut go) = spawn(bwrap, arguments, output, plan).map_err(failed)?;
         let mut bwrap = KilledOnDrop(Some(bwrap));
         let has_ended = pidfd(bwrap.number()).map_err(failed)?;
         go.set_read_timeout(Some(SANDBOX_TIMEOUT)).map_err(failed)?;
         // A sandbox that was not made closes the socket.
         let is_ready = matches!(go.read(&mut [0]), Ok(1));
-        let first = first_process(status).filter(|_| is_ready);
+        let first = first_process(&mut report).filter(|_| is_ready);
         let first = first.ok_or(ContainmentError::NotMade)?;
         let first = (pidfd(first).map_err(failed)?, first);
         let bwrap = bwrap.0.take().ok_or(ContainmentError::NotMade)?;
-        Ok(Self { bwrap, has_ended, first, go, status: None })
+        Ok(Self { bwrap, has_ended, first, go, _report: report, status: None })
     }
 
     /// Lets the command start, and returns when that was.
@@ -103,7 +105,7 @@ impl CommandSandbox {
             self.status = self.bwrap.try_wait()?;
         }
         // `bwrap` turns a signal into an exit code itself.
-        Ok(self.status.map(|status| status.code().unwrap_or(128 + libc::SIGKILL)))
+        Ok(self.status.map(|status| status.code().or(status.signal()).unwrap_or(1)))
     }
 
     /// Asks every process to end. The first one of the sandbox ignores that.
@@ -256,11 +258,11 @@ fn wait_readable(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
 }
 
 /// The first process of the sandbox, from the first line of the status.
-fn first_process(status: File) -> Option<u32> {
+fn first_process(report: &mut File) -> Option<u32> {
     let mut text = Vec::new();
     let mut byte = [0];
-    let mut status = status.take(MAX_STATUS_LEN);
-    while status.read(&mut byte).ok()? == 1 && byte != *b"\n" {
+    let mut report = report.take(MAX_STATUS_LEN);
+    while report.read(&mut byte).ok()? == 1 && byte != *b"\n" {
         text.push(byte[0]);
     }
     let line: serde_json::Value = serde_json::from_slice(&text).ok()?;

@@ -1,0 +1,574 @@
+//! Attacks of contained programs, in a real sandbox. Without user namespaces, `/dev/net/tun` or
+//! `bwrap`, prints that the tests were skipped.
+
+// The environment, and a mount namespace of a thread.
+#![allow(unsafe_code)]
+
+use std::env;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::Path;
+use std::process::{self, ExitCode};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use containment::{
+    ContainedCommand, ContainedEnd, ContainedExit, ContainedProcess, ContainmentLimit,
+    ContainmentLimits, UploadedFolder, find_bubblewrap,
+};
+use libtest_mimic::{Arguments, Trial as Test};
+use rustix::fs::{FlockOperation, flock};
+use rustix::mount::{MountFlags, mount};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use sunder_lab::{Trial, TrialContext, perform, sandbox};
+use tempfile::TempDir;
+
+/// Lists the tests with the names of their functions.
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        vec![$(Test::test(stringify!($name), || { $name(); Ok(()) })),*]
+    };
+}
+
+/// The variable with the port on which this program listens on the host.
+const PORT: &str = "SUNDER_TEST_PORT";
+
+/// The variable with the number of this program on the host.
+const HOST_PROCESS: &str = "SUNDER_TEST_PROCESS";
+
+fn main() -> ExitCode {
+    // Outside the sandbox, these listen while the tests run inside.
+    let listening = env::var_os(PORT).is_none().then(listen_on_the_host);
+    if let Err(end) = sandbox::enter_for_tests() {
+        return end;
+    }
+    drop(listening);
+    if find_bubblewrap().is_none() {
+        eprintln!("SKIPPED: these tests did not run: bwrap is not installed");
+        return ExitCode::SUCCESS;
+    }
+    let tests = tests![
+        a_program_runs_in_its_copy_of_the_folder,
+        forks_without_end_are_stopped,
+        memory_of_one_and_of_many_processes_is_limited,
+        a_full_disk_and_too_many_files_are_stopped,
+        output_without_end_is_stopped,
+        time_is_limited_although_signals_are_ignored,
+        processor_time_is_limited,
+        a_program_is_asked_to_end,
+        limits_hold_without_control_groups,
+        files_of_the_host_are_not_there,
+        nothing_outside_the_folder_can_be_written,
+        networks_of_the_host_are_not_reachable,
+        calls_that_leave_a_sandbox_are_not_answered,
+        no_descriptor_is_inherited,
+        an_attacker_is_reported_by_the_driver,
+        without_containment_the_attacks_succeed,
+    ];
+    // One at a time: each checks that nothing is left.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, tests).exit_code()
+}
+
+/// Listens on the host's loopback interface, and at an abstract address.
+fn listen_on_the_host() -> (TcpListener, UnixListener) {
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let number = process::id().to_string();
+    let unix = UnixListener::bind_addr(&abstract_address(&number)).unwrap();
+    let port = tcp.local_addr().unwrap().port().to_string();
+    // SAFETY: the program has one thread.
+    unsafe {
+        env::set_var(PORT, port);
+        env::set_var(HOST_PROCESS, number);
+    }
+    (tcp, unix)
+}
+
+fn abstract_address(number: &str) -> SocketAddr {
+    SocketAddr::from_abstract_name(format!("sunder-contained-{number}")).unwrap()
+}
+
+/// Limits that are soon reached.
+const LIMITS: ContainmentLimits = ContainmentLimits {
+    memory_mib: 64,
+    processes: 20,
+    disk_mib: 16,
+    files: 200,
+    output_mib: 1,
+    processors: 1.0,
+    time: Duration::from_secs(60),
+};
+
+/// A folder with a script, `run.sh`.
+fn folder(script: &str) -> TempDir {
+    let folder = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
+    fs::write(folder.path().join("run.sh"), script).unwrap();
+    folder
+}
+
+/// A contained process, and what it prints.
+struct Attack {
+    process: ContainedProcess,
+    /// The folder, and the file with the output.
+    place: TempDir,
+}
+
+impl Attack {
+    fn start(script: &str, arguments: &[&str], limits: ContainmentLimits) -> Self {
+        let place = folder(script);
+        let run = ["sh", "./run.sh"].iter().chain(arguments).map(|it| (*it).to_owned()).collect();
+        let command = ContainedCommand {
+            run,
+            folder: UploadedFolder::open(place.path()).unwrap(),
+            directory: "".into(),
+            network: File::open("/proc/self/ns/net").unwrap().into(),
+            limits,
+            output: File::create(place.path().join("output")).unwrap(),
+            scratch: sandbox::SCRATCH.into(),
+        };
+        Self { process: ContainedProcess::start(command).unwrap(), place }
+    }
+
+    fn end(mut self) -> (ContainedEnd, String) {
+        let end = self.process.wait(Duration::from_secs(120)).unwrap().expect("it has a limit");
+        (end, self.output())
+    }
+
+    fn output(&self) -> String {
+        fs::read_to_string(self.place.path().join("output")).unwrap()
+    }
+
+    /// Waits until it has printed a text.
+    fn wait_for(&self, text: &str) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.output().contains(text) {
+            assert!(Instant::now() < deadline, "{}", self.output());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// What a process must leave as it was: mounts, files, and processes of this sandbox.
+#[derive(Debug, PartialEq, Eq)]
+struct Surroundings {
+    mounts: String,
+    files: Vec<String>,
+    processes: Vec<String>,
+}
+
+impl Surroundings {
+    fn now() -> Self {
+        let names = |directory: &str| {
+            let entries = fs::read_dir(directory).unwrap().flatten();
+            let mut names: Vec<String> =
+                entries.map(|it| it.file_name().to_string_lossy().into_owned()).collect();
+            names.sort();
+            names
+        };
+        let is_number = |name: &String| name.parse::<u32>().is_ok();
+        Self {
+            mounts: fs::read_to_string("/proc/self/mountinfo").unwrap(),
+            files: names(sandbox::SCRATCH),
+            processes: names("/proc").into_iter().filter(is_number).collect(),
+        }
+    }
+}
+
+/// The control groups of programs that no program uses.
+fn stale_groups(directory: &Path) -> Vec<String> {
+    let mut stale = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if !entry.file_type().is_ok_and(|it| it.is_dir()) {
+            continue;
+        }
+        if entry.file_name().to_string_lossy().starts_with("sunder-contained-") {
+            let is_used = File::open(entry.path())
+                .is_ok_and(|it| flock(&it, FlockOperation::NonBlockingLockExclusive).is_err());
+            // It may have been removed meanwhile.
+            if !is_used && entry.path().exists() {
+                stale.push(entry.path().display().to_string());
+            }
+        } else {
+            stale.extend(stale_groups(&entry.path()));
+        }
+    }
+    stale
+}
+
+/// Runs a script, and checks that nothing of it is left.
+fn attacked(
+    script: &str,
+    arguments: &[&str],
+    limits: ContainmentLimits,
+) -> (ContainedExit, String) {
+    let before = Surroundings::now();
+    let (end, output) = Attack::start(script, arguments, limits).end();
+    println!("{:?} after {:.2} s", end.exit, end.time.as_secs_f64());
+    assert_eq!(Surroundings::now(), before);
+    assert_eq!(stale_groups(Path::new("/sys/fs/cgroup")), [""; 0]);
+    (end.exit, output)
+}
+
+/// Checks that a script is stopped at a limit.
+fn assert_stopped(limit: ContainmentLimit, script: &str, limits: ContainmentLimits) {
+    let (exit, output) = attacked(script, &[], limits);
+    let output = output.chars().take(400).collect::<String>();
+    assert_eq!(exit, ContainedExit::Limit(limit), "{output}");
+}
+
+fn a_program_runs_in_its_copy_of_the_folder() {
+    let script = "echo said > file; cat file; pwd; id -u; echo $$; echo \"$1\" >&2; exit 7";
+    let (exit, output) = attacked(script, &["an argument"], LIMITS);
+    assert_eq!(exit, ContainedExit::Code(7), "{output}");
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!(lines[..3], ["said", "/folder", "1000"]);
+    assert_eq!(lines[4], "an argument");
+    assert!(lines[3].parse::<u32>().unwrap() < 10, "{output}");
+    let (exit, _) = attacked("kill -9 $$", &[], LIMITS);
+    assert_eq!(exit, ContainedExit::Code(137));
+}
+
+const FORKS: &str = "trap '' TERM INT HUP; f() { f | f & }; f; while :; do sleep 1; done";
+
+fn forks_without_end_are_stopped() {
+    assert_stopped(ContainmentLimit::Processes, FORKS, LIMITS);
+    // Each process leaves the one that has started it.
+    let daemons = "import os\nwhile True:\n  if os.fork() == 0:\n    os.setsid()\n";
+    assert_stopped(ContainmentLimit::Processes, &python(daemons), LIMITS);
+}
+
+const MEMORY: &str = "exec python3 -c 'x = []\nwhile True: x.append(bytes(b\"x\" * (1 << 20)))'";
+
+fn memory_of_one_and_of_many_processes_is_limited() {
+    assert_stopped(ContainmentLimit::Memory, MEMORY, LIMITS);
+    // 15 processes, each with less than the limit.
+    let many = "import os, time\n\
+                for i in range(15):\n  if os.fork() == 0: break\n\
+                x = b'x' * (10 << 20)\ntime.sleep(1000)\n";
+    assert_stopped(ContainmentLimit::Memory, &python(many), LIMITS);
+    // Files count as memory.
+    let files = "dd if=/dev/zero of=file bs=1M count=100; sleep 1000";
+    let limits = ContainmentLimits { disk_mib: 1000, ..LIMITS };
+    assert_stopped(ContainmentLimit::Memory, files, limits);
+    // So does memory that belongs to no process.
+    let shared = "import ctypes, os\n\
+                  while True:\n  fd = os.memfd_create('m')\n  os.write(fd, b'x' * (1 << 20))\n";
+    assert_stopped(ContainmentLimit::Memory, &python(shared), LIMITS);
+}
+
+fn a_full_disk_and_too_many_files_are_stopped() {
+    for place in [".", "/tmp", "/dev/shm"] {
+        let fill = format!("dd if=/dev/zero of={place}/file bs=64k; sleep 1000");
+        assert_stopped(ContainmentLimit::Disk, &fill, LIMITS);
+    }
+    let files = "i=0; while : > file-$i; do i=$((i + 1)); done; sleep 1000";
+    assert_stopped(ContainmentLimit::Disk, files, LIMITS);
+    // A program that ends at once is reported, too.
+    assert_stopped(ContainmentLimit::Disk, "dd if=/dev/zero of=file bs=64k; exit 0", LIMITS);
+}
+
+fn output_without_end_is_stopped() {
+    assert_stopped(ContainmentLimit::Output, "trap '' PIPE TERM; yes; sleep 1000", LIMITS);
+}
+
+const IGNORING: &str = "trap '' TERM INT HUP QUIT USR1 ALRM; echo ready; while :; do sleep 1; done";
+
+fn time_is_limited_although_signals_are_ignored() {
+    let limits = ContainmentLimits { time: Duration::from_millis(700), ..LIMITS };
+    assert_stopped(ContainmentLimit::Time, IGNORING, limits);
+    // Stopped processes, and those in other sessions, too.
+    let stopped = "setsid sleep 1000 & kill -STOP $$; sleep 1000";
+    assert_stopped(ContainmentLimit::Time, stopped, limits);
+}
+
+fn processor_time_is_limited() {
+    let burn = "import time\nbegan = time.monotonic()\n\
+                while time.monotonic() < began + 2: pass\nprint(time.process_time())\n";
+    let limits = ContainmentLimits { processors: 0.25, ..LIMITS };
+    let (exit, output) = attacked(&python(burn), &[], limits);
+    assert_eq!(exit, ContainedExit::Code(0), "{output}");
+    let used: f64 = output.trim().parse().unwrap();
+    println!("{used} s of processor time in 2 s");
+    // Other tests limit what the kernel gives without a limit, but not to this.
+    assert!(used < 0.9 || !has_groups(), "{used}");
+}
+
+/// Whether control groups can be made.
+fn has_groups() -> bool {
+    Attack::start("", &[], LIMITS).process.means() == ALL_GROUPS
+}
+
+const ALL_GROUPS: &str = "control groups: memory, processes, processor time";
+
+fn a_program_is_asked_to_end() {
+    let before = Surroundings::now();
+    let attack =
+        Attack::start("trap 'echo ends; exit 3' TERM; echo ready; sleep 1000 & wait", &[], LIMITS);
+    attack.wait_for("ready");
+    attack.process.terminate();
+    let (end, output) = attack.end();
+    assert_eq!((end.exit, output.as_str()), (ContainedExit::Code(3), "ready\nends\n"));
+    let mut attack = Attack::start(IGNORING, &[], LIMITS);
+    attack.wait_for("ready");
+    attack.process.terminate();
+    assert_eq!(attack.process.wait(Duration::from_millis(300)).unwrap(), None);
+    attack.process.kill();
+    assert_eq!(attack.end().0.exit, ContainedExit::Killed);
+    // It also ends with the program that has started it.
+    let attack = Attack::start(IGNORING, &[], LIMITS);
+    attack.wait_for("ready");
+    drop(attack);
+    assert_eq!(Surroundings::now(), before);
+}
+
+/// Runs `work` in a thread without control groups.
+fn without_groups(work: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: no descriptor and no memory becomes private to this thread.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+            mount("tmpfs", "/sys/fs/cgroup", "tmpfs", MountFlags::RDONLY, None).unwrap();
+            work();
+        });
+        thread.join().unwrap();
+    });
+}
+
+fn limits_hold_without_control_groups() {
+    without_groups(|| {
+        let attack = Attack::start("", &[], LIMITS);
+        let means = attack.process.means().to_owned();
+        assert!(means.starts_with("no control groups can be made here"), "{means}");
+        drop(attack);
+        assert_stopped(ContainmentLimit::Processes, FORKS, LIMITS);
+        let many = "import os, time\n\
+                    for i in range(9):\n  if os.fork() == 0: break\n\
+                    x = b'x' * (10 << 20)\ntime.sleep(1000)\n";
+        assert_stopped(ContainmentLimit::Memory, &python(many), LIMITS);
+        // One process cannot have more than the limit.
+        let (exit, output) = attacked(MEMORY, &[], LIMITS);
+        let is_stopped = exit == ContainedExit::Limit(ContainmentLimit::Memory);
+        assert!(is_stopped || output.contains("MemoryError"), "{exit:?} {output}");
+        let hidden = "import os\nos.memfd_create('m')\n";
+        let (exit, output) = attacked(&python(hidden), &[], LIMITS);
+        assert!(exit == ContainedExit::Code(1) && output.contains("not implemented"), "{output}");
+    });
+}
+
+/// A script that runs a program in Python.
+fn python(program: &str) -> String {
+    format!("exec python3 - \"$@\" <<'END'\n{program}END\n")
+}
+
+/// Prints `read PATH` for each argument that can be read.
+const READ: &str = "for path in \"$@\"; do \
+                    if cat \"$path\" > /dev/null 2>&1; then echo \"read $path\"; fi; done";
+
+/// A file elsewhere on the host, as of another user.
+fn secret() -> tempfile::NamedTempFile {
+    let secret = tempfile::Builder::new().tempfile_in("/var/tmp").unwrap();
+    fs::write(secret.path(), "secret\n").unwrap();
+    secret
+}
+
+fn files_of_the_host_are_not_there() {
+    let secret = secret();
+    let secret = secret.path().to_str().unwrap();
+    let outside = format!("/proc/1/root{secret}");
+    let executable = env::current_exe().unwrap();
+    let paths = [
+        "/etc/shadow",
+        secret,
+        &outside,
+        "../../../etc/shadow",
+        "/proc/1/root/etc/shadow",
+        executable.to_str().unwrap(),
+        "/dev/mem",
+        "/dev/kmsg",
+        "/dev/vda",
+        "/dev/net/tun",
+        "/dev/fuse",
+        "/proc/kcore",
+        "/proc/1/environ",
+        "/proc/1/mem",
+        "/dev/vsock",
+        "/dev/kvm",
+    ];
+    let (exit, output) = attacked(READ, &paths, LIMITS);
+    assert_eq!((exit, output.as_str()), (ContainedExit::Code(0), ""));
+    // The directories beside the base.
+    let (_, output) =
+        attacked("cd /; echo *; ls /etc; ls /home /root /var /run /sys /work", &[], LIMITS);
+    assert_eq!(
+        output.lines().next(),
+        Some("bin dev etc folder lib lib64 proc sbin tmp usr"),
+        "{output}"
+    );
+    assert!(!output.contains("shadow") && output.matches("No such file").count() == 6, "{output}");
+}
+
+fn nothing_outside_the_folder_can_be_written() {
+    let write =
+        "for path in / /usr /usr/bin /etc /dev /dev/pts /proc /proc/sys/kernel /bin /lib; do \
+                 if touch $path/attack 2> /dev/null; then echo wrote $path; fi; done
+                 for path in /proc/sys/kernel/core_pattern /proc/sysrq-trigger /etc/passwd; do \
+                 if (echo x > $path) 2> /dev/null; then echo wrote $path; fi; done
+                 mount -t tmpfs tmpfs /tmp 2> /dev/null && echo mounted
+                 mount -o remount,rw / 2> /dev/null && echo remounted
+                 mknod device c 1 3 2> /dev/null && echo device
+                 mknod device b 254 0 2> /dev/null && echo device
+                 mkfifo pipe && cp /bin/true . && chmod u+s true && echo own";
+    let (_, output) = attacked(write, &[], LIMITS);
+    assert_eq!(output, "own\n");
+}
+
+/// Prints what could be reached: the host's port and abstract address, its addresses, and the
+/// names of interfaces.
+const REACH: &str = "import socket, sys\n\
+port, name = int(sys.argv[1]), sys.argv[2]\n\
+for address in ['127.0.0.1', '10.0.0.1', '169.254.169.254', '1.1.1.1']:\n\
+  try:\n    socket.create_connection((address, port), 2)\n    print('reached', address)\n  except OSError: pass\n\
+try:\n  socket.socket(socket.AF_UNIX).connect('\\0sunder-contained-' + name)\n  print('reached', name)\nexcept OSError: pass\n\
+print([name for _, name in socket.if_nameindex()])\n\
+try:\n  socket.getaddrinfo('example.com', 80)\n  print('resolved')\nexcept OSError: pass\n\
+for path in ['/run/docker.sock', '/run/dbus/system_bus_socket', '/run/systemd/private']:\n\
+  try:\n    socket.socket(socket.AF_UNIX).connect(path)\n    print('reached', path)\n  except OSError: pass\n";
+
+fn networks_of_the_host_are_not_reachable() {
+    let [port, name] = [PORT, HOST_PROCESS].map(|name| env::var(name).unwrap());
+    let (_, output) = attacked(&python(REACH), &[&port, &name], LIMITS);
+    assert_eq!(output, "['lo']\n");
+}
+
+/// Prints each call that is answered in another way than by an older kernel, and each kind of
+/// socket that can be made.
+const CALLS: &str = "import ctypes, errno, os, socket\n\
+libc = ctypes.CDLL(None, use_errno=True)\n\
+calls = dict(ptrace=101, syslog=103, pivot_root=155, chroot=161, sync=162, acct=163, mount=165,\n\
+  umount2=166, swapon=167, reboot=169, init_module=175, quotactl=179, add_key=248, request_key=249,\n\
+  keyctl=250, unshare=272, perf_event_open=298, fanotify_init=300, name_to_handle_at=303,\n\
+  open_by_handle_at=304, setns=308, process_vm_readv=310, kcmp=312, finit_module=313, seccomp=317,\n\
+  bpf=321, userfaultfd=323, io_uring_setup=425, open_tree=428, move_mount=429, fsopen=430,\n\
+  fsmount=432, clone3=435, pidfd_getfd=438, mount_setattr=442, memfd_secret=447)\n\
+for name, number in calls.items():\n\
+  ctypes.set_errno(0)\n  libc.syscall(number, 0, 0, 0, 0, 0, 0)\n\
+  if ctypes.get_errno() != errno.ENOSYS: print(name, ctypes.get_errno())\n\
+for flag in [0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000]:\n\
+  if libc.syscall(56, flag | 17, 0, 0, 0, 0) != -1: os._exit(9)\n\
+  if ctypes.get_errno() != errno.ENOSYS: print('clone', flag)\n\
+# By the numbers of the 32-bit interface (x32), too.\n\
+if libc.syscall(0x40000000 | 39) != -1: print('x32')\n\
+kinds = [(f, t, p) for f in range(46) for t in range(1, 6) for p in (0, 1, 4, 6, 16, 17, 58, 132, 255)]\n\
+made = set()\n\
+for family, kind, protocol in kinds:\n\
+  fd = libc.socket(family, kind, protocol)\n\
+  if fd >= 0: os.close(fd); made.add((family, kind))\n\
+print(sorted(made))\n\
+with open('/proc/self/status') as status:\n\
+  print(*sorted(line.split(':')[1].strip() for line in status if line[:4] in ('CapE', 'CapB', 'CapP', 'NoNe', 'Secc')))\n";
+
+fn calls_that_leave_a_sandbox_are_not_answered() {
+    if !cfg!(target_arch = "x86_64") {
+        eprintln!("SKIPPED: the numbers of the calls are those of x86-64");
+        return;
+    }
+    let (exit, output) = attacked(&python(CALLS), &[], LIMITS);
+    assert_eq!(exit, ContainedExit::Code(0), "{output}");
+    let mut lines = output.lines();
+    // Sockets of the sandbox (1: streams, datagrams, sequenced packets; raw ones are datagrams), of
+    // the Internet (2 and 10: streams and datagrams), and for routes (16).
+    let made =
+        "[(1, 1), (1, 2), (1, 3), (1, 5), (2, 1), (2, 2), (10, 1), (10, 2), (16, 2), (16, 3)]";
+    assert_eq!(lines.next(), Some(made), "{output}");
+    let none = "0000000000000000";
+    assert_eq!(lines.next(), Some(&*format!("{none} {none} {none} 1 1 2")), "{output}");
+    assert_eq!(lines.next(), None);
+}
+
+fn no_descriptor_is_inherited() {
+    let secret = secret();
+    let open = File::open(secret.path()).unwrap();
+    // As a program that has started this one may have left it open.
+    rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).unwrap();
+    let (_, output) =
+        attacked(&python("import os\nprint(os.listdir('/proc/self/fd'))\n"), &[], LIMITS);
+    // Standard input, output and error, and the directory that is read.
+    assert_eq!(output, "['0', '1', '2', '3']\n");
+    let (_, output) = attacked("readlink /proc/self/fd/1 /proc/self/fd/2", &[], LIMITS);
+    assert!(output.lines().all(|line| line.starts_with("pipe:")), "{output}");
+}
+
+/// A trial of the driver `scripts`, and the text of its result.
+fn performed(server: &str, client: &str, options: &str) -> [String; 3] {
+    let place = folder("");
+    for (role, script) in [("server", server), ("client", client)] {
+        fs::write(place.path().join(format!("pair-{role}.sh")), script).unwrap();
+    }
+    let text = format!(
+        "hosts = {{ a = {{}}, b = {{}} }}\n\
+         links.wire = {{ hosts = [\"a\", \"b\"], both = {{ rate_mbit = 100, delay_ms = 1 }} }}\n\
+         [measure]\ndriver = \"scripts\"\n\
+         options = {{ scripts = {:?}, client = \"a\", server = \"b\", transport = \"tcp\", {options} }}\n\
+         values = {{ exit = {{ json = \"/client_exit\" }} }}\n\
+         [measure.texts]\nresult = {{ json = \"/result\" }}\nlimit = {{ json = \"/client/limit\" }}\n\
+         contained = {{ json = \"/contained\" }}",
+        place.path()
+    );
+    let trial: Trial = toml::from_str(&text).unwrap();
+    let files = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
+    let (files, number) = (files.path(), 1);
+    let context = TrialContext { seed: 1, files, results: files, number };
+    let measured = perform(&trial, context, &|_| {}).unwrap();
+    ["result", "limit", "contained"]
+        .map(|name| measured.texts.get(name).cloned().unwrap_or_default())
+}
+
+const LISTENING: &str = "exec python3 -m http.server 80 --bind \"$2\"\n";
+
+fn an_attacker_is_reported_by_the_driver() {
+    let small = "limits = { memory_mib = 64, processes = 20, disk_mib = 16 }";
+    for (attack, name) in [(MEMORY, "memory"), (FORKS, "processes")] {
+        let [result, limit, contained] = performed(LISTENING, attack, small);
+        println!("{result}");
+        assert!(result.starts_with(&format!("client: stopped ({name}): more than")), "{result}");
+        assert!(limit == name && contained.contains("control groups"), "{limit} {contained}");
+    }
+    let short = format!("timeout_s = 0.5, {small}");
+    let [result, limit, _] = performed(LISTENING, IGNORING, &short);
+    println!("{result}");
+    assert_eq!(
+        (result.as_str(), limit.as_str()),
+        ("client: stopped (time): more than 0.5 s: ready", "time")
+    );
+    // The parties reach each other, at their addresses only, and neither sees the other's files.
+    let client = "echo mine > /tmp/mine; curl --silent --fail http://$1/pair-client.sh > got && \
+                  cmp got pair-client.sh && ! curl --silent --max-time 2 http://127.0.0.1/ && \
+                  ! curl --silent --fail http://$1/got && echo only";
+    let [result, ..] = performed(LISTENING, client, small);
+    assert_eq!(result, "ok");
+    // A server that does not end.
+    let server = format!("trap '' TERM INT HUP; {}", LISTENING.replace("exec", ""));
+    let [result, ..] = performed(&server, "exit 0", small);
+    assert_eq!(result, "ok");
+}
+
+fn without_containment_the_attacks_succeed() {
+    let secret = secret();
+    let script = format!(
+        "set -- /etc/shadow {}\n{READ}\nmkdir m && mount -t tmpfs tmpfs m && echo mounted\nexit 1",
+        secret.path().display()
+    );
+    let [result, _, contained] = performed(LISTENING, &script, "contain = false");
+    println!("{result}");
+    assert_eq!(contained, "not contained");
+    let expected = format!("read {} mounted", secret.path().display());
+    assert!(result.contains(&expected), "{result}");
+    let is_root = fs::read("/etc/shadow").is_ok();
+    assert_eq!(result.contains("read /etc/shadow"), is_root, "{result}");
+    let [result, _, contained] = performed(LISTENING, &script, "contain = true");
+    println!("{result}");
+    assert!(contained != "not contained" && !result.contains("mounted"), "{result}");
+    assert!(!result.contains("read "), "{result}");
+}
