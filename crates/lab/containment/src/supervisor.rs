@@ -11,7 +11,7 @@ mod sandbox;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,6 +36,9 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 /// The user and group of contained commands, if this process may choose one. No other program is
 /// known to use them.
 const CONTAINED_OWNER: UploadOwner = UploadOwner { user: 65_533, group: 65_533 };
+
+/// The processes beyond the limit that a user can have where the watchdog counts them.
+const MORE_PROCESSES: u32 = 8;
 
 /// Whether a command is to end.
 #[derive(Debug, Default)]
@@ -82,7 +85,8 @@ pub(crate) fn run(
     thread::scope(|scope| {
         let (most, is_too_much) = (limits.output_mib << 20, &printed_too_much);
         scope.spawn(move || output::copy(from, output, most, is_too_much));
-        let directory = Path::new(FOLDER).join(directory);
+        let directory: PathBuf =
+            Path::new(FOLDER).components().chain(directory.components()).collect();
         let arguments = |given| arguments(&workspace, &directory, &run, given);
         let plan = SandboxPlan { groups: &groups, limits: &limits, filter: &filter, owner };
         let mut sandbox = CommandSandbox::start(&bwrap, arguments, to, &plan)?;
@@ -129,7 +133,8 @@ fn owner() -> Option<UploadOwner> {
 
 /// The command with a limit of the processes of its user.
 fn with_process_limit(run: Vec<String>, limits: &ContainmentLimits) -> Vec<String> {
-    let limit = format!("--nproc={}", limits.processes);
+    // A few more, so that the watchdog sees when there are too many.
+    let limit = format!("--nproc={}", limits.processes.saturating_add(MORE_PROCESSES));
     [vec!["prlimit".into(), limit, "--".into()], run].concat()
 }
 

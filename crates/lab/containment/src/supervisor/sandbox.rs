@@ -15,8 +15,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process, pidfd_open, pidfd_send_signal,
-    setrlimit,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open,
+    pidfd_send_signal, setrlimit, waitid,
 };
 
 use crate::bubblewrap::SandboxDescriptors;
@@ -41,7 +41,7 @@ const MAX_STATUS_LEN: u64 = 4096;
 /// A sandbox with a command. All its processes are killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct CommandSandbox {
-    /// The process of `bwrap` that waits for the command.
+    /// The process of `bwrap` that waits for the command, but not for all that it has started.
     bwrap: Child,
     /// Readable when that has ended.
     has_ended: OwnedFd,
@@ -51,6 +51,8 @@ pub(super) struct CommandSandbox {
     /// The pipe with its status. `bwrap` writes to it at the end, too.
     _report: File,
     status: Option<ExitStatus>,
+    /// Whether all its processes have ended.
+    is_gone: bool,
 }
 
 /// What a sandbox is made with, beside the arguments of `bwrap`.
@@ -83,7 +85,7 @@ impl CommandSandbox {
         let first = first.ok_or(ContainmentError::NotMade)?;
         let first = (pidfd(first).map_err(failed)?, first);
         let bwrap = bwrap.0.take().ok_or(ContainmentError::NotMade)?;
-        Ok(Self { bwrap, has_ended, first, go, _report: report, status: None })
+        Ok(Self { bwrap, has_ended, first, go, _report: report, status: None, is_gone: false })
     }
 
     /// Lets the command start, and returns when that was.
@@ -120,17 +122,22 @@ impl CommandSandbox {
 
     /// Kills all processes that are left, and waits until they are gone.
     pub(super) fn end(&mut self) -> io::Result<()> {
-        if self.status.is_some() {
+        if self.is_gone {
             return Ok(());
         }
-        // The kernel kills all others of its namespace, and `bwrap` ends when all are gone. The
-        // process may have ended by itself.
+        // The kernel kills all others of its namespace, and it ends when all are gone. `bwrap` may
+        // have ended before, as soon as the command had. The process may have ended by itself.
         let _ = pidfd_send_signal(&self.first.0, Signal::KILL);
+        wait_readable(self.first.0.as_fd(), SANDBOX_TIMEOUT)?;
         self.wait(SANDBOX_TIMEOUT)?;
         if self.status.is_none() {
             self.bwrap.kill()?;
             self.status = Some(self.bwrap.wait()?);
         }
+        // Without its parent it may have become a child of this process, and then remains until it
+        // is waited for. Otherwise another process does that.
+        let _ = waitid(WaitId::PidFd(self.first.0.as_fd()), WaitIdOptions::EXITED);
+        self.is_gone = true;
         Ok(())
     }
 }
