@@ -6,10 +6,11 @@
 
 use std::env;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         forks_without_end_are_stopped,
         memory_of_one_and_of_many_processes_is_limited,
         a_full_disk_and_too_many_files_are_stopped,
+        groups_of_an_interrupted_run_are_removed,
         output_without_end_is_stopped,
         time_is_limited_although_signals_are_ignored,
         processor_time_is_limited,
@@ -176,25 +178,32 @@ impl Surroundings {
     }
 }
 
-/// The control groups of programs that no program uses.
-fn stale_groups(directory: &Path) -> Vec<String> {
-    let mut stale = Vec::new();
+/// The control groups of contained programs below a directory.
+fn groups(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if !entry.file_type().is_ok_and(|it| it.is_dir()) {
             continue;
         }
         if entry.file_name().to_string_lossy().starts_with("sunder-contained-") {
-            let is_used = File::open(entry.path())
-                .is_ok_and(|it| flock(&it, FlockOperation::NonBlockingLockExclusive).is_err());
-            // It may have been removed meanwhile.
-            if !is_used && entry.path().exists() {
-                stale.push(entry.path().display().to_string());
-            }
+            found.push(entry.path());
         } else {
-            stale.extend(stale_groups(&entry.path()));
+            found.extend(groups(&entry.path()));
         }
     }
-    stale
+    found
+}
+
+/// The control groups of contained programs that nobody uses.
+fn stale_groups() -> Vec<PathBuf> {
+    let mut groups = groups(Path::new("/sys/fs/cgroup"));
+    groups.retain(|group| {
+        let is_used = File::open(group)
+            .is_ok_and(|it| flock(&it, FlockOperation::NonBlockingLockExclusive).is_err());
+        // It may have been removed meanwhile.
+        !is_used && group.exists()
+    });
+    groups
 }
 
 /// Runs a script, and checks that nothing of it is left.
@@ -207,7 +216,7 @@ fn attacked(
     let (end, output) = Attack::start(script, arguments, limits).end();
     println!("{:?} after {:.2} s", end.exit, end.time.as_secs_f64());
     assert_eq!(Surroundings::now(), before);
-    assert_eq!(stale_groups(Path::new("/sys/fs/cgroup")), [""; 0]);
+    assert_eq!(stale_groups(), Vec::<PathBuf>::new());
     (end.exit, output)
 }
 
@@ -233,6 +242,9 @@ fn a_program_runs_in_its_copy_of_the_folder() {
 const FORKS: &str = "trap '' TERM INT HUP; f() { f | f & }; f; while :; do sleep 1; done";
 
 fn forks_without_end_are_stopped() {
+    if is_without_groups() {
+        return;
+    }
     assert_stopped(ContainmentLimit::Processes, FORKS, LIMITS);
     // Each process leaves the one that has started it.
     let daemons = "import os\nwhile True:\n  if os.fork() == 0:\n    os.setsid()\n";
@@ -242,8 +254,7 @@ fn forks_without_end_are_stopped() {
 const MEMORY: &str = "exec python3 -c 'x = []\nwhile True: x.append(bytes(b\"x\" * (1 << 20)))'";
 
 fn memory_of_one_and_of_many_processes_is_limited() {
-    if !has_groups() {
-        println!("SKIPPED: no control groups can be made here; the limits without them are tested");
+    if is_without_groups() {
         return;
     }
     assert_stopped(ContainmentLimit::Memory, MEMORY, LIMITS);
@@ -273,6 +284,27 @@ fn a_full_disk_and_too_many_files_are_stopped() {
     assert_stopped(ContainmentLimit::Disk, "dd if=/dev/zero of=file bs=64k; exit 0", LIMITS);
 }
 
+fn groups_of_an_interrupted_run_are_removed() {
+    if is_without_groups() {
+        return;
+    }
+    // A program is killed without a chance to remove them: they are there, and nobody has locked
+    // them.
+    let attack = Attack::start("sleep 1000", &[], LIMITS);
+    let used = groups(Path::new("/sys/fs/cgroup"));
+    let left: Vec<PathBuf> =
+        used.iter().map(|it| it.with_file_name("sunder-contained-interrupted")).collect();
+    for directory in &left {
+        // Groups of other programs are in the same directory.
+        if let Err(error) = fs::create_dir(directory) {
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        }
+    }
+    drop(attack);
+    attacked("true", &[], LIMITS);
+    assert!(!left.is_empty() && left.iter().all(|it| !it.exists()));
+}
+
 fn output_without_end_is_stopped() {
     assert_stopped(ContainmentLimit::Output, "trap '' PIPE TERM; yes; sleep 1000", LIMITS);
 }
@@ -297,6 +329,16 @@ fn processor_time_is_limited() {
     let is_limited = has_groups();
     println!("{used} s of processor time in 2 s, limited: {is_limited}");
     assert!(used < 0.9 || !is_limited, "{used}");
+}
+
+/// Whether no control groups can be made; says so. The limits without them have a test of their
+/// own.
+fn is_without_groups() -> bool {
+    let is_without = !has_groups();
+    if is_without {
+        println!("SKIPPED: no control groups can be made here");
+    }
+    is_without
 }
 
 /// Whether control groups can be made.

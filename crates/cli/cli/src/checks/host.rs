@@ -47,10 +47,27 @@ pub(crate) fn findings() -> Vec<CheckFinding> {
         random(),
         vectors(FieldKernel::best()),
     ];
+    #[cfg(feature = "lab")]
+    findings.push(containment());
     findings.extend(leftover_rules());
     findings.extend(links::findings());
     findings.push(status_directory());
     findings
+}
+
+/// Whether the laboratory can contain scripts.
+#[cfg(feature = "lab")]
+fn containment() -> CheckFinding {
+    let subject = "containment";
+    match containment::find_bubblewrap() {
+        Some(path) => CheckFinding::ok(subject, format!("{} is there", path.display())),
+        None => CheckFinding::new(
+            FindingSeverity::Note,
+            subject,
+            "bwrap is missing, with which sunder lab contains scripts",
+            "install it (Debian: apt install bubblewrap)",
+        ),
+    }
 }
 
 /// The rights of a process beyond those of every user: its effective capabilities.

@@ -104,6 +104,7 @@ fn the_host_is_looked_at_without_a_configuration() {
         "open files",
         "random source",
         "processor",
+        "containment",
         "uplinks",
         "status directory",
     ] {

@@ -1,6 +1,7 @@
 //! `sunder lab run` with a user's scripts, and in shards.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -69,6 +70,49 @@ fn a_pair_of_scripts_runs_over_each_transport() {
     let refused = lab(place.path(), &["run", "pair.toml", "--out", "again"]);
     let stderr = String::from_utf8(refused.stderr).unwrap();
     assert!(refused.status.code() == Some(2) && stderr.contains("no pair of"), "{stderr}");
+}
+
+/// The blocks of code of a language in the guide.
+fn blocks<'a>(guide: &'a str, language: &str) -> Vec<&'a str> {
+    let begin = format!("```{language}\n");
+    guide.split(&begin).skip(1).filter_map(|it| Some(it.split_once("```")?.0)).collect()
+}
+
+#[test]
+fn the_example_in_the_guide_runs_contained_from_a_folder_and_an_archive() {
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/guides/testbed.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| fs::write(place.path().join(name), text).unwrap();
+    fs::create_dir(place.path().join("pair")).unwrap();
+    let [server, client] = blocks(&guide, "sh")[..] else { panic!("two scripts") };
+    file("pair/web-server.sh", server);
+    file("pair/web-client.sh", client);
+    file("pair/page", "a page\n");
+    let mut tar = Command::new("tar");
+    tar.args(["-czf", "pair.tgz", "pair"]).current_dir(place.path());
+    assert!(tar.status().unwrap().success());
+    for scripts in ["pair", "pair.tgz"] {
+        let experiment = blocks(&guide, "toml")[0].replace("\"pair\"", &format!("\"{scripts}\""));
+        file("pair.toml", &experiment);
+        let arguments = ["run", "pair.toml", "--json", "--out", scripts];
+        let arguments = if scripts == "pair" { &arguments[..3] } else { &arguments };
+        let Some(results) = performed(place.path(), arguments) else { return };
+        let results: Value = serde_json::from_str(&results).unwrap();
+        let texts = |trial: usize| results["trials"][trial]["texts"].clone();
+        assert_eq!(texts(0)["result"], "ok", "{results}");
+        assert_ne!(texts(0)["contained"], "not contained");
+        let failed = "client: exit code 2: there is no transport pigeon";
+        assert_eq!(texts(1)["result"], failed);
+        assert!(guide.contains(failed));
+    }
+    // An archive with a link to a file of the host.
+    std::os::unix::fs::symlink("/etc/shadow", place.path().join("pair/link")).unwrap();
+    assert!(tar.status().unwrap().success());
+    let refused = lab(place.path(), &["run", "pair.toml", "--out", "again"]);
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("pair/link: leads to /etc/shadow, a path from /"), "{stderr}");
 }
 
 const SPOKEN: &str = r#"
