@@ -13,8 +13,8 @@ const DIRECTORIES: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/run/curr
 /// The folder of a command, as it sees it.
 pub(crate) const FOLDER: &str = "/folder";
 
-/// Says on standard input, a socket, that the sandbox is ready, waits for an answer, and becomes the
-/// command.
+/// Says on standard input, a socket, that the sandbox is ready, waits for an answer, and becomes
+/// the command.
 const START: &str = "echo >&0; read -r go; exec \"$@\" </dev/null";
 
 /// The files and directories of `/etc` that programs need to find others, beside those about
@@ -104,6 +104,8 @@ pub(crate) fn arguments(
     let SandboxDescriptors { filter, status } = descriptors;
     add(&[&"--seccomp", &filter.to_string(), &"--json-status-fd", &status.to_string()]);
     add(&[&"--", &"/bin/sh", &"-c", &START, &"sh"]);
-    command.iter().for_each(|word| add(&[word]));
+    for word in command {
+        add(&[word]);
+    }
     arguments
 }

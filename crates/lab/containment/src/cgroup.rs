@@ -2,9 +2,9 @@
 //! processes of a command together.
 //!
 //! A command gets a group of its own below the group of this process. This works with version 1,
-//! where each controller has a tree of its own, and with version 2, where all share one. The group's
-//! directory is locked while it is used. What an interrupted run has left is not locked, and the
-//! next run removes it.
+//! where each controller has a tree of its own, and with version 2, where all share one. The
+//! directory of a group is locked while it is used. What an interrupted run has left is not locked,
+//! and the next run removes it.
 
 mod hierarchy;
 

@@ -1,10 +1,10 @@
 //! The system calls that a contained command can make.
 //!
 //! An allow list: the kernel answers every other call with `ENOSYS`, as an older kernel would.
-//! Sockets are of the Internet, of the sandbox (`AF_UNIX`), or ask for routes (`AF_NETLINK`). Not on
-//! the list are, among others, namespaces and mounts, `ptrace`, `bpf`, `io_uring`, `userfaultfd`,
-//! keys, handles of files, and `sync`, which would write back the host's file systems. Nor is
-//! `clone3`, whose flags a filter cannot see: the C library then uses `clone`.
+//! Sockets are of the Internet, of the sandbox (`AF_UNIX`), or ask for routes (`AF_NETLINK`). Not
+//! on the list are, among others, namespaces and mounts, `ptrace`, `bpf`, `io_uring`,
+//! `userfaultfd`, keys, handles of files, and `sync`, which would write back the host's file
+//! systems. Nor is `clone3`, whose flags a filter cannot see: the C library then uses `clone`.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -38,16 +38,16 @@ pub(crate) fn program(has_memory_limit: bool) -> Result<Vec<u8>, seccompiler::Ba
         rules.extend(memory().map(|call| (call, Vec::new())));
     }
     rules.insert(libc::SYS_socket, sockets(&INTERNET_PROTOCOLS)?);
-    rules.insert(libc::SYS_socketpair, vec![rule(&[(0, Eq, AF_UNIX)])?]);
+    rules.insert(libc::SYS_socketpair, vec![rule(&[(0, Eq, AF_UNIX.into())])?]);
     rules.insert(libc::SYS_clone, vec![rule(&[(0, MaskedEq(NAMESPACES), 0)])?]);
     rules.insert(
         libc::SYS_ioctl,
-        vec![rule(&[(1, Ne, TIOCSTI as i32), (1, Ne, TIOCLINUX as i32)])?],
+        vec![rule(&[(1, Ne, TIOCSTI.cast_signed()), (1, Ne, TIOCLINUX.cast_signed())])?],
     );
     // The kernel's own answer to personality(-1) is the present one.
     rules.insert(libc::SYS_personality, vec![rule(&[(0, Eq, 0)])?, rule(&[(0, Eq, -1)])?]);
     let no_device = |mode: u8| -> Result<_, seccompiler::BackendError> {
-        let kind = |kind: u32| vec![(mode, MaskedEq(S_IFMT.into()), kind.cast_signed())];
+        let kind = |kind: u32| vec![(mode, MaskedEq(S_IFMT.into()), kind.into())];
         let others = [libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK, 0];
         debug_assert!(!others.contains(&S_IFBLK) && !others.contains(&S_IFCHR));
         others.iter().map(|other| rule(&kind(*other))).collect::<Result<Vec<_>, _>>()
@@ -65,7 +65,6 @@ pub(crate) fn program(has_memory_limit: bool) -> Result<Vec<u8>, seccompiler::Ba
 }
 
 /// Every flag of `clone` that makes a namespace.
-#[expect(clippy::cast_sign_loss, reason = "flags")]
 const NAMESPACES: u64 = (CLONE_NEWCGROUP
     | CLONE_NEWIPC
     | CLONE_NEWNET
@@ -80,16 +79,21 @@ const INTERNET_PROTOCOLS: [i32; 6] =
 
 fn sockets(protocols: &[i32]) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let internet = [AF_INET, AF_INET6].into_iter().flat_map(|family| {
-        protocols.iter().map(move |protocol| rule(&[(0, Eq, family), (2, Eq, *protocol)]))
+        protocols
+            .iter()
+            .map(move |protocol| rule(&[(0, Eq, family.into()), (2, Eq, i64::from(*protocol))]))
     });
-    let others = [rule(&[(0, Eq, AF_UNIX)]), rule(&[(0, Eq, AF_NETLINK), (2, Eq, NETLINK_ROUTE)])];
+    let others = [
+        rule(&[(0, Eq, AF_UNIX.into())]),
+        rule(&[(0, Eq, AF_NETLINK.into()), (2, Eq, NETLINK_ROUTE.into())]),
+    ];
     internet.chain(others).collect()
 }
 
 /// A rule: every condition on the lower half of an argument holds.
-fn rule(conditions: &[(u8, SeccompCmpOp, i32)]) -> Result<SeccompRule, seccompiler::BackendError> {
-    let condition = |(argument, operator, value): &(u8, SeccompCmpOp, i32)| {
-        let value = u64::from(value.cast_unsigned());
+fn rule(conditions: &[(u8, SeccompCmpOp, i64)]) -> Result<SeccompRule, seccompiler::BackendError> {
+    let condition = |(argument, operator, value): &(u8, SeccompCmpOp, i64)| {
+        let value = value.cast_unsigned() & u64::from(u32::MAX);
         SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, operator.clone(), value)
     };
     SeccompRule::new(conditions.iter().map(condition).collect::<Result<_, _>>()?)

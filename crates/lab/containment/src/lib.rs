@@ -40,10 +40,11 @@
 //!
 //! # Map
 //!
-//! - `process`: [`ContainedProcess`], started from a [`ContainedCommand`]. `supervisor`: the thread
-//!   that has the namespaces of a process, starts it and enforces its limits. `bubblewrap`: the
-//!   program `bwrap` and its arguments. `workspace`: the files that a process can write. `filter`:
-//!   its system calls. `cgroup` limits it where control groups can be made, `watchdog` elsewhere.
+//! - `process`: [`ContainedProcess`], started from a [`ContainedCommand`] (`command`).
+//!   `supervisor`: the thread that has the namespaces of a process, starts it and enforces its
+//!   limits. `bubblewrap`: the program `bwrap` and its arguments. `workspace`: the files that a
+//!   process can write. `filter`: its system calls. `cgroup` limits it where control groups can be
+//!   made, `watchdog` elsewhere.
 //! - `limits`: [`ContainmentLimits`].
 //! - `upload`: [`UploadedFolder`]. `path`: which paths stay in it, pure. `archive` and `tree` read
 //!   archives and directories, `copy` writes.
@@ -52,6 +53,7 @@
 
 mod bubblewrap;
 mod cgroup;
+mod command;
 mod filter;
 mod limits;
 mod process;
@@ -61,8 +63,7 @@ mod watchdog;
 mod workspace;
 
 pub use bubblewrap::find_bubblewrap;
+pub use command::{ContainedCommand, ContainedEnd, ContainedExit, ContainmentError};
 pub use limits::{ContainmentLimit, ContainmentLimits};
-pub use process::{
-    ContainedCommand, ContainedEnd, ContainedExit, ContainedProcess, ContainmentError,
-};
+pub use process::ContainedProcess;
 pub use upload::{UploadBounds, UploadError, UploadedFolder};

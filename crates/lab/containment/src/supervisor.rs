@@ -22,9 +22,9 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 
 use crate::bubblewrap::{FOLDER, arguments, find_bubblewrap};
 use crate::cgroup::CommandGroups;
+use crate::command::{ContainedCommand, ContainedEnd, ContainedExit, ContainmentError};
 use crate::filter;
 use crate::limits::{ContainmentLimit, ContainmentLimits};
-use crate::process::{ContainedCommand, ContainedEnd, ContainedExit, ContainmentError};
 use crate::upload::{UploadBounds, UploadOwner};
 use crate::watchdog::use_of_tree;
 use crate::workspace::CommandWorkspace;

@@ -1,8 +1,8 @@
 //! A folder that someone has uploaded: a directory, or an archive (tar, tar.gz or zip).
 //!
 //! Nothing of it is trusted. Its files, its paths and their sizes are bounded, and each is written
-//! below the copy's directory: links are made last, so that nothing is written through one, and lead
-//! to places in the folder.
+//! below the copy's directory: links are made last, so that nothing is written through one, and
+//! lead to places in the folder.
 
 mod archive;
 mod copy;
@@ -218,13 +218,11 @@ struct BoundedContent<'a, R> {
 impl<R: Read> Read for BoundedContent<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(buffer)?;
-        match self.left.checked_sub(length as u64) {
-            Some(left) => *self.left = left,
-            None => {
-                self.is_too_large = true;
-                return Err(io::ErrorKind::FileTooLarge.into());
-            }
-        }
+        let Some(left) = self.left.checked_sub(length as u64) else {
+            self.is_too_large = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        };
+        *self.left = left;
         Ok(length)
     }
 }

@@ -575,11 +575,11 @@ fn performed(server: &str, client: &str, options: &str) -> [String; 3] {
         "hosts = {{ a = {{}}, b = {{}} }}\n\
          links.wire = {{ hosts = [\"a\", \"b\"], both = {{ rate_mbit = 100, delay_ms = 1 }} }}\n\
          [measure]\ndriver = \"scripts\"\n\
-         options = {{ scripts = {:?}, client = \"a\", server = \"b\", transport = \"tcp\", {options} }}\n\
+         options = {{ scripts = \"{}\", client = \"a\", server = \"b\", transport = \"tcp\", {options} }}\n\
          values = {{ exit = {{ json = \"/client_exit\" }} }}\n\
          [measure.texts]\nresult = {{ json = \"/result\" }}\nlimit = {{ json = \"/client/limit\" }}\n\
          contained = {{ json = \"/contained\" }}",
-        place.path()
+        place.path().display()
     );
     let trial: Trial = toml::from_str(&text).unwrap();
     let files = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();

@@ -95,7 +95,7 @@ fn the_example_in_the_guide_runs_contained_from_a_folder_and_an_archive() {
     for scripts in ["pair", "pair.tgz"] {
         let experiment = blocks(&guide, "toml")[0].replace("\"pair\"", &format!("\"{scripts}\""));
         file("pair.toml", &experiment);
-        let arguments = ["run", "pair.toml", "--json", "--out", scripts];
+        let arguments = ["run", "pair.toml", "--json", "--out", "of-archive"];
         let arguments = if scripts == "pair" { &arguments[..3] } else { &arguments };
         let Some(results) = performed(place.path(), arguments) else { return };
         let results: Value = serde_json::from_str(&results).unwrap();

@@ -21,8 +21,8 @@ use rustix::process::{
 
 use crate::bubblewrap::SandboxDescriptors;
 use crate::cgroup::CommandGroups;
+use crate::command::ContainmentError;
 use crate::limits::ContainmentLimits;
-use crate::process::ContainmentError;
 use crate::upload::UploadOwner;
 use crate::watchdog::descendants;
 

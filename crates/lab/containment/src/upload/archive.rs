@@ -3,6 +3,7 @@
 //! A tar archive is read as a stream, whose headers and contents are bounded separately. The index
 //! of a zip archive is read first; its size is that of the archive at most, which is bounded.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek};
@@ -98,7 +99,7 @@ fn visit_tar(
         left.add_entry()?;
         let path = UploadPath::parse(&entry.path_bytes())?;
         let kind = entry.header().entry_type();
-        let target = entry.link_name_bytes().map(|target| target.into_owned()).unwrap_or_default();
+        let target = entry.link_name_bytes().map(Cow::into_owned).unwrap_or_default();
         match kind {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 let mode = entry.header().mode().unwrap_or(0);

@@ -31,9 +31,8 @@ impl UploadPath {
         let mut names: Vec<String> = Vec::new();
         for name in text.split('/') {
             match name {
-                "" | "." => {}
                 ".." if names.pop().is_none() => return Err(refused(text, "leaves the folder")),
-                ".." => {}
+                "" | "." | ".." => {}
                 name => names.push(checked_name(text, name)?),
             }
         }

@@ -7,7 +7,8 @@
 //! values say so, because other trials of the sweep may succeed.
 //!
 //! The scripts are contained (`containment`), so that those of strangers can be run. With
-//! `contain = false` they run like the laboratory's other programs, with the privileges of the user.
+//! `contain = false` they run like the laboratory's other programs, with the privileges of the
+//! user.
 
 mod folder;
 mod listening;
