@@ -10,7 +10,7 @@ use crate::chosen_file;
 use crate::refusal::RefusedRequest;
 
 /// The templates that come with this crate, by name, in the order in which they are offered.
-const TEMPLATES: [(&str, &str); 9] = [
+const TEMPLATES: [(&str, &str); 10] = [
     ("compute", include_str!("../templates/compute.toml")),
     ("sets", include_str!("../templates/sets.toml")),
     ("circuit", include_str!("../templates/circuit.toml")),
@@ -20,6 +20,7 @@ const TEMPLATES: [(&str, &str); 9] = [
     ("signature", include_str!("../templates/signature.toml")),
     ("refresh", include_str!("../templates/refresh.toml")),
     ("chat", include_str!("../templates/chat.toml")),
+    ("scripts", include_str!("../templates/scripts.toml")),
 ];
 
 /// Networks whose values fill the knobs.

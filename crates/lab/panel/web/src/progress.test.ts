@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { addEvent, axisEnd, emptyProgress, partiesOf, phasesOf, recordsOf } from "./progress";
+import { MAX_OUTPUT, addEvent, axisEnd, emptyProgress, partiesOf, phasesOf, recordsOf } from "./progress";
 
 const record = { repetition: 1, point: { loss: 0 }, values: { time: 30, connect: 10, gates: 20 }, predictions: {}, late_ms: 0, missed: 0, attempts: 1, invalid: false };
 const begin = { event: "trial", number: 1, done: 0, total: 2, name: "trial 1 of 2", point: { loss: 0 }, predictions: {} } as const;
@@ -66,4 +66,16 @@ test("parties of other applications have the rows of their own bars only", () =>
   addEvent(progress, { event: "phase", number: 1, party: "server 1", name: "sign", start_s: 0, time_s: 1 }, 0);
   const trial = progress.current!;
   assert.deepEqual(partiesOf(phasesOf(trial, null), trial), ["server 1"]);
+});
+
+test("of what a party prints the end is kept", () => {
+  const progress = emptyProgress();
+  addEvent(progress, begin, 0);
+  const output = { event: "output", number: 1, party: "client", text: "one\n" } as const;
+  addEvent(progress, output, 0);
+  addEvent(progress, { ...output, text: "two\n" }, 0);
+  assert.equal(progress.current?.outputs.get("client"), "one\ntwo\n");
+  addEvent(progress, { ...output, text: "x".repeat(MAX_OUTPUT) + "end" }, 0);
+  assert.equal(progress.current?.outputs.get("client")?.length, MAX_OUTPUT);
+  assert.equal(progress.current?.outputs.get("client")?.slice(-3), "end");
 });

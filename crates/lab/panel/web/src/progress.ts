@@ -33,6 +33,8 @@ export interface TrialProgress {
   predictions: Record<string, number>;
   samples: Sample[];
   phases: PhaseProgress[];
+  /** The end of what each party has printed. */
+  outputs: Map<string, string>;
   record: TrialRecord | null;
 }
 
@@ -57,7 +59,7 @@ export function addEvent(progress: RunProgress, event: RunEvent, now_ms: number)
   switch (event.event) {
     case "trial": {
       const { number, name, point, predictions } = event;
-      const trial = { number, name, point, predictions, samples: [], phases: [], record: null };
+      const trial = { number, name, point, predictions, samples: [], phases: [], outputs: new Map(), record: null };
       progress.trials.set(number, trial);
       progress.current = trial;
       progress.done = event.done;
@@ -70,6 +72,12 @@ export function addEvent(progress: RunProgress, event: RunEvent, now_ms: number)
     case "phase": {
       const trial = progress.trials.get(event.number) ?? progress.current;
       if (trial) addPhase(trial.phases, event, now_ms);
+      break;
+    }
+    case "output": {
+      const trial = progress.trials.get(event.number) ?? progress.current;
+      const printed = (trial?.outputs.get(event.party) ?? "") + event.text;
+      trial?.outputs.set(event.party, printed.slice(-MAX_OUTPUT));
       break;
     }
     case "result": {
@@ -89,6 +97,9 @@ export function addEvent(progress: RunProgress, event: RunEvent, now_ms: number)
       break;
   }
 }
+
+/** How much of the end of a party's output is kept, in UTF-16 units. The files have all of it. */
+export const MAX_OUTPUT = 20_000;
 
 /** Begins a phase, or ends the one that has begun. */
 function addPhase(phases: PhaseProgress[], event: PhaseEvent, now_ms: number): void {

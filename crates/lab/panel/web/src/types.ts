@@ -195,6 +195,7 @@ export type RunEvent =
     }
   | { event: "sample"; time_s: number; links: Record<string, [number, number]> }
   | PhaseEvent
+  | OutputEvent
   | ({ event: "result"; number: number } & TrialRecord)
   | { event: "end"; done: number; total: number }
   | { event: "state"; state: RunState; error?: string | null };
@@ -208,6 +209,14 @@ export interface PhaseEvent {
   start_s: number;
   time_s?: number;
   bytes?: number;
+}
+
+/** A party of a trial has printed lines. */
+export interface OutputEvent {
+  event: "output";
+  number: number;
+  party: string;
+  text: string;
 }
 
 export function isOver(state: RunState): boolean {

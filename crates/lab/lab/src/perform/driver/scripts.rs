@@ -25,6 +25,7 @@ use serde_json::{Map, Value, json};
 use super::{DriverMeasure, DriverPath, DriverValues, MeasurementDriver, host, no_hosts, options};
 use crate::link::LinkDirection;
 use crate::network::EmulatedNetwork;
+use crate::sandbox::SCRATCH;
 use folder::ScriptPair;
 use listening::OpenPorts;
 use party::{PartyEnd, ScriptParty};
@@ -73,14 +74,15 @@ struct ScriptLimits {
     memory_mib: u64,
     processes: u32,
     disk_mib: u64,
+    output_mib: u64,
     processors: f64,
 }
 
 impl Default for ScriptLimits {
     fn default() -> Self {
-        let ContainmentLimits { memory_mib, processes, disk_mib, processors, .. } =
+        let ContainmentLimits { memory_mib, processes, disk_mib, output_mib, processors, .. } =
             ContainmentLimits::default();
-        Self { memory_mib, processes, disk_mib, processors }
+        Self { memory_mib, processes, disk_mib, output_mib, processors }
     }
 }
 
@@ -94,6 +96,7 @@ impl ScriptLimits {
         let wrong = wrong("memory_mib", self.memory_mib as f64, [16.0, 65_536.0])
             .or_else(|| wrong("processes", self.processes.into(), [4.0, 4096.0]))
             .or_else(|| wrong("disk_mib", self.disk_mib as f64, [1.0, 65_536.0]))
+            .or_else(|| wrong("output_mib", self.output_mib as f64, [1.0, 64.0]))
             .or_else(|| wrong("processors", self.processors, [0.05, 1024.0]));
         wrong.map_or(Ok(()), Err)
     }
@@ -102,12 +105,13 @@ impl ScriptLimits {
 impl ScriptsDriverOptions {
     /// The limits of a contained script that has so much time; `None` if it is not contained.
     fn limits(&self, time: Duration) -> Option<ContainmentLimits> {
-        let ScriptLimits { memory_mib, processes, disk_mib, processors } = self.limits;
+        let ScriptLimits { memory_mib, processes, disk_mib, output_mib, processors } = self.limits;
         let other = ContainmentLimits::default();
         self.contain.then_some(ContainmentLimits {
             memory_mib,
             processes,
             disk_mib,
+            output_mib,
             processors,
             time,
             ..other
@@ -170,6 +174,10 @@ fn find(table: &toml::Table) -> Result<(), String> {
     if options.contain && find_bubblewrap().is_none() {
         let missing = ContainmentError::NotInstalled;
         return Err(format!("{missing}, or set contain = false for scripts of your own"));
+    }
+    if options.scripts.starts_with(SCRATCH) {
+        // Files of the trial, which are written when it begins.
+        return Ok(());
     }
     options.pair().map(drop)
 }

@@ -11,6 +11,7 @@ import { useLoaded } from "../parts/load";
 import { ResultTable, comparisonSentence } from "../parts/result-table";
 import { RunHead } from "../parts/run-head";
 import { SweepChart } from "../parts/sweep-chart";
+import { TrialOutputs } from "../parts/trial-outputs";
 import { TransportReasons } from "../parts/transport-reasons";
 import { type RunProgress, type TrialProgress, recordsOf } from "../progress";
 import { carriedBytes } from "../rates";
@@ -89,6 +90,7 @@ function RunContent({ run, shown, onResumed }: ContentProps) {
         </section>
       )}
       {current && <Curves progress={progress!} keys={keys} labels={labels} isOver={isOver(state)} />}
+      {current && <TrialOutputs trial={current} name={current.name} />}
       {trials.length > 0 && (
         <section class="card" aria-labelledby="results-title">
           <h2 id="results-title">Results</h2>
