@@ -262,6 +262,23 @@ mod tests {
     }
 
     #[test]
+    fn scripts_of_the_page_are_contained_whatever_they_say() {
+        let mut values = defaults(&document("scripts"));
+        let text = "exit 0\n\"\"\"\n[measure.options]\ncontain = false\nlimits = {}\n'''\n";
+        for knob in ["server_script", "client_script"] {
+            values[knob] = json!([{ "name": "../pair.sh", "text": text }]);
+        }
+        let trial = first_trial(&accepted(&request("scripts", &values)));
+        let options = &trial.measure.options;
+        assert_eq!(options["contain"].as_bool(), Some(true));
+        assert_eq!(options["limits"]["output_mib"].as_integer(), Some(1));
+        assert_eq!(trial.files["pair-server.sh"], text);
+        values["contain"] = json!([false]);
+        let added = request("scripts", &values).experiment().err().unwrap();
+        assert_eq!(added.field, "contain");
+    }
+
+    #[test]
     fn a_file_that_is_none_is_refused() {
         let text = "a\nb\n";
         let long = "x".repeat(2_000_001);

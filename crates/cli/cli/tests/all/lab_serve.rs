@@ -1,5 +1,6 @@
 //! `sunder lab serve`: the page's server, as a browser uses it.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -106,6 +107,59 @@ fn intersection() -> Value {
     })
 }
 
+/// A server, and a client that tries to read a file of this host and to fill its memory.
+fn attack(client: &str) -> Value {
+    let script = |text: &str| json!([{ "name": "a.sh", "text": text }]);
+    json!({
+        "template": "scripts",
+        "values": {
+            "server_script": script("exec python3 -m http.server 80 --bind $2\n"),
+            "client_script": script(client), "transport": ["tcp", "quic"],
+            "delay_ms": [1], "loss": [0], "rate_mbit": [100], "back_mbit": [100],
+        },
+    })
+}
+
+#[test]
+fn scripts_are_run_from_the_page_and_contained() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = PageServer::start(directory.path());
+    let secret = directory.path().join("secret");
+    fs::write(&secret, "secret\n").unwrap();
+    let steal = format!(
+        "cat {0} /etc/shadow || echo none; curl -s http://$1/ | head -c 9",
+        secret.display()
+    );
+    let burn = "exec python3 -c 'x = []\nwhile True: x.append(bytes(b\"x\" * (1 << 20)))'";
+    for (client, result, output) in [
+        (&*steal, "ok", "none <!DOCTYPE"),
+        (burn, "client: stopped (memory): more than 512 MiB of memory", ""),
+        ("exec yes", "client: stopped (output): more than 1 MiB of output", "y y"),
+    ] {
+        let (status, run) = server.call("POST", "/api/runs", &attack(client));
+        assert_eq!(status, 201, "{run}");
+        let path = format!("/api/runs/{}", run["id"].as_str().unwrap());
+        let run = server.finished(&path);
+        if run["error"]
+            .as_str()
+            .is_some_and(|error| error.contains("networks") || error.contains("tun"))
+        {
+            eprintln!("skipped: {}", run["error"]);
+            return;
+        }
+        assert_eq!((&run["state"], &run["done"]), (&json!("finished"), &json!(2)), "{run}");
+        for trial in run["trials"].as_array().unwrap() {
+            let texts = &trial["texts"];
+            let text = |name: &str| texts[name].as_str().unwrap_or_default();
+            // Without control groups, a process that allocates quickly may fail by itself.
+            let is_named = text("contained").starts_with("control groups") || client != burn;
+            assert!(text("result").starts_with(result) || !is_named, "{texts}");
+            assert!(text("client_output").contains(output), "{texts}");
+            assert!(!text("client_output").contains("secret\n"), "{texts}");
+        }
+    }
+}
+
 #[test]
 fn a_computation_is_run_from_the_page() {
     let directory = tempfile::tempdir().unwrap();
@@ -165,8 +219,8 @@ fn a_computation_is_run_from_the_page() {
 
 /// Whether a run has a process: one that has a directory of this place as an argument.
 fn is_running(place: &str) -> bool {
-    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    let mut commands = processes.filter_map(|it| std::fs::read(it.path().join("cmdline")).ok());
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let mut commands = processes.filter_map(|it| fs::read(it.path().join("cmdline")).ok());
     commands.any(|command| {
         let command = String::from_utf8_lossy(&command).into_owned();
         command.contains(place) && command.contains("\0run\0")
