@@ -34,7 +34,7 @@
 //!
 //! symlink("/etc/shadow", from.join("link"))?;
 //! let refused = UploadedFolder::open(&from)?.names(&UploadBounds::default()).unwrap_err();
-//! assert!(refused.to_string().contains("link leads to /etc/shadow"));
+//! assert!(refused.to_string().contains("link: leads to /etc/shadow"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
