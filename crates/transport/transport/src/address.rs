@@ -1,5 +1,6 @@
 //! Addresses as users enter them.
 
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use crate::error::Error;
@@ -27,6 +28,15 @@ pub(crate) fn check(address: &str) -> Result<(), Error> {
         split(place).is_some_and(|(host, _)| !host.contains(char::is_whitespace))
     });
     if is_valid { Ok(()) } else { Err(Error::Address { address: address.to_owned(), reason }) }
+}
+
+/// How often the system chooses another TCP port if its number is in use for UDP.
+const MAX_PORTS_TRIED: usize = 20;
+
+/// Whether to let the system choose another TCP port after this error of a UDP socket with the same
+/// number. `attempts`: how often it has chosen.
+pub(crate) fn may_choose_again(error: &io::Error, address: SocketAddr, attempts: usize) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse && address.port() == 0 && attempts < MAX_PORTS_TRIED
 }
 
 /// Splits an address into the host, without brackets, and the port.

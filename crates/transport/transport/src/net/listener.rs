@@ -17,7 +17,7 @@ use super::connection::{Connection, PlaintextAnswer};
 use super::direct::{self, AgreedConnection, DatagramParty, PathStream};
 use super::handshaking;
 use super::pending::{HandshakeAdmission, PendingHandshakes};
-use crate::address::resolve;
+use crate::address::{may_choose_again, resolve};
 use crate::error::{ConnectionStep, Error};
 use crate::options::ConnectionOptions;
 use crate::process::OwningProcess;
@@ -28,9 +28,6 @@ use crate::transports::{self, DatagramListener, micss, tcp};
 
 /// How long a connection in its handshake waits until the program accepts others.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The number of attempts to find a port that is free for both TCP and UDP.
-const MAX_PORTS_TRIED: usize = 20;
 
 /// The pause after the system has failed to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -194,14 +191,7 @@ pub(super) fn bind_shared_port<U>(
         let tcp = tcp::TcpTransportListener::bind(address, options)?;
         match bind_udp(tcp.local_addr()?) {
             Ok(udp) => return Ok((tcp, udp)),
-            // The system chose a TCP port whose number is in use for UDP.
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse
-                    && address.port() == 0
-                    && attempts < MAX_PORTS_TRIED =>
-            {
-                attempts += 1;
-            }
+            Err(error) if may_choose_again(&error, address, attempts) => attempts += 1,
             Err(error) => return Err(error),
         }
     }

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use random::RandomGenerator;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use tracing::error;
+use service::status::ServiceProblem;
+use tracing::{error, warn};
 use udp::streams::now;
 use udp::{DatagramBatch, DatagramReceiveBuffer, SocketBinding, UdpBatchSocket};
 
@@ -31,6 +32,8 @@ struct RelayDatagramsCore {
     relay: Mutex<DatagramRelay>,
     /// One for each address of the host that a party uses, so that each gets answers from there.
     sockets: Mutex<Vec<UdpBatchSocket>>,
+    /// The address at which no datagrams are received, why, and since when. The first one of several.
+    failure: Mutex<Option<(SocketAddr, String, Instant)>>,
     is_stopped: AtomicBool,
     forwarded_bytes: AtomicU64,
     dropped: AtomicU64,
@@ -45,6 +48,7 @@ impl RelayDatagrams {
             address,
             relay: Mutex::new(relay),
             sockets: Mutex::default(),
+            failure: Mutex::default(),
             is_stopped: AtomicBool::new(false),
             forwarded_bytes: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -58,14 +62,18 @@ impl RelayDatagrams {
         Ok(started)
     }
 
-    /// Makes sure that datagrams are received at the address at which a party has connected.
-    pub(super) fn listen_at(&self, address: SocketAddr) -> io::Result<()> {
+    /// Makes sure that datagrams are received at the address at which a party has connected. If
+    /// that fails, the party gets no answer, and uses TCP.
+    pub(super) fn listen_at(&self, address: SocketAddr) {
         let local = SocketAddr::new(address.ip().to_canonical(), self.0.address.port());
         let is_known = |socket: &UdpBatchSocket| socket.local_addr().is_ok_and(|at| at == local);
         if !self.0.address.ip().is_unspecified() || self.0.lock_sockets().iter().any(is_known) {
-            return Ok(());
+            return;
         }
-        self.listen(local)
+        match self.listen(local) {
+            Ok(()) => self.0.note_success(local),
+            Err(error) => self.0.note_failure(local, &error),
+        }
     }
 
     fn listen(&self, address: SocketAddr) -> io::Result<()> {
@@ -78,7 +86,8 @@ impl RelayDatagrams {
         sockets.push(socket.clone());
         let work = move || {
             if let Err(error) = running.run(number, &socket) {
-                error!(%error, "datagrams are not forwarded any more");
+                error!(%address, %error, "datagrams are not forwarded any more");
+                running.note_failure(address, &error);
             }
         };
         thread::Builder::new().name("relay-datagrams".into()).spawn(work)?;
@@ -100,6 +109,16 @@ impl RelayDatagrams {
     pub(super) fn heard_at(&self, ids: [[u8; BINDING_ID_LEN]; 2]) -> Option<Duration> {
         let relay = self.0.lock();
         ids.into_iter().filter_map(|id| relay.heard_at(id)).max()
+    }
+
+    /// Why datagrams are not forwarded, if they are not.
+    pub(super) fn problem(&self) -> Option<ServiceProblem> {
+        let failure = self.0.lock_failure();
+        let (address, error, since) = failure.as_ref()?;
+        let text = format!("no datagrams are received at {address}: {error}");
+        let remedy = "other programs must leave this UDP port free; then start the relay again. \
+                      Until then, parties use TCP";
+        Some(ServiceProblem::new(text, Some(since.elapsed().as_secs_f64()), remedy))
     }
 
     pub(super) fn forwarded_bytes(&self) -> u64 {
@@ -124,6 +143,24 @@ impl RelayDatagramsCore {
 
     fn lock_sockets(&self) -> MutexGuard<'_, Vec<UdpBatchSocket>> {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_failure(&self) -> MutexGuard<'_, Option<(SocketAddr, String, Instant)>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_failure(&self, address: SocketAddr, error: &io::Error) {
+        self.lock_failure().get_or_insert_with(|| {
+            warn!(%address, %error, "no datagrams are received");
+            (address, error.to_string(), Instant::now())
+        });
+    }
+
+    fn note_success(&self, address: SocketAddr) {
+        let mut failure = self.lock_failure();
+        if failure.as_ref().is_some_and(|(failed, ..)| *failed == address) {
+            *failure = None;
+        }
     }
 
     /// Handles what arrives at a socket.

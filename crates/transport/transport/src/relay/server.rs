@@ -21,6 +21,7 @@ use tracing::{debug, info, warn};
 use super::datagrams::RelayDatagrams;
 use super::pairs::{MAX_PAIRS, RelayPairLimiter};
 use super::status::{RelayCounter, RelayCounters, RelayStatus};
+use crate::address::may_choose_again;
 use crate::protocol::relay::{REQUEST_LEN, RelayRequest, RelayResponse, RelayToken, STILL_PRESENT};
 use crate::protocol::relay_binding::BINDING_ID_LEN;
 
@@ -30,9 +31,6 @@ const MAX_ARRIVING: usize = 512;
 
 /// The largest number of these from one source.
 const MAX_ARRIVING_OF_SOURCE: usize = 32;
-
-/// The number of attempts to find a port that is free for both TCP and UDP.
-const MAX_PORTS_TRIED: usize = 20;
 
 /// How long a connection may take to send a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -113,6 +111,7 @@ impl RelayStatusSource {
             max_pairs: MAX_PAIRS as u64,
             datagram_bytes: self.state.datagrams.forwarded_bytes(),
             dropped_datagrams: self.state.datagrams.dropped(),
+            problem: self.state.datagrams.problem(),
             ..self.state.counts.status()
         }
     }
@@ -200,14 +199,7 @@ async fn listen_on_both(
         let first = listening.first().ok_or(io::ErrorKind::NotConnected);
         match RelayDatagrams::start(first.map_err(io::Error::from)?.address()?) {
             Ok(datagrams) => return Ok((listening, datagrams)),
-            // The system chose a TCP port whose number is in use for UDP.
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse
-                    && address.port() == 0
-                    && attempts < MAX_PORTS_TRIED =>
-            {
-                attempts += 1;
-            }
+            Err(error) if may_choose_again(&error, address, attempts) => attempts += 1,
             Err(error) => return Err(error.into()),
         }
     }
@@ -316,10 +308,7 @@ impl RelayState {
         [connecting, waiting]: [&mut TcpStream; 2],
     ) -> io::Result<[[u8; BINDING_ID_LEN]; 2]> {
         for stream in [&*connecting, &*waiting] {
-            // Without a socket there, the party gets no answer, and uses TCP.
-            if let Err(error) = stream.local_addr().and_then(|at| self.datagrams.listen_at(at)) {
-                debug!(%error, "datagrams of a party are not received");
-            }
+            self.datagrams.listen_at(stream.local_addr()?);
         }
         let grants = self.datagrams.add_pair()?;
         let ids = [grants[0].id, grants[1].id];

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
+use service::status::ServiceProblem;
 
 /// The status of a relay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +36,8 @@ pub struct RelayStatus {
     pub dropped_datagrams: u64,
     /// The connections that were rejected or evicted since the start.
     pub refused: RelayRefusalCounts,
+    /// Why datagrams are not forwarded, if they are not.
+    pub problem: Option<ServiceProblem>,
 }
 
 /// The connections that a relay has rejected or evicted, by reason.
@@ -108,6 +111,7 @@ impl RelayCounters {
             datagram_bytes: 0,
             dropped_datagrams: 0,
             refused,
+            problem: None,
         }
     }
 }

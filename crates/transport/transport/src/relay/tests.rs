@@ -24,8 +24,12 @@ struct Running {
 }
 
 fn relay() -> Running {
+    relay_at("127.0.0.1:0")
+}
+
+fn relay_at(address: &str) -> Running {
     let runtime = Runtime::new().unwrap();
-    let relay = runtime.block_on(RelayServer::bind("127.0.0.1:0".parse().unwrap())).unwrap();
+    let relay = runtime.block_on(RelayServer::bind(address.parse().unwrap())).unwrap();
     let (address, source) = (relay.local_addr().unwrap(), relay.status_source().unwrap());
     let (stop, stopped) = oneshot::channel();
     runtime.spawn(relay.run(async { _ = stopped.await }));
@@ -323,4 +327,20 @@ fn datagrams_are_forwarded_between_the_parties_of_a_pair_only() {
     relay.until(|status| status.dropped_datagrams == 5);
     two_socket.set_nonblocking(true).unwrap();
     assert!(two_socket.recv(&mut received).is_err());
+}
+
+/// The parties then use TCP, and the operator sees why.
+#[test]
+fn a_udp_port_that_another_program_uses_is_a_problem_of_the_status() {
+    let relay = relay_at("0.0.0.0:0");
+    let local = SocketAddr::from(([127, 0, 0, 1], relay.address.port()));
+    let relay = Running { address: local, ..relay };
+    let other = UdpSocket::bind(local).unwrap();
+    drop(granted(&relay));
+    let problem = relay.until(|status| status.problem.is_some()).problem.unwrap();
+    assert!(problem.text.contains(&format!("no datagrams are received at {local}")), "{problem}");
+    drop(other);
+    let [(_connecting, grant), _waiting] = granted(&relay);
+    bound(&relay, &grant);
+    relay.until(|status| status.problem.is_none());
 }

@@ -9,7 +9,7 @@ use console::CommandFailure;
 use serde::{Deserialize, Serialize};
 use service::metrics::PrometheusMetric;
 use service::signals::{self, StopSignals};
-use service::status::ServiceStatus;
+use service::status::{ServiceProblem, ServiceStatus};
 use tokio::sync::oneshot;
 use transport::relay::{self, RelayError, RelayStatus};
 
@@ -70,6 +70,10 @@ impl ServiceStatus for RelayServiceStatus {
 
     fn uptime_s(&self) -> f64 {
         self.status.uptime_s
+    }
+
+    fn problems(&self) -> Vec<ServiceProblem> {
+        self.status.problem.iter().cloned().collect()
     }
 }
 

@@ -81,6 +81,7 @@ mod tests {
             datagram_bytes: 7_000_000,
             dropped_datagrams: 2,
             refused,
+            problem: None,
         };
         let before = RelayStatus { uptime_s: 10.0, to_waiting_bytes: 500_000, ..status.clone() };
         let named = |status| RelayServiceStatus { name: "7100".into(), status };
@@ -88,8 +89,8 @@ mod tests {
         let expected = "relay 7100  192.0.2.1:7100, running for 12 s\n\n  waiting: 3 of 1024, 9 \
                         since the start\n  pairs: 1 of 512, 4 since the start\n  sent to waiting \
                         ends: 3.0 MB, 10.0 Mbit/s; received from them: 0.0 MB, 0.0 Mbit/s\n  \
-                        in datagrams: 7.0 MB, 0.0 Mbit/s, 2 dropped\n  refused: 2 sent an invalid request, 1 were closed while they waited, to \
-                        make room";
+                        in datagrams: 7.0 MB, 0.0 Mbit/s, 2 dropped\n  refused: 2 sent an \
+                        invalid request, 1 were closed while they waited, to make room";
         assert_eq!(page, expected);
     }
 }
