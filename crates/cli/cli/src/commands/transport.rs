@@ -8,6 +8,7 @@ mod key;
 mod measure;
 mod pairing;
 mod probe;
+mod progress;
 mod receive;
 mod relay;
 mod send;

@@ -141,18 +141,7 @@ impl FileReceiver {
         connection.set_timeout(Some(IDLE_TIMEOUT)).map_err(FileReceiveError::NoOffer)?;
         let mut name = None;
         let result = self.transfer(&mut connection, &mut name, &mut observe);
-        let outcome = match &result {
-            Ok(_) => Some(FileReceiverMessage::Done),
-            Err(TransferStopReason::Failed(failure)) => {
-                Some(FileReceiverMessage::Failed(failure.clone()))
-            }
-            Err(TransferStopReason::Broken(error)) => {
-                changed(error).map(FileReceiverMessage::Failed)
-            }
-        };
-        if let Some(outcome) = outcome {
-            send_result(&mut connection, &outcome);
-        }
+        report_result(&mut connection, &result);
         match result {
             Ok(received) => Ok(ReceivedFile { elapsed: start.elapsed(), ..received }),
             Err(TransferStopReason::Failed(failure)) => Err(FileReceiveError::Failed(failure)),
@@ -361,6 +350,20 @@ fn unreadable(error: io::Error) -> TransferStopReason {
 fn put(connection: &mut Connection, message: &FileReceiverMessage) -> io::Result<()> {
     connection.write_all(&message.encode())?;
     connection.flush()
+}
+
+/// Tells the sender how the transfer has ended, if the connection still allows that.
+fn report_result<T>(connection: &mut Connection, result: &Result<T, TransferStopReason>) {
+    let message = match result {
+        Ok(_) => Some(FileReceiverMessage::Done),
+        Err(TransferStopReason::Failed(failure)) => {
+            Some(FileReceiverMessage::Failed(failure.clone()))
+        }
+        Err(TransferStopReason::Broken(error)) => changed(error).map(FileReceiverMessage::Failed),
+    };
+    if let Some(message) = message {
+        send_result(connection, &message);
+    }
 }
 
 /// Sends the result, and gives the sender time to read it.

@@ -9,17 +9,15 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 use console::CommandFailure;
-use console::CommandProgress;
 use console::signals;
 use keys::IdentityPublicKey;
-use transport::files::{
-    FileReceiveError, FileReceiver, FileTransferEvent, ReceivedFile, TransferLimiter,
-};
+use transport::files::{FileReceiveError, FileReceiver, ReceivedFile, TransferLimiter};
 use transport::{
     Connection, ConnectionOptions, ConnectionPath, ConnectionSecurity, Listener, TransferRole,
 };
 
 use super::pairing::{self, CodeMeeting, CodeOption};
+use super::progress::TransferProgress;
 use super::{failed, reachable, security};
 
 /// The maximum number of files at a time.
@@ -193,24 +191,9 @@ fn receive(
         relayed => format!(", path: {relayed},"),
     };
     let from = connection.peer_addr().ip();
-    let (mut progress, mut shown) = (None, 0);
-    let received = receiver.receive(connection, |event| match event {
-        FileTransferEvent::Offered { length, .. } => {
-            progress = Some(CommandProgress::new(Some(length)));
-        }
-        FileTransferEvent::Position(position) => {
-            if let Some(progress) = &progress {
-                progress.advance(usize::try_from(position.saturating_sub(shown)).unwrap_or(0));
-            }
-            shown = shown.max(position);
-        }
-        FileTransferEvent::StreamOffered
-        | FileTransferEvent::Comparing
-        | FileTransferEvent::Silent { .. }
-        | FileTransferEvent::Slow { .. }
-        | FileTransferEvent::Broken { .. } => {}
-    });
-    drop(progress);
+    let mut shown = TransferProgress::default();
+    let received = receiver.receive(connection, |event| shown.show(&event));
+    drop(shown);
     let received = received?;
     let ReceivedFile { path, bytes, sha256, elapsed, .. } = &received;
     let files = match (sha256, received.files) {

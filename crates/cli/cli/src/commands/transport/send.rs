@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use console::CommandFailure;
-use console::CommandProgress;
 use console::signals;
 use serde::Serialize;
 use transport::choice::TransportDecision;
@@ -21,6 +20,7 @@ use transport::{
 use super::connecting::TransportConnectOptions;
 use super::failed;
 use super::pairing::{self, CodeMeeting, CodeOption};
+use super::progress::TransferProgress;
 
 /// Sends files and directories to a host that runs `sunder transport receive`.
 ///
@@ -319,50 +319,6 @@ fn end_on_signal(
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What the terminal shows of the transfer.
-#[derive(Default)]
-struct TransferProgress {
-    progress: Option<CommandProgress>,
-    position: u64,
-}
-
-impl TransferProgress {
-    fn show(&mut self, event: &FileTransferEvent<'_>) {
-        match event {
-            FileTransferEvent::Offered { length, .. } => {
-                self.progress = Some(CommandProgress::new(Some(*length)));
-            }
-            FileTransferEvent::StreamOffered => self.progress = Some(CommandProgress::new(None)),
-            FileTransferEvent::Position(position) => {
-                if let Some(progress) = &self.progress {
-                    let advanced = position.saturating_sub(self.position);
-                    progress.doing("");
-                    progress.advance(usize::try_from(advanced).unwrap_or(0));
-                }
-                self.position = self.position.max(*position);
-            }
-            FileTransferEvent::Comparing => {
-                if let Some(progress) = &self.progress {
-                    progress.doing("comparing the part that is there");
-                }
-            }
-            FileTransferEvent::Silent { transport, silence } => console::warning(&format!(
-                "nothing has arrived from the receiver over {transport} for {:.1} s: connecting \
-                 again",
-                silence.as_secs_f64()
-            )),
-            FileTransferEvent::Slow { transport, rate, by } => console::note(&format!(
-                "{transport} is slow, {:.1} Mbit/s: continuing by {by}",
-                rate * 8e-6
-            )),
-            FileTransferEvent::Broken { error, pause } => {
-                let pause = pause.as_secs_f64();
-                console::warning(&format!("{error}; connecting again in {pause} s"));
-            }
-        }
-    }
 }
 
 fn refused(error: &FileSendError, address: &str) -> CommandFailure {

@@ -8,9 +8,7 @@ use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256};
 
 use super::output::{OutputError, OutputThread};
-use super::{
-    FileReceiveError, TransferStopReason, changed, failed, next, protocol, put, send_result,
-};
+use super::{FileReceiveError, TransferStopReason, failed, next, protocol, put, report_result};
 use crate::files::{FileTransferEvent, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
 use crate::net::{Connection, ConnectionCloser};
 use crate::protocol::file::{
@@ -65,18 +63,7 @@ impl StreamReceiver {
         connection.set_timeout(Some(IDLE_TIMEOUT)).map_err(FileReceiveError::NoOffer)?;
         let mut position = None;
         let result = self.transfer(&mut connection, &mut position, &mut observe);
-        let outcome = match &result {
-            Ok(_) => Some(FileReceiverMessage::Done),
-            Err(TransferStopReason::Failed(failure)) => {
-                Some(FileReceiverMessage::Failed(failure.clone()))
-            }
-            Err(TransferStopReason::Broken(error)) => {
-                changed(error).map(FileReceiverMessage::Failed)
-            }
-        };
-        if let Some(outcome) = outcome {
-            send_result(&mut connection, &outcome);
-        }
+        report_result(&mut connection, &result);
         let elapsed = start.elapsed();
         match (result, position) {
             (Ok((bytes, sha256)), _) => Ok(ReceivedStream { bytes, sha256, elapsed }),

@@ -8,13 +8,11 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use console::{CommandFailure, CommandProgress, signals};
-use transport::files::{
-    FileReceiveError, FileTransferEvent, ReceivedStream, StreamReceiver, TransferLimiter,
-};
+use console::{CommandFailure, signals};
+use transport::files::{FileReceiveError, ReceivedStream, StreamReceiver, TransferLimiter};
 use transport::{Connection, FileTransferFailureReason, Listener};
 
-use super::MAX_REFUSALS;
+use super::{MAX_REFUSALS, TransferProgress};
 
 /// Receives one stream, and ends with it.
 ///
@@ -68,23 +66,8 @@ fn receive(
     connection: Connection,
     receiver: &StreamReceiver,
 ) -> Result<ReceivedStream, FileReceiveError> {
-    let (mut progress, mut shown) = (None, 0);
-    receiver.receive(connection, |event| match event {
-        FileTransferEvent::StreamOffered => progress = Some(CommandProgress::new(None)),
-        FileTransferEvent::Offered { length, .. } => {
-            progress = Some(CommandProgress::new(Some(length)));
-        }
-        FileTransferEvent::Position(position) => {
-            if let Some(progress) = &progress {
-                progress.advance(usize::try_from(position.saturating_sub(shown)).unwrap_or(0));
-            }
-            shown = shown.max(position);
-        }
-        FileTransferEvent::Comparing
-        | FileTransferEvent::Silent { .. }
-        | FileTransferEvent::Slow { .. }
-        | FileTransferEvent::Broken { .. } => {}
-    })
+    let mut shown = TransferProgress::default();
+    receiver.receive(connection, |event| shown.show(&event))
 }
 
 fn failure(error: &FileReceiveError) -> CommandFailure {
