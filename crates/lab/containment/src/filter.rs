@@ -12,8 +12,8 @@ use std::env::consts::ARCH;
 use libc::{
     AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET,
     CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS, ENOSYS, IPPROTO_ICMP, IPPROTO_ICMPV6,
-    IPPROTO_MPTCP, IPPROTO_TCP, IPPROTO_UDP, NETLINK_ROUTE, S_IFBLK, S_IFCHR, S_IFMT, TIOCLINUX,
-    TIOCSTI,
+    IPPROTO_MPTCP, IPPROTO_TCP, IPPROTO_UDP, NETLINK_ROUTE, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK,
+    TIOCLINUX, TIOCSTI,
 };
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{
@@ -37,7 +37,7 @@ pub(crate) fn program(has_memory_limit: bool) -> Result<Vec<u8>, seccompiler::Ba
     if has_memory_limit {
         rules.extend(memory().map(|call| (call, Vec::new())));
     }
-    rules.insert(libc::SYS_socket, sockets(&INTERNET_PROTOCOLS)?);
+    rules.insert(libc::SYS_socket, sockets()?);
     rules.insert(libc::SYS_socketpair, vec![rule(&[(0, Eq, AF_UNIX.into())])?]);
     rules.insert(libc::SYS_clone, vec![rule(&[(0, MaskedEq(NAMESPACES), 0)])?]);
     rules.insert(
@@ -48,8 +48,7 @@ pub(crate) fn program(has_memory_limit: bool) -> Result<Vec<u8>, seccompiler::Ba
     rules.insert(libc::SYS_personality, vec![rule(&[(0, Eq, 0)])?, rule(&[(0, Eq, -1)])?]);
     let no_device = |mode: u8| -> Result<_, seccompiler::BackendError> {
         let kind = |kind: u32| vec![(mode, MaskedEq(S_IFMT.into()), kind.into())];
-        let others = [libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK, 0];
-        debug_assert!(!others.contains(&S_IFBLK) && !others.contains(&S_IFCHR));
+        let others = [S_IFREG, S_IFIFO, S_IFSOCK, 0];
         others.iter().map(|other| rule(&kind(*other))).collect::<Result<Vec<_>, _>>()
     };
     rules.insert(libc::SYS_mknodat, no_device(2)?);
@@ -77,9 +76,10 @@ const NAMESPACES: u64 = (CLONE_NEWCGROUP
 const INTERNET_PROTOCOLS: [i32; 6] =
     [0, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_MPTCP];
 
-fn sockets(protocols: &[i32]) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+/// The sockets that are allowed.
+fn sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let internet = [AF_INET, AF_INET6].into_iter().flat_map(|family| {
-        protocols
+        INTERNET_PROTOCOLS
             .iter()
             .map(move |protocol| rule(&[(0, Eq, family.into()), (2, Eq, i64::from(*protocol))]))
     });
