@@ -32,7 +32,7 @@ struct RelayDatagramsCore {
     relay: Mutex<DatagramRelay>,
     /// One for each address of the host that a party uses, so that each gets answers from there.
     sockets: Mutex<Vec<UdpBatchSocket>>,
-    /// The address at which no datagrams are received, why, and since when. The first one of several.
+    /// The first address at which no datagrams are received, why, and since when.
     failure: Mutex<Option<(SocketAddr, String, Instant)>>,
     is_stopped: AtomicBool,
     forwarded_bytes: AtomicU64,
