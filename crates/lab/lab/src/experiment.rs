@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use toml::Table;
 
+pub use crate::machine::MachineProperties;
 pub use built_in::built_in;
 pub use description::{ExperimentDescription, KeyDescription};
 pub use error::{ExperimentError, ExperimentRunError, ResultsError};
@@ -36,15 +37,15 @@ pub use file::plot::PlotDefinition;
 pub use prediction::{PointPrediction, ValuePrediction};
 pub use run::compare::{ComparedGroup, ResultsComparison};
 pub use run::journal::TrialRecord;
-pub use run::machine::MachineProperties;
 pub use run::merge::merge;
 pub use run::results::ExperimentResults;
 pub use run::summary::PointSummary;
-pub use run::{ExperimentEvent, run, run_with};
+pub use run::{ExperimentEvent, run, run_at_sites, run_with};
 pub use shard::{TrialShard, TrialShardError};
 pub use statistic::{SampleSpread, SummaryStatistic};
 
 use crate::perform::driver;
+use crate::site::{ExperimentSites, SiteConnections, SiteRecord};
 use crate::trial::Trial;
 use error::ExperimentProblem;
 use file::ExperimentFile;
@@ -80,6 +81,10 @@ pub struct Experiment {
     schedule: TrialSchedule,
     /// The shard whose trials run; `None` for all trials.
     shard: Option<TrialShard>,
+    /// Whether its hosts are at sites.
+    is_for_sites: bool,
+    /// The sites of its hosts, by name, if it runs at sites.
+    sites: BTreeMap<String, SiteRecord>,
     compare: Option<ComparisonDefinition>,
     /// When no more trials are begun.
     stops_at: Option<Instant>,
@@ -137,11 +142,31 @@ impl Experiment {
     /// The first error in the file. Whether this machine has the programs is not checked here, but
     /// by [`find_programs`](Self::find_programs).
     pub fn parse(file: &Path, text: &str) -> Result<Self, ExperimentError> {
+        Self::parse_for(file, text, None)
+    }
+
+    /// Like [`Self::parse`], for a run at sites: their addresses are those of the hosts.
+    ///
+    /// # Errors
+    /// Also if a host has no site, or the experiment needs an emulated network.
+    pub fn parse_for_sites(
+        file: &Path,
+        text: &str,
+        sites: &ExperimentSites,
+    ) -> Result<Self, ExperimentError> {
+        Self::parse_for(file, text, Some(sites))
+    }
+
+    fn parse_for(
+        file: &Path,
+        text: &str,
+        sites: Option<&ExperimentSites>,
+    ) -> Result<Self, ExperimentError> {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let directory = path::absolute(file).unwrap_or_default();
         let directory = directory.parent().unwrap_or(Path::new("/")).to_owned();
         let file = file.display().to_string();
-        Self::checked(name, file.clone(), &directory, text)
+        Self::checked(name, file.clone(), &directory, text, sites)
             .map_err(|problem| problem.in_file(&file))
     }
 
@@ -150,16 +175,20 @@ impl Experiment {
         file: String,
         directory: &Path,
         text: &str,
+        sites: Option<&ExperimentSites>,
     ) -> Result<Self, ExperimentProblem> {
         let content = ExperimentFile::parse(text)?;
         content.check()?;
         let (repetitions, statistic) = (content.repetitions(), content.statistic());
         let sweep = SweptKeys::new(&content.sweep)?;
-        let predictors = Arc::new(content.predict.clone());
+        let mut predicted = content.predict.clone();
+        // The models predict for the links of the file.
+        predicted.retain(|_, predictor| sites.is_none() || predictor == predict::PUBLISHED);
+        let predictors = Arc::new(predicted);
         let mut points = Vec::new();
         for combination in sweep.combinations(MAX_TRIALS / repetitions)? {
             let values = combination.describe();
-            let point = SweepPoint::new(&content, &sweep, combination, &predictors);
+            let point = SweepPoint::new(&content, &sweep, combination, &predictors, sites);
             let mut point = point.map_err(|problem| problem.with_sweep_values(&values))?;
             driver::resolve_paths(&mut point.trial.measure, directory);
             points.push(point);
@@ -189,18 +218,21 @@ impl Experiment {
             points,
             schedule,
             shard: None,
+            is_for_sites: sites.is_some(),
+            sites: BTreeMap::new(),
             compare: content.compare,
             stops_at: None,
             plots,
         })
     }
 
-    /// Searches for the programs that the trials start.
+    /// Searches for the programs that the trials start. Those at sites are not searched for.
     ///
     /// # Errors
     /// The first program that this machine lacks, and how to install it.
     pub fn find_programs(&self) -> Result<(), ExperimentError> {
-        programs::find(&self.points).map_err(|problem| problem.in_file(&self.file))
+        programs::find(&self.points, self.is_for_sites)
+            .map_err(|problem| problem.in_file(&self.file))
     }
 
     /// The name: the file's name without its extension.
@@ -234,6 +266,15 @@ impl Experiment {
     pub fn of_shard(mut self, shard: TrialShard) -> Self {
         self.schedule = self.schedule.of_shard(shard, &self.compared_groups());
         self.shard = Some(shard);
+        self
+    }
+
+    /// Runs the trials at sites.
+    #[must_use]
+    pub fn at_sites(mut self, sites: &SiteConnections) -> Self {
+        let hosts = self.points.iter().flat_map(|point| &point.trial.hosts);
+        let hosts = hosts.map(|(host, plan)| (host, plan.site.as_deref()));
+        self.sites = sites.records(hosts);
         self
     }
 
@@ -271,9 +312,10 @@ impl SweepPoint {
         sweep: &SweptKeys,
         combination: SweepCombination,
         predictors: &Arc<BTreeMap<String, String>>,
+        sites: Option<&ExperimentSites>,
     ) -> Result<Self, ExperimentProblem> {
         let FilledTemplate { trial, combination, programs } =
-            template::trial(file, sweep, combination)?;
+            template::trial(file, sweep, combination, sites)?;
         predict::check_keys(predictors, &trial, &combination)?;
         let (predictors, predictions) = (Arc::clone(predictors), OnceLock::new());
         Ok(Self { combination, trial, programs, predictors, predictions })

@@ -37,27 +37,37 @@
 //!   one `driver` for each measurement that needs more than the output of a program, both on the
 //!   hosts of a `trial_network`, with each `command` as a `trial_program`; meanwhile
 //!   `sampling` says what the links carry, and `phases` in which phase a program is.
+//! - [`site`]: machines of other places, on which programs of a trial run. [`LabAgent`] is the
+//!   program there.
 //! - [`sandbox`]: namespaces in which a program can create networks without root. `network`: the
 //!   hosts and links of a trial. `host`: [`EmulatedHost`], a network namespace.
 //! - `link`: [`EmulatedLink`] between two hosts: `device` is an end, `tap` the eavesdropper;
 //!   `line`, `impairment` and `conditions` are pure.
 //! - `channel_model`: links as channels of the model, pure. [`capture`]: reads datagrams of a
-//!   capture, pure. `clock`, `search`: the clock, and programs by name.
+//!   capture, pure. `clock`, `search`, `machine`: the clock, programs by name, and what a machine
+//!   is.
 
 #![allow(clippy::cast_precision_loss, reason = "counts and times are far below 2^52")]
 
+mod agent;
 pub mod capture;
 mod channel_model;
 mod clock;
 pub mod experiment;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod link;
+mod machine;
 mod network;
 mod perform;
 pub mod sandbox;
 mod search;
+pub mod site;
 mod trial;
 
+pub use agent::{AgentEvent, LabAgent};
 pub use experiment::{Experiment, ExperimentError};
 pub use host::EmulatedHost;
 pub use link::{

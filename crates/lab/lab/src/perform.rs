@@ -1,12 +1,14 @@
 //! Runs a trial: creates its network, starts its programs, measures, and ends everything.
 
-mod command;
+mod at_sites;
+pub(crate) mod command;
 pub(crate) mod driver;
 pub(crate) mod followed;
 mod outputs;
 mod phases;
-mod program;
+pub(crate) mod program;
 mod sampling;
+pub(crate) mod sockets;
 mod trial_network;
 mod trial_program;
 
@@ -20,8 +22,10 @@ use thiserror::Error;
 
 use crate::network::EmulatedNetwork;
 use crate::sandbox;
+use crate::site::SitePath;
 use crate::trial::read::document;
 use crate::trial::{MeasurePlan, Trial, TrialContext, ValuePlan};
+pub(crate) use at_sites::perform_at_sites;
 use command::ProgramCommand;
 use driver::DriverMeasure;
 pub use outputs::TrialOutput;
@@ -44,6 +48,8 @@ pub struct TrialMeasurement {
     /// How many packets the kernel dropped because a link did not read them in time, or refused
     /// from a link.
     pub missed: u64,
+    /// At sites: the paths between them.
+    pub paths: Vec<SitePath>,
 }
 
 /// The maximum lateness, in ms, at which a measurement still describes the links, and not the
@@ -86,12 +92,14 @@ pub fn perform(
     let network = TrialNetwork::Emulated { network, files: context.files };
     let MeasuredQuantities { values, texts } = perform_on(&network, trial, context, report)?;
     sandbox::end_programs();
-    let TrialNetwork::Emulated { network, .. } = network;
+    let TrialNetwork::Emulated { network, .. } = network else {
+        return Err(failed("the network is not an emulated one"));
+    };
     let late_ms = network.late_ms();
     let missed =
         network.missed().map_err(|error| failed(format!("cannot see what was missed: {error}")))?;
     network.remove().map_err(failed)?;
-    Ok(TrialMeasurement { values, texts, late_ms, missed })
+    Ok(TrialMeasurement { values, texts, late_ms, missed, paths: Vec::new() })
 }
 
 /// Starts the programs, measures, and ends the programs.
@@ -176,7 +184,7 @@ fn measure(
         let driver =
             driver::find(name).ok_or_else(|| failed(format!("there is no driver {name}")))?;
         let measured = match driver.measure {
-            DriverMeasure::Programs(measure) => measure(network, &plan.options),
+            DriverMeasure::Programs { measure, .. } => measure(network, &plan.options),
             DriverMeasure::Emulated(measure) => network
                 .emulated()
                 .ok_or_else(|| format!("the driver {name} measures emulated networks only"))

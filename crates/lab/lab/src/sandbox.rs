@@ -13,8 +13,9 @@ use std::fs;
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, exit};
 use std::ptr::{null, null_mut};
 
@@ -70,6 +71,25 @@ pub enum SandboxError {
     Entering(&'static str, io::Error),
 }
 
+/// The directory for the files of a trial. It exists while one runs.
+pub(crate) fn trial_files() -> PathBuf {
+    Path::new(SCRATCH).join("trial")
+}
+
+/// A path that leads to this program in each sandbox.
+pub(crate) fn program_link() -> PathBuf {
+    Path::new(SCRATCH).join("sunder")
+}
+
+/// The network that the processes of a sandbox have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SandboxNetwork {
+    /// One of their own, without interfaces, in which they can create others.
+    Own,
+    /// That of the process that has entered the sandbox.
+    Machine,
+}
+
 /// Moves the program into a sandbox: starts it again inside, with the same arguments, waits for it,
 /// and exits with its status. Returns only inside.
 ///
@@ -80,10 +100,23 @@ pub enum SandboxError {
 /// If the system does not allow it, if the sandbox was killed, or if this process got SIGINT,
 /// SIGTERM or SIGHUP. The sandbox is gone then.
 pub fn enter() -> Result<(), SandboxError> {
+    enter_in(SandboxNetwork::Own)
+}
+
+/// Like [`enter`], but the programs inside have the network of this machine. What they start still
+/// ends with the sandbox.
+///
+/// # Errors
+/// As for [`enter`].
+pub fn enter_with_network() -> Result<(), SandboxError> {
+    enter_in(SandboxNetwork::Machine)
+}
+
+fn enter_in(network: SandboxNetwork) -> Result<(), SandboxError> {
     if is_inside() {
-        return set_up_inside();
+        return set_up_inside(network);
     }
-    create_namespaces()?;
+    create_namespaces(network)?;
     let mut inside = Command::new("/proc/self/exe");
     inside.args(env::args_os().skip(1)).env(INSIDE, "1");
     if let Some(name) = env::args_os().next() {
@@ -158,8 +191,11 @@ fn is_inside() -> bool {
 
 /// Creates the namespaces for child processes. This process does not enter its new process
 /// namespace.
-fn create_namespaces() -> Result<(), SandboxError> {
-    let namespaces = UnshareFlags::NEWPID | UnshareFlags::NEWNET | UnshareFlags::NEWNS;
+fn create_namespaces(network: SandboxNetwork) -> Result<(), SandboxError> {
+    let mut namespaces = UnshareFlags::NEWPID | UnshareFlags::NEWNS;
+    if network == SandboxNetwork::Own {
+        namespaces |= UnshareFlags::NEWNET;
+    }
     let unshare = |flags| {
         // SAFETY: the program has one thread, as `enter` requires, and none of its code depends on
         // namespaces.
@@ -227,7 +263,7 @@ fn signal_reason(signal: i32) -> &'static str {
 }
 
 /// Prepares the namespaces inside the sandbox.
-fn set_up_inside() -> Result<(), SandboxError> {
+fn set_up_inside(network: SandboxNetwork) -> Result<(), SandboxError> {
     let scratch =
         |error: rustix::io::Errno| SandboxError::Entering("make room for files", error.into());
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
@@ -239,9 +275,20 @@ fn set_up_inside() -> Result<(), SandboxError> {
     // matters.
     let flags = flags | MountFlags::NOEXEC;
     let _ = mount("proc", "/proc", "proc", flags, None);
-    protect_parameters(flags).map_err(|error| {
+    protect_parameters(flags, network).map_err(|error| {
         SandboxError::Entering("protect this system's parameters (/proc/sys)", error.into())
     })?;
+    env::current_exe()
+        .and_then(|program| symlink(program, program_link()))
+        .map_err(|error| SandboxError::Entering("name this program", error))?;
+    match network {
+        SandboxNetwork::Own => check_tun(),
+        SandboxNetwork::Machine => Ok(()),
+    }
+}
+
+/// Checks that programs can create network devices.
+fn check_tun() -> Result<(), SandboxError> {
     fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -251,10 +298,12 @@ fn set_up_inside() -> Result<(), SandboxError> {
     if device.rdev() == makedev(10, 200) { Ok(()) } else { Err(SandboxError::NotTun) }
 }
 
-/// Makes the system's parameters read-only inside, except those of networks, which each host has of
-/// its own. This keeps root from changing the machine by mistake.
-fn protect_parameters(flags: MountFlags) -> rustix::io::Result<()> {
+/// Makes the system's parameters read-only inside, except those of networks of the sandbox's own,
+/// which each host has. This keeps root from changing the machine by mistake.
+fn protect_parameters(flags: MountFlags, network: SandboxNetwork) -> rustix::io::Result<()> {
     mount_bind_recursive("/proc/sys", "/proc/sys")?;
-    mount_bind_recursive("/proc/sys/net", "/proc/sys/net")?;
+    if network == SandboxNetwork::Own {
+        mount_bind_recursive("/proc/sys/net", "/proc/sys/net")?;
+    }
     mount_remount("/proc/sys", flags | MountFlags::BIND | MountFlags::RDONLY, c"")
 }

@@ -39,6 +39,8 @@ pub struct Trial {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostPlan {
+    /// The site at which it is, if the experiment runs at sites. `None`: the one of its own name.
+    pub site: Option<String>,
     /// Whether it has IPv6. Each address `a.b.c.d` of its links then has an `fd00::a.b.c.d`.
     #[serde(default)]
     pub ipv6: bool,

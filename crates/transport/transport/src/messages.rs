@@ -33,6 +33,11 @@ impl<C> MessageStream<C> {
     }
 
     /// The connection.
+    pub fn get_ref(&self) -> &C {
+        &self.0
+    }
+
+    /// The connection.
     pub fn into_inner(self) -> C {
         self.0
     }

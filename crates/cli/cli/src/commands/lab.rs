@@ -1,8 +1,10 @@
-//! `sunder lab`: runs experiments on emulated networks on this machine.
+//! `sunder lab`: runs experiments on emulated networks on this machine, or on real machines.
 
+mod agent;
 mod eavesdrop;
 mod report;
 mod serve;
+mod sites;
 
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind, IsTerminal, stderr};
@@ -15,16 +17,19 @@ use console::CommandFailure;
 use console::CommandProgress;
 use lab::experiment::{self, ExperimentEvent, ExperimentResults, ExperimentRunError, TrialShard};
 use lab::sandbox::{self, SandboxError};
+use lab::site::{ExperimentSites, SiteConnections};
 use lab::{Experiment, ExperimentError, TrialProgress};
 use serde::Serialize;
 
 use eavesdrop::CapturedSymbols;
+use sites::SiteOptions;
 
-/// Runs experiments on emulated networks.
+/// Runs experiments on emulated networks, or on real machines.
 ///
 /// A network consists of network namespaces on this machine; its links have the rate, delay and
 /// loss that the experiment requests. Needs no root if users may create namespaces and open
 /// /dev/net/tun. Leaves nothing behind except its results and what its programs write to the disk.
+/// With run --sites, hosts are other machines instead, which run an agent.
 #[derive(clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -42,6 +47,7 @@ enum LabCommand {
     Run(LabRunArguments),
     Merge(LabMergeArguments),
     Draw(LabDrawArguments),
+    Agent(agent::LabAgentArguments),
     Serve(serve::LabServeArguments),
     Eavesdrop(LabEavesdropArguments),
 }
@@ -76,6 +82,10 @@ struct LabDescribeArguments {
 /// late are marked as invalid and left out of the table and the graphs. Results are trials.jsonl,
 /// results.csv, results.json and graphs as SVG. The table shows the median, the minimum and the
 /// maximum of the repetitions, or the mean over the seeds and its 95% confidence interval.
+///
+/// With --sites, the experiment's hosts are other machines (docs/guides/sites.md). The paths
+/// between them are measured before and after each trial. If a site is lost, its trial is repeated
+/// when it is back.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab run links --out results
 
@@ -94,6 +104,8 @@ struct LabRunArguments {
     /// Start no trial after this many minutes; the same command continues where it stopped
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     minutes: Option<u64>,
+    #[command(flatten)]
+    at: SiteOptions,
     /// Print the document of results.json on standard output instead of a table
     #[arg(long)]
     json: bool,
@@ -176,6 +188,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         LabCommand::Run(arguments) => perform(arguments),
         LabCommand::Merge(arguments) => merge(arguments),
         LabCommand::Draw(arguments) => draw(arguments),
+        LabCommand::Agent(arguments) => agent::run(arguments),
         LabCommand::Serve(arguments) => serve::run(arguments),
         LabCommand::Eavesdrop(arguments) => eavesdrop(arguments),
     }
@@ -222,7 +235,8 @@ fn describe(arguments: &LabDescribeArguments) -> Result<(), CommandFailure> {
 }
 
 fn perform(arguments: &LabRunArguments) -> Result<(), CommandFailure> {
-    let mut experiment = read(&arguments.experiment)?;
+    let sites = arguments.at.sites()?;
+    let mut experiment = read_for(&arguments.experiment, sites.as_ref())?;
     if let Some(shard) = arguments.shard {
         experiment = experiment.of_shard(shard);
     }
@@ -235,12 +249,20 @@ fn perform(arguments: &LabRunArguments) -> Result<(), CommandFailure> {
     let total = experiment.trials();
 
     // Starts this program again inside the sandbox, where it reaches this line again.
-    sandbox::enter().map_err(|error| sandbox_failure(&error, &out, total))?;
+    let entered = match sites {
+        None => sandbox::enter(),
+        Some(_) => sandbox::enter_with_network(),
+    };
+    entered.map_err(|error| sandbox_failure(&error, &out, total))?;
+    let connections = sites.as_ref().map(|sites| arguments.at.open(sites)).transpose()?;
+    if let Some(connections) = &connections {
+        experiment = experiment.at_sites(connections);
+    }
     if let Some(minutes) = arguments.minutes {
         experiment.stop_at(Instant::now() + Duration::from_secs(60 * minutes));
     }
     let run = if arguments.events { run_with_events } else { run_with_progress };
-    let RunOutcome { results, done, has_measured } = run(&experiment, &out);
+    let RunOutcome { results, done, has_measured } = run(&experiment, connections.as_ref(), &out);
     let results = results.map_err(|error| stopped(&error, done))?;
     if results.invalid > 0 {
         console::warning(&format!(
@@ -270,7 +292,11 @@ struct RunOutcome {
 }
 
 /// Runs an experiment and shows the progress.
-fn run_with_progress(experiment: &Experiment, out: &Path) -> RunOutcome {
+fn run_with_progress(
+    experiment: &Experiment,
+    sites: Option<&SiteConnections>,
+    out: &Path,
+) -> RunOutcome {
     let progress = CommandProgress::steps(experiment.trials() as u64);
     let (mut done, mut has_measured) = (0, false);
     let event = |event: &ExperimentEvent<'_>| {
@@ -284,12 +310,21 @@ fn run_with_progress(experiment: &Experiment, out: &Path) -> RunOutcome {
         has_measured |= !now.is_empty();
         progress.doing(now.to_owned());
     };
-    let results = experiment::run(experiment, out, event, &|_| {});
+    let report = |progress: &TrialProgress| {
+        if let TrialProgress::Site(change) = progress {
+            sites::show(change);
+        }
+    };
+    let results = run_anywhere(experiment, sites, out, event, &report);
     RunOutcome { results, done, has_measured }
 }
 
 /// Runs an experiment and prints each event.
-fn run_with_events(experiment: &Experiment, out: &Path) -> RunOutcome {
+fn run_with_events(
+    experiment: &Experiment,
+    sites: Option<&SiteConnections>,
+    out: &Path,
+) -> RunOutcome {
     let (mut done, mut has_measured) = (0, false);
     let event = |event: &ExperimentEvent<'_>| {
         match event {
@@ -300,8 +335,22 @@ fn run_with_events(experiment: &Experiment, out: &Path) -> RunOutcome {
         print_event(event);
     };
     let report = |progress: &TrialProgress| print_event(progress);
-    let results = experiment::run(experiment, out, event, &report);
+    let results = run_anywhere(experiment, sites, out, event, &report);
     RunOutcome { results, done, has_measured }
+}
+
+/// Runs an experiment at sites, or on an emulated network.
+fn run_anywhere(
+    experiment: &Experiment,
+    sites: Option<&SiteConnections>,
+    out: &Path,
+    event: impl FnMut(&ExperimentEvent<'_>),
+    report: &(dyn Fn(&TrialProgress) + Sync),
+) -> Result<ExperimentResults, ExperimentRunError> {
+    match sites {
+        None => experiment::run(experiment, out, event, report),
+        Some(sites) => experiment::run_at_sites(experiment, sites, out, event, report),
+    }
 }
 
 /// Prints an event. If nobody reads events any more, ends this process, and with it the sandbox:
@@ -402,8 +451,23 @@ fn is_file(argument: &Path) -> bool {
     argument.extension().is_some_and(|extension| extension == "toml")
 }
 
-/// The experiment with this name or in this file.
+/// The experiment with this name or in this file, on an emulated network.
 fn read(argument: &Path) -> Result<Experiment, CommandFailure> {
+    read_for(argument, None)
+}
+
+/// The experiment with this name or in this file, for these sites or for an emulated network.
+fn read_for(
+    argument: &Path,
+    sites: Option<&ExperimentSites>,
+) -> Result<Experiment, CommandFailure> {
+    let parse = |file: &Path, text: &str| {
+        let parsed = match sites {
+            None => Experiment::parse(file, text),
+            Some(sites) => Experiment::parse_for_sites(file, text, sites),
+        };
+        parsed.map_err(|error| wrong(&error))
+    };
     if is_file(argument) {
         let text = fs::read_to_string(argument).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => CommandFailure::Usage(format!(
@@ -416,7 +480,7 @@ fn read(argument: &Path) -> Result<Experiment, CommandFailure> {
             )),
             _ => CommandFailure::Usage(format!("cannot read {}: {error}", argument.display())),
         })?;
-        return Experiment::parse(argument, &text).map_err(|error| wrong(&error));
+        return parse(argument, &text);
     }
     let found = experiment::built_in().find(|(name, _)| argument.as_os_str() == *name);
     let Some((name, text)) = found else {
@@ -426,7 +490,7 @@ fn read(argument: &Path) -> Result<Experiment, CommandFailure> {
             argument.display()
         )));
     };
-    Experiment::parse(&file_of(name), text).map_err(|error| wrong(&error))
+    parse(&file_of(name), text)
 }
 
 /// The file name for a built-in experiment.
@@ -474,6 +538,7 @@ fn stopped(error: &ExperimentRunError, done: usize) -> CommandFailure {
         ExperimentRunError::Changed(_)
         | ExperimentRunError::Moved(_)
         | ExperimentRunError::OtherShard(..)
+        | ExperimentRunError::OtherSites(_)
         | ExperimentRunError::Reading(..)
         | ExperimentRunError::Twice(..)
         | ExperimentRunError::Missing { .. }

@@ -76,7 +76,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 }
 
 /// The key of this end in a file.
-fn identity(path: &Path) -> Result<IdentitySecretKey, CommandFailure> {
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn identity(path: &Path) -> Result<IdentitySecretKey, CommandFailure> {
     if let Some(error) = exposure(path) {
         let (what, fix) = (error.problem(), error.advice());
         console::warning(&format!("identity: {what}, and so impersonate you: {fix}"));

@@ -3,6 +3,9 @@
 use super::ExperimentMetric;
 use super::error::ExperimentProblem;
 
+/// The last column of a run at sites.
+pub(crate) const PATH_CHANGED: &str = "path_changed";
+
 /// The columns of the table of trials.
 pub(crate) fn all(keys: &[String], metrics: &[ExperimentMetric]) -> Vec<String> {
     let mut columns = vec![String::from("repetition")];
@@ -22,7 +25,8 @@ pub(crate) fn check(
     keys: &[String],
     metrics: &[ExperimentMetric],
 ) -> Result<(), ExperimentProblem> {
-    let columns = all(keys, metrics);
+    let mut columns = all(keys, metrics);
+    columns.push(PATH_CHANGED.into());
     for (i, name) in columns.iter().enumerate() {
         if columns[..i].contains(name) {
             let what = format!("{name} would be two columns of the results; give another name");

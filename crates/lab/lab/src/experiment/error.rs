@@ -60,6 +60,12 @@ pub enum ExperimentRunError {
         .0.display(), match .1 { Some(shard) => format!("shard {shard}"), None => "all shards".into() }
     )]
     OtherShard(PathBuf, Option<TrialShard>),
+    /// The journal is of a run on an emulated network, or at other sites.
+    #[error(
+        "{} was begun at other sites, or without sites; choose another place with --out, or remove \
+         that file", .0.display()
+    )]
+    OtherSites(PathBuf),
     /// There is no journal to merge.
     #[error("cannot read {}: {}; name the directories with the results of the shards", .0.display(), .1)]
     Reading(PathBuf, io::Error),

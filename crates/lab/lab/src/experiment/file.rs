@@ -7,6 +7,7 @@ pub(super) mod plot;
 pub(super) mod predict;
 pub(super) mod programs;
 mod range;
+mod sites;
 pub(super) mod sweep;
 pub(super) mod template;
 

@@ -3,7 +3,6 @@
 pub(super) mod compare;
 mod draw;
 pub(super) mod journal;
-pub(super) mod machine;
 pub(super) mod merge;
 pub(super) mod results;
 pub(super) mod summary;
@@ -19,9 +18,10 @@ use toml::Table;
 
 use super::Experiment;
 use super::error::ExperimentRunError;
-use super::file::template::files;
 use crate::perform::followed::make_empty;
-use crate::perform::{TrialError, TrialMeasurement, TrialProgress, perform};
+use crate::perform::{TrialError, TrialMeasurement, TrialProgress, perform, perform_at_sites};
+use crate::sandbox;
+use crate::site::{SiteConnections, SitePath};
 use crate::trial::{Trial, TrialContext};
 use journal::{TrialJournal, TrialRecord};
 use results::ExperimentResults;
@@ -75,12 +75,33 @@ pub fn run(
     report: &(dyn Fn(&TrialProgress) + Sync),
 ) -> Result<ExperimentResults, ExperimentRunError> {
     run_with(experiment, out, event, |trial, context| {
-        let cleared = make_empty(context.files);
-        cleared.map_err(|error| {
-            TrialError(format!("cannot make {}: {error}", context.files.display()))
-        })?;
+        clear(context.files)?;
         perform(trial, context, report)
     })
+}
+
+/// Like [`run()`] at sites, in a [sandbox with the machine's network](sandbox::enter_with_network).
+/// The experiment is one of [`Experiment::parse_for_sites`] and [`Experiment::at_sites`].
+///
+/// # Errors
+/// As for [`run()`], and if a site stays lost.
+pub fn run_at_sites(
+    experiment: &Experiment,
+    sites: &SiteConnections,
+    out: &Path,
+    event: impl FnMut(&ExperimentEvent<'_>),
+    report: &(dyn Fn(&TrialProgress) + Sync),
+) -> Result<ExperimentResults, ExperimentRunError> {
+    run_with(experiment, out, event, |trial, context| {
+        clear(context.files)?;
+        perform_at_sites(trial, context, sites, report)
+    })
+}
+
+/// Makes the directory for files, or empties it.
+fn clear(files: &Path) -> Result<(), TrialError> {
+    make_empty(files)
+        .map_err(|error| TrialError(format!("cannot make {}: {error}", files.display())))
 }
 
 /// Like [`run()`], with another function to run a trial. It must create the directory for files
@@ -97,7 +118,7 @@ pub fn run_with(
     fs::create_dir_all(out).map_err(|error| ExperimentRunError::Writing(out.to_owned(), error))?;
     let mut journal = TrialJournal::open(out, experiment)?;
     let total = experiment.trials();
-    let files = files();
+    let files = sandbox::trial_files();
     while let Some(number) = experiment.next(&journal.records) {
         if experiment.stops_at.is_some_and(|at| Instant::now() >= at) {
             break;
@@ -135,6 +156,8 @@ pub fn run_with(
             missed: measured.missed,
             attempts,
             invalid: false,
+            path_changed: measured.paths.iter().any(SitePath::has_changed),
+            paths: measured.paths,
         };
         record.check_lateness(experiment.keep_late);
         journal.append(number, record.clone())?;

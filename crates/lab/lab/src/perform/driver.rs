@@ -96,7 +96,11 @@ pub(crate) enum DriverMeasure {
     /// It uses sockets of the hosts, or the links themselves.
     Emulated(fn(&EmulatedNetwork, &toml::Table) -> Result<DriverValues, String>),
     /// It only starts programs, on any network.
-    Programs(fn(&TrialNetwork<'_>, &toml::Table) -> Result<DriverValues, String>),
+    Programs {
+        measure: fn(&TrialNetwork<'_>, &toml::Table) -> Result<DriverValues, String>,
+        /// Checks that what the settings request can run at sites.
+        check_at_sites: fn(&toml::Table) -> Result<(), String>,
+    },
 }
 
 /// Every driver.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -17,7 +18,7 @@ use crate::host::EmulatedHost;
 use crate::search::{find_program, search_path};
 
 /// The time within which a program must be ready.
-const READY_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The interval at which readiness is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -108,36 +109,55 @@ impl ProgramProcess {
         host: Option<&EmulatedHost>,
         port: u16,
     ) -> Result<(), String> {
+        let is_ready = self.has_port_within(host, port, READY_TIMEOUT)?;
+        self.ready_in_time(is_ready, &opens(port))
+    }
+
+    /// Waits at most for `wait` until a TCP port is open on the host, and returns whether it is.
+    pub(crate) fn has_port_within(
+        &mut self,
+        host: Option<&EmulatedHost>,
+        port: u16,
+        wait: Duration,
+    ) -> Result<bool, String> {
         let listens = |program: &Self| {
             is_open(host, port).map_err(|error| {
                 let name = host.map_or(&*program.name, EmulatedHost::name);
                 format!("cannot see {name}'s ports: {error}")
             })
         };
-        self.wait_until(listens, &format!("listen on port {port}"))
+        self.is_ready_within(wait, listens, &opens(port))
     }
 
     /// Waits until it has printed a text.
     pub(crate) fn wait_for_output(&mut self, text: &str) -> Result<(), String> {
-        let mut search = OutputSearch { text, searched: 0, kept: Vec::new() };
-        let says = |program: &Self| {
-            search.advance(&program.output).map_err(|error| program.unreadable(&error))
-        };
-        self.wait_until(says, &format!("say \"{text}\""))
+        let is_ready = self.has_output_within(text, READY_TIMEOUT)?;
+        self.ready_in_time(is_ready, &says(text))
     }
 
-    /// Waits until the program is ready, which is when it does as expected.
-    fn wait_until(
+    /// Waits at most for `wait` until it has printed a text, and returns whether it has.
+    pub(crate) fn has_output_within(&mut self, text: &str, wait: Duration) -> Result<bool, String> {
+        let mut search = OutputSearch { text, searched: 0, kept: Vec::new() };
+        let has_said = |program: &Self| {
+            search.advance(&program.output).map_err(|error| program.unreadable(&error))
+        };
+        self.is_ready_within(wait, has_said, &says(text))
+    }
+
+    /// Waits until the program is ready, which is when it does as expected. Returns whether it is
+    /// ready in time.
+    fn is_ready_within(
         &mut self,
+        wait: Duration,
         mut is_ready: impl FnMut(&Self) -> Result<bool, String>,
         expected: &str,
-    ) -> Result<(), String> {
-        let deadline = Instant::now() + READY_TIMEOUT;
+    ) -> Result<bool, String> {
+        let deadline = Instant::now() + wait;
         loop {
             // Check the exit first: a program that has ended may have become ready before.
             let ended = self.wait(POLL_INTERVAL)?;
             if is_ready(self)? {
-                return Ok(());
+                return Ok(true);
             }
             if let Some(status) = ended {
                 return Err(
@@ -145,9 +165,15 @@ impl ProgramProcess {
                 );
             }
             if Instant::now() > deadline {
-                return Err(self.error_with_output(&format!("did not {expected} within 20 s")));
+                return Ok(false);
             }
         }
+    }
+
+    fn ready_in_time(&self, is_ready: bool, expected: &str) -> Result<(), String> {
+        let seconds = READY_TIMEOUT.as_secs();
+        let late = || self.error_with_output(&format!("did not {expected} within {seconds} s"));
+        is_ready.then_some(()).ok_or_else(late)
     }
 
     /// Waits until the program ends, but no longer than `timeout`: `None` if it still runs. It is
@@ -208,6 +234,21 @@ impl ProgramProcess {
         }
     }
 
+    /// A piece of what the program printed, from a position on. It is empty at the end.
+    pub(crate) fn output_piece(&self, offset: u64, max_len: usize) -> Result<Vec<u8>, String> {
+        let mut piece = vec![0; max_len];
+        let read = self.output.read_at(&mut piece, offset);
+        piece.truncate(read.map_err(|error| self.unreadable(&error))?);
+        Ok(piece)
+    }
+
+    /// Its end, for another thread to wait for.
+    pub(crate) fn ended(&self) -> Result<ProgramEnd, String> {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).ok_or("it has no process")?;
+        let ended = pidfd_open(pid, PidfdFlags::empty());
+        ended.map(ProgramEnd).map_err(|error| format!("{}: {error}", self.name))
+    }
+
     /// What the program printed.
     pub(crate) fn output(&self) -> Result<String, String> {
         read_from(&self.output, 0, MAX_OUTPUT_MIB << 20).map_err(|error| self.unreadable(&error))
@@ -250,6 +291,28 @@ impl Drop for ProgramProcess {
         }
         let _ = self.child.wait();
     }
+}
+
+/// The end of a program.
+#[derive(Debug)]
+pub(crate) struct ProgramEnd(OwnedFd);
+
+impl ProgramEnd {
+    /// Waits until the program has ended.
+    pub(crate) fn wait(&self) {
+        // Only a signal interrupts it.
+        while poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None).is_err() {}
+    }
+}
+
+/// What a program does that opens a port, for messages.
+pub(crate) fn opens(port: u16) -> String {
+    format!("listen on port {port}")
+}
+
+/// What a program does that prints a text, for messages.
+pub(crate) fn says(text: &str) -> String {
+    format!("say \"{text}\"")
 }
 
 /// The end of a program's output, in one line.

@@ -11,6 +11,7 @@ use super::outputs::{OutputFollower, TrialOutput};
 use super::phases::{PhaseFollower, TrialPhase};
 use crate::link::LinkDirection;
 use crate::network::EmulatedNetwork;
+use crate::site::SiteChange;
 
 /// The time between two samples.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -35,6 +36,8 @@ pub enum TrialProgress {
     Phase(TrialPhase),
     /// A party has printed lines.
     Output(TrialOutput),
+    /// A connection to a site has failed, or is open again.
+    Site(SiteChange),
 }
 
 /// Calls `measure`, and meanwhile `report` at regular times and once at the end. Links that are not
@@ -82,4 +85,25 @@ fn carried(network: &EmulatedNetwork) -> BTreeMap<String, [u64; 2]> {
         Some((name.clone(), bytes))
     };
     network.names_of_links().filter_map(carried).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_site_that_is_lost_or_back_is_an_event() {
+        let lost = SiteChange::Lost { site: "fra".into(), why: "gone".into(), patience_s: 300.0 };
+        let document = serde_json::to_value(TrialProgress::Site(lost)).unwrap();
+        let expected = json!({
+            "event": "site", "state": "lost", "site": "fra", "why": "gone", "patience_s": 300.0
+        });
+        assert_eq!(document, expected);
+        let back = SiteChange::Back { site: "fra".into(), after_s: 2.5 };
+        let document = serde_json::to_value(TrialProgress::Site(back)).unwrap();
+        let expected = json!({ "event": "site", "state": "back", "site": "fra", "after_s": 2.5 });
+        assert_eq!(document, expected);
+    }
 }

@@ -1,10 +1,14 @@
 //! The network on which a trial runs, and its hosts, as drivers see them.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::host::EmulatedHost;
 use crate::network::EmulatedNetwork;
+use crate::sandbox;
+use crate::site::{SiteConnection, SiteConnections};
 
 /// The network on which a trial runs.
 #[derive(Debug)]
@@ -15,6 +19,13 @@ pub(crate) enum TrialNetwork<'a> {
         network: EmulatedNetwork,
         /// The directory for the trial's files, which all hosts share.
         files: &'a Path,
+    },
+    /// Machines of other places.
+    Sites {
+        /// The connections to their agents.
+        sites: &'a SiteConnections,
+        /// The site of each host.
+        hosts: BTreeMap<String, String>,
     },
 }
 
@@ -28,6 +39,8 @@ pub(crate) enum TrialHost<'a> {
         /// The directory for the trial's files.
         files: &'a Path,
     },
+    /// The machine of a site.
+    Site(&'a SiteConnection),
 }
 
 impl TrialNetwork<'_> {
@@ -42,23 +55,36 @@ impl TrialNetwork<'_> {
                 let host = network.host(name).ok_or_else(none)?;
                 Ok(TrialHost::Emulated { host, files })
             }
+            Self::Sites { sites, hosts } => {
+                let site = hosts.get(name).and_then(|site| sites.site(site));
+                site.map(TrialHost::Site).ok_or_else(none)
+            }
         }
     }
 
     /// The emulated hosts and links, if the network consists of them.
-    #[expect(clippy::unnecessary_wraps, reason = "hosts of other kinds have no emulated links")]
     pub(crate) fn emulated(&self) -> Option<&EmulatedNetwork> {
         match self {
             Self::Emulated { network, .. } => Some(network),
+            Self::Sites { .. } => None,
         }
     }
 }
 
 impl TrialHost<'_> {
     /// The directory for the trial's files on this host.
-    pub(crate) fn files(&self) -> &Path {
+    pub(crate) fn files(&self) -> PathBuf {
         match self {
-            Self::Emulated { files, .. } => files,
+            Self::Emulated { files, .. } => (*files).to_owned(),
+            Self::Site(_) => sandbox::trial_files(),
+        }
+    }
+
+    /// The address at which a program of this host listens, so that others reach it at `address`.
+    pub(crate) fn listening_address(&self, address: SocketAddr) -> SocketAddr {
+        match self {
+            Self::Emulated { .. } => address,
+            Self::Site(site) => SocketAddr::new(site.listening_address(), address.port()),
         }
     }
 
@@ -73,6 +99,7 @@ impl TrialHost<'_> {
                 fs::write(&path, content)
                     .map_err(|error| format!("{}: {error}", path.display()))?;
             }
+            Self::Site(site) => site.write_file(name, content, false)?,
         }
         Ok(path)
     }

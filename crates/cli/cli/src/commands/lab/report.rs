@@ -107,6 +107,13 @@ fn notes(results: &ExperimentResults) -> Vec<String> {
         let (left, all) = (results.left, results.left + results.trials.len());
         notes.push(format!("{left} of {all} trials have not run yet; the same command continues"));
     }
+    let changed = results.trials.iter().filter(|trial| trial.path_changed).count();
+    if changed > 0 {
+        notes.push(format!(
+            "During {changed} of {} trials a path between sites changed (path_changed in results.csv)",
+            results.trials.len()
+        ));
+    }
     if results.invalid > 0 {
         notes.push(format!(
             "{} of {} trials are invalid and left out: the emulator was late by more than 1 ms for one \

@@ -29,6 +29,10 @@ pub(crate) fn trial(trial: &Trial) -> Result<(), ExperimentProblem> {
     for (name, host) in &trial.hosts {
         let key = format!("hosts.{name}");
         check_name(&key, name)?;
+        if host.site.as_ref().is_some_and(|site| site.is_empty() || site.contains(['{', '}'])) {
+            let what = "is no plain name of a site; write one such as fra";
+            return Err(ExperimentProblem::new(format!("{key}.site"), what));
+        }
         check_parameters(&key, host)?;
     }
     if trial.links.len() > MAX_LINKS {

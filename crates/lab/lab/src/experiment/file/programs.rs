@@ -12,15 +12,19 @@ use crate::search::{find_program, is_program};
 const PACKAGES: [(&str, &str); 3] =
     [("iperf3", "iperf3"), ("nginx", "nginx-light"), ("wrk", "wrk")];
 
-/// Searches for every program. The error is about the first missing one.
-pub(crate) fn find(points: &[SweepPoint]) -> Result<(), ExperimentProblem> {
+/// Searches for every program of this machine, and the scripts, which are always on this machine.
+/// The error is about the first missing one.
+pub(crate) fn find(points: &[SweepPoint], are_at_sites: bool) -> Result<(), ExperimentProblem> {
     let mut found: BTreeSet<&str> = BTreeSet::new();
     for SweepPoint { trial, programs, .. } in points {
+        driver::check_paths(&trial.measure)
+            .map_err(|what| ExperimentProblem::new("measure.options", what))?;
+        if are_at_sites {
+            continue;
+        }
         for (i, program) in programs.iter().zip(&trial.programs) {
             find_once(&mut found, &program.run, || format!("programs[{i}].run"))?;
         }
-        driver::check_paths(&trial.measure)
-            .map_err(|what| ExperimentProblem::new("measure.options", what))?;
         if let Some(run) = &trial.measure.run {
             find_once(&mut found, run, || String::from("measure.run"))?;
         }

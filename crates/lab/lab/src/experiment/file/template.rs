@@ -2,23 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use toml::{Table, Value};
 
 use super::check;
+use super::sites;
 use super::sweep::{SweepCombination, SweptKeys};
 use super::{ExperimentFile, read};
 use crate::experiment::error::ExperimentProblem;
 use crate::experiment::value::text;
-use crate::sandbox::SCRATCH;
+use crate::sandbox;
+use crate::site::ExperimentSites;
 use crate::trial::{ProgramPlan, Trial, address};
-
-/// The directory for a trial's files. The next trial removes them.
-pub(crate) fn files() -> PathBuf {
-    Path::new(SCRATCH).join("trial")
-}
 
 /// A trial created from the file.
 pub(crate) struct FilledTemplate {
@@ -34,8 +31,9 @@ pub(crate) fn trial(
     file: &ExperimentFile,
     sweep: &SweptKeys,
     mut combination: SweepCombination,
+    sites: Option<&ExperimentSites>,
 ) -> Result<FilledTemplate, ExperimentProblem> {
-    let mut scope = PlaceholderValues::new(&combination.swept, file)?;
+    let mut scope = PlaceholderValues::new(&combination.swept, file, sites)?;
     for (key, sets) in &mut combination.sets {
         let filled = scope.fill_table(key, sets)?;
         scope.values.extend(filled.clone());
@@ -53,6 +51,9 @@ pub(crate) fn trial(
     let filled = scope.fill_table("", &Table::from_iter(template))?;
     let mut trial: Trial = read("", Value::Table(filled))?;
     check::trial(&trial)?;
+    if let Some(sites) = sites {
+        sites::check(&trial, sites)?;
+    }
     let mut programs = Vec::new();
     for (i, template) in file.programs.iter().enumerate() {
         let key = format!("programs[{i}]");
@@ -94,11 +95,18 @@ enum TemplatePiece<'a> {
 
 impl PlaceholderValues {
     /// The values that are known before any placeholder is replaced.
-    fn new(swept: &Table, file: &ExperimentFile) -> Result<Self, ExperimentProblem> {
+    fn new(
+        swept: &Table,
+        file: &ExperimentFile,
+        sites: Option<&ExperimentSites>,
+    ) -> Result<Self, ExperimentProblem> {
         let mut values: BTreeMap<String, Value> = swept.clone().into_iter().collect();
-        values.extend(addresses(file)?);
-        values.insert("files".into(), path(&files()));
-        let sunder = env::current_exe().unwrap_or_else(|_| "sunder".into());
+        values.extend(addresses(file, sites)?);
+        values.insert("files".into(), path(&sandbox::trial_files()));
+        let sunder = match sites {
+            Some(_) => sandbox::program_link(),
+            None => env::current_exe().unwrap_or_else(|_| "sunder".into()),
+        };
         values.insert("sunder".into(), path(&sunder));
         Ok(Self { values })
     }
@@ -164,9 +172,12 @@ fn path(path: &Path) -> Value {
     Value::String(path.to_string_lossy().into_owned())
 }
 
-/// The address of each host on each of its links, named `HOST.LINK`. The hosts of links contain no
-/// placeholders.
-fn addresses(file: &ExperimentFile) -> Result<Vec<(String, Value)>, ExperimentProblem> {
+/// The address of each host on each of its links, named `HOST.LINK`; at sites, it is that of the
+/// host's site. The hosts of links and their sites contain no placeholders.
+fn addresses(
+    file: &ExperimentFile,
+    sites: Option<&ExperimentSites>,
+) -> Result<Vec<(String, Value)>, ExperimentProblem> {
     let mut addresses = Vec::new();
     // In the order of the trial's links.
     let names: BTreeSet<&String> = file.links.keys().collect();
@@ -181,8 +192,11 @@ fn addresses(file: &ExperimentFile) -> Result<Vec<(String, Value)>, ExperimentPr
             if !file.hosts.contains_key(host) {
                 return Err(check::no_host(&format!("links.{link}.hosts"), host));
             }
-            let address = Value::String(address(i, end).to_string());
-            addresses.push((format!("{host}.{link}"), address));
+            let address = match sites {
+                Some(sites) => sites::address(sites, host, &file.hosts[host])?.to_string(),
+                None => address(i, end).to_string(),
+            };
+            addresses.push((format!("{host}.{link}"), Value::String(address)));
         }
     }
     Ok(addresses)

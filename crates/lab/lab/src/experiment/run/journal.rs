@@ -14,11 +14,12 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-use super::machine::MachineProperties;
 use crate::experiment::Experiment;
 use crate::experiment::error::ExperimentRunError;
 use crate::experiment::shard::TrialShard;
+use crate::machine::MachineProperties;
 use crate::perform::is_late;
+use crate::site::{SitePath, SiteRecord};
 
 /// A finished trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +49,12 @@ pub struct TrialRecord {
     /// Summaries and graphs leave it out.
     #[serde(default)]
     pub invalid: bool,
+    /// Whether a path between sites changed during the trial.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub path_changed: bool,
+    /// At sites: the paths between them, before and after the trial.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<SitePath>,
 }
 
 impl TrialRecord {
@@ -72,6 +79,9 @@ pub(crate) struct JournalHeader {
     /// The shard whose trials it has; `None` for all trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shard: Option<TrialShard>,
+    /// The sites at which it runs, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) sites: BTreeMap<String, SiteRecord>,
 }
 
 /// An open journal. It is locked against other runs.
@@ -171,10 +181,11 @@ impl JournalHeader {
             machine: MachineProperties::current(),
             other_machines: Vec::new(),
             shard: experiment.shard,
+            sites: experiment.sites.clone(),
         }
     }
 
-    /// Takes the time of the earliest of several shards, and the machines of all.
+    /// Takes the time of the earliest of several shards, and the machines and sites of all.
     fn merge(&mut self, shards: &[Self]) {
         let mut machines: Vec<MachineProperties> = Vec::new();
         for heading in shards {
@@ -186,6 +197,9 @@ impl JournalHeader {
         }
         let started = shards.iter().map(|heading| &heading.started).min();
         self.started = started.unwrap_or(&self.started).clone();
+        for (name, site) in shards.iter().flat_map(|heading| &heading.sites) {
+            self.sites.entry(name.clone()).or_insert_with(|| site.clone());
+        }
         if !machines.is_empty() {
             self.machine = machines.remove(0);
             self.other_machines = machines;
@@ -205,7 +219,8 @@ impl JournalHeader {
         }
     }
 
-    /// Checks that it is of this experiment, this shard and this machine; `path` is for errors.
+    /// Checks that it is of this experiment, this shard, this machine and these sites; `path` is
+    /// for errors.
     fn check(&self, path: &Path, experiment: &Experiment) -> Result<(), ExperimentRunError> {
         self.check_experiment(path, experiment)?;
         if self.shard != experiment.shard {
@@ -213,6 +228,9 @@ impl JournalHeader {
         }
         if self.machine != MachineProperties::current() {
             return Err(ExperimentRunError::Moved(path.to_owned()));
+        }
+        if self.sites != experiment.sites {
+            return Err(ExperimentRunError::OtherSites(path.to_owned()));
         }
         Ok(())
     }

@@ -1,15 +1,18 @@
 //! The results of an experiment: the document `results.json`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::journal::{TrialJournal, TrialRecord};
-use super::machine::MachineProperties;
 use crate::experiment::error::ResultsError;
 use crate::experiment::file::compare::ComparisonDefinition;
 use crate::experiment::file::plot::PlotDefinition;
 use crate::experiment::shard::TrialShard;
 use crate::experiment::statistic::SummaryStatistic;
 use crate::experiment::{Experiment, ExperimentMetric};
+use crate::machine::MachineProperties;
+use crate::site::SiteRecord;
 
 /// The results of an experiment: the document `results.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +42,9 @@ pub struct ExperimentResults {
     /// The shard whose trials these are, if they are not those of the whole experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<TrialShard>,
+    /// The sites at which it ran, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sites: BTreeMap<String, SiteRecord>,
     /// The swept keys.
     pub keys: Vec<String>,
     /// The measured quantities.
@@ -82,6 +88,7 @@ impl ExperimentResults {
             machine: journal.heading.machine,
             other_machines: journal.heading.other_machines,
             shard: experiment.shard,
+            sites: journal.heading.sites,
             keys: experiment.keys.clone(),
             values: experiment.metrics.clone(),
             compare: experiment.compare.clone(),

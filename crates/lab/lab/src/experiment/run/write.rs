@@ -49,7 +49,11 @@ impl ExperimentResults {
     /// A row for each trial. Missing values are empty.
     fn csv(&self) -> io::Result<Vec<u8>> {
         let mut table = csv::Writer::from_writer(Vec::new());
-        table.write_record(columns::all(&self.keys, &self.values))?;
+        let mut columns = columns::all(&self.keys, &self.values);
+        if !self.sites.is_empty() {
+            columns.push(columns::PATH_CHANGED.into());
+        }
+        table.write_record(columns)?;
         for trial in &self.trials {
             let number = |number: Option<&f64>| number.map(f64::to_string).unwrap_or_default();
             let mut row = vec![trial.repetition.to_string()];
@@ -64,6 +68,9 @@ impl ExperimentResults {
             row.push(trial.missed.to_string());
             row.push(trial.attempts.to_string());
             row.push(trial.invalid.to_string());
+            if !self.sites.is_empty() {
+                row.push(trial.path_changed.to_string());
+            }
             table.write_record(row)?;
         }
         table.into_inner().map_err(csv::IntoInnerError::into_error)

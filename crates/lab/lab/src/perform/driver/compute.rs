@@ -36,7 +36,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     paths: &[],
     network: no_hosts,
     check,
-    measure: DriverMeasure::Programs(measure),
+    measure: DriverMeasure::Programs { measure, check_at_sites: |_| Ok(()) },
 };
 
 /// The driver's settings.
@@ -102,7 +102,8 @@ fn measure(network: &TrialNetwork<'_>, table: &toml::Table) -> Result<DriverValu
     let [garbler_host, evaluator_host] = [host(&options.garbler)?, host(&options.evaluator)?];
     let address = options.address.to_string();
 
-    let listening = ["--listen".into(), address.clone()];
+    let listening = garbler_host.listening_address(options.address).to_string();
+    let listening = ["--listen".into(), listening];
     let mut garbler =
         RunningParty::start("garbler", garbler_host, &options, &prepared.garbler, &listening)?;
     garbler.program.wait_for_port(options.address.port())?;
@@ -137,7 +138,8 @@ fn measure(network: &TrialNetwork<'_>, table: &toml::Table) -> Result<DriverValu
     }
     content["garbler"] = garbler;
     content["evaluator"] = evaluator;
-    Ok(DriverValues::Document { content, is_whole: true })
+    // What is computed from a link is missing at sites.
+    Ok(DriverValues::Document { content, is_whole: network.emulated().is_some() })
 }
 
 /// A running party.

@@ -14,7 +14,7 @@ mod folder;
 mod listening;
 mod party;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -22,9 +22,10 @@ use containment::{ContainmentError, ContainmentLimits, UploadBounds, find_bubble
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{DriverMeasure, DriverPath, DriverValues, MeasurementDriver, host, no_hosts, options};
+use super::{DriverMeasure, DriverPath, DriverValues, MeasurementDriver, no_hosts, options};
 use crate::link::LinkDirection;
 use crate::network::EmulatedNetwork;
+use crate::perform::trial_network::{TrialHost, TrialNetwork};
 use crate::sandbox::SCRATCH;
 use folder::ScriptPair;
 use listening::OpenPorts;
@@ -40,7 +41,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     paths: &[SCRIPTS],
     network: no_hosts,
     check,
-    measure: DriverMeasure::Emulated(measure),
+    measure: DriverMeasure::Programs { measure, check_at_sites },
 };
 
 /// The driver's settings.
@@ -168,6 +169,22 @@ fn check(table: &toml::Table) -> Result<(), String> {
     Ok(())
 }
 
+/// Why a contained script does not run at a site.
+const UNCONTAINED_SITE: &str =
+    "scripts are not contained at sites; set contain = false for scripts of your own";
+
+/// Checks that the scripts can run at sites. The error is one line.
+fn check_at_sites(table: &toml::Table) -> Result<(), String> {
+    let options: ScriptsDriverOptions = options(table)?;
+    if options.contain {
+        return Err(UNCONTAINED_SITE.into());
+    }
+    if options.scripts.starts_with(SCRATCH) {
+        return Err("scripts is a directory of a site; name a folder of this machine".into());
+    }
+    Ok(())
+}
+
 /// Checks that the scripts are there, and what contains them. The error is one line.
 fn find(table: &toml::Table) -> Result<(), String> {
     let options: ScriptsDriverOptions = options(table)?;
@@ -182,18 +199,19 @@ fn find(table: &toml::Table) -> Result<(), String> {
     options.pair().map(drop)
 }
 
-fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+fn measure(network: &TrialNetwork<'_>, table: &toml::Table) -> Result<DriverValues, String> {
     let options: ScriptsDriverOptions = options(table)?;
     let pair = options.pair()?;
-    let [server_host, client_host] =
-        [host(network, &options.server)?, host(network, &options.client)?];
-    let [at_server, at_client] = addresses(network, &options)?;
+    let host = |name| network.host(name).map_err(|error| format!("measure.options: {error}"));
+    let [server_host, client_host] = [host(&options.server)?, host(&options.client)?];
+    let [server_address, client_address] = addresses(network, &options)?;
     let transport = options.transport.to_lowercase();
     let limit = Duration::from_secs_f64(options.timeout_s);
-    let before = carried_to(network, [&options.server, &options.client]);
+    let before = carried_to(network, &options);
 
     let ports = OpenPorts::of(server_host)?;
-    let arguments = [at_client.to_string(), at_server.to_string(), transport.clone()];
+    let own = server_address.own.to_string();
+    let arguments = [client_address.reached.to_string(), own, transport.clone()];
     // It ends with the client. It has the time of all that comes before.
     let limits = options.limits(limit + 2 * OPENING_TIMEOUT);
     let mut server = ScriptParty::start("server", server_host, &pair, &arguments, limits)?;
@@ -206,7 +224,8 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
         return Ok(document(run, network, &options));
     }
 
-    let arguments = [at_server.to_string(), at_client.to_string(), transport];
+    let own = client_address.own.to_string();
+    let arguments = [server_address.reached.to_string(), own, transport];
     let limits = options.limits(limit);
     let mut client = ScriptParty::start("client", client_host, &pair, &arguments, limits)?;
     let client_end = client.end_within(limit)?;
@@ -215,8 +234,34 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     Ok(document(ScriptsRun { ends, opened, means, before }, network, &options))
 }
 
-/// The addresses of the server and the client on the link or the links between them.
+/// The addresses of a party.
+struct PartyAddress {
+    /// The one at which the other party reaches it.
+    reached: IpAddr,
+    /// The one at which it listens.
+    own: IpAddr,
+}
+
+/// The addresses of the server and the client.
 fn addresses(
+    network: &TrialNetwork<'_>,
+    options: &ScriptsDriverOptions,
+) -> Result<[PartyAddress; 2], String> {
+    if let Some(network) = network.emulated() {
+        let addresses = emulated_addresses(network, options)?;
+        return Ok(addresses.map(|it| PartyAddress { reached: it.into(), own: it.into() }));
+    }
+    let address = |host| match network.host(host)? {
+        TrialHost::Site(site) => {
+            Ok(PartyAddress { reached: site.address().ip(), own: site.listening_address() })
+        }
+        TrialHost::Emulated { .. } => Err(format!("{host} is at no site")),
+    };
+    Ok([address(&options.server)?, address(&options.client)?])
+}
+
+/// The addresses of the server and the client on the link or the links between them.
+fn emulated_addresses(
     network: &EmulatedNetwork,
     options: &ScriptsDriverOptions,
 ) -> Result<[Ipv4Addr; 2], String> {
@@ -235,9 +280,10 @@ fn addresses(
     ])
 }
 
-/// The bytes that have arrived at each of two hosts.
-fn carried_to(network: &EmulatedNetwork, hosts: [&str; 2]) -> [u64; 2] {
-    hosts.map(|host| {
+/// The bytes that have arrived at the server and at the client, by emulated links.
+fn carried_to(network: &TrialNetwork<'_>, options: &ScriptsDriverOptions) -> Option<[u64; 2]> {
+    let network = network.emulated()?;
+    Some([&options.server, &options.client].map(|host| {
         let links = network.names_of_links().zip(network.plans());
         let arrived = links.filter_map(|(name, plan)| {
             let end = plan.hosts.iter().position(|it| it == host)?;
@@ -245,14 +291,14 @@ fn carried_to(network: &EmulatedNetwork, hosts: [&str; 2]) -> [u64; 2] {
             Some(network.link(name)?.counts(direction).delivered_bytes)
         });
         arrived.sum()
-    })
+    }))
 }
 
 /// Waits until the server has opened a port, has ended, or does neither for too long. Returns which
 /// it is.
 fn wait_until_open(
     ports: &OpenPorts<'_>,
-    server: &mut ScriptParty,
+    server: &mut ScriptParty<'_>,
 ) -> Result<&'static str, String> {
     let deadline = Instant::now() + OPENING_TIMEOUT;
     loop {
@@ -277,32 +323,36 @@ struct ScriptsRun {
     opened: &'static str,
     /// How the scripts are contained.
     means: String,
-    /// The bytes that had arrived at each host before.
-    before: [u64; 2],
+    /// The bytes that had arrived at each host before, by emulated links.
+    before: Option<[u64; 2]>,
 }
 
 /// The values of a trial. `time_s` is there only if both scripts succeeded, so that the time of a
 /// failure is not taken for a result.
 fn document(
     run: ScriptsRun,
-    network: &EmulatedNetwork,
+    network: &TrialNetwork<'_>,
     options: &ScriptsDriverOptions,
 ) -> DriverValues {
     let ScriptsRun { ends, opened, means, before } = run;
     let mut content = Map::new();
     content.insert("started_when".into(), opened.into());
     content.insert("contained".into(), means.into());
-    let after = carried_to(network, [&options.server, &options.client]);
-    content.insert("bytes_to_server".into(), (after[0] - before[0]).into());
-    content.insert("bytes_to_client".into(), (after[1] - before[1]).into());
+    let carried = before.zip(carried_to(network, options));
+    if let Some((before, after)) = carried {
+        content.insert("bytes_to_server".into(), (after[0] - before[0]).into());
+        content.insert("bytes_to_client".into(), (after[1] - before[1]).into());
+    }
     let failure =
         ends.iter().find_map(|(role, end)| Some(format!("{role}: {}", end.failure(role)?)));
-    let is_whole = failure.is_none() && ends.len() == 2;
+    let has_succeeded = failure.is_none() && ends.len() == 2;
+    // At sites the bytes are missing.
+    let is_whole = has_succeeded && carried.is_some();
     content.insert("result".into(), failure.unwrap_or_else(|| "ok".into()).into());
     for (role, end) in ends {
         content.insert(format!("{role}_exit"), end.exit.into());
         let time = if role == "client" { "time_s" } else { "server_time_s" };
-        if is_whole || role == "server" {
+        if has_succeeded || role == "server" {
             content.insert(time.into(), end.time.as_secs_f64().into());
         }
         if role == "server" {

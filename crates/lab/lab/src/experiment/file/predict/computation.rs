@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn predicted_circuit_may_be_a_file_of_the_experiment() {
         let mut trial = computation("both = { rate_mbit = 1000, delay_ms = 55 }", "tcp");
-        let path = super::super::super::template::files().join("and.txt");
+        let path = crate::sandbox::trial_files().join("and.txt");
         let path = path.to_str().unwrap().to_owned();
         trial.measure.options.insert("circuit".into(), path.into());
         assert_eq!(predict(&trial), None, "there is no such file");

@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use crate::host::EmulatedHost;
+use crate::perform::sockets::{TABLES, waiting_sockets};
+use crate::perform::trial_network::TrialHost;
+use crate::site::{AgentAnswer, AgentRequest};
 
 /// The ports that were open on a host at some time.
 #[derive(Debug)]
 pub(super) struct OpenPorts<'a> {
-    host: &'a EmulatedHost,
-    before: BTreeSet<(&'static str, String)>,
+    host: TrialHost<'a>,
+    /// The protocols and the local addresses.
+    before: BTreeSet<String>,
 }
-
-/// The kernel's tables of sockets, and the state of a socket that waits for others: TCP's listening
-/// sockets and UDP's without a peer.
-const TABLES: [(&str, &str); 4] = [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")];
 
 impl<'a> OpenPorts<'a> {
     /// Those that are open now.
-    pub(super) fn of(host: &'a EmulatedHost) -> Result<Self, String> {
+    pub(super) fn of(host: TrialHost<'a>) -> Result<Self, String> {
         Ok(Self { host, before: open(host)? })
     }
 
@@ -28,8 +28,21 @@ impl<'a> OpenPorts<'a> {
     }
 }
 
-/// The open ports: the protocol and the local address.
-fn open(host: &EmulatedHost) -> Result<BTreeSet<(&'static str, String)>, String> {
+/// The open ports of a host; at a site, those of its programs.
+fn open(host: TrialHost<'_>) -> Result<BTreeSet<String>, String> {
+    match host {
+        TrialHost::Emulated { host, .. } => emulated(host),
+        TrialHost::Site(site) => match site.request(&AgentRequest::Ports)? {
+            AgentAnswer::Ports(ports) => {
+                Ok(ports.iter().map(|(protocol, port)| format!("{protocol} {port}")).collect())
+            }
+            _ => Err(site.unexpected()),
+        },
+    }
+}
+
+/// The open ports of an emulated host.
+fn emulated(host: &EmulatedHost) -> Result<BTreeSet<String>, String> {
     let tables = host.run(|| {
         // Without IPv6 there are no such tables.
         TABLES.map(|(table, state)| {
@@ -39,11 +52,7 @@ fn open(host: &EmulatedHost) -> Result<BTreeSet<(&'static str, String)>, String>
     });
     let tables = tables.map_err(|error| format!("cannot see {}'s ports: {error}", host.name()))?;
     let sockets = tables.iter().flat_map(|(table, state, text)| {
-        text.lines().skip(1).filter_map(move |line| {
-            let mut fields = line.split_whitespace().skip(1);
-            let local = fields.next()?;
-            (fields.nth(1)? == *state).then(|| (*table, local.to_owned()))
-        })
+        waiting_sockets(text, state).map(move |socket| format!("{table} {}", socket.local))
     });
     Ok(sockets.collect())
 }

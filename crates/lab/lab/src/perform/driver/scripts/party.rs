@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use containment::{
     ContainedCommand, ContainedEnd, ContainedExit, ContainedProcess, ContainmentError,
@@ -13,36 +13,38 @@ use containment::{
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use super::UNCONTAINED_SITE;
 use super::folder::ScriptPair;
 use crate::host::EmulatedHost;
 use crate::perform::command::ProgramCommand;
 use crate::perform::outputs;
-use crate::perform::program::{ProgramProcess, output_tail};
+use crate::perform::program::output_tail;
+use crate::perform::trial_network::TrialHost;
+use crate::perform::trial_program::TrialProgram;
 use crate::sandbox::SCRATCH;
 
 /// The time in which a contained script that has reached its limit is gone.
 const LIMIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running script.
-pub(super) struct ScriptParty {
-    process: ScriptProcess,
-    /// The file with its output.
-    output: PathBuf,
+pub(super) struct ScriptParty<'a> {
+    process: ScriptProcess<'a>,
     end: Option<ScriptEnd>,
 }
 
 /// The process of a script.
-enum ScriptProcess {
+enum ScriptProcess<'a> {
     /// One that is not contained, with the privileges of the user.
     Own {
-        program: ProgramProcess,
-        began: Instant,
-        /// Its copy of the folder. It is removed with this.
-        _copy: TempDir,
+        program: TrialProgram<'a>,
+        /// Its copy of the folder, on an emulated host. It is removed with this.
+        _copy: Option<TempDir>,
     },
     Contained {
         process: ContainedProcess,
         limits: ContainmentLimits,
+        /// The file with its output.
+        output: PathBuf,
     },
 }
 
@@ -84,22 +86,24 @@ impl PartyEnd {
     }
 }
 
-impl ScriptParty {
+impl<'a> ScriptParty<'a> {
     /// Starts a script on a host, in a sandbox if there are limits.
     pub(super) fn start(
         role: &str,
-        host: &EmulatedHost,
+        host: TrialHost<'a>,
         pair: &ScriptPair,
         arguments: &[String],
         limits: Option<ContainmentLimits>,
     ) -> Result<Self, String> {
         let run = [&["sh".into(), format!("./{}", pair.script(role))], arguments].concat();
-        let output = outputs::directory().join(role);
-        let process = match limits {
-            Some(limits) => contained(host, pair, run, limits, &output)?,
-            None => own(host, pair, run, &output)?,
+        let process = match (limits, host) {
+            (None, _) => own(role, host, pair, run)?,
+            (Some(limits), TrialHost::Emulated { host, .. }) => {
+                contained(role, host, pair, run, limits)?
+            }
+            (Some(_), TrialHost::Site(site)) => return Err(site.line(UNCONTAINED_SITE)),
         };
-        Ok(Self { process, output, end: None })
+        Ok(Self { process, end: None })
     }
 
     /// How it is contained, in words.
@@ -121,7 +125,7 @@ impl ScriptParty {
     /// How it has ended, if it has.
     pub(super) fn end_if_ended(&mut self) -> Result<Option<PartyEnd>, String> {
         let end = if self.has_ended(Duration::ZERO)? { self.end } else { None };
-        Ok(end.map(|end| self.described(end, false)))
+        end.map(|end| self.described(end, false)).transpose()
     }
 
     /// Waits until it ends. It is ended after `limit`, which is also that of its sandbox.
@@ -136,38 +140,39 @@ impl ScriptParty {
     pub(super) fn stop(&mut self, wait: Duration, grace: Duration) -> Result<PartyEnd, String> {
         let was_ended = !self.has_ended(wait)?;
         if was_ended {
-            self.process.terminate()?;
+            self.process.end(false)?;
             if !self.has_ended(grace)? {
-                self.process.kill()?;
+                self.process.end(true)?;
             }
             while !self.has_ended(Duration::from_millis(100))? {}
         }
         let end = self.end.ok_or("it has not ended")?;
-        Ok(self.described(end, was_ended))
+        self.described(end, was_ended)
     }
 
-    fn described(&self, end: ScriptEnd, was_ended: bool) -> PartyEnd {
-        let limit = match (&self.process, end.limit) {
-            (ScriptProcess::Contained { limits, .. }, Some(limit)) => {
-                Some((limit.name(), limits.describe(limit)))
+    fn described(&self, end: ScriptEnd, was_ended: bool) -> Result<PartyEnd, String> {
+        let (limit, output) = match &self.process {
+            ScriptProcess::Own { program, .. } => (None, program.output()?),
+            ScriptProcess::Contained { limits, output, .. } => {
+                let limit = end.limit.map(|limit| (limit.name(), limits.describe(limit)));
+                (limit, read(output))
             }
-            _ => None,
         };
         let was_ended = was_ended || limit.is_some();
         let ScriptEnd { exit, time, .. } = end;
-        PartyEnd { exit, time, was_ended, limit, tail: tail(&self.output) }
+        Ok(PartyEnd { exit, time, was_ended, limit, tail: output_tail(&output) })
     }
 }
 
-impl ScriptProcess {
+impl ScriptProcess<'_> {
     fn wait(&mut self, timeout: Duration) -> Result<Option<ScriptEnd>, String> {
         match self {
-            Self::Own { program, began, .. } => {
+            Self::Own { program, .. } => {
                 let status = program.wait(timeout)?;
                 Ok(status.map(|status| {
                     let signal = status.signal().map(|signal| 128 + signal);
                     let exit = status.code().or(signal).unwrap_or(1);
-                    ScriptEnd { exit, limit: None, time: began.elapsed() }
+                    ScriptEnd { exit, limit: None, time: program.time() }
                 }))
             }
             Self::Contained { process, .. } => {
@@ -185,66 +190,66 @@ impl ScriptProcess {
         }
     }
 
-    fn terminate(&self) -> Result<(), String> {
+    /// Asks it to end, or with `at_once` ends it.
+    fn end(&self, at_once: bool) -> Result<(), String> {
         match self {
-            Self::Own { program, .. } => program.signal(Signal::TERM),
-            Self::Contained { process, .. } => {
-                process.terminate();
-                Ok(())
-            }
+            Self::Own { program, .. } => program.end(at_once)?,
+            Self::Contained { process, .. } if at_once => process.kill(),
+            Self::Contained { process, .. } => process.terminate(),
         }
-    }
-
-    fn kill(&self) -> Result<(), String> {
-        match self {
-            Self::Own { program, .. } => program.signal(Signal::KILL),
-            Self::Contained { process, .. } => {
-                process.kill();
-                Ok(())
-            }
-        }
+        Ok(())
     }
 }
 
 /// Starts a script in a sandbox.
-fn contained(
+fn contained<'a>(
+    role: &str,
     host: &EmulatedHost,
     pair: &ScriptPair,
     run: Vec<String>,
     limits: ContainmentLimits,
-    output: &Path,
-) -> Result<ScriptProcess, String> {
+) -> Result<ScriptProcess<'a>, String> {
     let failed = |error: std::io::Error| format!("cannot contain a script: {error}");
     // A port below 1024 needs no capability: the hosts are those of the experiment alone.
     let _ = host.set("net/ipv4/ip_unprivileged_port_start", "0");
+    let output = outputs::directory().join(role);
     let command = ContainedCommand {
         run,
         folder: pair.folder.clone(),
         directory: pair.directory.clone(),
         network: host.namespace().map_err(failed)?,
         limits,
-        output: File::create(output).map_err(failed)?,
+        output: File::create(&output).map_err(failed)?,
         scratch: SCRATCH.into(),
     };
     match ContainedProcess::start(command) {
-        Ok(process) => Ok(ScriptProcess::Contained { process, limits }),
-        Err(error @ ContainmentError::NotMade) => Err(format!("{error}: {}", tail(output))),
+        Ok(process) => Ok(ScriptProcess::Contained { process, limits, output }),
+        Err(error @ ContainmentError::NotMade) => {
+            Err(format!("{error}: {}", output_tail(&read(&output))))
+        }
         Err(error) => Err(error.to_string()),
     }
 }
 
 /// Starts a script as the user.
-fn own(
-    host: &EmulatedHost,
+fn own<'a>(
+    role: &str,
+    host: TrialHost<'a>,
     pair: &ScriptPair,
     run: Vec<String>,
-    output: &Path,
-) -> Result<ScriptProcess, String> {
+) -> Result<ScriptProcess<'a>, String> {
     let copy = copy(pair)?;
-    let directory = Some(copy.path().join(&pair.directory));
+    let (folder, copy) = match host {
+        TrialHost::Emulated { .. } => (copy.path().to_owned(), Some(copy)),
+        TrialHost::Site(site) => {
+            site.write_folder(copy.path(), role)?;
+            (host.files().join(role), None)
+        }
+    };
+    let directory = Some(folder.join(&pair.directory));
     let command = ProgramCommand { directory, ..ProgramCommand::new(run) };
-    let program = ProgramProcess::start(Some(host), &command, output, None)?;
-    Ok(ScriptProcess::Own { program, began: Instant::now(), _copy: copy })
+    let program = TrialProgram::start_party(host, role, &command)?;
+    Ok(ScriptProcess::Own { program, _copy: copy })
 }
 
 /// Copies a folder. The time that this takes is not a script's.
@@ -265,7 +270,7 @@ fn copy(pair: &ScriptPair) -> Result<TempDir, String> {
     }
 }
 
-/// The end of an output, in one line.
-fn tail(output: &Path) -> String {
-    output_tail(&String::from_utf8_lossy(&fs::read(output).unwrap_or_default()))
+/// The output in a file.
+fn read(output: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(output).unwrap_or_default()).into_owned()
 }

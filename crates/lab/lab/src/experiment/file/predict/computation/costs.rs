@@ -17,8 +17,8 @@ use compute::{ComputeProtocol, ComputeSettings, OutputLearners};
 use rustix::process::setpriority_process;
 use sha2::{Digest, Sha256};
 
-use super::super::super::template;
 use super::PredictedArguments;
+use crate::sandbox;
 use crate::trial::Trial;
 
 /// How often the steps are measured, and how long garbling and evaluating each time. The fastest
@@ -138,7 +138,7 @@ impl<'a> PredictedFunction<'a> {
         if generate::NAMES.contains(&name) {
             return Some(Self::Named(name));
         }
-        let file = Path::new(name).strip_prefix(template::files()).ok()?.to_str()?;
+        let file = Path::new(name).strip_prefix(sandbox::trial_files()).ok()?.to_str()?;
         trial.files.get(file).map(|text| Self::Text(text))
     }
 

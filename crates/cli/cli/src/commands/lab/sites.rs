@@ -1,0 +1,93 @@
+//! The options of `sunder lab run` for sites.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::transport::persistent_identity;
+use console::CommandFailure;
+use keys::IdentitySecretKey;
+use lab::site::{
+    ExperimentSites, HostPlacement, SiteAddress, SiteAddressError, SiteChange, SiteConnections,
+    SiteError,
+};
+
+use crate::commands::transport;
+
+/// Where an experiment runs, if not on an emulated network.
+#[derive(clap::Args)]
+pub(super) struct SiteOptions {
+    /// Run on real machines instead of an emulated network: the sites with these agents, as sunder
+    /// lab agent prints them there; may be given several times, or separated by commas
+    #[arg(long, value_name = "NAME=HOST:PORT/KEY", value_delimiter = ',')]
+    sites: Vec<SiteAddress>,
+    /// A host that is at another site than its key `site` or its name says; may be given several
+    /// times
+    #[arg(long, value_name = "HOST=SITE", requires = "sites", value_delimiter = ',')]
+    place: Vec<HostPlacement>,
+    /// The file with this end's key, which the agents admit [default: a key that is kept]
+    #[arg(long, value_name = "FILE", requires = "sites")]
+    identity: Option<PathBuf>,
+    /// For how long to contact a site again that is lost, before the run ends
+    #[arg(long, value_name = "SECONDS", requires = "sites", default_value_t = 300, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    reconnect: u64,
+}
+
+impl SiteOptions {
+    /// The sites; `None` for an emulated network.
+    ///
+    /// # Errors
+    /// If they cannot be used as they are given.
+    pub(super) fn sites(&self) -> Result<Option<ExperimentSites>, CommandFailure> {
+        if self.sites.is_empty() {
+            return Ok(None);
+        }
+        let wrong = |error: SiteAddressError| CommandFailure::Usage(error.to_string());
+        ExperimentSites::new(&self.sites, &self.place).map(Some).map_err(wrong)
+    }
+
+    /// Opens the connections to the sites.
+    ///
+    /// # Errors
+    /// If a site cannot be used, or this end's key cannot be read.
+    pub(super) fn open(&self, sites: &ExperimentSites) -> Result<SiteConnections, CommandFailure> {
+        let identity = identity(self.identity.as_deref())?;
+        let patience = Duration::from_secs(self.reconnect);
+        SiteConnections::open(sites, identity, patience).map_err(|error| unusable(&error))
+    }
+}
+
+fn unusable(error: &SiteError) -> CommandFailure {
+    let message = error.to_string();
+    if error.is_security() {
+        CommandFailure::Refused(message)
+    } else {
+        CommandFailure::Failed(message)
+    }
+}
+
+/// The key in a file, or this user's key.
+///
+/// # Errors
+/// If it cannot be read or created.
+pub(super) fn identity(file: Option<&Path>) -> Result<IdentitySecretKey, CommandFailure> {
+    if let Some(file) = file {
+        return transport::identity(file);
+    }
+    let failed = |error| format!("this user's key cannot be kept: {error}");
+    let kept = persistent_identity().map_err(|error| CommandFailure::Failed(failed(error)))?;
+    let missing = "no directory to keep a key in: set HOME, or give --identity";
+    kept.ok_or_else(|| CommandFailure::Failed(missing.into()))
+}
+
+/// Says that a site is lost, or back.
+pub(super) fn show(change: &SiteChange) {
+    match change {
+        SiteChange::Lost { site, why, patience_s } => console::warning(&format!(
+            "site {site} is lost: {why}; connecting again for up to {patience_s} s, then the trial \
+             is repeated"
+        )),
+        SiteChange::Back { site, after_s } => {
+            console::note(&format!("site {site} is back after {after_s:.0} s"));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Checks that a trial can run at sites, and where its hosts are.
+
+use std::net::IpAddr;
+
+use toml::Value;
+
+use crate::experiment::error::ExperimentProblem;
+use crate::perform::driver::{self, DriverMeasure};
+use crate::site::ExperimentSites;
+use crate::trial::Trial;
+
+/// The address at which other sites reach a host, from its table in the file.
+pub(super) fn address(
+    sites: &ExperimentSites,
+    host: &str,
+    table: &Value,
+) -> Result<IpAddr, ExperimentProblem> {
+    let named = table.get("site").and_then(Value::as_str);
+    let (_, address) = sites.of_host(host, named).map_err(|site| unknown(host, site))?;
+    Ok(address.ip())
+}
+
+/// Checks that all hosts have a site, and that the trial requests nothing of their networks that
+/// only an emulated one has. The conditions of links are those of the paths.
+pub(super) fn check(trial: &Trial, sites: &ExperimentSites) -> Result<(), ExperimentProblem> {
+    let only_emulated = |key: String, what: &str| {
+        let what = format!("{what} is for emulated networks only; run it without --sites");
+        Err(ExperimentProblem::new(key, what))
+    };
+    if let Some(host) = sites.placed_stranger(|host| trial.hosts.contains_key(host)) {
+        let what = format!("there is no host {host}; place another with --place");
+        return Err(ExperimentProblem::new("hosts", what));
+    }
+    for (host, plan) in &trial.hosts {
+        let found = sites.of_host(host, plan.site.as_deref());
+        found.map_err(|site| unknown(host, site))?;
+        let settings =
+            [("ipv6", plan.ipv6), ("forwards", plan.forwards), ("sysctl", !plan.sysctl.is_empty())];
+        if let Some((setting, _)) = settings.iter().find(|(_, is_set)| *is_set) {
+            return only_emulated(format!("hosts.{host}"), setting);
+        }
+    }
+    for (link, plan) in &trial.links {
+        let settings = [("congestion", plan.congestion.is_some()), ("tap", plan.tap.is_some())];
+        if let Some((setting, _)) = settings.iter().find(|(_, is_set)| *is_set) {
+            return only_emulated(format!("links.{link}"), setting);
+        }
+    }
+    let driver = trial.measure.driver.as_deref().and_then(driver::find);
+    match driver.map(|driver| (driver.name, driver.measure)) {
+        Some((name, DriverMeasure::Emulated(_))) => only_emulated("measure.driver".into(), name),
+        Some((_, DriverMeasure::Programs { check_at_sites, .. })) => {
+            check_at_sites(&trial.measure.options)
+                .map_err(|what| ExperimentProblem::new("measure.options", what))
+        }
+        None => Ok(()),
+    }
+}
+
+fn unknown(host: &str, site: &str) -> ExperimentProblem {
+    let what = format!(
+        "is at the site {site}, which is not given; add {site}=HOST:PORT/KEY to --sites, or --place \
+         {host}=SITE"
+    );
+    ExperimentProblem::new(format!("hosts.{host}"), what)
+}
