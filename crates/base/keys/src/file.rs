@@ -69,7 +69,7 @@ pub fn read(path: &Path) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyFileError> {
     let mut text = Zeroizing::new([0; MAX_FILE]);
     let len = read_into(path, &mut *text, || {
         let path = path.display();
-        format!("copy it from where it is, or make one: (umask 077; openssl rand -hex 32 > {path})")
+        format!("copy it from where it is, or make one: sunder key new {path}")
     })?;
     let whole = text.get(..len).filter(|text| text.len() < MAX_FILE);
     let key = whole.and_then(|text| parse_digits(text.trim_ascii()));
@@ -146,7 +146,7 @@ mod tests {
         }
         fs::remove_file(&path).unwrap();
         let missing = read(&path).unwrap_err().to_string();
-        assert!(missing.contains("openssl rand -hex 32 >") && missing.lines().count() == 1);
+        assert!(missing.contains("sunder key new") && missing.lines().count() == 1);
         let unreadable = read(place.path()).unwrap_err();
         assert!(matches!(unreadable, KeyFileError::Unreadable { .. }), "{unreadable}");
     }

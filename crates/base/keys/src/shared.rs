@@ -47,6 +47,13 @@ impl SharedKey {
         self.code(parts).verify_slice(code).is_ok()
     }
 
+    /// A number by which people see that two ends have the same key. It says nothing else about the
+    /// key, and other keys have the same one with a probability of 2^-64.
+    pub fn fingerprint(&self) -> [u8; 8] {
+        let code = self.authenticate(&[b"sunder key fingerprint"]);
+        std::array::from_fn(|i| code[i])
+    }
+
     fn code(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
         parts.iter().fold(self.keyed.clone(), Mac::chain_update)
     }

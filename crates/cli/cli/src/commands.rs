@@ -9,7 +9,9 @@ mod compute;
 #[cfg(feature = "directory")]
 mod directory;
 mod doctor;
+mod init;
 mod join;
+mod key;
 #[cfg(feature = "lab")]
 mod lab;
 #[cfg(feature = "mix")]
@@ -158,6 +160,8 @@ commands! {
     Circuit(circuit),
     #[cfg(feature = "compute")]
     Compute(compute),
+    Key(key),
+    Init(init),
     Status(status),
     Doctor(doctor),
 }

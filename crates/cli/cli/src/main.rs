@@ -6,6 +6,8 @@
 //! - `commands`: one file or folder for each subcommand, and the list of all. A daemon also has
 //!   `metrics` and `page` (of `sunder status`) and `examine` (for `sunder doctor`). `streams` has
 //!   what `proxy` and `serve` share.
+//! - `new_files`: new configurations and their keys, for `init` and other commands that write
+//!   them.
 //! - `daemon`: what daemons share: their configuration, status and tests.
 //! - `checks`: tests of this host that change nothing, for `sunder doctor` and for warnings.
 //! - `share_files`: the files of `split` and `join`. `circuits`: circuits by name or file.
@@ -19,6 +21,7 @@ mod checks;
 mod circuits;
 mod commands;
 mod daemon;
+mod new_files;
 #[cfg(any(feature = "lab", feature = "tunnel"))]
 mod numbers;
 mod share_files;

@@ -87,10 +87,7 @@ fn key(subject: &str, path: &Path) -> CheckFinding {
         },
         Err(KeyFileError::Missing { .. }) => error(
             format!("no such file: {shown}"),
-            format!(
-                "copy it from the other end, or create one here: (umask 077; openssl rand -hex 32 \
-                 > {shown})"
-            ),
+            format!("copy it from the other end, or create one here: sunder key new {shown}"),
         ),
         Err(KeyFileError::Unreadable { source, .. }) => error(
             format!("{shown} cannot be read: {source}"),
@@ -98,7 +95,7 @@ fn key(subject: &str, path: &Path) -> CheckFinding {
         ),
         Err(KeyFileError::Digits { .. }) => error(
             format!("{shown} is not a key: it must be {} hexadecimal digits", 2 * KEY_LEN),
-            format!("copy it from the other end, or: openssl rand -hex 32 > {shown}"),
+            format!("copy it from the other end, or remove it and run: sunder key new {shown}"),
         ),
         Err(other @ KeyFileError::Rsa { .. }) => {
             error(other.to_string(), format!("copy the key again: {shown}"))
@@ -137,7 +134,7 @@ mod tests {
         let missing = key_finding();
         assert!(
             missing.level == FindingSeverity::Error
-                && missing.fix.unwrap().contains("openssl rand")
+                && missing.fix.unwrap().contains("sunder key new")
         );
         let write = |text: &str, mode| {
             fs::write(&path, text).unwrap();

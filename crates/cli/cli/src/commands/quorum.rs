@@ -56,8 +56,7 @@ enum QuorumCommand {
 
 /// Prints the public key of a server's identity, for the list of servers.
 ///
-/// The file has 64 hexadecimal digits. To create one: (umask 077; openssl rand -hex 32 >
-/// identity.key).
+/// To create the file: sunder key new identity.key
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum identity /etc/sunder/office/identity.key")]
 struct QuorumIdentityArguments {

@@ -1,11 +1,15 @@
 //! `sunder tunnel`: one end of a ReMICSS tunnel.
 
+pub(crate) mod ends;
 mod examine;
+mod join;
+pub(crate) mod join_line;
 mod metrics;
 mod page;
 
 use std::path::{Path, PathBuf};
 
+use clap::Subcommand;
 use console::CommandFailure;
 use keys::SharedKey;
 use keys::file::exposure;
@@ -35,11 +39,18 @@ const SERVER: &str = include_str!("tunnel-server.toml");
 /// vanish when it ends, even if it is killed. Stops on SIGINT or SIGTERM. `RUST_LOG=debug` logs
 /// more.
 #[derive(clap::Args)]
-#[command(after_help = help())]
+#[command(after_help = help(), args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
     /// The configuration, in TOML
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<TunnelCommand>,
+}
+
+#[derive(Subcommand)]
+enum TunnelCommand {
+    Join(join::Arguments),
 }
 
 /// The daemon.
@@ -107,12 +118,16 @@ fn help() -> String {
     )
 }
 
-/// Carries packets until a signal arrives.
+/// Carries packets until a signal arrives, or runs the subcommand.
 ///
 /// # Errors
 /// If the configuration is wrong, or an address or the device is not available.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
-    let path = &arguments.config;
+    let path = match (&arguments.command, &arguments.config) {
+        (Some(TunnelCommand::Join(arguments)), _) => return join::run(arguments),
+        (None, Some(path)) => path,
+        (None, None) => return Err(CommandFailure::Usage("--config is missing".into())),
+    };
     let config = daemon::load::<Tunnel>(path)?;
     let key = config.key.as_ref().map(|key| read_key(path, key)).transpose()?;
     let shown = config.key.as_ref().and_then(|key| shown_key(path, key));

@@ -274,7 +274,7 @@ fn files_that_are_wrong_are_named() {
     fs::write(&key, "secret").unwrap();
     assert!(proxy.fail("refresh 127.0.0.1", 2).contains("64 hexadecimal digits"));
     fs::remove_file(&key).unwrap();
-    assert!(proxy.fail("refresh 127.0.0.1", 2).contains("openssl rand -hex 32"));
+    assert!(proxy.fail("refresh 127.0.0.1", 2).contains("sunder key new"));
     fs::write(proxy.0.path().join("d.sqlite"), "no database ".repeat(100)).unwrap();
     for command in ["list", "add 192.0.2.1 192.0.2.1:1 192.0.2.2:1", "remove 192.0.2.1"] {
         assert!(proxy.fail(command, 1).contains("d.sqlite"));

@@ -17,6 +17,7 @@ mod lab_serve;
 mod micss;
 mod plan;
 mod quorum;
+mod setup;
 mod split_join;
 mod systemd;
 mod transport;

@@ -58,7 +58,7 @@ pub(super) struct Arguments {
 const HELP: &str = "\
 Example: sunder transport expose 127.0.0.1:5432 --listen 0.0.0.0:7000 --peer KEY --identity expose.key
 KEY is what `sunder transport key` prints on the other host.
-expose.key has 64 hexadecimal digits: (umask 077; openssl rand -hex 32 > expose.key)
+expose.key has 64 hexadecimal digits: sunder key new expose.key
 Then, on the other host: the command that this one prints.";
 
 /// The daemon.

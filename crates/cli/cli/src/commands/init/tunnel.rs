@@ -1,0 +1,76 @@
+//! `sunder init tunnel`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use console::CommandFailure;
+
+use super::required;
+use crate::commands::tunnel::Tunnel;
+use crate::commands::tunnel::ends::{KEY_FILE, TunnelEnds};
+use crate::commands::tunnel::join_line::TunnelJoinLine;
+use crate::new_files::{NewKeyFile, check, check_absent, random_key, write};
+
+/// Writes the server's configuration and the key of a tunnel, `sunder tunnel`.
+///
+/// Prints a command for the other end. It contains the key: who reads it can connect as the other
+/// end, and read and change the tunnel's packets.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example: sunder init tunnel --listen 192.0.2.10:6521 --listen 198.51.100.10:6521
+prints the command for the other end: sunder tunnel join 'sunder-tunnel,...'")]
+pub(super) struct Arguments {
+    /// An address of this host on each of its uplinks, one for each channel
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<SocketAddr>,
+    /// The mean number of shares that are needed to read a packet (default: 2, or 1 with one
+    /// channel)
+    #[arg(long, value_name = "X")]
+    kappa: Option<f64>,
+    /// The mean number of shares that are sent for a packet (default: 3, or the number of channels
+    /// if there are fewer)
+    #[arg(long, value_name = "X")]
+    mu: Option<f64>,
+    /// The network of the tunnel's own addresses: ADDR.1 at this end, and ADDR.2 at the other
+    #[arg(long, value_name = "ADDR", default_value = "10.9.0.0")]
+    network: Ipv4Addr,
+    /// The configuration; the key is in a directory beside it
+    #[arg(long, value_name = "FILE", default_value = "tunnel.toml")]
+    out: PathBuf,
+}
+
+/// Writes the files.
+///
+/// # Errors
+/// As [`super::run`].
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
+    let out = &arguments.out;
+    let key_file = NewKeyFile::of(out, KEY_FILE)?;
+    check_absent(&[out, &key_file.path])?;
+    let channels = required(
+        &arguments.listen,
+        "--listen",
+        "Addresses of this host, one on each uplink, such as 192.0.2.10:6521",
+    )?;
+    let [kappa, mu] = match channels.len() {
+        1 => [1.0, 1.0],
+        2 => [2.0, 2.0],
+        _ => [2.0, 3.0],
+    };
+    let kappa = arguments.kappa.unwrap_or(kappa);
+    let mu = arguments.mu.unwrap_or(mu.max(kappa));
+    let ends = TunnelEnds { channels, kappa, mu, network: arguments.network };
+    let text = ends.server(&key_file.value);
+    check::<Tunnel>(&text, out)?;
+    let key = random_key()?;
+    key_file.write(&key)?;
+    write(&text, out)?;
+    let shown = out.display();
+    console::note(&format!("{shown} is written; start it with: sunder tunnel --config {shown}"));
+    console::note(
+        "the other end runs this line, which contains the tunnel's key: send it where nobody else \
+         reads it",
+    );
+    let line = TunnelJoinLine { ends, key };
+    console::print_line(&format!("sunder tunnel join '{}'", *line.to_text()))
+}

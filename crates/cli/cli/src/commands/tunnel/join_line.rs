@@ -1,0 +1,121 @@
+//! The line with which the other end of a new tunnel is set up, pure.
+//!
+//! It consists of words with commas between them: `sunder-tunnel`, `kappa=X`, `mu=X`, `network=ADDR`,
+//! `key=` with 64 hexadecimal digits, and the server's address of each channel. A shell takes it as
+//! one word, and a person sees what is in it.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use keys::KEY_LEN;
+use zeroize::Zeroizing;
+
+use super::ends::TunnelEnds;
+
+/// The first word.
+const NAME: &str = "sunder-tunnel";
+
+/// The maximum length of a line, in bytes: more than 100 channels.
+pub(crate) const MAX_LINE_LEN: usize = 8192;
+
+/// What the line says.
+pub(crate) struct TunnelJoinLine {
+    pub(crate) ends: TunnelEnds,
+    pub(crate) key: Zeroizing<[u8; KEY_LEN]>,
+}
+
+impl TunnelJoinLine {
+    /// The line. Secret.
+    pub(crate) fn to_text(&self) -> Zeroizing<String> {
+        let Self { ends: TunnelEnds { channels, kappa, mu, network }, key } = self;
+        // So large that it is not moved, which would leave copies of the key.
+        let mut text = Zeroizing::new(String::with_capacity(MAX_LINE_LEN));
+        let _ = write!(text, "{NAME},kappa={kappa},mu={mu},network={network},key=");
+        text.push_str(&Zeroizing::new(base16ct::lower::encode_string(&**key)));
+        for channel in channels {
+            let _ = write!(text, ",{channel}");
+        }
+        text
+    }
+
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line, without the key.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let incomplete = |what: &str| {
+            format!("this is not the whole line of `sunder init tunnel`: {what}; copy it again")
+        };
+        if text.len() > MAX_LINE_LEN {
+            return Err(incomplete("it is too long"));
+        }
+        let mut words = text.trim().split(',');
+        if words.next() != Some(NAME) {
+            return Err(incomplete(&format!("it does not begin with {NAME}")));
+        }
+        let mut named = |name: &str| {
+            let word = words.next().and_then(|word| word.strip_prefix(name)?.strip_prefix('='));
+            word.ok_or_else(|| incomplete(&format!("{name}= is missing")))
+        };
+        let (kappa, mu) = (named("kappa")?, named("mu")?);
+        let (network, digits) = (named("network")?, named("key")?);
+        let number = |name: &str, text: &str| {
+            let number: Option<f64> = text.parse().ok();
+            number
+                .filter(|it| it.is_finite())
+                .ok_or_else(|| incomplete(&format!("{name} is wrong")))
+        };
+        let (kappa, mu) = (number("kappa", kappa)?, number("mu", mu)?);
+        let network: Ipv4Addr = network.parse().map_err(|_| incomplete("network is wrong"))?;
+        let mut key = Zeroizing::new([0; KEY_LEN]);
+        let len = base16ct::lower::decode(digits, &mut *key).map(<[u8]>::len);
+        if len != Ok(KEY_LEN) {
+            return Err(incomplete("key is not 64 hexadecimal digits"));
+        }
+        let channels = words
+            .map(|word| word.parse().map_err(|_| incomplete("an address is wrong")))
+            .collect::<Result<Vec<SocketAddr>, String>>()?;
+        if channels.is_empty() {
+            return Err(incomplete("it has no channels"));
+        }
+        Ok(Self { ends: TunnelEnds { channels, kappa, mu, network }, key })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> TunnelJoinLine {
+        let ends = TunnelEnds {
+            channels: vec!["192.0.2.1:6521".parse().unwrap(), "[2001:db8::1]:9".parse().unwrap()],
+            kappa: 1.5,
+            mu: 2.0,
+            network: Ipv4Addr::new(10, 7, 3, 0),
+        };
+        TunnelJoinLine { ends, key: Zeroizing::new([0xA7; 32]) }
+    }
+
+    #[test]
+    fn a_line_is_read_as_it_was_written() {
+        let text = line().to_text();
+        let read = TunnelJoinLine::parse(&format!("{}\n", *text)).unwrap();
+        assert_eq!(read.ends, line().ends);
+        assert_eq!(read.key, line().key);
+    }
+
+    #[test]
+    fn every_line_that_was_cut_is_refused_without_the_key() {
+        let text = line().to_text();
+        let addresses = text.find(",192").unwrap();
+        for end in 0..addresses + 4 {
+            let error = TunnelJoinLine::parse(&text[..end]).err().unwrap();
+            assert!(error.contains("copy it again") && !error.contains("a7a7"), "{end}: {error}");
+        }
+        for wrong in ["mu=2,", "kappa=NaN,mu=2,network=10.0.0.0", ""] {
+            assert!(TunnelJoinLine::parse(&format!("{NAME},{wrong}")).is_err(), "{wrong}");
+        }
+        let long = format!("{}{}", *text, ",192.0.2.1:1".repeat(1000));
+        assert!(TunnelJoinLine::parse(&long).is_err());
+    }
+}

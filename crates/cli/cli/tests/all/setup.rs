@@ -1,0 +1,182 @@
+//! `sunder key`, `sunder init` and `sunder tunnel join`: keys and configurations of a new set-up.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::common::sunder;
+
+/// What a command prints, without the end of the line.
+fn printed(directory: &Path, arguments: &[&str]) -> String {
+    let output = sunder(directory, arguments);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+/// Why a command refuses its arguments, in one line.
+fn refused(directory: &Path, arguments: &[&str]) -> String {
+    let output = sunder(directory, arguments);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(message.lines().count(), 1, "{message}");
+    message
+}
+
+/// The arguments of a printed command.
+fn arguments_of(line: &str) -> Vec<&str> {
+    let words = line.split(' ').skip(1).map(|word| word.trim_matches('\''));
+    words.collect()
+}
+
+/// Whether only the owner can read a file.
+fn is_private(path: &Path) -> bool {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777 == 0o600
+}
+
+/// The errors that `sunder doctor` finds in a configuration itself.
+fn errors_in(config: &Path) -> Vec<String> {
+    let directory = config.parent().unwrap();
+    let output = sunder(directory, &["doctor", "--json", "--config", config.to_str().unwrap()]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap().iter();
+    // The addresses are not those of this host.
+    let errors = findings.filter(|it| it["level"] == "error").map(ToString::to_string);
+    errors.filter(|it| !it.contains("192.0.2.") && !it.contains("eth7")).collect()
+}
+
+#[test]
+fn a_key_is_made_once_and_described_without_being_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    assert_eq!(printed(path, &["key", "new", "a.key"]), "");
+    let key = fs::read_to_string(path.join("a.key")).unwrap();
+    assert!(is_private(&path.join("a.key")) && key.trim().len() == 64);
+    assert!(refused(path, &["key", "new", "a.key"]).contains("exists, and is kept"));
+    assert!(refused(path, &["key", "new", "none/a.key"]).contains("make it first"));
+    let public = printed(path, &["key", "public", "a.key"]);
+    let shown = printed(path, &["key", "show", "a.key"]);
+    assert!(shown.contains(&public) && shown.contains("only its owner"), "{shown}");
+    assert!(!shown.contains(key.trim()));
+    // A copy with other white space is the same key, and another key is not.
+    fs::write(path.join("b.key"), format!(" {}\n", key.trim())).unwrap();
+    sunder(path, &["key", "new", "c.key"]);
+    let fingerprint = |file: &str| {
+        let json = printed(path, &["key", "show", "--json", file]);
+        let document: serde_json::Value = serde_json::from_str(&json).unwrap();
+        (document["fingerprint"].clone(), document["exposure"].is_null())
+    };
+    let [(a, a_is_private), (b, b_is_private), (c, _)] =
+        ["a.key", "b.key", "c.key"].map(fingerprint);
+    assert!(a == b && a != c);
+    assert!(a_is_private && !b_is_private);
+    assert!(refused(path, &["key", "show", "none.key"]).contains("sunder key new none.key"));
+}
+
+#[test]
+fn both_ends_of_a_tunnel_are_set_up_with_two_commands() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let line = printed(
+        path,
+        &[
+            "init",
+            "tunnel",
+            "--listen",
+            "192.0.2.1:6521",
+            "--listen",
+            "192.0.2.2:6521",
+            "--out",
+            "server.toml",
+        ],
+    );
+    let [server, client] = ["server", "client"].map(|end| path.join(format!("{end}.toml")));
+    let join = [arguments_of(&line), vec!["--out", "client.toml"]].concat();
+    let run = printed(path, &[&join[..], &["--device", "eth7", "--device", "eth8"]].concat());
+    assert_eq!(run, "sunder tunnel --config client.toml");
+    for config in [&server, &client] {
+        assert!(errors_in(config).is_empty(), "{:?}", errors_in(config));
+        assert!(is_private(config) && is_private(&config.with_extension("").join("tunnel.key")));
+    }
+    let fingerprints = ["server", "client"]
+        .map(|end| printed(path, &["key", "show", &format!("{end}/tunnel.key")]));
+    assert_eq!(fingerprints[0], fingerprints[1]);
+    assert!(fs::read_to_string(&client).unwrap().contains("device = \"eth8\""));
+
+    // Nothing is overwritten, and nothing is left of a command that was refused.
+    assert!(refused(path, &join).contains("client.toml exists, and is kept"));
+    let cut = &line[..line.len() - 60];
+    let other = [arguments_of(cut), vec!["--out", "other.toml"]].concat();
+    assert!(refused(path, &other).contains("copy it again"));
+    let one = [arguments_of(&line), vec!["--device", "eth0", "--out", "other.toml"]].concat();
+    assert!(refused(path, &one).contains("2 channels need --device for each"));
+    assert!(!path.join("other.toml").exists() && !path.join("other").exists());
+}
+
+#[test]
+fn a_line_with_the_key_can_come_from_standard_input() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let line = printed(path, &["init", "tunnel", "--listen", "192.0.2.1:6521"]);
+    let mut join = Command::new(env!("CARGO_BIN_EXE_sunder"))
+        .args(["tunnel", "join", "-", "--out", "client.toml"])
+        .current_dir(path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    join.stdin.take().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    let Output { status, stderr, .. } = join.wait_with_output().unwrap();
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    let keys = ["tunnel", "client"]
+        .map(|end| fs::read_to_string(path.join(end).join("tunnel.key")).unwrap());
+    assert_eq!(keys[0], keys[1]);
+}
+
+#[test]
+fn a_server_and_a_proxy_of_streams_are_set_up_with_two_commands() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let line = printed(
+        path,
+        &[
+            "init",
+            "serve",
+            "--listen",
+            "192.0.2.1:7000",
+            "--listen",
+            "192.0.2.2:7000",
+            "--allow",
+            "localhost:80",
+        ],
+    );
+    assert_eq!(line, "sunder init proxy --server 192.0.2.1:7000 --server 192.0.2.2:7000");
+    assert_eq!(printed(path, &arguments_of(&line)), "sunder proxy --config proxy.toml");
+    for config in ["serve.toml", "proxy.toml"] {
+        let errors = errors_in(&path.join(config));
+        assert!(errors.is_empty(), "{errors:?}");
+    }
+    assert!(refused(path, &["init", "serve"]).contains("serve.toml exists"));
+    let nothing = refused(path, &["init", "serve", "--out", "x.toml"]);
+    assert!(nothing.contains("--listen is missing"), "{nothing}");
+    let service = ["init", "serve", "--listen", "192.0.2.1:1", "--allow", "web", "--out", "x.toml"];
+    let service = refused(path, &service);
+    assert!(service.contains("allow") && !path.join("x.toml").exists(), "{service}");
+}
+
+#[test]
+#[cfg(feature = "mix")]
+fn a_proxy_of_chats_and_its_administrator_are_set_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let line = printed(path, &["init", "mix", "--listen", "127.0.0.1:6700"]);
+    assert!(is_private(&path.join("mix/identity.key")));
+    let line = line.replace("HOST", "127.0.0.1").replace("NAME", "ann").replace("GROUP", "friends");
+    let group = printed(path, &arguments_of(&line));
+    let config = path.join("mix.toml");
+    fs::write(&config, fs::read_to_string(&config).unwrap() + &group).unwrap();
+    let errors = errors_in(&config);
+    assert!(errors.is_empty(), "{errors:?}");
+}
