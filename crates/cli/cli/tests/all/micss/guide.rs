@@ -28,7 +28,7 @@ fn configurations(guide: &str) -> Vec<&str> {
 /// The output of `sunder COMMAND` according to the guide.
 fn printed(guide: &str, command: &str) -> Vec<String> {
     let mut lines =
-        guide.lines().skip_while(|line| !line.contains(&format!("$ sunder {command} ")));
+        guide.lines().skip_while(|line| !line.starts_with(&format!("    $ sunder {command} ")));
     lines.next();
     let lines = lines.map_while(|line| line.strip_prefix("    listening on "));
     lines.map(str::to_owned).collect()
