@@ -1,7 +1,8 @@
 //! `sunder lab run` with a user's scripts, and in shards.
 
 use std::fs;
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -153,4 +154,57 @@ fn shards_are_merged_at_the_command_line() {
     let said = results["trials"].as_array().unwrap().iter();
     let said: Vec<f64> = said.map(|trial| trial["values"]["said"].as_f64().unwrap()).collect();
     assert_eq!(json!(said), json!([1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0]));
+}
+
+/// The manifest for Kubernetes in the guide, as JSON; `None`, after a message, without `PyYAML`.
+fn kubernetes_manifest() -> Option<Value> {
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/lab.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let begin = guide.find("    apiVersion:").unwrap();
+    let lines = guide[begin..].lines().take_while(|line| !line.is_empty());
+    let manifest: Vec<_> = lines.map(|line| line.strip_prefix("    ").unwrap()).collect();
+    let program = "import json, sys, yaml\nprint(json.dumps(yaml.safe_load(sys.stdin)))";
+    let mut python = Command::new("python3");
+    python.args(["-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut python = python.stderr(Stdio::piped()).spawn().unwrap();
+    // A broken pipe means that Python has failed, and its message says why.
+    let _ = python.stdin.take().unwrap().write_all(manifest.join("\n").as_bytes());
+    let output = python.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    if stderr.contains("No module named 'yaml'") {
+        eprintln!("skipped: Python has no yaml (Debian's package python3-yaml)");
+        return None;
+    }
+    assert!(output.status.success(), "{stderr}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn the_manifest_for_kubernetes_runs_each_shard_once() {
+    let Some(manifest) = kubernetes_manifest() else { return };
+    assert_eq!((&manifest["apiVersion"], &manifest["kind"]), (&json!("batch/v1"), &json!("Job")));
+    let spec = &manifest["spec"];
+    assert_eq!(spec["completionMode"], "Indexed");
+    let pod = &spec["template"]["spec"];
+    assert_eq!(pod["restartPolicy"], "OnFailure");
+    let container = &pod["containers"][0];
+    assert_eq!(container["volumeMounts"][0]["name"], pod["volumes"][0]["name"]);
+    assert_eq!(container["volumeMounts"][0]["mountPath"], container["workingDir"]);
+
+    // Its command, with a function of the shell in place of Sunder.
+    let [shell, option, script] = &container["command"].as_array().unwrap()[..] else {
+        panic!("{container}")
+    };
+    assert_eq!((shell, option), (&json!("sh"), &json!("-c")));
+    let script = format!("sunder() {{ echo \"$@\"; }}; {}", script.as_str().unwrap());
+    let completions = spec["completions"].as_u64().unwrap();
+    assert!(completions > 1);
+    for index in 0..completions {
+        let mut job = Command::new("sh");
+        job.args(["-c", &script]).env("JOB_COMPLETION_INDEX", index.to_string());
+        let output = job.output().unwrap();
+        let arguments = String::from_utf8(output.stdout).unwrap();
+        let shard = index + 1;
+        assert_eq!(arguments, format!("lab run links --shard {shard}/{completions}\n"));
+    }
 }
