@@ -7,7 +7,7 @@ MINUTES ?=
 PREFIX ?= /usr/local
 FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst transport \
 	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api \
-	bristol_old bristol_fashion ot compute udp probe mix agent
+	bristol_old bristol_fashion ot compute udp probe mix agent archive
 
 .PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint audit install-lib
 
