@@ -1,4 +1,4 @@
-//! Archives that a person uploads: nothing is written outside the copy, and no more than is allowed.
+//! Uploaded archives: nothing is written outside the copy, and no more than is allowed.
 #![no_main]
 
 use std::fs;
