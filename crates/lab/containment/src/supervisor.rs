@@ -40,6 +40,11 @@ const CONTAINED_OWNER: UploadOwner = UploadOwner { user: 65_533, group: 65_533 }
 /// The processes beyond the limit that a user can have where the watchdog counts them.
 const MORE_PROCESSES: u32 = 8;
 
+/// The exit code of a command, or of a shell whose last program it is, that the kernel has ended
+/// because a file would be larger than the disk limit. Nothing of it is written, so that the disk
+/// is not full.
+const FILE_TOO_LARGE: i32 = 128 + libc::SIGXFSZ;
+
 /// Whether a command is to end.
 #[derive(Debug, Default)]
 pub(crate) struct StopRequest(AtomicU8);
@@ -184,7 +189,10 @@ impl CommandWatch<'_> {
         let mut is_asked = false;
         let exit = loop {
             if let Some(code) = sandbox.wait(WATCH_INTERVAL)? {
-                let reached = self.reached(printed_too_much);
+                let is_too_large = code == FILE_TOO_LARGE;
+                let reached = self
+                    .reached(printed_too_much)
+                    .or_else(|| is_too_large.then_some(ContainmentLimit::Disk));
                 break reached.map_or(ContainedExit::Code(code), ContainedExit::Limit);
             }
             let reached = self

@@ -282,6 +282,8 @@ fn a_full_disk_and_too_many_files_are_stopped() {
     assert_stopped(ContainmentLimit::Disk, files, LIMITS);
     // A program that ends at once is reported, too.
     assert_stopped(ContainmentLimit::Disk, "dd if=/dev/zero of=file bs=64k; exit 0", LIMITS);
+    // Of a request for more than the disk has, nothing is written.
+    assert_stopped(ContainmentLimit::Disk, "fallocate --length 32M file", LIMITS);
 }
 
 fn groups_of_an_interrupted_run_are_removed() {
