@@ -8,8 +8,10 @@
 //! [`send`] offers a file, and reconnects after a break or silence. A [`FileReceiver`] stores the
 //! files of its connections in a directory. Both report progress as [`FileTransferEvent`]s. Until a
 //! file is complete, its data is in `.NAME.part`. A later attempt resumes from there if that is the
-//! beginning of the same file, even if either program was killed.
+//! beginning of the same file, even if either program was killed. If the receiver has another
+//! version of the file and may replace it, only chunks that this version does not have are sent.
 
+mod chunking;
 mod digest;
 mod part;
 mod receive;

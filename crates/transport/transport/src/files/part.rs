@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
@@ -118,9 +118,14 @@ impl PartialFile {
 
     /// Removes its content.
     pub(super) fn clear(&mut self) -> Result<(), PartialFileError> {
-        self.len = 0;
-        let cleared = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
-        cleared.map(|_| ()).map_err(|error| self.failed(error))
+        self.truncate(0)
+    }
+
+    /// Removes what is after this offset. Data is appended there.
+    pub(super) fn truncate(&mut self, len: u64) -> Result<(), PartialFileError> {
+        self.len = len;
+        let cut = self.file.set_len(len).and_then(|()| self.file.seek(SeekFrom::Start(len)));
+        cut.map(|_| ()).map_err(|error| self.failed(error))
     }
 
     /// Reads it from its start. Afterwards, data is appended after what was read.
@@ -128,6 +133,11 @@ impl PartialFile {
         let sought = self.file.seek(SeekFrom::Start(0));
         sought.map_err(|error| self.failed(error))?;
         Ok(&self.file)
+    }
+
+    /// Reads what is at this offset. Data is appended where it was before.
+    pub(super) fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(to, offset)
     }
 
     /// Writes after what was last written or read.
@@ -260,10 +270,10 @@ pub(super) fn umask() -> u32 {
     umask.and_then(|umask| u32::from_str_radix(umask.trim(), 8).ok()).unwrap_or(USUAL_UMASK)
 }
 
-/// Opens the regular file of this length at this path for reading, if there is one.
-pub(super) fn open_existing(path: &Path, length: u64) -> Option<File> {
+/// Opens the regular file at this path for reading, if there is one. Returns its length, too.
+pub(super) fn open_existing(path: &Path) -> Option<(File, u64)> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let metadata = file.metadata().ok()?;
-    (metadata.is_file() && metadata.len() == length).then_some(file)
+    metadata.is_file().then(|| (file, metadata.len()))
 }

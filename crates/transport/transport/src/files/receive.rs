@@ -1,12 +1,17 @@
 //! Receives files.
 
+mod incoming;
+mod older;
 mod output;
 mod stream;
 mod tree;
 
 pub use stream::{ReceivedStream, StreamReceiver};
 
+use incoming::IncomingFileTransfer;
+
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -18,11 +23,11 @@ use keys::IdentityPublicKey;
 use sha2::{Digest, Sha256};
 
 use super::part::{PartialFile, PartialFileError};
-use super::{FileTransferEvent, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
+use super::{FileTransferEvent, IDLE_TIMEOUT, digest};
 use crate::net::{Connection, ConnectionCloser};
 use crate::protocol::file::{
-    DIGEST_LEN, FileName, FileReceiverMessage, FileSenderMessage, FileTransferFailure,
-    FileTransferFailureReason, MAX_DATA_LEN, array, closed_early,
+    ChunkLengths, FileChunkList, FileName, FileReceiverMessage, FileSenderMessage,
+    FileTransferFailure, FileTransferFailureReason, MAX_DATA_LEN, array, closed_early,
 };
 use crate::protocol::tree::TREE_KIND;
 
@@ -193,20 +198,11 @@ impl FileReceiver {
         if !self.overwrites && path.symlink_metadata().is_ok() {
             return compare(connection, &entered, name, path, length, observe);
         }
+        let older = older_version(&path, length);
         let part = PartialFile::open(&self.directory, &name, length)
             .map_err(PartialFileError::into_stop)?;
-        let mut transfer = IncomingFileTransfer {
-            connection,
-            part,
-            length,
-            position: 0,
-            state: Sha256::new(),
-            reported: Instant::now(),
-            entered: &entered,
-            buffer: vec![0; MAX_DATA_LEN],
-        };
-        let (sha256, resumed_from) = transfer.run(observe)?;
-        let IncomingFileTransfer { part, connection, .. } = transfer;
+        let transfer = IncomingFileTransfer::new(connection, part, length, &entered);
+        let (part, sha256, resumed_from) = transfer.receive(older, observe)?;
         let mut report = || {
             entered.note_activity();
             put(connection, &FileReceiverMessage::Progress(length))
@@ -397,7 +393,8 @@ fn compare(
         );
         failed(FileTransferFailureReason::Exists, text)
     };
-    let mut file = super::part::open_existing(&path, length).ok_or_else(exists)?;
+    let same_length = super::part::open_existing(&path).filter(|(_, len)| *len == length);
+    let (mut file, _) = same_length.ok_or_else(exists)?;
     if length == 0 {
         // An empty file needs no comparison.
         return Ok(received(name, path, length, encode_string(&digest::value(&Sha256::new()))));
@@ -424,6 +421,15 @@ fn compare(
     Ok(received(name, path, length, encode_string(&stated)))
 }
 
+/// The file at this path and an empty list for the chunks of the offered one, if these files are
+/// long enough to look for common chunks.
+fn older_version(path: &Path, length: u64) -> Option<(File, FileChunkList)> {
+    let list = FileChunkList::new(length)?;
+    let (file, older_len) = super::part::open_existing(path)?;
+    ChunkLengths::of_file(older_len)?;
+    Some((file, list))
+}
+
 fn received(name: FileName, path: PathBuf, bytes: u64, sha256: String) -> ReceivedFile {
     let (sha256, elapsed) = (Some(sha256), Duration::ZERO);
     ReceivedFile { name, path, files: 1, bytes, resumed_from: bytes, sha256, elapsed }
@@ -435,143 +441,5 @@ fn skip(connection: &mut Connection, len: usize) -> Result<(), TransferStopReaso
         Ok(count) if count == len as u64 => Ok(()),
         Ok(_) => Err(TransferStopReason::Broken(closed_early())),
         Err(error) => Err(TransferStopReason::Broken(error)),
-    }
-}
-
-/// The transfer of one connection's file.
-struct IncomingFileTransfer<'a> {
-    connection: &'a mut Connection,
-    part: PartialFile,
-    length: u64,
-    position: u64,
-    /// The digest of what was written.
-    state: Sha256,
-    reported: Instant,
-    entered: &'a FileNameReservation<'a>,
-    buffer: Vec<u8>,
-}
-
-impl IncomingFileTransfer<'_> {
-    /// Returns the digest, and how many bytes had arrived earlier.
-    fn run(
-        &mut self,
-        observe: &mut impl FnMut(FileTransferEvent<'_>),
-    ) -> Result<(String, u64), TransferStopReason> {
-        let mut have = self.part.len();
-        let mut resumed_from = 0;
-        self.put(&FileReceiverMessage::Have(have))?;
-        let mut is_ignoring = have > 0;
-        loop {
-            match next(self.connection)? {
-                FileSenderMessage::Start { offset: 0, .. } if is_ignoring => {
-                    self.part.clear().map_err(PartialFileError::into_stop)?;
-                    (self.state, self.position, is_ignoring) = (Sha256::new(), 0, false);
-                }
-                FileSenderMessage::Start { offset, digest } if is_ignoring && offset == have => {
-                    if self.compare(have, &digest, observe)? {
-                        (self.position, resumed_from, is_ignoring) = (have, have, false);
-                    } else {
-                        have = 0;
-                        self.put(&FileReceiverMessage::Have(0))?;
-                    }
-                }
-                FileSenderMessage::Data(len) if is_ignoring => skip(self.connection, len)?,
-                FileSenderMessage::Data(len) => self.take(len, observe)?,
-                FileSenderMessage::Working => {}
-                FileSenderMessage::End(_) if is_ignoring => {}
-                FileSenderMessage::End(digest) => return Ok((self.check(&digest)?, resumed_from)),
-                _ => return Err(protocol("an unexpected message")),
-            }
-            self.report_if_due(observe)?;
-        }
-    }
-
-    /// Reports progress at intervals, because the sender takes silence for a broken connection.
-    fn report_if_due(
-        &mut self,
-        observe: &mut impl FnMut(FileTransferEvent<'_>),
-    ) -> Result<(), TransferStopReason> {
-        if self.reported.elapsed() < REPORT_INTERVAL {
-            return Ok(());
-        }
-        self.entered.note_activity();
-        observe(FileTransferEvent::Position(self.position));
-        self.put(&FileReceiverMessage::Progress(self.position))
-    }
-
-    fn put(&mut self, message: &FileReceiverMessage) -> Result<(), TransferStopReason> {
-        self.reported = Instant::now();
-        put(self.connection, message).map_err(TransferStopReason::Broken)
-    }
-
-    /// Whether the beginning of the part has this digest.
-    fn compare(
-        &mut self,
-        have: u64,
-        stated: &[u8; DIGEST_LEN],
-        observe: &mut impl FnMut(FileTransferEvent<'_>),
-    ) -> Result<bool, TransferStopReason> {
-        observe(FileTransferEvent::Comparing);
-        let mut reader = self.part.beginning().map_err(PartialFileError::into_stop)?;
-        let mut broken = None;
-        let report = || {
-            self.entered.note_activity();
-            put(self.connection, &FileReceiverMessage::Progress(0)).inspect_err(|error| {
-                broken = Some(io::Error::from(error.kind()));
-            })
-        };
-        let state = digest::of_beginning(&mut reader, have, report);
-        match (state, broken) {
-            (_, Some(error)) => Err(TransferStopReason::Broken(error)),
-            // Another program has truncated it.
-            (Err(_), None) => Ok(false),
-            (Ok(state), None) => {
-                let is_same = digest::value(&state) == *stated;
-                self.state = state;
-                Ok(is_same)
-            }
-        }
-    }
-
-    fn take(
-        &mut self,
-        len: usize,
-        observe: &mut impl FnMut(FileTransferEvent<'_>),
-    ) -> Result<(), TransferStopReason> {
-        if len as u64 > self.length - self.position {
-            return Err(protocol("more data arrives than was offered"));
-        }
-        let mut left = len;
-        while left > 0 {
-            // On a slow path, a message takes longer than the sender waits for a report.
-            let count = self
-                .connection
-                .read(&mut self.buffer[..left])
-                .map_err(TransferStopReason::Broken)?;
-            if count == 0 {
-                return Err(TransferStopReason::Broken(closed_early()));
-            }
-            let data = &self.buffer[..count];
-            self.state.update(data);
-            self.part.append(data).map_err(PartialFileError::into_stop)?;
-            self.position += count as u64;
-            left -= count;
-            self.report_if_due(observe)?;
-        }
-        Ok(())
-    }
-
-    fn check(&mut self, stated: &[u8; DIGEST_LEN]) -> Result<String, TransferStopReason> {
-        if self.position != self.length {
-            return Err(protocol("less data has arrived than was offered"));
-        }
-        let digest = digest::value(&self.state);
-        if digest == *stated {
-            return Ok(encode_string(&digest));
-        }
-        // Unless the connection is insecure, it has authenticated each byte.
-        self.part.clear().map_err(PartialFileError::into_stop)?;
-        let text = "the SHA-256 digest of the received data is wrong; the data is removed";
-        Err(failed(FileTransferFailureReason::Digest, text.into()))
     }
 }

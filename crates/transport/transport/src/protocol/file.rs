@@ -1,11 +1,18 @@
 //! The messages of file transfers, specified in `docs/protocols/transport.md`.
 
+mod chunks;
+
+pub(crate) use chunks::{
+    ChunkDigest, ChunkLengths, FileChunk, FileChunkList, FileChunkRun, MAX_CHUNKS_IN_MESSAGE,
+    OlderChunks, RebuildPlan, RebuildSource, RebuildStep,
+};
+
 use std::fs::Metadata;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 
 /// The version of the messages.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// The version of the offer of a stream.
 const STREAM_VERSION: u8 = 1;
@@ -45,6 +52,8 @@ pub(crate) enum FileSenderMessage {
     /// The first message, in place of [`Self::Offer`]: data of unknown length follows at once. It
     /// is complete only if [`Self::End`] arrives.
     Stream,
+    /// The next chunks of the file, in reply to [`FileReceiverMessage::HaveOlder`].
+    Chunks(Vec<FileChunk>),
 }
 
 /// A message of the receiver.
@@ -54,6 +63,11 @@ pub(crate) enum FileReceiverMessage {
     /// [`FileSenderMessage::Start`] and their digest. Data before that is ignored, unless the
     /// receiver has nothing.
     Have(u64),
+    /// The receiver has another file of this name, which it may replace: probably an older version.
+    /// The sender replies with [`FileSenderMessage::Chunks`]. Data before that is ignored.
+    HaveOlder,
+    /// The receiver wants these chunks. The sender replies with their data.
+    WantedChunks(Vec<FileChunkRun>),
     /// The receiver has this many bytes now. Sent at least every few seconds.
     Progress(u64),
     /// The file is complete, and its digest is correct.
@@ -245,6 +259,10 @@ impl FileSenderMessage {
                 bytes.extend(digest);
             }
             Self::Stream => bytes.extend([8, STREAM_VERSION]),
+            Self::Chunks(chunks) => {
+                bytes.push(9);
+                chunks::encode_chunks(chunks, &mut bytes);
+            }
         }
         bytes
     }
@@ -287,6 +305,7 @@ impl FileSenderMessage {
                 [STREAM_VERSION] => Self::Stream,
                 _ => return Err(invalid("the sender has another version of Sunder")),
             },
+            9 => Self::Chunks(chunks::read_chunks(from)?),
             _ => return Err(invalid("a message of an unknown kind")),
         }))
     }
@@ -300,6 +319,11 @@ impl FileReceiverMessage {
             Self::Have(count) => {
                 bytes.push(16);
                 bytes.extend(count.to_be_bytes());
+            }
+            Self::HaveOlder => bytes.push(21),
+            Self::WantedChunks(runs) => {
+                bytes.push(22);
+                chunks::encode_runs(runs, &mut bytes);
             }
             Self::Progress(count) => {
                 bytes.push(17);
@@ -343,6 +367,8 @@ impl FileReceiverMessage {
                 let text = text.chars().filter(|c| !is_unseen(*c)).collect();
                 Self::Failed(FileTransferFailure { reason, text })
             }
+            21 => Self::HaveOlder,
+            22 => Self::WantedChunks(chunks::read_runs(from)?),
             _ => return Err(invalid("a message of an unknown kind")),
         })
     }
@@ -380,6 +406,7 @@ mod tests {
             FileSenderMessage::Working,
             FileSenderMessage::End([4; 32]),
             FileSenderMessage::Stream,
+            FileSenderMessage::Chunks(vec![FileChunk { len: 9, digest: [5; 16] }; 2]),
         ];
         for message in messages {
             let bytes = message.encode();
@@ -393,6 +420,8 @@ mod tests {
             FileReceiverMessage::Have(5),
             FileReceiverMessage::Progress(6),
             FileReceiverMessage::Done,
+            FileReceiverMessage::HaveOlder,
+            FileReceiverMessage::WantedChunks(vec![FileChunkRun { first: 7, count: 2 }; 2]),
         ];
         messages.extend(FileTransferFailureReason::ALL.map(failed));
         for message in messages {

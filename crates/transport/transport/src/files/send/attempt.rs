@@ -1,5 +1,7 @@
 //! An attempt to send the file on one connection.
 
+mod chunks;
+
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -13,7 +15,9 @@ use super::reconnector::{ConnectFunction, Reconnector};
 use super::{ConnectionPreferences, FileSendError};
 use crate::files::{FileTransferEvent, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
 use crate::net::{Connection, ConnectionCloser, ConnectionReader, ConnectionWriter};
-use crate::protocol::file::{FileReceiverMessage, FileSenderMessage, MAX_DATA_LEN};
+use crate::protocol::file::{
+    FileChunkList, FileChunkRun, FileReceiverMessage, FileSenderMessage, MAX_DATA_LEN, invalid,
+};
 
 /// How long the receiver may be silent before another connection is tried. It reports progress
 /// every half second.
@@ -63,7 +67,7 @@ struct SharedSendProgress {
 }
 
 struct SendProgress {
-    have: Option<u64>,
+    request: Option<FileRequest>,
     /// What the receiver had at the start.
     initial_position: Option<u64>,
     /// When the receiver reported that.
@@ -73,10 +77,22 @@ struct SendProgress {
     is_comparing: bool,
     /// Whether the connection was ever silent. If so, its duration does not predict the next one's.
     was_silent: bool,
+    /// Whether only some chunks are sent. If so, the position does not show how fast the path is.
+    sends_chunks: bool,
     /// The receiver's result, or why no more messages come.
     end: Option<Result<(), FileSendError>>,
     /// The result of writing.
     written: Option<Result<String, FileSendError>>,
+}
+
+/// What the receiver has asked for.
+enum FileRequest {
+    /// All data from this offset.
+    DataFrom(u64),
+    /// The list of chunks.
+    Chunks,
+    /// The data of these chunks.
+    WantedChunks(Vec<FileChunkRun>),
 }
 
 impl SendProgress {
@@ -85,9 +101,14 @@ impl SendProgress {
         matches!(self.end, Some(Ok(())))
     }
 
+    /// Whether the receiver has asked for something, or the transfer has ended.
+    fn has_news(&self) -> bool {
+        self.request.is_some() || self.end.is_some()
+    }
+
     /// Whether the connection has carried the whole file without interruption.
     fn is_unbroken(&self) -> bool {
-        self.initial_position.unwrap_or(0) == 0 && !self.was_silent
+        self.initial_position.unwrap_or(0) == 0 && !self.was_silent && !self.sends_chunks
     }
 
     /// The rate since the receiver reported its initial position, in bytes/s.
@@ -102,13 +123,14 @@ impl SendProgress {
 impl SharedSendProgress {
     fn new() -> Self {
         let state = SendProgress {
-            have: None,
+            request: None,
             initial_position: None,
             began_at: None,
             position: 0,
             heard_at: Instant::now(),
             is_comparing: false,
             was_silent: false,
+            sends_chunks: false,
             end: None,
             written: None,
         };
@@ -169,6 +191,7 @@ impl<'a> SendAttempt<'a> {
             state: Sha256::new(),
             buffer: vec![0; MAX_DATA_LEN],
             offset: 0,
+            list: None,
         };
         thread::scope(|scope| {
             scope.spawn(|| listen(reader, progress, &closer));
@@ -301,8 +324,9 @@ impl SendAttemptWatcher<'_> {
     /// Whether TCP may be faster for the rest of the file.
     fn may_be_throttled(&mut self) -> bool {
         let state = self.progress.lock();
+        let is_judged = state.initial_position.is_some() && !state.sends_chunks;
         let is_late = self.length.saturating_sub(state.position) < self.length / 8;
-        if state.initial_position.is_none() || is_late || !self.closer.may_be_throttled() {
+        if !is_judged || is_late || !self.closer.may_be_throttled() {
             self.may_be_throttled_since = None;
             return false;
         }
@@ -319,7 +343,12 @@ impl SendAttemptWatcher<'_> {
     /// Compares this connection, on which the receiver has reached `position`, with the earlier one
     /// over UDP.
     fn compare(&mut self, position: u64) {
-        let rate = self.progress.lock().rate(position);
+        let state = self.progress.lock();
+        if state.sends_chunks {
+            return;
+        }
+        let rate = state.rate(position);
+        drop(state);
         if self.udp_rate.is_some_and(|udp_rate| rate > udp_rate * MIN_TCP_SPEEDUP) {
             self.udp_rate = None;
             self.closer.udp_was_slower();
@@ -335,9 +364,23 @@ fn listen(mut reader: ConnectionReader, progress: &SharedSendProgress, closer: &
             Ok(FileReceiverMessage::Have(count)) => {
                 progress.update(|state| {
                     let now = Instant::now();
-                    (state.have, state.heard_at) = (Some(count), now);
+                    (state.request, state.heard_at) = (Some(FileRequest::DataFrom(count)), now);
                     state.initial_position.get_or_insert(count);
                     state.began_at.get_or_insert(now);
+                });
+                continue;
+            }
+            Ok(FileReceiverMessage::HaveOlder) => {
+                progress.update(|state| {
+                    (state.request, state.sends_chunks) = (Some(FileRequest::Chunks), true);
+                    state.heard_at = Instant::now();
+                });
+                continue;
+            }
+            Ok(FileReceiverMessage::WantedChunks(runs)) => {
+                progress.update(|state| {
+                    state.request = Some(FileRequest::WantedChunks(runs));
+                    state.heard_at = Instant::now();
                 });
                 continue;
             }
@@ -369,6 +412,8 @@ struct FileDataWriter<'a> {
     buffer: Vec<u8>,
     /// The file offset of the next data.
     offset: u64,
+    /// The chunks that the receiver can ask for.
+    list: Option<FileChunkList>,
 }
 
 impl FileDataWriter<'_> {
@@ -403,22 +448,32 @@ impl FileDataWriter<'_> {
         self.flush()?;
         let (mut is_waiting, mut has_ended, mut is_first) = (!is_eager, false, true);
         loop {
-            let (have, is_over) = {
+            let (request, is_over) = {
                 let mut state = self.progress.lock();
-                (state.have.take(), state.end.is_some())
+                (state.request.take(), state.end.is_some())
             };
             if is_over {
                 return Ok(());
             }
-            if let Some(have) = have {
-                if have > 0 || !is_first {
-                    self.start(have)?;
-                    has_ended = false;
+            if let Some(request) = request {
+                match request {
+                    FileRequest::DataFrom(0) if is_first => is_waiting = false,
+                    FileRequest::DataFrom(have) => {
+                        self.start(have)?;
+                        (is_waiting, has_ended) = (false, false);
+                    }
+                    FileRequest::Chunks => {
+                        self.list = Some(self.send_list()?);
+                        is_waiting = true;
+                    }
+                    FileRequest::WantedChunks(runs) => {
+                        self.send_chunks(&runs)?;
+                        (is_waiting, has_ended) = (false, false);
+                    }
                 }
-                (is_first, is_waiting) = (false, false);
+                is_first = false;
             } else if is_waiting || has_ended {
-                let is_nothing = |state: &SendProgress| state.have.is_none() && state.end.is_none();
-                self.progress.wait_while(REPORT_INTERVAL, is_nothing);
+                self.progress.wait_while(REPORT_INTERVAL, |state| !state.has_news());
             } else if self.offset < length {
                 self.send_next()?;
             } else {
@@ -433,10 +488,7 @@ impl FileDataWriter<'_> {
     /// Continues with what the receiver does not have.
     fn start(&mut self, have: u64) -> Result<(), FileSendError> {
         if have > self.file.length {
-            let error = io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the receiver claims more data than the file has",
-            );
+            let error = invalid("the receiver claims more data than the file has");
             return Err(FileSendError::Broken(error));
         }
         self.progress.update(|state| state.is_comparing = true);

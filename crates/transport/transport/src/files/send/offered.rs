@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use sha2::Sha256;
 
 use super::FileSendError;
+use crate::files::chunking::chunks_of;
 use crate::files::digest;
-use crate::protocol::file::{FileAttributes, FileName};
+use crate::protocol::file::{ChunkLengths, FileAttributes, FileChunk, FileName};
 
 /// A file, with its state when it was opened.
 pub(super) struct OfferedFile {
@@ -58,6 +59,17 @@ impl OfferedFile {
         state.map_err(|source| self.failed(source))
     }
 
+    /// Its chunks from the beginning, with their data. What was appended since it was opened is
+    /// left out.
+    pub(super) fn chunks(
+        &self,
+        lengths: ChunkLengths,
+    ) -> Result<impl Iterator<Item = io::Result<(FileChunk, Vec<u8>)>> + use<>, FileSendError> {
+        let mut file = self.file.try_clone().map_err(|source| self.failed(source))?;
+        file.rewind().map_err(|source| self.failed(source))?;
+        Ok(chunks_of(file.take(self.length), lengths))
+    }
+
     /// # Errors
     /// If it was changed since it was opened, so that what was read may be a mixture of both
     /// versions.
@@ -67,16 +79,21 @@ impl OfferedFile {
         };
         match self.file.metadata() {
             Ok(metadata) if is_as_before(&metadata) => Ok(()),
-            Ok(_) => Err(FileSendError::Changed { path: self.path.clone() }),
+            Ok(_) => Err(self.changed()),
             Err(source) => Err(self.failed(source)),
         }
     }
 
-    fn failed(&self, source: io::Error) -> FileSendError {
-        let path = self.path.clone();
+    /// The error of a file that was changed while it was sent.
+    pub(super) fn changed(&self) -> FileSendError {
+        FileSendError::Changed { path: self.path.clone() }
+    }
+
+    /// The error of reading it.
+    pub(super) fn failed(&self, source: io::Error) -> FileSendError {
         match source.kind() {
-            io::ErrorKind::UnexpectedEof => FileSendError::Changed { path },
-            _ => FileSendError::File { path, source },
+            io::ErrorKind::UnexpectedEof => self.changed(),
+            _ => FileSendError::File { path: self.path.clone(), source },
         }
     }
 }

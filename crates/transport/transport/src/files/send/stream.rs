@@ -216,7 +216,11 @@ fn listen(
             }
             Ok(FileReceiverMessage::Done) => break Ok(()),
             Ok(FileReceiverMessage::Failed(failure)) => break Err(FileSendError::Refused(failure)),
-            Ok(FileReceiverMessage::Have(_)) => {
+            Ok(
+                FileReceiverMessage::Have(_)
+                | FileReceiverMessage::HaveOlder
+                | FileReceiverMessage::WantedChunks(_),
+            ) => {
                 let what = "the receiver answers as if a file had been offered";
                 let error = io::Error::new(io::ErrorKind::InvalidData, what);
                 break Err(FileSendError::Broken(error));

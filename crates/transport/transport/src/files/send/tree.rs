@@ -215,7 +215,9 @@ fn read(reader: &mut impl Read, manifest: &TreeManifest) -> io::Result<TreeRecei
         FileReceiverMessage::Progress(position) => TreeReceiverMessage::Progress(position),
         FileReceiverMessage::Done => TreeReceiverMessage::Done,
         FileReceiverMessage::Failed(failure) => TreeReceiverMessage::Failed(failure),
-        FileReceiverMessage::Have(_) => {
+        FileReceiverMessage::Have(_)
+        | FileReceiverMessage::HaveOlder
+        | FileReceiverMessage::WantedChunks(_) => {
             let what = "the receiver has answered as for one file";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
