@@ -27,8 +27,10 @@ pub use send::{
 };
 pub use transfer_limiter::{TransferLimiter, TransferPermit};
 
+use std::io;
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::protocol::file::FileName;
 
 /// A peer that is silent for this long is given up.
@@ -76,4 +78,10 @@ pub enum FileTransferEvent<'a> {
         /// The time until the next attempt.
         pause: Duration,
     },
+}
+
+/// Whether an error says that the peer has violated the protocol.
+fn is_violation(error: &io::Error) -> bool {
+    let is_invalid = error.kind() == io::ErrorKind::InvalidData && error.get_ref().is_some();
+    is_invalid && Error::of(error).is_none()
 }

@@ -23,7 +23,7 @@ use keys::IdentityPublicKey;
 use sha2::{Digest, Sha256};
 
 use super::part::{PartialFile, PartialFileError};
-use super::{FileTransferEvent, IDLE_TIMEOUT, digest};
+use super::{FileTransferEvent, IDLE_TIMEOUT, digest, is_violation};
 use crate::net::{Connection, ConnectionCloser};
 use crate::protocol::file::{
     ChunkLengths, FileChunkList, FileName, FileReceiverMessage, FileSenderMessage,
@@ -335,8 +335,7 @@ fn next(connection: &mut impl Read) -> Result<FileSenderMessage, TransferStopRea
 
 /// Why the transfer ends if a message cannot be read.
 fn unreadable(error: io::Error) -> TransferStopReason {
-    let is_invalid = error.kind() == io::ErrorKind::InvalidData && error.get_ref().is_some();
-    if is_invalid && crate::Error::of(&error).is_none() {
+    if is_violation(&error) {
         protocol(&error.to_string())
     } else {
         TransferStopReason::Broken(error)

@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::FileTransferEvent;
+use super::{FileTransferEvent, is_violation};
 use crate::error::Error;
 use crate::net::Connection;
 use crate::protocol::file::{
@@ -100,11 +100,18 @@ pub enum FileSendError {
 }
 
 impl FileSendError {
+    /// Whether the connection has failed, and the receiver has not violated the protocol.
+    fn is_of_connection(&self) -> bool {
+        matches!(self, Self::Broken(error) if !is_violation(error))
+    }
+
     /// Whether another attempt may succeed.
     fn is_transient(&self) -> bool {
         match self {
             Self::Connect(error) => !error.is_security(),
-            Self::Broken(error) => !Error::of(error).is_some_and(Error::is_security),
+            Self::Broken(error) => {
+                self.is_of_connection() && !Error::of(error).is_some_and(Error::is_security)
+            }
             Self::Refused(failure) => failure.reason == FileTransferFailureReason::Busy,
             _ => false,
         }

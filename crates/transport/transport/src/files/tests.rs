@@ -1,3 +1,4 @@
+mod older;
 mod tree;
 
 use std::fs::{self, Permissions};
@@ -191,7 +192,7 @@ fn a_sender_that_breaks_the_rules_gets_the_failure_reason() {
     let to = tempfile::tempdir().unwrap();
     let receiving = Receiving::new(to.path(), false);
     let offer = |name: &str| {
-        let mut bytes = vec![1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 4];
+        let mut bytes = vec![1, 3, 1, 0, 0, 0, 0, 0, 0, 0, 4];
         bytes.extend([0; 16]);
         bytes.extend([0, u8::try_from(name.len()).unwrap()]);
         bytes.extend(name.as_bytes());
@@ -283,7 +284,7 @@ fn a_file_that_is_changed_meanwhile_is_not_sent_as_good() {
         let (connecting, changed) = (receiving.connecting(), path.clone());
         let connect = move |preferences| {
             let mut file = fs::File::create(&changed).unwrap();
-            std::io::Write::write_all(&mut file, &vec![7; len]).unwrap();
+            io::Write::write_all(&mut file, &vec![7; len]).unwrap();
             connecting(preferences)
         };
         let error = send(&path, connect, |_| {}).unwrap_err();

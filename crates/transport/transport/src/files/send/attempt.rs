@@ -220,9 +220,7 @@ impl<'a> SendAttempt<'a> {
             let (end, written) = (state.end.take(), state.written.take());
             drop(state);
             match (written, end, next) {
-                (Some(Err(error)), ..) if !matches!(error, FileSendError::Broken(_)) => {
-                    failed(error)
-                }
+                (Some(Err(error)), ..) if !error.is_of_connection() => failed(error),
                 (Some(Ok(sha256)), Some(Ok(())), _) => {
                     watching.compare(length);
                     observe(FileTransferEvent::Position(length));
@@ -421,7 +419,7 @@ impl FileDataWriter<'_> {
         let written = self.send_all();
         if let Err(error) = &written {
             // The receiver's reason for closing may still be in flight.
-            if matches!(error, FileSendError::Broken(_)) {
+            if error.is_of_connection() {
                 self.progress.wait_while(END_TIMEOUT, |state| state.end.is_none());
             }
             closer.close();

@@ -19,7 +19,8 @@ impl FileDataWriter<'_> {
     /// Sends the list of all chunks. Afterwards, the state of the digest is that of the whole file.
     pub(super) fn send_list(&mut self) -> Result<FileChunkList, FileSendError> {
         let list = FileChunkList::new(self.file.length);
-        let unasked = || FileSendError::Broken(invalid("the receiver asks for chunks of a short file"));
+        let unasked =
+            || FileSendError::Broken(invalid("the receiver asks for chunks of a short file"));
         let mut list = list.ok_or_else(unasked)?;
         self.progress.update(|state| state.is_comparing = true);
         self.state = Sha256::new();
@@ -88,9 +89,8 @@ impl FileDataWriter<'_> {
                 return Ok(true);
             }
             drop(state);
-            self.progress.wait_while(REPORT_INTERVAL, |state| {
-                is_far(state.position) && !state.has_news()
-            });
+            self.progress
+                .wait_while(REPORT_INTERVAL, |state| is_far(state.position) && !state.has_news());
         }
     }
 }
