@@ -217,6 +217,48 @@ fn a_broken_transfer_goes_on_by_itself_and_after_the_receiver_was_killed() {
     assert!(!part.exists());
 }
 
+/// Only some parts of a file are changed, and both ends are killed once.
+#[test]
+fn a_changed_file_is_resumed_after_both_ends_were_killed() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let older = noise(1, 20_000_000);
+    let mut newer = older.clone();
+    for (number, part) in
+        newer.chunks_mut(200_000).enumerate().filter(|(number, _)| number % 2 == 0)
+    {
+        part.copy_from_slice(&noise(number as u64 + 2, part.len()));
+    }
+    fs::write(from.path().join("a"), &newer).unwrap();
+    fs::write(to.path().join("a"), &older).unwrap();
+    let part = to.path().join(".a.part");
+    let receiver = Receiver::start(to.path(), &["--overwrite"]);
+    let broken = cutting_forwarder(receiver.address.clone(), usize::MAX, 4_000_000);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(["transport", "send", "a", &broken]).args(&receiver.options);
+    command.current_dir(from.path()).env("XDG_STATE_HOME", from.path());
+    let mut sending = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while fs::metadata(&part).map_or(0, |part| part.len()) < 5_000_000 {
+        thread::yield_now();
+    }
+    drop(receiver);
+    sending.kill().unwrap();
+    sending.wait().unwrap();
+    assert!(fs::read(to.path().join("a")).unwrap() == older);
+    let receiver = Receiver::start(to.path(), &["--overwrite"]);
+    let json = succeeded(&receiver.send(from.path(), "a", &["--json"]));
+    let sent: serde_json::Value = serde_json::from_str(&json).unwrap();
+    // Half of it is that of the older version, and half of 5 MB have arrived before.
+    assert!(sent["resumed_from"].as_u64().unwrap() > 11_000_000, "{sent}");
+    assert!(fs::read(to.path().join("a")).unwrap() == newer);
+    assert!(!part.exists());
+}
+
+/// Bytes of which no part is repeated.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = sim::SeededRng::new(seed);
+    (0..len).map(|_| random.next_u64().to_le_bytes()[0]).collect()
+}
+
 #[test]
 fn exchanges_are_measured() {
     for insecure in [&["--insecure"][..], &[]] {

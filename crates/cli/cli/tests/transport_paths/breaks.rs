@@ -72,7 +72,7 @@ pub(crate) fn stopped_receiver() {
             let sending = pair.send(&name, &data, &["--transport", transport]);
             in_the_middle(&pair, &name);
             stop(&mut pair.receiver.0, signal);
-            (pair.receiver, _) = start(&pair.network, &pair.directory, &pair.address);
+            (pair.receiver, _) = start(&pair.network, &pair.directory, &pair.address, &[]);
             let begin = Instant::now();
             let sent = succeeded(&sending.wait_with_output().unwrap());
             let took = begin.elapsed();

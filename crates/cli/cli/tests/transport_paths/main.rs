@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         test("a_stopped_sender_goes_on_when_it_is_started_again", breaks::stopped_sender),
         test("a_sender_goes_on_when_its_receiver_is_started_again", breaks::stopped_receiver),
         test("a_full_disk_is_named_and_the_transfer_goes_on_later", full_disk),
+        test("a_full_disk_leaves_the_older_version_of_a_changed_file", full_disk_with_older),
         test("a_peer_that_does_not_read_is_an_error_in_time", faults::peer_that_does_not_read),
         test("udp_is_refused_where_datagrams_are_lost", faults::udp_where_datagrams_are_lost),
         test("a_path_that_dies_is_an_error_in_time", faults::path_that_dies),
@@ -119,7 +120,7 @@ impl Pair {
         } else {
             address.to_string()
         };
-        let (receiver, options) = start(&network, &directory, &address);
+        let (receiver, options) = start(&network, &directory, &address, &[]);
         Self { network, directory, receiver, address, options }
     }
 
@@ -158,6 +159,7 @@ fn start(
     network: &EmulatedNetwork,
     directory: &tempfile::TempDir,
     address: &str,
+    more: &[&str],
 ) -> (Process, Vec<String>) {
     let host = network.host("receiver").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
@@ -166,7 +168,7 @@ fn start(
     let key = directory.path().join("receive.key");
     fs::write(&key, "07".repeat(32)).unwrap();
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-    command.args(["--identity", "receive.key"]);
+    command.args(["--identity", "receive.key"]).args(more);
     command.current_dir(directory.path());
     let log = directory.path().join("receiver.log");
     let receiver = Process::start(host, &mut command, &log);
@@ -236,6 +238,39 @@ fn long_failure() {
     println!("{sent}");
     assert!(sent["connections"].as_u64().unwrap() >= 2);
     assert!(fs::read(pair.path("out/a")).unwrap() == data);
+}
+
+fn full_disk_with_older() {
+    let mut pair = Pair::new("rate_mbit = 8, delay_ms = 10");
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=10m", "tmpfs"]).arg(pair.path("out"));
+    assert!(mount.status().unwrap().success());
+    pair.receiver.0.kill().unwrap();
+    pair.receiver.0.wait().unwrap();
+    (pair.receiver, _) = start(&pair.network, &pair.directory, &pair.address, &["--overwrite"]);
+    // Half of it is changed.
+    let older = noise(1, 4_000_000);
+    let newer = [&older[..2_000_000], &noise(2, 2_000_000)].concat();
+    fs::write(pair.path("out/a"), &older).unwrap();
+    let sending = pair.send("a", &newer, &[]);
+    until("a part has arrived", || pair.received(".a.part") > 2_100_000);
+    fs::write(pair.path("out/other"), vec![1; 4_000_000]).unwrap();
+    let output = sending.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("the receiver says: cannot write a: the disk is full"), "{stderr}");
+    assert!(fs::read(pair.path("out/a")).unwrap() == older);
+    fs::remove_file(pair.path("out/other")).unwrap();
+    let sent = succeeded(&pair.send("a", &newer, &[]).wait_with_output().unwrap());
+    assert!(sent["resumed_from"].as_u64().unwrap() > 2_000_000, "{sent}");
+    assert!(fs::read(pair.path("out/a")).unwrap() == newer);
+    assert!(Command::new("umount").arg(pair.path("out")).status().unwrap().success());
+}
+
+/// Bytes of which no part is repeated.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = sim::SeededRng::new(seed);
+    (0..len).map(|_| random.next_u64().to_le_bytes()[0]).collect()
 }
 
 fn full_disk() {

@@ -27,7 +27,7 @@ impl TransferProgress {
             }
             FileTransferEvent::Comparing => {
                 if let Some(progress) = &self.progress {
-                    progress.doing("comparing the part that is there");
+                    progress.doing("comparing with what the receiver has");
                 }
             }
             FileTransferEvent::Silent { transport, silence } => console::warning(&format!(

@@ -51,7 +51,7 @@ pub(super) struct Arguments {
     /// Exit after one complete file, or one complete transfer of several
     #[arg(long)]
     once: bool,
-    /// Replace files that exist
+    /// Replace files that exist. Of a changed file, only the changed parts are sent
     #[arg(long)]
     overwrite: bool,
     /// The file with this end's key, so that it stays the same [default: a new one for each run]

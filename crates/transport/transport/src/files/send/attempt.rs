@@ -192,6 +192,7 @@ impl<'a> SendAttempt<'a> {
             buffer: vec![0; MAX_DATA_LEN],
             offset: 0,
             list: None,
+            has_listed: false,
         };
         thread::scope(|scope| {
             scope.spawn(|| listen(reader, progress, &closer));
@@ -410,8 +411,9 @@ struct FileDataWriter<'a> {
     buffer: Vec<u8>,
     /// The file offset of the next data.
     offset: u64,
-    /// The chunks that the receiver can ask for.
+    /// The chunks that the receiver can ask for, once.
     list: Option<FileChunkList>,
+    has_listed: bool,
 }
 
 impl FileDataWriter<'_> {

@@ -410,7 +410,7 @@ fn a_sender_does_not_learn_short_ends_of_an_older_version() {
     assert_eq!(sender.next(), FileReceiverMessage::WantedChunks(wanted));
 }
 
-/// Answers an offer of 2 MB with these messages. Returns the sender's error.
+/// Answers an offer of 2 MB with these messages, the second one after the list of chunks. Returns the sender's error.
 fn answered(answers: Vec<FileReceiverMessage>) -> FileSendError {
     let from = tempfile::tempdir().unwrap();
     let path = from.path().join("a");
@@ -420,9 +420,9 @@ fn answered(answers: Vec<FileReceiverMessage>) -> FileSendError {
     thread::spawn(move || {
         while let Ok(mut connection) = listener.accept() {
             let mut listed = 0;
-            for answer in &answers {
-                if matches!(answer, FileReceiverMessage::WantedChunks(_)) {
-                    while listed < 2_000_000 {
+            for (index, answer) in answers.iter().enumerate() {
+                if index > 0 {
+                    while listed < 2_000_000_u32 {
                         match FileSenderMessage::read(&mut connection).unwrap().unwrap() {
                             FileSenderMessage::Data(len) => {
                                 let data = &mut (&mut connection).take(len as u64);
@@ -447,6 +447,12 @@ fn answered(answers: Vec<FileReceiverMessage>) -> FileSendError {
 #[test]
 fn impossible_wishes_of_a_receiver_end_the_transfer() {
     let run = |first, count| FileChunkRun { first, count };
+    let twice = vec![FileReceiverMessage::HaveOlder, FileReceiverMessage::HaveOlder];
+    let unlisted = vec![FileReceiverMessage::WantedChunks(vec![run(0, 1)])];
+    for answers in [twice, unlisted] {
+        let error = answered(answers);
+        assert!(error.to_string().contains("the receiver"), "{error}");
+    }
     for wanted in [
         vec![run(0, 0)],
         vec![run(0, u32::MAX)],

@@ -18,9 +18,12 @@ const MAX_AHEAD: u64 = 256 << 20;
 impl FileDataWriter<'_> {
     /// Sends the list of all chunks. Afterwards, the state of the digest is that of the whole file.
     pub(super) fn send_list(&mut self) -> Result<FileChunkList, FileSendError> {
-        let list = FileChunkList::new(self.file.length);
-        let unasked =
-            || FileSendError::Broken(invalid("the receiver asks for chunks of a short file"));
+        // Reading the file takes time.
+        let is_second = std::mem::replace(&mut self.has_listed, true);
+        let list = FileChunkList::new(self.file.length).filter(|_| !is_second);
+        let unasked = || {
+            FileSendError::Broken(invalid("the receiver asks for chunks twice, or of a short file"))
+        };
         let mut list = list.ok_or_else(unasked)?;
         self.progress.update(|state| state.is_comparing = true);
         self.state = Sha256::new();
