@@ -53,7 +53,7 @@ pub enum FileTransferEvent<'a> {
     StreamOffered,
     /// The receiver has this many bytes.
     Position(u64),
-    /// What an earlier attempt left, or an older version at the receiver, is compared with the file.
+    /// What an earlier attempt left, or the receiver's older version, is compared with the file.
     Comparing,
     /// The receiver has been silent for too long; the sender reconnects.
     Silent {

@@ -1,7 +1,6 @@
 //! Receives files.
 
 mod incoming;
-mod older;
 mod output;
 mod stream;
 mod tree;

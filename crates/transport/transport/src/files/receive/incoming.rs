@@ -1,5 +1,7 @@
 //! The transfer of one file that arrives.
 
+mod older;
+
 use std::fs::File;
 use std::io::{self, Read};
 use std::time::Instant;
@@ -7,7 +9,6 @@ use std::time::Instant;
 use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256};
 
-use super::older::RebuiltFile;
 use super::{
     FileNameReservation, PartialFileError, TransferStopReason, failed, next, protocol, put, skip,
 };
@@ -18,6 +19,7 @@ use crate::protocol::file::{
     DIGEST_LEN, FileChunkList, FileReceiverMessage, FileSenderMessage, FileTransferFailureReason,
     MAX_DATA_LEN, closed_early,
 };
+use older::RebuiltFile;
 
 /// After this many bytes progress is reported at once: the sender of a changed file sends nothing
 /// that is far after the reported position.

@@ -410,7 +410,8 @@ fn a_sender_does_not_learn_short_ends_of_an_older_version() {
     assert_eq!(sender.next(), FileReceiverMessage::WantedChunks(wanted));
 }
 
-/// Answers an offer of 2 MB with these messages, the second one after the list of chunks. Returns the sender's error.
+/// Answers an offer of 2 MB with these messages, the second one after the list of chunks. Returns
+/// the sender's error.
 fn answered(answers: Vec<FileReceiverMessage>) -> FileSendError {
     let from = tempfile::tempdir().unwrap();
     let path = from.path().join("a");

@@ -9,8 +9,7 @@ use std::thread;
 
 use sha2::Digest;
 
-use super::incoming::IncomingFileTransfer;
-use super::{PartialFileError, TransferStopReason, next, protocol};
+use super::{IncomingFileTransfer, PartialFileError, TransferStopReason, next, protocol};
 use crate::files::chunking::{chunk_digest, chunks_of};
 use crate::files::{FileTransferEvent, REPORT_INTERVAL, digest};
 use crate::protocol::file::{
