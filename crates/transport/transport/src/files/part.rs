@@ -275,5 +275,5 @@ pub(super) fn open_existing(path: &Path) -> Option<(File, u64)> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let metadata = file.metadata().ok()?;
-    metadata.is_file().then(|| (file, metadata.len()))
+    metadata.is_file().then_some((file, metadata.len()))
 }

@@ -349,7 +349,7 @@ fn more_data_than_is_wanted_is_refused() {
     let FileReceiverMessage::WantedChunks(wanted) = sender.next() else { panic!() };
     assert_eq!(wanted.len(), 1);
     sender.send(&FileSenderMessage::Data(200_000));
-    sender.connection.write_all(&[0; 200_000]).unwrap();
+    sender.connection.write_all(&vec![0; 200_000]).unwrap();
     sender.connection.flush().unwrap();
     assert_eq!(sender.failure(), FileTransferFailureReason::Protocol);
     assert!(receiver.file() == old);
