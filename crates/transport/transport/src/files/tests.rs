@@ -200,7 +200,10 @@ fn a_sender_that_breaks_the_rules_gets_the_failure_reason() {
     };
     let data = |len| FileSenderMessage::Data(len).encode();
     let end = FileSenderMessage::End([0; 32]).encode();
+    let mut of_older_sunder = offer("a");
+    of_older_sunder[1] = 2;
     for (sent, reason) in [
+        (of_older_sunder, FileTransferFailureReason::Protocol),
         (offer("../a"), FileTransferFailureReason::Name),
         (offer(".a"), FileTransferFailureReason::Name),
         (vec![99], FileTransferFailureReason::Protocol),
