@@ -6,7 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::io::{read, retry_on_intr, writev};
@@ -33,14 +33,7 @@ impl TunDevice {
     /// If the name is longer than 15 bytes or in use, if `/dev/net/tun` cannot be opened, or if the
     /// kernel refuses the device.
     pub fn new(name: &str) -> io::Result<Self> {
-        let mut request = request(name)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open("/dev/net/tun")?;
-        // SAFETY: TUNSETIFF reads and writes one `ifreq`, which outlives the call.
-        check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+        let (file, request) = create(name, libc::IFF_TUN)?;
         let set = |offloads: libc::c_uint| {
             // SAFETY: TUNSETOFFLOAD takes its argument by value.
             check(unsafe {
@@ -96,8 +89,31 @@ impl AsFd for TunDevice {
     }
 }
 
+/// Creates a TAP device with virtio headers in the network namespace of the thread: an Ethernet
+/// interface whose other end is the returned file. It exists until the file is closed.
+///
+/// # Errors
+/// If the name is longer than 15 bytes or in use, if `/dev/net/tun` cannot be opened, or if the
+/// kernel refuses the device.
+pub fn open_tap(name: &str) -> io::Result<OwnedFd> {
+    Ok(create(name, libc::IFF_TAP)?.0.into())
+}
+
+/// Creates a device of a kind, and returns its file and the kernel's answer.
+fn create(name: &str, kind: libc::c_int) -> io::Result<(File, libc::ifreq)> {
+    let mut request = request(name, kind)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open("/dev/net/tun")?;
+    // SAFETY: TUNSETIFF reads and writes one `ifreq`, which outlives the call.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+    Ok((file, request))
+}
+
 /// The request for a device of this name, which must not exist yet.
-fn request(name: &str) -> io::Result<libc::ifreq> {
+fn request(name: &str, kind: libc::c_int) -> io::Result<libc::ifreq> {
     // SAFETY: all-zero bytes are a valid `ifreq`.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if name.len() >= request.ifr_name.len() || name.contains('\0') {
@@ -107,7 +123,7 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = libc::c_char::from_ne_bytes([from]);
     }
-    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_TUN_EXCL;
+    let flags = kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_TUN_EXCL;
     #[expect(clippy::cast_possible_truncation, reason = "the field has the same 16 bits, signed")]
     let flags = flags as libc::c_short;
     request.ifr_ifru.ifru_flags = flags;
@@ -131,10 +147,13 @@ mod tests {
 
     #[test]
     fn the_request_has_the_name() {
-        assert_eq!(name_in(&request("tun%d").unwrap()), "tun%d");
-        assert_eq!(name_in(&request("fifteen-bytes-x").unwrap()), "fifteen-bytes-x");
+        assert_eq!(name_in(&request("tun%d", libc::IFF_TUN).unwrap()), "tun%d");
+        assert_eq!(name_in(&request("fifteen-bytes-x", libc::IFF_TUN).unwrap()), "fifteen-bytes-x");
         for name in ["sixteen-bytes-xy", "a\0b"] {
-            assert_eq!(request(name).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+            assert_eq!(
+                request(name, libc::IFF_TUN).unwrap_err().kind(),
+                io::ErrorKind::InvalidInput
+            );
         }
     }
 }

@@ -107,7 +107,7 @@ mod virtio;
 
 pub use checksum::ChecksumState;
 pub use coalesce::{CoalesceError, PacketCoalescer};
-pub use device::TunDevice;
+pub use device::{TunDevice, open_tap};
 pub use frame::TunFrame;
 pub use netlink::NetlinkError;
 pub use segments::FrameSegments;

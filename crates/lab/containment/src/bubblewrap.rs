@@ -5,6 +5,7 @@ use std::fs;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
+use crate::machine::{BASE, KVM, MACHINE, MachineProcessor};
 use crate::workspace::{CommandWorkspace, account_files};
 
 /// Where programs of the system are.
@@ -45,17 +46,23 @@ pub(crate) struct SandboxDescriptors {
     pub(crate) status: RawFd,
 }
 
-/// The arguments of `bwrap` for a command in a directory of the folder.
+/// What a sandbox shows of the host, beside the base of the system.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SandboxView<'a> {
+    /// The command's folder, and the directory in it in which the command runs.
+    Folder(&'a Path),
+    /// The files of a virtual machine, which is run by such a processor.
+    Machine(MachineProcessor),
+}
+
+/// The arguments of `bwrap` for a command.
 pub(crate) fn arguments(
     workspace: &CommandWorkspace,
-    directory: &Path,
+    view: SandboxView<'_>,
     command: &[String],
     descriptors: SandboxDescriptors,
 ) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = Vec::new();
-    let mut add = |words: &[&dyn AsRef<std::ffi::OsStr>]| {
-        arguments.extend(words.iter().map(|word| word.as_ref().to_owned()));
-    };
+    let mut arguments = BubblewrapArguments::default();
     for option in [
         "--unshare-user",
         "--unshare-pid",
@@ -66,10 +73,10 @@ pub(crate) fn arguments(
         "--new-session",
         "--clearenv",
     ] {
-        add(&[&option]);
+        arguments.add(&[&option]);
     }
-    add(&[&"--cap-drop", &"ALL"]);
-    add(&[&"--uid", &"1000", &"--gid", &"1000", &"--hostname", &"contained"]);
+    arguments.add(&[&"--cap-drop", &"ALL"]);
+    arguments.add(&[&"--uid", &"1000", &"--gid", &"1000", &"--hostname", &"contained"]);
     for (name, value) in [
         ("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"),
         ("HOME", FOLDER),
@@ -77,35 +84,80 @@ pub(crate) fn arguments(
         ("LANG", "C.UTF-8"),
         ("TMPDIR", "/tmp"),
     ] {
-        add(&[&"--setenv", &name, &value]);
+        arguments.add(&[&"--setenv", &name, &value]);
     }
-    add(&[&"--ro-bind", &"/usr", &"/usr"]);
-    for path in ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"] {
-        match fs::read_link(path) {
-            Ok(target) => add(&[&"--symlink", &target, &path]),
-            Err(_) if Path::new(path).is_dir() => add(&[&"--ro-bind", &path, &path]),
-            Err(_) => {}
+    arguments.add_base("");
+    arguments.add(&[&"--proc", &"/proc", &"--dev", &"/dev"]);
+    match view {
+        SandboxView::Folder(directory) => {
+            for (name, path) in [("shm", "/dev/shm"), ("tmp", "/tmp"), ("folder", FOLDER)] {
+                arguments.add(&[&"--bind", &workspace.path(name), &path]);
+            }
+            arguments.add_etc("", workspace);
+            arguments.add(&[&"--remount-ro", &"/dev", &"--remount-ro", &"/"]);
+            arguments.add(&[&"--chdir", &directory]);
+        }
+        SandboxView::Machine(processor) => {
+            arguments.add_etc("", workspace);
+            for name in ["kernel", "initramfs"] {
+                let [from, to] = [&workspace.path("machine"), Path::new(MACHINE)];
+                arguments.add(&[&"--ro-bind", &from.join(name), &to.join(name)]);
+            }
+            arguments.add_base(BASE);
+            arguments.add_etc(BASE, workspace);
+            for name in ["proc", "dev", "tmp"] {
+                arguments.add(&[&"--dir", &Path::new(BASE).join(name)]);
+            }
+            let folder = format!("{BASE}{FOLDER}");
+            arguments.add(&[&"--ro-bind", &workspace.path("folder"), &folder]);
+            if processor == MachineProcessor::Hardware {
+                arguments.add(&[&"--dev-bind", &KVM, &KVM]);
+            }
+            arguments.add(&[&"--remount-ro", &"/dev", &"--remount-ro", &"/", &"--chdir", &"/"]);
         }
     }
-    add(&[&"--proc", &"/proc", &"--dev", &"/dev"]);
-    for (name, path) in [("shm", "/dev/shm"), ("tmp", "/tmp"), ("folder", FOLDER)] {
-        add(&[&"--bind", &workspace.path(name), &path]);
-    }
-    add(&[&"--dir", &"/etc"]);
-    for name in account_files() {
-        add(&[&"--ro-bind", &workspace.path("etc").join(name), &Path::new("/etc").join(name)]);
-    }
-    for name in ETC {
-        let path = Path::new("/etc").join(name);
-        add(&[&"--ro-bind-try", &path, &path]);
-    }
-    add(&[&"--remount-ro", &"/dev", &"--remount-ro", &"/"]);
-    add(&[&"--chdir", &directory]);
     let SandboxDescriptors { filter, status } = descriptors;
-    add(&[&"--seccomp", &filter.to_string(), &"--json-status-fd", &status.to_string()]);
-    add(&[&"--", &"/bin/sh", &"-c", &START, &"sh"]);
+    arguments.add(&[&"--seccomp", &filter.to_string(), &"--json-status-fd", &status.to_string()]);
+    arguments.add(&[&"--", &"/bin/sh", &"-c", &START, &"sh"]);
     for word in command {
-        add(&[word]);
+        arguments.add(&[word]);
     }
-    arguments
+    arguments.0
+}
+
+/// Arguments of `bwrap`.
+#[derive(Debug, Default)]
+struct BubblewrapArguments(Vec<OsString>);
+
+impl BubblewrapArguments {
+    fn add(&mut self, words: &[&dyn AsRef<std::ffi::OsStr>]) {
+        self.0.extend(words.iter().map(|word| word.as_ref().to_owned()));
+    }
+
+    /// Shows the programs and libraries of the system below a directory.
+    fn add_base(&mut self, below: &str) {
+        let at = |path: &str| format!("{below}{path}");
+        self.add(&[&"--ro-bind", &"/usr", &at("/usr")]);
+        for path in ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"] {
+            match fs::read_link(path) {
+                Ok(target) => self.add(&[&"--symlink", &target, &at(path)]),
+                Err(_) if Path::new(path).is_dir() => self.add(&[&"--ro-bind", &path, &at(path)]),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Shows what programs need of `/etc` below a directory.
+    fn add_etc(&mut self, below: &str, workspace: &CommandWorkspace) {
+        let etc = format!("{below}/etc");
+        self.add(&[&"--dir", &etc]);
+        for name in account_files() {
+            let at = Path::new(&etc).join(name);
+            self.add(&[&"--ro-bind", &workspace.path("etc").join(name), &at]);
+        }
+        for name in ETC {
+            let at = Path::new(&etc).join(name);
+            self.add(&[&"--ro-bind-try", &Path::new("/etc").join(name), &at]);
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::limits::{ContainmentLimit, ContainmentLimits};
+use crate::machine::GuestMachine;
 use crate::upload::{UploadError, UploadedFolder};
 
 /// A command to run in a sandbox.
@@ -22,6 +23,8 @@ pub struct ContainedCommand {
     pub directory: PathBuf,
     /// The network namespace in which it runs.
     pub network: OwnedFd,
+    /// The virtual machine in which it runs; `None` if it runs in the sandbox itself.
+    pub machine: Option<GuestMachine>,
     /// What it may use.
     pub limits: ContainmentLimits,
     /// The file to which its standard output and standard error are copied.
@@ -36,6 +39,12 @@ pub enum ContainmentError {
     /// `bwrap` is missing.
     #[error("bwrap is not installed; install it (Debian: apt install bubblewrap)")]
     NotInstalled,
+    /// What a virtual machine needs is missing.
+    #[error("{0}")]
+    NoMachine(String),
+    /// The virtual machine did not start. What it printed is in the output.
+    #[error("the virtual machine does not start")]
+    NotBooted,
     /// The folder cannot be copied.
     #[error(transparent)]
     Upload(#[from] UploadError),

@@ -26,16 +26,27 @@ macro_rules! calls {
     ($($name:ident)*) => { [$(libc::$name),*] };
 }
 
-/// The filter as the kernel reads it. Without `has_memory_limit`, the calls that take memory which
-/// belongs to no process are not allowed either.
+/// Which calls a filter allows beside those that it always does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FilterExceptions {
+    /// The calls that take memory which belongs to no process.
+    pub(crate) memory: bool,
+    /// A filter of the process's own, with which QEMU narrows this one.
+    pub(crate) own_filter: bool,
+}
+
+/// The filter as the kernel reads it.
 ///
 /// # Errors
 /// If this machine's architecture is unknown.
-pub(crate) fn program(has_memory_limit: bool) -> Result<Vec<u8>, seccompiler::BackendError> {
+pub(crate) fn program(exceptions: FilterExceptions) -> Result<Vec<u8>, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     rules.extend(always().map(|call| (call, Vec::new())));
-    if has_memory_limit {
+    if exceptions.memory {
         rules.extend(memory().map(|call| (call, Vec::new())));
+    }
+    if exceptions.own_filter {
+        rules.insert(libc::SYS_seccomp, Vec::new());
     }
     rules.insert(libc::SYS_socket, sockets()?);
     rules.insert(libc::SYS_socketpair, vec![rule(&[(0, Eq, AF_UNIX.into())])?]);
@@ -164,7 +175,8 @@ mod tests {
 
     #[test]
     fn the_filter_fits_into_the_kernels_limit() {
-        let program = program(true).unwrap();
+        let all = FilterExceptions { memory: true, own_filter: true };
+        let program = program(all).unwrap();
         assert!(program.len().is_multiple_of(8) && program.len() / 8 <= 4096, "{}", program.len());
     }
 

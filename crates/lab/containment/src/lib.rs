@@ -8,9 +8,11 @@
 //! - It has no capability, and the kernel answers only system calls of an allow list.
 //! - When it reaches one of its [`ContainmentLimits`], all its processes are killed, and the end
 //!   says which [limit](ContainmentLimit) that was.
+//! - With a [`GuestMachine`] it runs in a virtual machine in that sandbox, with its own kernel.
 //! - When it has ended, no process, mount, control group or file of it remains.
 //!
-//! Faults of the kernel, of the processor and of `bwrap` are outside these promises.
+//! Faults of the kernel, of the processor and of `bwrap` are outside these promises. With a virtual
+//! machine, a command also has to use a fault of QEMU first, or one of KVM.
 //!
 //! The caller needs `CAP_SYS_ADMIN` in its user namespace, as root has and as the laboratory's
 //! sandbox gives.
@@ -45,6 +47,9 @@
 //!   limits. `bubblewrap`: the program `bwrap` and its arguments. `workspace`: the files that a
 //!   process can write. `filter`: its system calls. `cgroup` limits it where control groups can be
 //!   made, `watchdog` elsewhere.
+//! - `machine`: the virtual machine of a process. `files`: what it needs of the host. `initramfs`
+//!   and `init.sh`: what its guest starts with. `emulator`: the arguments of QEMU. `control`: the
+//!   messages of a guest, pure. Its part of the supervisor is `supervisor::guest`.
 //! - `limits`: [`ContainmentLimits`].
 //! - `upload`: [`UploadedFolder`]. `path`: which paths stay in it, pure. `archive` and `tree` read
 //!   archives and directories, `copy` writes.
@@ -56,6 +61,7 @@ mod cgroup;
 mod command;
 mod filter;
 mod limits;
+mod machine;
 mod process;
 mod supervisor;
 mod upload;
@@ -65,5 +71,9 @@ mod workspace;
 pub use bubblewrap::find_bubblewrap;
 pub use command::{ContainedCommand, ContainedEnd, ContainedExit, ContainmentError};
 pub use limits::{ContainmentLimit, ContainmentLimits};
+pub use machine::{
+    BOOT_TIMEOUT, GuestInterface, GuestMachine, MAX_GUEST_INTERFACES, MachineFiles,
+    MachineProcessor,
+};
 pub use process::ContainedProcess;
 pub use upload::{UploadBounds, UploadError, UploadedFolder};

@@ -23,7 +23,8 @@ impl ContainedProcess {
     /// Makes the sandbox, copies the folder into it, and starts the command.
     ///
     /// # Errors
-    /// If the folder is refused, `bwrap` is missing, or the system does not allow the sandbox.
+    /// If the folder is refused, `bwrap` or what a virtual machine needs is missing, or the system
+    /// does not allow the sandbox.
     pub fn start(command: ContainedCommand) -> Result<Self, ContainmentError> {
         let failed = |error| ContainmentError::System("start a thread", error);
         let request = Arc::new(StopRequest::default());
@@ -68,6 +69,12 @@ impl ContainedProcess {
             }
         }
         Ok(self.end)
+    }
+
+    /// Whether a port has been open in its virtual machine. Without one, its network is that of
+    /// the caller's namespace, and this is false.
+    pub fn has_opened_port(&self) -> bool {
+        self.request.has_opened_port()
     }
 
     /// Asks all its processes to end (SIGTERM). They may ignore that.

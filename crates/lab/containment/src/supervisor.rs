@@ -5,10 +5,11 @@
 // Namespaces, and code between fork and exec, need unsafe calls.
 #![allow(unsafe_code)]
 
+mod guest;
 mod output;
 mod sandbox;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -20,11 +21,12 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use crate::bubblewrap::{FOLDER, arguments, find_bubblewrap};
+use crate::bubblewrap::{FOLDER, SandboxView, arguments, find_bubblewrap};
 use crate::cgroup::CommandGroups;
 use crate::command::{ContainedCommand, ContainedEnd, ContainedExit, ContainmentError};
-use crate::filter;
+use crate::filter::{self, FilterExceptions};
 use crate::limits::{ContainmentLimit, ContainmentLimits};
+use crate::machine::{self, GuestCommand, MachineFiles};
 use crate::upload::{UploadBounds, UploadOwner};
 use crate::watchdog::use_of_tree;
 use crate::workspace::CommandWorkspace;
@@ -45,25 +47,45 @@ const MORE_PROCESSES: u32 = 8;
 /// is not full.
 const FILE_TOO_LARGE: i32 = 128 + libc::SIGXFSZ;
 
-/// Whether a command is to end.
+/// Whether a command is to end, and what is known of it meanwhile.
 #[derive(Debug, Default)]
-pub(crate) struct StopRequest(AtomicU8);
+pub(crate) struct StopRequest {
+    level: AtomicU8,
+    /// Whether a port has been open in its virtual machine.
+    has_open_port: AtomicBool,
+}
 
 const TERMINATE: u8 = 1;
 const KILL: u8 = 2;
 
 impl StopRequest {
     pub(crate) fn terminate(&self) {
-        self.0.fetch_max(TERMINATE, Ordering::Relaxed);
+        self.level.fetch_max(TERMINATE, Ordering::Relaxed);
     }
 
     pub(crate) fn kill(&self) {
-        self.0.store(KILL, Ordering::Relaxed);
+        self.level.store(KILL, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_opened_port(&self) -> bool {
+        self.has_open_port.load(Ordering::Relaxed)
     }
 
     fn level(&self) -> u8 {
-        self.0.load(Ordering::Relaxed)
+        self.level.load(Ordering::Relaxed)
     }
+}
+
+/// What is made for a command before it starts.
+#[derive(Clone, Copy)]
+struct CommandPlace<'a> {
+    bwrap: &'a Path,
+    groups: &'a CommandGroups,
+    workspace: &'a CommandWorkspace,
+    limits: &'a ContainmentLimits,
+    filter: &'a [u8],
+    owner: Option<UploadOwner>,
+    request: &'a StopRequest,
 }
 
 /// Runs a command. Calls `report` when it has started, with the means by which it is limited.
@@ -73,35 +95,72 @@ pub(crate) fn run(
     report: impl FnOnce(String),
 ) -> Result<ContainedEnd, ContainmentError> {
     let bwrap = find_bubblewrap().ok_or(ContainmentError::NotInstalled)?;
-    let ContainedCommand { run, folder, directory, network, limits, output, scratch } = command;
+    let ContainedCommand { run, folder, directory, network, machine, limits, output, scratch } =
+        command;
+    let files = machine.as_ref().map(|_| MachineFiles::find()).transpose();
+    let files = files.map_err(ContainmentError::NoMachine)?;
     enter(&network).map_err(in_step("make namespaces for a contained command"))?;
+    let outer = if machine.is_some() { machine::limits_of_emulator(&limits) } else { limits };
     // They are removed after the workspace, whose files count as their memory.
-    let groups = CommandGroups::new(&limits);
+    let groups = CommandGroups::new(&outer);
     let owner = owner();
-    let workspace = CommandWorkspace::new(&scratch, &limits, owner)
+    let workspace = CommandWorkspace::new(&scratch, &outer, owner)
         .map_err(in_step("make a file system for a contained command"))?;
     folder.unpack_for(&workspace.path("folder"), &UploadBounds::of_limits(&limits), owner)?;
-    let run = if groups.limit_processes() { run } else { with_process_limit(run, &limits) };
-    let filter = filter::program(groups.limit_memory())
+    let exceptions =
+        FilterExceptions { memory: groups.limit_memory(), own_filter: machine.is_some() };
+    let filter = filter::program(exceptions)
         .map_err(|error| in_step("make a filter of system calls")(io::Error::other(error)))?;
-    let (from, to) =
-        pipe_with(PipeFlags::CLOEXEC).map_err(|error| in_step("make a pipe")(error.into()))?;
+    let directory: PathBuf = Path::new(FOLDER).components().chain(directory.components()).collect();
+    let place = CommandPlace {
+        bwrap: &bwrap,
+        groups: &groups,
+        workspace: &workspace,
+        limits: &limits,
+        filter: &filter,
+        owner,
+        request,
+    };
+    match (&machine, &files) {
+        (Some(machine), Some(files)) => {
+            let command = GuestCommand { run: &run, directory: &directory, machine };
+            guest::run(&place, files, &command, output, report)
+        }
+        _ => run_in_sandbox(&place, &directory, run, output, report),
+    }
+}
+
+/// Runs a command in a sandbox.
+fn run_in_sandbox(
+    place: &CommandPlace<'_>,
+    directory: &Path,
+    run: Vec<String>,
+    output: File,
+    report: impl FnOnce(String),
+) -> Result<ContainedEnd, ContainmentError> {
+    let CommandPlace { bwrap, groups, workspace, limits, filter, owner, request } = *place;
+    let run = if groups.limit_processes() { run } else { with_process_limit(run, limits) };
+    let (from, to) = pipe().map_err(in_step("make a pipe"))?;
     let printed_too_much = AtomicBool::new(false);
     thread::scope(|scope| {
         let (most, is_too_much) = (limits.output_mib << 20, &printed_too_much);
         scope.spawn(move || output::copy(from, output, most, is_too_much));
-        let directory: PathBuf =
-            Path::new(FOLDER).components().chain(directory.components()).collect();
-        let arguments = |given| arguments(&workspace, &directory, &run, given);
-        let plan = SandboxPlan { groups: &groups, limits: &limits, filter: &filter, owner };
-        let mut sandbox = CommandSandbox::start(&bwrap, arguments, to, &plan)?;
-        let watch = CommandWatch { limits, groups: &groups, workspace: &workspace, request };
+        let view = SandboxView::Folder(directory);
+        let arguments = |given| arguments(workspace, view, &run, given);
+        let plan = SandboxPlan { groups, limits, filter, owner, group: None, inherited: &[] };
+        let mut sandbox = CommandSandbox::start(bwrap, arguments, to, &plan)?;
+        let watch = CommandWatch { limits: *limits, groups, workspace, request };
         let began = sandbox.release().map_err(in_step("start a contained command"))?;
-        report(means(&groups));
+        report(means(groups));
         watch
             .until_end(&mut sandbox, began, &printed_too_much)
             .map_err(in_step("watch a contained command"))
     })
+}
+
+/// A pipe: the end from which it is read, and the other one.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(pipe_with(PipeFlags::CLOEXEC)?)
 }
 
 /// Adds the step that failed to an error.

@@ -12,7 +12,8 @@ use std::thread;
 
 use ipnet::{IpNet, Ipv4Net};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
-use tun::interface::{InterfaceSettings, add_route, bring_up_loopback};
+use tun::interface::{GivenAddress, InterfaceSettings, add_route, bring_up_loopback};
+use tun::open_tap;
 
 /// A host: a network namespace. It exists as long as this value or a process in it.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub struct EmulatedHost {
 }
 
 /// The number of packets that the kernel queues until a link reads them.
-const DEVICE_QUEUE: u32 = 10_000;
+pub(crate) const DEVICE_QUEUE: u32 = 10_000;
 
 impl EmulatedHost {
     /// Creates a host with only its loopback interface.
@@ -118,6 +119,24 @@ impl EmulatedHost {
         made.map_err(|error| {
             congestion.and_then(no_congestion_control).unwrap_or_else(|| io::Error::other(error))
         })
+    }
+
+    /// Gives an address of an interface to a guest: packets for it go to a TAP device, which is
+    /// returned, and those of the guest to where those of this host went.
+    pub(crate) fn give_to_guest(&self, given: &GivenAddress<'_>) -> io::Result<OwnedFd> {
+        for (path, value) in [
+            ("net/ipv4/ip_forward", "1"),
+            ("net/ipv4/conf/all/rp_filter", "0"),
+            ("net/ipv4/conf/default/rp_filter", "0"),
+        ] {
+            self.set(path, value)?;
+        }
+        self.set(&format!("net/ipv4/conf/{}/rp_filter", given.from), "0")?;
+        self.run(|| {
+            let device = open_tap(given.tap)?;
+            given.give().map_err(io::Error::other)?;
+            Ok(device)
+        })?
     }
 
     /// Sends packets to a network through an interface.

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::host::EmulatedHost;
 use crate::link::{EmulatedLink, EmulatedLinkConditions, LinkDirection, LinkOptions};
-use crate::trial::{LinkPlan, Trial, TrialContext, address, all_links};
+use crate::trial::{HostPlan, LinkPlan, Trial, TrialContext, address, all_links};
 
 /// Hosts and the links between them. Dropping it removes them.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub struct EmulatedNetwork {
     hosts: BTreeMap<String, EmulatedHost>,
     /// The definitions of the links.
     plans: BTreeMap<String, LinkPlan>,
+    /// The definitions of the hosts.
+    host_plans: BTreeMap<String, HostPlan>,
 }
 
 /// Why a network could not be created.
@@ -79,7 +81,8 @@ impl EmulatedNetwork {
             }
             links.insert(name.clone(), link);
         }
-        Ok(Self { links, hosts, plans: trial.links.clone() })
+        let (plans, host_plans) = (trial.links.clone(), trial.hosts.clone());
+        Ok(Self { links, hosts, plans, host_plans })
     }
 
     /// A host, by name.
@@ -112,6 +115,20 @@ impl EmulatedNetwork {
         let index = self.plans.keys().position(|name| name == link)?;
         let end = self.plans[link].hosts.iter().position(|name| name == host)?;
         Some(address(index, end))
+    }
+
+    /// The definition of a host, by its name.
+    pub(crate) fn host_plan(&self, name: &str) -> Option<&HostPlan> {
+        self.host_plans.get(name)
+    }
+
+    /// The links of a host, by name, and whether the host at the other end forwards.
+    pub(crate) fn links_of(&self, host: &str) -> impl Iterator<Item = (&String, &LinkPlan, bool)> {
+        self.plans.iter().filter_map(move |(name, plan)| {
+            let end = plan.hosts.iter().position(|it| it == host)?;
+            let other = self.host_plans.get(&plan.hosts[1 - end]);
+            Some((name, plan, other.is_some_and(|it| it.forwards)))
+        })
     }
 
     /// The conditions of a link in one direction, as defined.

@@ -1,43 +1,28 @@
 //! Attacks of contained programs, in a real sandbox. Without user namespaces, `/dev/net/tun` or
 //! `bwrap`, prints that the tests were skipped.
 
-// The environment, and a mount namespace of a thread.
+// A mount namespace of a thread needs an unsafe call.
 #![allow(unsafe_code)]
+
+mod attacks;
 
 use std::env;
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::net::TcpListener;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
-use std::process::{self, ExitCode};
+use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use containment::{
-    ContainedCommand, ContainedEnd, ContainedExit, ContainedProcess, ContainmentLimit,
-    ContainmentLimits, UploadedFolder, find_bubblewrap,
+use attacks::{
+    Attack, FORKS, HOST_PROCESS, IGNORING, LIMITS, LISTENING, MEMORY, PORT, REACH, READ,
+    Surroundings, groups, listen_on_the_host, performed, python, secret, stale_groups, tests,
 };
-use libtest_mimic::{Arguments, Trial as Test};
-use rustix::fs::{FlockOperation, flock};
+use containment::{ContainedExit, ContainmentLimit, ContainmentLimits, find_bubblewrap};
+use libtest_mimic::Arguments;
 use rustix::mount::{MountFlags, mount};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use sunder_lab::{Trial, TrialContext, perform, sandbox};
-use tempfile::TempDir;
-
-/// Lists the tests with the names of their functions.
-macro_rules! tests {
-    ($($name:ident),* $(,)?) => {
-        vec![$(Test::test(stringify!($name), || { $name(); Ok(()) })),*]
-    };
-}
-
-/// The variable with the port on which this program listens on the host.
-const PORT: &str = "SUNDER_TEST_PORT";
-
-/// The variable with the number of this program on the host.
-const HOST_PROCESS: &str = "SUNDER_TEST_PROCESS";
+use sunder_lab::sandbox;
 
 fn main() -> ExitCode {
     // Outside the sandbox, these listen while the tests run inside.
@@ -74,138 +59,6 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, tests).exit_code()
 }
 
-/// Listens on the host's loopback interface, and at an abstract address.
-fn listen_on_the_host() -> (TcpListener, UnixListener) {
-    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-    let number = process::id().to_string();
-    let unix = UnixListener::bind_addr(&abstract_address(&number)).unwrap();
-    let port = tcp.local_addr().unwrap().port().to_string();
-    // SAFETY: the program has one thread.
-    unsafe {
-        env::set_var(PORT, port);
-        env::set_var(HOST_PROCESS, number);
-    }
-    (tcp, unix)
-}
-
-fn abstract_address(number: &str) -> SocketAddr {
-    SocketAddr::from_abstract_name(format!("sunder-contained-{number}")).unwrap()
-}
-
-/// Limits that are soon reached.
-const LIMITS: ContainmentLimits = ContainmentLimits {
-    memory_mib: 64,
-    processes: 20,
-    disk_mib: 16,
-    files: 200,
-    output_mib: 1,
-    processors: 1.0,
-    time: Duration::from_secs(60),
-};
-
-/// A folder with a script, `run.sh`.
-fn folder(script: &str) -> TempDir {
-    let folder = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
-    fs::write(folder.path().join("run.sh"), script).unwrap();
-    folder
-}
-
-/// A contained process, and what it prints.
-struct Attack {
-    process: ContainedProcess,
-    /// The folder, and the file with the output.
-    place: TempDir,
-}
-
-impl Attack {
-    fn start(script: &str, arguments: &[&str], limits: ContainmentLimits) -> Self {
-        let place = folder(script);
-        let run = ["sh", "./run.sh"].iter().chain(arguments).map(|it| (*it).to_owned()).collect();
-        let command = ContainedCommand {
-            run,
-            folder: UploadedFolder::open(place.path()).unwrap(),
-            directory: "".into(),
-            network: File::open("/proc/self/ns/net").unwrap().into(),
-            limits,
-            output: File::create(place.path().join("output")).unwrap(),
-            scratch: sandbox::SCRATCH.into(),
-        };
-        Self { process: ContainedProcess::start(command).unwrap(), place }
-    }
-
-    fn end(mut self) -> (ContainedEnd, String) {
-        let end = self.process.wait(Duration::from_secs(120)).unwrap().expect("it has a limit");
-        (end, self.output())
-    }
-
-    fn output(&self) -> String {
-        fs::read_to_string(self.place.path().join("output")).unwrap()
-    }
-
-    /// Waits until it has printed a text.
-    fn wait_for(&self, text: &str) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !self.output().contains(text) {
-            assert!(Instant::now() < deadline, "{}", self.output());
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-/// What a process must leave as it was: mounts, files, and processes of this sandbox.
-#[derive(Debug, PartialEq, Eq)]
-struct Surroundings {
-    mounts: usize,
-    files: Vec<String>,
-    processes: Vec<String>,
-}
-
-impl Surroundings {
-    fn now() -> Self {
-        let names = |directory: &str| {
-            let entries = fs::read_dir(directory).unwrap().flatten();
-            let mut names: Vec<String> =
-                entries.map(|it| it.file_name().to_string_lossy().into_owned()).collect();
-            names.sort();
-            names
-        };
-        let is_number = |name: &String| name.parse::<u32>().is_ok();
-        Self {
-            mounts: fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count(),
-            files: names(sandbox::SCRATCH),
-            processes: names("/proc").into_iter().filter(is_number).collect(),
-        }
-    }
-}
-
-/// The control groups of contained programs below a directory.
-fn groups(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if !entry.file_type().is_ok_and(|it| it.is_dir()) {
-            continue;
-        }
-        if entry.file_name().to_string_lossy().starts_with("sunder-contained-") {
-            found.push(entry.path());
-        } else {
-            found.extend(groups(&entry.path()));
-        }
-    }
-    found
-}
-
-/// The control groups of contained programs that nobody uses.
-fn stale_groups() -> Vec<PathBuf> {
-    let mut groups = groups(Path::new("/sys/fs/cgroup"));
-    groups.retain(|group| {
-        let is_used = File::open(group)
-            .is_ok_and(|it| flock(&it, FlockOperation::NonBlockingLockExclusive).is_err());
-        // It may have been removed meanwhile.
-        !is_used && group.exists()
-    });
-    groups
-}
-
 /// Runs a script, and checks that nothing of it is left.
 fn attacked(
     script: &str,
@@ -239,8 +92,6 @@ fn a_program_runs_in_its_copy_of_the_folder() {
     assert_eq!(exit, ContainedExit::Code(137));
 }
 
-const FORKS: &str = "trap '' TERM INT HUP; f() { f | f & }; f; while :; do sleep 1; done";
-
 fn forks_without_end_are_stopped() {
     if is_without_groups() {
         return;
@@ -250,8 +101,6 @@ fn forks_without_end_are_stopped() {
     let daemons = "import os\nwhile True:\n  if os.fork() == 0:\n    os.setsid()\n";
     assert_stopped(ContainmentLimit::Processes, &python(daemons), LIMITS);
 }
-
-const MEMORY: &str = "exec python3 -c 'x = []\nwhile True: x.append(bytes(b\"x\" * (1 << 20)))'";
 
 fn memory_of_one_and_of_many_processes_is_limited() {
     if is_without_groups() {
@@ -310,8 +159,6 @@ fn groups_of_an_interrupted_run_are_removed() {
 fn output_without_end_is_stopped() {
     assert_stopped(ContainmentLimit::Output, "trap '' PIPE TERM; yes; sleep 1000", LIMITS);
 }
-
-const IGNORING: &str = "trap '' TERM INT HUP QUIT USR1 ALRM; echo ready; while :; do sleep 1; done";
 
 fn time_is_limited_although_signals_are_ignored() {
     let limits = ContainmentLimits { time: Duration::from_millis(700), ..LIMITS };
@@ -409,22 +256,6 @@ fn limits_hold_without_control_groups() {
     });
 }
 
-/// A script that runs a program in Python.
-fn python(program: &str) -> String {
-    format!("exec python3 - \"$@\" <<'END'\n{program}END\n")
-}
-
-/// Prints `read PATH` for each argument that can be read.
-const READ: &str = "for path in \"$@\"; do \
-                    if cat \"$path\" > /dev/null 2>&1; then echo \"read $path\"; fi; done";
-
-/// A file elsewhere on the host, as of another user.
-fn secret() -> tempfile::NamedTempFile {
-    let secret = tempfile::Builder::new().tempfile_in("/var/tmp").unwrap();
-    fs::write(secret.path(), "secret\n").unwrap();
-    secret
-}
-
 fn files_of_the_host_are_not_there() {
     let secret = secret();
     let secret = secret.path().to_str().unwrap();
@@ -474,27 +305,6 @@ fn nothing_outside_the_folder_can_be_written() {
     let (_, output) = attacked(write, &[], LIMITS);
     assert_eq!(output, "own\n");
 }
-
-/// Prints what could be reached: the host's port and abstract address, its addresses, and the
-/// names of interfaces.
-const REACH: &str = r"import socket, sys
-port, name = int(sys.argv[1]), sys.argv[2]
-for address in ['127.0.0.1', '10.0.0.1', '169.254.169.254', '1.1.1.1']:
-  try:
-    socket.create_connection((address, port), 2)
-    print('reached', address)
-  except OSError: pass
-for path in ['\0sunder-contained-' + name, '/run/docker.sock', '/run/dbus/system_bus_socket']:
-  try:
-    socket.socket(socket.AF_UNIX).connect(path)
-    print('reached', path)
-  except OSError: pass
-try:
-  socket.getaddrinfo('example.com', 80)
-  print('resolved')
-except OSError: pass
-print([name for _, name in socket.if_nameindex()])
-";
 
 fn networks_of_the_host_are_not_reachable() {
     let [port, name] = [PORT, HOST_PROCESS].map(|name| env::var(name).unwrap());
@@ -566,33 +376,6 @@ fn no_descriptor_is_inherited() {
     let (_, output) = attacked("readlink /proc/self/fd/1 /proc/self/fd/2", &[], LIMITS);
     assert!(output.lines().all(|line| line.starts_with("pipe:")), "{output}");
 }
-
-/// A trial of the driver `scripts`, and the text of its result.
-fn performed(server: &str, client: &str, options: &str) -> [String; 3] {
-    let place = folder("");
-    for (role, script) in [("server", server), ("client", client)] {
-        fs::write(place.path().join(format!("pair-{role}.sh")), script).unwrap();
-    }
-    let text = format!(
-        "hosts = {{ a = {{}}, b = {{}} }}\n\
-         links.wire = {{ hosts = [\"a\", \"b\"], both = {{ rate_mbit = 100, delay_ms = 1 }} }}\n\
-         [measure]\ndriver = \"scripts\"\n\
-         options = {{ scripts = \"{}\", client = \"a\", server = \"b\", transport = \"tcp\", {options} }}\n\
-         values = {{ exit = {{ json = \"/client_exit\" }} }}\n\
-         [measure.texts]\nresult = {{ json = \"/result\" }}\nlimit = {{ json = \"/client/limit\" }}\n\
-         contained = {{ json = \"/contained\" }}",
-        place.path().display()
-    );
-    let trial: Trial = toml::from_str(&text).unwrap();
-    let files = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
-    let (files, number) = (files.path(), 1);
-    let context = TrialContext { seed: 1, files, results: files, number };
-    let measured = perform(&trial, context, &|_| {}).unwrap();
-    ["result", "limit", "contained"]
-        .map(|name| measured.texts.get(name).cloned().unwrap_or_default())
-}
-
-const LISTENING: &str = "exec python3 -m http.server 80 --bind \"$2\"\n";
 
 fn an_attacker_is_reported_by_the_driver() {
     let small = "limits = { memory_mib = 64, processes = 20, disk_mib = 16 }";

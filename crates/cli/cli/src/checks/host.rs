@@ -48,7 +48,7 @@ pub(crate) fn findings() -> Vec<CheckFinding> {
         vectors(FieldKernel::best()),
     ];
     #[cfg(feature = "lab")]
-    findings.push(containment());
+    findings.extend([containment(), virtual_machines()]);
     findings.extend(leftover_rules());
     findings.extend(links::findings());
     findings.push(status_directory());
@@ -68,6 +68,23 @@ fn containment() -> CheckFinding {
             "install it (Debian: apt install bubblewrap)",
         ),
     }
+}
+
+/// Whether the laboratory can run scripts in virtual machines.
+#[cfg(feature = "lab")]
+fn virtual_machines() -> CheckFinding {
+    let subject = "virtual machines";
+    if let Err(missing) = containment::MachineFiles::find() {
+        let fix = "only scripts with contain = \"vm\" need it";
+        return CheckFinding::new(FindingSeverity::Note, subject, missing, fix);
+    }
+    let processor = containment::MachineProcessor::of_this_machine();
+    if processor == containment::MachineProcessor::Hardware {
+        return CheckFinding::ok(subject, processor.describe());
+    }
+    let fix = "enable virtualization in the firmware or, in a virtual machine, nested \
+               virtualization, and let this user open /dev/kvm";
+    CheckFinding::new(FindingSeverity::Note, subject, processor.describe(), fix)
 }
 
 /// The rights of a process beyond those of every user: its effective capabilities.

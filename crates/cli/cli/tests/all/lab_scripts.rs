@@ -116,6 +116,66 @@ fn the_example_in_the_guide_runs_contained_from_a_folder_and_an_archive() {
     assert!(stderr.contains("pair/link: leads to /etc/shadow, a path from /"), "{stderr}");
 }
 
+const MACHINES: &str = r#"
+about = "A file over each transport, between two virtual machines"
+attempts = 1
+keep_late = true
+[sweep]
+transport = ["tcp", "udp", "burst"]
+[hosts.a]
+[hosts.b]
+[links.wire]
+hosts = ["a", "b"]
+both = { rate_mbit = 20, delay_ms = 5 }
+[measure]
+driver = "scripts"
+timeout_s = 300
+[measure.options]
+scripts = "pair"
+client = "a"
+server = "b"
+transport = "{transport}"
+contain = "vm"
+limits = { processors = 2 }
+[measure.values]
+time = { json = "/time_s", unit = "s" }
+bytes = { json = "/bytes_to_server" }
+[measure.texts]
+result = { json = "/result" }
+contained = { json = "/contained" }
+"#;
+
+#[test]
+fn a_file_crosses_each_transport_between_two_virtual_machines() {
+    if let Err(missing) = containment::MachineFiles::find() {
+        eprintln!("skipped: {missing}");
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| fs::write(place.path().join(name), text).unwrap();
+    fs::create_dir(place.path().join("pair")).unwrap();
+    let program = place.path().join("pair/sunder");
+    // Its symbols would be most of the folder.
+    let strip =
+        Command::new("strip").arg("-o").arg(&program).arg(env!("CARGO_BIN_EXE_sunder")).status();
+    assert!(strip.unwrap().success());
+    let receive = "mkdir in
+                   exec ./sunder transport receive --insecure --once --listen \"$2:7000\" --out in\n";
+    let send = "head -c 100000 sunder > file
+                exec ./sunder transport send --insecure --accept-loss \\
+                     --transport \"$3\" file \"$1:7000\"\n";
+    file("pair/file-server.sh", receive);
+    file("pair/file-client.sh", send);
+    file("pair.toml", MACHINES);
+    let Some(results) = performed(place.path(), &["run", "pair.toml", "--json"]) else { return };
+    let results: Value = serde_json::from_str(&results).unwrap();
+    for trial in results["trials"].as_array().unwrap() {
+        assert_eq!(trial["texts"]["result"], "ok", "{results}");
+        assert!(trial["texts"]["contained"].as_str().unwrap().starts_with("QEMU with"));
+        assert!(trial["values"]["bytes"].as_f64().unwrap() > 100_000.0, "{results}");
+    }
+}
+
 const SPOKEN: &str = r#"
 about = "What a shell says"
 repetitions = 2

@@ -64,6 +64,10 @@ pub(super) struct SandboxPlan<'a> {
     pub(super) filter: &'a [u8],
     /// The user of the command outside the sandbox.
     pub(super) owner: Option<UploadOwner>,
+    /// Another group of this user.
+    pub(super) group: Option<u32>,
+    /// Descriptors that the command inherits.
+    pub(super) inherited: &'a [RawFd],
 }
 
 impl CommandSandbox {
@@ -179,17 +183,18 @@ fn spawn(
     let (status, to_status) = pipe_with(PipeFlags::CLOEXEC)?;
     let (go, input) = UnixStream::pair()?;
     let given = [filter.as_raw_fd(), to_status.as_raw_fd()];
+    let passed = [&given, plan.inherited].concat();
     let mut command = Command::new(bwrap);
     command.args(arguments(SandboxDescriptors { filter: given[0], status: given[1] }));
     command.env_clear().current_dir("/").process_group(0);
     command.stdin(OwnedFd::from(input)).stdout(output.try_clone()?).stderr(output);
     let entrances: Vec<RawFd> = plan.groups.entrances().map(|it| it.as_raw_fd()).collect();
     let rlimits = rlimits(plan.limits, plan.groups.limit_memory());
-    let owner = plan.owner;
+    let (owner, group) = (plan.owner, plan.group);
     // SAFETY: between fork and exec, the closure makes only system calls and allocates no memory.
     // The descriptors in it stay open until `spawn` returns.
     unsafe {
-        command.pre_exec(move || prepare(&entrances, given, &rlimits, owner));
+        command.pre_exec(move || prepare(&entrances, &passed, &rlimits, owner, group));
     }
     Ok((command.spawn()?, status.into(), go))
 }
@@ -213,9 +218,10 @@ fn rlimits(limits: &ContainmentLimits, has_memory_limit: bool) -> Vec<(Resource,
 /// Prepares the process that becomes `bwrap`, between fork and exec.
 fn prepare(
     entrances: &[RawFd],
-    given: [RawFd; 2],
+    passed: &[RawFd],
     rlimits: &[(Resource, u64)],
     owner: Option<UploadOwner>,
+    other_group: Option<u32>,
 ) -> io::Result<()> {
     for entrance in entrances {
         // SAFETY: the caller keeps the descriptor open.
@@ -229,17 +235,18 @@ fn prepare(
     if closing != 0 {
         return Err(io::Error::last_os_error());
     }
-    for fd in given {
+    for fd in passed {
         // SAFETY: the caller keeps the descriptor open.
-        fcntl_setfd(unsafe { BorrowedFd::borrow_raw(fd) }, FdFlags::empty())?;
+        fcntl_setfd(unsafe { BorrowedFd::borrow_raw(*fd) }, FdFlags::empty())?;
     }
     for (resource, most) in rlimits {
         setrlimit(*resource, Rlimit { current: Some(*most), maximum: Some(*most) })?;
     }
     if let Some(UploadOwner { user, group }) = owner {
-        // SAFETY: the calls take no memory. The process has one thread.
+        let others = other_group.as_slice();
+        // SAFETY: the calls take no memory but the slice. The process has one thread.
         let is_changed = unsafe {
-            libc::setgroups(0, std::ptr::null()) == 0
+            libc::setgroups(others.len(), others.as_ptr()) == 0
                 && libc::setresgid(group, group, group) == 0
                 && libc::setresuid(user, user, user) == 0
         };
@@ -256,7 +263,7 @@ fn pidfd(number: u32) -> io::Result<OwnedFd> {
 }
 
 /// Waits until there is something to read, or so long.
-fn wait_readable(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+pub(super) fn wait_readable(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
     let timeout = Timespec {
         tv_sec: timeout.as_secs().cast_signed(),
         tv_nsec: timeout.subsec_nanos().into(),

@@ -7,10 +7,12 @@
 //! values say so, because other trials of the sweep may succeed.
 //!
 //! The scripts are contained (`containment`), so that those of strangers can be run. With
-//! `contain = false` they run like the laboratory's other programs, with the privileges of the
-//! user.
+//! `contain = "vm"` each has a virtual machine of its own. With `contain = false` they run like the
+//! laboratory's other programs, with the privileges of the user.
 
+mod containment_option;
 mod folder;
+mod guest;
 mod listening;
 mod party;
 
@@ -18,7 +20,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use containment::{ContainmentError, ContainmentLimits, UploadBounds, find_bubblewrap};
+use containment::{
+    BOOT_TIMEOUT, ContainmentError, ContainmentLimits, MachineFiles, UploadBounds, find_bubblewrap,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -27,9 +31,10 @@ use crate::link::LinkDirection;
 use crate::network::EmulatedNetwork;
 use crate::perform::trial_network::{TrialHost, TrialNetwork};
 use crate::sandbox::SCRATCH;
+use containment_option::ScriptContainment;
 use folder::ScriptPair;
 use listening::OpenPorts;
-use party::{PartyEnd, ScriptParty};
+use party::{PartyEnd, ScriptBounds, ScriptParty};
 
 /// The setting with the folder.
 const SCRIPTS: DriverPath = DriverPath { option: "scripts", check: find };
@@ -60,9 +65,9 @@ struct ScriptsDriverOptions {
     /// The time after which the client is ended, in seconds.
     #[serde(default = "minute")]
     timeout_s: f64,
-    /// Whether the scripts run in a sandbox.
-    #[serde(default = "yes")]
-    contain: bool,
+    /// By what the scripts are contained.
+    #[serde(default)]
+    contain: ScriptContainment,
     /// What each party may use.
     #[serde(default)]
     limits: ScriptLimits,
@@ -108,7 +113,7 @@ impl ScriptsDriverOptions {
     fn limits(&self, time: Duration) -> Option<ContainmentLimits> {
         let ScriptLimits { memory_mib, processes, disk_mib, output_mib, processors } = self.limits;
         let other = ContainmentLimits::default();
-        self.contain.then_some(ContainmentLimits {
+        self.contain.is_contained().then_some(ContainmentLimits {
             memory_mib,
             processes,
             disk_mib,
@@ -116,6 +121,22 @@ impl ScriptsDriverOptions {
             processors,
             time,
             ..other
+        })
+    }
+
+    /// What contains the script of a host that has so much time.
+    fn bounds(
+        &self,
+        network: &TrialNetwork<'_>,
+        host: &str,
+        time: Duration,
+    ) -> Result<ScriptBounds, String> {
+        Ok(match (self.limits(time), network.emulated()) {
+            (None, _) => ScriptBounds::None,
+            (Some(limits), Some(network)) if self.contain == ScriptContainment::Machine => {
+                ScriptBounds::Machine(limits, guest::machine(network, host)?)
+            }
+            (Some(limits), _) => ScriptBounds::Sandbox(limits),
         })
     }
 
@@ -140,10 +161,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 fn minute() -> f64 {
     60.0
-}
-
-fn yes() -> bool {
-    true
 }
 
 fn check(table: &toml::Table) -> Result<(), String> {
@@ -176,7 +193,7 @@ const UNCONTAINED_SITE: &str =
 /// Checks that the scripts can run at sites. The error is one line.
 fn check_at_sites(table: &toml::Table) -> Result<(), String> {
     let options: ScriptsDriverOptions = options(table)?;
-    if options.contain {
+    if options.contain.is_contained() {
         return Err(UNCONTAINED_SITE.into());
     }
     if options.scripts.starts_with(SCRATCH) {
@@ -188,9 +205,13 @@ fn check_at_sites(table: &toml::Table) -> Result<(), String> {
 /// Checks that the scripts are there, and what contains them. The error is one line.
 fn find(table: &toml::Table) -> Result<(), String> {
     let options: ScriptsDriverOptions = options(table)?;
-    if options.contain && find_bubblewrap().is_none() {
+    if options.contain.is_contained() && find_bubblewrap().is_none() {
         let missing = ContainmentError::NotInstalled;
         return Err(format!("{missing}, or set contain = false for scripts of your own"));
+    }
+    if options.contain == ScriptContainment::Machine {
+        MachineFiles::find()
+            .map_err(|missing| format!("{missing}; or set contain = true for a sandbox"))?;
     }
     if options.scripts.starts_with(SCRATCH) {
         // Files of the trial, which are written when it begins.
@@ -213,8 +234,12 @@ fn measure(network: &TrialNetwork<'_>, table: &toml::Table) -> Result<DriverValu
     let own = server_address.own.to_string();
     let arguments = [client_address.reached.to_string(), own, transport.clone()];
     // It ends with the client. It has the time of all that comes before.
-    let limits = options.limits(limit + 2 * OPENING_TIMEOUT);
-    let mut server = ScriptParty::start("server", server_host, &pair, &arguments, limits)?;
+    let before_client = match options.contain {
+        ScriptContainment::Machine => OPENING_TIMEOUT + BOOT_TIMEOUT,
+        _ => 2 * OPENING_TIMEOUT,
+    };
+    let bounds = options.bounds(network, &options.server, limit + before_client)?;
+    let mut server = ScriptParty::start("server", server_host, &pair, &arguments, bounds)?;
     let means = server.means().to_owned();
     let opened = wait_until_open(&ports, &mut server)?;
     let server_end = server.end_if_ended()?;
@@ -226,8 +251,8 @@ fn measure(network: &TrialNetwork<'_>, table: &toml::Table) -> Result<DriverValu
 
     let own = client_address.own.to_string();
     let arguments = [server_address.reached.to_string(), own, transport];
-    let limits = options.limits(limit);
-    let mut client = ScriptParty::start("client", client_host, &pair, &arguments, limits)?;
+    let bounds = options.bounds(network, &options.client, limit)?;
+    let mut client = ScriptParty::start("client", client_host, &pair, &arguments, bounds)?;
     let client_end = client.end_within(limit)?;
     let server_end = server.stop(GRACE, Duration::from_secs(1))?;
     let ends = vec![("client", client_end), ("server", server_end)];
@@ -303,7 +328,7 @@ fn wait_until_open(
     let deadline = Instant::now() + OPENING_TIMEOUT;
     loop {
         let has_ended = server.has_ended(POLL_INTERVAL)?;
-        if ports.has_new()? {
+        if ports.has_new()? || server.has_opened_port() {
             return Ok("the server has opened a port");
         }
         if has_ended {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use containment::{
     ContainedCommand, ContainedEnd, ContainedExit, ContainedProcess, ContainmentError,
-    ContainmentLimit, ContainmentLimits, UploadBounds,
+    ContainmentLimit, ContainmentLimits, GuestMachine, UploadBounds,
 };
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -30,6 +30,17 @@ const LIMIT_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct ScriptParty<'a> {
     process: ScriptProcess<'a>,
     end: Option<ScriptEnd>,
+}
+
+/// What contains a script.
+#[derive(Debug)]
+pub(super) enum ScriptBounds {
+    /// Nothing.
+    None,
+    /// A sandbox with limits.
+    Sandbox(ContainmentLimits),
+    /// A virtual machine in a sandbox.
+    Machine(ContainmentLimits, GuestMachine),
 }
 
 /// The process of a script.
@@ -87,21 +98,24 @@ impl PartyEnd {
 }
 
 impl<'a> ScriptParty<'a> {
-    /// Starts a script on a host, in a sandbox if there are limits.
+    /// Starts a script on a host.
     pub(super) fn start(
         role: &str,
         host: TrialHost<'a>,
         pair: &ScriptPair,
         arguments: &[String],
-        limits: Option<ContainmentLimits>,
+        bounds: ScriptBounds,
     ) -> Result<Self, String> {
         let run = [&["sh".into(), format!("./{}", pair.script(role))], arguments].concat();
-        let process = match (limits, host) {
-            (None, _) => own(role, host, pair, run)?,
-            (Some(limits), TrialHost::Emulated { host, .. }) => {
-                contained(role, host, pair, run, limits)?
+        let process = match (bounds, host) {
+            (ScriptBounds::None, _) => own(role, host, pair, run)?,
+            (ScriptBounds::Sandbox(limits), TrialHost::Emulated { host, .. }) => {
+                contained(role, host, pair, run, limits, None)?
             }
-            (Some(_), TrialHost::Site(site)) => return Err(site.line(UNCONTAINED_SITE)),
+            (ScriptBounds::Machine(limits, machine), TrialHost::Emulated { host, .. }) => {
+                contained(role, host, pair, run, limits, Some(machine))?
+            }
+            (_, TrialHost::Site(site)) => return Err(site.line(UNCONTAINED_SITE)),
         };
         Ok(Self { process, end: None })
     }
@@ -111,6 +125,14 @@ impl<'a> ScriptParty<'a> {
         match &self.process {
             ScriptProcess::Own { .. } => "not contained",
             ScriptProcess::Contained { process, .. } => process.means(),
+        }
+    }
+
+    /// Whether a port has been open in its virtual machine.
+    pub(super) fn has_opened_port(&self) -> bool {
+        match &self.process {
+            ScriptProcess::Own { .. } => false,
+            ScriptProcess::Contained { process, .. } => process.has_opened_port(),
         }
     }
 
@@ -201,13 +223,14 @@ impl ScriptProcess<'_> {
     }
 }
 
-/// Starts a script in a sandbox.
+/// Starts a script in a sandbox, or in a virtual machine there.
 fn contained<'a>(
     role: &str,
     host: &EmulatedHost,
     pair: &ScriptPair,
     run: Vec<String>,
     limits: ContainmentLimits,
+    machine: Option<GuestMachine>,
 ) -> Result<ScriptProcess<'a>, String> {
     let failed = |error: std::io::Error| format!("cannot contain a script: {error}");
     // A port below 1024 needs no capability: the hosts are those of the experiment alone.
@@ -218,13 +241,14 @@ fn contained<'a>(
         folder: pair.folder.clone(),
         directory: pair.directory.clone(),
         network: host.namespace().map_err(failed)?,
+        machine,
         limits,
         output: File::create(&output).map_err(failed)?,
         scratch: SCRATCH.into(),
     };
     match ContainedProcess::start(command) {
         Ok(process) => Ok(ScriptProcess::Contained { process, limits, output }),
-        Err(error @ ContainmentError::NotMade) => {
+        Err(error @ (ContainmentError::NotMade | ContainmentError::NotBooted)) => {
             Err(format!("{error}: {}", output_tail(&read(&output))))
         }
         Err(error) => Err(error.to_string()),
