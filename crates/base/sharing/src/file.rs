@@ -276,6 +276,8 @@ mod tests {
                 // One share is as long as the other, and as the documentation says.
                 let segments = len / WHOLE + 1;
                 assert_eq!(files[0].len(), HEADER_LEN + 32 * segments + len);
+                let header = ShareFileHeader::parse(&files[0]).unwrap();
+                assert_eq!(header.split().file_len(), Some(files[0].len() as u64));
             }
         }
     }

@@ -39,7 +39,7 @@
 //!
 //! - `scheme`: the scheme, the threshold and the number of shares. `split`: splits and joins in
 //!   buffers of the caller. `share`: shares that own their bytes. [`file`](mod@file): the share
-//!   file.
+//!   file. [`paper`]: a share file as lines of text that a person can type.
 //! - [`tamper`], [`keyed`]: the codes that detect changes. [`locate`]: finds wrong shares. `basis`
 //!   has the shares that are trusted, `decoder` a Reed-Solomon code.
 //! - `combination`: linear combinations of buffers. Splitting and joining are such combinations
@@ -52,6 +52,7 @@ pub mod file;
 pub mod kernels;
 pub mod keyed;
 pub mod locate;
+pub mod paper;
 mod scheme;
 mod share;
 mod split;

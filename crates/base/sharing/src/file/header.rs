@@ -5,6 +5,7 @@ use std::fmt;
 use base16ct::HexDisplay;
 
 use crate::scheme::{SecretSharingScheme, SharingParameters, SharingParametersError};
+use crate::tamper;
 
 /// The number of bytes of the secret in every segment except the last, which has fewer.
 pub const SEGMENT_LEN: usize = 1 << 16;
@@ -22,6 +23,13 @@ const VERSION: u8 = 1;
 /// The random, unique identifier of a split. It is displayed as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SplitId(pub(super) [u8; 16]);
+
+impl SplitId {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
 
 impl fmt::Display for SplitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,6 +64,12 @@ impl SplitParameters {
     /// The length of the secret, in bytes.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// The length of each share file, in bytes; `None` if that is more than `u64` holds.
+    pub fn file_len(&self) -> Option<u64> {
+        let codes = self.segments().checked_mul(tamper::OVERHEAD as u64)?;
+        codes.checked_add(self.length)?.checked_add(HEADER_LEN as u64)
     }
 
     /// The number of segments. The last one is shorter than the others, and may be empty.
