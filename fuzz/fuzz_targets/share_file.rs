@@ -7,6 +7,7 @@ use random::RandomGenerator;
 use sharing::file::{
     HEADER_LEN, SEGMENT_LEN, ShareFileDecoder, ShareFileEncoder, ShareFileHeader, select_split,
 };
+use sharing::paper::{PaperShareCollector, has_label};
 use sharing::{SharingParameters, tamper};
 
 #[derive(Arbitrary, Debug)]
@@ -19,6 +20,8 @@ struct Input {
     changes: Vec<(u8, u16, u8)>,
     /// The shares that join gets, one bit each.
     given: u8,
+    /// Lines of text, typed or scanned.
+    lines: Vec<String>,
 }
 
 fuzz_target!(|input: Input| {
@@ -29,7 +32,20 @@ fuzz_target!(|input: Input| {
     }
     let _ = select_split(&parsed);
     split_change_and_join(&input);
+    read_lines(&input);
 });
+
+fn read_lines(input: &Input) {
+    let mut collector = PaperShareCollector::default();
+    for line in &input.lines {
+        let _ = (has_label(line), collector.add(line));
+    }
+    for (_, share) in collector.finish() {
+        if let Ok(share) = share {
+            ShareFileHeader::parse(&share).unwrap();
+        }
+    }
+}
 
 fn split_change_and_join(input: &Input) {
     let k = input.k % 5 + 1;

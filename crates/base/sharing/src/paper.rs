@@ -40,6 +40,9 @@ const CHECK_CHARACTERS: usize = 4;
 /// What scanners write before the content of a QR code.
 const SCANNER_PREFIX: &str = "QR-CODE:";
 
+/// What some editors write at the beginning of a text.
+const BYTE_ORDER_MARK: char = '\u{FEFF}';
+
 /// The share that a line belongs to: how its label begins, for example `K3F7-2`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PaperShareLabel {
@@ -203,7 +206,7 @@ impl PaperShareCollector {
 
 /// Removes spaces and what scanners add, and makes letters capital.
 fn normalized(line: &str) -> Zeroizing<String> {
-    let letters = line.chars().filter(|c| !c.is_whitespace());
+    let letters = line.chars().filter(|&c| !c.is_whitespace() && c != BYTE_ORDER_MARK);
     let line: String = letters.map(|c| c.to_ascii_uppercase()).collect();
     Zeroizing::new(line.strip_prefix(SCANNER_PREFIX).map(str::to_owned).unwrap_or(line))
 }
@@ -242,10 +245,14 @@ fn decode(digits: &str) -> Result<(Zeroizing<Vec<u8>>, String), PaperLineError> 
     }
     let bytes = digits.len().checked_sub(CHECK_CHARACTERS).filter(|&len| len > 0);
     let (bytes, check) = digits.split_at(bytes.ok_or(PaperLineError::WrongLength)?);
-    let bytes = Base32UpperUnpadded::decode_vec(bytes);
-    bytes
-        .map(|bytes| (Zeroizing::new(bytes), check.to_owned()))
-        .map_err(|_| PaperLineError::WrongLength)
+    let decoded =
+        Base32UpperUnpadded::decode_vec(bytes).map_err(|_| PaperLineError::WrongLength)?;
+    let decoded = Zeroizing::new(decoded);
+    // The last digit may have bits that no byte has, which are to be zeros.
+    if Base32UpperUnpadded::encode_string(&decoded) != bytes {
+        return Err(PaperLineError::Checksum);
+    }
+    Ok((decoded, check.to_owned()))
 }
 
 /// The share file that consists of these pieces.
@@ -320,8 +327,10 @@ mod tests {
         for len in (0..60).chain([1000, 4096]) {
             let shares = shares(len);
             for (pieces, grouped) in [(1, true), (14, false), (3, true)] {
-                let mut all: Vec<String> =
-                    shares.iter().flat_map(|share| lines(share, pieces, grouped).unwrap()).collect();
+                let mut all: Vec<String> = shares
+                    .iter()
+                    .flat_map(|share| lines(share, pieces, grouped).unwrap())
+                    .collect();
                 all.reverse();
                 assert_eq!(read(all), shares.clone().map(Ok));
             }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "mix")]
 mod chat;
+mod check;
 #[cfg(feature = "compute")]
 mod circuit;
 #[cfg(feature = "compute")]
@@ -137,6 +138,7 @@ macro_rules! daemons {
 commands! {
     Split(split),
     Join(join),
+    Check(check),
     Serve(serve),
     Proxy(proxy),
     #[cfg(feature = "tunnel")]

@@ -10,7 +10,7 @@
 //!   them.
 //! - `daemon`: what daemons share: their configuration, status and tests.
 //! - `checks`: tests of this host that change nothing, for `sunder doctor` and for warnings.
-//! - `share_files`: the files of `split` and `join`. `circuits`: circuits by name or file.
+//! - `share_files`: the files of `split`, `join` and `check`. `circuits`: circuits by name or file.
 //!   `numbers`: numbers for people, pure.
 
 // A build without all systems leaves some of what they share unused.

@@ -1,5 +1,7 @@
 //! `sunder join`: restores a file from its shares.
 
+mod every_split;
+
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,16 +11,16 @@ use std::path::{Path, PathBuf};
 use console::CommandFailure;
 use console::CommandProgress;
 use serde::Serialize;
-use sharing::file::{PROTECTED_LEN, ShareFileDecodeError, ShareFileDecoder, SplitParameters};
-use sharing::locate::ShareErrorLocationError;
-use sharing::tamper;
-use zeroize::Zeroizing;
+use sharing::file::SplitParameters;
 
 use crate::commands::split::scheme_name;
-use crate::share_files::input::{InputFile, is_dash};
+use crate::share_files::candidate::{FaultyFile, ShareCandidate};
+use crate::share_files::decoding::decode_segments;
+use crate::share_files::input::is_dash;
 use crate::share_files::names::original_name;
 use crate::share_files::output::{self, OutputFile};
-use crate::share_files::share::{FaultyFile, ShareFileReader, ShareFileSet};
+use crate::share_files::scan::{ScannedSplit, ShareScan};
+use crate::share_files::share::{ShareFileReader, ShareFileSet};
 
 /// Restores a file from K or more of its shares.
 ///
@@ -29,21 +31,33 @@ use crate::share_files::share::{FaultyFile, ShareFileReader, ShareFileSet};
 /// If more than K shares are given, wrong ones are found and named, and the file is still restored
 /// while enough shares agree. If two different files fit, none is written. An existing file is
 /// never overwritten.
+///
+/// A folder stands for all shares in it, among any other files. If they belong to several splits,
+/// choose one with --id, or join each with --all. A text file with lines of printed shares, typed
+/// or scanned, stands for these shares.
 #[derive(clap::Args)]
 #[command(after_help = "Example: two of three shares restore the file
   sunder join plan.pdf.1.share /mnt/usb/plan.pdf.3.share
 writes plan.pdf to the current directory.
+  sunder join --all --out restored /mnt/shares
+restores every file that has enough shares in the folder /mnt/shares.
 With --out -, the file is written to standard output, each part after it was checked. If the exit
 code is not 0, the output is incomplete.")]
 pub(crate) struct Arguments {
-    /// The file to write; `-` is standard output [default: the shares' common NAME, in the current
-    /// directory]
+    /// The file to write, or an existing directory for it; `-` is standard output [default: the
+    /// shares' common NAME, in the current directory]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Join the shares of this split only: the first digits of its identifier
+    #[arg(long, value_name = "ID", conflicts_with = "all")]
+    id: Option<String>,
+    /// Join each split that has enough shares; --out is then a directory
+    #[arg(long)]
+    all: bool,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
-    /// The share files, in any order; `-` is standard input
+    /// The share files, folders with them, or texts, in any order; `-` is standard input
     #[arg(value_name = "SHARE", required = true)]
     shares: Vec<PathBuf>,
 }
@@ -65,15 +79,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         let message = "--json and --out - both need standard output; choose one of them";
         return Err(CommandFailure::Usage(message.into()));
     }
-    let inputs =
-        arguments.shares.iter().map(|path| InputFile::open(path)).collect::<Result<_, _>>()?;
-    let mut shares = ShareFileSet::of(inputs)?;
+    let mut scan = ShareScan::of(&arguments.shares)?;
+    if arguments.all {
+        return every_split::join(arguments, scan);
+    }
+    let candidates = arguments.choose(&mut scan)?;
+    let mut shares = ShareFileSet::of(candidates, scan.faulty)?;
     let split = shares.split;
     let path = arguments.path(&shares.files)?;
     let mut destination = JoinDestination::create(&path)?;
 
     let progress = CommandProgress::new(Some(split.length()));
-    join(&mut shares, &mut destination, &progress).map_err(|failure| destination.amend(failure))?;
+    decode_segments(&mut shares, &progress, |bytes| destination.append(bytes))
+        .map_err(|failure| destination.amend(failure))?;
     progress.doing("waiting for the disk");
     destination.complete()?;
     drop(progress);
@@ -82,20 +100,42 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 }
 
 impl Arguments {
+    /// The shares to join: those of the split that was chosen, or all. Shares given by name all
+    /// belong to one split, or some are wrong; a folder can have those of several.
+    fn choose(&self, scan: &mut ShareScan) -> Result<Vec<ShareCandidate>, CommandFailure> {
+        if self.id.is_none() && !scan.has_folder {
+            return Ok(std::mem::take(&mut scan.candidates));
+        }
+        let splits = scan.splits();
+        let all = listed(&splits);
+        let id = self.id.as_deref().unwrap_or("").to_ascii_lowercase();
+        let mut chosen: Vec<ScannedSplit> =
+            splits.into_iter().filter(|split| split.id.starts_with(&id)).collect();
+        match (chosen.pop(), chosen.len()) {
+            (Some(split), 0) => Ok(split.candidates),
+            (None, _) if all.is_empty() => Ok(Vec::new()),
+            (None, _) => Err(CommandFailure::Usage(format!(
+                "no share belongs to split {id}; there are: {all}"
+            ))),
+            (Some(_), _) => Err(CommandFailure::Usage(format!(
+                "the shares belong to several splits; choose one with --id ID, or join each with \
+                 --all --out DIR: {all}"
+            ))),
+        }
+    }
+
     /// The path of the joined file.
     fn path(&self, files: &[ShareFileReader]) -> Result<PathBuf, CommandFailure> {
-        if let Some(path) = &self.out {
-            if path.is_dir() {
-                let message = format!("{} is a directory; name a file in it", path.display());
-                return Err(CommandFailure::Usage(message));
-            }
-            return Ok(path.clone());
-        }
+        let directory = match &self.out {
+            Some(path) if !path.is_dir() => return Ok(path.clone()),
+            // A bare name could be `-`, which is standard output.
+            None => Path::new("."),
+            Some(directory) => directory,
+        };
         let mut names = files.iter().map(|file| original_name(file.path()));
         let first = names.next().flatten();
         let name = first.filter(|&first| names.all(|name| name == Some(first)));
-        // A bare name could be `-`, which is standard output.
-        name.map(|name| Path::new(".").join(name)).ok_or_else(|| {
+        name.map(|name| directory.join(name)).ok_or_else(|| {
             let message = "the shares are not all named NAME.N.share, so the file has no name";
             CommandFailure::Usage(format!("{message}; give it one with --out FILE"))
         })
@@ -107,78 +147,60 @@ impl Arguments {
         path: &Path,
         wrong: &[FaultyFile],
     ) -> Result<(), CommandFailure> {
-        let sharing = split.sharing();
-        let (k, m) = (sharing.threshold(), sharing.shares());
-        for wrong in wrong {
-            console::warning(&format!(
-                "left out {wrong}; the joined file is right without it, unless someone has read \
-                 {k} shares or forged {k} of these files"
-            ));
-        }
-        let (bytes, file) = (split.length(), path.to_string_lossy());
+        wrong.iter().for_each(|wrong| warn_of(wrong, split));
         if self.json {
-            let scheme = scheme_name(sharing.scheme());
-            let id = split.id().to_string();
-            return console::print_json(&JoinDocument { file, id, scheme, k, m, bytes, wrong });
+            return console::print_json(&JoinDocument::of(split, path, wrong));
         }
         if is_dash(path) {
             return Ok(());
         }
-        console::print_line(&format!("{file}: {bytes} bytes, integrity verified"))
+        console::print_line(&joined_line(split, path))
     }
 }
 
-/// Joins all segments. The memory used does not depend on their number.
-fn join(
-    shares: &mut ShareFileSet,
-    destination: &mut JoinDestination,
-    progress: &CommandProgress,
-) -> Result<(), CommandFailure> {
-    let mut decoder = ShareFileDecoder::new(shares.split);
-    let mut segment = Zeroizing::new(vec![0; PROTECTED_LEN]);
-    while let Some(len) = decoder.next_len() {
-        let position = decoder.position();
-        shares.read(len, position)?;
-        let present = || shares.files.iter().filter(|file| file.is_present());
-        let coordinates: Vec<u8> = present().map(ShareFileReader::x).collect();
-        let parts: Vec<&[u8]> = present().map(|file| file.part(len)).collect();
-        let wrong = decoder
-            .decode(&coordinates, &parts, &mut segment[..len])
-            .map_err(|error| explain(&error, position, shares))?;
-        shares.mark_faulty(&wrong, position);
-
-        let bytes = &segment[tamper::OVERHEAD..len];
-        destination.append(bytes)?;
-        progress.advance(bytes.len());
+impl<'a> JoinDocument<'a> {
+    fn of(split: &SplitParameters, path: &'a Path, wrong: &'a [FaultyFile]) -> Self {
+        let sharing = split.sharing();
+        Self {
+            file: path.to_string_lossy(),
+            id: split.id().to_string(),
+            scheme: scheme_name(sharing.scheme()),
+            k: sharing.threshold(),
+            m: sharing.shares(),
+            bytes: split.length(),
+            wrong,
+        }
     }
-    shares.read_end()
 }
 
-/// Explains what to do about a segment that cannot be joined.
-fn explain(error: &ShareFileDecodeError, position: u64, shares: &ShareFileSet) -> CommandFailure {
-    let lost = shares.losses();
-    CommandFailure::Refused(match error {
-        ShareFileDecodeError::Tampered(_) => format!(
-            "a share was changed: from byte {position} on, the shares do not join to what was \
-             split; give more shares, to find the changed one, or unchanged copies{lost}"
-        ),
-        ShareFileDecodeError::Locate(ShareErrorLocationError::Ambiguous { first, second }) => {
-            format!(
-                "two different files fit from byte {position} on: one is joined from {}, another \
-                 from {}; one of them was forged, and nothing shows which; give only shares that \
-                 you trust{lost}",
-                shares.names_of(first),
-                shares.names_of(second)
-            )
-        }
-        ShareFileDecodeError::Locate(_) => format!(
-            "too many shares were changed: from byte {position} on, no choice of them joins to \
-             what was split; give more shares{lost}"
-        ),
-        ShareFileDecodeError::Shares(error) => {
-            format!("the shares cannot be joined: {error}{lost}")
-        }
-    })
+/// Warns that a file was left out, with the assumption under which the result is right.
+fn warn_of(wrong: &FaultyFile, split: &SplitParameters) {
+    let k = split.sharing().threshold();
+    console::warning(&format!(
+        "left out {wrong}; the joined file is right without it, unless someone has read {k} shares \
+         or forged {k} of these files"
+    ));
+}
+
+fn joined_line(split: &SplitParameters, path: &Path) -> String {
+    format!("{}: {} bytes, integrity verified", path.display(), split.length())
+}
+
+/// The splits in one line, the first few of them.
+fn listed(splits: &[ScannedSplit]) -> String {
+    const MAX_SHOWN: usize = 8;
+    let shown = splits.iter().take(MAX_SHOWN).map(|split| {
+        let name = split.name().map_or_else(String::new, |name| format!(" ({})", name.display()));
+        let found = split.candidates.len();
+        let k = split.candidates.iter().map(|it| it.header.split().sharing().threshold()).max();
+        let k = k.unwrap_or_default();
+        format!("{}{name} has {found} shares and needs {k}", split.id)
+    });
+    let mut shown: Vec<String> = shown.collect();
+    if splits.len() > MAX_SHOWN {
+        shown.push(format!("and {} more", splits.len() - MAX_SHOWN));
+    }
+    shown.join("; ")
 }
 
 /// The destination of the joined file.

@@ -1,7 +1,7 @@
 //! `sunder split`: splits a file into shares.
 
-use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use console::CommandFailure;
@@ -13,8 +13,9 @@ use sharing::{SecretSharingScheme, SharingParameters, tamper};
 use zeroize::Zeroizing;
 
 use crate::share_files::input::{InputFile, is_dash};
-use crate::share_files::names::share_name;
+use crate::share_files::names::{page_name, share_name};
 use crate::share_files::output::{self, OutputFile};
+use crate::share_files::page::{MAX_PAPER_SECRET, share_page};
 
 /// Splits a file into M shares. Any K of them restore it; K - 1 reveal nothing but its length.
 ///
@@ -22,6 +23,9 @@ use crate::share_files::output::{self, OutputFile};
 /// files are never overwritten. `sunder join` detects changed and invented shares if they are fewer
 /// than K and the attacker has read fewer than K. There is no key: an attacker who has K shares can
 /// create shares of any file.
+///
+/// With --paper, a page to print is written beside each share, NAME.1.html to NAME.M.html, with the
+/// share as QR codes and as lines to type. `sunder join` reads a text file of such lines.
 #[derive(clap::Args)]
 #[command(after_help = "Example: three shares, any two of which restore the file
   sunder split -k 2 -m 3 --out /mnt/backup plan.pdf
@@ -43,6 +47,9 @@ pub(crate) struct Arguments {
     /// The directory for the shares
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
+    /// Also write each share as a page to print, with QR codes; for at most 4096 bytes
+    #[arg(long)]
+    paper: bool,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -76,20 +83,59 @@ struct SplitDocument<'a> {
     m: u8,
     bytes: u64,
     files: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pages: Vec<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let sharing = arguments.sharing()?;
     let mut input = InputFile::open(&arguments.file)?;
-    let paths = arguments.share_paths()?;
-    let mut shares =
-        paths.iter().cloned().map(OutputFile::create).collect::<Result<Vec<_>, _>>()?;
+    if arguments.paper {
+        refuse_long(input.len().unwrap_or(0), input.path())?;
+    }
+    let paths = arguments.paths(share_name)?;
+    let page_paths = if arguments.paper { arguments.paths(page_name)? } else { Vec::new() };
+    let mut shares = create_all(&paths)?;
+    let mut pages = create_all(&page_paths)?;
     let progress = CommandProgress::new(input.len());
     let split = write_shares(sharing, arguments.rng, &mut input, &mut shares, &progress)?;
+    if arguments.paper {
+        refuse_long(split.length(), input.path())?;
+        write_pages(&shares, &mut pages, &arguments.file_name()?.to_string_lossy())?;
+    }
     progress.doing("waiting for the disk");
-    output::publish_all(shares)?;
+    output::publish_all(shares.into_iter().chain(pages).collect())?;
     drop(progress);
-    arguments.report(&split, &paths)
+    arguments.report(&split, &paths, &page_paths)
+}
+
+fn create_all(paths: &[PathBuf]) -> Result<Vec<OutputFile>, CommandFailure> {
+    paths.iter().cloned().map(OutputFile::create).collect()
+}
+
+/// Refuses a file that is too long for `--paper`.
+fn refuse_long(len: u64, path: &Path) -> Result<(), CommandFailure> {
+    if len <= MAX_PAPER_SECRET {
+        return Ok(());
+    }
+    Err(CommandFailure::Usage(format!(
+        "{} is too long for paper: it has more than {MAX_PAPER_SECRET} bytes; encrypt it, and split \
+         its key with --paper, or leave out --paper",
+        path.display()
+    )))
+}
+
+/// Writes the page of each share. A secret that fits on paper has one segment.
+fn write_pages(
+    shares: &[OutputFile],
+    pages: &mut [OutputFile],
+    name: &str,
+) -> Result<(), CommandFailure> {
+    for (share, page) in shares.iter().zip(pages) {
+        let contents = share.contents(HEADER_LEN + PROTECTED_LEN)?;
+        page.append(share_page(&contents, name).map_err(CommandFailure::Failed)?.as_bytes())?;
+    }
+    Ok(())
 }
 
 impl Arguments {
@@ -102,16 +148,30 @@ impl Arguments {
             .map_err(|error| CommandFailure::Usage(error.to_string()))
     }
 
-    fn share_paths(&self) -> Result<Vec<PathBuf>, CommandFailure> {
+    /// The name of the file that is split.
+    fn file_name(&self) -> Result<&OsStr, CommandFailure> {
         let name =
             if is_dash(&self.file) { Some(OsStr::new("stdin")) } else { self.file.file_name() };
-        let name = name.ok_or_else(|| {
+        name.ok_or_else(|| {
             CommandFailure::Usage(format!("{} does not name a file", self.file.display()))
-        })?;
-        Ok((1..=self.m).map(|x| self.out.join(share_name(name, x))).collect())
+        })
     }
 
-    fn report(&self, split: &SplitParameters, paths: &[PathBuf]) -> Result<(), CommandFailure> {
+    /// The path of a file for each share.
+    fn paths(&self, name: impl Fn(&OsStr, u8) -> OsString) -> Result<Vec<PathBuf>, CommandFailure> {
+        let original = self.file_name()?;
+        Ok((1..=self.m).map(|x| self.out.join(name(original, x))).collect())
+    }
+
+    fn report(
+        &self,
+        split: &SplitParameters,
+        paths: &[PathBuf],
+        pages: &[PathBuf],
+    ) -> Result<(), CommandFailure> {
+        let strings = |paths: &[PathBuf]| -> Vec<String> {
+            paths.iter().map(|path| path.to_string_lossy().into_owned()).collect()
+        };
         let (k, m, bytes) = (self.k, self.m, split.length());
         if self.json {
             return console::print_json(&SplitDocument {
@@ -120,17 +180,27 @@ impl Arguments {
                 k,
                 m,
                 bytes,
-                files: paths.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
+                files: strings(paths),
+                pages: strings(pages),
             });
         }
-        let named = match paths {
-            [only] => only.display().to_string(),
-            [first, .., last] => format!("{} to {}", first.display(), last.display()),
-            [] => String::new(),
-        };
+        let named = range_of(paths);
         console::print_line(&format!(
             "{named}: {bytes} bytes in {m} shares, of which {k} are needed"
-        ))
+        ))?;
+        if !pages.is_empty() {
+            console::print_line(&format!("{}: a page to print for each share", range_of(pages)))?;
+        }
+        Ok(())
+    }
+}
+
+/// The first and the last of these files.
+fn range_of(paths: &[PathBuf]) -> String {
+    match paths {
+        [only] => only.display().to_string(),
+        [first, .., last] => format!("{} to {}", first.display(), last.display()),
+        [] => String::new(),
     }
 }
 

@@ -1,18 +1,24 @@
 //! The files that a command reads; `-` is standard input.
 
 use std::fs::{File, Metadata};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Cursor, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use console::CommandFailure;
+use zeroize::Zeroizing;
 
-/// An open file, or standard input.
+/// An open file, standard input, or bytes from a file of text.
 pub(crate) struct InputFile {
-    file: File,
-    metadata: Metadata,
+    source: InputSource,
     path: PathBuf,
+    is_stdin: bool,
+}
+
+enum InputSource {
+    File(File, Metadata),
+    Memory(Cursor<Zeroizing<Vec<u8>>>),
 }
 
 impl InputFile {
@@ -21,7 +27,8 @@ impl InputFile {
     /// # Errors
     /// If it cannot be opened, or is a directory.
     pub(crate) fn open(path: &Path) -> Result<Self, CommandFailure> {
-        let (opened, path) = if is_dash(path) {
+        let is_stdin = is_dash(path);
+        let (opened, path) = if is_stdin {
             // A separate descriptor, without the buffer of the standard library's handle.
             let descriptor = io::stdin().as_fd().try_clone_to_owned();
             (descriptor.map(File::from), Path::new("standard input"))
@@ -44,7 +51,14 @@ impl InputFile {
             let message = format!("{} is a directory; name a file in it", path.display());
             return Err(CommandFailure::Usage(message));
         }
-        Ok(Self { file, metadata, path: path.to_owned() })
+        let source = InputSource::File(file, metadata);
+        Ok(Self { source, path: path.to_owned(), is_stdin })
+    }
+
+    /// Bytes that were read from the text at `path`.
+    pub(crate) fn from_bytes(bytes: Zeroizing<Vec<u8>>, path: &Path) -> Self {
+        let source = InputSource::Memory(Cursor::new(bytes));
+        Self { source, path: path.to_owned(), is_stdin: false }
     }
 
     /// Its path, or a name for standard input.
@@ -54,13 +68,24 @@ impl InputFile {
 
     /// Its length, if it is known before reading.
     pub(crate) fn len(&self) -> Option<u64> {
-        self.metadata.is_file().then_some(self.metadata.len())
+        match &self.source {
+            InputSource::File(_, metadata) => metadata.is_file().then_some(metadata.len()),
+            InputSource::Memory(bytes) => Some(bytes.get_ref().len() as u64),
+        }
     }
 
-    /// Whether both are the same file, possibly under different names.
-    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
-        let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
-        identity(&self.metadata) == identity(&other.metadata)
+    /// Whether it can be closed and opened again by its path.
+    pub(crate) fn is_reopenable(&self) -> bool {
+        let is_file = matches!(&self.source, InputSource::File(_, metadata) if metadata.is_file());
+        is_file && !self.is_stdin
+    }
+
+    /// What is equal for one file under two names. Bytes in memory have none.
+    pub(crate) fn identity(&self) -> Option<(u64, u64)> {
+        match &self.source {
+            InputSource::File(_, metadata) => Some((metadata.dev(), metadata.ino())),
+            InputSource::Memory(_) => None,
+        }
     }
 
     /// Reads until `buffer` is full or the file ends. Returns the number of bytes read.
@@ -70,7 +95,11 @@ impl InputFile {
     pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
-            match self.file.read(&mut buffer[filled..]) {
+            let read = match &mut self.source {
+                InputSource::File(file, _) => file.read(&mut buffer[filled..]),
+                InputSource::Memory(bytes) => bytes.read(&mut buffer[filled..]),
+            };
+            match read {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

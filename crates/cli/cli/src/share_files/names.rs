@@ -14,6 +14,13 @@ pub(crate) fn share_name(name: &OsStr, x: u8) -> OsString {
     share
 }
 
+/// The name of the page with share `x` of the file `name`.
+pub(crate) fn page_name(name: &OsStr, x: u8) -> OsString {
+    let mut page = name.to_owned();
+    page.push(format!(".{x}.html"));
+    page
+}
+
 /// The name of the split file, from the name of a share; `None` if it is not named like a share.
 pub(crate) fn original_name(share: &Path) -> Option<&OsStr> {
     let stem = share.file_name()?.as_bytes().strip_suffix(SUFFIX)?;
@@ -21,6 +28,11 @@ pub(crate) fn original_name(share: &Path) -> Option<&OsStr> {
     let (name, number) = (&stem[..dot], &stem[dot + 1..]);
     let is_number = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
     (is_number && !name.is_empty()).then(|| OsStr::from_bytes(name))
+}
+
+/// Whether a file has the suffix of share files.
+pub(crate) fn is_named_like_a_share(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(SUFFIX)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use console::CommandFailure;
 use tempfile::TempPath;
+use zeroize::Zeroizing;
 
 use super::interrupt;
 
@@ -53,6 +54,24 @@ impl OutputFile {
         self.file
             .write_all_at(bytes, 0)
             .map_err(|error| CommandFailure::writing(&self.path, &error))
+    }
+
+    /// What was written, up to `max` bytes.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn contents(&self, max: usize) -> Result<Zeroizing<Vec<u8>>, CommandFailure> {
+        let mut bytes = Zeroizing::new(vec![0; max]);
+        let mut len = 0;
+        loop {
+            let read = self.file.read_at(&mut bytes[len..], len as u64);
+            match read.map_err(|error| CommandFailure::reading(&self.path, &error))? {
+                0 => break,
+                read => len += read,
+            }
+        }
+        bytes.truncate(len);
+        Ok(bytes)
     }
 
     /// Gives the file its name.
@@ -141,7 +160,7 @@ fn directory_of(path: &Path) -> &Path {
 #[cfg(target_os = "linux")]
 fn unnamed(directory: &Path) -> Option<File> {
     use rustix::fs::{Mode, OFlags, open};
-    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = File::from(open(directory, flags, Mode::RUSR | Mode::WUSR).ok()?);
     descriptor_path(&file).exists().then_some(file)
 }

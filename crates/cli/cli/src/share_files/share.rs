@@ -1,40 +1,16 @@
-//! The share files given to a command, and what is wrong with each.
+//! The shares of one split while they are read, and what is wrong with each.
 
-use std::fmt;
 use std::io;
 use std::path::Path;
 
 use console::CommandFailure;
-use serde::Serialize;
 use sharing::file::{
-    HEADER_LEN, PROTECTED_LEN, ShareFileHeader, SplitParameters, SplitSelectionError, select_split,
+    PROTECTED_LEN, ShareFileHeader, SplitParameters, SplitSelectionError, select_split,
 };
 use zeroize::Zeroizing;
 
+use super::candidate::{FaultyFile, ShareCandidate, too_few, without_copies};
 use super::input::InputFile;
-
-/// A faulty file.
-#[derive(Serialize)]
-pub(crate) struct FaultyFile {
-    /// The file, as it was given.
-    pub(crate) file: String,
-    /// The number of the share, if the file states one.
-    pub(crate) share: Option<u8>,
-    /// What is wrong.
-    pub(crate) reason: String,
-}
-
-impl FaultyFile {
-    fn new(path: &Path, share: Option<u8>, reason: String) -> Self {
-        Self { file: path.to_string_lossy().into_owned(), share, reason }
-    }
-}
-
-impl fmt::Display for FaultyFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.file, self.reason)
-    }
-}
 
 /// The shares of one split, at least as many as are needed.
 pub(crate) struct ShareFileSet {
@@ -47,30 +23,32 @@ pub(crate) struct ShareFileSet {
 }
 
 impl ShareFileSet {
-    /// Reads the headers of all files and selects the split to join.
+    /// Selects the split to join, and opens its shares. `unrelated` are files that are no shares.
     ///
     /// # Errors
-    /// If a file was given twice, or too few belong to the same split.
-    pub(crate) fn of(inputs: Vec<InputFile>) -> Result<Self, CommandFailure> {
-        refuse_duplicates(&inputs)?;
-        let mut candidates = Vec::new();
-        let mut unrelated = Vec::new();
-        for input in inputs {
-            match ShareFileReader::begin(input) {
-                Ok(file) => candidates.push(file),
-                Err(wrong) => unrelated.push(wrong),
-            }
-        }
+    /// If too few belong to the same split, or two claim to be the same share and differ.
+    pub(crate) fn of(
+        candidates: Vec<ShareCandidate>,
+        mut unrelated: Vec<FaultyFile>,
+    ) -> Result<Self, CommandFailure> {
+        let candidates = without_copies(candidates);
         let headers: Vec<ShareFileHeader> = candidates.iter().map(|file| file.header).collect();
         let split =
             select_split(&headers).map_err(|error| explain(error, &candidates, &unrelated))?;
-        let (files, others): (Vec<_>, Vec<_>) =
-            candidates.into_iter().partition(|file| file.header.split() == split);
-        unrelated.extend(
-            others
-                .iter()
-                .map(|file| file.wrong("of another split, or its header was changed".into())),
-        );
+        let mut files = Vec::new();
+        for candidate in candidates {
+            let header = candidate.header;
+            if header.split() != split {
+                let reason = "of another split, or its header was changed".into();
+                let share = Some(header.coordinate());
+                unrelated.push(FaultyFile::changed(&candidate.path, share, reason));
+                continue;
+            }
+            match candidate.open() {
+                Ok(input) => files.push(ShareFileReader::new(input, header)),
+                Err(faulty) => unrelated.push(faulty),
+            }
+        }
         Ok(Self { split, files, unrelated })
     }
 
@@ -107,15 +85,19 @@ impl ShareFileSet {
 
     /// The names of the shares with these coordinates.
     pub(crate) fn names_of(&self, coordinates: &[u8]) -> String {
-        names(self.files.iter().filter(|file| coordinates.contains(&file.x())))
+        let named = self.files.iter().filter(|file| coordinates.contains(&file.x()));
+        shortened(named.map(ShareFileReader::path))
     }
 
     /// The missing and unrelated files, as the end of an error message.
     pub(crate) fn losses(&self) -> String {
+        self.lost().iter().flat_map(|lost| ["; left out ".to_owned(), lost.to_string()]).collect()
+    }
+
+    /// The missing and unrelated files.
+    fn lost(&self) -> Vec<FaultyFile> {
         let lost = self.files.iter().filter(|file| !file.is_present());
-        let lost = lost.filter_map(ShareFileReader::fault).map(|wrong| wrong.to_string());
-        let unrelated = self.unrelated.iter().map(FaultyFile::to_string);
-        lost.chain(unrelated).flat_map(|wrong| ["; left out ".to_owned(), wrong]).collect()
+        lost.filter_map(ShareFileReader::fault).chain(self.unrelated.iter().cloned()).collect()
     }
 
     fn refuse_too_few(&self) -> Result<(), CommandFailure> {
@@ -125,10 +107,9 @@ impl ShareFileSet {
             return Ok(());
         }
         let advice = format!("give {} more", needed - found);
-        let losses = self.losses();
-        Err(CommandFailure::Refused(format!(
-            "too few shares are intact: {found} of the {needed} that are needed; {advice}{losses}"
-        )))
+        let message =
+            format!("too few shares are intact: {found} of the {needed} that are needed; {advice}");
+        Err(too_few(message, &self.lost()))
     }
 }
 
@@ -139,25 +120,16 @@ pub(crate) struct ShareFileReader {
     /// Its share of the current segment.
     buffer: Zeroizing<Vec<u8>>,
     /// Why it cannot be used any more, if so.
-    lost: Option<String>,
+    lost: Option<FaultyFile>,
     /// The number of segments in which it was wrong, and the position of the first.
     faults: Option<(u64, u64)>,
 }
 
 impl ShareFileReader {
-    fn begin(mut input: InputFile) -> Result<Self, FaultyFile> {
-        let mut bytes = [0; HEADER_LEN];
-        let header =
-            input.fill(&mut bytes).map_err(|error| cannot_be_read(&error)).and_then(|len| {
-                ShareFileHeader::parse(&bytes[..len]).map_err(|error| error.to_string())
-            });
-        match header {
-            Ok(header) => {
-                let buffer = Zeroizing::new(vec![0; PROTECTED_LEN]);
-                Ok(Self { input, header, buffer, lost: None, faults: None })
-            }
-            Err(reason) => Err(FaultyFile::new(input.path(), None, reason)),
-        }
+    /// A share whose header was read from `input`.
+    pub(crate) fn new(input: InputFile, header: ShareFileHeader) -> Self {
+        let buffer = Zeroizing::new(vec![0; PROTECTED_LEN]);
+        Self { input, header, buffer, lost: None, faults: None }
     }
 
     /// Its path.
@@ -185,8 +157,10 @@ impl ShareFileReader {
     pub(crate) fn read(&mut self, len: usize, position: u64) {
         self.lost = match self.input.fill(&mut self.buffer[..len]) {
             Ok(count) if count == len => None,
-            Ok(_) => Some(format!("truncated: its data from byte {position} on is missing")),
-            Err(error) => Some(cannot_be_read(&error)),
+            Ok(_) => Some(
+                self.changed(format!("truncated: its data from byte {position} on is missing")),
+            ),
+            Err(error) => Some(self.unreadable(&error)),
         };
     }
 
@@ -194,8 +168,8 @@ impl ShareFileReader {
     pub(crate) fn read_end(&mut self) {
         self.lost = match self.input.fill(&mut [0]) {
             Ok(0) => None,
-            Ok(_) => Some("changed: it continues after its end".into()),
-            Err(error) => Some(cannot_be_read(&error)),
+            Ok(_) => Some(self.changed("changed: it continues after its end".into())),
+            Err(error) => Some(self.unreadable(&error)),
         };
     }
 
@@ -211,51 +185,43 @@ impl ShareFileReader {
         let faults = self.faults.map(|(count, first)| {
             format!("changed in {count} of {segments} segments, first from byte {first} on")
         });
-        let reasons: Vec<String> = faults.into_iter().chain(self.lost.clone()).collect();
-        (!reasons.is_empty()).then(|| self.wrong(reasons.join("; ")))
-    }
-
-    fn wrong(&self, reason: String) -> FaultyFile {
-        FaultyFile::new(self.path(), Some(self.x()), reason)
-    }
-}
-
-fn cannot_be_read(error: &io::Error) -> String {
-    format!("cannot be read: {error}")
-}
-
-/// Refuses one file under two names, and a name given twice.
-fn refuse_duplicates(inputs: &[InputFile]) -> Result<(), CommandFailure> {
-    for (i, input) in inputs.iter().enumerate() {
-        if let Some(duplicate) = inputs[..i].iter().find(|other| other.is_same_file(input)) {
-            let (one, other) = (duplicate.path().display(), input.path().display());
-            return Err(CommandFailure::Usage(if duplicate.path() == input.path() {
-                format!("{one} was given twice; give each share once")
-            } else {
-                format!("{one} and {other} are the same file; give each share once")
-            }));
+        match (faults, &self.lost) {
+            (None, lost) => lost.clone(),
+            (Some(faults), None) => Some(self.changed(faults)),
+            (Some(faults), Some(lost)) => Some(self.changed(format!("{faults}; {}", lost.reason))),
         }
     }
-    Ok(())
+
+    fn changed(&self, reason: String) -> FaultyFile {
+        FaultyFile::changed(self.path(), Some(self.x()), reason)
+    }
+
+    fn unreadable(&self, error: &io::Error) -> FaultyFile {
+        let reason = format!("cannot be read: {error}");
+        FaultyFile::unusable(self.path(), Some(self.x()), reason)
+    }
 }
 
 /// Explains why these files cannot be joined.
 fn explain(
     error: SplitSelectionError,
-    files: &[ShareFileReader],
+    files: &[ShareCandidate],
     unrelated: &[FaultyFile],
 ) -> CommandFailure {
     let message = match error {
-        SplitSelectionError::NoShares => "there is no share to join".to_owned(),
-        SplitSelectionError::TooFew { needed, found } => format!(
-            "too few shares: {found} of the {needed} that are needed; give {} more",
-            needed - found
-        ),
+        SplitSelectionError::NoShares => return too_few("there is no share".into(), unrelated),
+        SplitSelectionError::TooFew { needed, found } => {
+            let missing = needed - found;
+            let message = format!(
+                "too few shares: {found} of the {needed} that are needed; give {missing} more"
+            );
+            return too_few(message, unrelated);
+        }
         SplitSelectionError::Duplicate(x) => {
-            let names = names(files.iter().filter(|file| file.x() == x));
+            let names = names(files.iter().filter(|file| file.header.coordinate() == x));
             format!(
-                "{names} both claim to be share {x}: they are copies, or one was changed; give \
-                 only one of them"
+                "{names} both claim to be share {x} and differ: one was changed; give only one of \
+                 them"
             )
         }
         SplitSelectionError::MixedSplits { majority: Some(split) } => {
@@ -277,7 +243,7 @@ fn explain(
 }
 
 /// The splits that the files claim to belong to.
-fn groups(files: &[ShareFileReader]) -> String {
+fn groups(files: &[ShareCandidate]) -> String {
     let mut splits: Vec<SplitParameters> = Vec::new();
     for split in files.iter().map(|file| file.header.split()) {
         if !splits.contains(&split) {
@@ -293,9 +259,14 @@ fn groups(files: &[ShareFileReader]) -> String {
 }
 
 /// The names of the files, or of the first few.
-fn names<'a>(files: impl Iterator<Item = &'a ShareFileReader>) -> String {
+fn names<'a>(files: impl Iterator<Item = &'a ShareCandidate>) -> String {
+    shortened(files.map(|file| file.path.as_path()))
+}
+
+/// The first few of these names.
+fn shortened<'a>(paths: impl Iterator<Item = &'a Path>) -> String {
     const MAX_SHOWN: usize = 4;
-    let names: Vec<String> = files.map(|file| file.path().display().to_string()).collect();
+    let names: Vec<String> = paths.map(|path| path.display().to_string()).collect();
     let shown = names[..names.len().min(MAX_SHOWN)].join(", ");
     if names.len() > MAX_SHOWN {
         format!("{shown} and {} more", names.len() - MAX_SHOWN)

@@ -1,7 +1,11 @@
-//! `sunder split` and `sunder join`: the file is restored, and resources are used sparingly.
+//! `sunder split`, `join` and `check`: the file is restored, and resources are used sparingly.
 
+mod checking;
+mod folders;
 mod forging;
+mod paper;
 mod place;
+mod recovery;
 mod tampering;
 
 use std::fs;
@@ -56,7 +60,7 @@ fn any_k_shares_join_and_fewer_fail() {
             assert!(joined.stdout == secret, "{shares}");
         }
         for shares in subsets(k - 1, m) {
-            let message = place.fail(3, &format!("join {shares}"));
+            let message = place.fail(2, &format!("join {shares}"));
             assert!(message.contains("give 1 more"), "{message}");
         }
     }

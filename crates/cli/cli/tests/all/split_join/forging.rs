@@ -35,7 +35,7 @@ const EVIL: [u8; 300] = [b'!'; 300];
 
 /// A split of [`TRUE`] with `m` shares of which two are needed, and files `invented.1.share` .. of
 /// [`EVIL`], made by an attacker who has read only share 2.
-fn with_invented(m: u8) -> TestDirectory {
+pub(crate) fn with_invented(m: u8) -> TestDirectory {
     let place = TestDirectory::new();
     place.split(&format!("-k 2 -m {m}"), &TRUE);
     let header = place.read("secret.2.share")[..HEADER].to_owned();

@@ -233,6 +233,10 @@ fn a_share_twice() {
     let message = place.fail(2, "join secret.1.share ./secret.1.share secret.2.share");
     assert!(message.contains("the same file"), "{message}");
     fs::copy(place.path("secret.1.share"), place.path("copy")).unwrap();
+    // A copy is no second share.
+    let message = place.fail(2, "join --out x copy secret.1.share");
+    assert!(message.contains("1 of the 2 that are needed"), "{message}");
+    place.edit("copy", |bytes| bytes[HEADER + 3] ^= 1);
     let message = place.fail(3, "join --out x copy secret.1.share");
     assert!(message.contains("both claim to be share 1"), "{message}");
 }
@@ -242,9 +246,10 @@ fn files_that_are_no_shares() {
     let place = two_of_three();
     place.write("text", b"This is a text, and quite long enough for the header of a share.");
     place.write("empty", b"");
-    place.fail(3, "join --out x text");
-    place.fail(3, "join --out x text empty");
-    place.fail(3, "join --out x secret.1.share text");
+    place.fail(2, "join --out x text");
+    place.fail(2, "join --out x text empty");
+    let message = place.fail(2, "join --out x secret.1.share text");
+    assert!(message.contains("give 1 more; left out text (not a share file)"), "{message}");
     let output = place.run("join --out x secret.1.share text secret.2.share");
     assert_eq!(output.status.code(), Some(0));
     assert!(place.read("x") == bytes(LEN));
