@@ -5,11 +5,15 @@ FUZZ_SECONDS ?= 600
 FIGURES ?=
 MINUTES ?=
 PREFIX ?= /usr/local
+DESTDIR ?=
+# `sudo`, for a PREFIX in which only root can write.
+SUDO ?=
 FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst transport \
 	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api \
 	bristol_old bristol_fashion ot compute udp probe mix agent archive
 
-.PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint audit install-lib
+.PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint setup-deb audit \
+	install install-lib uninstall deb deb-test
 
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
@@ -25,7 +29,11 @@ help:
 	@echo 'make figures every experiment of the laboratory, or FIGURES="NAME ...", into docs/results: hours;'
 	@echo '             each for at most MINUTES=N, and the next time it goes on'
 	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'
+	@echo 'make install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)   the program, man pages, completions of shells,'
+	@echo '             units for systemd; make uninstall removes it'
 	@echo 'make install-lib PREFIX=$(PREFIX)   the transport layer for C and C++: headers and libraries'
+	@echo 'make deb     Debian packages, in target/deb'
+	@echo 'make deb-test   installs, upgrades and removes them in a minimal Debian 12 (as root)'
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
 
 # Without the systems that this demonstration does not show: they take most of the time to compile.
@@ -113,9 +121,41 @@ setup-lint:
 	scripts/setup python3
 	@command -v cargo-deny >/dev/null || { echo 'installing cargo-deny, once: a few minutes'; $(CARGO) install --locked cargo-deny; }
 
+# Without the folder of the source and that of Cargo, two builds of one revision are equal.
+FOLDERS = $(CURDIR)=sunder $(or $(CARGO_HOME),$(HOME)/.cargo)=cargo
+DIST = CFLAGS="$(CFLAGS) $(FOLDERS:%=-ffile-prefix-map=%)" \
+	RUSTFLAGS="$(RUSTFLAGS) $(FOLDERS:%=--remap-path-prefix=%)" \
+	$(CARGO) build --locked --target-dir target
+
+install:
+	$(DIST) --profile dist --package sunder-cli
+	$(SUDO) env DESTDIR=$(DESTDIR) STRIP=yes scripts/install-program target/dist/sunder $(PREFIX)
+
 install-lib:
 	CARGO_PROFILE_RELEASE_DEBUG=none $(CARGO) build --release --locked --package sunder-transport-c
-	scripts/install-lib target/release $(PREFIX)
+	$(SUDO) env DESTDIR=$(DESTDIR) scripts/install-lib target/release $(PREFIX)
+
+uninstall:
+	$(SUDO) env DESTDIR=$(DESTDIR) scripts/uninstall $(PREFIX)
+
+# `sunder` is compiled twice: without the laboratory, and with it for the package sunder-lab.
+deb: setup-deb
+	mkdir -p target/packages
+	$(DIST) --profile dist --package sunder-cli --no-default-features --features services
+	cp target/dist/sunder target/packages/sunder
+	$(DIST) --profile dist --package sunder-cli --package sunder-transport-c
+	cp target/dist/sunder target/packages/sunder-lab
+	cp target/dist/libsunder_transport_c.so target/dist/libsunder_transport_c.a target/packages
+	PYO3_BUILD_EXTENSION_MODULE=1 $(DIST:%target=%target/python) --release \
+		--manifest-path bindings/python/Cargo.toml
+	cp target/python/release/libsunder_transport_python.so target/packages
+	debian/rules binary
+
+deb-test: deb
+	scripts/package-test
+
+setup-deb:
+	scripts/setup dh:debhelper dh_python3:dh-python python3 mmdebstrap
 
 audit: setup-lint
 	$(CARGO) deny --locked check advisories

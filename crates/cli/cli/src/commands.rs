@@ -15,6 +15,11 @@ mod join;
 mod key;
 #[cfg(feature = "lab")]
 mod lab;
+#[cfg(not(feature = "lab"))]
+#[path = "commands/lab_program.rs"]
+mod lab;
+#[cfg(feature = "manual")]
+mod manual;
 #[cfg(feature = "mix")]
 mod mix;
 #[cfg(feature = "tunnel")]
@@ -144,7 +149,6 @@ commands! {
     #[cfg(feature = "tunnel")]
     Plan(plan),
     Demo(demo),
-    #[cfg(feature = "lab")]
     Lab(lab),
     #[cfg(feature = "directory")]
     Directory(directory),
@@ -166,6 +170,8 @@ commands! {
     Init(init),
     Status(status),
     Doctor(doctor),
+    #[cfg(feature = "manual")]
+    Manual(manual),
 }
 
 daemons! {
@@ -212,12 +218,13 @@ fn daemon_names() -> String {
 pub(crate) fn run(command: &SunderCommand) -> Result<(), CommandFailure> {
     memory::forbid_core_files();
     // They need parts of /proc/self that are hidden then.
-    let is_exempt = match command {
-        SunderCommand::Split(_) | SunderCommand::Join(_) | SunderCommand::Demo(_) => true,
-        #[cfg(feature = "lab")]
-        SunderCommand::Lab(_) => true,
-        _ => false,
-    };
+    let is_exempt = matches!(
+        command,
+        SunderCommand::Split(_)
+            | SunderCommand::Join(_)
+            | SunderCommand::Demo(_)
+            | SunderCommand::Lab(_)
+    );
     if !is_exempt {
         memory::forbid_dumps();
     }

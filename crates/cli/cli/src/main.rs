@@ -36,7 +36,7 @@ use commands::SunderCommand;
 
 /// Splits trust over several networks, servers or parties, instead of adding another lock.
 #[derive(Parser)]
-#[command(name = "sunder", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+#[command(name = "sunder", version = env!("SUNDER_VERSION"), arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: SunderCommand,
@@ -102,7 +102,6 @@ fn missing_feature(error: &clap::Error) -> Option<&'static str> {
         "chat" | "mix" if cfg!(not(feature = "mix")) => "mix",
         "quorum" | "sign" if cfg!(not(feature = "quorum")) => "quorum",
         "directory" if cfg!(not(feature = "directory")) => "directory",
-        "lab" if cfg!(not(feature = "lab")) => "lab",
         "transport" if cfg!(not(feature = "transport")) => "transport",
         _ => return None,
     })

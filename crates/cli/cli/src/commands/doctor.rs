@@ -23,9 +23,11 @@ use crate::daemon;
 /// The rights of a process depend on its user: run this as the user that the configured command
 /// runs as.
 #[derive(clap::Args)]
-#[command(after_help = "Example: sunder doctor --config /etc/sunder/office.toml\n\nExit codes: 0 \
+#[command(
+    after_help = "Example: sunder doctor --config /etc/sunder/proxy/office.toml\n\nExit codes: 0 \
                         no errors (there may be warnings), 1 errors, 2 no such \
-                        file.\ndocs/guides/operation.md explains the findings.")]
+                        file.\ndocs/guides/operation.md explains the findings."
+)]
 pub(crate) struct Arguments {
     #[arg(
         long,

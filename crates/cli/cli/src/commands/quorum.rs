@@ -58,7 +58,7 @@ enum QuorumCommand {
 ///
 /// To create the file: sunder key new identity.key
 #[derive(clap::Args)]
-#[command(after_help = "Example: sunder quorum identity /etc/sunder/office/identity.key")]
+#[command(after_help = "Example: sunder quorum identity /etc/sunder/quorum/office/identity.key")]
 struct QuorumIdentityArguments {
     /// The identity key's file
     file: PathBuf,

@@ -14,6 +14,7 @@ mod lab_compute;
 mod lab_mix;
 mod lab_scripts;
 mod lab_serve;
+mod manual;
 mod micss;
 mod plan;
 mod quorum;

@@ -27,17 +27,31 @@ fn values<'a>(unit: &'a str, setting: &str) -> Vec<&'a str> {
 #[test]
 fn units_run_existing_commands() {
     let units = units();
-    assert_eq!(units.len(), 5);
+    let names: Vec<&str> = units.keys().map(String::as_str).collect();
+    let instances = ["mix", "proxy", "quorum", "relay", "serve", "tunnel"];
+    let mut expected = instances.map(|name| format!("sunder-{name}@.service")).to_vec();
+    expected.insert(0, "sunder-metrics.service".to_owned());
+    assert_eq!(names, expected);
     for (name, unit) in &units {
         let [start] = values(unit, "ExecStart")[..] else { panic!("{name}: one ExecStart=") };
         let words: Vec<&str> = start.split(' ').collect();
         assert_eq!(words[0], "/usr/bin/sunder", "{name}");
-        assert_eq!(format!("sunder-{}@.service", words[1]), *name);
+        let command = words[1..].iter().take_while(|word| !word.starts_with("--"));
         let sunder = env!("CARGO_BIN_EXE_sunder");
-        let help = Command::new(sunder).args([words[1], "--help"]).output().unwrap();
+        let help = Command::new(sunder).args(command).arg("--help").output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
         for option in words.iter().filter(|word| word.starts_with("--")) {
             assert!(help.contains(option), "{name}: {option}");
+        }
+        // Units of different daemons do not share a configuration.
+        if let Some(daemon) =
+            name.strip_prefix("sunder-").and_then(|it| it.strip_suffix("@.service"))
+            && daemon != "relay"
+        {
+            let copy = format!(
+                "+/usr/lib/sunder/copy-configuration %i %t/sunder/{daemon}-%i /etc/sunder/{daemon}"
+            );
+            assert_eq!(values(unit, "ExecStartPre"), [copy]);
         }
         // SIGHUP would end a command that does not handle it.
         assert_eq!(!values(unit, "ExecReload").is_empty(), help.contains("SIGHUP"), "{name}");
@@ -50,6 +64,7 @@ fn services_have_only_the_capabilities_they_need() {
         ("mix", ""),
         ("proxy", "CAP_NET_ADMIN CAP_NET_BIND_SERVICE"),
         ("quorum", ""),
+        ("relay", "CAP_NET_BIND_SERVICE"),
         ("serve", "CAP_NET_BIND_SERVICE"),
         ("tunnel", "CAP_NET_ADMIN"),
     ] {
