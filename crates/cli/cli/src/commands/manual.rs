@@ -49,7 +49,7 @@ fn write_all(out: &Path) -> io::Result<()> {
 
 /// Writes the page of a command, and of its subcommands at every level.
 fn write_man_pages(command: &Command, directory: &Path) -> io::Result<()> {
-    let man = Man::new(command.clone());
+    let man = Man::new(command.clone()).source(concat!("sunder ", env!("SUNDER_VERSION")));
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
