@@ -141,6 +141,7 @@ uninstall:
 # `sunder` is compiled twice: without the laboratory, and with it for the package sunder-lab.
 deb: setup-deb
 	mkdir -p target/packages
+	rm -rf target/deb
 	$(DIST) --profile dist --package sunder-cli --no-default-features --features services
 	cp target/dist/sunder target/packages/sunder
 	$(DIST) --profile dist --package sunder-cli --package sunder-transport-c
@@ -149,7 +150,9 @@ deb: setup-deb
 	PYO3_BUILD_EXTENSION_MODULE=1 $(DIST:%target=%target/python) --release \
 		--manifest-path bindings/python/Cargo.toml
 	cp target/python/release/libsunder_transport_python.so target/packages
+	debian/rules clean
 	debian/rules binary
+	debian/rules clean
 
 deb-test: deb
 	scripts/package-test
