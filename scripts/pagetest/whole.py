@@ -200,15 +200,15 @@ def cable_plugged_in(test):
 
 
 def link_for_others(test):
-    """A link to a run shows others on this host this run, and nothing else."""
+    """A link to a run shows others this run, and nothing else."""
     page = test.page
     check(test.sweep, "there is no run")
     page.open(test.sweep)
     page.find("button", "Change and run again")
-    if not page.all("button", "Copy a link for others on this host"):
+    if not page.all("button", "Copy a link for others"):
         raise Skipped("the page has no links for others")
-    page.click("button", "Copy a link for others on this host")
-    link = page.value("textbox", "Link for others on this host")
+    page.click("button", "Copy a link for others")
+    link = page.value("textbox", "Link for others")
     until("the link is copied", lambda: page.copied() == link)
     # Somebody else has no cookie.
     page.devtools("Network.clearBrowserCookies")

@@ -1,18 +1,16 @@
 //! What the page asks for.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Extension, FromRequestParts, Path, Query, State};
+use axum::extract::{Path, Query, State};
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, HOST};
-use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, get, post, put};
 use axum::{Json, Router};
 use lab::{Experiment, experiment};
 use serde::Deserialize;
@@ -20,10 +18,12 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
+use crate::access::{AccessibleRun, RunVisitor};
+use crate::account_api;
+use crate::cookie::PageCookie;
 use crate::document;
 use crate::error::{ApiError, ApiResult};
 use crate::events::events;
-use crate::guard::PageVisitor;
 use crate::live::LiveProcesses;
 use crate::plan::{FrontQuery, PlanQuery, PlanQuestion, SurfaceQuery};
 use crate::prediction;
@@ -34,6 +34,7 @@ use crate::runner::RunQueue;
 use crate::store::RunStore;
 use crate::template::{self, RunTemplate};
 use crate::token::PageToken;
+use crate::visitor::PageVisitor;
 
 /// The document that specifies the interface, in JSON.
 pub(crate) const OPENAPI: &str = include_str!("../../../../docs/formats/panel-api.json");
@@ -66,20 +67,37 @@ pub(crate) struct PanelState {
     live: Arc<LiveProcesses>,
     /// How many plans are computed at a time.
     plans: Arc<Semaphore>,
+    scheme: &'static str,
+    cookie: PageCookie,
 }
 
 impl PanelState {
-    pub(crate) fn new(queue: Arc<RunQueue>) -> Self {
+    pub(crate) fn new(queue: Arc<RunQueue>, scheme: &'static str, cookie: PageCookie) -> Self {
         let places = |number| Arc::new(Semaphore::new(number));
         let (viewers, guests, plans) = (places(MAX_VIEWERS), places(MAX_GUESTS), places(MAX_PLANS));
-        Self { queue, viewers, guests, live: Arc::default(), plans }
+        Self { queue, viewers, guests, live: Arc::default(), plans, scheme, cookie }
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<RunQueue> {
+        &self.queue
+    }
+
+    /// The cookie of a session.
+    pub(crate) fn session_cookie(&self) -> &PageCookie {
+        &self.cookie
     }
 }
 
 /// The paths of the interface, with what answers there.
-pub(crate) fn paths() -> [(&'static str, MethodRouter<PanelState>); 18] {
+pub(crate) fn paths() -> [(&'static str, MethodRouter<PanelState>); 21] {
     [
         ("/api/openapi.json", get(async || ([(CONTENT_TYPE, "application/json")], OPENAPI))),
+        (
+            "/api/session",
+            get(account_api::session).post(account_api::login).delete(account_api::logout),
+        ),
+        ("/api/invitation", post(account_api::accept)),
+        ("/api/password", put(account_api::change_password)),
         ("/api/templates", get(templates)),
         ("/api/networks", get(async || Json(template::networks()))),
         ("/api/experiments", get(experiments)),
@@ -103,20 +121,6 @@ pub(crate) fn paths() -> [(&'static str, MethodRouter<PanelState>); 18] {
 /// The routes of the interface.
 pub(crate) fn routes() -> Router<PanelState> {
     paths().into_iter().fold(Router::new(), |router, (path, answer)| router.route(path, answer))
-}
-
-/// The run that a path names.
-struct AskedRun(RunRecord);
-
-impl FromRequestParts<PanelState> for AskedRun {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &PanelState) -> ApiResult<Self> {
-        let names = Path::<BTreeMap<String, String>>::from_request_parts(parts, state).await;
-        let id = names.ok().and_then(|Path(mut names)| names.remove("id"));
-        let name = id.and_then(|id| RunName::try_from(id).ok()).ok_or_else(ApiError::no_run)?;
-        state.queue.store().get(&name).cloned().map(Self).ok_or_else(ApiError::no_run)
-    }
 }
 
 async fn templates() -> Json<Vec<Value>> {
@@ -158,18 +162,38 @@ async fn answer<Q: PlanQuestion>(
     Ok(Json(answer?))
 }
 
-async fn live(State(state): State<PanelState>) -> ApiResult<Json<Value>> {
+async fn live(
+    State(state): State<PanelState>,
+    RunVisitor(visitor): RunVisitor,
+) -> ApiResult<Json<Value>> {
+    if visitor != PageVisitor::Owner {
+        let why = "what runs on the host is for its administrator: see `sunder status` there";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, why));
+    }
     Ok(Json(state.live.get(state.queue.program()).await?))
 }
 
-async fn queue(State(state): State<PanelState>) -> Json<Value> {
-    let queued: Vec<RunRecord> = state.queue.store().queued().cloned().collect();
+/// The runs of this visitor that run or wait. Those of others count for the places only.
+async fn queue(State(state): State<PanelState>, RunVisitor(visitor): RunVisitor) -> Json<Value> {
+    let waiting = state.queue.waiting();
     let running = state.queue.running();
-    let record = running.as_ref().and_then(|(name, _)| state.queue.store().get(name).cloned());
-    let seconds_left = running.and_then(|(_, seconds)| seconds);
+    let seconds_left = running.as_ref().and_then(|(_, seconds)| *seconds);
+    let store = state.queue.store();
+    let record = running.and_then(|(name, _)| store.get(&name));
+    let record = record.filter(|run| visitor.may_see(run));
+    let places =
+        waiting.iter().zip(1..).filter_map(|(name, place)| Some((store.get(name)?, place)));
+    let own = places.filter(|(run, _)| visitor.may_see(run));
+    let queued: Vec<Value> = own
+        .map(|(run, place): (_, usize)| {
+            let mut document = document::summary(run, None);
+            document["place"] = place.into();
+            document
+        })
+        .collect();
     Json(json!({
-        "running": record.map(|record| document::summary(&record, seconds_left)),
-        "queued": queued.iter().map(|it| document::summary(it, None)).collect::<Vec<_>>(),
+        "running": record.map(|record| document::summary(record, seconds_left)),
+        "queued": queued,
         "seconds_left": seconds_left,
     }))
 }
@@ -184,12 +208,14 @@ struct ListQuery {
 
 async fn list(
     State(state): State<PanelState>,
+    RunVisitor(visitor): RunVisitor,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> ApiResult<Json<Value>> {
     let Query(query) = query?;
     let before = query.before.map(RunName::try_from).transpose().map_err(|_| ApiError::no_run())?;
     let limit = query.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
-    let (runs, total) = state.queue.store().list(before.as_ref(), &query.search, limit);
+    let is_visible = |run: &RunRecord| visitor.may_see(run);
+    let (runs, total) = state.queue.store().list(before.as_ref(), &query.search, limit, is_visible);
     let runs: Vec<Value> =
         runs.iter().map(|record| document::summary(record, seconds_left(&state, record))).collect();
     Ok(Json(json!({ "runs": runs, "total": total })))
@@ -197,6 +223,7 @@ async fn list(
 
 async fn create(
     State(state): State<PanelState>,
+    RunVisitor(visitor): RunVisitor,
     request: Result<Json<RunRequest>, JsonRejection>,
 ) -> ApiResult<(StatusCode, Json<Value>)> {
     let Json(request) = request?;
@@ -214,18 +241,26 @@ async fn create(
         invalid: 0,
         note: String::new(),
         error: None,
+        owner: visitor.account(),
         link: None,
     };
+    // One lock for both, so that requests at the same time cannot exceed a quota together.
     let mut store = state.queue.store();
-    has_room(&store)?;
+    has_room(&state, &store, &record)?;
     store.add(record, &requested.text)?;
     drop(store);
     state.queue.added();
     Ok((StatusCode::CREATED, Json(json!({ "id": id }))))
 }
 
-/// Whether one more run may wait.
-fn has_room(store: &RunStore) -> ApiResult<()> {
+/// Whether this run may wait.
+fn has_room(state: &PanelState, store: &RunStore, run: &RunRecord) -> ApiResult<()> {
+    if let Some((accounts, id)) = state.queue.accounts().zip(run.owner) {
+        let limits = accounts.limits;
+        let [own, all] = [Some(id), None].map(|of| store.usage(of, limits.run_bytes));
+        let held = store.bytes_of(&run.id);
+        return Ok(limits.check(own, all, accounts.time_today(id), held)?);
+    }
     if store.queued().count() < MAX_QUEUED {
         return Ok(());
     }
@@ -239,10 +274,8 @@ fn seconds_left(state: &PanelState, record: &RunRecord) -> Option<f64> {
     seconds.filter(|_| name == record.id)
 }
 
-async fn show(
-    State(state): State<PanelState>,
-    AskedRun(record): AskedRun,
-) -> ApiResult<Json<Value>> {
+async fn show(State(state): State<PanelState>, run: AccessibleRun) -> ApiResult<Json<Value>> {
+    let record = run.record();
     let directory = state.queue.store().directory_of(&record.id);
     let seconds_left = seconds_left(&state, &record);
     let document = spawn_blocking(move || document::whole(&record, &directory, seconds_left)).await;
@@ -257,9 +290,10 @@ struct Annotation {
 
 async fn annotate(
     State(state): State<PanelState>,
-    AskedRun(record): AskedRun,
+    run: AccessibleRun,
     annotation: Result<Json<Annotation>, JsonRejection>,
 ) -> ApiResult<StatusCode> {
+    let record = run.record();
     let Json(Annotation { note }) = annotation?;
     if note.len() > MAX_NOTE {
         return Err(RefusedRequest::new("note", format!("write at most {MAX_NOTE} bytes")).into());
@@ -268,10 +302,8 @@ async fn annotate(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn delete(
-    State(state): State<PanelState>,
-    AskedRun(record): AskedRun,
-) -> ApiResult<StatusCode> {
+async fn delete(State(state): State<PanelState>, run: AccessibleRun) -> ApiResult<StatusCode> {
+    let record = run.record();
     // One lock for both, so that it does not begin in between.
     let mut store = state.queue.store();
     if !store.get(&record.id).ok_or_else(ApiError::no_run)?.state.is_over() {
@@ -285,21 +317,24 @@ async fn delete(
 
 async fn watch(
     State(state): State<PanelState>,
-    Extension(visitor): Extension<PageVisitor>,
-    AskedRun(record): AskedRun,
+    RunVisitor(visitor): RunVisitor,
+    run: AccessibleRun,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
+    let record = run.record();
     let mut places = vec![place(&state.viewers, MAX_VIEWERS)?];
-    let link = match visitor {
-        PageVisitor::Owner => None,
-        PageVisitor::Guest(linked) => {
-            places.push(place(&state.guests, MAX_GUESTS)?);
-            Some(linked.link)
+    match &visitor {
+        PageVisitor::Guest(_) => places.push(place(&state.guests, MAX_GUESTS)?),
+        PageVisitor::Account(visitor) => {
+            let accounts = state.queue.accounts();
+            let place = accounts.map(|it| it.watching_place(visitor.account.id)).transpose()?;
+            places.extend(place);
         }
-    };
+        PageVisitor::Owner | PageVisitor::Stranger => {}
+    }
     // The number of the last event that a browser has got is the place after it.
     let last = headers.get("last-event-id").and_then(|it| it.to_str().ok()?.parse().ok());
-    let events = events(Arc::clone(&state.queue), record.id, last.unwrap_or(0), link, places);
+    let events = events(Arc::clone(&state.queue), record.id, last.unwrap_or(0), visitor, places);
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
@@ -311,26 +346,22 @@ fn place(places: &Arc<Semaphore>, number: usize) -> ApiResult<OwnedSemaphorePerm
     })
 }
 
-async fn stop(
-    State(state): State<PanelState>,
-    AskedRun(record): AskedRun,
-) -> ApiResult<StatusCode> {
+async fn stop(State(state): State<PanelState>, run: AccessibleRun) -> ApiResult<StatusCode> {
+    let record = run.record();
     if state.queue.stop(&record.id)? {
         return Ok(StatusCode::ACCEPTED);
     }
     Err(ApiError::conflict("it is over already"))
 }
 
-async fn resume(
-    State(state): State<PanelState>,
-    AskedRun(record): AskedRun,
-) -> ApiResult<StatusCode> {
+async fn resume(State(state): State<PanelState>, run: AccessibleRun) -> ApiResult<StatusCode> {
+    let record = run.record();
     let mut store = state.queue.store();
     let now = store.get(&record.id).ok_or_else(ApiError::no_run)?.state;
     if !now.is_over() || now == RunState::Finished {
         return Err(ApiError::conflict("nothing of it is left to run"));
     }
-    has_room(&store)?;
+    has_room(&state, &store, &record)?;
     store.change(&record.id, |record| {
         record.state = RunState::Queued;
         record.error = None;
@@ -340,26 +371,26 @@ async fn resume(
     Ok(StatusCode::ACCEPTED)
 }
 
-/// Makes a link by which others of this host can see the run. An earlier one is not valid any more.
+/// Makes a link by which others can see the run. An earlier one is not valid any more.
 async fn link(
     State(state): State<PanelState>,
-    AskedRun(record): AskedRun,
+    run: AccessibleRun,
     headers: HeaderMap,
 ) -> ApiResult<(StatusCode, Json<Value>)> {
+    let record = run.record();
     let token = PageToken::new()?;
     state.queue.store().change(&record.id, |record| record.link = Some(token.digest()))?;
     state.queue.changed();
     // It is one of the page's names.
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let url = format!("http://{host}/?run={}&r={}", record.id.as_str(), token.as_str());
+    let (scheme, id) = (state.scheme, record.id.as_str());
+    let url = format!("{scheme}://{host}/?run={id}&r={}", token.as_str());
     Ok((StatusCode::CREATED, Json(json!({ "url": url }))))
 }
 
 /// Makes the link to the run invalid.
-async fn unlink(
-    State(state): State<PanelState>,
-    AskedRun(record): AskedRun,
-) -> ApiResult<StatusCode> {
+async fn unlink(State(state): State<PanelState>, run: AccessibleRun) -> ApiResult<StatusCode> {
+    let record = run.record();
     state.queue.store().change(&record.id, |record| record.link = None)?;
     state.queue.changed();
     Ok(StatusCode::NO_CONTENT)
@@ -367,9 +398,10 @@ async fn unlink(
 
 async fn file(
     State(state): State<PanelState>,
-    AskedRun(record): AskedRun,
+    run: AccessibleRun,
     Path((_, name)): Path<(String, String)>,
 ) -> ApiResult<Response> {
+    let record = run.record();
     let path = state.queue.store().directory_of(&record.id).file(&name);
     let path = path.ok_or_else(ApiError::no_file)?;
     let bytes = tokio::fs::read(path).await?;

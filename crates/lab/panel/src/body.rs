@@ -15,12 +15,16 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::error::{ApiError, ApiResult};
+use crate::visitor::PageVisitor;
 
 /// The maximum length of the body of a request, in bytes: files are in it.
 const MAX_BODY: usize = 16 << 20;
 
 /// A body up to this length, in bytes, is read whatever else is read.
 const SHORT_BODY: usize = 256 << 10;
+
+/// The maximum length of the body of a person who is not signed in, in bytes.
+const STRANGERS_BODY: usize = 8 << 10;
 
 /// How many longer bodies are read and answered at a time.
 const MAX_LONG_BODIES: usize = 4;
@@ -41,7 +45,9 @@ pub(crate) async fn read(
 ) -> Response {
     let (head, body) = request.into_parts();
     let length = announced(&head.headers);
-    let _place = if length > SHORT_BODY && length <= MAX_BODY {
+    let is_stranger = head.extensions.get() == Some(&PageVisitor::Stranger);
+    let is_long = length > SHORT_BODY && !is_stranger;
+    let _place = if is_long && length <= MAX_BODY {
         let Ok(place) = long_bodies.try_acquire_owned() else {
             let why = "other long requests are read: repeat it in a moment";
             return ApiError::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response();
@@ -50,7 +56,11 @@ pub(crate) async fn read(
     } else {
         None
     };
-    let limit = if length > SHORT_BODY { MAX_BODY } else { SHORT_BODY };
+    let limit = match (is_stranger, is_long) {
+        (true, _) => STRANGERS_BODY,
+        (false, true) => MAX_BODY,
+        (false, false) => SHORT_BODY,
+    };
     match collect(body, length, limit).await {
         Ok(body) => next.run(Request::from_parts(head, body)).await,
         Err(refusal) => refusal.into_response(),

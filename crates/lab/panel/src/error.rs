@@ -9,6 +9,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use crate::quota::QuotaExceeded;
 use crate::refusal::RefusedRequest;
 
 /// An answer, or a refusal.
@@ -63,6 +64,18 @@ impl From<RefusedRequest> for ApiError {
             error: refused.why,
             field: Some(refused.field),
         }
+    }
+}
+
+impl From<QuotaExceeded> for ApiError {
+    fn from(exceeded: QuotaExceeded) -> Self {
+        let status = match exceeded {
+            QuotaExceeded::Unfinished(_) | QuotaExceeded::Time(_) => StatusCode::TOO_MANY_REQUESTS,
+            QuotaExceeded::Kept | QuotaExceeded::Bytes { .. } | QuotaExceeded::TotalBytes => {
+                StatusCode::INSUFFICIENT_STORAGE
+            }
+        };
+        Self::new(status, exceeded.to_string())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::response::sse::Event;
 use futures_util::Stream;
@@ -10,11 +11,15 @@ use futures_util::stream::unfold;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::run::{RunDirectory, RunName, RunState};
+use crate::run::{RunDirectory, RunName, RunRecord, RunState};
 use crate::runner::{MAX_LINE, RunQueue};
+use crate::visitor::PageVisitor;
 
 /// How many bytes of events are read at a time, and the line after them.
 const CHUNK: u64 = 64 << 10;
+
+/// How often the session of a viewer is checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A viewer of a run.
 struct RunViewer {
@@ -28,26 +33,38 @@ struct RunViewer {
     read: Vec<(u64, String)>,
     /// The state that was sent last.
     shown: Option<RunState>,
-    /// The link by which the viewer may see the run, if there is one. Without it, the stream ends.
-    link: Option<String>,
+    /// Who watches. The stream ends when they may not see the run any more.
+    visitor: PageVisitor,
+    /// When the session was checked last.
+    checked: Instant,
     /// Its places among the viewers.
     _places: Vec<OwnedSemaphorePermit>,
 }
 
-/// The events of a run from a place in its file on. Ends when the run is over, or when the link by
-/// which it is seen is not valid any more.
+/// The events of a run from a place in its file on. Ends when the run is over, or when the link or
+/// the session by which it is seen is not valid any more.
 pub(crate) fn events(
     queue: Arc<RunQueue>,
     name: RunName,
     offset: u64,
-    link: Option<String>,
+    visitor: PageVisitor,
     places: Vec<OwnedSemaphorePermit>,
 ) -> impl Stream<Item = io::Result<Event>> {
     let directory = queue.store().directory_of(&name);
     let changes = queue.changes();
     let (read, shown) = (Vec::new(), None);
-    let viewer =
-        RunViewer { queue, name, directory, changes, offset, read, shown, link, _places: places };
+    let viewer = RunViewer {
+        queue,
+        name,
+        directory,
+        changes,
+        offset,
+        read,
+        shown,
+        visitor,
+        checked: Instant::now(),
+        _places: places,
+    };
     unfold(viewer, |mut viewer| async move { Some((viewer.next().await?, viewer)) })
 }
 
@@ -58,7 +75,7 @@ impl RunViewer {
             // What happens from here on wakes this again.
             self.changes.borrow_and_update();
             let record = self.queue.store().get(&self.name).cloned()?;
-            if self.link.is_some() && self.link != record.link {
+            if !self.may_go_on(&record) {
                 return None;
             }
             if self.read.is_empty() {
@@ -80,6 +97,22 @@ impl RunViewer {
             if record.state.is_over() || self.changes.changed().await.is_err() {
                 return None;
             }
+        }
+    }
+
+    /// Whether the link or the session of the viewer is still valid.
+    fn may_go_on(&mut self, record: &RunRecord) -> bool {
+        match &self.visitor {
+            PageVisitor::Owner => true,
+            PageVisitor::Guest(linked) => record.link.as_ref() == Some(&linked.link),
+            PageVisitor::Account(_) if self.checked.elapsed() < CHECK_INTERVAL => true,
+            PageVisitor::Account(visitor) => {
+                self.checked = Instant::now();
+                let accounts = self.queue.accounts();
+                let account = accounts.and_then(|it| it.account_of(&visitor.session));
+                account.as_ref() == Some(&visitor.account)
+            }
+            PageVisitor::Stranger => false,
         }
     }
 

@@ -1,6 +1,6 @@
-//! Who may ask: a browser of this host that was opened with the token, and for a single run one
-//! that was opened with a link to it. Other pages that the same browser shows, and names of other
-//! hosts that lead here, are refused.
+//! Who may ask: a browser that was opened with the token or is signed in to an account, and for a
+//! single run one that was opened with a link to it. Other pages that the same browser shows, and
+//! names of other hosts that lead here, are refused.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,32 +8,20 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HOST, LOCATION, ORIGIN, REFERRER_POLICY,
-    SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    SET_COOKIE, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
+use crate::account_service::AccountService;
+use crate::cookie::{PageCookie, YEAR_S};
 use crate::error::{ApiError, ApiResult};
+use crate::page_url::PageUrl;
 use crate::run::RunName;
 use crate::runner::RunQueue;
 use crate::token::{self, PageToken};
-
-/// Who asks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PageVisitor {
-    /// A person with the address of the page.
-    Owner,
-    /// A person with a link to one run, who may read this run.
-    Guest(LinkedRun),
-}
-
-/// A run, and the digest of a link to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LinkedRun {
-    pub(crate) name: RunName,
-    pub(crate) link: String,
-}
+use crate::visitor::{LinkedRun, PageVisitor, SignedInAccount};
 
 /// What is to be done with a request.
 enum PageAdmission {
@@ -45,23 +33,52 @@ enum PageAdmission {
     Visit(PageVisitor),
 }
 
+/// By what a browser is recognised.
+#[derive(Clone)]
+enum PageEntrance {
+    /// The token in the address that was printed.
+    Token(PageToken),
+    /// A session of an account.
+    Accounts(Arc<AccountService>),
+}
+
 /// What requests are checked against.
 #[derive(Clone)]
 pub(crate) struct PageGuard {
-    token: PageToken,
-    /// The names under which browsers of this host reach the page.
-    hosts: [String; 2],
-    /// The name of the cookie: pages on other ports of this host share cookies. The cookie of a
-    /// link has the name of the run in addition.
-    cookie: String,
+    entrance: PageEntrance,
+    scheme: &'static str,
+    /// The names under which browsers reach the page.
+    hosts: Vec<String>,
+    /// The cookie. That of a link has the name of the run in addition.
+    cookie: PageCookie,
     queue: Arc<RunQueue>,
 }
 
+/// A header that the page sends with what changes something. Another page cannot send it: a browser
+/// asks the server first whether it may.
+const CHANGE_HEADER: HeaderName = HeaderName::from_static("x-sunder");
+
+/// What one may ask for without a session, in order to get one.
+const FOR_STRANGERS: [&str; 2] = ["/api/session", "/api/invitation"];
+
 impl PageGuard {
+    /// A guard for the only user, who has the token.
     pub(crate) fn new(token: PageToken, address: SocketAddr, queue: Arc<RunQueue>) -> Self {
         let port = address.port();
-        let hosts = [address.to_string(), format!("localhost:{port}")];
-        Self { token, hosts, cookie: format!("sunder-{port}"), queue }
+        let hosts = vec![address.to_string(), format!("localhost:{port}")];
+        let (entrance, cookie) = (PageEntrance::Token(token), PageCookie::of_port(port));
+        Self { entrance, scheme: "http", hosts, cookie, queue }
+    }
+
+    /// A guard for people with accounts.
+    pub(crate) fn with_accounts(
+        accounts: Arc<AccountService>,
+        url: &PageUrl,
+        cookie: PageCookie,
+        queue: Arc<RunQueue>,
+    ) -> Self {
+        let (entrance, hosts) = (PageEntrance::Accounts(accounts), vec![url.host().to_owned()]);
+        Self { entrance, scheme: url.scheme(), hosts, cookie, queue }
     }
 
     fn admit(&self, request: &Request) -> ApiResult<PageAdmission> {
@@ -73,8 +90,8 @@ impl PageGuard {
         if path == "/" {
             let query = request.uri().query().unwrap_or_default();
             let value = |name: &'static str| query.split('&').find_map(|it| it.strip_prefix(name));
-            if let Some(token) = value("t=") {
-                return self.entry(token);
+            if let (Some(token), PageEntrance::Token(own)) = (value("t="), &self.entrance) {
+                return self.entry(own, token);
             }
             if let (Some(run), Some(token)) = (value("run="), value("r=")) {
                 return self.entry_of_link(run, token);
@@ -83,7 +100,7 @@ impl PageGuard {
         if !path.starts_with("/api/") {
             return Ok(PageAdmission::Page);
         }
-        if !self.is_from_page(headers) {
+        if !self.is_from_page(request.method(), headers) {
             let why = "another page asks; only the page itself may";
             return Err(ApiError::new(StatusCode::FORBIDDEN, why));
         }
@@ -97,11 +114,11 @@ impl PageGuard {
     }
 
     /// The answer to the address with the token of the page.
-    fn entry(&self, token: &str) -> ApiResult<PageAdmission> {
-        if !self.token.is(token) {
-            return Err(unknown());
+    fn entry(&self, own: &PageToken, token: &str) -> ApiResult<PageAdmission> {
+        if !own.is(token) {
+            return Err(self.unknown());
         }
-        let cookie = cookie(&self.cookie, self.token.as_str());
+        let cookie = self.cookie.of(own.as_str(), YEAR_S);
         Ok(PageAdmission::Entry { cookie, location: "/".to_owned() })
     }
 
@@ -110,7 +127,7 @@ impl PageGuard {
         self.linked(run, token).ok_or_else(|| {
             ApiError::new(StatusCode::UNAUTHORIZED, "this link is not valid any more")
         })?;
-        let cookie = cookie(&format!("{}-{run}", self.cookie), token);
+        let cookie = self.cookie.of_link(run).of(token, YEAR_S);
         Ok(PageAdmission::Entry { cookie, location: format!("/?run={run}") })
     }
 
@@ -122,14 +139,18 @@ impl PageGuard {
     }
 
     /// Whether the request comes from the page itself, or from no page.
-    fn is_from_page(&self, headers: &HeaderMap) -> bool {
+    fn is_from_page(&self, method: &Method, headers: &HeaderMap) -> bool {
         let site = text(headers, &HeaderName::from_static("sec-fetch-site"));
         let is_same_site = site.is_none_or(|site| matches!(site, "same-origin" | "none"));
         let origin = headers.get(ORIGIN).map(|it| it.to_str().unwrap_or_default());
         let is_own = |origin: &str| {
-            self.hosts.iter().any(|host| origin.strip_prefix("http://") == Some(host))
+            let host = origin.strip_prefix(self.scheme).and_then(|it| it.strip_prefix("://"));
+            self.hosts.iter().any(|own| host == Some(own))
         };
-        is_same_site && origin.is_none_or(is_own)
+        let is_marked = matches!(self.entrance, PageEntrance::Token(_))
+            || matches!(*method, Method::GET | Method::HEAD)
+            || headers.contains_key(CHANGE_HEADER);
+        is_same_site && origin.is_none_or(is_own) && is_marked
     }
 
     /// Who asks for this path, if they may.
@@ -139,52 +160,75 @@ impl PageGuard {
         let cookies = cookies.filter_map(|it| it.trim().split_once('='));
         // Cookies of other pages are none of ours.
         let cookies: Vec<(&str, &str)> = cookies
-            .filter_map(|(name, value)| Some((name.strip_prefix(&self.cookie)?, value)))
+            .filter_map(|(name, value)| Some((name.strip_prefix(self.cookie.name())?, value)))
             .collect();
-        if cookies.iter().any(|(rest, value)| rest.is_empty() && self.token.is(value)) {
-            return Ok(PageVisitor::Owner);
-        }
+        let own = cookies.iter().filter(|(rest, _)| rest.is_empty());
+        let known = own.take(MAX_COOKIES).find_map(|(_, value)| self.known(value));
         let links = cookies.iter();
         let links = links.filter_map(|(rest, value)| self.linked(rest.strip_prefix('-')?, value));
         let links: Vec<LinkedRun> = links.collect();
-        if links.is_empty() {
-            return Err(unknown());
-        }
         let is_read = matches!(*method, Method::GET | Method::HEAD);
-        let linked = links.into_iter().find(|linked| is_read && is_readable(&linked.name, path));
-        let why = "the link is for reading one run";
-        linked.map(PageVisitor::Guest).ok_or_else(|| ApiError::new(StatusCode::FORBIDDEN, why))
+        let linked = links.iter().find(|linked| is_read && is_readable(&linked.name, path));
+        if let Some(known) = known {
+            // A person with an account may have a link to a run of somebody else.
+            let of_other = linked.filter(|linked| {
+                path != TEMPLATES
+                    && !self.queue.store().get(&linked.name).is_some_and(|it| known.may_see(it))
+            });
+            return Ok(of_other.map_or(known, |linked| PageVisitor::Guest(linked.clone())));
+        }
+        if let Some(linked) = linked {
+            return Ok(PageVisitor::Guest(linked.clone()));
+        }
+        if matches!(self.entrance, PageEntrance::Accounts(_)) && FOR_STRANGERS.contains(&path) {
+            return Ok(PageVisitor::Stranger);
+        }
+        if links.is_empty() {
+            return Err(self.unknown());
+        }
+        Err(ApiError::new(StatusCode::FORBIDDEN, "the link is for reading one run"))
+    }
+
+    /// The visitor with this value of the cookie.
+    fn known(&self, value: &str) -> Option<PageVisitor> {
+        match &self.entrance {
+            PageEntrance::Token(token) => token.is(value).then_some(PageVisitor::Owner),
+            PageEntrance::Accounts(accounts) => {
+                let account = accounts.account_of(value)?;
+                Some(PageVisitor::Account(SignedInAccount { account, session: value.to_owned() }))
+            }
+        }
+    }
+
+    /// The refusal of a browser that is not recognised.
+    fn unknown(&self) -> ApiError {
+        let why = match self.entrance {
+            PageEntrance::Token(_) => "open the address that `sunder lab serve` has printed",
+            PageEntrance::Accounts(_) => "sign in first",
+        };
+        ApiError::new(StatusCode::UNAUTHORIZED, why)
     }
 }
+
+/// How many cookies of the same name are tried.
+const MAX_COOKIES: usize = 4;
+
+/// What is the same for all.
+const TEMPLATES: &str = "/api/templates";
 
 /// Whether a person with a link to a run may read this path: the run, and what is the same for all.
 fn is_readable(run: &RunName, path: &str) -> bool {
     let of_run = path.strip_prefix("/api/runs/").and_then(|path| path.strip_prefix(run.as_str()));
-    of_run.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) || path == "/api/templates"
-}
-
-/// A cookie that only this page gets, and no script.
-fn cookie(name: &str, value: &str) -> String {
-    format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age=31536000")
+    of_run.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) || path == TEMPLATES
 }
 
 /// Checks a request, and sets the headers of the answer.
 pub(crate) async fn check(
     State(guard): State<Arc<PageGuard>>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
-    let mut response = match guard.admit(&request) {
-        Err(refusal) => refusal.into_response(),
-        Ok(PageAdmission::Entry { cookie, location }) => {
-            (StatusCode::SEE_OTHER, [(SET_COOKIE, cookie), (LOCATION, location)]).into_response()
-        }
-        Ok(PageAdmission::Page) => next.run(request).await,
-        Ok(PageAdmission::Visit(visitor)) => {
-            request.extensions_mut().insert(visitor);
-            next.run(request).await
-        }
-    };
+    let mut response = guarded(&guard, request, next).await.unwrap_or_else(ApiError::into_response);
     let headers = response.headers_mut();
     let mut set = |name, value| drop(headers.insert(name, HeaderValue::from_static(value)));
     set(CONTENT_SECURITY_POLICY, "default-src 'self'; frame-ancestors 'none'; base-uri 'none'");
@@ -192,12 +236,26 @@ pub(crate) async fn check(
     set(X_FRAME_OPTIONS, "DENY");
     set(REFERRER_POLICY, "no-referrer");
     set(CACHE_CONTROL, "no-store");
+    if guard.scheme == "https" {
+        set(STRICT_TRANSPORT_SECURITY, "max-age=31536000");
+    }
     response
 }
 
-fn unknown() -> ApiError {
-    let why = "open the address that `sunder lab serve` has printed";
-    ApiError::new(StatusCode::UNAUTHORIZED, why)
+async fn guarded(guard: &PageGuard, mut request: Request, next: Next) -> ApiResult<Response> {
+    match guard.admit(&request)? {
+        PageAdmission::Entry { cookie, location } => {
+            let headers = [(SET_COOKIE, cookie), (LOCATION, location)];
+            Ok((StatusCode::SEE_OTHER, headers).into_response())
+        }
+        PageAdmission::Page => Ok(next.run(request).await),
+        PageAdmission::Visit(visitor) => {
+            let accounts = guard.queue.accounts().zip(visitor.account());
+            let _place = accounts.map(|(accounts, id)| accounts.request_place(id)).transpose()?;
+            request.extensions_mut().insert(visitor);
+            Ok(next.run(request).await)
+        }
+    }
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use accounts::AccountId;
 use keys::storage::{self, Durability};
 use random::RandomGenerator;
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,9 @@ pub(crate) struct RunRecord {
     pub(crate) note: String,
     /// Why it failed, in one line.
     pub(crate) error: Option<String>,
+    /// The account that it is of, if there are accounts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<AccountId>,
     /// The digest of the token of a link to it, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) link: Option<String>,
@@ -177,6 +181,11 @@ impl RunDirectory {
         storage::replace(&self.0.join(RECORD), &bytes, 0o666, Durability::Synced)
     }
 
+    /// The bytes that the run holds on the disk: of each file whole blocks.
+    pub(crate) fn bytes(&self) -> u64 {
+        bytes_in(&self.0)
+    }
+
     /// Removes everything of the run.
     ///
     /// # Errors
@@ -192,4 +201,18 @@ impl RunDirectory {
         let is_named = !stem.is_empty() && stem.bytes().all(is_word);
         (is_named || TABLES.contains(&name)).then(|| self.0.join(name))
     }
+}
+
+/// The size of a block of a file system.
+const BLOCK: u64 = 4 << 10;
+
+/// The bytes of a file or directory with everything in it. What vanishes meanwhile has none.
+fn bytes_in(path: &Path) -> u64 {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
+    let own = metadata.len().div_ceil(BLOCK).max(1) * BLOCK;
+    if !metadata.is_dir() {
+        return own;
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    own + entries.map(|entry| bytes_in(&entry.path())).sum::<u64>()
 }

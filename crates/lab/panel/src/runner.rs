@@ -1,8 +1,9 @@
 //! Runs one experiment after another, each in a process of its own: two at a time would measure
-//! each other.
+//! each other. Accounts take turns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
+use std::future::pending;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -10,16 +11,20 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use accounts::AccountId;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 use tracing::warn;
 
+use crate::account_service::AccountService;
+use crate::fair_queue::FairQueue;
 use crate::journal::RunJournal;
 use crate::run::{RunDirectory, RunName, RunRecord, RunState};
+use crate::run_limit::{MEASURE_INTERVAL, RunMeter};
 use crate::store::RunStore;
 
 /// The runs, and the one that runs now.
@@ -28,6 +33,10 @@ pub(crate) struct RunQueue {
     program: PathBuf,
     store: Mutex<RunStore>,
     current: Mutex<Option<CurrentRun>>,
+    /// The accounts, if there are any. Without them, all runs are of the only user.
+    accounts: Option<Arc<AccountService>>,
+    /// Whose run runs next.
+    turns: Mutex<FairQueue<Option<AccountId>>>,
     /// A run was added.
     is_added: Notify,
     /// Counts changes, so that those who wait for one look again.
@@ -39,6 +48,8 @@ struct CurrentRun {
     name: RunName,
     /// Whether a person stopped it, and who waits for that.
     is_stopped: bool,
+    /// The limit that it has exceeded, in one line.
+    exceeded: Option<String>,
     stop: Arc<Notify>,
     begin: Instant,
     /// How many trials were done when its process began.
@@ -60,15 +71,24 @@ struct RunEvent {
 pub(crate) const MAX_LINE: u64 = 1 << 20;
 const MAX_ERROR: u64 = 64 << 10;
 
+/// How long a process may take to end when it is asked to, while runs of others wait.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// After this time, states that could not be written are written again.
 const WRITE_INTERVAL: Duration = Duration::from_secs(10);
 
 impl RunQueue {
-    pub(crate) fn new(program: PathBuf, store: RunStore) -> Arc<Self> {
+    pub(crate) fn new(
+        program: PathBuf,
+        store: RunStore,
+        accounts: Option<Arc<AccountService>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             program,
             store: Mutex::new(store),
             current: Mutex::new(None),
+            accounts,
+            turns: Mutex::default(),
             is_added: Notify::new(),
             changes: watch::Sender::new(0),
         })
@@ -87,6 +107,64 @@ impl RunQueue {
 
     fn current(&self) -> MutexGuard<'_, Option<CurrentRun>> {
         self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn turns(&self) -> MutexGuard<'_, FairQueue<Option<AccountId>>> {
+        self.turns.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The accounts, if there are any.
+    pub(crate) fn accounts(&self) -> Option<&Arc<AccountService>> {
+        self.accounts.as_ref()
+    }
+
+    /// The runs that wait, in the order in which they run if no others come.
+    pub(crate) fn waiting(&self) -> Vec<RunName> {
+        let (owners, names) = self.queued(|_| true);
+        let order = self.turns().order(&owners);
+        order.into_iter().map(|place| names[place].clone()).collect()
+    }
+
+    /// The run that runs next, if there is one that may.
+    fn next(&self) -> Option<RunName> {
+        // The time of an account is looked up once.
+        let mut may_run = BTreeMap::new();
+        let (owners, mut names) = self.queued(|owner| {
+            let Some((accounts, id)) = self.accounts.as_ref().zip(owner) else { return true };
+            let has_time = || accounts.time_today(id) < accounts.limits.time_a_day;
+            *may_run.entry(id).or_insert_with(has_time)
+        });
+        let next = self.turns().next(&owners)?;
+        Some(names.swap_remove(next))
+    }
+
+    /// The accounts and the names of the runs that wait, the first one first.
+    fn queued(
+        &self,
+        mut may_run: impl FnMut(Option<AccountId>) -> bool,
+    ) -> (Vec<Option<AccountId>>, Vec<RunName>) {
+        let store = self.store();
+        let queued = store.queued().filter(|run| may_run(run.owner));
+        queued.map(|run| (run.owner, run.id.clone())).unzip()
+    }
+
+    /// Removes what accounts that were removed have left, except for a run that runs.
+    fn remove_left_runs(&self) {
+        let Some(accounts) = &self.accounts else { return };
+        let owners = self.store().owners();
+        for owner in owners.into_iter().filter(|owner| accounts.is_removed(*owner)) {
+            let mut store = self.store();
+            let left = store.of(owner).filter(|run| run.state != RunState::Running);
+            let left: Vec<RunName> = left.map(|run| run.id.clone()).collect();
+            for name in left {
+                if let Err(error) = store.remove(&name) {
+                    warn!("run {} cannot be removed: {error}", name.as_str());
+                }
+            }
+            drop(store);
+            self.turns().forget(Some(owner));
+            self.changed();
+        }
     }
 
     /// Sees each change of a run, and each new event.
@@ -140,8 +218,8 @@ impl RunQueue {
     pub(crate) async fn work(&self) {
         loop {
             self.store().write_again();
-            let next = self.store().queued().next().map(|record| record.id.clone());
-            match next {
+            self.remove_left_runs();
+            match self.next() {
                 Some(name) => self.run(name).await,
                 None => {
                     let _ = timeout(WRITE_INTERVAL, self.is_added.notified()).await;
@@ -158,6 +236,7 @@ impl RunQueue {
         *self.current() = Some(CurrentRun {
             name: name.clone(),
             is_stopped: false,
+            exceeded: None,
             stop: Arc::clone(&stop),
             begin: Instant::now(),
             done_before,
@@ -170,9 +249,12 @@ impl RunQueue {
             return;
         }
         let outcome = self.process(&name, &directory, &stop).await;
-        let is_stopped = self.current().take().is_some_and(|current| current.is_stopped);
+        let current = self.current().take();
+        let (is_stopped, exceeded) =
+            current.map_or((false, None), |current| (current.is_stopped, current.exceeded));
         let (state, error) = match outcome {
             Ok((status, _)) if status.success() => (RunState::Finished, None),
+            Ok(_) if exceeded.is_some() => (RunState::Stopped, exceeded),
             Ok(_) if is_stopped => (RunState::Stopped, None),
             Ok((status, said)) => (RunState::Failed, Some(reason(status, &said))),
             Err(error) => (RunState::Failed, Some(format!("cannot run it: {error}"))),
@@ -188,6 +270,8 @@ impl RunQueue {
     fn begin(&self, name: &RunName) -> bool {
         let is_queued = self.store().get(name).is_some_and(RunRecord::is_queued);
         if is_queued {
+            let owner = self.store().get(name).and_then(|record| record.owner);
+            self.turns().serve(owner);
             self.note(name, RunState::Running, None);
         }
         is_queued
@@ -227,11 +311,22 @@ impl RunQueue {
             }
         };
         // The process cannot wait for a reader after this.
-        let kept = keeping.await;
-        if kept.is_err() {
+        let (kept, limiting) = tokio::select! {
+            kept = keeping => (kept, None),
+            exceeded = self.exceed_limit(name, directory) => (Ok(()), Some(exceeded)),
+        };
+        if kept.is_err() || limiting.is_some() {
             interrupt(&child)?;
         }
-        let status = child.wait().await?;
+        let status = match timeout(END_TIMEOUT, child.wait()).await {
+            Ok(status) => status?,
+            Err(_) if limiting.is_none() && self.accounts.is_none() => child.wait().await?,
+            // Runs of others wait.
+            Err(_) => {
+                child.start_kill()?;
+                child.wait().await?
+            }
+        };
         kept?;
         Ok((status, said.await.unwrap_or_default()))
     }
@@ -250,6 +345,26 @@ impl RunQueue {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
+    }
+
+    /// Waits until a run exceeds a limit. The only user has none.
+    async fn exceed_limit(&self, name: &RunName, directory: &RunDirectory) {
+        let owner = self.store().get(name).and_then(|record| record.owner);
+        let Some((accounts, owner)) = self.accounts.clone().zip(owner) else {
+            return pending().await;
+        };
+        let mut meter = RunMeter::new(accounts, owner, directory.clone());
+        let mut ticks = interval(MEASURE_INTERVAL);
+        loop {
+            ticks.tick().await;
+            if let Some(why) = meter.exceeded() {
+                if let Some(current) = self.current().as_mut() {
+                    current.exceeded = Some(why);
+                }
+                return;
+            }
+            self.remove_left_runs();
+        }
     }
 
     /// Appends the events of a process to the run's file, and counts trials. Ends when the process

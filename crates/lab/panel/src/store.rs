@@ -6,10 +6,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use accounts::AccountId;
 use serde_json::Value;
 use tracing::warn;
 
 use crate::journal::RunJournal;
+use crate::quota::QuotaUsage;
 use crate::run::{RunDirectory, RunName, RunRecord, RunState};
 
 /// The runs, by their names: in the order of their times.
@@ -20,19 +22,30 @@ pub(crate) struct RunStore {
     unwritten: BTreeSet<RunName>,
 }
 
+/// What becomes of runs that wait when the server starts again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueAtRestart {
+    /// They are interrupted, until the only user resumes them.
+    Interrupted,
+    /// They go on waiting.
+    Kept,
+}
+
 struct StoredRun {
     record: RunRecord,
+    /// The bytes that it holds on the disk, when it was measured last.
+    bytes: u64,
     /// What a search finds, in lower case.
     words: String,
 }
 
 impl RunStore {
     /// Opens the directory, and creates it if there is none. Runs that an earlier server had not
-    /// finished are interrupted.
+    /// finished are interrupted. Those that waited go on waiting if the queue is kept.
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub(crate) fn open(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn open(directory: &Path, restart: QueueAtRestart) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let (runs, unwritten) = (BTreeMap::new(), BTreeSet::new());
         let mut store = Self { directory: directory.to_owned(), runs, unwritten };
@@ -41,7 +54,7 @@ impl RunStore {
             // Other files are not ours.
             let Ok(name) = RunName::try_from(name) else { continue };
             match store.directory_of(&name).read() {
-                Ok(record) => store.take_over(&name, record),
+                Ok(record) => store.take_over(&name, record, restart),
                 Err(error) => warn!("run {} is left out: {error}", name.as_str()),
             }
         }
@@ -49,8 +62,9 @@ impl RunStore {
     }
 
     /// Adds a run of an earlier server.
-    fn take_over(&mut self, name: &RunName, mut record: RunRecord) {
-        let is_interrupted = !record.state.is_over();
+    fn take_over(&mut self, name: &RunName, mut record: RunRecord, restart: QueueAtRestart) {
+        let is_kept = record.is_queued() && restart == QueueAtRestart::Kept;
+        let is_interrupted = !record.state.is_over() && !is_kept;
         if is_interrupted {
             record.state = RunState::Interrupted;
             match RunJournal::read(&self.directory_of(name)) {
@@ -61,7 +75,8 @@ impl RunStore {
                 Err(error) => warn!("the results of run {}: {error}", name.as_str()),
             }
         }
-        self.runs.insert(name.clone(), StoredRun::new(record));
+        let bytes = self.directory_of(name).bytes();
+        self.runs.insert(name.clone(), StoredRun::new(record, bytes));
         if is_interrupted && let Err(error) = self.write(name) {
             warn!("the state of run {} is not on the disk: {error}", name.as_str());
         }
@@ -85,7 +100,8 @@ impl RunStore {
         directory.create(&record, text).inspect_err(|_| {
             let _ = directory.remove();
         })?;
-        self.runs.insert(record.id.clone(), StoredRun::new(record));
+        let bytes = directory.bytes();
+        self.runs.insert(record.id.clone(), StoredRun::new(record, bytes));
         Ok(())
     }
 
@@ -105,8 +121,10 @@ impl RunStore {
     }
 
     fn write(&mut self, name: &RunName) -> io::Result<()> {
-        let Some(run) = self.runs.get(name) else { return Ok(()) };
-        let written = self.directory_of(name).write(&run.record);
+        let directory = self.directory_of(name);
+        let Some(run) = self.runs.get_mut(name) else { return Ok(()) };
+        let written = directory.write(&run.record);
+        run.bytes = directory.bytes();
         match &written {
             Ok(()) => drop(self.unwritten.remove(name)),
             Err(_) => drop(self.unwritten.insert(name.clone())),
@@ -146,13 +164,45 @@ impl RunStore {
         before: Option<&RunName>,
         search: &str,
         limit: usize,
+        is_visible: impl Fn(&RunRecord) -> bool,
     ) -> (Vec<RunRecord>, usize) {
         let search = search.to_lowercase();
-        let is_found = |run: &&StoredRun| search.is_empty() || run.words.contains(&search);
+        let contains = |run: &StoredRun| search.is_empty() || run.words.contains(&search);
+        let is_found = |run: &&StoredRun| is_visible(&run.record) && contains(run);
         let total = self.runs.values().filter(is_found).count();
         let earlier = |run: &&StoredRun| before.is_none_or(|before| run.record.id < *before);
         let found = self.runs.values().rev().filter(earlier).filter(is_found);
         (found.take(limit).map(|run| run.record.clone()).collect(), total)
+    }
+
+    /// What the runs of an account hold, or all runs. One that waits or runs counts as the bytes that
+    /// it may hold.
+    pub(crate) fn usage(&self, of: Option<AccountId>, run_bytes: u64) -> QuotaUsage {
+        let runs = self.runs.values().filter(|run| of.is_none() || run.record.owner == of);
+        runs.fold(QuotaUsage::default(), |usage, run| {
+            let is_over = run.record.state.is_over();
+            let bytes = if is_over { run.bytes } else { run.bytes.max(run_bytes) };
+            QuotaUsage {
+                runs: usage.runs + 1,
+                unfinished: usage.unfinished + usize::from(!is_over),
+                bytes: usage.bytes + bytes,
+            }
+        })
+    }
+
+    /// The bytes that a run holds on the disk.
+    pub(crate) fn bytes_of(&self, name: &RunName) -> u64 {
+        self.runs.get(name).map_or(0, |run| run.bytes)
+    }
+
+    /// The accounts that have runs.
+    pub(crate) fn owners(&self) -> BTreeSet<AccountId> {
+        self.runs.values().filter_map(|run| run.record.owner).collect()
+    }
+
+    /// The runs of an account.
+    pub(crate) fn of(&self, owner: AccountId) -> impl Iterator<Item = &RunRecord> {
+        self.runs.values().map(|run| &run.record).filter(move |run| run.owner == Some(owner))
     }
 
     /// The runs that wait, the first one first.
@@ -163,8 +213,8 @@ impl RunStore {
 }
 
 impl StoredRun {
-    fn new(record: RunRecord) -> Self {
-        Self { words: words(&record), record }
+    fn new(record: RunRecord, bytes: u64) -> Self {
+        Self { words: words(&record), record, bytes }
     }
 }
 

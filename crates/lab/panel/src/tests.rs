@@ -1,5 +1,6 @@
 //! The interface as a browser, another page, and an attacker use it. Runs are scripts here.
 
+mod accounts;
 mod connections;
 mod history;
 mod links;
@@ -19,9 +20,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
+use crate::api::PanelState;
+use crate::cookie::PageCookie;
 use crate::guard::PageGuard;
 use crate::runner::RunQueue;
-use crate::store::RunStore;
+use crate::store::{QueueAtRestart, RunStore};
 use crate::token::PageToken;
 
 const ADDRESS: &str = "127.0.0.1:8840";
@@ -56,10 +59,12 @@ impl TestPanel {
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let token = PageToken::open(&directory.path().join("token")).unwrap();
-        let store = RunStore::open(&directory.path().join("runs")).unwrap();
-        let queue = RunQueue::new(program, store);
+        let store =
+            RunStore::open(&directory.path().join("runs"), QueueAtRestart::Interrupted).unwrap();
+        let queue = RunQueue::new(program, store, None);
         let guard = PageGuard::new(token.clone(), ADDRESS.parse().unwrap(), Arc::clone(&queue));
-        let service = crate::service(&queue, guard);
+        let state = PanelState::new(Arc::clone(&queue), "http", PageCookie::of_port(8840));
+        let service = crate::service(state, guard);
         Self { directory, queue, service, token: token.as_str().to_owned() }
     }
 

@@ -57,6 +57,7 @@ async function answer(request, response) {
     return sendJson(response, 403, { error: "this link is only for one run" });
   }
   switch (name) {
+    case "GET session": return sendJson(response, 200, { accounts: false, name: null, usage: null });
     case "GET templates": return sendJson(response, 200, templates);
     case "GET networks": return sendJson(response, 200, networks);
     case "GET experiments": return sendJson(response, 200, experiments);

@@ -5,6 +5,7 @@ mod eavesdrop;
 mod report;
 mod serve;
 mod sites;
+mod user;
 
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind, IsTerminal, stderr};
@@ -49,6 +50,7 @@ enum LabCommand {
     Draw(LabDrawArguments),
     Agent(agent::LabAgentArguments),
     Serve(serve::LabServeArguments),
+    User(user::LabUserArguments),
     Eavesdrop(LabEavesdropArguments),
 }
 
@@ -190,6 +192,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         LabCommand::Draw(arguments) => draw(arguments),
         LabCommand::Agent(arguments) => agent::run(arguments),
         LabCommand::Serve(arguments) => serve::run(arguments),
+        LabCommand::User(arguments) => user::run(arguments),
         LabCommand::Eavesdrop(arguments) => eavesdrop(arguments),
     }
 }

@@ -40,7 +40,7 @@ fn options(directory: &TempDir, script: &str) -> PanelOptions {
     fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let listen = "127.0.0.1:0".parse().unwrap();
-    PanelOptions { listen, directory: directory.path().join("lab"), program }
+    PanelOptions { listen, directory: directory.path().join("lab"), program, accounts: None }
 }
 
 impl ServedPanel {
@@ -193,7 +193,7 @@ async fn a_header_that_trickles_in_ends_the_connection() {
     let panel = TestPanel::new(MEASURES);
     let (mut client, stream) = duplex(1 << 10);
     let http = HttpServer::new(crate::LIMITS);
-    let served = tokio::spawn(crate::answer(http, panel.service.clone(), stream));
+    let served = tokio::spawn(crate::answer(http, panel.service.clone(), None, false, stream));
     let begin = Instant::now();
     for byte in request(ADDRESS, &panel.token, "GET", "/api/runs", "").bytes() {
         if client.write_all(&[byte]).await.is_err() {
@@ -258,7 +258,7 @@ async fn the_end_of_the_server_does_not_wait_for_viewers() {
 async fn a_directory_and_an_address_have_one_server() {
     let panel = ServedPanel::new(MEASURES).await;
     let refused = async |directory: PathBuf, listen: SocketAddr| {
-        let options = PanelOptions { listen, directory, program: PathBuf::new() };
+        let options = PanelOptions { listen, directory, program: PathBuf::new(), accounts: None };
         let served = crate::serve(options, |_| {}, std::future::pending());
         timeout(LONG, served).await.unwrap().unwrap_err().to_string()
     };

@@ -7,6 +7,7 @@ import type {
   RunPrediction,
   RunQueue,
   RunRequest,
+  Session,
   Template,
 } from "./types";
 
@@ -32,11 +33,15 @@ export function setUnknownHandler(handler: () => void): void {
 
 async function request(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
   const init: RequestInit = { method };
+  const headers: Record<string, string> = {};
+  // Another page cannot send this header, so the server knows that it is this page that asks.
+  if (method !== "GET") headers["x-sunder"] = "1";
   if (signal) init.signal = signal;
   if (body !== undefined) {
     init.body = JSON.stringify(body);
-    init.headers = { "content-type": "application/json" };
+    headers["content-type"] = "application/json";
   }
+  init.headers = headers;
   let response: Response;
   try {
     response = await fetch(path, init);
@@ -58,6 +63,11 @@ async function json<T>(method: string, path: string, body?: unknown, signal?: Ab
 const run = (id: string) => `/api/runs/${encodeURIComponent(id)}`;
 
 export const api = {
+  session: () => json<Session>("GET", "/api/session"),
+  login: (name: string, password: string) => request("POST", "/api/session", { name, password }),
+  logout: () => request("DELETE", "/api/session"),
+  acceptInvitation: (secret: string, password: string) => request("POST", "/api/invitation", { secret, password }),
+  changePassword: (old: string, changed: string) => request("PUT", "/api/password", { old, new: changed }),
   templates: () => json<Template[]>("GET", "/api/templates"),
   networks: () => json<NetworkPreset[]>("GET", "/api/networks"),
   experiments: () => json<BuiltInExperiment[]>("GET", "/api/experiments"),
@@ -78,7 +88,7 @@ export const api = {
   resume: (id: string) => request("POST", `${run(id)}/resume`),
   annotate: (id: string, note: string) => request("PATCH", run(id), { note }),
   remove: (id: string) => request("DELETE", run(id)),
-  /** Makes an address by which others on this host can open the run, and nothing else. */
+  /** Makes an address by which others can open the run, and nothing else. */
   link: (id: string) => json<{ url: string }>("POST", `${run(id)}/link`),
   withdrawLink: (id: string) => request("DELETE", `${run(id)}/link`),
   plan: <T>(body: unknown, signal: AbortSignal) => json<T>("POST", "/api/plan", body, signal),

@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { setUnknownHandler } from "./api";
+import { api, setUnknownHandler } from "./api";
 import { type Route, guestRun, useRoute } from "./router";
 import "./styles/base.css";
 import "./styles/parts.css";
@@ -8,10 +8,13 @@ import "./styles/charts.css";
 import "./styles/live.css";
 import "./styles/views.css";
 import { type Theme, applyTheme, chosenTheme } from "./theme";
+import type { Session } from "./types";
+import { AccountView } from "./views/account";
 import { CompareView } from "./views/compare";
 import { HistoryView } from "./views/history";
 import { LiveView } from "./views/live";
 import { PlanView } from "./views/plan";
+import { InvitationForm, LoginForm } from "./views/login";
 import { StartView } from "./views/start";
 import { WatchView } from "./views/watch";
 
@@ -23,29 +26,50 @@ const VIEWS = [
   ["live", "Live"],
 ] as const;
 
+/** A view of servers with accounts. */
+const ACCOUNT = ["account", "Account"] as const;
+
 function Page() {
   const route = useRoute();
   const [isUnknown, setUnknown] = useState(false);
+  const [session, setSession] = useState<Session | null>(null);
   const main = useRef<HTMLElement>(null);
-  useEffect(() => setUnknownHandler(() => setUnknown(true)), []);
+  const ask = () => {
+    const answered = (found: Session) => {
+      setSession(found);
+      setUnknown(false);
+    };
+    // Without an answer, each view says so.
+    const failed = () => setSession({ accounts: false, name: null, usage: null });
+    return api.session().then(answered, failed);
+  };
+  useEffect(() => {
+    setUnknownHandler(() => setUnknown(true));
+    void ask();
+  }, []);
   useEffect(() => {
     document.title = `${titleOf(route)} – Sunder`;
     scrollTo(0, 0);
   }, [route.view, route.rest]);
+  if (session === null) return null;
+  if (session.accounts && route.view === "invitation") return <InvitationForm route={route} onEntered={ask} />;
+  if (session.accounts && (isUnknown || session.name === null)) return <LoginForm onEntered={ask} />;
   if (isUnknown) return <Unknown />;
+  // What runs on the host is for its only user.
+  const views = session.accounts ? [...VIEWS.filter(([view]) => view !== "live"), ACCOUNT] : VIEWS;
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); main.current?.focus(); }}>Skip to the content</a>
       <header class="top">
         <a class="brand" href="#/run"><img src="/icon.svg" alt="" width="24" height="24" /> Sunder</a>
         <nav aria-label="Views">
-          {VIEWS.map(([view, label]) => (
+          {views.map(([view, label]) => (
             <a key={view} href={`#/${view}${applicationOf(route, view)}`} aria-current={current(route) === view ? "page" : undefined}>{label}</a>
           ))}
         </nav>
         <ThemeSwitch />
       </header>
-      <main ref={main} id="main" tabIndex={-1}><View key={`${route.view}/${route.rest}`} route={route} /></main>
+      <main ref={main} id="main" tabIndex={-1}><View key={`${route.view}/${route.rest}`} route={route} onLeft={ask} /></main>
     </>
   );
 }
@@ -84,10 +108,12 @@ function current({ view, rest }: Route): string {
 function titleOf({ view, rest }: Route): string {
   if (view === "run" && rest) return `Run ${rest}`;
   if (view === "compare") return "Compare";
+  if (view === "account") return "Account";
+  if (view === "invitation") return "Invitation";
   return VIEWS.find(([name]) => name === view)?.[1] ?? "Not found";
 }
 
-function View({ route: { view, rest, query } }: { route: Route }) {
+function View({ route: { view, rest, query }, onLeft }: { route: Route; onLeft: () => void }) {
   switch (view) {
     case "run":
       return rest ? <WatchView id={rest} /> : <StartView isSweep={false} from={query.get("from")} application={query.get("template")} />;
@@ -101,6 +127,8 @@ function View({ route: { view, rest, query } }: { route: Route }) {
       return <PlanView />;
     case "live":
       return <LiveView />;
+    case "account":
+      return <AccountView onLeft={onLeft} />;
     default:
       return <h1 tabIndex={-1}>There is no such view</h1>;
   }

@@ -96,8 +96,10 @@ export interface RunSummary {
   note: string;
   error: string | null;
   seconds_left: number | null;
-  /** Whether others on this host can open it by a link. */
+  /** Whether others can open it by a link. */
   shared?: boolean;
+  /** In the queue: the place among all runs that wait. */
+  place?: number;
 }
 
 export interface PlotDefinition {
@@ -162,6 +164,26 @@ export interface RunDetails extends RunSummary {
 export interface RunPage {
   runs: RunSummary[];
   total: number;
+}
+
+/** Who uses the page. */
+export interface Session {
+  /** Whether the server has accounts. Without them, it has one user. */
+  accounts: boolean;
+  /** The account, if the browser is signed in. */
+  name: string | null;
+  usage: AccountUsage | null;
+}
+
+/** What an account uses, and its quotas. */
+export interface AccountUsage {
+  runs: number;
+  unfinished: number;
+  max_unfinished: number;
+  bytes: number;
+  max_bytes: number;
+  seconds_today: number;
+  max_seconds_a_day: number;
 }
 
 export interface RunQueue {

@@ -3,10 +3,13 @@
 use std::env;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use console::CommandFailure;
 use keys::storage::state_directory;
-use panel::{PanelError, PanelOptions};
+use panel::{
+    AccountOptions, PageEncryption, PageUrl, PanelError, PanelOptions, QuotaLimits, TlsFiles,
+};
 use service::ServiceError;
 use service::signals::StopSignals;
 
@@ -14,15 +17,70 @@ use service::signals::StopSignals;
 ///
 /// Prints the address of the page, for a browser on this host. Whoever has the address can use the
 /// page. Runs are kept in a directory, and go on only while this command runs.
+///
+/// With --accounts, several users have accounts, to which `sunder lab user invite` invites them.
+/// Each sees their own runs only, and has quotas. SIGHUP reads the certificate again.
 #[derive(clap::Args)]
-#[command(after_help = "Example: sunder lab serve")]
+#[command(after_help = "Example: sunder lab serve
+
+sunder lab serve --accounts /var/lib/sunder-lab --listen 0.0.0.0:443 --url https://lab.example.org \\
+    --tls-certificate fullchain.pem --tls-key privkey.pem
+
+docs/guides/accounts.md describes the accounts.")]
 pub(super) struct LabServeArguments {
-    /// The address to listen on, of this host alone; port 0 is any that is free
+    /// The address to listen on, of this host alone unless browsers use TLS; port 0 is any that is
+    /// free
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8840")]
     listen: SocketAddr,
     /// The directory for the runs [default: ~/.local/state/sunder/lab]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
+    /// Serve several users; the directory for their accounts and runs
+    #[arg(long, value_name = "DIR", conflicts_with = "directory")]
+    accounts: Option<PathBuf>,
+    /// The address that browsers use, as https://NAME [default: that of --listen]
+    #[arg(long, requires = "accounts")]
+    url: Option<PageUrl>,
+    /// The certificate and those between it and the root, in PEM: browsers use TLS
+    #[arg(long, value_name = "FILE", requires_all = ["accounts", "tls_key"])]
+    tls_certificate: Option<PathBuf>,
+    /// The private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// A proxy in front of this server encrypts, and nobody else reaches --listen
+    #[arg(long, requires_all = ["accounts", "url"], conflicts_with = "tls_certificate")]
+    behind_proxy: bool,
+    #[command(flatten)]
+    quotas: LabQuotaArguments,
+}
+
+/// The quotas of accounts.
+#[derive(clap::Args)]
+struct LabQuotaArguments {
+    /// How many runs of an account may wait or run
+    #[arg(long, value_name = "N", default_value = "10", requires = "accounts")]
+    account_runs: usize,
+    /// How many MiB the runs of an account may hold on the disk
+    #[arg(long, value_name = "MIB", default_value = "1024", requires = "accounts")]
+    account_mib: u64,
+    /// How many minutes the runs of an account may run on a day (UTC)
+    #[arg(long, value_name = "MINUTES", default_value = "240", requires = "accounts")]
+    account_minutes: u64,
+    /// How many MiB all runs together may hold on the disk
+    #[arg(long, value_name = "MIB", default_value = "16384", requires = "accounts")]
+    total_mib: u64,
+}
+
+impl LabQuotaArguments {
+    fn limits(&self) -> QuotaLimits {
+        QuotaLimits {
+            unfinished: self.account_runs,
+            bytes: self.account_mib.saturating_mul(1 << 20),
+            total_bytes: self.total_mib.saturating_mul(1 << 20),
+            time_a_day: Duration::from_secs(self.account_minutes.saturating_mul(60)),
+            ..QuotaLimits::default()
+        }
+    }
 }
 
 /// Runs the subcommand.
@@ -30,13 +88,15 @@ pub(super) struct LabServeArguments {
 /// # Errors
 /// If the server cannot start.
 pub(super) fn run(arguments: &LabServeArguments) -> Result<(), CommandFailure> {
-    let directory = arguments.directory.clone().or_else(|| state_directory("lab"));
+    let named = arguments.accounts.clone().or_else(|| arguments.directory.clone());
+    let directory = named.or_else(|| state_directory("lab"));
     let directory = directory.ok_or_else(|| {
         CommandFailure::Usage("there is no home directory: give --directory".to_owned())
     })?;
     let program = env::current_exe()
         .map_err(|error| CommandFailure::Failed(format!("cannot find this program: {error}")))?;
-    let options = PanelOptions { listen: arguments.listen, directory, program };
+    let accounts = account_options(arguments);
+    let options = PanelOptions { listen: arguments.listen, directory, program, accounts };
     let failed = |error: ServiceError| CommandFailure::Failed(error.to_string());
     let runtime = service::runtime().map_err(failed)?;
     let served = runtime.block_on(async {
@@ -52,9 +112,27 @@ pub(super) fn run(arguments: &LabServeArguments) -> Result<(), CommandFailure> {
     served
 }
 
+/// What is needed for several users, if there are any.
+fn account_options(arguments: &LabServeArguments) -> Option<AccountOptions> {
+    arguments.accounts.as_ref()?;
+    let files = arguments.tls_certificate.clone().zip(arguments.tls_key.clone());
+    let encryption = match files {
+        Some((certificate, key)) => PageEncryption::Tls(TlsFiles { certificate, key }),
+        None if arguments.behind_proxy => PageEncryption::Proxy,
+        None => PageEncryption::None,
+    };
+    let (url, limits) = (arguments.url.clone(), arguments.quotas.limits());
+    Some(AccountOptions { url, encryption, limits })
+}
+
 fn refused(error: &PanelError) -> CommandFailure {
     match error {
-        PanelError::NotLocal(_) | PanelError::InUse(_) => CommandFailure::Usage(error.to_string()),
+        PanelError::NotLocal(_)
+        | PanelError::NotEncrypted(_)
+        | PanelError::NoUrl
+        | PanelError::OtherKind(..)
+        | PanelError::Tls(_)
+        | PanelError::InUse(_) => CommandFailure::Usage(error.to_string()),
         _ => CommandFailure::Failed(error.to_string()),
     }
 }

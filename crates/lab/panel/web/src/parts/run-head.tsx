@@ -65,9 +65,9 @@ export function RunHead({ run, settings, state, error, done, total, now, isSweep
 
 function progressText(state: RunState, done: number, total: number, id: string, queue: RunQueue | null): string {
   if (state === "queued") {
-    const place = queue?.queued.findIndex((it) => it.id === id) ?? -1;
-    const wait = queue?.seconds_left != null ? ` The run before it takes about ${duration(queue.seconds_left)}.` : "";
-    return place >= 0 ? `Waits in place ${place + 1}, because only one run measures at a time.${wait}` : "Waits for other runs.";
+    const place = queue?.queued.find((it) => it.id === id)?.place;
+    const wait = queue?.seconds_left != null ? ` The run that runs now takes about ${duration(queue.seconds_left)}.` : "";
+    return place !== undefined ? `Waits in place ${place}, because only one run measures at a time.${wait}` : "Waits for other runs.";
   }
   const left = queue?.running?.id === id && queue.seconds_left != null ? `, about ${duration(queue.seconds_left)} left` : "";
   return `${count(done)} of ${count(total)} trials are done${left}`;

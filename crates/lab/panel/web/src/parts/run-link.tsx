@@ -1,4 +1,4 @@
-// A link by which other users of this host can open a run.
+// A link by which others can open a run, and change nothing.
 import { useState } from "preact/hooks";
 import { api } from "../api";
 import { copyText } from "../save";
@@ -36,9 +36,9 @@ export function RunLink({ id, isShared: wasShared }: Props) {
   };
   return (
     <>
-      <button type="button" onClick={share}>{isShared ? "Copy a new link for others on this host" : "Copy a link for others on this host"}</button>
+      <button type="button" onClick={share}>{isShared ? "Copy a new link for others" : "Copy a link for others"}</button>
       {url !== null && (
-        <input type="text" class="run-link" readOnly aria-label="Link for others on this host" value={url} onFocus={(event) => event.currentTarget.select()} />
+        <input type="text" class="run-link" readOnly aria-label="Link for others" value={url} onFocus={(event) => event.currentTarget.select()} />
       )}
       {isShared && <button type="button" onClick={withdraw}>Withdraw link</button>}
       <span class="hint" role="status">{said}</span>
