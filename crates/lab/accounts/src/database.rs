@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use crate::store::AccountStoreError;
+use crate::error::AccountStoreError;
 
 /// How long a call waits for other programs that use the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

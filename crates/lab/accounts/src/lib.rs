@@ -31,17 +31,18 @@
 //! - [`PasswordHasher`]: hashes of passwords. [`LoginThrottle`], pure: how often one may guess.
 
 mod database;
+mod error;
 mod name;
 mod password;
 mod secret;
 mod store;
 mod throttle;
 
+pub use error::AccountStoreError;
 pub use name::{AccountName, AccountNameError};
 pub use password::{PasswordError, PasswordHasher};
 pub use secret::AccountSecret;
 pub use store::{
-    Account, AccountId, AccountStore, AccountStoreError, AccountSummary, INVITATION_VALIDITY_S,
-    SESSION_VALIDITY_S,
+    Account, AccountId, AccountStore, AccountSummary, INVITATION_VALIDITY_S, SESSION_VALIDITY_S,
 };
 pub use throttle::{LoginThrottle, ThrottleLimits};

@@ -1,15 +1,13 @@
 //! The database of accounts.
 
-use std::io;
 use std::path::Path;
 
 use keys::storage;
-use random::RandomError;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::database;
+use crate::error::{AccountStoreError, MAX_ACCOUNTS};
 use crate::name::AccountName;
 use crate::secret::{AccountSecret, digest};
 
@@ -18,9 +16,6 @@ pub const INVITATION_VALIDITY_S: u64 = 3 * 86_400;
 
 /// How long a session lasts: 7 days.
 pub const SESSION_VALIDITY_S: u64 = 7 * 86_400;
-
-/// The maximum number of accounts.
-const MAX_ACCOUNTS: u64 = 10_000;
 
 /// The maximum number of sessions of an account. The one that expires first gives way.
 const MAX_SESSIONS: usize = 20;
@@ -52,23 +47,6 @@ pub struct AccountSummary {
     pub invited_until: Option<u64>,
     /// How many browsers are signed in.
     pub sessions: u64,
-}
-
-/// The database of accounts cannot be used.
-#[derive(Debug, Error)]
-pub enum AccountStoreError {
-    /// Of the file.
-    #[error("the accounts: {0}")]
-    File(#[from] io::Error),
-    /// Of `SQLite`.
-    #[error("the database of accounts: {0}")]
-    Database(#[from] rusqlite::Error),
-    /// The system gives no random bytes.
-    #[error(transparent)]
-    Random(#[from] RandomError),
-    /// There are too many accounts.
-    #[error("there are {MAX_ACCOUNTS} accounts already: remove some")]
-    Full,
 }
 
 /// What is done with the database.

@@ -7,8 +7,8 @@ use std::convert::Infallible;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 
-use crate::api::PanelState;
 use crate::error::{ApiError, ApiResult};
+use crate::panel_state::PanelState;
 use crate::run::{RunName, RunRecord};
 use crate::visitor::PageVisitor;
 

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::access::RunVisitor;
 use crate::account_service::AccountService;
-use crate::api::PanelState;
 use crate::error::{ApiError, ApiResult};
+use crate::panel_state::PanelState;
 use crate::visitor::{PageVisitor, SignedInAccount};
 
 /// Where a request comes from.

@@ -20,17 +20,15 @@ use tokio::task::spawn_blocking;
 
 use crate::access::{AccessibleRun, RunVisitor};
 use crate::account_api;
-use crate::cookie::PageCookie;
 use crate::document;
 use crate::error::{ApiError, ApiResult};
 use crate::events::events;
-use crate::live::LiveProcesses;
+use crate::panel_state::{MAX_GUESTS, MAX_VIEWERS, PanelState};
 use crate::plan::{FrontQuery, PlanQuery, PlanQuestion, SurfaceQuery};
 use crate::prediction;
 use crate::refusal::RefusedRequest;
 use crate::request::RunRequest;
 use crate::run::{RunName, RunRecord, RunState};
-use crate::runner::RunQueue;
 use crate::store::RunStore;
 use crate::template::{self, RunTemplate};
 use crate::token::PageToken;
@@ -38,15 +36,6 @@ use crate::visitor::PageVisitor;
 
 /// The document that specifies the interface, in JSON.
 pub(crate) const OPENAPI: &str = include_str!("../../../../docs/formats/panel-api.json");
-
-/// How many pages may watch runs at a time.
-const MAX_VIEWERS: usize = 256;
-
-/// How many of them may be guests.
-const MAX_GUESTS: usize = 128;
-
-/// How many plans are computed at a time. Others wait.
-const MAX_PLANS: usize = 2;
 
 /// How many runs may wait.
 const MAX_QUEUED: usize = 100;
@@ -57,36 +46,6 @@ const MAX_NOTE: usize = 4_000;
 /// How many runs a list has, by default and at most.
 const DEFAULT_LIMIT: usize = 50;
 const MAX_LIMIT: usize = 500;
-
-/// What all requests share.
-#[derive(Clone)]
-pub(crate) struct PanelState {
-    queue: Arc<RunQueue>,
-    viewers: Arc<Semaphore>,
-    guests: Arc<Semaphore>,
-    live: Arc<LiveProcesses>,
-    /// How many plans are computed at a time.
-    plans: Arc<Semaphore>,
-    scheme: &'static str,
-    cookie: PageCookie,
-}
-
-impl PanelState {
-    pub(crate) fn new(queue: Arc<RunQueue>, scheme: &'static str, cookie: PageCookie) -> Self {
-        let places = |number| Arc::new(Semaphore::new(number));
-        let (viewers, guests, plans) = (places(MAX_VIEWERS), places(MAX_GUESTS), places(MAX_PLANS));
-        Self { queue, viewers, guests, live: Arc::default(), plans, scheme, cookie }
-    }
-
-    pub(crate) fn queue(&self) -> &Arc<RunQueue> {
-        &self.queue
-    }
-
-    /// The cookie of a session.
-    pub(crate) fn session_cookie(&self) -> &PageCookie {
-        &self.cookie
-    }
-}
 
 /// The paths of the interface, with what answers there.
 pub(crate) fn paths() -> [(&'static str, MethodRouter<PanelState>); 21] {

@@ -15,12 +15,14 @@
 //!
 //! # Map
 //!
-//! - [`serve()`]: the server; `tls`: its certificate; `page_url`: its address. `guard`: who may ask;
-//!   `token`, `cookie`: by which secret. `visitor`, pure: which runs they may see; `access`: the
-//!   proof that they may. `body`: reads requests.
-//! - `account_service`: the accounts. `account_api`: what one may ask about them. `quota`, pure: how
-//!   much each may use; `run_limit`: how much a run may; `fair_queue`, pure: whose run runs next.
-//! - `api`: what one may ask. `error`: how it is refused. `assets`: the page.
+//! - [`serve()`]: the server; `tls`: its certificate; `page_url`: its address. `guard`: who may
+//!   ask; `token`, `cookie`: by which secret. `visitor`, pure: which runs they may see; `access`:
+//!   the proof that they may. `body`: reads requests.
+//! - `account_service`: the accounts. `account_api`: what one may ask about them. `quota`, pure:
+//!   how much each may use; `run_limit`: how much a run may; `fair_queue`, pure: whose run runs
+//!   next.
+//! - `panel_state`: what all requests share. `api`: what one may ask. `error`: how it is refused.
+//!   `assets`: the page.
 //! - `template`, `request`, `chosen_file`, `refusal`, pure: what can be run, and an experiment file
 //!   for what a person asks.
 //! - `run`, `store`: a run on the disk, and all runs. `runner`: the queue and the process.
@@ -49,6 +51,7 @@ mod journal;
 mod live;
 mod lock;
 mod page_url;
+mod panel_state;
 mod plan;
 mod prediction;
 mod quota;
@@ -88,11 +91,11 @@ use tracing::{info, warn};
 
 use account_api::{RequestSource, forwarded_source};
 use account_service::AccountService;
-use api::PanelState;
 use cookie::PageCookie;
 use error::ApiError;
 use guard::PageGuard;
 use lock::{DirectoryUse, ServerLock};
+use panel_state::PanelState;
 use runner::RunQueue;
 use store::{QueueAtRestart, RunStore};
 use tls::TlsServer;

@@ -175,8 +175,8 @@ impl RunStore {
         (found.take(limit).map(|run| run.record.clone()).collect(), total)
     }
 
-    /// What the runs of an account hold, or all runs. One that waits or runs counts as the bytes that
-    /// it may hold.
+    /// What the runs of an account hold, or all runs. One that waits or runs counts as the bytes
+    /// that it may hold.
     pub(crate) fn usage(&self, of: Option<AccountId>, run_bytes: u64) -> QuotaUsage {
         let runs = self.runs.values().filter(|run| of.is_none() || run.record.owner == of);
         runs.fold(QuotaUsage::default(), |usage, run| {

@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
-use crate::api::PanelState;
 use crate::cookie::PageCookie;
 use crate::guard::PageGuard;
+use crate::panel_state::PanelState;
 use crate::runner::RunQueue;
 use crate::store::{QueueAtRestart, RunStore};
 use crate::token::PageToken;
