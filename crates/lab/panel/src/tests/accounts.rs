@@ -2,6 +2,7 @@
 
 mod attacks;
 mod many;
+mod served;
 
 use ::accounts::{AccountName, AccountStore, PasswordHasher};
 use axum::http::HeaderMap;
