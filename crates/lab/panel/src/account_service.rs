@@ -311,6 +311,7 @@ fn refused(error: accounts::PasswordError) -> ApiError {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 fn internal(error: impl std::fmt::Display) -> ApiError {
     warn!("{error}");
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the accounts cannot be read or written")

@@ -389,10 +389,8 @@ fn account_server(
     address: SocketAddr,
 ) -> (Arc<RunQueue>, Router) {
     let queue = RunQueue::new(program, store, Some(Arc::clone(&accounts)));
-    let cookie = match url.is_secure() {
-        true => PageCookie::of_host(),
-        false => PageCookie::of_port(address.port()),
-    };
+    let of_port = || PageCookie::of_port(address.port());
+    let cookie = if url.is_secure() { PageCookie::of_host() } else { of_port() };
     let guard = PageGuard::with_accounts(accounts, url, cookie.clone(), Arc::clone(&queue));
     let state = PanelState::new(Arc::clone(&queue), url.scheme(), cookie);
     let service = service(state, guard);

@@ -54,7 +54,7 @@ pub(crate) enum QuotaExceeded {
     Kept,
     #[error(
         "your runs hold {} MiB and another one may need {} MiB, which is more than your quota of \
-         {} MiB: delete runs", mib(.held), mib(.needed), mib(.quota)
+         {} MiB: delete runs", .held >> 20, .needed >> 20, .quota >> 20
     )]
     Bytes { held: u64, needed: u64, quota: u64 },
     #[error(
@@ -67,10 +67,6 @@ pub(crate) enum QuotaExceeded {
         .0.as_secs() / 60
     )]
     Time(Duration),
-}
-
-fn mib(bytes: &u64) -> u64 {
-    bytes >> 20
 }
 
 impl QuotaLimits {
@@ -121,8 +117,6 @@ mod tests {
         let mut own = QuotaUsage { runs: 9, unfinished: 1, bytes: 90 << 20 };
         let mut all = QuotaUsage { runs: 20, unfinished: 5, bytes: 140 << 20 };
         let (mut time, mut held) = (Duration::from_secs(3599), 0);
-        let none = |_: &mut QuotaUsage, _: &mut QuotaUsage| {};
-        none(&mut own, &mut all);
         assert_eq!(limits.check(own, all, time, held), Ok(()));
         own.unfinished = 2;
         let refused = limits.check(own, all, time, held).unwrap_err();
