@@ -89,7 +89,7 @@ fn login(password: &str) -> String {
 /// A connection by a browser that trusts this certificate only.
 async fn connect(
     address: SocketAddr,
-    trusted: &std::path::Path,
+    trusted: &Path,
 ) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(trusted).unwrap()).unwrap();
@@ -104,7 +104,7 @@ async fn connect(
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
-fn join(directory: &std::path::Path) {
+fn join(directory: &Path) {
     let mut store = AccountStore::open(directory).unwrap();
     let now = crate::account_service::now();
     let secret = store.invite(&named("alice"), now).unwrap();
@@ -149,7 +149,7 @@ async fn a_renewed_certificate_is_used_without_a_restart() {
     fs::copy(&files.certificate, &old).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let is_trusted = async |certificate: &std::path::Path| {
+    let is_trusted = async |certificate: &Path| {
         let accept = async { server.accept(listener.accept().await.unwrap().0).await };
         let (_, connected) = tokio::join!(accept, connect(address, certificate));
         connected.is_ok()
