@@ -88,16 +88,15 @@ fn invite(name: &AccountName, directory: &Path) -> Result<(), CommandFailure> {
     let page = page.ok_or_else(|| no_server(directory))?;
     let secret = store.invite(name, now()).map_err(failed)?;
     // The part after `#` stays in the browser, so no log of a proxy has it.
-    print(&format!("{page}/#/invitation/{name}/{}", secret.as_str()))
+    console::print_line(&format!("{page}/#/invitation/{name}/{}", secret.as_str()))
 }
 
 fn list(directory: &Path, json: bool) -> Result<(), CommandFailure> {
     let accounts = open(directory)?.list(now()).map_err(failed)?;
     if json {
-        let document = serde_json::to_string_pretty(&accounts);
-        return print(&document.map_err(|error| CommandFailure::Failed(error.to_string()))?);
+        return console::print_json(&accounts);
     }
-    accounts.iter().try_for_each(|account| print(&line(account)))
+    accounts.iter().try_for_each(|account| console::print_line(&line(account)))
 }
 
 fn line(account: &AccountSummary) -> String {
@@ -143,10 +142,6 @@ fn no_server(directory: &Path) -> CommandFailure {
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failed(error: AccountStoreError) -> CommandFailure {
     CommandFailure::Failed(error.to_string())
-}
-
-fn print(line: &str) -> Result<(), CommandFailure> {
-    console::print_line(line).map_err(|error| CommandFailure::Failed(error.to_string()))
 }
 
 fn now() -> u64 {
