@@ -42,7 +42,7 @@ impl RunMeter {
     /// The limit that the run exceeds, in one line.
     pub(crate) fn exceeded(&mut self) -> Option<String> {
         let time = self.begin.elapsed();
-        if time - self.noted >= NOTE_INTERVAL {
+        if time.saturating_sub(self.noted) >= NOTE_INTERVAL {
             self.note();
         }
         if self.accounts.is_removed(self.owner) {
@@ -67,7 +67,7 @@ impl RunMeter {
     /// Notes the time until now.
     fn note(&mut self) {
         let time = self.begin.elapsed();
-        self.accounts.add_time(self.owner, time - self.noted);
+        self.accounts.add_time(self.owner, time.saturating_sub(self.noted));
         self.noted = time;
     }
 }
