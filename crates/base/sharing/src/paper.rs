@@ -267,7 +267,9 @@ fn assemble(
     let last = pieces.keys().last().copied().unwrap_or(0);
     missing(HEADER_LEN.div_ceil(LINE_LEN).max(last))?;
     let mut share = Zeroizing::new(Vec::with_capacity(MAX_LINES * LINE_LEN));
-    pieces.values().for_each(|piece| share.extend_from_slice(piece));
+    for piece in pieces.values() {
+        share.extend_from_slice(piece);
+    }
     let header = ShareFileHeader::parse(&share)?;
     let len = header.split().file_len().and_then(|len| usize::try_from(len).ok());
     let len = len.filter(|&len| len <= MAX_LINES * LINE_LEN);
@@ -281,16 +283,14 @@ fn assemble(
 /// Names missing lines: `line 3 is missing`, or `lines 3, 4 and 12 more are missing`.
 fn missing_lines(lines: &[usize]) -> String {
     const MAX_SHOWN: usize = 6;
-    match lines {
-        [line] => format!("line {line} is missing"),
-        _ => {
-            let shown: Vec<String> = lines.iter().take(MAX_SHOWN).map(usize::to_string).collect();
-            let shown = shown.join(", ");
-            let rest = lines.len().saturating_sub(MAX_SHOWN);
-            let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-            format!("lines {shown}{more} are missing")
-        }
+    if let [line] = lines {
+        return format!("line {line} is missing");
     }
+    let shown: Vec<String> = lines.iter().take(MAX_SHOWN).map(usize::to_string).collect();
+    let shown = shown.join(", ");
+    let rest = lines.len().saturating_sub(MAX_SHOWN);
+    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    format!("lines {shown}{more} are missing")
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use console::{CommandFailure, CommandProgress};
 use serde::Serialize;
-use sharing::file::{SEGMENT_LEN, SplitParameters, SplitSelectionError, select_split};
+use sharing::file::{
+    SEGMENT_LEN, ShareFileHeader, SplitParameters, SplitSelectionError, select_split,
+};
 use sharing::tamper;
 
 use crate::commands::split::scheme_name;
@@ -125,7 +127,7 @@ impl CheckedSplit {
             .iter()
             .map(|it| (it.path.to_string_lossy().into_owned(), it.header.coordinate()))
             .collect();
-        let split = headers.first().map(|header| header.split());
+        let split = headers.first().map(ShareFileHeader::split);
         let (result, wrong, split) = match select_split(&headers) {
             Ok(split) => {
                 let (result, wrong) = verify(candidates, progress);

@@ -147,7 +147,9 @@ impl Arguments {
         path: &Path,
         wrong: &[FaultyFile],
     ) -> Result<(), CommandFailure> {
-        wrong.iter().for_each(|wrong| warn_of(wrong, split));
+        for wrong in wrong {
+            warn_of(wrong, split);
+        }
         if self.json {
             return console::print_json(&JoinDocument::of(split, path, wrong));
         }

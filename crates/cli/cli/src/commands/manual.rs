@@ -11,8 +11,8 @@ use console::CommandFailure;
 
 /// Writes the man pages, and the completions for bash, zsh and fish.
 ///
-/// They are written to the places that they have below /usr/local/share: man/man1,
-/// bash-completion/completions, zsh/site-functions and fish/vendor_completions.d.
+/// They are written to the places that they have below `/usr/local/share`: `man/man1`,
+/// `bash-completion/completions`, `zsh/site-functions` and `fish/vendor_completions.d`.
 #[derive(clap::Args)]
 #[command(hide = true, after_help = "Example: sunder manual --out /usr/local/share")]
 pub(crate) struct Arguments {

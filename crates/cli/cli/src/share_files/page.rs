@@ -60,7 +60,9 @@ pub(crate) fn share_page(share: &[u8], name: &str) -> Result<String, String> {
         page.push_str(&figure(code, &caption)?);
     }
     page.push_str("</div>\n<h2>Lines</h2>\n<pre>\n");
-    typed.iter().for_each(|line| page.extend([line.as_str(), "\n"]));
+    for line in &typed {
+        page.extend([line.as_str(), "\n"]);
+    }
     page.push_str("</pre>\n");
     page.push_str(&instructions(k));
     page.push_str("</body></html>\n");

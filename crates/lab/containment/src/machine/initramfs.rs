@@ -117,6 +117,6 @@ mod tests {
         assert!(text.starts_with("070701"), "{text}");
         assert_eq!(text[14..22], *"000081ed");
         assert_eq!(text[54..62], *"00000005");
-        assert!(text.contains("init\0\0hello\0\0\0070701") && text.contains("TRAILER!!!\0"));
+        assert!(text.contains("init\0\0hello\0\0\x00070701") && text.contains("TRAILER!!!\0"));
     }
 }

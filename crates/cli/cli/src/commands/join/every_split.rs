@@ -107,9 +107,13 @@ fn report(
     faulty: &[FaultyFile],
 ) -> Result<(), CommandFailure> {
     for file in joined {
-        file.wrong.iter().for_each(|wrong| warn_of(wrong, &file.split));
+        for wrong in &file.wrong {
+            warn_of(wrong, &file.split);
+        }
     }
-    faulty.iter().for_each(|wrong| console::warning(&format!("left out {wrong}")));
+    for wrong in faulty {
+        console::warning(&format!("left out {wrong}"));
+    }
     if !arguments.json {
         for file in joined {
             console::print_line(&joined_line(&file.split, &file.path))?;

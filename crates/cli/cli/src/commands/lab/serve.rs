@@ -38,7 +38,7 @@ pub(super) struct LabServeArguments {
     /// Serve several users; the directory for their accounts and runs
     #[arg(long, value_name = "DIR", conflicts_with = "directory")]
     accounts: Option<PathBuf>,
-    /// The address that browsers use, as https://NAME [default: that of --listen]
+    /// The address that browsers use, as `https://NAME` [default: that of --listen]
     #[arg(long, requires = "accounts")]
     url: Option<PageUrl>,
     /// The certificate and those between it and the root, in PEM: browsers use TLS

@@ -49,8 +49,8 @@ struct LabUserListArguments {
     /// The directory of `sunder lab serve --accounts`
     #[arg(long, value_name = "DIR")]
     accounts: PathBuf,
-    /// Print one JSON document on standard output: id, name, has_password, invited_until (seconds
-    /// since 1970) and sessions of each
+    /// Print one JSON document on standard output: `id`, `name`, `has_password`, `invited_until`
+    /// (seconds since 1970) and `sessions` of each
     #[arg(long)]
     json: bool,
 }

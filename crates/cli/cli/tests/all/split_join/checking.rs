@@ -63,7 +63,8 @@ fn the_secret_is_not_printed() {
 
 #[test]
 fn wrong_shares_are_named_where_there_are_more_than_needed() {
-    let changes: [(&str, fn(&mut Vec<u8>)); 5] = [
+    type Change = fn(&mut Vec<u8>);
+    let changes: [(&str, Change); 5] = [
         ("a byte", |bytes| bytes[90] ^= 1),
         ("the end", |bytes| bytes.truncate(SEGMENT)),
         ("more", |bytes| bytes.push(0)),

@@ -8,7 +8,7 @@ use super::place::{TestDirectory, bytes, error_line, stderr};
 
 /// The identifier of a split, from one of its shares.
 fn id_of(place: &TestDirectory, share: &str) -> String {
-    place.read(share)[13..29].iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(&place.read(share)[13..29])
 }
 
 /// A folder `mixed` with two splits that can be joined, one that lacks a share, and other files.
