@@ -1,8 +1,8 @@
 //! The line with which the other end of a new tunnel is set up, pure.
 //!
-//! It consists of words with commas between them: `sunder-tunnel`, `kappa=X`, `mu=X`, `network=ADDR`,
-//! `key=` with 64 hexadecimal digits, and the server's address of each channel. A shell takes it as
-//! one word, and a person sees what is in it.
+//! It consists of words with commas between them: `sunder-tunnel`, `kappa=X`, `mu=X`,
+//! `network=ADDR`, `key=` with 64 hexadecimal digits, and the server's address of each channel. A
+//! shell takes it as one word, and a person sees what is in it.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
