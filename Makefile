@@ -121,7 +121,7 @@ setup-lint:
 	scripts/setup python3
 	@command -v cargo-deny >/dev/null || { echo 'installing cargo-deny, once: a few minutes'; $(CARGO) install --locked cargo-deny; }
 
-# Without the folder of the source and that of Cargo, two builds of one revision are equal.
+# The folder of the source and that of Cargo are left out of what is compiled.
 FOLDERS = $(CURDIR)=sunder $(or $(CARGO_HOME),$(HOME)/.cargo)=cargo
 DIST = CFLAGS="$(CFLAGS) $(FOLDERS:%=-ffile-prefix-map=%)" \
 	RUSTFLAGS="$(RUSTFLAGS) $(FOLDERS:%=--remap-path-prefix=%)" \
