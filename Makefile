@@ -10,7 +10,7 @@ DESTDIR ?=
 SUDO ?=
 FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst transport \
 	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api \
-	bristol_old bristol_fashion ot compute udp probe mix agent archive
+	bristol_old bristol_fashion ot compute udp probe mix agent archive datagrams
 
 .PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint setup-deb audit \
 	install install-lib uninstall deb deb-test
@@ -158,7 +158,7 @@ deb-test: deb
 	scripts/package-test
 
 setup-deb:
-	scripts/setup dh:debhelper dh_python3:dh-python python3 mmdebstrap
+	scripts/setup dh:debhelper dh_python3:dh-python python3
 
 audit: setup-lint
 	$(CARGO) deny --locked check advisories

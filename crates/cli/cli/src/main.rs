@@ -7,7 +7,7 @@
 //!   `metrics` and `page` (of `sunder status`) and `examine` (for `sunder doctor`). `streams` has
 //!   what `proxy` and `serve` share.
 //! - `new_files`: new configurations and their keys, for `init` and other commands that write
-//!   them.
+//!   them. `uplink_devices`: the devices that such commands are given.
 //! - `daemon`: what daemons share: their configuration, status and tests.
 //! - `checks`: tests of this host that change nothing, for `sunder doctor` and for warnings.
 //! - `share_files`: the files of `split`, `join` and `check`. `circuits`: circuits by name or file.
@@ -25,6 +25,7 @@ mod new_files;
 #[cfg(any(feature = "lab", feature = "tunnel"))]
 mod numbers;
 mod share_files;
+mod uplink_devices;
 
 use std::process::ExitCode;
 

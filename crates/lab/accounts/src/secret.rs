@@ -4,10 +4,11 @@ use std::fmt::{Debug, Formatter};
 
 use random::{RandomError, RandomGenerator};
 use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
 
 /// 256 random bits as hexadecimal digits. Who has them may accept an invitation, or is signed in.
 #[derive(Clone)]
-pub struct AccountSecret(String);
+pub struct AccountSecret(Zeroizing<String>);
 
 /// The length of a secret in bytes.
 const SECRET_LEN: usize = 32;
@@ -21,8 +22,14 @@ impl AccountSecret {
     /// # Errors
     /// If the system gives no random bytes.
     pub(crate) fn new() -> Result<Self, RandomError> {
-        let secret: [u8; SECRET_LEN] = RandomGenerator::system().array()?;
-        Ok(Self(base16ct::lower::encode_string(&secret)))
+        let secret: Zeroizing<[u8; SECRET_LEN]> =
+            Zeroizing::new(RandomGenerator::system().array()?);
+        Ok(Self(Zeroizing::new(base16ct::lower::encode_string(&*secret))))
+    }
+
+    /// A text that a browser presents as its secret.
+    pub fn presented(text: &str) -> Self {
+        Self(Zeroizing::new(text.to_owned()))
     }
 
     /// The secret, for an address or a cookie.

@@ -1,4 +1,5 @@
-//! Namespaces in which this program can create networks, and which vanish with it.
+//! Namespaces in which this program runs experiments, and which end with it. Their network has no
+//! route out, or is the machine's network at a site.
 //!
 //! A user namespace grants the right to create the other namespaces without root; root needs none.
 //! In a new process namespace everything that an experiment starts ends with its first process.

@@ -84,7 +84,7 @@ pub(crate) async fn login(
     let session = service.login(name, password, address(source)).await?;
     // The session that the browser had is not kept for another one.
     if let PageVisitor::Account(visitor) = visitor {
-        service.end_session(&visitor.session)?;
+        service.end_session(visitor.session.as_str())?;
     }
     Ok(signed_in(&state, &session))
 }
@@ -95,7 +95,7 @@ pub(crate) async fn logout(
 ) -> ApiResult<Response> {
     let service = service(&state)?;
     if let PageVisitor::Account(visitor) = visitor {
-        service.end_session(&visitor.session)?;
+        service.end_session(visitor.session.as_str())?;
         state.queue().changed();
     }
     Ok(with_cookie(state.session_cookie().empty()))

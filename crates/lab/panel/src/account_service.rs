@@ -55,6 +55,7 @@ struct LoginThrottles {
 #[derive(Clone)]
 struct AccountPlaces {
     requests: Arc<Semaphore>,
+    long_bodies: Arc<Semaphore>,
     watched: Arc<Semaphore>,
 }
 
@@ -240,6 +241,17 @@ impl AccountService {
         })
     }
 
+    /// The place for the long request of an account.
+    ///
+    /// # Errors
+    /// If another one is read or answered.
+    pub(crate) fn long_body_place(&self, id: AccountId) -> ApiResult<OwnedSemaphorePermit> {
+        self.places(id).long_bodies.try_acquire_owned().map_err(|_| {
+            let why = "another long request of yours is read: repeat it in a moment";
+            ApiError::new(StatusCode::TOO_MANY_REQUESTS, why)
+        })
+    }
+
     /// A place for a page of an account that watches a run.
     ///
     /// # Errors
@@ -255,7 +267,11 @@ impl AccountService {
     fn places(&self, id: AccountId) -> AccountPlaces {
         let places = |number| Arc::new(Semaphore::new(number));
         let mut all = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || AccountPlaces { requests: places(MAX_REQUESTS), watched: places(MAX_WATCHED) };
+        let new = || AccountPlaces {
+            requests: places(MAX_REQUESTS),
+            long_bodies: places(1),
+            watched: places(MAX_WATCHED),
+        };
         all.entry(id).or_insert_with(new).clone()
     }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use axum::body::Body;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, HOST};
@@ -12,9 +13,12 @@ use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post, put};
 use axum::{Json, Router};
+use futures_util::stream::unfold;
 use lab::{Experiment, experiment};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::fs::File;
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
@@ -23,7 +27,7 @@ use crate::account_api;
 use crate::document;
 use crate::error::{ApiError, ApiResult};
 use crate::events::events;
-use crate::panel_state::{MAX_GUESTS, MAX_VIEWERS, PanelState};
+use crate::panel_state::{MAX_LINK_VIEWERS, MAX_VIEWERS, PanelState};
 use crate::plan::{FrontQuery, PlanQuery, PlanQuestion, SurfaceQuery};
 use crate::prediction;
 use crate::refusal::RefusedRequest;
@@ -39,6 +43,9 @@ pub(crate) const OPENAPI: &str = include_str!("../../../../docs/formats/panel-ap
 
 /// How many runs may wait.
 const MAX_QUEUED: usize = 100;
+
+/// How many bytes of a file are read at a time.
+const PIECE_LEN: usize = 64 << 10;
 
 /// The maximum length of a note.
 const MAX_NOTE: usize = 4_000;
@@ -101,8 +108,23 @@ async fn experiments() -> ApiResult<Json<Vec<Value>>> {
     described.collect::<ApiResult<_>>().map(Json)
 }
 
-async fn toml(request: Result<Json<RunRequest>, JsonRejection>) -> ApiResult<String> {
-    Ok(request?.0.experiment()?.text)
+async fn toml(
+    State(state): State<PanelState>,
+    request: Result<Json<RunRequest>, JsonRejection>,
+) -> ApiResult<String> {
+    let Json(request) = request?;
+    Ok(read_experiment(&state, move || request.experiment()).await??.text)
+}
+
+/// Reads an experiment in a thread of its own, because a large one takes long.
+async fn read_experiment<T: Send + 'static>(
+    state: &PanelState,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> ApiResult<T> {
+    let place = state.experiments.acquire().await.map_err(io::Error::other)?;
+    let read = spawn_blocking(read).await.map_err(io::Error::other)?;
+    drop(place);
+    Ok(read)
 }
 
 async fn predict(request: Result<Json<RunRequest>, JsonRejection>) -> ApiResult<Json<Value>> {
@@ -125,7 +147,7 @@ async fn live(
     State(state): State<PanelState>,
     RunVisitor(visitor): RunVisitor,
 ) -> ApiResult<Json<Value>> {
-    if visitor != PageVisitor::Owner {
+    if !matches!(visitor, PageVisitor::Owner) {
         let why = "what runs on the host is for its administrator: see `sunder status` there";
         return Err(ApiError::new(StatusCode::FORBIDDEN, why));
     }
@@ -186,7 +208,9 @@ async fn create(
     request: Result<Json<RunRequest>, JsonRejection>,
 ) -> ApiResult<(StatusCode, Json<Value>)> {
     let Json(request) = request?;
-    let requested = request.experiment()?;
+    let (requested, request) =
+        read_experiment(&state, move || (request.experiment(), request)).await?;
+    let requested = requested?;
     let id = RunName::new()?;
     let record = RunRecord {
         id: id.clone(),
@@ -237,8 +261,8 @@ async fn show(State(state): State<PanelState>, run: AccessibleRun) -> ApiResult<
     let record = run.record();
     let directory = state.queue.store().directory_of(&record.id);
     let seconds_left = seconds_left(&state, &record);
-    let document = spawn_blocking(move || document::whole(&record, &directory, seconds_left)).await;
-    Ok(Json(document.map_err(io::Error::other)??))
+    let read = move || document::whole(&record, &directory, seconds_left);
+    Ok(Json(read_experiment(&state, read).await??))
 }
 
 #[derive(Deserialize)]
@@ -283,7 +307,7 @@ async fn watch(
     let record = run.record();
     let mut places = vec![place(&state.viewers, MAX_VIEWERS)?];
     match &visitor {
-        PageVisitor::Guest(_) => places.push(place(&state.guests, MAX_GUESTS)?),
+        PageVisitor::LinkHolder(_) => places.push(place(&state.link_viewers, MAX_LINK_VIEWERS)?),
         PageVisitor::Account(visitor) => {
             let accounts = state.queue.accounts();
             let place = accounts.map(|it| it.watching_place(visitor.account.id)).transpose()?;
@@ -363,7 +387,7 @@ async fn file(
     let record = run.record();
     let path = state.queue.store().directory_of(&record.id).file(&name);
     let path = path.ok_or_else(ApiError::no_file)?;
-    let bytes = tokio::fs::read(path).await?;
+    let file = File::open(path).await?;
     let kind = match name.rsplit_once('.').map(|(_, extension)| extension) {
         Some("csv") => "text/csv; charset=utf-8",
         Some("json") => "application/json",
@@ -371,5 +395,20 @@ async fn file(
         _ => "text/plain; charset=utf-8",
     };
     let saved_as = format!("attachment; filename=\"{}-{name}\"", record.id.as_str());
-    Ok(([(CONTENT_TYPE, kind), (CONTENT_DISPOSITION, &saved_as)], bytes).into_response())
+    Ok(([(CONTENT_TYPE, kind), (CONTENT_DISPOSITION, &saved_as)], pieces(file)).into_response())
+}
+
+/// A file as a body that is read while it is sent.
+fn pieces(file: File) -> Body {
+    Body::from_stream(unfold(file, async |mut file| {
+        let mut piece = vec![0; PIECE_LEN];
+        match file.read(&mut piece).await {
+            Ok(0) => None,
+            Ok(length) => {
+                piece.truncate(length);
+                Some((Ok(piece), file))
+            }
+            Err(error) => Some((Err(error), file)),
+        }
+    }))
 }

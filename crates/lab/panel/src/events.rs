@@ -104,12 +104,12 @@ impl RunViewer {
     fn may_go_on(&mut self, record: &RunRecord) -> bool {
         match &self.visitor {
             PageVisitor::Owner => true,
-            PageVisitor::Guest(linked) => record.link.as_ref() == Some(&linked.link),
+            PageVisitor::LinkHolder(linked) => record.link.as_ref() == Some(&linked.link),
             PageVisitor::Account(_) if self.checked.elapsed() < CHECK_INTERVAL => true,
             PageVisitor::Account(visitor) => {
                 self.checked = Instant::now();
                 let accounts = self.queue.accounts();
-                let account = accounts.and_then(|it| it.account_of(&visitor.session));
+                let account = accounts.and_then(|it| it.account_of(visitor.session.as_str()));
                 account.as_ref() == Some(&visitor.account)
             }
             PageVisitor::Stranger => false,

@@ -5,14 +5,19 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use accounts::AccountSecret;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HOST, LOCATION, ORIGIN, REFERRER_POLICY,
-    SET_COOKIE, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, LOCATION, ORIGIN,
+    REFERRER_POLICY, SET_COOKIE, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
+    X_FRAME_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use http_body_util::BodyExt as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::account_service::AccountService;
 use crate::cookie::{PageCookie, YEAR_S};
@@ -52,7 +57,15 @@ pub(crate) struct PageGuard {
     /// The cookie. That of a link has the name of the run in addition.
     cookie: PageCookie,
     queue: Arc<RunQueue>,
+    /// Places of requests of people with a link.
+    link_requests: Arc<Semaphore>,
 }
+
+/// How many requests of people with a link are answered at a time.
+const MAX_LINK_REQUESTS: usize = 32;
+
+/// The type of an answer that goes on.
+const EVENT_STREAM: &str = "text/event-stream";
 
 /// A header that the page sends with what changes something. Another page cannot send it: a browser
 /// asks the server first whether it may.
@@ -67,7 +80,7 @@ impl PageGuard {
         let port = address.port();
         let hosts = vec![address.to_string(), format!("localhost:{port}")];
         let (entrance, cookie) = (PageEntrance::Token(token), PageCookie::of_port(port));
-        Self { entrance, scheme: "http", hosts, cookie, queue }
+        Self::of(entrance, "http", hosts, cookie, queue)
     }
 
     /// A guard for people with accounts.
@@ -78,7 +91,18 @@ impl PageGuard {
         queue: Arc<RunQueue>,
     ) -> Self {
         let (entrance, hosts) = (PageEntrance::Accounts(accounts), vec![url.host().to_owned()]);
-        Self { entrance, scheme: url.scheme(), hosts, cookie, queue }
+        Self::of(entrance, url.scheme(), hosts, cookie, queue)
+    }
+
+    fn of(
+        entrance: PageEntrance,
+        scheme: &'static str,
+        hosts: Vec<String>,
+        cookie: PageCookie,
+        queue: Arc<RunQueue>,
+    ) -> Self {
+        let link_requests = Arc::new(Semaphore::new(MAX_LINK_REQUESTS));
+        Self { entrance, scheme, hosts, cookie, queue, link_requests }
     }
 
     fn admit(&self, request: &Request) -> ApiResult<PageAdmission> {
@@ -175,10 +199,10 @@ impl PageGuard {
                 path != TEMPLATES
                     && !self.queue.store().get(&linked.name).is_some_and(|it| known.may_see(it))
             });
-            return Ok(of_other.map_or(known, |linked| PageVisitor::Guest(linked.clone())));
+            return Ok(of_other.map_or(known, |linked| PageVisitor::LinkHolder(linked.clone())));
         }
         if let Some(linked) = linked {
-            return Ok(PageVisitor::Guest(linked.clone()));
+            return Ok(PageVisitor::LinkHolder(linked.clone()));
         }
         if matches!(self.entrance, PageEntrance::Accounts(_)) && FOR_STRANGERS.contains(&path) {
             return Ok(PageVisitor::Stranger);
@@ -189,13 +213,29 @@ impl PageGuard {
         Err(ApiError::new(StatusCode::FORBIDDEN, "the link is for reading one run"))
     }
 
+    /// A place for a request, if this visitor needs one.
+    fn request_place(&self, visitor: &PageVisitor) -> ApiResult<Option<OwnedSemaphorePermit>> {
+        if let PageVisitor::LinkHolder(_) = visitor {
+            let place = Arc::clone(&self.link_requests).try_acquire_owned();
+            return place.map(Some).map_err(|_| {
+                let why = "too many others read shared runs: repeat it in a moment";
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, why)
+            });
+        }
+        let accounts = self.queue.accounts().zip(visitor.account());
+        accounts.map(|(accounts, id)| accounts.request_place(id)).transpose()
+    }
+
     /// The visitor with this value of the cookie.
     fn known(&self, value: &str) -> Option<PageVisitor> {
         match &self.entrance {
             PageEntrance::Token(token) => token.is(value).then_some(PageVisitor::Owner),
             PageEntrance::Accounts(accounts) => {
                 let account = accounts.account_of(value)?;
-                Some(PageVisitor::Account(SignedInAccount { account, session: value.to_owned() }))
+                Some(PageVisitor::Account(SignedInAccount {
+                    account,
+                    session: AccountSecret::presented(value),
+                }))
             }
         }
     }
@@ -250,12 +290,28 @@ async fn guarded(guard: &PageGuard, mut request: Request, next: Next) -> ApiResu
         }
         PageAdmission::Page => Ok(next.run(request).await),
         PageAdmission::Visit(visitor) => {
-            let accounts = guard.queue.accounts().zip(visitor.account());
-            let _place = accounts.map(|(accounts, id)| accounts.request_place(id)).transpose()?;
+            let place = guard.request_place(&visitor)?;
             request.extensions_mut().insert(visitor);
-            Ok(next.run(request).await)
+            let response = next.run(request).await;
+            // A run is watched for long: those who watch have places of their own.
+            let is_watching =
+                text(response.headers(), &CONTENT_TYPE).is_some_and(|it| it == EVENT_STREAM);
+            Ok(match place {
+                Some(place) if !is_watching => kept_until_sent(place, response),
+                _ => response,
+            })
         }
     }
+}
+
+/// An answer that keeps a place until it is sent, or its connection has ended.
+fn kept_until_sent(place: OwnedSemaphorePermit, response: Response) -> Response {
+    response.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            let _kept = &place;
+            frame
+        }))
+    })
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

@@ -431,7 +431,7 @@ fn service(state: PanelState, guard: PageGuard) -> Router {
         })
         // What is read is bounded already.
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(body::long_bodies(), body::read))
+        .layer(from_fn_with_state(state.clone(), body::read))
         .layer(from_fn_with_state(Arc::new(guard), guard::check))
         .with_state(state)
 }

@@ -10,10 +10,7 @@ use serde_json::Value;
 
 use crate::chosen_file;
 use crate::refusal::RefusedRequest;
-use crate::template::RunTemplate;
-
-/// The maximum number of trials of a run. Each takes seconds.
-const MAX_TRIALS: usize = 5_000;
+use crate::template::{self, RunTemplate};
 
 /// The maximum number of measurements of each point.
 const MAX_REPETITIONS: u32 = 50;
@@ -71,12 +68,7 @@ impl RunRequest {
         let file = format!("{name}.toml");
         let experiment = Experiment::parse(Path::new(&file), &text)
             .map_err(|error| RefusedRequest::new("values", error.to_string()))?;
-        let trials = experiment.trials();
-        if trials > MAX_TRIALS {
-            let why =
-                format!("these are {trials} trials; choose values that make at most {MAX_TRIALS}");
-            return Err(RefusedRequest::new("values", why));
-        }
+        template::check_trials(experiment.trials())?;
         Ok(RequestedExperiment { title, name, text, experiment })
     }
 

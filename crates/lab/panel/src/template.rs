@@ -32,6 +32,9 @@ const MAX_VALUES: usize = 64;
 /// The maximum length of all files times the number of points: each point has a copy in memory.
 const MAX_COPIED_BYTES: usize = 64 << 20;
 
+/// The maximum number of trials of a run. Each takes seconds.
+const MAX_TRIALS: usize = 5_000;
+
 /// An experiment with knobs.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -183,6 +186,8 @@ impl RunTemplate {
                 sweep.insert(knob.name.clone(), knob.swept(values).map_err(refused)?);
             }
         }
+        // Before anything is made for each of them.
+        check_trials(points(&sweep).saturating_mul(repetitions as usize))?;
         let copied_bytes = points(&sweep).saturating_mul(length(&files));
         if copied_bytes > MAX_COPIED_BYTES {
             let why = "these are too many points for files of this length; \
@@ -201,6 +206,18 @@ impl RunTemplate {
         }
         Ok(experiment)
     }
+}
+
+/// Checks the number of trials of a run.
+///
+/// # Errors
+/// If there are too many.
+pub(crate) fn check_trials(trials: usize) -> Result<(), RefusedRequest> {
+    if trials <= MAX_TRIALS {
+        return Ok(());
+    }
+    let why = format!("these are {trials} trials; choose values that make at most {MAX_TRIALS}");
+    Err(RefusedRequest::new("values", why))
 }
 
 /// The number of points of a sweep.

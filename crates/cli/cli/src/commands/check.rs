@@ -199,7 +199,9 @@ impl CheckedSplit {
 
     /// The report for people.
     fn text(&self) -> String {
-        let name = self.name.as_deref().map_or_else(String::new, |name| format!(" of {name}"));
+        // A name must not look like another line of the report.
+        let shown = |text: &Option<String>| text.as_deref().map(console::printable);
+        let name = shown(&self.name).map_or_else(String::new, |name| format!(" of {name}"));
         let (k, m, bytes) = (self.k, self.m, self.bytes);
         let mut text = format!("split {}{name}: {bytes} bytes, needs {k} of {m} shares", self.id);
         for share in &self.shares {
@@ -208,12 +210,12 @@ impl CheckedSplit {
                 ShareCheckState::Complete => "complete, not verified",
                 ShareCheckState::Wrong => "wrong",
             };
-            let reason = share.reason.as_deref().map(|reason| format!(": {reason}"));
+            let reason = shown(&share.reason).map(|reason| format!(": {reason}"));
             let _ = write!(
                 text,
                 "\n  share {}  {}  {state}{}",
                 share.share,
-                share.file,
+                console::printable(&share.file),
                 reason.unwrap_or_default()
             );
         }
@@ -224,7 +226,7 @@ impl CheckedSplit {
             (SplitCheckResult::Verified, _) => write!(text, "\n  these shares restore the file"),
             (SplitCheckResult::TooFew, needed) => write!(text, "\n  {needed} more needed"),
             (SplitCheckResult::Changed, _) => {
-                write!(text, "\n  {}", self.error.as_deref().unwrap_or_default())
+                write!(text, "\n  {}", shown(&self.error).unwrap_or_default())
             }
         };
         text

@@ -56,7 +56,7 @@ enum QuorumCommand {
 
 /// Prints the public key of a server's identity, for the list of servers.
 ///
-/// To create the file: sunder key new identity.key
+/// The same as `sunder key public FILE`. To create the file: sunder key new identity.key
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum identity /etc/sunder/quorum/office/identity.key")]
 struct QuorumIdentityArguments {

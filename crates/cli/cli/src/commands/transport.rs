@@ -23,7 +23,9 @@ use clap::Subcommand;
 use console::CommandFailure;
 use keys::file::exposure;
 use keys::{IdentityPublicKey, IdentitySecretKey};
-use transport::{ConnectionSecurity, Error, PeerKeyPolicy, TransportChoice, random_identity};
+use transport::{
+    ConnectionSecurity, Error, PeerKeyPolicy, TransportChoice, persistent_identity, random_identity,
+};
 
 pub(super) use expose::Expose;
 pub(super) use forward::Forward;
@@ -75,11 +77,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     }
 }
 
-/// The key of this end in a file.
+/// The key in a file. Without a file, this user's key, which is kept.
 ///
 /// # Errors
-/// If it cannot be read.
-pub(super) fn identity(path: &Path) -> Result<IdentitySecretKey, CommandFailure> {
+/// If it cannot be read or created.
+pub(super) fn kept_identity(file: Option<&Path>) -> Result<IdentitySecretKey, CommandFailure> {
+    if let Some(file) = file {
+        return identity(file);
+    }
+    let failed = |error| format!("this user's key cannot be kept: {error}");
+    let kept = persistent_identity().map_err(|error| CommandFailure::Failed(failed(error)))?;
+    let missing = "no directory to keep a key in: set HOME, or give --identity";
+    kept.ok_or_else(|| CommandFailure::Failed(missing.into()))
+}
+
+/// The key of this end in a file.
+fn identity(path: &Path) -> Result<IdentitySecretKey, CommandFailure> {
     if let Some(error) = exposure(path) {
         let (what, fix) = (error.problem(), error.advice());
         console::warning(&format!("identity: {what}, and so impersonate you: {fix}"));

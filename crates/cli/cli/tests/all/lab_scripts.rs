@@ -129,12 +129,12 @@ hosts = ["a", "b"]
 both = { rate_mbit = 20, delay_ms = 5 }
 [measure]
 driver = "scripts"
-timeout_s = 300
 [measure.options]
 scripts = "pair"
 client = "a"
 server = "b"
 transport = "{transport}"
+timeout_s = 300
 contain = "vm"
 limits = { processors = 2 }
 [measure.values]

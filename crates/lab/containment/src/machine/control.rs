@@ -33,9 +33,9 @@ pub(crate) enum GuestMessage {
     Code(i32),
 }
 
-/// A guest has sent what no guest sends.
+/// A guest has sent an invalid message, or too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GuestNonsense;
+pub(crate) struct InvalidGuestMessage;
 
 /// The messages in what a guest has sent.
 #[derive(Debug, Default)]
@@ -48,20 +48,23 @@ pub(crate) struct GuestMessages {
 
 impl GuestMessages {
     /// Takes the next bytes, and returns the messages that are complete.
-    pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<Vec<GuestMessage>, GuestNonsense> {
+    pub(crate) fn receive(
+        &mut self,
+        bytes: &[u8],
+    ) -> Result<Vec<GuestMessage>, InvalidGuestMessage> {
         self.length += bytes.len();
         if self.length > MAX_TEXT {
-            return Err(GuestNonsense);
+            return Err(InvalidGuestMessage);
         }
         let mut messages = Vec::new();
         for byte in bytes {
             if *byte == b'\n' {
-                messages.push(GuestMessage::parse(&self.line).ok_or(GuestNonsense)?);
+                messages.push(GuestMessage::parse(&self.line).ok_or(InvalidGuestMessage)?);
                 self.line.clear();
             } else if self.line.len() < MAX_LINE {
                 self.line.push(*byte);
             } else {
-                return Err(GuestNonsense);
+                return Err(InvalidGuestMessage);
             }
         }
         Ok(messages)
@@ -115,10 +118,10 @@ mod tests {
             "Ready\n",
         ] {
             let answer = GuestMessages::default().receive(line.as_bytes());
-            assert_eq!(answer, Err(GuestNonsense), "{line:?}");
+            assert_eq!(answer, Err(InvalidGuestMessage), "{line:?}");
         }
-        assert_eq!(GuestMessages::default().receive(&[b'a'; 65]), Err(GuestNonsense));
-        assert_eq!(GuestMessages::default().receive(b"\xff\n"), Err(GuestNonsense));
+        assert_eq!(GuestMessages::default().receive(&[b'a'; 65]), Err(InvalidGuestMessage));
+        assert_eq!(GuestMessages::default().receive(b"\xff\n"), Err(InvalidGuestMessage));
         let mut messages = GuestMessages::default();
         let answers: Vec<_> = (0..1000).map(|_| messages.receive(b"open\n")).collect();
         assert!(answers[0].is_ok() && answers[999].is_err());

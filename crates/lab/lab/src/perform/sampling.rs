@@ -95,10 +95,10 @@ mod tests {
 
     #[test]
     fn a_site_that_is_lost_or_back_is_an_event() {
-        let lost = SiteChange::Lost { site: "fra".into(), why: "gone".into(), patience_s: 300.0 };
+        let lost = SiteChange::Lost { site: "fra".into(), why: "gone".into(), reconnect_s: 300.0 };
         let document = serde_json::to_value(TrialProgress::Site(lost)).unwrap();
         let expected = json!({
-            "event": "site", "state": "lost", "site": "fra", "why": "gone", "patience_s": 300.0
+            "event": "site", "state": "lost", "site": "fra", "why": "gone", "reconnect_s": 300.0
         });
         assert_eq!(document, expected);
         let back = SiteChange::Back { site: "fra".into(), after_s: 2.5 };

@@ -45,8 +45,8 @@ pub enum SiteChange {
         site: String,
         /// Why.
         why: String,
-        /// For how long it is tried again, in seconds.
-        patience_s: f64,
+        /// For how long to try to connect again, in seconds.
+        reconnect_s: f64,
     },
     /// It is open again.
     Back {
@@ -80,18 +80,19 @@ pub struct SiteConnections {
     places: ExperimentSites,
     loss: Arc<SiteLoss>,
     /// How long to contact a site again that was lost.
-    patience: Duration,
+    reconnect_timeout: Duration,
 }
 
 impl SiteConnections {
-    /// Opens the connections. A site that is lost later is contacted again for `patience`.
+    /// Opens the connections. A site that is lost later is contacted again for
+    /// `reconnect_timeout`.
     ///
     /// # Errors
     /// The first site that cannot be used.
     pub fn open(
         sites: &ExperimentSites,
         identity: IdentitySecretKey,
-        patience: Duration,
+        reconnect_timeout: Duration,
     ) -> Result<Self, SiteError> {
         let identity = Arc::new(identity);
         let loss = Arc::new(SiteLoss::default());
@@ -106,7 +107,7 @@ impl SiteConnections {
             machines.insert(site.name.clone(), open_if_free(&connection)?);
             opened.insert(site.name.clone(), connection);
         }
-        Ok(Self { sites: opened, machines, places: sites.clone(), loss, patience })
+        Ok(Self { sites: opened, machines, places: sites.clone(), loss, reconnect_timeout })
     }
 
     /// What the results keep of the sites, by name, of which these hosts use some. Each host comes
@@ -147,21 +148,22 @@ impl SiteConnections {
         self.loss.get().is_some()
     }
 
-    /// Opens the connections that have failed again, within the patience, and reports the first
-    /// that was lost, and each that is back.
+    /// Opens the connections that have failed again, within the timeout, and reports the first that
+    /// was lost, and each that is back.
     ///
     /// # Errors
     /// The site that is still lost, or cannot be used any more.
     pub(crate) fn prepare(&self, report: &dyn Fn(SiteChange)) -> Result<(), SiteError> {
         if let Some((site, why)) = self.loss.get() {
-            report(SiteChange::Lost { site, why, patience_s: self.patience.as_secs_f64() });
+            let reconnect_s = self.reconnect_timeout.as_secs_f64();
+            report(SiteChange::Lost { site, why, reconnect_s });
         }
         self.loss.clear();
         for (name, site) in self.sites.iter().filter(|(_, site)| !site.is_open()) {
             let began = Instant::now();
             let machine = loop {
                 match site.open() {
-                    Err(error) if error.may_pass() && began.elapsed() < self.patience => {
+                    Err(error) if error.may_pass() && began.elapsed() < self.reconnect_timeout => {
                         thread::sleep(RECONNECT_PAUSE);
                     }
                     opened => break opened?,

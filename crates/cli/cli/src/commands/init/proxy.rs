@@ -8,7 +8,8 @@ use console::CommandFailure;
 
 use super::required;
 use crate::commands::proxy::Proxy;
-use crate::new_files::{DEVICES_NOTE, check, check_absent, check_devices, quoted, write};
+use crate::new_files::{check, check_absent, quoted, write};
+use crate::uplink_devices::{DEVICES_NOTE, check_devices};
 
 /// Writes the configuration of the client of streams, `sunder proxy`.
 #[derive(clap::Args)]

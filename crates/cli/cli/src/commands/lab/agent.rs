@@ -13,8 +13,7 @@ use rustix::process::geteuid;
 use tracing::{info, warn};
 use transport::{ConnectionOptions, ConnectionSecurity};
 
-use super::sites;
-use crate::commands::transport::{failed, reachable};
+use crate::commands::transport::{failed, kept_identity, reachable};
 
 /// Makes this machine a site: runs programs of experiments that another machine controls
 /// (sunder lab run --sites).
@@ -66,7 +65,7 @@ pub(super) fn run(arguments: &LabAgentArguments) -> Result<(), CommandFailure> {
              of its own",
         );
     }
-    let identity = sites::identity(arguments.identity.as_deref())?;
+    let identity = kept_identity(arguments.identity.as_deref())?;
     let security = ConnectionSecurity::pinned(identity, arguments.peer.clone());
     let key = security.public_key().map(|key| key.to_string()).unwrap_or_default();
     let options = ConnectionOptions::new(security);

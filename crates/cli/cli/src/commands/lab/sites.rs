@@ -1,17 +1,15 @@
 //! The options of `sunder lab run` for sites.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use ::transport::persistent_identity;
 use console::CommandFailure;
-use keys::IdentitySecretKey;
 use lab::site::{
     ExperimentSites, HostPlacement, SiteAddress, SiteAddressError, SiteChange, SiteConnections,
     SiteError,
 };
 
-use crate::commands::transport;
+use crate::commands::transport::kept_identity;
 
 /// Where an experiment runs, if not on an emulated network.
 #[derive(clap::Args)]
@@ -50,9 +48,9 @@ impl SiteOptions {
     /// # Errors
     /// If a site cannot be used, or this end's key cannot be read.
     pub(super) fn open(&self, sites: &ExperimentSites) -> Result<SiteConnections, CommandFailure> {
-        let identity = identity(self.identity.as_deref())?;
-        let patience = Duration::from_secs(self.reconnect);
-        SiteConnections::open(sites, identity, patience).map_err(|error| unusable(&error))
+        let identity = kept_identity(self.identity.as_deref())?;
+        let reconnect_timeout = Duration::from_secs(self.reconnect);
+        SiteConnections::open(sites, identity, reconnect_timeout).map_err(|error| unusable(&error))
     }
 }
 
@@ -65,25 +63,11 @@ fn unusable(error: &SiteError) -> CommandFailure {
     }
 }
 
-/// The key in a file, or this user's key.
-///
-/// # Errors
-/// If it cannot be read or created.
-pub(super) fn identity(file: Option<&Path>) -> Result<IdentitySecretKey, CommandFailure> {
-    if let Some(file) = file {
-        return transport::identity(file);
-    }
-    let failed = |error| format!("this user's key cannot be kept: {error}");
-    let kept = persistent_identity().map_err(|error| CommandFailure::Failed(failed(error)))?;
-    let missing = "no directory to keep a key in: set HOME, or give --identity";
-    kept.ok_or_else(|| CommandFailure::Failed(missing.into()))
-}
-
 /// Says that a site is lost, or back.
 pub(super) fn show(change: &SiteChange) {
     match change {
-        SiteChange::Lost { site, why, patience_s } => console::warning(&format!(
-            "site {site} is lost: {why}; connecting again for up to {patience_s} s, then the trial \
+        SiteChange::Lost { site, why, reconnect_s } => console::warning(&format!(
+            "site {site} is lost: {why}; connecting again for up to {reconnect_s} s, then the trial \
              is repeated"
         )),
         SiteChange::Back { site, after_s } => {

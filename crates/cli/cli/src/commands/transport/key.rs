@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use console::CommandFailure;
-use transport::persistent_identity;
 
-use super::identity;
+use super::kept_identity;
 
 /// Prints the public key with which `send` and `forward` identify this host's user.
 ///
@@ -23,13 +22,6 @@ pub(super) struct Arguments {
 /// # Errors
 /// If the key cannot be read or created.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
-    let key = if let Some(file) = &arguments.identity {
-        identity(file)?
-    } else {
-        let failed = |error| format!("this user's key cannot be kept: {error}");
-        let kept = persistent_identity().map_err(|error| CommandFailure::Failed(failed(error)))?;
-        let missing = "no directory to keep a key in: set HOME, or give --identity";
-        kept.ok_or_else(|| CommandFailure::Failed(missing.into()))?
-    };
+    let key = kept_identity(arguments.identity.as_deref())?;
     console::print_line(&key.public().to_string())
 }

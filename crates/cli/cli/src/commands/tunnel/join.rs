@@ -9,7 +9,8 @@ use zeroize::Zeroizing;
 use super::Tunnel;
 use super::ends::KEY_FILE;
 use super::join_line::{MAX_LINE_LEN, TunnelJoinLine};
-use crate::new_files::{DEVICES_NOTE, NewKeyFile, check, check_absent, check_devices, write};
+use crate::new_files::{NewKeyFile, check, check_absent, write};
+use crate::uplink_devices::{DEVICES_NOTE, check_devices};
 
 /// Writes the configuration and the key of the client, from the line of `sunder init tunnel`.
 #[derive(clap::Args)]

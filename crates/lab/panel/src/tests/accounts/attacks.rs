@@ -275,6 +275,53 @@ async fn strangers_send_short_bodies_only() {
         let (status, _) = stranger.call("POST", path, &request).await;
         assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{path}");
     }
+    // Nor where no body belongs.
+    for path in ["/", "/page.js", "/none"] {
+        let request = stranger.request("POST", path).body("x".repeat(9000).into()).unwrap();
+        assert_eq!(panel.send(request).await.status(), StatusCode::PAYLOAD_TOO_LARGE, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn answers_that_are_not_read_count_as_requests() {
+    let panel = AccountPanel::new(SHORT);
+    let [alice, bob] = [panel.join("alice").await, panel.join("bob").await];
+    let get = |browser: &Browser<'_>| {
+        browser.request("GET", "/api/templates").body(Body::empty()).unwrap()
+    };
+    let mut unread = Vec::new();
+    for _ in 0..16 {
+        let response = panel.send(get(&alice)).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        unread.push(response);
+    }
+    assert_eq!(panel.send(get(&alice)).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(panel.send(get(&bob)).await.status(), StatusCode::OK);
+    // One is read, and another one's connection ends.
+    bytes(unread.pop().unwrap()).await;
+    unread.pop();
+    for _ in 0..3 {
+        let (status, _) = alice.call("GET", "/api/templates", &Value::Null).await;
+        assert_eq!(status, StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn too_many_points_are_refused_before_they_are_made() {
+    let panel = AccountPanel::new(SHORT);
+    let alice = panel.join("alice").await;
+    let numbers = |count: u32| (1..=count).collect::<Vec<_>>();
+    let losses: Vec<f64> = (1..=64).map(|it| f64::from(it) / 1000.0).collect();
+    let values = json!({
+        "circuit": ["aes128"], "scheme": ["half-gates"], "transport": ["tcp"],
+        "delay_ms": numbers(64), "loss": losses, "rate_mbit": numbers(24), "back_mbit": [1000],
+    });
+    let request = json!({ "template": "compute", "values": values });
+    for path in ["/api/toml", "/api/runs", "/api/predict"] {
+        let (status, refusal) = alice.call("POST", path, &request).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{path}: {refusal}");
+        assert!(refusal.to_string().contains("98304 trials"), "{path}: {refusal}");
+    }
 }
 
 #[tokio::test]

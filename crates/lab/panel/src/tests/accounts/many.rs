@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use tokio::sync::oneshot;
+
 use super::*;
 
 /// How many users there are, and how many runs each has waiting all the time.
@@ -42,6 +44,9 @@ async fn soak(duration: Duration) -> SoakFigures {
     let mut open: Vec<Vec<String>> = vec![Vec::new(); USERS];
     let mut kept: Vec<Vec<String>> = vec![Vec::new(); USERS];
     let begin = Instant::now();
+    // The queue begins when all users have runs that wait: before, some would be ahead.
+    let (all_wait, waited) = oneshot::channel();
+    let mut all_wait = Some(all_wait);
     let using = async {
         let mut changes = panel.queue.changes();
         loop {
@@ -78,6 +83,9 @@ async fn soak(duration: Duration) -> SoakFigures {
                     figures.deleted += 1;
                 }
             }
+            if let Some(all_wait) = all_wait.take() {
+                all_wait.send(()).unwrap();
+            }
             let bytes = panel.queue.store().usage(None, 0).bytes;
             figures.max_bytes = figures.max_bytes.max(bytes);
             if is_over {
@@ -86,9 +94,13 @@ async fn soak(duration: Duration) -> SoakFigures {
             changes.changed().await.unwrap();
         }
     };
+    let working = async {
+        waited.await.unwrap();
+        panel.queue.work().await;
+    };
     tokio::select! {
         () = using => {}
-        () = panel.queue.work() => unreachable!("it works for ever"),
+        () = working => unreachable!("it works for ever"),
     }
     // Each request is a run that is on the disk or was deleted.
     let on_disk = fs::read_dir(panel.directory.path().join("runs")).unwrap().count();
