@@ -9,7 +9,7 @@
 //! to another account.
 //!
 //! ```
-//! use accounts::{AccountName, AccountStore, PasswordHasher};
+//! use sunder_accounts::{AccountName, AccountStore, PasswordHasher};
 //!
 //! let folder = tempfile::tempdir().unwrap();
 //! let mut store = AccountStore::open(folder.path()).unwrap();

@@ -313,7 +313,7 @@ async fn too_many_points_are_refused_before_they_are_made() {
     let numbers = |count: u32| (1..=count).collect::<Vec<_>>();
     let losses: Vec<f64> = (1..=64).map(|it| f64::from(it) / 1000.0).collect();
     let values = json!({
-        "circuit": ["aes128"], "scheme": ["half-gates"], "transport": ["tcp"],
+        "circuit": ["aes128"], "scheme": ["half-gates"], "transport": ["tcp-cubic"],
         "delay_ms": numbers(64), "loss": losses, "rate_mbit": numbers(24), "back_mbit": [1000],
     });
     let request = json!({ "template": "compute", "values": values });
