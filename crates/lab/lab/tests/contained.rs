@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use attacks::{
     Attack, FORKS, HOST_PROCESS, IGNORING, LIMITS, LISTENING, MEMORY, PORT, REACH, READ,
-    Surroundings, groups, listen_on_the_host, performed, python, secret, stale_groups, tests,
+    Surroundings, assert_limit, groups, listen_on_the_host, performed, python, secret, tests,
 };
 use containment::{ContainedExit, ContainmentLimit, ContainmentLimits, find_bubblewrap};
 use libtest_mimic::Arguments;
@@ -65,19 +65,12 @@ fn attacked(
     arguments: &[&str],
     limits: ContainmentLimits,
 ) -> (ContainedExit, String) {
-    let before = Surroundings::now();
-    let (end, output) = Attack::start(script, arguments, limits).end();
-    println!("{:?} after {:.2} s", end.exit, end.time.as_secs_f64());
-    assert_eq!(Surroundings::now(), before);
-    assert_eq!(stale_groups(), Vec::<PathBuf>::new());
-    (end.exit, output)
+    attacks::attacked(|| Attack::start(script, arguments, limits))
 }
 
 /// Checks that a script is stopped at a limit.
 fn assert_stopped(limit: ContainmentLimit, script: &str, limits: ContainmentLimits) {
-    let (exit, output) = attacked(script, &[], limits);
-    let output = output.chars().take(400).collect::<String>();
-    assert_eq!(exit, ContainedExit::Limit(limit), "{output}");
+    assert_limit(limit, attacked(script, &[], limits));
 }
 
 fn a_program_runs_in_its_copy_of_the_folder() {

@@ -5,13 +5,12 @@ mod attacks;
 
 use std::env;
 use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use attacks::{
     Attack, FORKS, HOST_PROCESS, IGNORING, LISTENING, MEMORY, PORT, REACH, READ, Surroundings,
-    listen_on_the_host, performed, python, secret, stale_groups, tests,
+    assert_limit, listen_on_the_host, performed, python, secret, tests,
 };
 use containment::{
     ContainedExit, ContainmentError, ContainmentLimit, ContainmentLimits, GuestMachine,
@@ -78,19 +77,12 @@ fn attacked(
     arguments: &[&str],
     limits: ContainmentLimits,
 ) -> (ContainedExit, String) {
-    let before = Surroundings::now();
-    let (end, output) = start(script, arguments, limits).end();
-    println!("{:?} after {:.2} s", end.exit, end.time.as_secs_f64());
-    assert_eq!(Surroundings::now(), before);
-    assert_eq!(stale_groups(), Vec::<PathBuf>::new());
-    (end.exit, output)
+    attacks::attacked(|| start(script, arguments, limits))
 }
 
 /// Checks that a script is stopped at a limit.
 fn assert_stopped(limit: ContainmentLimit, script: &str, limits: ContainmentLimits) {
-    let (exit, output) = attacked(script, &[], limits);
-    let output = output.chars().take(400).collect::<String>();
-    assert_eq!(exit, ContainedExit::Limit(limit), "{output}");
+    assert_limit(limit, attacked(script, &[], limits));
 }
 
 fn a_program_runs_in_its_copy_of_the_folder() {

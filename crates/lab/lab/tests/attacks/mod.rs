@@ -14,8 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use containment::{
-    ContainedCommand, ContainedEnd, ContainedProcess, ContainmentError, ContainmentLimits,
-    GuestMachine, UploadedFolder,
+    ContainedCommand, ContainedEnd, ContainedExit, ContainedProcess, ContainmentError,
+    ContainmentLimit, ContainmentLimits, GuestMachine, UploadedFolder,
 };
 use rustix::fs::{FlockOperation, flock};
 use sunder_lab::{Trial, TrialContext, perform, sandbox};
@@ -148,6 +148,22 @@ impl Surroundings {
             processes: names("/proc").into_iter().filter(is_number).collect(),
         }
     }
+}
+
+/// Starts an attack, waits until it has ended, and checks that nothing of it is left.
+pub(crate) fn attacked(start: impl FnOnce() -> Attack) -> (ContainedExit, String) {
+    let before = Surroundings::now();
+    let (end, output) = start().end();
+    println!("{:?} after {:.2} s", end.exit, end.time.as_secs_f64());
+    assert_eq!(Surroundings::now(), before);
+    assert_eq!(stale_groups(), Vec::<PathBuf>::new());
+    (end.exit, output)
+}
+
+/// Checks that an attack was stopped at a limit.
+pub(crate) fn assert_limit(limit: ContainmentLimit, (exit, output): (ContainedExit, String)) {
+    let output = output.chars().take(400).collect::<String>();
+    assert_eq!(exit, ContainedExit::Limit(limit), "{output}");
 }
 
 /// The control groups of contained programs below a directory.
