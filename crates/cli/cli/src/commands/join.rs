@@ -87,16 +87,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let mut shares = ShareFileSet::of(candidates, scan.faulty)?;
     let split = shares.split;
     let path = arguments.path(&shares.files)?;
-    let mut destination = JoinDestination::create(&path)?;
+    restore(&mut shares, &path)?;
+    arguments.report(&split, &path, &shares.wrong())
+}
 
-    let progress = CommandProgress::new(Some(split.length()));
-    decode_segments(&mut shares, &progress, |bytes| destination.append(bytes))
+/// Writes the file of these shares.
+fn restore(shares: &mut ShareFileSet, path: &Path) -> Result<(), CommandFailure> {
+    let mut destination = JoinDestination::create(path)?;
+    let progress = CommandProgress::new(Some(shares.split.length()));
+    decode_segments(shares, &progress, |bytes| destination.append(bytes))
         .map_err(|failure| destination.amend(failure))?;
     progress.doing("waiting for the disk");
-    destination.complete()?;
-    drop(progress);
-
-    arguments.report(&split, &path, &shares.wrong())
+    destination.complete()
 }
 
 impl Arguments {

@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use console::{CommandFailure, CommandProgress};
+use console::CommandFailure;
 use serde::Serialize;
 use sharing::file::SplitParameters;
 
-use super::{Arguments, JoinDestination, JoinDocument, joined_line, warn_of};
+use super::{Arguments, JoinDocument, joined_line, restore, warn_of};
 use crate::share_files::candidate::{FaultyFile, too_few};
-use crate::share_files::decoding::decode_segments;
 use crate::share_files::input::is_dash;
 use crate::share_files::scan::{ScannedSplit, ShareScan};
 use crate::share_files::share::ShareFileSet;
@@ -92,11 +91,7 @@ fn file_names(splits: &[ScannedSplit]) -> Vec<PathBuf> {
 fn join_one(split: ScannedSplit, path: PathBuf) -> Result<JoinedFile, CommandFailure> {
     let mut shares = ShareFileSet::of(split.candidates, Vec::new())?;
     let split = shares.split;
-    let mut destination = JoinDestination::create(&path)?;
-    let progress = CommandProgress::new(Some(split.length()));
-    decode_segments(&mut shares, &progress, |bytes| destination.append(bytes))?;
-    progress.doing("waiting for the disk");
-    destination.complete()?;
+    restore(&mut shares, &path)?;
     Ok(JoinedFile { split, path, wrong: shares.wrong() })
 }
 
