@@ -70,14 +70,19 @@ pub struct ExperimentSites {
     placements: BTreeMap<String, String>,
 }
 
+/// Whether a text is a name of a-z, 0-9 and `-`, and not longer than this.
+pub(super) fn is_plain_name(name: &str, max_len: usize) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=max_len).contains(&name.len()) && name.chars().all(is_plain)
+}
+
 impl FromStr for SiteAddress {
     type Err = SiteAddressError;
 
     fn from_str(text: &str) -> Result<Self, SiteAddressError> {
         let (name, rest) = text.split_once('=').ok_or(SiteAddressError::NoSite)?;
         let (address, key) = rest.rsplit_once('/').ok_or(SiteAddressError::NoSite)?;
-        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if !(1..=MAX_NAME_LEN).contains(&name.len()) || !name.chars().all(is_plain) {
+        if !is_plain_name(name, MAX_NAME_LEN) {
             return Err(SiteAddressError::Name(name.to_owned()));
         }
         let parsed = IdentityPublicKey::from_str(key);

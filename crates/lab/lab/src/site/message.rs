@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use encoding::{FieldError, FieldReader, FieldWrite as _};
 
+use super::address::is_plain_name;
 use super::trial_path::TrialFilePath;
 
 /// The version of the protocol, and the version and the revision of Sunder. Both ends have the
@@ -323,8 +324,7 @@ impl ProgramStart {
 
     fn read(reader: &mut FieldReader<'_>) -> Result<Self, AgentMessageError> {
         let name = reader.text()?;
-        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if !(1..=MAX_NAME_LEN).contains(&name.len()) || !name.chars().all(is_plain) {
+        if !is_plain_name(name, MAX_NAME_LEN) {
             return Err(AgentMessageError::Value("name of a program"));
         }
         let (name, has_errors) = (name.to_owned(), flag(reader)?);
