@@ -38,6 +38,8 @@ mod secret;
 mod store;
 mod throttle;
 
+use std::time::SystemTime;
+
 pub use error::AccountStoreError;
 pub use name::{AccountName, AccountNameError};
 pub use password::{PasswordError, PasswordHasher};
@@ -46,3 +48,8 @@ pub use store::{
     Account, AccountId, AccountStore, AccountSummary, INVITATION_VALIDITY_S, SESSION_VALIDITY_S,
 };
 pub use throttle::{LoginThrottle, ThrottleLimits};
+
+/// The time in seconds since 1970, as the methods of [`AccountStore`] take it.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use accounts::{
     Account, AccountId, AccountName, AccountSecret, AccountStore, LoginThrottle, PasswordHasher,
-    ThrottleLimits,
+    ThrottleLimits, now,
 };
 use axum::http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -308,12 +308,6 @@ fn network(source: IpAddr) -> IpAddr {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         address @ IpAddr::V4(_) => address,
     }
-}
-
-/// The time in seconds since 1970.
-pub(crate) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
 }
 
 fn wrong_login() -> ApiError {

@@ -19,7 +19,7 @@
 //!   ask; `token`, `cookie`: by which secret. `visitor`, pure: which runs they may see; `access`:
 //!   the proof that they may. `body`: reads requests.
 //! - `account_service`: the accounts. `account_api`: what one may ask about them. `quota`, pure:
-//!   how much each may use; `run_limit`: how much a run may; `fair_queue`, pure: whose run runs
+//!   how much each may use; `run_meter`: how much a run may; `fair_queue`, pure: whose run runs
 //!   next.
 //! - `panel_state`: what all requests share. `api`: what one may ask. `error`: how it is refused.
 //!   `assets`: the page.
@@ -58,7 +58,7 @@ mod quota;
 mod refusal;
 mod request;
 mod run;
-mod run_limit;
+mod run_meter;
 mod runner;
 mod store;
 mod template;

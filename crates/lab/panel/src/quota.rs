@@ -63,7 +63,7 @@ pub(crate) enum QuotaExceeded {
     )]
     TotalBytes,
     #[error(
-        "your runs have run for {} minutes today, which is your quota: run it tomorrow (UTC)",
+        "your runs have run for {} minutes today, which is your quota: continue tomorrow (UTC)",
         .0.as_secs() / 60
     )]
     Time(Duration),

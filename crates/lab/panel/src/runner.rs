@@ -24,7 +24,7 @@ use crate::account_service::AccountService;
 use crate::fair_queue::FairQueue;
 use crate::journal::RunJournal;
 use crate::run::{RunDirectory, RunName, RunRecord, RunState};
-use crate::run_limit::{MEASURE_INTERVAL, RunMeter};
+use crate::run_meter::{MEASURE_INTERVAL, RunMeter};
 use crate::store::RunStore;
 
 /// The runs, and the one that runs now.

@@ -66,7 +66,7 @@ impl AccountPanel {
     }
 
     fn invite(&self, name: &str) -> String {
-        let secret = self.store().invite(&named(name), crate::account_service::now()).unwrap();
+        let secret = self.store().invite(&named(name), ::accounts::now()).unwrap();
         secret.as_str().to_owned()
     }
 

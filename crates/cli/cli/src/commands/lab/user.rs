@@ -1,9 +1,9 @@
 //! `sunder lab user`: the accounts of a page for several users.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
-use accounts::{AccountName, AccountStore, AccountStoreError, AccountSummary};
+use accounts::{AccountName, AccountStore, AccountStoreError, AccountSummary, now};
 use clap::Subcommand;
 use console::CommandFailure;
 
@@ -142,8 +142,4 @@ fn no_server(directory: &Path) -> CommandFailure {
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failed(error: AccountStoreError) -> CommandFailure {
     CommandFailure::Failed(error.to_string())
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -106,7 +106,7 @@ async fn connect(
 
 fn join(directory: &Path) {
     let mut store = AccountStore::open(directory).unwrap();
-    let now = crate::account_service::now();
+    let now = ::accounts::now();
     let secret = store.invite(&named("alice"), now).unwrap();
     let hash = PasswordHasher::new(64, 1).hash(PASSWORD).unwrap();
     store.accept(secret.as_str(), &hash, now).unwrap().unwrap();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use accounts::AccountId;
 
 use crate::account_service::AccountService;
+use crate::quota::QuotaExceeded;
 use crate::run::RunDirectory;
 
 /// How often a run is measured.
@@ -49,11 +50,7 @@ impl RunMeter {
             return Some("its account was removed".into());
         }
         if time >= self.allowed {
-            let quota = self.accounts.limits.time_a_day.as_secs() / 60;
-            return Some(format!(
-                "your runs have run for {quota} minutes today, which is your quota: resume it \
-                 tomorrow (UTC)"
-            ));
+            return Some(QuotaExceeded::Time(self.accounts.limits.time_a_day).to_string());
         }
         let limit = self.accounts.limits.run_bytes;
         (self.directory.bytes() > limit).then(|| {
