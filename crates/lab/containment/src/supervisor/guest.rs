@@ -1,6 +1,7 @@
 //! A command in a virtual machine: starts QEMU in a sandbox, boots the guest, and enforces the
 //! limits that the guest does not.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -36,7 +37,7 @@ pub(super) fn run(
     place: &CommandPlace<'_>,
     files: &MachineFiles,
     command: &GuestCommand<'_>,
-    output: std::fs::File,
+    output: File,
     report: impl FnOnce(String),
 ) -> Result<ContainedEnd, ContainmentError> {
     let CommandPlace { bwrap, groups, workspace, limits, filter, owner, request } = *place;
@@ -50,11 +51,11 @@ pub(super) fn run(
     let [(control, guest_control), (printed, guest_output)] = [pair()?, pair()?];
     let console = output.try_clone().map_err(in_step("share a file"))?;
     let (from, to) = super::pipe().map_err(in_step("make a pipe"))?;
-    let printed_too_much = AtomicBool::new(false);
+    let (printed_too_much, has_started) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         let too_much = &printed_too_much;
         let most = limits.output_mib << 20;
-        // Before the command starts, what QEMU and the kernel say is its output.
+        let console = BootConsole { output: console, has_started: &has_started };
         scope.spawn(move || output::copy(from, console, MAX_CONSOLE, &AtomicBool::new(false)));
         let ports = GuestPorts { control: guest_control, output: guest_output };
         let descriptors = EmulatorDescriptors {
@@ -86,6 +87,8 @@ pub(super) fn run(
         sandbox.release().map_err(in_step("start a virtual machine"))?;
         let mut guest = RunningGuest { sandbox, control, messages: GuestMessages::default() };
         guest.boot(request)?;
+        has_started.store(true, Ordering::Relaxed);
+        guest.start()?;
         report(format!("{}; around it {}", machine.processor.describe(), means(groups)));
         let end = guest.watch(place, too_much).map_err(in_step("watch a virtual machine"))?;
         // QEMU has ended, and with it the output. A panic of the thread was printed.
@@ -101,6 +104,26 @@ fn devices(machine: &GuestMachine) -> Vec<RawFd> {
     machine.interfaces.iter().map(|interface| interface.device.as_raw_fd()).collect()
 }
 
+/// Takes what QEMU and the kernel print. Before the command starts, it is the output: it says why a
+/// guest does not boot. Afterwards it is dropped, because the output is that of the command.
+struct BootConsole<'a> {
+    output: File,
+    has_started: &'a AtomicBool,
+}
+
+impl Write for BootConsole<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.has_started.load(Ordering::Relaxed) {
+            return Ok(bytes.len());
+        }
+        self.output.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+}
+
 /// A guest, and the sandbox of its QEMU.
 struct RunningGuest {
     sandbox: CommandSandbox,
@@ -111,12 +134,12 @@ struct RunningGuest {
 /// What a guest has said.
 enum GuestReport {
     Messages(Vec<GuestMessage>),
-    /// It has ended, or said what no guest says.
+    /// It has ended, or has sent an invalid message.
     Gone,
 }
 
 impl RunningGuest {
-    /// Waits until the guest has booted, and lets the command start.
+    /// Waits until the guest has booted.
     fn boot(&mut self, request: &StopRequest) -> Result<(), ContainmentError> {
         let deadline = Instant::now() + BOOT_TIMEOUT;
         loop {
@@ -130,6 +153,11 @@ impl RunningGuest {
                 return Err(ContainmentError::NotBooted);
             }
         }
+        Ok(())
+    }
+
+    /// Lets the command start.
+    fn start(&mut self) -> Result<(), ContainmentError> {
         self.control.write_all(b"go\n").map_err(in_step("start a contained command"))
     }
 
@@ -249,6 +277,19 @@ impl GuestProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_adds_nothing_to_the_output_of_a_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("output");
+        let has_started = AtomicBool::new(false);
+        let output = File::create(&path).unwrap();
+        let mut console = BootConsole { output, has_started: &has_started };
+        console.write_all(b"no root device").unwrap();
+        has_started.store(true, Ordering::Relaxed);
+        console.write_all(b"a clock is slow").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"no root device");
+    }
 
     #[test]
     fn the_time_is_that_of_the_command_and_not_of_what_follows() {

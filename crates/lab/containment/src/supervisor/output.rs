@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Copies from a pipe to a file until the pipe is closed, at most so many bytes. Sets `is_too_much`
 /// if there are more, and drops them.
-pub(super) fn copy(from: OwnedFd, mut to: File, most: u64, is_too_much: &AtomicBool) {
+pub(super) fn copy(from: OwnedFd, mut to: impl Write, most: u64, is_too_much: &AtomicBool) {
     let mut from = File::from(from);
     let mut left = most;
     let mut piece = vec![0; 64 << 10];
