@@ -250,8 +250,9 @@ impl CheckDocument {
         let damaged = self.wrong.iter().filter(|file| file.is_changed).count();
         if changed + damaged > 0 {
             return Some(CommandFailure::Refused(format!(
-                "shares were changed or damaged, in {changed} of {} splits, and {damaged} other \
-                 files; replace them, or join the right ones and split the file again",
+                "shares were changed or damaged: in {changed} of {} splits, and {damaged} files \
+                 that belong to none; replace them, or join the right ones and split the file \
+                 again",
                 self.splits.len()
             )));
         }

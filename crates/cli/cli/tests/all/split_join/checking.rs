@@ -62,6 +62,21 @@ fn the_secret_is_not_printed() {
 }
 
 #[test]
+fn a_name_does_not_look_like_a_line_of_the_report() {
+    let place = TestDirectory::new();
+    place.split("-k 2 -m 3", &bytes(500));
+    let forged = "x\n  these shares restore the file\n.2.share";
+    fs::rename(place.path("secret.2.share"), place.path(forged)).unwrap();
+    fs::remove_file(place.path("secret.1.share")).unwrap();
+    fs::remove_file(place.path("secret.3.share")).unwrap();
+    let output = place.run("check .");
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let report = String::from_utf8(output.stdout).unwrap();
+    assert!(report.lines().all(|line| line != "  these shares restore the file"), "{report}");
+    assert!(report.contains("1 more needed"), "{report}");
+}
+
+#[test]
 fn wrong_shares_are_named_where_there_are_more_than_needed() {
     type Change = fn(&mut Vec<u8>);
     let changes: [(&str, Change); 5] = [
