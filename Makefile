@@ -52,6 +52,7 @@ lint: setup-lint
 	scripts/check-modules
 	scripts/check-names
 	scripts/check-width
+	scripts/check-monitoring
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package sunder-cli --no-default-features --locked -- -D warnings
 	$(CARGO) clippy --locked --manifest-path bindings/python/Cargo.toml --target-dir target/python -- -D warnings

@@ -67,7 +67,7 @@ pub fn format_age(seconds: f64) -> String {
 
 /// The status of a service. It is written and read as JSON.
 pub trait ServiceStatus: Serialize + DeserializeOwned + 'static {
-    /// Its metrics, without the uptime, which all services have.
+    /// Its metrics, without those that all services have.
     const METRICS: &'static [PrometheusMetric<Self>];
 
     /// Its name, unique among services of its kind: that of its configuration, or of its device.
@@ -86,11 +86,15 @@ pub trait ServiceStatus: Serialize + DeserializeOwned + 'static {
 
     /// Adds its metrics, with those of all services first.
     fn expose(&self, kind: &str, exposition: &mut Exposition) {
-        let uptime =
-            gauge("sunder_uptime_seconds", "How long it has run.", |status: &Self, samples| {
+        let of_all: [PrometheusMetric<Self>; 2] = [
+            gauge("sunder_uptime_seconds", "How long it has run.", |status, samples| {
                 samples.add(&[], status.uptime_s());
-            });
-        exposition.add(kind, self.name(), &[uptime], self);
+            }),
+            gauge("sunder_problems", "Problems that sunder status names.", |status, samples| {
+                samples.add(&[], status.problems().len());
+            }),
+        ];
+        exposition.add(kind, self.name(), &of_all, self);
         exposition.add(kind, self.name(), Self::METRICS, self);
     }
 

@@ -195,6 +195,40 @@ fn dependencies_in_documents_are_crates_of_this_repository() {
     assert_eq!(found, 3);
 }
 
+#[test]
+fn alerts_and_the_dashboard_use_metrics_that_exist() {
+    let sources = files_below(&root().join("crates"));
+    let sources = sources.iter().filter(|file| file.extension().is_some_and(|end| end == "rs"));
+    let exported: HashSet<String> = sources
+        .flat_map(|file| {
+            let text = fs::read_to_string(root().join("crates").join(file)).unwrap();
+            let strings = text.split('"').filter(|string| string.starts_with("sunder_"));
+            strings.map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    for file in ["sunder.rules.yml", "sunder.dashboard.json"] {
+        let text = document(&format!("monitoring/{file}"));
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let used: HashSet<&str> = words.filter(|word| word.starts_with("sunder_")).collect();
+        let unknown: Vec<_> = used.iter().filter(|name| !exported.contains(**name)).collect();
+        assert!(used.len() > 20 && unknown.is_empty(), "{file}: {unknown:?}");
+    }
+}
+
+#[test]
+fn every_alert_is_explained_and_tested() {
+    let rules = document("monitoring/sunder.rules.yml");
+    let (guide, tests) =
+        (document("docs/guides/monitoring.md"), document("monitoring/sunder.rules.test.yml"));
+    let alerts: Vec<&str> =
+        rules.split("alert: ").skip(1).map(|it| it.lines().next().unwrap()).collect();
+    for alert in &alerts {
+        assert!(guide.contains(&format!("\n| `{alert}` | ")), "{alert}");
+        assert!(tests.contains(&format!("alertname=\"{alert}\"")), "{alert}");
+    }
+    assert_eq!(guide.matches("\n| `Sunder").count(), alerts.len());
+}
+
 /// Whether a code span is no path of this repository, or a path that exists. Paths with `NAME` are
 /// patterns.
 fn file_exists(span: &str, files: &[PathBuf]) -> bool {
