@@ -13,7 +13,7 @@ FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst t
 	bristol_old bristol_fashion ot compute udp probe mix agent archive datagrams
 
 .PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint setup-deb audit \
-	install install-lib uninstall deb deb-test
+	install install-lib uninstall deb deb-test image image-test
 
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
@@ -34,6 +34,7 @@ help:
 	@echo 'make install-lib PREFIX=$(PREFIX)   the transport layer for C and C++: headers and libraries'
 	@echo 'make deb     Debian packages, in target/deb'
 	@echo 'make deb-test   installs, upgrades and removes them in a minimal Debian 12 (as root)'
+	@echo 'make image   a container image, target/image/sunder.tar (as root); make image-test runs it'
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
 
 # Without the systems that this demonstration does not show: they take most of the time to compile.
@@ -130,6 +131,7 @@ DIST = CFLAGS="$(CFLAGS) $(FOLDERS:%=-ffile-prefix-map=%)" \
 
 install:
 	$(DIST) --profile dist --package sunder-cli
+	scripts/bill-of-materials target/materials
 	$(SUDO) env DESTDIR=$(DESTDIR) STRIP=yes scripts/install-program target/dist/sunder $(PREFIX)
 
 install-lib:
@@ -151,12 +153,22 @@ deb: setup-deb
 	PYO3_BUILD_EXTENSION_MODULE=1 $(DIST:%target=%target/python) --release \
 		--manifest-path bindings/python/Cargo.toml
 	cp target/python/release/libsunder_transport_python.so target/packages
+	scripts/bill-of-materials target/materials
 	debian/rules clean
 	debian/rules binary
 	debian/rules clean
 
 deb-test: deb
 	scripts/package-test
+
+# A container image, of the program with all systems.
+image:
+	$(DIST) --profile dist --package sunder-cli
+	scripts/bill-of-materials target/materials
+	$(SUDO) scripts/make-image target/dist/sunder
+
+image-test: image
+	$(SUDO) scripts/image-test
 
 setup-deb:
 	scripts/setup dh:debhelper dh_python3:dh-python python3

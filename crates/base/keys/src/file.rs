@@ -84,7 +84,12 @@ pub(crate) fn read_into(
     fix: impl FnOnce() -> String,
 ) -> Result<usize, KeyFileError> {
     read_all(path, buffer).map_err(|source| match source.kind() {
-        ErrorKind::NotFound => KeyFileError::Missing { path: path.to_owned(), fix: fix() },
+        ErrorKind::NotFound => {
+            let has_tilde = path.iter().any(|part| part == "~");
+            let whole = || "only a shell replaces ~: write the whole path".to_owned();
+            let fix = if has_tilde { whole() } else { fix() };
+            KeyFileError::Missing { path: path.to_owned(), fix }
+        }
         _ => KeyFileError::Unreadable { path: path.to_owned(), source },
     })
 }

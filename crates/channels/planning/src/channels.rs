@@ -103,10 +103,10 @@ impl NamedChannel {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut keys = KeyValuePairs::parse(text)?;
         let raw = RawChannel {
-            risk: keys.number("z")?,
-            loss: keys.number("l")?,
-            delay_ms: keys.number("d")?,
-            rate: keys.number("r")?,
+            risk: keys.proportion(["z", "risk"])?,
+            loss: keys.proportion(["l", "loss"])?,
+            delay_ms: keys.number(["d", "delay_ms"])?,
+            rate: keys.number(["r", "rate"])?,
             name: keys.take("name").map(str::to_owned),
         };
         keys.refuse_more("z, l, d, r and name")?;
@@ -149,7 +149,11 @@ impl NamedRiskGroup {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut keys = KeyValuePairs::parse(text)?;
         let channels = keys.require("channels")?.split('+').map(str::to_owned).collect();
-        let group = Self { channels, risk: keys.number("z")?, loss: keys.number("l")? };
+        let group = Self {
+            channels,
+            risk: keys.proportion(["z", "risk"])?,
+            loss: keys.proportion(["l", "loss"])?,
+        };
         keys.refuse_more("z, l and channels")?;
         Ok(group)
     }
@@ -170,6 +174,28 @@ impl NamedRiskGroup {
         }
         SharedRiskGroup::new(members, RiskProbability(self.risk), LossProbability(self.loss))
             .map_err(|error| error.to_string())
+    }
+}
+
+/// Parses a proportion: a number such as 0.01, or a percentage such as 1%.
+///
+/// # Errors
+/// If it is neither.
+pub fn parse_proportion(text: &str) -> Result<f64, String> {
+    let parsed = match text.strip_suffix('%') {
+        Some(percent) => percent.trim_end().parse::<f64>().map(|percent| percent / 100.0),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| format!("{text} is not a number: write 0.01 or 1%"))
+}
+
+/// What the number of a channel's key is.
+fn meaning(key: &str) -> &'static str {
+    match key {
+        "z" => "risk, from 0 to 1",
+        "l" => "loss, from 0 to below 1",
+        "d" => "delay in ms",
+        _ => "rate in Mbit/s",
     }
 }
 
@@ -200,9 +226,26 @@ impl<'a> KeyValuePairs<'a> {
         self.take(key).ok_or_else(|| format!("{key} is missing"))
     }
 
-    fn number(&mut self, key: &str) -> Result<f64, String> {
-        let value = self.require(key)?;
-        value.parse().map_err(|_| format!("{key} = {value} is not a number"))
+    /// The value of a key, which has a short name and that of a file.
+    fn either(&mut self, [short, long]: [&str; 2]) -> Result<&'a str, String> {
+        match (self.take(short), self.take(long)) {
+            (Some(_), Some(_)) => Err(format!("{short} and {long} are the same; give one")),
+            (Some(value), None) | (None, Some(value)) => Ok(value),
+            (None, None) => Err(format!("{short} is missing: the {}", meaning(short))),
+        }
+    }
+
+    fn number(&mut self, names: [&str; 2]) -> Result<f64, String> {
+        let value = self.either(names)?;
+        value.parse().map_err(|_| {
+            let [short, _] = names;
+            format!("{short} = {value} is not a number: give the {}", meaning(short))
+        })
+    }
+
+    fn proportion(&mut self, names: [&str; 2]) -> Result<f64, String> {
+        let value = self.either(names)?;
+        parse_proportion(value).map_err(|error| format!("{} = {error}", names[0]))
     }
 
     fn refuse_more(&self, known: &str) -> Result<(), String> {

@@ -29,5 +29,5 @@ pub use answer::{
     BestProperties, ImprovementEffect, ImprovementEffects, PlanAnswer, PlanProgress,
     PlannedSchedule, PropertyOverview,
 };
-pub use channels::{ChannelsFile, NamedChannel, NamedRiskGroup, PlanChannels};
+pub use channels::{ChannelsFile, NamedChannel, NamedRiskGroup, PlanChannels, parse_proportion};
 pub use document::{PlanDocument, quantity_key};

@@ -30,20 +30,24 @@ mod quorum;
 mod serve;
 mod split;
 mod status;
+mod stream_commands;
 mod streams;
 #[cfg(feature = "transport")]
 mod transport;
 #[cfg(feature = "tunnel")]
 mod tunnel;
 
+use std::path::{Path, PathBuf};
+
 use clap::Subcommand;
 use console::CommandFailure;
 use serde::{Deserialize, Serialize};
+use service::config::ConfigProblems;
 use service::memory;
 use service::metrics::Exposition;
 use service::status::{ServiceProblem, ServiceStatus};
 
-use crate::daemon::{Daemon, DaemonExamination};
+use crate::daemon::{self, ConfiguredDaemon, Daemon, DaemonExamination};
 
 /// Defines the subcommands. Each names its module, and the Cargo feature that it needs.
 macro_rules! commands {
@@ -146,6 +150,7 @@ commands! {
     Check(check),
     Serve(serve),
     Proxy(proxy),
+    Streams(stream_commands),
     #[cfg(feature = "tunnel")]
     Plan(plan),
     Demo(demo),
@@ -209,6 +214,60 @@ fn daemon_names() -> String {
     let names: Vec<&str> = EXAMINATIONS.iter().map(|daemon| daemon.name).collect();
     let (last, others) = names.split_last().unwrap_or((&"", &[]));
     format!("sunder {} or {last}", others.join(", "))
+}
+
+/// Reads a daemon's configuration.
+///
+/// # Errors
+/// When there is no such file, or it is no such configuration: the first problem, with its line.
+fn load_config<D: ConfiguredDaemon>(path: &Path) -> Result<D::Config, CommandFailure> {
+    let more = format!(", all errors: sunder doctor --config {}", path.display());
+    let parse = |text: &str| D::parse(text, daemon::config_dir(path));
+    daemon::load_file(D::NAME, path, parse, |text| other_owner(text, D::NAME), &more)
+}
+
+/// Reads the configuration of `sunder COMMAND`, which does not keep running.
+///
+/// # Errors
+/// As [`load_config`].
+fn load_config_file<T>(
+    command: &str,
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, ConfigProblems>,
+) -> Result<T, CommandFailure> {
+    daemon::load_file(command, path, parse, |text| other_owner(text, command), "")
+}
+
+/// The daemon that takes the whole text as its configuration, if it is another than `command`.
+fn other_owner(text: &str, command: &str) -> Option<&'static str> {
+    let owner = daemon_of(text)?;
+    ((owner.problems)(text).is_none() && owner.name != command).then_some(owner.name)
+}
+
+/// The daemon of which the text contains the most keys. Among equals it is the one with the fewest
+/// problems, and then the last one: a text with only channels belongs to a proxy. `None` if the
+/// text has no key of any daemon.
+fn daemon_of(text: &str) -> Option<&'static DaemonExamination> {
+    let likeness = |daemon: &&DaemonExamination| daemon.keys.match_score(text);
+    let most =
+        EXAMINATIONS.iter().map(|daemon| likeness(&daemon)).max().filter(|most| *most > 0)?;
+    let count = |daemon: &&DaemonExamination| (daemon.problems)(text).iter().flatten().count();
+    EXAMINATIONS.iter().rev().filter(|daemon| likeness(daemon) == most).min_by_key(count)
+}
+
+/// A file for a picture, which is an SVG.
+///
+/// # Errors
+/// If its name says that it is another kind of picture.
+#[cfg(any(feature = "tunnel", feature = "compute"))]
+fn svg_file(name: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(name);
+    match path.extension() {
+        Some(end) if !end.eq_ignore_ascii_case("svg") => {
+            Err(format!("the picture is an SVG: write {}", path.with_extension("svg").display()))
+        }
+        _ => Ok(path),
+    }
 }
 
 /// Runs a subcommand.

@@ -75,37 +75,31 @@ impl DaemonExamination {
     }
 }
 
-/// Reads a daemon's configuration.
+/// Reads the configuration of `sunder COMMAND`. `other_owner` finds the daemon to which the text
+/// belongs, if that is another one. `more` is added to an error.
 ///
 /// # Errors
 /// When there is no such file, or it is no such configuration: the first problem, with its line.
-pub(crate) fn load<D: ConfiguredDaemon>(path: &Path) -> Result<D::Config, CommandFailure> {
-    let doctor = format!(", all errors: sunder doctor --config {}", path.display());
-    load_for(D::NAME, &doctor, path, |text| D::parse(text, config_dir(path)))
-}
-
-/// Reads the configuration of `sunder COMMAND`, which does not keep running.
-///
-/// # Errors
-/// As [`load`].
 pub(crate) fn load_file<T>(
     command: &str,
     path: &Path,
     parse: impl FnOnce(&str) -> Result<T, ConfigProblems>,
-) -> Result<T, CommandFailure> {
-    load_for(command, "", path, parse)
-}
-
-fn load_for<T>(
-    command: &str,
-    doctor: &str,
-    path: &Path,
-    parse: impl FnOnce(&str) -> Result<T, ConfigProblems>,
+    other_owner: impl FnOnce(&str) -> Option<&'static str>,
+    more: &str,
 ) -> Result<T, CommandFailure> {
     let text = read_file(path).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     parse(&text).map_err(|problems| {
-        let (path, problem) = (path.display(), problems.first().in_one_line(&text));
-        CommandFailure::Usage(format!("{path}{problem}; example: sunder {command} --help{doctor}"))
+        let (path, problem) = (path.display(), problems.first());
+        CommandFailure::Usage(match other_owner(&text) {
+            Some(owner) => format!(
+                "{path} is a configuration of sunder {owner}, not of sunder {command}: \
+                 run sunder {owner} --config {path}"
+            ),
+            None => {
+                let problem = problem.in_one_line(&text);
+                format!("{path}{problem}; example: sunder {command} --help{more}")
+            }
+        })
     })
 }
 
@@ -200,8 +194,9 @@ pub(crate) mod tests {
     fn what_is_no_text_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
-        let failure_of =
-            |path: &Path| load_file("serve", path, MicssServerConfig::from_toml).unwrap_err();
+        let failure_of = |path: &Path| {
+            load_file("serve", path, MicssServerConfig::from_toml, |_| None, "").unwrap_err()
+        };
         assert!(failure_of(&path).message().starts_with("no such file"));
         assert!(failure_of(directory.path()).message().contains("is a directory"));
         for bytes in [vec![0xFF], vec![b'#'; (1 << 20) + 1]] {

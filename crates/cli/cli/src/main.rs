@@ -9,6 +9,7 @@
 //! - `new_files`: new configurations and their keys, for `init` and other commands that write
 //!   them. `uplink_devices`: the devices that such commands are given.
 //! - `daemon`: what daemons share: their configuration, status and tests.
+//! - `overview`: the commands in groups, for --help. `usage`: what is said of wrong arguments.
 //! - `checks`: tests of this host that change nothing, for `sunder doctor` and for warnings.
 //! - `share_files`: the files of `split`, `join` and `check`. `circuits`: circuits by name or file.
 //!   `numbers`: numbers for people, pure.
@@ -24,13 +25,15 @@ mod daemon;
 mod new_files;
 #[cfg(any(feature = "lab", feature = "tunnel"))]
 mod numbers;
+mod overview;
 mod share_files;
 mod uplink_devices;
+mod usage;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use console::{CommandFailure, signals};
 
 use commands::SunderCommand;
@@ -43,13 +46,21 @@ struct Cli {
     command: SunderCommand,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 refused because of \
-                          tampering or a failed security check.";
+const EXIT_CODES: &str = "\
+`sunder COMMAND --help` explains a command, with an example. serve, proxy and directory are also
+commands of `sunder streams`.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 refused because of tampering or a failed
+security check.";
 
 fn main() -> ExitCode {
-    match Cli::try_parse() {
+    let command = overview::with_groups(Cli::command());
+    let parsed = command.try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
+    match parsed {
         Ok(cli) => exit_code(commands::run(&cli.command)),
-        Err(error) if error.use_stderr() && !is_help(&error) => exit_code(Err(usage(&error))),
+        Err(error) if error.use_stderr() && !is_help(&error) => {
+            exit_code(Err(usage::failure(&error)))
+        }
         Err(help) => {
             // If the output is closed, nothing is lost.
             let _ = help.print();
@@ -77,41 +88,8 @@ fn is_help(error: &clap::Error) -> bool {
     error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
-/// A usage error in one line: the parser's message without its usage text.
-fn usage(error: &clap::Error) -> CommandFailure {
-    let text = error.to_string();
-    let lines = text.lines().take_while(|line| !line.starts_with("Usage:"));
-    let lines = lines.filter(|line| !line.starts_with("For more information"));
-    let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
-    let message = words.join(" ");
-    let message = message.strip_prefix("error: ").unwrap_or(&message);
-    CommandFailure::Usage(match missing_feature(error) {
-        Some(feature) => format!(
-            "{message}; this program was built without it: build it with --features {feature}"
-        ),
-        None => format!("{message}; --help shows the options"),
-    })
-}
-
-/// The Cargo feature of a subcommand or demonstration that this program was built without.
-fn missing_feature(error: &clap::Error) -> Option<&'static str> {
-    let kinds = [ContextKind::InvalidSubcommand, ContextKind::InvalidValue];
-    let name = kinds.into_iter().find_map(|kind| error.get(kind))?;
-    Some(match name.to_string().as_str() {
-        "plan" | "tunnel" if cfg!(not(feature = "tunnel")) => "tunnel",
-        "circuit" | "compute" if cfg!(not(feature = "compute")) => "compute",
-        "chat" | "mix" if cfg!(not(feature = "mix")) => "mix",
-        "quorum" | "sign" if cfg!(not(feature = "quorum")) => "quorum",
-        "directory" if cfg!(not(feature = "directory")) => "directory",
-        "transport" if cfg!(not(feature = "transport")) => "transport",
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

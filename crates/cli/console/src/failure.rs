@@ -64,9 +64,18 @@ impl CommandFailure {
         }
     }
 
-    /// A failure to read from `path`.
+    /// A failure to read from `path`. A file that does not exist is wrong usage.
     pub fn reading(path: &Path, error: &io::Error) -> Self {
-        Self::Failed(format!("cannot read {}: {error}", path.display()))
+        let path = path.display();
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                Self::Usage(format!("no such file: {path}; check its name"))
+            }
+            io::ErrorKind::IsADirectory => {
+                Self::Usage(format!("{path} is a directory; name a file in it"))
+            }
+            _ => Self::Failed(format!("cannot read {path}: {error}")),
+        }
     }
 
     /// A failure to write to or create `path`.

@@ -42,8 +42,7 @@ impl DemoSourceFile {
     pub(super) fn open(path: &Path) -> Result<Self, CommandFailure> {
         let shown = path.display();
         // Checked before opening, because opening a named pipe would wait for its other end.
-        let metadata = fs::metadata(path)
-            .map_err(|error| CommandFailure::Usage(format!("cannot read {shown}: {error}")))?;
+        let metadata = fs::metadata(path).map_err(|error| CommandFailure::reading(path, &error))?;
         if metadata.is_dir() {
             return Err(CommandFailure::Usage(format!(
                 "{shown} is a directory; name a file in it"
@@ -54,8 +53,7 @@ impl DemoSourceFile {
                 "{shown} is not a regular file; name one that is"
             )));
         }
-        let file = File::open(path)
-            .map_err(|error| CommandFailure::Usage(format!("cannot read {shown}: {error}")))?;
+        let file = File::open(path).map_err(|error| CommandFailure::reading(path, &error))?;
         Ok(Self { file, len: metadata.len(), description: shown.to_string() })
     }
 

@@ -34,7 +34,7 @@ pub(super) fn check(text: &str, keys: ConfigKeys) -> (Vec<ConfigProblem>, Option
                 let span = start..start + line.trim_end().len();
                 let path =
                     if key.is_empty() { KeyPath::default() } else { KeyPath::default().key(key) };
-                problems.push(problem(error, key, keys).at(Some(span), path));
+                problems.push(problem(error, line, key, keys).at(Some(span), path));
                 lost.push(key.to_owned());
                 // Spans in the rest are the same as in the text.
                 rest.extend(line.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
@@ -54,12 +54,31 @@ fn key_in(line: &str) -> &str {
     line.split_once('=').map_or(line, |(key, _)| key).trim()
 }
 
-fn problem(error: &Error, key: &str, keys: ConfigKeys) -> ConfigProblem {
+fn problem(error: &Error, line: &str, key: &str, keys: ConfigKeys) -> ConfigProblem {
     let message = error.message().replace('\n', " ");
-    let fix = match keys.find_in_any_table(key) {
+    let known = keys.find_in_any_table(key);
+    if let Some(value) = unquoted_value(line) {
+        let fix = match known {
+            Some(key) if !key.example.starts_with('"') => {
+                format!("write it as in: {}", key.example_setting())
+            }
+            _ => format!("write {key} = \"{value}\""),
+        };
+        return ConfigProblem::new(format!("{value} is not in quotes"), fix);
+    }
+    let fix = match known {
         _ if message.starts_with("duplicate key") => "leave one of them".to_owned(),
         Some(key) => format!("write it as in: {}", key.example_setting()),
         None => "write KEY = VALUE, with texts in \"quotes\" and lists in [brackets]".to_owned(),
     };
-    ConfigProblem::new(message.clone(), fix).summarized(message)
+    ConfigProblem::new(message, fix)
+}
+
+/// The value of a line, if it is a text without the quotes that it needs.
+fn unquoted_value(line: &str) -> Option<&str> {
+    let value = line.split_once('=')?.1.split(" #").next()?.trim();
+    let is_text = value.contains(|c: char| c.is_alphabetic() || ".:/~".contains(c));
+    let is_one_word = !value.contains(|c: char| c.is_whitespace() || "\"'[]{}".contains(c));
+    let is_toml = DeTable::parse(&format!("key = {value}")).is_ok();
+    (is_text && is_one_word && !is_toml).then_some(value)
 }

@@ -328,12 +328,12 @@ impl<'a> ConfigValue<'a> {
         self.context.report(problem.at(Some(self.span.clone()), self.path.clone()));
     }
 
-    /// A problem whose fix is the key's example, and whose summary is the error only.
+    /// A problem whose fix is the key's example.
     fn like_example(&self, what: String) -> ConfigProblem {
         let key = self.context.keys.find(&self.path.table(), self.path.name());
         let example = key.map(|key| format!("write it as in: {}", key.example_setting()));
         let fix = example.unwrap_or_else(|| "write what the command's example has".into());
-        ConfigProblem::new(what.clone(), fix).summarized(what)
+        ConfigProblem::new(what, fix)
     }
 
     /// Reports that the value has another type than required.

@@ -286,8 +286,11 @@ fn server(table: &ConfigTable<'_>) -> Option<MicssServerConfig> {
     let all = i64::from(MAX_CHANNELS);
     let listen = table.require("listen").and_then(|listen| listen.list());
     let listeners = listen.as_ref().and_then(|listen| channel_count(table, listen.len()));
-    let listen: Option<Vec<Option<SocketAddr>>> =
-        listen.map(|listen| listen.iter().map(ConfigValue::parsed).collect());
+    let listen: Option<Vec<Option<SocketAddr>>> = listen.map(|values| {
+        let addresses: Vec<_> = values.iter().map(ConfigValue::parsed).collect();
+        refuse_repeated(&values, &addresses);
+        addresses
+    });
     let listen: Option<Vec<SocketAddr>> = listen.and_then(|listen| listen.into_iter().collect());
     let min_channels: Option<u8> = match table.get("min_channels") {
         Some(value) => value.integer_in(1..=all),
@@ -324,6 +327,18 @@ fn server(table: &ConfigTable<'_>) -> Option<MicssServerConfig> {
         listen: listen?,
         ..defaults
     })
+}
+
+/// Reports an address that stands twice in `listen`. With port 0 they are different ones.
+fn refuse_repeated(values: &[ConfigValue<'_>], addresses: &[Option<SocketAddr>]) {
+    for (place, (value, address)) in values.iter().zip(addresses).enumerate() {
+        let Some(address) = address.filter(|address: &SocketAddr| address.port() != 0) else {
+            continue;
+        };
+        if addresses[..place].contains(&Some(address)) {
+            value.refuse(format!("{address} stands here twice"), "leave one of them out");
+        }
+    }
 }
 
 fn integrity(table: &ConfigTable<'_>) -> Integrity {

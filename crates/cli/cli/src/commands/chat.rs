@@ -22,12 +22,13 @@ use mix::chat::{ChatConfig, ChatError, ChatEvent};
 use service::config::ConfigProblems;
 use service::signals::StopSignals;
 
+use crate::commands::load_config_file;
 use crate::daemon;
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("chat.toml");
 
-/// Chats with the members of a group, so that nobody outside learns who talks to whom.
+/// Chats in a group; nobody outside learns who talks to whom.
 ///
 /// All members send messages of the same length at the same times to one proxy (`sunder mix`), even
 /// if they have nothing to say. The proxy learns who takes part, but not who writes to whom, as
@@ -112,7 +113,7 @@ fn load(path: &Path) -> Result<ChatConfig, CommandFailure> {
             ..ChatConfig::from_toml(text)?
         })
     };
-    let config = daemon::load_file("chat", path, parse)?;
+    let config = load_config_file("chat", path, parse)?;
     if let Some(error) = exposure(&config.config_dir.join(&config.identity)) {
         let (what, fix) = (error.problem(), error.advice());
         console::warning(&format!("identity: {what}, and so impersonate you: {fix}"));

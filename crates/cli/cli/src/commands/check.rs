@@ -16,7 +16,7 @@ use crate::share_files::decoding::decode_segments;
 use crate::share_files::scan::{ScannedSplit, ShareScan};
 use crate::share_files::share::{ShareFileReader, ShareFileSet};
 
-/// Verifies shares without writing the file that they restore.
+/// Verifies shares without restoring their file.
 ///
 /// Says which shares belong together, how many are missing, and which are damaged. From K shares of
 /// a split on, every byte is verified; with more than K, wrong shares are found and named. With

@@ -8,7 +8,7 @@ mod info;
 use clap::Subcommand;
 use console::CommandFailure;
 
-/// Shows, converts, evaluates and draws circuits for two-party computation.
+/// Shows, converts, evaluates and draws Boolean circuits.
 ///
 /// A circuit is a file in one of Bristol's formats, or one of the generated circuits aes128, sha256
 /// and mincut.

@@ -37,11 +37,11 @@ use running::{ComputeSessionSetup, RunningComputation};
 /// The longest text of an input, in bytes: more than any circuit takes.
 const MAX_INPUT_TEXT: u64 = 128 << 20;
 
-/// Computes a function of two parties' inputs. Each party learns the output, and nothing else about
-/// the other party's input.
+/// Computes a function of two parties' secret inputs.
 ///
-/// Security is semi-honest: it holds if both parties run this program unchanged. A party that runs
-/// a changed program can learn the other party's input, or make the output wrong.
+/// Each party learns the output, and nothing else about the other party's input. Security is
+/// semi-honest: it holds if both parties run this program unchanged. A party that runs a changed
+/// program can learn the other party's input, or make the output wrong.
 ///
 /// One party garbles a Boolean circuit, the other evaluates it (Yao's protocol); or both evaluate
 /// it on shares (GMW). Both name the same circuit, protocol, scheme and transfers. With a loopback

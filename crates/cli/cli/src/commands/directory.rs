@@ -20,12 +20,13 @@ use micss::intercept::OWN_MARK;
 use serde::Serialize;
 
 use crate::checks::files::warn_of_exposed_keys;
+use crate::commands::load_config_file;
 use crate::daemon;
 
 /// The directory's part of a proxy's configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("directory.toml");
 
-/// Shows the addresses at which peers are reached, and adds, removes and learns them.
+/// Shows and changes the addresses at which peers are reached.
 ///
 /// A peer is identified by one address, the one to which applications connect. Addresses that you
 /// add stay until you remove them, and the peer is never asked for them. Addresses that a peer
@@ -260,7 +261,7 @@ fn refresh(arguments: &DirectoryRefreshArguments) -> Result<(), CommandFailure> 
 
 impl DirectoryConfigOptions {
     fn load(&self) -> Result<DirectoryClientConfig, CommandFailure> {
-        daemon::load_file("directory", &self.config, DirectoryClientConfig::from_toml)
+        load_config_file("directory", &self.config, DirectoryClientConfig::from_toml)
     }
 
     /// The directory of the configuration file.

@@ -9,16 +9,16 @@ use console::CommandFailure;
 use serde::Serialize;
 use service::config::read_file;
 
-use super::daemon_names;
+use super::{daemon_names, daemon_of};
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::{files, host};
 use crate::daemon;
 
-/// Reports what this host supports, and the errors in a configuration, each with its fix.
+/// Reports what this host supports, and errors in a configuration.
 ///
-/// With a configuration it reports all errors in the text. If there are none, it tests the settings
-/// on this host: addresses, devices, routes and keys, and whether a proxy's servers answer. It
-/// changes nothing, and does not disturb running services.
+/// Each error has its fix. With a configuration it reports all errors in the text. If there are
+/// none, it tests the settings on this host: addresses, devices, routes and keys, and whether a
+/// proxy's servers answer. It changes nothing, and does not disturb running services.
 ///
 /// The rights of a process depend on its user: run this as the user that the configured command
 /// runs as.
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 fn examine(path: &Path) -> Result<DoctorReport, CommandFailure> {
     let text = read_file(path).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     let shown = path.display();
-    let Some(daemon) = problems::daemon_of(&text) else {
+    let Some(daemon) = daemon_of(&text) else {
         let what = format!("{shown} has no key of {}", daemon_names());
         let fix = "start from an example: sunder proxy --help, or the --help of the others";
         let findings = vec![CheckFinding::new(FindingSeverity::Error, "configuration", what, fix)];

@@ -13,7 +13,7 @@ use std::str::FromStr;
 use clap::Subcommand;
 use console::CommandFailure;
 
-/// Writes a configuration with comments, and its keys, and prints what the other end needs.
+/// Writes a configuration and its keys, and a line for the other end.
 ///
 /// What an option does not say is asked for on a terminal. Existing files are never overwritten.
 /// The line on standard output is for the other end.

@@ -378,7 +378,14 @@ fn draw(arguments: &LabDrawArguments) -> Result<(), CommandFailure> {
     let out = results_directory(&experiment, arguments.out.as_deref(), None);
     let path = out.join("results.json");
     let wrong = |what: String| CommandFailure::Usage(format!("{}: {what}", path.display()));
-    let document = fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+    let document = fs::read(&path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => CommandFailure::Usage(format!(
+            "there are no results in {}; run the experiment first: sunder lab run {}",
+            out.display(),
+            arguments.experiment.display()
+        )),
+        _ => wrong(error.to_string()),
+    })?;
     let results = ExperimentResults::read(&experiment, &document);
     let results = results.map_err(|error| wrong(error.to_string()))?;
     results.write(&experiment, &out).map_err(|error| stopped(&error, 0))?;
@@ -473,15 +480,11 @@ fn read_for(
     };
     if is_file(argument) {
         let text = fs::read_to_string(argument).map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => CommandFailure::Usage(format!(
-                "no such file: {}; check its name",
-                argument.display()
-            )),
             ErrorKind::InvalidData => CommandFailure::Usage(format!(
                 "{} is not text: an experiment is TOML, in UTF-8",
                 argument.display()
             )),
-            _ => CommandFailure::Usage(format!("cannot read {}: {error}", argument.display())),
+            _ => CommandFailure::reading(argument, &error),
         })?;
         return parse(argument, &text);
     }

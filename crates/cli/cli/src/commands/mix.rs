@@ -19,6 +19,7 @@ use service::status::{ServiceProblem, ServiceStatus, name_of};
 use tracing::warn;
 
 use crate::checks::finding::CheckFinding;
+use crate::commands::load_config;
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
 
 /// A complete configuration, shown by `--help`.
@@ -108,7 +109,7 @@ fn help() -> String {
 /// If the configuration is wrong, or something that it names cannot be used.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     signals::catch_hangups()?;
-    let config = daemon::load::<Mix>(&arguments.config)?;
+    let config = load_config::<Mix>(&arguments.config)?;
     daemon::run(serve(arguments.config.clone(), config))
 }
 
@@ -135,7 +136,7 @@ async fn serve(path: PathBuf, config: MixProxyConfig) -> Result<(), CommandFailu
             Ok(())
         }
     };
-    signals::reload_on_hangup(hangups, move || daemon::load::<Mix>(&path), take);
+    signals::reload_on_hangup(hangups, move || load_config::<Mix>(&path), take);
     let (ended, end) = tokio::sync::oneshot::channel();
     let work = move || _ = ended.send(proxy.run());
     thread::Builder::new()

@@ -17,13 +17,13 @@ use model::{PlanError, PlanRequest, PlanRequestError, ScheduleObjective, Schedul
 
 use planning::{
     ChannelsFile, NamedChannel, NamedRiskGroup, PlanAnswer, PlanChannels, PlanDocument,
+    parse_proportion,
 };
 use refusal::refuse;
 
-use crate::daemon;
+use crate::commands::{load_config_file, svg_file};
 
-/// Computes the privacy, loss, delay and rate that channels provide together, and the best
-/// schedule.
+/// Computes the best schedule for channels: risk, loss, delay, rate.
 ///
 /// Each symbol is sent as m shares on m channels, any k of which restore it. A schedule states how
 /// often each k and each choice of channels is used; kappa and mu are the means of k and m. Without
@@ -96,10 +96,10 @@ pub(crate) struct Arguments {
     #[arg(long, requires_all = ["kappa", "mu"])]
     limited: bool,
     /// The maximum probability that a symbol is read
-    #[arg(long, value_name = "Z")]
+    #[arg(long, value_name = "Z", value_parser = parse_proportion)]
     max_risk: Option<f64>,
     /// The maximum probability that a symbol is lost
-    #[arg(long, value_name = "L")]
+    #[arg(long, value_name = "L", value_parser = parse_proportion)]
     max_loss: Option<f64>,
     /// The maximum mean delay in ms
     #[arg(long, value_name = "D")]
@@ -114,7 +114,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     simulate: Option<u64>,
     /// Draw rate, risk, loss and delay over kappa and mu as SVG
-    #[arg(long, value_name = "OUT.svg")]
+    #[arg(long, value_name = "OUT.svg", value_parser = svg_file)]
     plot: Option<PathBuf>,
     /// Draw a Pareto front of two of rate, risk, loss, delay instead
     #[arg(long, value_name = "A,B", requires = "plot", value_parser = parse_front)]
@@ -177,7 +177,7 @@ fn with_progress(
 
 /// The channels in a file.
 fn channels_of_file(path: &Path) -> Result<PlanChannels, CommandFailure> {
-    let file: ChannelsFile = daemon::load_file("plan", path, |text| Ok(toml::from_str(text)?))?;
+    let file: ChannelsFile = load_config_file("plan", path, |text| Ok(toml::from_str(text)?))?;
     PlanChannels::new(&file.channel, &file.group)
         .map_err(|message| CommandFailure::Usage(format!("{}: {message}", path.display())))
 }

@@ -24,13 +24,14 @@ use crate::checks::files::warn_of_exposed_keys;
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::listeners::open_to_all;
 use crate::checks::uplinks::{ChannelUplink, SHARED_FIX, route, shared_route_warnings};
+use crate::commands::load_config;
 use crate::commands::streams::{self, StreamServiceStatus};
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("proxy.toml");
 
-/// Accepts connections of applications and carries each over several channels.
+/// Carries connections of applications over several channels.
 ///
 /// An eavesdropper on all channels but one learns nothing of their content. The other end is
 /// `sunder serve`.
@@ -96,7 +97,7 @@ fn help() -> String {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let path = &arguments.config;
     if arguments.print_rules {
-        return print_rules(&daemon::load::<Proxy>(path)?);
+        return print_rules(&load_config::<Proxy>(path)?);
     }
     signals::catch_hangups()?;
     let config = load(path)?;
@@ -160,7 +161,7 @@ fn print_listening(addresses: &[SocketAddr], entrances: &[String]) -> Result<(),
 
 /// Reads the configuration and warns of settings that are rarely intended.
 fn load(path: &Path) -> Result<MicssClientConfig, CommandFailure> {
-    let config = daemon::load::<Proxy>(path)?;
+    let config = load_config::<Proxy>(path)?;
     for risk in risks(&config, route) {
         console::warning(&risk.message);
     }

@@ -18,14 +18,15 @@ use serde::{Deserialize, Serialize};
 use service::metrics::PrometheusMetric;
 use service::status::{ServiceProblem, ServiceStatus};
 
-use crate::daemon;
+use crate::commands::load_config;
 
 pub(crate) use node::Quorum;
 
-/// RSA signatures by a group of 3f+1 servers. Any f+1 of them sign together; no server has the key.
+/// Signs with an RSA key that is split among 3f+1 servers.
 ///
-/// Any f servers learn nothing about the key and cannot sign. `openssl dgst -verify` verifies the
-/// signatures. A refresh moves the key to other servers. docs/guides/quorum.md is the guide.
+/// Any f+1 servers sign together, and no server has the key. Any f servers learn nothing about the
+/// key and cannot sign. `openssl dgst -verify` verifies the signatures. A refresh moves the key to
+/// other servers. docs/guides/quorum.md is the guide.
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true, after_help = HELP)]
 pub(crate) struct Arguments {
@@ -130,11 +131,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         QuorumCommand::Headers(arguments) => clients::headers(arguments),
         QuorumCommand::VerifyEpochs(arguments) => clients::verify_epochs(arguments),
         QuorumCommand::Backup(QuorumBackupArguments { config, file }) => {
-            let config = daemon::load::<Quorum>(config)?;
+            let config = load_config::<Quorum>(config)?;
             back_up(&config, file)
         }
         QuorumCommand::Restore(QuorumRestoreArguments { config, file }) => {
-            let config = daemon::load::<Quorum>(config)?;
+            let config = load_config::<Quorum>(config)?;
             quorum::node::restore(&config, file)
                 .map_err(|it| CommandFailure::Failed(it.to_string()))
         }

@@ -18,13 +18,14 @@ use tokio::sync::oneshot;
 use crate::checks::files::warn_of_exposed_keys;
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::listeners::open_to_all;
+use crate::commands::load_config;
 use crate::commands::streams::{self, StreamServiceStatus};
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("serve.toml");
 
-/// Accepts streams that arrive over several channels and connects them to services.
+/// Connects streams that arrive over several channels to services.
 ///
 /// A client names a service, and gets it if the configuration allows it. The other end is
 /// `sunder proxy`.
@@ -88,7 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 }
 
 fn load(path: &Path) -> Result<MicssServerConfig, CommandFailure> {
-    let config = daemon::load::<Serve>(path)?;
+    let config = load_config::<Serve>(path)?;
     for risk in open_listeners(&config) {
         console::warning(&risk.message);
     }

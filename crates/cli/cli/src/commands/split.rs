@@ -17,12 +17,12 @@ use crate::share_files::names::{page_name, share_name};
 use crate::share_files::output::{self, OutputFile};
 use crate::share_files::page::{MAX_PAPER_SECRET, share_page};
 
-/// Splits a file into M shares. Any K of them restore it; K - 1 reveal nothing but its length.
+/// Splits a file into M shares, of which any K restore it.
 ///
-/// Writes NAME.1.share to NAME.M.share, readable by you only, either all of them or none. Existing
-/// files are never overwritten. `sunder join` detects changed and invented shares if they are fewer
-/// than K and the attacker has read fewer than K. There is no key: an attacker who has K shares can
-/// create shares of any file.
+/// K - 1 shares reveal nothing but the file's length. Writes NAME.1.share to NAME.M.share, readable
+/// by you only, either all of them or none. Existing files are never overwritten. `sunder join`
+/// detects changed and invented shares if they are fewer than K and the attacker has read fewer
+/// than K. There is no key: an attacker who has K shares can create shares of any file.
 ///
 /// With --paper, a page to print is written beside each share, NAME.1.html to NAME.M.html, with the
 /// share as QR codes and as lines to type. `sunder join` reads a text file of such lines.

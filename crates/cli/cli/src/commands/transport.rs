@@ -31,7 +31,7 @@ pub(super) use expose::Expose;
 pub(super) use forward::Forward;
 pub(super) use relay::Relay;
 
-/// Sends files, or forwards a TCP port, over the transport that is expected to be the fastest.
+/// Sends files and forwards TCP ports over the fastest transport.
 ///
 /// Both ends prove their keys, and everything is encrypted, unless --insecure is given. After a
 /// break the transfer resumes where it stopped. The digest of the file is checked at the end.

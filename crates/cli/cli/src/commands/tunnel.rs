@@ -24,16 +24,18 @@ use tun::route::KernelRoute;
 
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::uplinks::{ChannelUplink, SHARED_FIX, route, shared_route_warnings};
+use crate::commands::load_config;
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
 
 /// A complete configuration for either end, shown by `--help`.
 const CLIENT: &str = include_str!("tunnel.toml");
 const SERVER: &str = include_str!("tunnel-server.toml");
 
-/// Carries IP packets over several channels as shares, any k of which restore a packet.
+/// Carries IP packets over several channels as shares.
 ///
-/// An eavesdropper on fewer channels than a packet's threshold learns nothing of it. The end whose
-/// channels have `server` connects to the end whose channels have `listen`.
+/// Any k shares restore a packet. An eavesdropper on fewer channels than a packet's threshold
+/// learns nothing of it. The end whose channels have `server` connects to the end whose channels
+/// have `listen`.
 ///
 /// Needs the right to create a network device (root, or `CAP_NET_ADMIN`). Its addresses and routes
 /// vanish when it ends, even if it is killed. Stops on SIGINT or SIGTERM. `RUST_LOG=debug` logs
@@ -128,7 +130,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         (None, Some(path)) => path,
         (None, None) => return Err(CommandFailure::Usage("--config is missing".into())),
     };
-    let config = daemon::load::<Tunnel>(path)?;
+    let config = load_config::<Tunnel>(path)?;
     let key = config.key.as_ref().map(|key| read_key(path, key)).transpose()?;
     let shown = config.key.as_ref().and_then(|key| shown_key(path, key));
     for risk in risks(&config, route).into_iter().map(|risk| risk.message).chain(shown) {

@@ -36,7 +36,8 @@ impl InputFile {
             (File::open(path), path)
         };
         let refuse = |error: io::Error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidInput => {
+            // A name with a zero byte.
+            ErrorKind::InvalidInput => {
                 CommandFailure::Usage(format!("no such file: {}; check its name", path.display()))
             }
             ErrorKind::InvalidFilename => CommandFailure::Usage(format!(

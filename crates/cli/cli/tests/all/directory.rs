@@ -236,13 +236,13 @@ fn the_worst_failure_decides() {
 fn wrong_usage_is_refused_in_one_line() {
     let proxy = Proxy::alone();
     for (arguments, expected) in [
-        ("add 192.0.2.1", "required arguments were not provided"),
-        ("add peer 192.0.2.1:1", "invalid value 'peer'"),
-        ("add 192.0.2.1 192.0.2.1", "invalid value '192.0.2.1'"),
+        ("add 192.0.2.1", "give "),
+        ("add peer 192.0.2.1:1", "peer"),
+        ("add 192.0.2.1 192.0.2.1", "192.0.2.1"),
         ("add 192.0.2.1 192.0.2.1:1 192.0.2.1:1", "192.0.2.1:1 is there twice"),
         ("add 192.0.2.1 224.0.0.1:1", "224.0.0.1:1 is not the address of one host"),
         ("add 192.0.2.1 192.0.2.1:1", "one address is one channel"),
-        ("forget 192.0.2.1", "unrecognized subcommand"),
+        ("forget 192.0.2.1", "has no command forget"),
     ] {
         let message = proxy.fail(arguments, 2);
         assert!(message.contains(expected), "{message}");

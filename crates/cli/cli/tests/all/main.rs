@@ -16,6 +16,7 @@ mod lab_scripts;
 mod lab_serve;
 mod manual;
 mod micss;
+mod mistakes;
 mod plan;
 mod quorum;
 mod setup;

@@ -14,13 +14,15 @@ fn write_manual(share: &Path) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// The subcommands that `--help` lists.
+/// The subcommands that `--help` lists, before the options.
 fn subcommands(words: &[&str]) -> Vec<String> {
     let help = Command::new(env!("CARGO_BIN_EXE_sunder")).args(words).arg("-h").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
-    let Some((_, list)) = help.split_once("Commands:\n") else { return Vec::new() };
-    let lines = list.lines().take_while(|line| !line.is_empty());
-    let names = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let list = help.split("Options:\n").next().unwrap();
+    if !list.contains(" <COMMAND>\n") {
+        return Vec::new();
+    }
+    let names = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names = names.filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }

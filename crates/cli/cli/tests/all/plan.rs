@@ -317,7 +317,7 @@ fn wrong_options_are_refused_in_one_line() {
         ("--channel z", "\"z\" is not KEY=VALUE"),
         ("--channel z=0,l=0,d=0,r=1,name=", "is not a valid name"),
         ("--channel z=0,l=0,d=0,r=1,name=2 --channel z=0,l=0,d=0,r=1", "two channels are named 2"),
-        ("--channels x.toml --channel z=0,l=0,d=0,r=1", "cannot be used with"),
+        ("--channels x.toml --channel z=0,l=0,d=0,r=1", "exclude each other"),
         ("--channels /no/such/file", "no such file: /no/such/file"),
     ] {
         let message = refused(arguments);

@@ -10,6 +10,7 @@ use console::CommandFailure;
 
 use super::convert;
 use crate::circuits;
+use crate::commands::svg_file;
 
 /// Draws a circuit as SVG.
 ///
@@ -22,7 +23,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "FILE")]
     circuit: String,
     /// The new file
-    #[arg(long, value_name = "OUT.svg")]
+    #[arg(long, value_name = "OUT.svg", value_parser = svg_file)]
     out: PathBuf,
 }
 

@@ -6,17 +6,6 @@ use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::commands::EXAMINATIONS;
 use crate::daemon::DaemonExamination;
 
-/// The daemon of which the text contains the most keys. Among equals it is the one with the fewest
-/// problems, and then the last one: a text with only channels belongs to a proxy. `None` if the
-/// text has no key of any daemon.
-pub(super) fn daemon_of(text: &str) -> Option<&'static DaemonExamination> {
-    let likeness = |daemon: &&DaemonExamination| daemon.keys.match_score(text);
-    let most =
-        EXAMINATIONS.iter().map(|daemon| likeness(&daemon)).max().filter(|most| *most > 0)?;
-    let count = |daemon: &&DaemonExamination| (daemon.problems)(text).iter().flatten().count();
-    EXAMINATIONS.iter().rev().filter(|daemon| likeness(daemon) == most).min_by_key(count)
-}
-
 /// All problems of a text that is meant to be a daemon's configuration, in the order of its lines.
 pub(super) fn findings(daemon: &DaemonExamination, text: &str) -> Vec<CheckFinding> {
     let problems = (daemon.problems)(text);
@@ -60,7 +49,7 @@ mod tests {
     use service::config::ConfigKeys;
 
     use super::*;
-    use crate::commands::daemon_names;
+    use crate::commands::{daemon_names, daemon_of};
 
     fn daemon(name: &str) -> &'static DaemonExamination {
         EXAMINATIONS.iter().find(|daemon| daemon.name == name).unwrap()

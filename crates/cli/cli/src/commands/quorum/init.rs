@@ -11,7 +11,7 @@ use quorum::{CombinatorialSharing, DealerKey, QuorumShareFile, Sha256Digest};
 use random::RandomGenerator;
 use serde::Serialize;
 
-use crate::daemon;
+use crate::commands::load_config_file;
 
 /// A list of servers, shown by `--help`.
 const EXAMPLE: &str = include_str!("nodes.toml");
@@ -95,7 +95,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         CombinatorialSharing::new(faulty)
             .map_err(|error| CommandFailure::Usage(error.to_string()))?;
     }
-    let group: QuorumGroup = daemon::load_file("quorum init", &arguments.nodes, parse_nodes)?;
+    let group: QuorumGroup = load_config_file("quorum init", &arguments.nodes, parse_nodes)?;
     let combination = group.combination();
     if let Some(faulty) = arguments.f
         && usize::from(faulty) != combination.faulty()

@@ -23,6 +23,7 @@ use tracing::{info, warn};
 use super::{QuorumServiceStatus, examine, page};
 use crate::checks::finding::CheckFinding;
 use crate::checks::host;
+use crate::commands::load_config;
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
 
 /// A complete configuration, shown by `--help`.
@@ -94,7 +95,7 @@ fn help() -> String {
 /// If the configuration is wrong, something that it names cannot be opened, or the server fails.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     signals::catch_hangups()?;
-    let config = daemon::load::<Quorum>(&arguments.config)?;
+    let config = load_config::<Quorum>(&arguments.config)?;
     daemon::run(serve(arguments.config.clone(), config))
 }
 
@@ -152,7 +153,7 @@ async fn serve(path: PathBuf, config: QuorumNodeConfig) -> Result<(), CommandFai
             Ok(())
         }
     };
-    signals::reload_on_hangup(hangups, move || daemon::load::<Quorum>(&path), take);
+    signals::reload_on_hangup(hangups, move || load_config::<Quorum>(&path), take);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = async {
         tokio::select! {

@@ -61,7 +61,7 @@ impl Arguments {
     /// The files and directories, and the address.
     ///
     /// # Errors
-    /// If one of them is missing, or the address is not text.
+    /// If one of them is missing or cannot be read, or the address is not text.
     fn files_and_address(&self) -> Result<(&[PathBuf], &str), CommandFailure> {
         let split = self.files_and_address.split_last().filter(|(_, files)| !files.is_empty());
         let (address, files) = split.ok_or_else(|| {
@@ -71,6 +71,10 @@ impl Arguments {
         let address = address.to_str().ok_or_else(|| {
             CommandFailure::Usage(format!("{}: no address; use HOST:PORT", address.display()))
         })?;
+        // Before a connection is made, or a code is used.
+        for file in files.iter().filter(|file| !is_standard_input(file)) {
+            file.metadata().map_err(|error| CommandFailure::reading(file, &error))?;
+        }
         Ok((files, address))
     }
 
@@ -201,12 +205,6 @@ fn meet_receiver(
 ) -> Result<(String, String), CommandFailure> {
     if arguments.connecting.has_key() {
         return Err(CommandFailure::Usage("give --key or --code, not both".into()));
-    }
-    // It would be found only after the code was used.
-    for file in files.iter().filter(|file| !is_standard_input(file)) {
-        file.metadata().map_err(|error| {
-            CommandFailure::Usage(format!("cannot read {}: {error}", file.display()))
-        })?;
     }
     let meeting = match arguments.code.typed()? {
         Some(code) => CodeMeeting::Typed(code, address.to_owned()),
