@@ -12,7 +12,7 @@ FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst t
 	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api \
 	bristol_old bristol_fashion ot compute udp probe mix agent archive datagrams
 
-.PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint setup-deb audit \
+.PHONY: help demo test lint bench speed docs book fuzz soak browser neon figures setup setup-lab setup-lint setup-book setup-deb audit \
 	install install-lib uninstall deb deb-test image image-test
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo 'make bench   speed: sharing beside libisal, plans beside scipy, MICSS beside a plain relay'
 	@echo 'make speed   the tunnel on plain veth channels, beside wireguard-go (as root)'
 	@echo 'make docs    the API documentation, in target/doc'
+	@echo 'make book    the guides, protocols and formats as a book with search, in target/book'
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
 	@echo 'make browser Chromium (installs it): 300 requests at once through SOCKS5, and the whole of the'
 	@echo '             page of the laboratory (its short path is in make test)'
@@ -82,6 +83,9 @@ speed:
 docs:
 	$(CARGO) doc --workspace --no-deps --locked
 
+book: setup-book
+	scripts/book
+
 # cargo-fuzz passes unstable flags, which the stable compiler takes only with RUSTC_BOOTSTRAP.
 # SQLite's source has two constants of one name, which ASAN takes for an error.
 fuzz:
@@ -122,6 +126,10 @@ setup-lab:
 setup-lint:
 	scripts/setup python3
 	@command -v cargo-deny >/dev/null || { echo 'installing cargo-deny, once: a few minutes'; $(CARGO) install --locked cargo-deny; }
+
+setup-book:
+	scripts/setup python3
+	@command -v mdbook >/dev/null || { echo 'installing mdbook, once: a few minutes'; $(CARGO) install --locked mdbook --no-default-features --features search; }
 
 # The folder of the source and that of Cargo are left out of what is compiled.
 FOLDERS = $(CURDIR)=sunder $(or $(CARGO_HOME),$(HOME)/.cargo)=cargo
