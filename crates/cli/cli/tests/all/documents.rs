@@ -11,7 +11,7 @@ use std::process::Command;
 fn the_examples_in_the_readme_are_correct() {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("plan.txt"), "Meet at the bridge at eight.\n").unwrap();
-    assert_eq!(run_examples(&document("README.md"), place.path()), 4);
+    assert_eq!(run_examples(&document("README.md"), place.path()), 3);
 }
 
 #[test]
@@ -119,6 +119,54 @@ fn the_examples_in_the_guide_to_chats_are_correct() {
 }
 
 #[test]
+fn the_first_steps_with_streams_are_correct() {
+    let printed = run_first_steps("streams", &["7000", "8000", "1080"]);
+    assert!(printed.ends_with("Meet at the bridge at eight.\n"), "{printed}");
+}
+
+#[test]
+fn the_first_steps_with_a_quorum_are_correct() {
+    let printed = run_first_steps("quorum", &["6530"]);
+    assert!(printed.ends_with("release.txt.sig: the signature\nVerified OK\n"), "{printed}");
+}
+
+#[test]
+fn the_first_steps_with_two_parties_are_correct() {
+    let printed = run_first_steps("compute", &["7001"]);
+    let mut values: Vec<&str> = printed.lines().collect();
+    values.sort_unstable();
+    let expected = ["bob@example.com", "bob@example.com", "eve@example.com", "eve@example.com"];
+    assert_eq!(values, expected);
+}
+
+/// Runs the script on the page of a system, with free ports in place of `ports`. Returns what it
+/// prints on standard output.
+fn run_first_steps(system: &str, ports: &[&str]) -> String {
+    let page = document(&format!("docs/systems/{system}.md"));
+    let [script] = blocks(&page, "sh").collect::<Vec<_>>()[..] else { panic!("{system}") };
+    let listeners: Vec<TcpListener> =
+        ports.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let mut script = script.to_owned();
+    for (port, listener) in ports.iter().zip(&listeners) {
+        let free = listener.local_addr().unwrap().port();
+        script = script.replace(port, &free.to_string());
+    }
+    drop(listeners);
+    let place = tempfile::tempdir().unwrap();
+    let sunder = Path::new(env!("CARGO_BIN_EXE_sunder")).parent().unwrap().display();
+    // What runs in the background ends with the script.
+    let script = format!("trap 'kill 0' EXIT\n{script}");
+    // `timeout` has a process group of its own.
+    let mut command = Command::new("timeout");
+    command.args(["120", "sh", "-e", "-c", &script]).current_dir(place.path());
+    command.env("PATH", format!("{sunder}:{}", std::env::var("PATH").unwrap()));
+    command.env("XDG_STATE_HOME", place.path()).env("RUNTIME_DIRECTORY", place.path());
+    let output = command.output().unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
 fn a_closed_standard_output_ends_a_command_silently() {
     for arguments in [
         "plan --channel z=0.1,l=0.01,d=5,r=100",
@@ -155,6 +203,19 @@ fn files_and_modules_in_documents_exist() {
         missing.extend(broken.map(|name| format!("{}: {name}", document.display())));
     }
     assert_eq!(missing, Vec::<String>::new());
+}
+
+#[test]
+fn the_contents_of_the_book_list_every_page_below_docs() {
+    let summary = document("docs/SUMMARY.md");
+    let links = summary.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+    let listed: Vec<PathBuf> = links.map(PathBuf::from).collect();
+    let distinct: HashSet<&PathBuf> = listed.iter().collect();
+    assert_eq!(distinct.len(), listed.len(), "a page is listed twice");
+    let files = files_below(&root().join("docs"));
+    let pages = files.iter().filter(|file| file.extension().is_some_and(|end| end == "md"));
+    let missing = pages.filter(|page| *page != Path::new("SUMMARY.md") && !distinct.contains(page));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&PathBuf>::new());
 }
 
 #[test]
