@@ -206,6 +206,38 @@ fn files_and_modules_in_documents_exist() {
 }
 
 #[test]
+fn sections_to_which_documents_link_exist() {
+    let files = files_below(&root());
+    let mut missing = Vec::new();
+    for document in files.iter().filter(|file| file.extension().is_some_and(|end| end == "md")) {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let prose: String = text.split("```").step_by(2).collect();
+        let links = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for (path, section) in links.filter_map(|link| link.split_once('#')) {
+            let folder = document.parent().unwrap();
+            let target = if path.is_empty() { document.clone() } else { folder.join(path) };
+            if !path.starts_with("http") && !sections(&root().join(target)).contains(section) {
+                missing.push(format!("{}: {path}#{section}", document.display()));
+            }
+        }
+    }
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+/// The names by which links find the sections of a document.
+fn sections(document: &Path) -> HashSet<String> {
+    let text = fs::read_to_string(document).unwrap_or_default();
+    let prose: String = text.split("```").step_by(2).collect();
+    let headings = prose.lines().filter(|line| line.starts_with('#'));
+    let name = |heading: &str| {
+        let kept = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = kept.chars().filter(|&c| c.is_alphanumeric() || " -_".contains(c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(name).collect()
+}
+
+#[test]
 fn the_contents_of_the_book_list_every_page_below_docs() {
     let summary = document("docs/SUMMARY.md");
     let links = summary.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
