@@ -118,7 +118,7 @@ neon:
 	scripts/neon
 
 setup:
-	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync iperf3 psql:postgresql openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd bwrap:bubblewrap prlimit:util-linux faketime gcc g++ pkg-config libudt.so:libudt-dev chromium chromedriver:chromium-driver zbarimg:zbar-tools zsh fish
+	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync iperf3 psql:postgresql openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd ping:iputils-ping bwrap:bubblewrap prlimit:util-linux faketime gcc g++ pkg-config libudt.so:libudt-dev chromium chromedriver:chromium-driver zbarimg:zbar-tools zsh fish
 
 setup-lab:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk g++ libudt.so:libudt-dev

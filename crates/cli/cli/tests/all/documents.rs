@@ -120,46 +120,69 @@ fn the_examples_in_the_guide_to_chats_are_correct() {
 
 #[test]
 fn the_first_steps_with_streams_are_correct() {
-    let printed = run_first_steps("streams", &["7000", "8000", "1080"]);
+    let printed =
+        run_first_steps(&[], &first_steps_at_free_ports("streams", &["7000", "8000", "1080"]));
     assert!(printed.ends_with("Meet at the bridge at eight.\n"), "{printed}");
 }
 
 #[test]
 fn the_first_steps_with_a_quorum_are_correct() {
-    let printed = run_first_steps("quorum", &["6530"]);
+    let printed = run_first_steps(&[], &first_steps_at_free_ports("quorum", &["6530"]));
     assert!(printed.ends_with("release.txt.sig: the signature\nVerified OK\n"), "{printed}");
 }
 
 #[test]
 fn the_first_steps_with_two_parties_are_correct() {
-    let printed = run_first_steps("compute", &["7001"]);
+    let printed = run_first_steps(&[], &first_steps_at_free_ports("compute", &["7001"]));
     let mut values: Vec<&str> = printed.lines().collect();
     values.sort_unstable();
     let expected = ["bob@example.com", "bob@example.com", "eve@example.com", "eve@example.com"];
     assert_eq!(values, expected);
 }
 
-/// Runs the script on the page of a system, with free ports in place of `ports`. Returns what it
-/// prints on standard output.
-fn run_first_steps(system: &str, ports: &[&str]) -> String {
+#[test]
+fn the_first_steps_with_a_tunnel_are_correct() {
+    // Namespaces of its own, in which even a user without privileges is root.
+    let namespaces =
+        ["unshare", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"];
+    let needed = "mount -t tmpfs none /run && : <> /dev/net/tun && command -v ping";
+    let mut trial = Command::new(namespaces[0]);
+    trial.args(&namespaces[1..]).args(["sh", "-c", needed]);
+    if !trial.output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: namespaces, /dev/net/tun or ping is missing");
+        return;
+    }
+    let script = format!("mount -t tmpfs none /run\n{}", first_steps("tunnel"));
+    let printed = run_first_steps(&namespaces, &script);
+    assert!(printed.contains("3 packets transmitted, 3 received, 0% packet loss"), "{printed}");
+}
+
+/// The script on the page of a system.
+fn first_steps(system: &str) -> String {
     let page = document(&format!("docs/systems/{system}.md"));
     let [script] = blocks(&page, "sh").collect::<Vec<_>>()[..] else { panic!("{system}") };
-    let listeners: Vec<TcpListener> =
-        ports.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let mut script = script.to_owned();
-    for (port, listener) in ports.iter().zip(&listeners) {
-        let free = listener.local_addr().unwrap().port();
-        script = script.replace(port, &free.to_string());
-    }
-    drop(listeners);
+    script.to_owned()
+}
+
+/// The script on the page of a system, with free ports in place of `ports`.
+fn first_steps_at_free_ports(system: &str, ports: &[&str]) -> String {
+    let bind = |_: &&str| TcpListener::bind("127.0.0.1:0").unwrap();
+    let listeners: Vec<TcpListener> = ports.iter().map(bind).collect();
+    ports.iter().zip(&listeners).fold(first_steps(system), |script, (port, listener)| {
+        script.replace(port, &listener.local_addr().unwrap().port().to_string())
+    })
+}
+
+/// Runs a script by `runner`, or as it is. Returns what it prints on standard output.
+fn run_first_steps(runner: &[&str], script: &str) -> String {
     let place = tempfile::tempdir().unwrap();
     let sunder = Path::new(env!("CARGO_BIN_EXE_sunder")).parent().unwrap().display();
     // What runs in the background ends with the script.
     let script = format!("trap 'kill 0' EXIT\n{script}");
     // `timeout` has a process group of its own.
     let mut command = Command::new("timeout");
-    command.args(["120", "sh", "-e", "-c", &script]).current_dir(place.path());
-    command.env("PATH", format!("{sunder}:{}", std::env::var("PATH").unwrap()));
+    command.arg("120").args(runner).args(["sh", "-e", "-c", &script]).current_dir(place.path());
+    command.env("PATH", format!("{sunder}:{}:/usr/sbin", std::env::var("PATH").unwrap()));
     command.env("XDG_STATE_HOME", place.path()).env("RUNTIME_DIRECTORY", place.path());
     let output = command.output().unwrap();
     println!("{}", String::from_utf8_lossy(&output.stderr));
