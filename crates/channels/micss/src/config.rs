@@ -2,6 +2,7 @@
 
 pub(crate) mod intercept;
 mod parse;
+mod server;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use crate::protocol::target::ServiceTarget;
 use intercept::InterceptConfig;
 
 pub use parse::{CLIENT_KEYS, SERVER_KEYS};
+pub use server::ServerAddress;
 
 /// The largest number of streams at a time, unless configured.
 pub(crate) const MAX_STREAMS: usize = 4096;
@@ -38,8 +40,8 @@ pub enum Integrity {
 /// One channel, as a client's configuration has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StreamChannelConfig {
-    /// The server's address on this channel.
-    pub server: SocketAddr,
+    /// The server's address on this channel, or a name that has it.
+    pub server: ServerAddress,
     /// The local address to use, which selects the network on many hosts.
     pub source: Option<IpAddr>,
     /// The network device to use.
@@ -177,7 +179,7 @@ pub struct MicssServerConfig {
 impl StreamChannelConfig {
     /// The channel to this address, by the system's routes.
     pub fn to(server: SocketAddr) -> Self {
-        Self { server, source: None, device: None, preamble: b"", max_segment: None }
+        Self { server: server.into(), source: None, device: None, preamble: b"", max_segment: None }
     }
 }
 

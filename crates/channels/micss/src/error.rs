@@ -1,12 +1,12 @@
 //! Why a stream failed.
 
 use std::io;
-use std::net::SocketAddr;
 
 use directory::DirectoryError;
 use random::RandomError;
 
 use crate::MAX_CHANNELS;
+use crate::config::ServerAddress;
 use crate::protocol::stream::{StreamFailure, StreamProtocolError};
 
 /// Why a stream failed. The application's connection is then always reset, never closed as if the
@@ -38,7 +38,7 @@ pub enum StreamError {
         /// The channel's index.
         channel: usize,
         /// The server's address on it.
-        server: SocketAddr,
+        server: ServerAddress,
         /// The error of the system.
         source: io::Error,
     },

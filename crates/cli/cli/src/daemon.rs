@@ -145,7 +145,7 @@ pub(crate) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.toml");
         std::fs::write(&path, text).unwrap();
-        let loaded = load_for("serve", ", all errors", &path, parse);
+        let loaded = load_file("serve", &path, parse, |_| None, ", all errors");
         let Err(failure) = loaded else { panic!("{text}: taken") };
         assert_eq!(failure.code(), 2);
         let message = failure.message().strip_prefix(&directory.path().display().to_string());

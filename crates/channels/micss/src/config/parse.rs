@@ -18,7 +18,7 @@ use super::intercept::InterceptConfig;
 use super::{
     ConnectionPoolConfig, Integrity, LOST_CHANNEL_TIMEOUT, LostChannelPolicy, MAX_STREAMS,
     MicssClientConfig, MicssServerConfig, PeerConfig, PortForward, RemoteServerConfig,
-    StreamChannelConfig, UplinkConfig,
+    ServerAddress, StreamChannelConfig, UplinkConfig,
 };
 use crate::MAX_CHANNELS;
 use crate::protocol::on_lost_channel::LostChannelAction;
@@ -188,9 +188,10 @@ fn remote(
 }
 
 fn channel(table: &ConfigTable<'_>) -> Option<StreamChannelConfig> {
-    let server = table.require("server").and_then(|server| server.parsed());
+    let fix = "write HOST:PORT, with an IPv6 address in brackets";
+    let server = table.require("server").and_then(|server| server.parsed_or::<ServerAddress>(fix));
     let UplinkConfig { source, device } = uplink(table);
-    Some(StreamChannelConfig { source, device, ..StreamChannelConfig::to(server?) })
+    Some(StreamChannelConfig { server: server?, source, device, preamble: b"", max_segment: None })
 }
 
 fn uplink(table: &ConfigTable<'_>) -> UplinkConfig {

@@ -15,14 +15,16 @@ use crate::config::StreamChannelConfig;
 /// [`OWN_MARK`](crate::net::intercept::OWN_MARK), the connection itself is not intercepted.
 ///
 /// # Errors
-/// If the system refuses one of these, such as the mark without `CAP_NET_ADMIN`, or the connection
-/// fails.
+/// If the server's name cannot be looked up, the system refuses one of these, such as the mark
+/// without `CAP_NET_ADMIN`, or the connection fails.
 pub async fn connect_channel(
     channel: &StreamChannelConfig,
     mark: Option<u32>,
 ) -> io::Result<TcpStream> {
     let StreamChannelConfig { server, source, device, preamble, max_segment } = channel;
-    let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    let attempt = server.attempt(*source).await?;
+    let address = attempt.address;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if let Some(mark) = mark {
         SockRef::from(&socket).set_mark(mark)?;
     }
@@ -35,7 +37,8 @@ pub async fn connect_channel(
     if let Some(source) = source {
         socket.bind(SocketAddr::new(*source, 0))?;
     }
-    let mut stream = socket.connect(*server).await?;
+    let mut stream = socket.connect(address).await?;
+    attempt.succeed();
     set_options(&stream);
     stream.write_all(preamble).await?;
     Ok(stream)

@@ -1,11 +1,10 @@
 //! Whether a server of streams answers at an address: it greets every connection with a cookie.
 
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use association::{AssociationMessage, AssociationMessageError, COOKIE_LEN, HEADER_LEN};
-use micss::config::StreamChannelConfig;
+use micss::config::{ServerAddress, StreamChannelConfig};
 use micss::intercept::OWN_MARK;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -94,7 +93,7 @@ fn answer_of(bytes: &[u8], start: Instant) -> Option<GreetingOutcome> {
 
 impl GreetingOutcome {
     /// What the result means for a channel to this server.
-    pub(crate) fn finding(&self, subject: &str, server: SocketAddr) -> CheckFinding {
+    pub(crate) fn finding(&self, subject: &str, server: &ServerAddress) -> CheckFinding {
         let (what, fix) = match self {
             Self::Greeted(after) => {
                 return CheckFinding::ok(
@@ -121,10 +120,7 @@ impl GreetingOutcome {
             ),
             Self::Unreachable => (
                 format!("{server} does not answer within {} s", GREETING_TIMEOUT.as_secs()),
-                format!(
-                    "check `ip route get {}`, and firewalls on the path and at the server",
-                    server.ip()
-                ),
+                format!("{}, and firewalls on the path and at the server", route_check(server)),
             ),
             Self::Unconnected(error) => match error.kind() {
                 ErrorKind::ConnectionRefused => (
@@ -138,13 +134,21 @@ impl GreetingOutcome {
                     ),
                     "run it as root, or use Linux 5.7 or newer for `device`".to_owned(),
                 ),
-                _ => (
-                    format!("{server} cannot be reached: {error}"),
-                    format!("check `ip route get {}`", server.ip()),
-                ),
+                _ => (format!("{server} cannot be reached: {error}"), route_check(server)),
             },
         };
         CheckFinding::new(FindingSeverity::Error, subject, what, fix)
+    }
+}
+
+/// How to see whether packets find a server.
+fn route_check(server: &ServerAddress) -> String {
+    match (server.name(), server.known()) {
+        (Some(name), _) => format!("check `getent ahosts {name}`, `ip route get` its addresses"),
+        (None, known) => {
+            let address = known.map(|known| known.ip().to_string()).unwrap_or_default();
+            format!("check `ip route get {address}`")
+        }
     }
 }
 
@@ -192,7 +196,7 @@ mod tests {
         let answers =
             service::runtime().unwrap().block_on(probe_channels(vec![channel.clone(), channel]));
         for answer in answers {
-            let finding = answer.finding("channel 1", server);
+            let finding = answer.finding("channel 1", &server.into());
             assert!(finding.message.contains("refuses the connection"), "{finding:?}");
         }
     }

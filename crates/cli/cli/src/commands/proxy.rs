@@ -306,7 +306,11 @@ fn risks_of(
 /// The settings that determine how a channel leaves this host.
 fn uplink(channel: &StreamChannelConfig) -> ChannelUplink<'_> {
     let StreamChannelConfig { server, source, device, .. } = channel;
-    ChannelUplink { to: Some(server.ip()), source: *source, device: device.as_deref() }
+    ChannelUplink {
+        to: server.known().map(|known| known.ip()),
+        source: *source,
+        device: device.as_deref(),
+    }
 }
 
 #[cfg(test)]

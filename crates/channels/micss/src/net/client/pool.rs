@@ -490,7 +490,7 @@ async fn make_set(
         metrics.unconnected.increment();
         let reason = "timed out, or nobody greets there";
         let source = io::Error::new(io::ErrorKind::TimedOut, reason);
-        failed = StreamError::Connect { channel, server: *server, source };
+        failed = StreamError::Connect { channel, server: server.clone(), source };
     }
     let cookies = quorum.finish().ok_or(failed)?.into_values().collect();
     Ok(ConnectionSet { connections: made.into_values().collect(), cookies, silences, made_at })
@@ -505,7 +505,7 @@ async fn connect_and_read_cookie(
 ) -> Result<(TcpStream, ConnectionCookie), StreamError> {
     let mut stream = socket::connect_channel(channel, mark).await.map_err(|source| {
         path.connect_failed(&source);
-        StreamError::Connect { channel: place, server: channel.server, source }
+        StreamError::Connect { channel: place, server: channel.server.clone(), source }
     })?;
     path.connected();
     let cookie = read_cookie(&mut stream, &[]).await;

@@ -63,7 +63,9 @@ impl LinkChangeSocket {
 /// The error of the system if there is none.
 pub(crate) fn find_route(channel: &StreamChannelConfig, mark: Option<u32>) -> io::Result<()> {
     let StreamChannelConfig { server, source, device, .. } = channel;
-    let socket = Socket::new(Domain::for_address(*server), Type::DGRAM, None)?;
+    // A name whose address is not known is looked up by the next connection.
+    let Some(server) = server.known() else { return Ok(()) };
+    let socket = Socket::new(Domain::for_address(server), Type::DGRAM, None)?;
     if let Some(mark) = mark {
         socket.set_mark(mark)?;
     }
@@ -75,5 +77,5 @@ pub(crate) fn find_route(channel: &StreamChannelConfig, mark: Option<u32>) -> io
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     socket.bind(&SocketAddr::new(source.unwrap_or(any), 0).into())?;
-    socket.connect(&(*server).into())
+    socket.connect(&server.into())
 }

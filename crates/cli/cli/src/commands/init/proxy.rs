@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use console::CommandFailure;
+use micss::config::ServerAddress;
 
 use super::required;
 use crate::commands::proxy::Proxy;
@@ -18,9 +19,9 @@ Example: sunder init proxy --server 192.0.2.10:7000 --server 198.51.100.10:7000 
              --device eth0 --device wlan0
 Then: sunder proxy --config proxy.toml, and applications use SOCKS5 at 127.0.0.1:1080")]
 pub(super) struct Arguments {
-    /// The server's address on each network, one for each channel
-    #[arg(long, value_name = "ADDR")]
-    server: Vec<SocketAddr>,
+    /// The server's address on each network, one for each channel; a name instead is looked up
+    #[arg(long, value_name = "HOST:PORT")]
+    server: Vec<ServerAddress>,
     /// This host's network device for each channel, in the same order
     #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
@@ -56,7 +57,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     console::print_line(&format!("sunder proxy --config {file}"))
 }
 
-fn config(socks: SocketAddr, servers: &[SocketAddr], devices: &[String]) -> String {
+fn config(socks: SocketAddr, servers: &[ServerAddress], devices: &[String]) -> String {
     let mut text = format!(
         "# The client's end of streams over several channels: sunder proxy --config FILE.
 # `sunder proxy --help` names all settings, and docs/guides/micss.md explains them.

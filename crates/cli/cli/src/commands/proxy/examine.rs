@@ -70,8 +70,11 @@ fn channels(config: &MicssClientConfig) -> Result<Vec<CheckFinding>, CommandFail
             own.into_iter().chain(source.and_then(|own| links::source(&subject, own))).collect();
         // A channel that cannot be used is not tried.
         if own.iter().all(|finding| finding.level != FindingSeverity::Error) {
-            let uplink =
-                ChannelUplink { to: Some(server.ip()), source: *source, device: device.as_deref() };
+            let uplink = ChannelUplink {
+                to: server.known().map(|known| known.ip()),
+                source: *source,
+                device: device.as_deref(),
+            };
             findings.extend(links::reply_filtering(&subject, &uplink, route));
             tried.push((subject, remote));
             usable.push(channel.clone());
@@ -87,7 +90,7 @@ fn channels(config: &MicssClientConfig) -> Result<Vec<CheckFinding>, CommandFail
         alive.count() >= remote.threshold.into()
     };
     for (((subject, remote), channel), answer) in tried.iter().zip(usable).zip(&answers) {
-        let mut finding = answer.finding(subject, channel.server);
+        let mut finding = answer.finding(subject, &channel.server);
         if finding.level == FindingSeverity::Error && goes_on(remote) {
             finding.level = FindingSeverity::Warning;
             finding.message.push_str("; streams continue without it");

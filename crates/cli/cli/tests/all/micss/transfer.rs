@@ -67,6 +67,23 @@ fn curl_fetches_through_socks_and_forwards() {
 }
 
 #[test]
+fn a_channel_may_have_the_name_of_a_server() {
+    let body = pattern(100_000);
+    let port = web_server(body.clone(), body.len()).port();
+    let server = Service::server(2, &format!("localhost:{port}"));
+    // Where the name has an IPv6 address too, the server does not listen there.
+    let channels = server.channels().replacen("127.0.0.1:", "localhost:", 1);
+    assert!(channels.contains("localhost:"), "{channels}");
+    let proxy = Service::start("proxy", &format!("socks = \"127.0.0.1:0\"\n{channels}"), 1);
+    let socks = proxy.address(0).to_string();
+    let url = format!("http://localhost:{port}/");
+    let output = curl(["--retry", "9", "--retry-all-errors", "--socks5-hostname", &socks, &url]);
+    assert!(fetched(&{ output }.output().unwrap()) == body);
+    let status = proxy.status(&[]);
+    assert!(status.contains("localhost:"), "{status}");
+}
+
+#[test]
 fn a_stop_lets_streams_finish_and_a_second_does_not() {
     let port = web_server(pattern(100_000), usize::MAX).port();
     let server = Service::server(3, &format!("localhost:{port}"));
