@@ -9,7 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::limits::{ContainmentLimit, ContainmentLimits};
-use crate::machine::GuestMachine;
+use crate::machine::{BOOT_PROCESSOR_TIME, BOOT_TIMEOUT, GuestMachine};
 use crate::upload::{UploadError, UploadedFolder};
 
 /// A command to run in a sandbox.
@@ -42,9 +42,15 @@ pub enum ContainmentError {
     /// What a virtual machine needs is missing.
     #[error("{0}")]
     NoMachine(String),
-    /// The virtual machine did not start. What it printed is in the output.
+    /// The virtual machine ended instead of starting. What it printed is in the output.
     #[error("the virtual machine does not start")]
     NotBooted,
+    /// The virtual machine was not ready in time.
+    #[error("{}", describe_late_boot(*processor_time))]
+    NotBootedInTime {
+        /// The processor time that QEMU got meanwhile.
+        processor_time: Duration,
+    },
     /// The folder cannot be copied.
     #[error(transparent)]
     Upload(#[from] UploadError),
@@ -54,6 +60,20 @@ pub enum ContainmentError {
     /// `bwrap` did not make the sandbox. What it printed is in the output.
     #[error("bwrap cannot make a sandbox here")]
     NotMade,
+}
+
+/// Says what was waited for, how long, and why it probably did not come.
+fn describe_late_boot(processor_time: Duration) -> String {
+    let (waited, used) = (BOOT_TIMEOUT.as_secs(), processor_time.as_secs_f64());
+    let cause = if processor_time < BOOT_PROCESSOR_TIME {
+        "this host is probably busy: repeat it with less other work"
+    } else {
+        "its kernel probably hangs: repeat it"
+    };
+    format!(
+        "the virtual machine was not ready after {waited} s, in which QEMU ran for {used:.1} s of \
+         processor time; {cause}"
+    )
 }
 
 /// How a contained command has ended. Nothing of it is left then.
@@ -74,4 +94,25 @@ pub enum ContainedExit {
     Limit(ContainmentLimit),
     /// The caller killed it.
     Killed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_boot_is_described_in_one_line_with_its_probable_cause() {
+        let described = |seconds| {
+            let processor_time = Duration::from_secs(seconds);
+            ContainmentError::NotBootedInTime { processor_time }.to_string()
+        };
+        let of_busy_host = "the virtual machine was not ready after 180 s, in which QEMU ran for \
+                            3.0 s of processor time; this host is probably busy: repeat it with \
+                            less other work";
+        assert_eq!(described(3), of_busy_host);
+        assert!(
+            described(100)
+                .ends_with("100.0 s of processor time; its kernel probably hangs: repeat it")
+        );
+    }
 }

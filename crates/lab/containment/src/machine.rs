@@ -30,8 +30,13 @@ pub use files::MachineFiles;
 /// The maximum number of interfaces of a guest.
 pub const MAX_GUEST_INTERFACES: usize = 4;
 
-/// The time in which a guest boots. Without hardware virtualization, that takes some seconds.
-pub const BOOT_TIMEOUT: Duration = Duration::from_secs(120);
+/// The time in which a guest boots. Without hardware virtualization, that takes some seconds of
+/// processor time, for which a guest waits on a busy host.
+pub const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// More processor time than a boot takes on any machine. A guest that has had so much and is not
+/// ready has not waited for the host.
+pub(crate) const BOOT_PROCESSOR_TIME: Duration = Duration::from_secs(60);
 
 /// The memory that a guest's kernel and its init use, in MiB.
 const KERNEL_MIB: u64 = 96;
@@ -94,6 +99,22 @@ impl MachineProcessor {
         };
         let opens = || File::options().read(true).write(true).open(KVM).is_ok();
         if (has("vmx") || has("svm")) && opens() { Self::Hardware } else { Self::Translated }
+    }
+
+    /// How many of them a guest has.
+    ///
+    /// One if they are translated: on a busy host, several would wait for each other in the locks
+    /// of the guest's kernel.
+    fn count(self, limits: &ContainmentLimits) -> u32 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is checked"
+        )]
+        match self {
+            Self::Hardware => limits.processors.ceil().clamp(1.0, 64.0) as u32,
+            Self::Translated => 1,
+        }
     }
 
     /// The same in words.
@@ -161,13 +182,8 @@ impl PreparedMachine {
         for name in ["initramfs", "kernel"] {
             give(&place.join(name), owner)?;
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "it is checked"
-        )]
-        let processors = limits.processors.ceil().clamp(1.0, 64.0) as u32;
-        Ok(Self { processor: MachineProcessor::of_this_machine(), memory_mib, processors })
+        let processor = MachineProcessor::of_this_machine();
+        Ok(Self { processor, memory_mib, processors: processor.count(limits) })
     }
 }
 

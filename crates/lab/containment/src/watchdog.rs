@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::time::Duration;
 
 /// What a process and all that it has started use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,10 +43,35 @@ pub(crate) fn use_of_tree(root: u32) -> ProcessTreeUse {
     sum
 }
 
-/// The parent of a process: the second field after the name, which is in brackets.
-fn parent(number: u32) -> Option<u32> {
+/// The processor time of the processes below one that have not ended.
+pub(crate) fn processor_time_of_tree(root: u32) -> Duration {
+    let ticks = |number| {
+        let fields = stat_fields(number)?;
+        let of = |place: usize| fields.get(place)?.parse::<u64>().ok();
+        Some(of(USER_TIME)? + of(SYSTEM_TIME)?)
+    };
+    let sum: u64 = descendants(root).into_iter().filter_map(ticks).sum();
+    Duration::from_millis(sum * TICK_MS)
+}
+
+/// The unit of times in `stat`, which is the same for all processors but a few old ones.
+const TICK_MS: u64 = 10;
+
+/// Fields of `stat` after the name.
+const PARENT: usize = 1;
+const USER_TIME: usize = 11;
+const SYSTEM_TIME: usize = 12;
+
+/// The fields of a process's `stat` after its name, which is in brackets.
+fn stat_fields(number: u32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    let (_, fields) = stat.rsplit_once(')')?;
+    Some(fields.split_whitespace().map(str::to_owned).collect())
+}
+
+/// The parent of a process.
+fn parent(number: u32) -> Option<u32> {
+    stat_fields(number)?.get(PARENT)?.parse().ok()
 }
 
 /// A number of a process's `status`; 0 if it is not there.
@@ -69,5 +95,19 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!descendants(process::id()).contains(&child.id()));
+    }
+
+    #[test]
+    fn processor_time_is_what_processes_have_used() {
+        let work = "while :; do :; done";
+        let mut child = Command::new("sh").args(["-c", work]).stdin(Stdio::null()).spawn().unwrap();
+        let mut before = Duration::ZERO;
+        while before < Duration::from_millis(50) {
+            let now = processor_time_of_tree(process::id());
+            assert!(now >= before, "{now:?} after {before:?}");
+            before = now;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

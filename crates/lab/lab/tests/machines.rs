@@ -1,5 +1,6 @@
 //! Attacks of programs in virtual machines. Prints that the tests were skipped without user
-//! namespaces, `/dev/net/tun`, `bwrap`, or what a virtual machine needs.
+//! namespaces, `/dev/net/tun`, `bwrap`, or what a virtual machine needs. A machine boots for seconds
+//! in each, so that most run in `make soak` only.
 
 mod attacks;
 
@@ -33,8 +34,11 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!("virtual machines: {}", MachineProcessor::of_this_machine().describe());
-    let tests = tests![
-        a_program_runs_in_its_copy_of_the_folder,
+    let arguments = Arguments::from_args();
+    let mut tests =
+        tests![a_program_runs_in_its_copy_of_the_folder, networks_of_the_host_are_not_reachable,];
+    let of_soak = tests![
+        a_signal_that_ends_a_program_is_its_exit_code,
         forks_without_end_are_stopped,
         memory_is_limited,
         a_full_disk_and_too_many_files_are_stopped,
@@ -43,15 +47,18 @@ fn main() -> ExitCode {
         a_program_is_asked_to_end,
         files_of_the_host_are_not_there,
         nothing_outside_the_folder_can_be_written,
-        networks_of_the_host_are_not_reachable,
         the_kernel_is_the_guests_own,
         a_guest_that_does_not_boot_is_an_error,
         an_attacker_is_reported_by_the_driver,
         a_script_that_does_not_end_is_ended,
         two_machines_reach_each_other_at_their_addresses,
     ];
+    if !arguments.include_ignored && !arguments.ignored {
+        println!("ignored are tests of minutes: run them by `make soak` or with --include-ignored");
+    }
+    tests.extend(of_soak.into_iter().map(|test| test.with_ignored_flag(true)));
     // One at a time: each checks that nothing is left.
-    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    let arguments = Arguments { test_threads: Some(1), ..arguments };
     libtest_mimic::run(&arguments, tests).exit_code()
 }
 
@@ -93,6 +100,9 @@ fn a_program_runs_in_its_copy_of_the_folder() {
     let lines: Vec<&str> = output.lines().collect();
     let expected = ["said", "/folder", "1000", "1000", "contained", "it's \"an\" $argument", "0"];
     assert_eq!(lines, expected);
+}
+
+fn a_signal_that_ends_a_program_is_its_exit_code() {
     let (exit, _) = attacked("kill -9 $$", &[], LIMITS);
     assert_eq!(exit, ContainedExit::Code(137));
 }

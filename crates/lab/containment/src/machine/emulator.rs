@@ -11,6 +11,17 @@ pub(crate) const BASE: &str = "/machine/base";
 /// The kind of machine.
 const KIND: &str = "q35,sata=off,smbus=off,vmport=off,usb=off";
 
+/// The parameters of every guest's kernel, which ends at a panic. It must not take a busy host for a
+/// fault: it would print where it waits.
+const KERNEL_PARAMETERS: &str =
+    "console=ttyS0 quiet panic=-1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
+
+/// The parameters of a kernel whose processor is translated. Such a kernel measures its timers while
+/// the host runs other programs: it then takes the timer for a broken one and panics, or sets a
+/// timer or its clock to a wrong speed and waits for minutes. With these, it tests no timer, and
+/// takes its ticks and its time from the HPET, whose speed it can read.
+const TRANSLATED_PARAMETERS: &str = "no_timer_check noapictimer tsc=unstable";
+
 /// What QEMU is allowed by itself, beside the sandbox's filter.
 const OWN_FILTER: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
@@ -47,7 +58,7 @@ pub(crate) fn arguments(
     add(&["-kernel", &format!("{MACHINE}/kernel"), "-initrd", &format!("{MACHINE}/initramfs")]);
     // What the kernel says about a failure is in the output.
     add(&["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
-    add(&["-append", "console=ttyS0 quiet panic=-1"]);
+    add(&["-append", &kernel_parameters(machine.processor)]);
     let base = format!("local,id=base,path={BASE},security_model=none,readonly=on,multidevs=remap");
     add(&["-fsdev", &base, "-device", "virtio-9p-pci,fsdev=base,mount_tag=base"]);
     add(&["-device", "virtio-serial-pci,max_ports=3"]);
@@ -64,4 +75,11 @@ pub(crate) fn arguments(
         add(&["-device", &device]);
     }
     arguments
+}
+
+fn kernel_parameters(processor: MachineProcessor) -> String {
+    match processor {
+        MachineProcessor::Hardware => KERNEL_PARAMETERS.to_owned(),
+        MachineProcessor::Translated => format!("{KERNEL_PARAMETERS} {TRANSLATED_PARAMETERS}"),
+    }
 }

@@ -19,6 +19,7 @@ use crate::machine::{
     self, BOOT_TIMEOUT, EmulatorDescriptors, GuestCommand, GuestMachine, MAX_GUEST_INTERFACES,
     MachineFiles, MachineProcessor, PreparedMachine,
 };
+use crate::watchdog::processor_time_of_tree;
 
 /// The time in which a guest sends the rest of the output after its command has ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -149,8 +150,12 @@ impl RunningGuest {
                 GuestReport::Messages(messages) if messages == [GuestMessage::Ready] => break,
                 _ => return Err(ContainmentError::NotBooted),
             }
-            if Instant::now() > deadline || request.level() == KILL {
+            if request.level() == KILL {
                 return Err(ContainmentError::NotBooted);
+            }
+            if Instant::now() > deadline {
+                let processor_time = processor_time_of_tree(self.sandbox.first_process());
+                return Err(ContainmentError::NotBootedInTime { processor_time });
             }
         }
         Ok(())

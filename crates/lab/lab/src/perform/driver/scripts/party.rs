@@ -249,10 +249,19 @@ fn contained<'a>(
     match ContainedProcess::start(command) {
         Ok(process) => Ok(ScriptProcess::Contained { process, limits, output }),
         Err(error @ (ContainmentError::NotMade | ContainmentError::NotBooted)) => {
-            Err(format!("{error}: {}", output_tail(&read(&output))))
+            Err(format!("{error}: {}", console_reason(&read(&output))))
         }
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Why a sandbox or a guest has ended, from what it printed: the guest's own words, or those of its
+/// kernel at a panic, before the trace that follows, or else the last ones.
+fn console_reason(console: &str) -> String {
+    let words = ["the guest ", "Kernel panic"];
+    let of_line = |line: &str| words.iter().find_map(|word| line.find(word));
+    let found = console.lines().find_map(|line| Some(&line[of_line(line)?..]));
+    output_tail(found.unwrap_or(console))
 }
 
 /// Starts a script as the user.
@@ -297,4 +306,18 @@ fn copy(pair: &ScriptPair) -> Result<TempDir, String> {
 /// The output in a file.
 fn read(output: &Path) -> String {
     String::from_utf8_lossy(&fs::read(output).unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_on_a_console_is_one_line_without_a_trace() {
+        let panic = "[    0.1] Kernel panic - not syncing: no memory\r\n[    0.1] Call Trace:\r\n";
+        assert_eq!(console_reason(panic), "Kernel panic - not syncing: no memory");
+        let guest = "SeaBIOS\r\nthe guest has no files\r\n[    1.0] reboot: Power down\r\n";
+        assert_eq!(console_reason(guest), "the guest has no files");
+        assert_eq!(console_reason("qemu: no\nbwrap: no pages\n"), "qemu: no bwrap: no pages");
+    }
 }
