@@ -77,6 +77,11 @@ impl TunFrame {
         [self.virtio.bytes(), &self.headers[..], &self.payload[..]].map(IoSlice::new)
     }
 
+    /// The frame as bytes, which [`Self::parse`] reads.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        [self.virtio.bytes(), &self.headers[..], &self.payload[..]].concat()
+    }
+
     /// A segment as it is on the wire: an IP packet with complete checksums.
     pub fn packet(&self, segment: usize) -> Vec<u8> {
         let view = self.view();

@@ -8,10 +8,11 @@
 //! # Map
 //!
 //! - `session`: which request may come when, and the bounds of a trial, pure.
-//! - `trial`: does what is requested: files and programs. `ports`: the ports that programs have
-//!   opened.
+//! - `trial`: does what is requested: files, emulated hosts and their links. `program`: the
+//!   programs of a trial, contained or not. `ports`: the ports that programs have opened.
 
 mod ports;
+mod program;
 pub(crate) mod session;
 mod trial;
 

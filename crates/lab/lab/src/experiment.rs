@@ -182,8 +182,13 @@ impl Experiment {
         let (repetitions, statistic) = (content.repetitions(), content.statistic());
         let sweep = SweptKeys::new(&content.sweep)?;
         let mut predicted = content.predict.clone();
-        // The models predict for the links of the file.
-        predicted.retain(|_, predictor| sites.is_none() || predictor == predict::PUBLISHED);
+        // The models predict for the links of the file, and that of computations for the processors
+        // of this machine.
+        predicted.retain(|_, predictor| match sites {
+            None => true,
+            Some(sites) if sites.emulates_links() => predictor != predict::COMPUTATION,
+            Some(_) => predictor == predict::PUBLISHED,
+        });
         let predictors = Arc::new(predicted);
         let mut points = Vec::new();
         for combination in sweep.combinations(MAX_TRIALS / repetitions)? {

@@ -32,12 +32,14 @@ pub fn exchange_with_agent(bytes: &[u8]) {
 mod tests {
     use std::time::Duration;
 
+    use containment::{ContainmentLimit, ContainmentLimits};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::link::{LinkEndOptions, LinkEndReport, StretchedLinkKey};
     use crate::site::{
-        AgentRefusal, FilePiece, PathReading, ProgramReadiness, ProgramSignal, ProgramStart,
-        TrialFilePath,
+        AgentRefusal, ContainedStart, FilePiece, PathReading, ProgramReadiness, ProgramSignal,
+        ProgramStart, SiteHost, SiteLinkEnd, TrialFilePath,
     };
 
     fn requests() -> Vec<AgentRequest> {
@@ -46,6 +48,7 @@ mod tests {
             FilePiece { path: path.clone(), is_executable: true, offset: 7, bytes: vec![0, 255] };
         let start = ProgramStart {
             name: "program-0".into(),
+            host: Some("client".into()),
             run: vec!["sh".into(), "-c".into(), String::new(), "\u{e4}".repeat(200)],
             environment: vec![("A".into(), "b=c".into())],
             directory: Some(TrialFilePath::new("pair").unwrap()),
@@ -59,11 +62,23 @@ mod tests {
             AgentRequest::Begin,
             AgentRequest::Put(piece),
             AgentRequest::Zeros { path, length: u32::MAX },
-            AgentRequest::Start(ProgramStart { directory: None, ..start.clone() }),
-            AgentRequest::Start(start),
+            AgentRequest::Start(ProgramStart { directory: None, host: None, ..start.clone() }),
+            AgentRequest::Start(start.clone()),
+            AgentRequest::Contain(ContainedStart {
+                program: start,
+                limits: ContainmentLimits::default(),
+            }),
+            AgentRequest::Host(SiteHost {
+                name: "client".into(),
+                sysctl: vec![("net/ipv4/tcp_rmem".into(), "1 2 3".into())],
+            }),
+            AgentRequest::Link(Box::new(link("192.0.2.1:7101"))),
+            AgentRequest::Link(Box::new(link("[fd00::1]:7101"))),
+            AgentRequest::Links,
             AgentRequest::Await { program, readiness: ProgramReadiness::Port(80), wait },
             AgentRequest::Await { program, readiness: text, wait },
-            AgentRequest::Ports,
+            AgentRequest::Ports { host: None },
+            AgentRequest::Ports { host: Some("server".into()) },
             AgentRequest::Wait { program, wait },
             AgentRequest::Signal { program, signal: ProgramSignal::Terminate },
             AgentRequest::Signal { program, signal: ProgramSignal::Kill },
@@ -76,6 +91,26 @@ mod tests {
         ]
     }
 
+    fn link(other: &str) -> SiteLinkEnd {
+        let conditions = crate::EmulatedLinkConditions {
+            rate_mbit: Some(10.5),
+            delay_ms: 0.1,
+            ..crate::EmulatedLinkConditions::default()
+        };
+        let options = LinkEndOptions {
+            name: "a".into(),
+            address: [10, 0, 0, 1].into(),
+            mtu: 1500,
+            congestion: Some("bbr".into()),
+            conditions,
+            seed: u64::MAX,
+            port: 7101,
+            other: other.parse().unwrap(),
+            keys: [StretchedLinkKey([1; 32]), StretchedLinkKey([2; 32])],
+        };
+        SiteLinkEnd { host: "client".into(), options }
+    }
+
     fn answers() -> Vec<AgentAnswer> {
         let reading = PathReading {
             round_trip_ms: 1.5,
@@ -85,6 +120,13 @@ mod tests {
             down_mbit: None,
         };
         let time = Duration::from_micros(7);
+        let report = LinkEndReport {
+            sent_bytes: 5,
+            late_ms: 0.5,
+            path_late_ms: 1.5,
+            missed: 2,
+            lost: u64::MAX,
+        };
         vec![
             AgentAnswer::Welcome { machine: "{}".into(), has_address: true, silence: time },
             AgentAnswer::Refused(AgentRefusal::Version("9".into())),
@@ -95,7 +137,10 @@ mod tests {
             AgentAnswer::Started(9),
             AgentAnswer::NotYet,
             AgentAnswer::Ready,
-            AgentAnswer::Ended { status: -1, time },
+            AgentAnswer::Ended { status: -1, time, limit: None },
+            AgentAnswer::Ended { status: 9, time, limit: Some(ContainmentLimit::Time) },
+            AgentAnswer::Links(vec![report, LinkEndReport::default()]),
+            AgentAnswer::Contained { program: 3, means: "control groups".into() },
             AgentAnswer::Line("it".into()),
             AgentAnswer::Piece(vec![1, 2]),
             AgentAnswer::Ports(vec![(0, 80), (1, 65535)]),
@@ -135,7 +180,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_may_come_from_an_agent_or_a_controller(
-            kind in 0_u8..20,
+            kind in 0_u8..24,
             bytes in proptest::collection::vec(any::<u8>(), 0..200),
         ) {
             exchange_with_agent(&bytes);

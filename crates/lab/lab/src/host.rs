@@ -11,6 +11,7 @@ use std::path::Path;
 use std::thread;
 
 use ipnet::{IpNet, Ipv4Net};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount_change, mount_remount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use tun::interface::{GivenAddress, InterfaceSettings, add_route, bring_up_loopback};
 use tun::open_tap;
@@ -96,7 +97,15 @@ impl EmulatedHost {
     /// # Errors
     /// If there is no such parameter, or it cannot be set in a namespace.
     pub fn set(&self, path: &str, value: &str) -> io::Result<()> {
-        self.run(|| fs::write(Path::new("/proc/sys").join(path), value))?
+        let path = Path::new("/proc/sys").join(path);
+        self.run(|| match fs::write(&path, value) {
+            // At a site, the machine's parameters are protected, and the host's with them.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                unprotect_parameters()?;
+                fs::write(&path, value)
+            }
+            written => written,
+        })?
     }
 
     /// Gives an interface an address in a /24 and an MTU, and brings it up. `congestion` is the
@@ -139,6 +148,16 @@ impl EmulatedHost {
         })?
     }
 
+    /// How many packets for certain interfaces the kernel has dropped before they were read.
+    pub(crate) fn dropped_packets(&self, is_counted: impl Fn(&str) -> bool) -> io::Result<u64> {
+        let devices = self.run(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
+        let links = devices.lines().filter_map(|line| line.split_once(':'));
+        let links = links.filter(|(name, _)| is_counted(name.trim()));
+        // Eight columns of received counters; of the sent ones, the fourth counts drops.
+        let sent = links.filter_map(|(_, numbers)| numbers.split_whitespace().nth(11));
+        Ok(sent.filter_map(|number| number.parse::<u64>().ok()).sum())
+    }
+
     /// Sends packets to a network through an interface.
     pub(crate) fn route_through(&self, interface: &str, network: Ipv4Net) -> io::Result<()> {
         self.run(|| add_route(interface, network.into()))?.map_err(io::Error::other)
@@ -163,6 +182,17 @@ fn no_congestion_control(name: &str) -> Option<io::Error> {
     let known = known.trim();
     let error = format!("there is no congestion control {name}; {CONGESTION} has {known}");
     Some(io::Error::new(io::ErrorKind::NotFound, error))
+}
+
+/// Makes system parameters writable for this thread, which only writes those of its own network
+/// afterwards.
+fn unprotect_parameters() -> io::Result<()> {
+    // SAFETY: no descriptor and no memory becomes private to this thread. Its mounts and its
+    // working directory do, and it ends soon.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::BIND;
+    Ok(mount_remount("/proc/sys", flags, c"")?)
 }
 
 /// Moves the thread to a new network namespace and returns it.

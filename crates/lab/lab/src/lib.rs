@@ -42,7 +42,8 @@
 //! - [`sandbox`]: namespaces in which a program can create networks without root. `network`: the
 //!   hosts and links of a trial. `host`: [`EmulatedHost`], a network namespace.
 //! - `link`: [`EmulatedLink`] between two hosts: `device` is an end, `tap` the eavesdropper;
-//!   `line`, `impairment` and `conditions` are pure.
+//!   `line`, `impairment` and `conditions` are pure. `stretched`: the ends of a link between hosts
+//!   at two sites.
 //! - `channel_model`: links as channels of the model, pure. [`capture`]: reads datagrams of a
 //!   capture, pure. `clock`, `search`, `machine`: the clock, programs by name, and what a machine
 //!   is.
@@ -76,7 +77,8 @@ pub use link::{
 };
 pub use network::{EmulatedNetwork, EmulatedNetworkError};
 pub use perform::{
-    TrialError, TrialMeasurement, TrialOutput, TrialPhase, TrialProgress, TrialSample, perform,
+    DatagramFlow, ReceivedFlow, TrialError, TrialMeasurement, TrialOutput, TrialPhase,
+    TrialProgress, TrialSample, perform,
 };
 pub use trial::{
     HostPlan, LinkPlan, MeasurePlan, ProgramPlan, TextPlan, Trial, TrialContext, ValuePlan,

@@ -2,18 +2,20 @@
 //!
 //! Each end is a TUN device in its host. A thread moves packets between the devices according to
 //! the [`EmulatedLinkConditions`]. All decisions are made in [`line`], which uses no device and no
-//! clock; this file uses both and makes no decision.
+//! clock; this file uses both and makes no decision. A link between hosts at two sites is
+//! [stretched].
 
 mod conditions;
 mod device;
 mod impairment;
 mod line;
+mod stretched;
 mod tap;
 
 use std::io;
 use std::net::Ipv4Addr;
 use std::num::NonZero;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -25,6 +27,7 @@ use tun::TunFrame;
 
 pub use conditions::{EmulatedLinkConditions, ImpossibleCondition};
 pub use line::LinkCounters;
+pub(crate) use stretched::{LinkEndOptions, LinkEndReport, StretchedLinkEnd, StretchedLinkKey};
 
 use crate::clock::now;
 use crate::host::EmulatedHost;
@@ -230,7 +233,7 @@ fn run(
         }
         let next = state.lines.iter().filter_map(OneWayLink::next_arrival).min();
         drop(state);
-        wait(&ends, &shared.wake, next);
+        wait([ends[0].as_fd(), ends[1].as_fd(), shared.wake.as_fd()], &shared.wake, next);
     }
 }
 
@@ -254,10 +257,9 @@ fn deliver(end: &LinkDevice, shared: &SharedLinkEmulator, line: usize) {
     }
 }
 
-/// Waits for a packet, a change of the state, or a time.
-fn wait(ends: &[LinkDevice; 2], wake: &OwnedFd, until: Option<u64>) {
-    let mut events = [ends[0].as_fd(), ends[1].as_fd(), wake.as_fd()]
-        .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+/// Waits until one of the ends can be read, the last of which is that of `wake`, or until a time.
+fn wait(ends: [BorrowedFd<'_>; 3], wake: &OwnedFd, until: Option<u64>) {
+    let mut events = ends.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
     let timeout = until.map(|until| {
         let left = until.saturating_sub(now());
         Timespec {

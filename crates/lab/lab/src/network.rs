@@ -1,7 +1,6 @@
 //! A trial's network: its hosts and links.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 
@@ -110,6 +109,11 @@ impl EmulatedNetwork {
         self.plans.values()
     }
 
+    /// The definitions of the links, by name.
+    pub(crate) fn link_plans(&self) -> &BTreeMap<String, LinkPlan> {
+        &self.plans
+    }
+
     /// A host's address on a link.
     pub fn address(&self, host: &str, link: &str) -> Option<Ipv4Addr> {
         let index = self.plans.keys().position(|name| name == link)?;
@@ -162,14 +166,8 @@ impl EmulatedNetwork {
     /// # Errors
     /// If a host's counters cannot be read.
     pub fn missed(&self) -> io::Result<u64> {
-        let dropped = |host: &EmulatedHost| {
-            let devices = host.run(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
-            let links = devices.lines().filter_map(|line| line.split_once(':'));
-            let links = links.filter(|(name, _)| self.links.contains_key(name.trim()));
-            // Eight columns of received counters; of the sent ones, the fourth counts drops.
-            let sent = links.filter_map(|(_, numbers)| numbers.split_whitespace().nth(11));
-            Ok(sent.filter_map(|number| number.parse::<u64>().ok()).sum::<u64>())
-        };
+        let dropped =
+            |host: &EmulatedHost| host.dropped_packets(|name| self.links.contains_key(name));
         let refused = self.links.values().map(|link| Ok(link.refused()));
         self.hosts.values().map(dropped).chain(refused).sum()
     }
@@ -184,7 +182,7 @@ impl EmulatedNetwork {
 }
 
 /// The error for a system parameter that cannot be set.
-fn not_set(path: &str, value: &str, error: &io::Error) -> io::Error {
+pub(crate) fn not_set(path: &str, value: &str, error: &io::Error) -> io::Error {
     io::Error::other(match error.kind() {
         io::ErrorKind::NotFound => {
             format!("a host has no sysctl {path} of its own; check its name, or leave it out")

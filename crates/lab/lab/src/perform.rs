@@ -9,6 +9,7 @@ mod phases;
 pub(crate) mod program;
 mod sampling;
 pub(crate) mod sockets;
+mod stretched_links;
 mod trial_network;
 mod trial_program;
 
@@ -28,6 +29,7 @@ use crate::trial::{MeasurePlan, Trial, TrialContext, ValuePlan};
 pub(crate) use at_sites::perform_at_sites;
 use command::ProgramCommand;
 use driver::DriverMeasure;
+pub use driver::datagrams::{DatagramFlow, ReceivedFlow};
 pub use outputs::TrialOutput;
 pub use phases::TrialPhase;
 use program::output_tail;
@@ -184,7 +186,9 @@ fn measure(
         let driver =
             driver::find(name).ok_or_else(|| failed(format!("there is no driver {name}")))?;
         let measured = match driver.measure {
-            DriverMeasure::Programs { measure, .. } => measure(network, &plan.options),
+            DriverMeasure::Programs { measure, .. } | DriverMeasure::Linked(measure) => {
+                measure(network, &plan.options)
+            }
             DriverMeasure::Emulated(measure) => network
                 .emulated()
                 .ok_or_else(|| format!("the driver {name} measures emulated networks only"))

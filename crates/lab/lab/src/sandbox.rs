@@ -289,7 +289,7 @@ fn set_up_inside(network: SandboxNetwork) -> Result<(), SandboxError> {
 }
 
 /// Checks that programs can create network devices.
-fn check_tun() -> Result<(), SandboxError> {
+pub(crate) fn check_tun() -> Result<(), SandboxError> {
     fs::OpenOptions::new()
         .read(true)
         .write(true)

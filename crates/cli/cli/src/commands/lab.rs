@@ -2,6 +2,7 @@
 
 mod agent;
 mod eavesdrop;
+mod flow;
 mod report;
 mod serve;
 mod sites;
@@ -52,6 +53,8 @@ enum LabCommand {
     Serve(serve::LabServeArguments),
     User(user::LabUserArguments),
     Eavesdrop(LabEavesdropArguments),
+    SendFlow(flow::SendFlowArguments),
+    ReceiveFlow(flow::ReceiveFlowArguments),
 }
 
 /// Lists the built-in experiments.
@@ -194,6 +197,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         LabCommand::Serve(arguments) => serve::run(arguments),
         LabCommand::User(arguments) => user::run(arguments),
         LabCommand::Eavesdrop(arguments) => eavesdrop(arguments),
+        LabCommand::SendFlow(arguments) => flow::send(arguments),
+        LabCommand::ReceiveFlow(arguments) => flow::receive(arguments),
     }
 }
 

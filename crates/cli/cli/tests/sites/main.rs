@@ -1,17 +1,19 @@
 //! `sunder lab run --sites` with `sunder lab agent` on emulated hosts, which are the sites: the
-//! paper's scripts over each transport, two-party computation, and agents, controllers and paths
-//! that fail.
+//! paper's scripts over each transport, two-party computation, links that are emulated between
+//! sites, contained scripts, and agents, controllers and paths that fail.
 //! Without user namespaces and `/dev/net/tun`, prints that the tests were skipped.
 //!
 //! `cargo test --package sunder-cli --test sites -- --ignored` also cuts a path for 60 s, with the
 //! usual time after which a controller is lost.
 
+mod contained;
 #[path = "../emulation/mod.rs"]
 mod emulation;
 mod faults;
 mod hostile;
 mod peer;
 mod refused;
+mod stretched;
 mod testbed;
 
 use std::fs;
@@ -49,6 +51,16 @@ fn main() -> ExitCode {
         test("programs_end_with_their_controller", faults::killed_controller),
         test("a_full_disk_of_a_site_is_named", faults::full_disk),
         test("a_path_that_changes_marks_the_trial", faults::changed_path),
+        test("compute_delay_runs_on_links_between_sites", stretched::computation_over_a_delay),
+        test("compute_path_runs_over_the_path_itself", stretched::computation_over_the_path),
+        test("remicss_identical_runs_on_links_between_sites", stretched::tunnel_over_like_channels),
+        test("a_link_shorter_than_its_path_is_invalid", stretched::path_that_is_too_long),
+        test("a_host_on_links_between_sites_has_its_own_network", stretched::own_network_of_a_host),
+        test("what_links_between_sites_lack_is_refused", stretched::refused_settings),
+        test("scripts_are_contained_at_sites", contained::contained_pair),
+        test("a_contained_script_reaches_no_network_of_a_site", contained::attacked_networks),
+        test("a_contained_script_reaches_no_file_of_a_site", contained::attacked_files),
+        test("nothing_of_a_contained_script_outlives_a_killed_agent", contained::killed_agent),
         test("a_trial_is_repeated_after_60_s_without_a_path", faults::long_cut)
             .with_ignored_flag(true),
     ];

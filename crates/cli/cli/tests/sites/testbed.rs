@@ -143,6 +143,21 @@ impl SiteTestbed {
         self.start(name, text, &[])
     }
 
+    /// The same with more options.
+    pub(crate) fn run_emulated_with(&self, name: &str, text: &str, more: &[&str]) -> Child {
+        self.start(name, text, more)
+    }
+
+    /// The names of the interfaces of a site.
+    pub(crate) fn interfaces(&self, site: &str) -> Vec<String> {
+        let devices = self.at_site(site, || fs::read_to_string("/proc/thread-self/net/dev"));
+        let devices = devices.unwrap();
+        let names = devices.lines().filter_map(|line| line.split_once(':'));
+        let mut names: Vec<String> = names.map(|(name, _)| name.trim().to_owned()).collect();
+        names.sort();
+        names
+    }
+
     fn start(&self, name: &str, text: &str, options: &[&str]) -> Child {
         let file = format!("{name}.toml");
         fs::write(self.path(&file), text).unwrap();

@@ -11,11 +11,21 @@ use crate::perform::sockets::{TABLES, waiting_sockets};
 /// count, too.
 pub(super) fn open_ports() -> Vec<(u8, u16)> {
     let inodes = inodes_of_others();
+    ports("/proc/self/net", |inode| inodes.contains(inode))
+}
+
+/// The open ports in the network of this thread: 0 for TCP or 1 for UDP, and the number.
+pub(super) fn ports_of_network() -> Vec<(u8, u16)> {
+    ports("/proc/thread-self/net", |_| true)
+}
+
+/// The open ports of a directory with the kernel's tables, of the sockets that count.
+fn ports(tables: &str, is_counted: impl Fn(&str) -> bool) -> Vec<(u8, u16)> {
     let mut ports = BTreeSet::new();
     for (table, state) in TABLES {
         // Without IPv6 there are no such tables.
-        let text = fs::read_to_string(format!("/proc/self/net/{table}")).unwrap_or_default();
-        for socket in waiting_sockets(&text, state).filter(|it| inodes.contains(it.inode)) {
+        let text = fs::read_to_string(format!("{tables}/{table}")).unwrap_or_default();
+        for socket in waiting_sockets(&text, state).filter(|it| is_counted(it.inode)) {
             let port = socket.local.rsplit(':').next();
             let port = port.and_then(|port| u16::from_str_radix(port, 16).ok());
             ports.extend(port.map(|port| (u8::from(table.starts_with("udp")), port)));

@@ -1,6 +1,6 @@
 //! Which request a controller may make when, and the bounds of a trial.
 
-use crate::site::{AgentRefusal, AgentRequest};
+use crate::site::{AgentRefusal, AgentRequest, MAX_LINK_ENDS};
 
 /// The maximum number of programs of a trial.
 const MAX_PROGRAMS: u8 = 64;
@@ -10,6 +10,9 @@ const MAX_FILES: u32 = 10_000;
 
 /// The maximum length of all files of a trial, in bytes, without those of zero bytes.
 const MAX_FILES_LEN: u64 = 1 << 30;
+
+/// The maximum number of emulated hosts of a trial.
+const MAX_HOSTS: u32 = 64;
 
 /// What a controller may request now.
 #[derive(Debug, Default)]
@@ -23,6 +26,8 @@ struct TrialUse {
     programs: u8,
     files: u32,
     files_len: u64,
+    hosts: u32,
+    links: usize,
 }
 
 impl AgentSession {
@@ -62,7 +67,19 @@ impl AgentSession {
                 }
                 trial.files += 1;
             }
-            AgentRequest::Start(_) => {
+            AgentRequest::Host(_) => {
+                if trial.hosts == MAX_HOSTS {
+                    return refuse(format!("a trial has at most {MAX_HOSTS} hosts"));
+                }
+                trial.hosts += 1;
+            }
+            AgentRequest::Link(_) => {
+                if trial.links == MAX_LINK_ENDS {
+                    return refuse(format!("a trial has at most {MAX_LINK_ENDS} links"));
+                }
+                trial.links += 1;
+            }
+            AgentRequest::Start(_) | AgentRequest::Contain(_) => {
                 if trial.programs == MAX_PROGRAMS {
                     return refuse(format!("a trial has at most {MAX_PROGRAMS} programs"));
                 }
@@ -79,7 +96,8 @@ impl AgentSession {
                 }
             }
             AgentRequest::End => self.trial = None,
-            AgentRequest::Ports
+            AgentRequest::Ports { .. }
+            | AgentRequest::Links
             | AgentRequest::Hello { .. }
             | AgentRequest::Begin
             | AgentRequest::Keepalive
@@ -94,11 +112,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::site::{FilePiece, MAX_PIECE_LEN, ProgramStart, TrialFilePath};
+    use crate::site::{FilePiece, MAX_PIECE_LEN, ProgramStart, SiteHost, TrialFilePath};
 
     fn start() -> AgentRequest {
         AgentRequest::Start(ProgramStart {
             name: "client".into(),
+            host: None,
             run: vec!["true".into()],
             environment: Vec::new(),
             directory: None,
@@ -111,11 +130,20 @@ mod tests {
         AgentRequest::Put(FilePiece { path, is_executable: false, offset, bytes: vec![0; len] })
     }
 
+    fn ports() -> AgentRequest {
+        AgentRequest::Ports { host: None }
+    }
+
+    fn host() -> AgentRequest {
+        AgentRequest::Host(SiteHost { name: "client".into(), sysctl: Vec::new() })
+    }
+
     #[test]
     fn nothing_is_started_outside_a_trial() {
         let mut session = AgentSession::default();
         assert!(session.admit(&AgentRequest::Keepalive).is_ok());
-        for request in [start(), put(0, 1), AgentRequest::Ports, AgentRequest::End] {
+        for request in [start(), put(0, 1), ports(), host(), AgentRequest::Links, AgentRequest::End]
+        {
             assert!(session.admit(&request).is_err(), "{request:?}");
         }
         session.admit(&AgentRequest::Begin).unwrap();
@@ -143,6 +171,7 @@ mod tests {
         assert_eq!(started, usize::from(MAX_PROGRAMS));
         let pieces = (0..20_000).filter(|_| session.admit(&put(7, MAX_PIECE_LEN)).is_ok()).count();
         assert_eq!(pieces as u64, MAX_FILES_LEN / MAX_PIECE_LEN as u64);
+        assert_eq!((0..100).filter(|_| session.admit(&host()).is_ok()).count(), 64);
         let files = (0..20_000).filter(|_| session.admit(&put(0, 0)).is_ok()).count();
         assert_eq!(files, 10_000);
         let zeros = AgentRequest::Zeros { path: TrialFilePath::new("z").unwrap(), length: 1 };

@@ -1,28 +1,26 @@
 //! What a controller requests: files and programs of a trial.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::ExitStatus;
-use std::sync::{Arc, OnceLock};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use rustix::fs::statvfs;
-use rustix::process::Signal;
 use transport::choice::examine;
 use transport::{ConnectionOptions, ExchangeProfile};
 
-use super::ports::open_ports;
-use crate::perform::command::ProgramCommand;
+use super::ports::{open_ports, ports_of_network};
+use super::program::{AgentProgram, ContainedProgram, OwnProgram};
+use crate::host::EmulatedHost;
+use crate::link::{LinkEndReport, StretchedLinkEnd};
+use crate::network::not_set;
 use crate::perform::followed::make_empty;
-use crate::perform::program::ProgramProcess;
 use crate::sandbox;
 use crate::site::{
-    AgentAnswer, AgentRequest, FilePiece, MAX_PIECE_LEN, PathReading, ProgramReadiness,
-    ProgramSignal, ProgramStart, TrialFilePath,
+    AgentAnswer, AgentRequest, ContainedStart, FilePiece, PathReading, ProgramStart, SiteHost,
+    SiteLinkEnd, TrialFilePath,
 };
 
 /// A trial at this site.
@@ -30,15 +28,11 @@ use crate::site::{
 pub(super) struct AgentTrial {
     /// The programs, by their numbers.
     programs: Vec<AgentProgram>,
-}
-
-/// A program of a trial.
-#[derive(Debug)]
-struct AgentProgram {
-    process: ProgramProcess,
-    /// How long it ran, once it has ended.
-    time: Arc<OnceLock<Duration>>,
-    status: Option<ExitStatus>,
+    /// The ends of links, in the order in which they were made. They stop before their hosts are
+    /// removed.
+    links: Vec<StretchedLinkEnd>,
+    /// The emulated hosts, by name.
+    hosts: BTreeMap<String, Arc<EmulatedHost>>,
 }
 
 impl AgentTrial {
@@ -58,7 +52,7 @@ impl AgentTrial {
             AgentRequest::Await { program, readiness, wait } => {
                 self.program(program).and_then(|it| it.wait_until_ready(&readiness, wait))
             }
-            AgentRequest::Ports => Ok(AgentAnswer::Ports(open_ports())),
+            AgentRequest::Ports { host } => self.ports(host.as_deref()).map(AgentAnswer::Ports),
             AgentRequest::Wait { program, wait } => {
                 self.program(program).and_then(|it| it.wait(wait))
             }
@@ -66,19 +60,23 @@ impl AgentTrial {
                 self.program(program).map(|it| it.signal(signal)).map(|()| AgentAnswer::Done)
             }
             AgentRequest::Check { program } => {
-                self.program(program).and_then(|it| it.process.check()).map(|()| AgentAnswer::Done)
+                self.program(program).and_then(AgentProgram::check).map(|()| AgentAnswer::Done)
             }
             AgentRequest::Explain { program, what } => {
                 self.program(program).map(|it| AgentAnswer::Line(it.explain(&what)))
             }
-            AgentRequest::Output { program, offset } => self.program(program).and_then(|it| {
-                it.process.output_piece(offset, MAX_PIECE_LEN).map(AgentAnswer::Piece)
-            }),
+            AgentRequest::Output { program, offset } => {
+                self.program(program).and_then(|it| it.output_piece(offset)).map(AgentAnswer::Piece)
+            }
             AgentRequest::Probe { address } => {
                 probe(&address.to_string(), options).map(AgentAnswer::Path)
             }
             AgentRequest::Keepalive | AgentRequest::Hello { .. } => Ok(AgentAnswer::Done),
             AgentRequest::End => Ok(self.end()),
+            AgentRequest::Host(host) => self.make_host(&host).map(|()| AgentAnswer::Done),
+            AgentRequest::Link(end) => self.make_link(*end).map(|()| AgentAnswer::Done),
+            AgentRequest::Links => self.reports().map(AgentAnswer::Links),
+            AgentRequest::Contain(start) => self.contain(start),
         };
         answer.unwrap_or_else(AgentAnswer::Failed)
     }
@@ -99,9 +97,12 @@ impl AgentTrial {
         AgentAnswer::Over { was_full }
     }
 
+    /// Ends all programs, and removes the emulated hosts with their links.
     fn end_programs(&mut self) {
         self.programs.clear();
         sandbox::end_programs();
+        self.links.clear();
+        self.hosts.clear();
     }
 
     fn program(&mut self, number: u8) -> Result<&mut AgentProgram, String> {
@@ -111,75 +112,69 @@ impl AgentTrial {
     }
 
     fn start(&mut self, start: ProgramStart) -> Result<AgentAnswer, String> {
-        let number =
-            u8::try_from(self.programs.len()).map_err(|_| "there are too many programs")?;
-        self.programs.push(AgentProgram::start(start)?);
+        let number = self.next_number()?;
+        let host = start.host.as_deref().map(|name| self.host(name)).transpose()?;
+        self.programs.push(AgentProgram::Own(OwnProgram::start(start, host)?));
         Ok(AgentAnswer::Started(number))
     }
-}
 
-impl AgentProgram {
-    fn start(start: ProgramStart) -> Result<Self, String> {
-        let ProgramStart { name, run, environment, directory, has_errors } = start;
-        let files = sandbox::trial_files();
-        let directory = directory.map_or_else(|| files.clone(), |it| it.below(&files));
-        let command = ProgramCommand {
-            run,
-            environment: environment.into_iter().collect(),
-            directory: Some(directory),
-        };
-        let process = ProgramProcess::start_named(None, &name, &command, &files, has_errors)?;
-        let (began, time) = (Instant::now(), Arc::new(OnceLock::new()));
-        let (ended, measured) = (process.ended()?, time.clone());
-        // The time of the end is exact whatever the controller requests meanwhile.
-        let watch = move || {
-            ended.wait();
-            let _ = measured.set(began.elapsed());
-        };
-        let spawned = thread::Builder::new().name("agent-program".into()).spawn(watch);
-        spawned.map_err(|error| format!("cannot watch {name}: {error}"))?;
-        Ok(Self { process, time, status: None })
+    fn contain(&mut self, start: ContainedStart) -> Result<AgentAnswer, String> {
+        let program = self.next_number()?;
+        // On the machine's own network nothing would be contained.
+        let name = start.program.host.as_deref().ok_or("a contained program needs a host")?;
+        let host = self.host(name)?;
+        let (started, means) = ContainedProgram::start(start, &host)?;
+        self.programs.push(AgentProgram::Contained(started));
+        Ok(AgentAnswer::Contained { program, means })
     }
 
-    fn wait_until_ready(
-        &mut self,
-        readiness: &ProgramReadiness,
-        wait: Duration,
-    ) -> Result<AgentAnswer, String> {
-        let is_ready = match readiness {
-            ProgramReadiness::Port(port) => self.process.has_port_within(None, *port, wait),
-            ProgramReadiness::Text(text) => self.process.has_output_within(text, wait),
-        };
-        Ok(if is_ready? { AgentAnswer::Ready } else { AgentAnswer::NotYet })
+    fn next_number(&self) -> Result<u8, String> {
+        u8::try_from(self.programs.len()).map_err(|_| "there are too many programs".into())
     }
 
-    fn wait(&mut self, wait: Duration) -> Result<AgentAnswer, String> {
-        if self.status.is_none() {
-            self.status = self.process.wait(wait)?;
+    fn host(&self, name: &str) -> Result<Arc<EmulatedHost>, String> {
+        self.hosts.get(name).cloned().ok_or_else(|| format!("there is no host {name}"))
+    }
+
+    /// The open ports of programs on a host, or else on the machine.
+    fn ports(&self, host: Option<&str>) -> Result<Vec<(u8, u16)>, String> {
+        match host {
+            None => Ok(open_ports()),
+            Some(name) => self
+                .host(name)?
+                .run(ports_of_network)
+                .map_err(|error| format!("cannot see {name}'s ports: {error}")),
         }
-        let Some(status) = self.status else { return Ok(AgentAnswer::NotYet) };
-        // The thread that watches it may be a moment behind.
-        while self.time.get().is_none() {
-            thread::yield_now();
-        }
-        let time = self.time.get().copied().unwrap_or_default();
-        Ok(AgentAnswer::Ended { status: status.into_raw(), time })
     }
 
-    fn signal(&self, signal: ProgramSignal) {
-        let signal = match signal {
-            ProgramSignal::Terminate => Signal::TERM,
-            ProgramSignal::Kill => Signal::KILL,
-        };
-        // It may have ended meanwhile.
-        let _ = self.process.signal(signal);
+    fn make_host(&mut self, host: &SiteHost) -> Result<(), String> {
+        let SiteHost { name, sysctl } = host;
+        let failed = |error: io::Error| format!("cannot make host {name}: {error}");
+        if self.hosts.contains_key(name) {
+            return Err(format!("there is a host {name} already"));
+        }
+        let made = EmulatedHost::new(name).map_err(failed)?;
+        for (path, value) in sysctl {
+            made.set(path, value).map_err(|error| failed(not_set(path, value, &error)))?;
+        }
+        self.hosts.insert(name.clone(), Arc::new(made));
+        Ok(())
     }
 
-    fn explain(&self, what: &str) -> String {
-        match self.status {
-            Some(status) if what.is_empty() => self.process.failure(status),
-            _ => self.process.error_with_output(what),
-        }
+    fn make_link(&mut self, end: SiteLinkEnd) -> Result<(), String> {
+        sandbox::check_tun().map_err(|error| error.to_string())?;
+        let host = self.host(&end.host)?;
+        let made = StretchedLinkEnd::new(host, &end.options);
+        let name = &end.options.name;
+        self.links.push(made.map_err(|error| format!("cannot make link {name}: {error}"))?);
+        Ok(())
+    }
+
+    fn reports(&self) -> Result<Vec<LinkEndReport>, String> {
+        let reports = self.links.iter().map(StretchedLinkEnd::report);
+        reports
+            .collect::<io::Result<_>>()
+            .map_err(|error| format!("cannot see what the links have carried: {error}"))
     }
 }
 

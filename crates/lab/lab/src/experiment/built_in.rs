@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 38] = [
+const ALL: [(&str, &str); 39] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -34,6 +34,7 @@ const ALL: [(&str, &str); 38] = [
     ("compute-delay", include_str!("../../experiments/compute-delay.toml")),
     ("compute-loss", include_str!("../../experiments/compute-loss.toml")),
     ("compute-gmw", include_str!("../../experiments/compute-gmw.toml")),
+    ("compute-path", include_str!("../../experiments/compute-path.toml")),
     ("mix-millionaires", include_str!("../../experiments/mix-millionaires.toml")),
     ("mix-sizes", include_str!("../../experiments/mix-sizes.toml")),
     ("mix-exchange", include_str!("../../experiments/mix-exchange.toml")),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::sampling::TrialProgress;
+use super::stretched_links::{self, SitePaths, StretchedLinksResult};
 use super::trial_network::TrialNetwork;
 use super::{MeasuredQuantities, TrialError, TrialMeasurement, failed, perform_on, write_files};
 use crate::sandbox;
@@ -60,16 +61,32 @@ fn attempt(
     }
     let pairs = pairs(trial, &hosts);
     let before = probe(sites, &pairs)?;
-    let network = TrialNetwork::Sites { sites, hosts: hosts.clone() };
+    let readings = pairs.iter().cloned().zip(before.iter().cloned()).collect();
+    let paths = SitePaths(&readings);
+    let emulates_links = sites.emulates_links();
+    if emulates_links {
+        for change in stretched_links::too_long_paths(trial, &hosts, &paths) {
+            report(&TrialProgress::Site(change));
+        }
+        stretched_links::make(trial, context.seed, sites, &hosts, &paths).map_err(failed)?;
+    }
+    let links = emulates_links.then(|| trial.links.clone());
+    let network = TrialNetwork::Sites { sites, hosts: hosts.clone(), links };
     let measured = perform_on(&network, trial, context, report);
+    let result = if emulates_links && measured.is_ok() {
+        stretched_links::result(trial, sites, &hosts, &paths)
+    } else {
+        Ok(StretchedLinksResult::default())
+    };
     // Also of a trial that has failed.
     let ended = used.iter().map(|site| end(site)).collect::<Vec<_>>();
     let MeasuredQuantities { values, texts } = measured?;
+    let StretchedLinksResult { late_ms, missed } = result.map_err(failed)?;
     ended.into_iter().collect::<Result<Vec<()>, String>>().map_err(failed)?;
     let after = probe(sites, &pairs)?;
     let paths = pairs.into_iter().zip(before.into_iter().zip(after));
     let paths = paths.map(|((from, to), (before, after))| SitePath { from, to, before, after });
-    Ok(TrialMeasurement { values, texts, paths: paths.collect(), ..TrialMeasurement::default() })
+    Ok(TrialMeasurement { values, texts, late_ms, missed, paths: paths.collect() })
 }
 
 /// Begins a trial at a site, with its files.

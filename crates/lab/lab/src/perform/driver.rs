@@ -5,7 +5,7 @@
 
 mod accuracy;
 pub(crate) mod compute;
-mod datagrams;
+pub(super) mod datagrams;
 mod flow;
 mod mix;
 mod quorum;
@@ -25,6 +25,8 @@ use crate::trial::{MeasurePlan, Trial, ValuePlan};
 pub(crate) enum DriverValues {
     /// Its values, by name.
     Named(BTreeMap<&'static str, f64>),
+    /// The same between machines whose clocks differ: times of packets are missing.
+    NamedWithoutDelays(BTreeMap<&'static str, f64>),
     /// A document in which each value has a JSON pointer.
     Document {
         content: serde_json::Value,
@@ -37,24 +39,26 @@ impl DriverValues {
     /// The document, if there is one.
     pub(crate) fn document(&self) -> Option<&serde_json::Value> {
         match self {
-            Self::Named(_) => None,
+            Self::Named(_) | Self::NamedWithoutDelays(_) => None,
             Self::Document { content, .. } => Some(content),
         }
     }
 
-    /// A value of the trial, scaled; `None` if the run was cut short before there was one.
+    /// A value of the trial, scaled; `None` if the run was cut short before there was one, or it
+    /// cannot be measured where the trial runs.
     ///
     /// # Errors
     /// If the driver does not give it, in one line.
     pub(crate) fn read(&self, name: &str, plan: &ValuePlan) -> Result<Option<f64>, String> {
         let number = match self {
-            Self::Named(values) => values.get(name).copied(),
+            Self::Named(values) | Self::NamedWithoutDelays(values) => values.get(name).copied(),
             Self::Document { content, .. } => {
                 plan.json.as_ref().and_then(|pointer| content.pointer(pointer)?.as_f64())
             }
         };
-        let is_cut_short = matches!(self, Self::Document { is_whole: false, .. });
-        if number.is_none() && !is_cut_short {
+        let may_lack =
+            matches!(self, Self::Document { is_whole: false, .. } | Self::NamedWithoutDelays(_));
+        if number.is_none() && !may_lack {
             return Err(format!("the driver gives no {name}"));
         }
         Ok(number.map(|number| number * plan.scale))
@@ -95,11 +99,14 @@ pub(crate) struct DriverPath {
 pub(crate) enum DriverMeasure {
     /// It uses sockets of the hosts, or the links themselves.
     Emulated(fn(&EmulatedNetwork, &toml::Table) -> Result<DriverValues, String>),
+    /// It only starts programs, on any network with links that are emulated, on this machine or
+    /// between sites.
+    Linked(fn(&TrialNetwork<'_>, &toml::Table) -> Result<DriverValues, String>),
     /// It only starts programs, on any network.
     Programs {
         measure: fn(&TrialNetwork<'_>, &toml::Table) -> Result<DriverValues, String>,
-        /// Checks that what the settings request can run at sites.
-        check_at_sites: fn(&toml::Table) -> Result<(), String>,
+        /// Checks that what the settings request can run at sites, where links are emulated or not.
+        check_at_sites: fn(&toml::Table, bool) -> Result<(), String>,
     },
 }
 

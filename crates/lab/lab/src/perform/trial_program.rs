@@ -49,8 +49,8 @@ impl<'a> TrialProgram<'a> {
                     ProgramProcess::start_named(Some(host), name, command, files, has_errors)?;
                 Ok(Self::Emulated { process, host, began: Instant::now() })
             }
-            TrialHost::Site(site) => {
-                let start = start_at_site(name, command, has_errors)?;
+            TrialHost::Site { site, emulated } => {
+                let start = start_at_site(name, emulated, command, has_errors)?;
                 SiteProgram::start(site, start, None).map(Self::Site)
             }
         }
@@ -72,8 +72,8 @@ impl<'a> TrialProgram<'a> {
                 let process = ProgramProcess::start(Some(host), command, &output, None)?;
                 Ok(Self::Emulated { process, host, began: Instant::now() })
             }
-            TrialHost::Site(site) => {
-                let start = start_at_site(role, command, false)?;
+            TrialHost::Site { site, emulated } => {
+                let start = start_at_site(role, emulated, command, false)?;
                 SiteProgram::start(site, start, Some(output)).map(Self::Site)
             }
         }
@@ -182,8 +182,9 @@ impl<'a> TrialProgram<'a> {
 }
 
 /// How an agent starts a command.
-fn start_at_site(
+pub(crate) fn start_at_site(
     name: &str,
+    host: Option<&str>,
     command: &ProgramCommand,
     has_errors: bool,
 ) -> Result<ProgramStart, String> {
@@ -197,6 +198,7 @@ fn start_at_site(
     });
     Ok(ProgramStart {
         name: name.to_owned(),
+        host: host.map(str::to_owned),
         run: run.clone(),
         environment: environment.clone().into_iter().collect(),
         directory: directory.transpose()?,

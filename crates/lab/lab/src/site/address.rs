@@ -68,6 +68,8 @@ pub struct ExperimentSites {
     sites: BTreeMap<String, (SiteAddress, SocketAddr)>,
     /// The sites of hosts, where they are not those of the file.
     placements: BTreeMap<String, String>,
+    /// Whether the links between the hosts are emulated.
+    emulates_links: bool,
 }
 
 /// Whether a text is a name of a-z, 0-9 and `-`, and not longer than this.
@@ -130,7 +132,19 @@ impl ExperimentSites {
             }
             of_hosts.insert(host.clone(), site.clone());
         }
-        Ok(Self { sites: resolved, placements: of_hosts })
+        Ok(Self { sites: resolved, placements: of_hosts, emulates_links: false })
+    }
+
+    /// The same sites, at which the experiment's hosts have networks of their own, and links that
+    /// are emulated over the paths between the sites.
+    #[must_use]
+    pub fn with_emulated_links(self) -> Self {
+        Self { emulates_links: true, ..self }
+    }
+
+    /// Whether the links between the hosts are emulated.
+    pub(crate) fn emulates_links(&self) -> bool {
+        self.emulates_links
     }
 
     /// The site of a host, and where its agent listens. In the experiment's file, the host is at

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use containment::ContainmentLimit;
 use encoding::{FieldError, FieldReader, FieldWrite as _};
 
+use super::message::contained::{number_of, read_limit};
+use super::message::emulation::{put_reports, read_reports};
 use super::message::{AgentMessageError, MAX_PIECE_LEN, flag};
 use super::path::PathReading;
+use crate::link::LinkEndReport;
 
 /// The maximum length of an answer, in bytes.
 pub(super) const MAX_ANSWER_LEN: usize = MAX_PIECE_LEN + 64;
@@ -46,6 +50,8 @@ pub(crate) enum AgentAnswer {
         status: i32,
         /// The time from its start to its end.
         time: Duration,
+        /// The limit at which it was stopped, if it was contained.
+        limit: Option<ContainmentLimit>,
     },
     /// A text in one line.
     Line(String),
@@ -59,6 +65,15 @@ pub(crate) enum AgentAnswer {
     Over {
         /// Whether there was no room left for its files.
         was_full: bool,
+    },
+    /// What the ends of links have done, in the order in which they were made.
+    Links(Vec<LinkEndReport>),
+    /// A contained program runs.
+    Contained {
+        /// Its number.
+        program: u8,
+        /// By what its limits are enforced, in words.
+        means: String,
     },
 }
 
@@ -95,9 +110,10 @@ impl AgentAnswer {
             Self::Done | Self::NotYet | Self::Ready => {}
             Self::Failed(text) | Self::Line(text) => put_cut(&mut bytes, text),
             Self::Started(program) => bytes.push(*program),
-            Self::Ended { status, time } => {
+            Self::Ended { status, time, limit } => {
                 bytes.extend(status.to_be_bytes());
                 bytes.put_u64(micros(*time));
+                bytes.push(number_of(*limit));
             }
             Self::Piece(piece) => bytes.extend_from_slice(piece),
             Self::Ports(ports) => {
@@ -108,6 +124,11 @@ impl AgentAnswer {
             }
             Self::Path(reading) => put_reading(&mut bytes, reading),
             Self::Over { was_full } => bytes.push((*was_full).into()),
+            Self::Links(reports) => put_reports(&mut bytes, reports),
+            Self::Contained { program, means } => {
+                bytes.push(*program);
+                put_cut(&mut bytes, means);
+            }
         }
         bytes
     }
@@ -127,6 +148,8 @@ impl AgentAnswer {
             Self::Ports(_) => 10,
             Self::Path(_) => 11,
             Self::Over { .. } => 12,
+            Self::Links(_) => 13,
+            Self::Contained { .. } => 14,
         }
     }
 
@@ -154,13 +177,16 @@ impl AgentAnswer {
             6 => Self::Ready,
             7 => {
                 let status = i32::from_be_bytes(reader.take()?);
-                Self::Ended { status, time: duration(&mut reader)? }
+                let (time, limit) = (duration(&mut reader)?, read_limit(&mut reader)?);
+                Self::Ended { status, time, limit }
             }
             8 => Self::Line(text(&mut reader)?),
             9 => Self::Piece(reader.rest_up_to(MAX_PIECE_LEN)?.to_vec()),
             10 => Self::Ports(ports(&mut reader)?),
             11 => Self::Path(reading(&mut reader)?),
             12 => Self::Over { was_full: flag(&mut reader)? },
+            13 => Self::Links(read_reports(&mut reader)?),
+            14 => Self::Contained { program: reader.u8()?, means: text(&mut reader)? },
             kind => return Err(AgentMessageError::Unknown(kind)),
         };
         reader.finish()?;

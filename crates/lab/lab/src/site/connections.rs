@@ -33,9 +33,12 @@ pub struct SiteRecord {
     pub hosts: BTreeSet<String>,
     /// The agent's machine.
     pub machine: MachineProperties,
+    /// Whether the links between the hosts were emulated over the paths.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub emulates_links: bool,
 }
 
-/// A connection to a site has failed, or is open again.
+/// A connection to a site has failed or is open again, or a path is not as the experiment needs it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum SiteChange {
@@ -54,6 +57,15 @@ pub enum SiteChange {
         site: String,
         /// How long that took, in seconds.
         after_s: f64,
+    },
+    /// The path between two sites has a longer delay than the link that is emulated over it.
+    PathTooLong {
+        /// The link.
+        link: String,
+        /// The delay that the link is to have in one direction, in ms.
+        link_ms: f64,
+        /// Half of the round trip of the path, in ms.
+        path_ms: f64,
     },
 }
 
@@ -127,6 +139,7 @@ impl SiteConnections {
                 key: connection.site().key.to_string(),
                 hosts: BTreeSet::new(),
                 machine: machine.clone(),
+                emulates_links: self.places.emulates_links(),
             });
             record.hosts.insert(host.clone());
         }
@@ -136,6 +149,11 @@ impl SiteConnections {
     /// The name of the site of a host, which the experiment's file may name.
     pub(crate) fn of_host(&self, host: &str, named: Option<&str>) -> Option<String> {
         self.places.of_host(host, named).ok().map(|(site, _)| site.to_owned())
+    }
+
+    /// Whether the links between the hosts are emulated.
+    pub(crate) fn emulates_links(&self) -> bool {
+        self.places.emulates_links()
     }
 
     /// A site, by name.

@@ -1,5 +1,8 @@
 //! The requests of a controller to an agent, as bytes.
 
+pub(super) mod contained;
+pub(super) mod emulation;
+
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -7,12 +10,14 @@ use encoding::{FieldError, FieldReader, FieldWrite as _};
 
 use super::address::is_plain_name;
 use super::trial_path::TrialFilePath;
+use contained::ContainedStart;
+use emulation::{SiteHost, SiteLinkEnd, read_host};
 
 /// The version of the protocol, and the version and the revision of Sunder. Both ends have the
 /// same.
 pub(crate) fn version() -> String {
     let revision = option_env!("SUNDER_REVISION").map(|it| format!(" ({it})")).unwrap_or_default();
-    format!("protocol 1, sunder {}{revision}", env!("CARGO_PKG_VERSION"))
+    format!("protocol 2, sunder {}{revision}", env!("CARGO_PKG_VERSION"))
 }
 
 /// The maximum length of a request, in bytes.
@@ -31,7 +36,7 @@ const MAX_WORDS: usize = 4096;
 const MAX_NAME_LEN: usize = 64;
 
 /// A request of the controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AgentRequest {
     /// The first one.
     Hello {
@@ -63,7 +68,10 @@ pub(crate) enum AgentRequest {
         wait: Duration,
     },
     /// Which ports programs have opened.
-    Ports,
+    Ports {
+        /// The emulated host. `None`: the machine.
+        host: Option<String>,
+    },
     /// Waits until a program has ended.
     Wait {
         /// The number of the program.
@@ -106,6 +114,14 @@ pub(crate) enum AgentRequest {
     Keepalive,
     /// Ends all programs and removes all files: the trial is over.
     End,
+    /// Makes a host in the network of its own.
+    Host(SiteHost),
+    /// Makes an end of a link between hosts of two sites.
+    Link(Box<SiteLinkEnd>),
+    /// What the ends of links have done.
+    Links,
+    /// Starts a program in a sandbox with limits.
+    Contain(ContainedStart),
 }
 
 /// A piece of a file. Pieces of a file come in their order.
@@ -126,6 +142,8 @@ pub(crate) struct FilePiece {
 pub(crate) struct ProgramStart {
     /// The name under which its output is kept: letters a-z, digits and `-`.
     pub(crate) name: String,
+    /// The emulated host on which it runs. `None`: the machine.
+    pub(crate) host: Option<String>,
     /// The program and its arguments.
     pub(crate) run: Vec<String>,
     /// Variables of its environment.
@@ -177,7 +195,8 @@ impl AgentRequest {
                 bytes.put_text(version);
                 put_address(&mut bytes, *address);
             }
-            Self::Begin | Self::Ports | Self::Keepalive | Self::End => {}
+            Self::Begin | Self::Keepalive | Self::End | Self::Links => {}
+            Self::Ports { host } => bytes.put_text(host.as_deref().unwrap_or_default()),
             Self::Put(FilePiece { path, is_executable, offset, bytes: piece }) => {
                 bytes.put_text(path.as_str());
                 bytes.push((*is_executable).into());
@@ -224,6 +243,9 @@ impl AgentRequest {
                 put_address(&mut bytes, address.ip());
                 bytes.put_u16(address.port());
             }
+            Self::Host(host) => host.put(&mut bytes),
+            Self::Link(end) => end.put(&mut bytes),
+            Self::Contain(start) => start.put(&mut bytes),
         }
         bytes
     }
@@ -236,7 +258,7 @@ impl AgentRequest {
             Self::Zeros { .. } => 3,
             Self::Start(_) => 4,
             Self::Await { .. } => 5,
-            Self::Ports => 6,
+            Self::Ports { .. } => 6,
             Self::Wait { .. } => 7,
             Self::Signal { .. } => 8,
             Self::Check { .. } => 9,
@@ -245,6 +267,10 @@ impl AgentRequest {
             Self::Probe { .. } => 12,
             Self::Keepalive => 13,
             Self::End => 14,
+            Self::Host(_) => 15,
+            Self::Link(_) => 16,
+            Self::Links => 17,
+            Self::Contain(_) => 18,
         }
     }
 
@@ -262,7 +288,7 @@ impl AgentRequest {
                     let address = IpAddr::from([0; 4]);
                     return Ok(Self::Hello { version, address });
                 }
-                Self::Hello { version, address: address(&mut reader)? }
+                Self::Hello { version, address: read_address(&mut reader)? }
             }
             1 => Self::Begin,
             2 => Self::Put(FilePiece {
@@ -282,7 +308,7 @@ impl AgentRequest {
                 };
                 Self::Await { program, readiness, wait }
             }
-            6 => Self::Ports,
+            6 => Self::Ports { host: read_host(&mut reader)? },
             7 => Self::Wait { program: reader.u8()?, wait: wait(&mut reader)? },
             8 => {
                 let program = reader.u8()?;
@@ -296,9 +322,16 @@ impl AgentRequest {
             9 => Self::Check { program: reader.u8()? },
             10 => Self::Explain { program: reader.u8()?, what: long_text(&mut reader)? },
             11 => Self::Output { program: reader.u8()?, offset: reader.u64()? },
-            12 => Self::Probe { address: SocketAddr::new(address(&mut reader)?, reader.u16()?) },
+            12 => {
+                let address = SocketAddr::new(read_address(&mut reader)?, reader.u16()?);
+                Self::Probe { address }
+            }
             13 => Self::Keepalive,
             14 => Self::End,
+            15 => Self::Host(SiteHost::read(&mut reader)?),
+            16 => Self::Link(Box::new(SiteLinkEnd::read(&mut reader)?)),
+            17 => Self::Links,
+            18 => Self::Contain(ContainedStart::read(&mut reader)?),
             kind => return Err(AgentMessageError::Unknown(kind)),
         };
         reader.finish()?;
@@ -307,27 +340,24 @@ impl AgentRequest {
 }
 
 impl ProgramStart {
-    fn put(&self, bytes: &mut Vec<u8>) {
+    pub(super) fn put(&self, bytes: &mut Vec<u8>) {
         bytes.put_text(&self.name);
+        bytes.put_text(self.host.as_deref().unwrap_or_default());
         bytes.push(self.has_errors.into());
         bytes.put_text(self.directory.as_ref().map_or("", TrialFilePath::as_str));
         bytes.put_count(self.run.len());
         for word in &self.run {
             bytes.put_counted(word.as_bytes());
         }
-        bytes.put_count(self.environment.len());
-        for (name, value) in &self.environment {
-            bytes.put_counted(name.as_bytes());
-            bytes.put_counted(value.as_bytes());
-        }
+        variables(bytes, &self.environment);
     }
 
-    fn read(reader: &mut FieldReader<'_>) -> Result<Self, AgentMessageError> {
+    pub(super) fn read(reader: &mut FieldReader<'_>) -> Result<Self, AgentMessageError> {
         let name = reader.text()?;
         if !is_plain_name(name, MAX_NAME_LEN) {
             return Err(AgentMessageError::Value("name of a program"));
         }
-        let (name, has_errors) = (name.to_owned(), flag(reader)?);
+        let (name, host, has_errors) = (name.to_owned(), read_host(reader)?, flag(reader)?);
         let directory = match reader.text()? {
             "" => None,
             path => Some(TrialFilePath::new(path).ok_or(AgentMessageError::Value("directory"))?),
@@ -336,16 +366,31 @@ impl ProgramStart {
         if run.is_empty() {
             return Err(AgentMessageError::Value("command"));
         }
-        let variables = (0..count(reader)?).map(|_| {
-            let (name, value) = (word(reader)?, word(reader)?);
-            if name.is_empty() || name.contains('=') {
-                return Err(AgentMessageError::Value("variable"));
-            }
-            Ok((name, value))
-        });
-        let environment = variables.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { name, run, environment, directory, has_errors })
+        let environment = read_variables(reader)?;
+        Ok(Self { name, host, run, environment, directory, has_errors })
     }
+}
+
+/// Writes names and their values.
+pub(super) fn variables(bytes: &mut Vec<u8>, variables: &[(String, String)]) {
+    bytes.put_count(variables.len());
+    for (name, value) in variables {
+        bytes.put_counted(name.as_bytes());
+        bytes.put_counted(value.as_bytes());
+    }
+}
+
+pub(super) fn read_variables(
+    reader: &mut FieldReader<'_>,
+) -> Result<Vec<(String, String)>, AgentMessageError> {
+    let variables = (0..count(reader)?).map(|_| {
+        let (name, value) = (word(reader)?, word(reader)?);
+        if name.is_empty() || name.contains('=') {
+            return Err(AgentMessageError::Value("variable"));
+        }
+        Ok((name, value))
+    });
+    variables.collect()
 }
 
 /// The number of the words that follow.
@@ -389,7 +434,7 @@ fn wait(reader: &mut FieldReader<'_>) -> Result<Duration, AgentMessageError> {
     if wait > MAX_WAIT { Err(AgentMessageError::Value("wait")) } else { Ok(wait) }
 }
 
-fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
+pub(super) fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
     match address {
         IpAddr::V4(address) => {
             bytes.push(4);
@@ -402,7 +447,7 @@ fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-fn address(reader: &mut FieldReader<'_>) -> Result<IpAddr, AgentMessageError> {
+pub(super) fn read_address(reader: &mut FieldReader<'_>) -> Result<IpAddr, AgentMessageError> {
     match reader.u8()? {
         4 => Ok(IpAddr::from(reader.take::<4>()?)),
         6 => Ok(IpAddr::from(reader.take::<16>()?)),

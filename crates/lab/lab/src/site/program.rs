@@ -7,8 +7,11 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use containment::ContainmentLimit;
+
 use super::answer::AgentAnswer;
 use super::connection::SiteConnection;
+use super::message::contained::ContainedStart;
 use super::message::{AgentRequest, ProgramReadiness, ProgramSignal, ProgramStart};
 
 /// A program that was started at a site. It is killed when this is dropped, with all that it
@@ -17,8 +20,8 @@ use super::message::{AgentRequest, ProgramReadiness, ProgramSignal, ProgramStart
 pub(crate) struct SiteProgram<'a> {
     site: &'a SiteConnection,
     number: u8,
-    /// Its status and how long it ran, if it has ended.
-    ended: Option<(ExitStatus, Duration)>,
+    /// Its status, how long it ran and the limit at which it was stopped, if it has ended.
+    ended: Option<(ExitStatus, Duration, Option<ContainmentLimit>)>,
     /// When it was told to end at once.
     killed: Cell<Option<Instant>>,
     /// The file of this machine that gets a copy of its output.
@@ -38,6 +41,20 @@ impl<'a> SiteProgram<'a> {
         match site.request(&AgentRequest::Start(start))? {
             AgentAnswer::Started(number) => {
                 Ok(Self { site, number, ended: None, killed: Cell::default(), copy })
+            }
+            _ => Err(site.unexpected()),
+        }
+    }
+
+    /// Starts a contained program. Also returns by what its limits are enforced.
+    pub(crate) fn contain(
+        site: &'a SiteConnection,
+        start: ContainedStart,
+        copy: Option<PathBuf>,
+    ) -> Result<(Self, String), String> {
+        match site.request(&AgentRequest::Contain(start))? {
+            AgentAnswer::Contained { program: number, means } => {
+                Ok((Self { site, number, ended: None, killed: Cell::default(), copy }, means))
             }
             _ => Err(site.unexpected()),
         }
@@ -74,8 +91,8 @@ impl<'a> SiteProgram<'a> {
             let (left, program) = (deadline.saturating_duration_since(Instant::now()), self.number);
             let wait = left.min(self.site.max_wait());
             match self.site.request(&AgentRequest::Wait { program, wait })? {
-                AgentAnswer::Ended { status, time } => {
-                    self.ended = Some((ExitStatus::from_raw(status), time));
+                AgentAnswer::Ended { status, time, limit } => {
+                    self.ended = Some((ExitStatus::from_raw(status), time, limit));
                 }
                 AgentAnswer::NotYet
                     if self.killed.get().is_some_and(|at| at.elapsed() > KILL_TIMEOUT) =>
@@ -87,12 +104,17 @@ impl<'a> SiteProgram<'a> {
                 _ => return Err(self.site.unexpected()),
             }
         }
-        Ok(self.ended.map(|(status, _)| status))
+        Ok(self.ended.map(|(status, ..)| status))
     }
 
     /// How long it ran, by the clock of its machine, if it has ended.
     pub(crate) fn time(&self) -> Option<Duration> {
-        self.ended.map(|(_, time)| time)
+        self.ended.map(|(_, time, _)| time)
+    }
+
+    /// The limit at which it was stopped, if it was contained.
+    pub(crate) fn limit(&self) -> Option<ContainmentLimit> {
+        self.ended.and_then(|(_, _, limit)| limit)
     }
 
     /// Sends a signal to it and all that it started.

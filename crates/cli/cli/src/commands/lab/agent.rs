@@ -23,6 +23,11 @@ use crate::commands::transport::{failed, kept_identity, reachable};
 /// not as root. All programs end with their trial, when the controller ends or is silent, and with
 /// the agent. Files of trials are in memory, at most a quarter of it.
 ///
+/// With sunder lab run --emulate-links, programs run on hosts with networks of their own instead,
+/// and this agent carries the packets of their links. The other agents have to reach the UDP ports
+/// that follow that of --listen, one for each link. Programs of strangers can run on such hosts in
+/// a sandbox with limits.
+///
 /// Prints the option for the other machine. The log names each controller. Stops on SIGINT or
 /// SIGTERM.
 #[derive(clap::Args)]

@@ -22,6 +22,10 @@ pub(super) struct SiteOptions {
     /// times
     #[arg(long, value_name = "HOST=SITE", requires = "sites", value_delimiter = ',')]
     place: Vec<HostPlacement>,
+    /// Give the hosts networks of their own at their sites, and emulate the links between them over
+    /// the paths between the sites, with the conditions of the experiment; needs no root
+    #[arg(long, requires = "sites")]
+    emulate_links: bool,
     /// The file with this end's key, which the agents admit [default: a key that is kept]
     #[arg(long, value_name = "FILE", requires = "sites")]
     identity: Option<PathBuf>,
@@ -40,7 +44,8 @@ impl SiteOptions {
             return Ok(None);
         }
         let wrong = |error: SiteAddressError| CommandFailure::Usage(error.to_string());
-        ExperimentSites::new(&self.sites, &self.place).map(Some).map_err(wrong)
+        let sites = ExperimentSites::new(&self.sites, &self.place).map_err(wrong)?;
+        Ok(Some(if self.emulate_links { sites.with_emulated_links() } else { sites }))
     }
 
     /// Opens the connections to the sites.
@@ -73,5 +78,9 @@ pub(super) fn show(change: &SiteChange) {
         SiteChange::Back { site, after_s } => {
             console::note(&format!("site {site} is back after {after_s:.0} s"));
         }
+        SiteChange::PathTooLong { link, link_ms, path_ms } => console::warning(&format!(
+            "link {link} cannot have a delay of {link_ms} ms: that of the path is {path_ms:.1} ms; \
+             this trial is invalid"
+        )),
     }
 }

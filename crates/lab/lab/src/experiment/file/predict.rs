@@ -37,7 +37,7 @@ struct PredictorParameter {
 pub(crate) const PUBLISHED: &str = "published";
 
 /// The predictor of the time of a computation.
-const COMPUTATION: &str = "computation";
+pub(crate) const COMPUTATION: &str = "computation";
 
 /// The values of a range may exceed its bounds by this much because of rounding.
 const ROUNDING: f64 = 1e-6;

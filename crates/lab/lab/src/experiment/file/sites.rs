@@ -21,10 +21,17 @@ pub(super) fn address(
 }
 
 /// Checks that all hosts have a site, and that the trial requests nothing of their networks that
-/// only an emulated one has. The conditions of links are those of the paths.
+/// they do not have there.
 pub(super) fn check(trial: &Trial, sites: &ExperimentSites) -> Result<(), ExperimentProblem> {
     let only_emulated = |key: String, what: &str| {
         let what = format!("{what} is for emulated networks only; run it without --sites");
+        Err(ExperimentProblem::new(key, what))
+    };
+    let emulates_links = sites.emulates_links();
+    let needs_links = |key: String, what: &str| {
+        let what = format!(
+            "{what} is for emulated links only; add --emulate-links, or run it without --sites"
+        );
         Err(ExperimentProblem::new(key, what))
     };
     if let Some(host) = sites.placed_stranger(|host| trial.hosts.contains_key(host)) {
@@ -34,26 +41,44 @@ pub(super) fn check(trial: &Trial, sites: &ExperimentSites) -> Result<(), Experi
     for (host, plan) in &trial.hosts {
         let found = sites.of_host(host, plan.site.as_deref());
         found.map_err(|site| unknown(host, site))?;
-        let settings =
-            [("ipv6", plan.ipv6), ("forwards", plan.forwards), ("sysctl", !plan.sysctl.is_empty())];
+        let settings = [("ipv6", plan.ipv6), ("forwards", plan.forwards)];
         if let Some((setting, _)) = settings.iter().find(|(_, is_set)| *is_set) {
             return only_emulated(format!("hosts.{host}"), setting);
         }
+        if !emulates_links && !plan.sysctl.is_empty() {
+            return needs_links(format!("hosts.{host}"), "sysctl");
+        }
     }
     for (link, plan) in &trial.links {
-        let settings = [("congestion", plan.congestion.is_some()), ("tap", plan.tap.is_some())];
-        if let Some((setting, _)) = settings.iter().find(|(_, is_set)| *is_set) {
-            return only_emulated(format!("links.{link}"), setting);
+        if plan.tap.is_some() {
+            return only_emulated(format!("links.{link}"), "tap");
+        }
+        if !emulates_links {
+            if plan.congestion.is_some() {
+                return needs_links(format!("links.{link}"), "congestion");
+            }
+            continue;
+        }
+        let [one, two] = [&plan.hosts[0], &plan.hosts[1]].map(|host| {
+            let named = trial.hosts[host].site.as_deref();
+            sites.of_host(host, named).map(|(site, _)| site)
+        });
+        if one == two {
+            let what = "joins hosts at one site; with --emulate-links they are at two";
+            return Err(ExperimentProblem::new(format!("links.{link}"), what));
         }
     }
     let driver = trial.measure.driver.as_deref().and_then(driver::find);
     match driver.map(|driver| (driver.name, driver.measure)) {
         Some((name, DriverMeasure::Emulated(_))) => only_emulated("measure.driver".into(), name),
+        Some((name, DriverMeasure::Linked(_))) if !emulates_links => {
+            needs_links("measure.driver".into(), name)
+        }
         Some((_, DriverMeasure::Programs { check_at_sites, .. })) => {
-            check_at_sites(&trial.measure.options)
+            check_at_sites(&trial.measure.options, emulates_links)
                 .map_err(|what| ExperimentProblem::new("measure.options", what))
         }
-        None => Ok(()),
+        Some((_, DriverMeasure::Linked(_))) | None => Ok(()),
     }
 }
 

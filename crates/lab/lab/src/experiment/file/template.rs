@@ -172,8 +172,9 @@ fn path(path: &Path) -> Value {
     Value::String(path.to_string_lossy().into_owned())
 }
 
-/// The address of each host on each of its links, named `HOST.LINK`; at sites, it is that of the
-/// host's site. The hosts of links and their sites contain no placeholders.
+/// The address of each host on each of its links, named `HOST.LINK`; at sites without emulated
+/// links, it is that of the host's site. The hosts of links and their sites contain no
+/// placeholders.
 fn addresses(
     file: &ExperimentFile,
     sites: Option<&ExperimentSites>,
@@ -193,8 +194,10 @@ fn addresses(
                 return Err(check::no_host(&format!("links.{link}.hosts"), host));
             }
             let address = match sites {
-                Some(sites) => sites::address(sites, host, &file.hosts[host])?.to_string(),
-                None => address(i, end).to_string(),
+                Some(sites) if !sites.emulates_links() => {
+                    sites::address(sites, host, &file.hosts[host])?.to_string()
+                }
+                _ => address(i, end).to_string(),
             };
             addresses.push((format!("{host}.{link}"), Value::String(address)));
         }

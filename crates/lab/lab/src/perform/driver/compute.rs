@@ -11,6 +11,7 @@
 mod examples;
 mod function;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -18,12 +19,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{DriverMeasure, DriverValues, MeasurementDriver, no_hosts, options};
-use crate::link::LinkDirection;
-use crate::network::EmulatedNetwork;
 use crate::perform::command::ProgramCommand;
 use crate::perform::phases;
 use crate::perform::trial_network::{TrialHost, TrialNetwork};
 use crate::perform::trial_program::TrialProgram;
+use crate::trial::LinkPlan;
 use function::{IntersectionFiles, JointFunction, PartyFunction};
 
 /// The driver's name.
@@ -36,7 +36,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     paths: &[],
     network: no_hosts,
     check,
-    measure: DriverMeasure::Programs { measure, check_at_sites: |_| Ok(()) },
+    measure: DriverMeasure::Programs { measure, check_at_sites: |_, _| Ok(()) },
 };
 
 /// The driver's settings.
@@ -131,15 +131,16 @@ fn measure(network: &TrialNetwork<'_>, table: &toml::Table) -> Result<DriverValu
     if let Some(common) = common {
         content["common"] = json!(common);
     }
-    let least_s = network.emulated().and_then(|it| minimum_time(it, &options.garbler, &evaluator));
+    let links = network.links();
+    let least_s = links.and_then(|it| minimum_time(it, &options.garbler, &evaluator));
     if let Some(least_s) = least_s {
         content["least_s"] = json!(least_s);
         content["over"] = json!(time_s / least_s);
     }
     content["garbler"] = garbler;
     content["evaluator"] = evaluator;
-    // What is computed from a link is missing at sites.
-    Ok(DriverValues::Document { content, is_whole: network.emulated().is_some() })
+    // Without an emulated link, what is computed from it is missing.
+    Ok(DriverValues::Document { content, is_whole: network.links().is_some() })
 }
 
 /// A running party.
@@ -215,15 +216,18 @@ fn time(party: &Value) -> Option<f64> {
 }
 
 /// A round trip of the only link plus the transmission time of the slower direction, in seconds.
-fn minimum_time(network: &EmulatedNetwork, garbler: &str, evaluator: &Value) -> Option<f64> {
-    let (link, hosts) = network.only_link()?;
-    let mut directions = [LinkDirection::Forward, LinkDirection::Back];
-    if hosts[0] != garbler {
+fn minimum_time(
+    links: &BTreeMap<String, LinkPlan>,
+    garbler: &str,
+    evaluator: &Value,
+) -> Option<f64> {
+    let link = links.values().next().filter(|_| links.len() == 1)?;
+    let mut directions = link.conditions();
+    if link.hosts[0] != garbler {
         directions.reverse();
     }
     let (mut round_trip, mut sending) = (0.0, 0.0_f64);
-    for (direction, bytes) in directions.into_iter().zip(["bytes_received", "bytes_sent"]) {
-        let conditions = network.conditions(link, direction)?;
+    for (conditions, bytes) in directions.into_iter().zip(["bytes_received", "bytes_sent"]) {
         round_trip += conditions.delay_ms / 1e3;
         if let Some(rate) = conditions.rate_mbit {
             sending = sending.max(evaluator[bytes].as_f64()? * 8.0 / (rate * 1e6));

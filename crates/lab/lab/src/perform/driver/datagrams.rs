@@ -10,6 +10,8 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::now;
 use crate::host::EmulatedHost;
 
@@ -19,18 +21,30 @@ const STAMP: usize = 12;
 /// The length of the IPv4 and UDP headers, in bytes.
 pub(super) const HEADERS: usize = 20 + 8;
 
-/// A flow of datagrams.
+/// A flow of numbered datagrams with timestamps.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DatagramFlow {
+pub struct DatagramFlow {
     /// The number of datagrams.
-    pub(super) count: u32,
-    /// Bytes in each, without the IP and UDP headers.
-    pub(super) payload: usize,
-    /// How many are passed to the kernel in one call.
-    pub(super) batch: u32,
+    pub count: u32,
+    /// Bytes in each, without the IP and UDP headers: 12 to 65,507.
+    pub payload: usize,
+    /// How many are passed to the kernel in one call; at least 1.
+    pub batch: u32,
     /// How many per second.
-    pub(super) rate: f64,
+    pub rate: f64,
 }
+
+/// What has arrived of a flow at another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReceivedFlow {
+    /// How many distinct datagrams.
+    pub distinct: u32,
+    /// The rate of their payload, in Mbit/s.
+    pub rate_mbit: f64,
+}
+
+/// How long to wait for further datagrams after the last one was sent.
+pub(super) const QUIET_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// Sends datagrams.
 #[derive(Debug)]
@@ -68,12 +82,41 @@ impl DatagramFlow {
         let sender = from.run(|| NumberedDatagramSender::new(address))??;
         thread::scope(|scope| {
             let (done, all_sent) = mpsc::channel();
-            let arrivals = scope.spawn(move || receiver.receive(self, quiet, &all_sent));
+            let arrivals = scope.spawn(move || {
+                receiver.receive(self, quiet, || all_sent.try_recv() != Err(TryRecvError::Empty))
+            });
             let sent = sender.send(self);
             let _ = done.send(());
             let arrivals = arrivals.join().map_err(|_| io::Error::other("the receiver failed"))?;
             sent.and(arrivals)
         })
+    }
+}
+
+impl DatagramFlow {
+    /// Sends the flow to an address.
+    ///
+    /// # Errors
+    /// If the system returns an error.
+    pub fn send_to(self, to: SocketAddr) -> io::Result<()> {
+        NumberedDatagramSender::new(to)?.send(self)
+    }
+
+    /// Receives the flow at an address. Calls `ready` when the first datagram may come. Stops when
+    /// all have arrived, or when none has arrived for 0.7 s after `is_sent` says that all are sent.
+    ///
+    /// # Errors
+    /// If the system returns an error.
+    pub fn receive_at(
+        self,
+        at: SocketAddr,
+        ready: impl FnOnce(),
+        is_sent: impl Fn() -> bool,
+    ) -> io::Result<ReceivedFlow> {
+        let receiver = NumberedDatagramReceiver::new(at)?;
+        ready();
+        let arrivals = receiver.receive(self, QUIET_TIMEOUT, is_sent)?;
+        Ok(ReceivedFlow { distinct: arrivals.distinct, rate_mbit: arrivals.rate_mbit(0) })
     }
 }
 
@@ -118,7 +161,7 @@ impl NumberedDatagramReceiver {
         &self,
         DatagramFlow { count, payload, .. }: DatagramFlow,
         quiet: Duration,
-        all_sent: &mpsc::Receiver<()>,
+        is_all_sent: impl Fn() -> bool,
     ) -> io::Result<DatagramArrivals> {
         self.0.set_read_timeout(Some(quiet))?;
         let mut arrivals = DatagramArrivals::none(count, payload);
@@ -137,7 +180,7 @@ impl NumberedDatagramReceiver {
                         break;
                     }
                     // If sending ended only now, wait for another such time.
-                    is_sent = all_sent.try_recv() != Err(TryRecvError::Empty);
+                    is_sent = is_all_sent();
                 }
                 Err(error) => return Err(error),
             }

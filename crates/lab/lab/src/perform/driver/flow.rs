@@ -3,6 +3,9 @@
 //!
 //! `least` is the model's minimum mean delay at full rate. Its channels have the delays that full
 //! packets had on each link alone, measured shortly before.
+//!
+//! At sites, both ends of the flow are programs. There are no delays then, because the clocks of
+//! two machines differ.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,12 +14,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::datagrams::{DatagramFlow, HEADERS};
+use super::datagrams::{DatagramFlow, HEADERS, QUIET_TIMEOUT, ReceivedFlow};
 use super::{DriverMeasure, DriverValues, MeasurementDriver, host, no_hosts, options};
 use crate::channel_model;
 use crate::host::EmulatedHost;
-use crate::link::{EmulatedLink, LinkDirection};
 use crate::network::EmulatedNetwork;
+use crate::perform::command::ProgramCommand;
+use crate::perform::trial_network::{TrialHost, TrialNetwork};
+use crate::perform::trial_program::TrialProgram;
+use crate::sandbox;
 use crate::trial::{self, LinkPlan};
 
 pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
@@ -26,7 +32,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     paths: &[],
     network: no_hosts,
     check,
-    measure: DriverMeasure::Emulated(measure),
+    measure: DriverMeasure::Linked(measure),
 };
 
 /// The driver's settings.
@@ -65,8 +71,8 @@ const MAX_SINGLE_RATE: f64 = 25_000.0;
 const SINGLE_LINK_DATAGRAMS: u32 = 50;
 const SINGLE_LINK_RATE: f64 = 100.0;
 
-/// How long to wait for further datagrams after the last one was sent.
-const QUIET_TIMEOUT: Duration = Duration::from_millis(700);
+/// How much longer than its datagrams take an end of a flow may run at a site, in seconds.
+const FLOW_TIMEOUT_S: f64 = 30.0;
 
 fn check(table: &toml::Table) -> Result<(), String> {
     let FlowOptions { payload, load, mu, kappa, seconds, warm_up_s, .. } = options(table)?;
@@ -89,48 +95,117 @@ fn check(table: &toml::Table) -> Result<(), String> {
     Ok(())
 }
 
-fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
+fn measure(network: &TrialNetwork<'_>, table: &toml::Table) -> Result<DriverValues, String> {
     let options: FlowOptions = options(table)?;
-    let (from, to) = (host(network, &options.from)?, host(network, &options.to)?);
-    let channels = channel_model::channels(network.plans())
+    let links = network.links().ok_or("this driver needs emulated links")?;
+    let channels = channel_model::channels(links.values())
         .ok_or("this driver needs links, each with a rate")?;
     let unknown = || format!("measure.options: there is no rate at mu = {}", options.mu);
     let best = channels.best_rate(options.mu).ok_or_else(unknown)?;
     let rate = options.load * best * 1e6 / (8.0 * options.payload as f64);
-
-    let failed = |error: io::Error| format!("the datagrams failed: {error}");
+    let flow = |seconds: f64| {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they fit")]
+        let count = ((rate * seconds) as u32).max(1);
+        let batch = if rate > MAX_SINGLE_RATE { 16 } else { 1 };
+        DatagramFlow { count, payload: options.payload, batch, rate }
+    };
+    let mut address = options.address;
     let mut values = BTreeMap::new();
+    let best = channels.used_rates(options.mu).ok_or_else(unknown)?;
+    let Some(emulated) = network.emulated() else {
+        let ends =
+            EndsAtSites { from: network.host(&options.from)?, to: network.host(&options.to)? };
+        if options.warm_up_s > 0.0 {
+            ends.run("warm-up", flow(options.warm_up_s), address)?;
+        }
+        let before = network.carried_forward()?;
+        address.set_port(address.port().wrapping_add(1));
+        let sent = flow(options.seconds);
+        let received = ends.run("flow", sent, address)?;
+        values.insert("carried", received.rate_mbit);
+        values.insert("loss", 1.0 - f64::from(received.distinct) / f64::from(sent.count));
+        values.insert("uneven", unevenness(&since(&before, network.carried_forward()?), &best));
+        return Ok(DriverValues::NamedWithoutDelays(values));
+    };
+    let failed = |error: io::Error| format!("the datagrams failed: {error}");
+    let (from, to) = (host(emulated, &options.from)?, host(emulated, &options.to)?);
     if let Some(kappa) = options.kappa {
-        let delays = single_link_delays(network, from, to).map_err(failed)?;
+        let delays = single_link_delays(emulated, from, to).map_err(failed)?;
         let channels = channel_model::with_delays(&channels, &delays);
         let least =
             channels.and_then(|channels| channel_model::min_delay(&channels, kappa, options.mu));
         values.insert("least", least.ok_or("there is no least delay at this kappa and mu")?);
     }
-    let run = |port: u16, seconds: f64| {
-        let mut address = options.address;
-        address.set_port(port);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they fit")]
-        let count = ((rate * seconds) as u32).max(1);
-        let batch = if rate > MAX_SINGLE_RATE { 16 } else { 1 };
-        let flow = DatagramFlow { count, payload: options.payload, batch, rate };
-        flow.run(from, to, address, QUIET_TIMEOUT)
-    };
     if options.warm_up_s > 0.0 {
-        run(options.address.port(), options.warm_up_s).map_err(failed)?;
+        flow(options.warm_up_s).run(from, to, address, QUIET_TIMEOUT).map_err(failed)?;
     }
-    let before = carried(network);
-    let arrivals = run(options.address.port().wrapping_add(1), options.seconds).map_err(failed)?;
-    let used: Vec<f64> =
-        carried(network).iter().zip(&before).map(|(after, before)| after - before).collect();
-
+    let before = network.carried_forward()?;
+    address.set_port(address.port().wrapping_add(1));
+    let arrivals = flow(options.seconds).run(from, to, address, QUIET_TIMEOUT).map_err(failed)?;
     let delays: Vec<f64> = arrivals.delays_ms().collect();
     values.insert("carried", arrivals.rate_mbit(0));
     values.insert("loss", 1.0 - f64::from(arrivals.distinct) / f64::from(arrivals.sent));
     values.insert("delay", delays.iter().sum::<f64>() / delays.len().max(1) as f64);
-    let best = channels.used_rates(options.mu).ok_or_else(unknown)?;
-    values.insert("uneven", unevenness(&used, &best));
+    values.insert("uneven", unevenness(&since(&before, network.carried_forward()?), &best));
     Ok(DriverValues::Named(values))
+}
+
+/// What was carried since before.
+fn since(before: &[f64], after: Vec<f64>) -> Vec<f64> {
+    after.into_iter().zip(before).map(|(after, before)| after - before).collect()
+}
+
+/// The hosts at the ends of a flow, at sites.
+struct EndsAtSites<'a> {
+    from: TrialHost<'a>,
+    to: TrialHost<'a>,
+}
+
+impl EndsAtSites<'_> {
+    /// Sends a flow by one program to another one.
+    fn run(
+        &self,
+        name: &str,
+        flow: DatagramFlow,
+        address: SocketAddr,
+    ) -> Result<ReceivedFlow, String> {
+        let DatagramFlow { count, payload, batch, rate } = flow;
+        let sent = format!("{name}-sent");
+        let program = |verb: &str, more: &[String]| {
+            let flow = [
+                format!("--count={count}"),
+                format!("--payload={payload}"),
+                format!("--batch={batch}"),
+                format!("--rate={rate}"),
+            ];
+            let sunder = sandbox::program_link().display().to_string();
+            let run = [&[sunder, "lab".into(), verb.into()], more, &flow].concat();
+            ProgramCommand::new(run)
+        };
+        let sent_file = self.to.files().join(&sent).display().to_string();
+        let arguments = [format!("--listen={address}"), format!("--until={sent_file}")];
+        let receive = program("receive-flow", &arguments);
+        let mut receiver = TrialProgram::start(self.to, &format!("{name}-to"), &receive, true)?;
+        receiver.wait_for_output("ready")?;
+        let send = program("send-flow", &[format!("--to={address}")]);
+        let mut sender = TrialProgram::start(self.from, &format!("{name}-from"), &send, true)?;
+        let timeout = Duration::from_secs_f64(f64::from(count) / rate + FLOW_TIMEOUT_S);
+        succeed(&mut sender, timeout)?;
+        self.to.write_file(&sent, b"")?;
+        succeed(&mut receiver, timeout)?;
+        let output = receiver.output()?;
+        let last = output.lines().last().unwrap_or_default();
+        serde_json::from_str(last).map_err(|error| format!("the receiver of a flow: {error}"))
+    }
+}
+
+/// Waits until a program has succeeded.
+fn succeed(program: &mut TrialProgram<'_>, timeout: Duration) -> Result<(), String> {
+    match program.wait(timeout)? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(program.failure(status)),
+        None => Err(program.error_with_output("took too long")),
+    }
 }
 
 /// The mean delay of full packets on each link, in ms.
@@ -154,15 +229,6 @@ fn single_link_delays(
         Ok(delays.iter().sum::<f64>() / delays.len().max(1) as f64)
     };
     network.plans().enumerate().map(alone).collect()
-}
-
-/// The bytes that each link would have delivered without losses.
-fn carried(network: &EmulatedNetwork) -> Vec<f64> {
-    let carried = |(link, plan): (&EmulatedLink, &LinkPlan)| {
-        link.counts(LinkDirection::Forward).delivered_bytes as f64
-            / (1.0 - plan.conditions()[0].loss)
-    };
-    network.links().zip(network.plans()).map(carried).collect()
 }
 
 /// The maximum relative deviation of a link's share of all bytes from its optimal share.

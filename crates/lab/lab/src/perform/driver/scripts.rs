@@ -16,6 +16,7 @@ mod guest;
 mod listening;
 mod party;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -28,9 +29,9 @@ use serde_json::{Map, Value, json};
 
 use super::{DriverMeasure, DriverPath, DriverValues, MeasurementDriver, no_hosts, options};
 use crate::link::LinkDirection;
-use crate::network::EmulatedNetwork;
 use crate::perform::trial_network::{TrialHost, TrialNetwork};
 use crate::sandbox::SCRATCH;
+use crate::trial::{self, LinkPlan};
 use containment_option::ScriptContainment;
 use folder::ScriptPair;
 use listening::OpenPorts;
@@ -186,14 +187,21 @@ fn check(table: &toml::Table) -> Result<(), String> {
     Ok(())
 }
 
-/// Why a contained script does not run at a site.
-const UNCONTAINED_SITE: &str =
-    "scripts are not contained at sites; set contain = false for scripts of your own";
+/// Why a contained script does not run on the network of a site's machine.
+const UNCONTAINED_SITE: &str = "scripts are contained at sites only on emulated links; add \
+     --emulate-links, or set contain = false for scripts of your own";
+
+/// Why a script does not run in a virtual machine at a site.
+const NO_MACHINE_AT_SITE: &str =
+    "scripts have no virtual machines at sites; set contain = true for a sandbox";
 
 /// Checks that the scripts can run at sites. The error is one line.
-fn check_at_sites(table: &toml::Table) -> Result<(), String> {
+fn check_at_sites(table: &toml::Table, emulates_links: bool) -> Result<(), String> {
     let options: ScriptsDriverOptions = options(table)?;
-    if options.contain.is_contained() {
+    if options.contain == ScriptContainment::Machine {
+        return Err(NO_MACHINE_AT_SITE.into());
+    }
+    if options.contain.is_contained() && !emulates_links {
         return Err(UNCONTAINED_SITE.into());
     }
     if options.scripts.starts_with(SCRATCH) {
@@ -272,12 +280,12 @@ fn addresses(
     network: &TrialNetwork<'_>,
     options: &ScriptsDriverOptions,
 ) -> Result<[PartyAddress; 2], String> {
-    if let Some(network) = network.emulated() {
-        let addresses = emulated_addresses(network, options)?;
+    if let Some(links) = network.links() {
+        let addresses = emulated_addresses(links, options)?;
         return Ok(addresses.map(|it| PartyAddress { reached: it.into(), own: it.into() }));
     }
     let address = |host| match network.host(host)? {
-        TrialHost::Site(site) => {
+        TrialHost::Site { site, .. } => {
             Ok(PartyAddress { reached: site.address().ip(), own: site.listening_address() })
         }
         TrialHost::Emulated { .. } => Err(format!("{host} is at no site")),
@@ -287,16 +295,19 @@ fn addresses(
 
 /// The addresses of the server and the client on the link or the links between them.
 fn emulated_addresses(
-    network: &EmulatedNetwork,
+    links: &BTreeMap<String, LinkPlan>,
     options: &ScriptsDriverOptions,
 ) -> Result<[Ipv4Addr; 2], String> {
     let ends = [&options.server, &options.client];
-    let links: Vec<&String> = network.names_of_links().collect();
-    let joins = |link: &&&String| ends.iter().all(|end| network.address(end, link).is_some());
-    let direct = links.iter().find(joins);
-    let address = |end: &String| {
-        let on = |link: &&String| network.address(end, link);
-        direct.map_or_else(|| links.iter().find_map(on), on)
+    let on = |end: &String, (index, plan): (usize, &LinkPlan)| {
+        let place = plan.hosts.iter().position(|host| host == end)?;
+        Some(trial::address(index, place))
+    };
+    let joins = |(_, plan): &(usize, &LinkPlan)| ends.iter().all(|it| plan.hosts.contains(*it));
+    let direct = links.values().enumerate().find(joins);
+    let address = |end: &String| match direct {
+        Some(link) => on(end, link),
+        None => links.values().enumerate().find_map(|link| on(end, link)),
     };
     let no_link = |end: &String| format!("host {end} has no link; add one");
     Ok([

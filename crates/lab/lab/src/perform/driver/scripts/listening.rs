@@ -32,12 +32,15 @@ impl<'a> OpenPorts<'a> {
 fn open(host: TrialHost<'_>) -> Result<BTreeSet<String>, String> {
     match host {
         TrialHost::Emulated { host, .. } => emulated(host),
-        TrialHost::Site(site) => match site.request(&AgentRequest::Ports)? {
-            AgentAnswer::Ports(ports) => {
-                Ok(ports.iter().map(|(protocol, port)| format!("{protocol} {port}")).collect())
+        TrialHost::Site { site, emulated } => {
+            let host = emulated.map(str::to_owned);
+            match site.request(&AgentRequest::Ports { host })? {
+                AgentAnswer::Ports(ports) => {
+                    Ok(ports.iter().map(|(protocol, port)| format!("{protocol} {port}")).collect())
+                }
+                _ => Err(site.unexpected()),
             }
-            _ => Err(site.unexpected()),
-        },
+        }
     }
 }
 

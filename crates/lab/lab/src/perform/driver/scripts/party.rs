@@ -13,8 +13,8 @@ use containment::{
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::UNCONTAINED_SITE;
 use super::folder::ScriptPair;
+use super::{NO_MACHINE_AT_SITE, UNCONTAINED_SITE};
 use crate::host::EmulatedHost;
 use crate::perform::command::ProgramCommand;
 use crate::perform::outputs;
@@ -22,6 +22,9 @@ use crate::perform::program::output_tail;
 use crate::perform::trial_network::TrialHost;
 use crate::perform::trial_program::TrialProgram;
 use crate::sandbox::SCRATCH;
+use crate::site::{
+    ContainedStart, ProgramSignal, ProgramStart, SiteConnection, SiteProgram, TrialFilePath,
+};
 
 /// The time in which a contained script that has reached its limit is gone.
 const LIMIT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -56,6 +59,13 @@ enum ScriptProcess<'a> {
         limits: ContainmentLimits,
         /// The file with its output.
         output: PathBuf,
+    },
+    /// One that is contained at a site.
+    ContainedAtSite {
+        program: SiteProgram<'a>,
+        limits: ContainmentLimits,
+        /// By what the limits are enforced, in words.
+        means: String,
     },
 }
 
@@ -115,7 +125,15 @@ impl<'a> ScriptParty<'a> {
             (ScriptBounds::Machine(limits, machine), TrialHost::Emulated { host, .. }) => {
                 contained(role, host, pair, run, limits, Some(machine))?
             }
-            (_, TrialHost::Site(site)) => return Err(site.line(UNCONTAINED_SITE)),
+            (ScriptBounds::Sandbox(limits), TrialHost::Site { site, emulated: Some(host) }) => {
+                contained_at_site(role, site, host, pair, run, limits)?
+            }
+            (ScriptBounds::Machine(..), TrialHost::Site { site, .. }) => {
+                return Err(site.line(NO_MACHINE_AT_SITE));
+            }
+            (ScriptBounds::Sandbox(_), TrialHost::Site { site, .. }) => {
+                return Err(site.line(UNCONTAINED_SITE));
+            }
         };
         Ok(Self { process, end: None })
     }
@@ -125,13 +143,14 @@ impl<'a> ScriptParty<'a> {
         match &self.process {
             ScriptProcess::Own { .. } => "not contained",
             ScriptProcess::Contained { process, .. } => process.means(),
+            ScriptProcess::ContainedAtSite { means, .. } => means,
         }
     }
 
     /// Whether a port has been open in its virtual machine.
     pub(super) fn has_opened_port(&self) -> bool {
         match &self.process {
-            ScriptProcess::Own { .. } => false,
+            ScriptProcess::Own { .. } | ScriptProcess::ContainedAtSite { .. } => false,
             ScriptProcess::Contained { process, .. } => process.has_opened_port(),
         }
     }
@@ -154,7 +173,9 @@ impl<'a> ScriptParty<'a> {
     pub(super) fn end_within(&mut self, limit: Duration) -> Result<PartyEnd, String> {
         match self.process {
             ScriptProcess::Own { .. } => self.stop(limit, Duration::ZERO),
-            ScriptProcess::Contained { .. } => self.stop(limit + LIMIT_TIMEOUT, Duration::ZERO),
+            ScriptProcess::Contained { .. } | ScriptProcess::ContainedAtSite { .. } => {
+                self.stop(limit + LIMIT_TIMEOUT, Duration::ZERO)
+            }
         }
     }
 
@@ -179,6 +200,10 @@ impl<'a> ScriptParty<'a> {
                 let limit = end.limit.map(|limit| (limit.name(), limits.describe(limit)));
                 (limit, read(output))
             }
+            ScriptProcess::ContainedAtSite { program, limits, .. } => {
+                let limit = end.limit.map(|limit| (limit.name(), limits.describe(limit)));
+                (limit, program.output()?)
+            }
         };
         let was_ended = was_ended || limit.is_some();
         let ScriptEnd { exit, time, .. } = end;
@@ -195,6 +220,15 @@ impl ScriptProcess<'_> {
                     let signal = status.signal().map(|signal| 128 + signal);
                     let exit = status.code().or(signal).unwrap_or(1);
                     ScriptEnd { exit, limit: None, time: program.time() }
+                }))
+            }
+            Self::ContainedAtSite { program, .. } => {
+                let status = program.wait(timeout)?;
+                Ok(status.map(|status| {
+                    let signal = status.signal().map(|signal| 128 + signal);
+                    let exit = status.code().or(signal).unwrap_or(1);
+                    let time = program.time().unwrap_or_default();
+                    ScriptEnd { exit, limit: program.limit(), time }
                 }))
             }
             Self::Contained { process, .. } => {
@@ -218,6 +252,11 @@ impl ScriptProcess<'_> {
             Self::Own { program, .. } => program.end(at_once)?,
             Self::Contained { process, .. } if at_once => process.kill(),
             Self::Contained { process, .. } => process.terminate(),
+            Self::ContainedAtSite { program, .. } => program.signal(if at_once {
+                ProgramSignal::Kill
+            } else {
+                ProgramSignal::Terminate
+            })?,
         }
         Ok(())
     }
@@ -264,6 +303,41 @@ fn console_reason(console: &str) -> String {
     output_tail(found.unwrap_or(console))
 }
 
+/// Starts a script in a sandbox of a host that is emulated at a site.
+fn contained_at_site<'a>(
+    role: &str,
+    site: &'a SiteConnection,
+    host: &str,
+    pair: &ScriptPair,
+    run: Vec<String>,
+    limits: ContainmentLimits,
+) -> Result<ScriptProcess<'a>, String> {
+    let shown = pair.path.display();
+    let failed = |what: &str| format!("cannot copy {shown}: {what}");
+    let copy = tempfile::tempdir_in(SCRATCH).map_err(|error| failed(&error.to_string()))?;
+    // What leads out of the folder is refused before anything is sent.
+    let unpacked = pair.folder.unpack(copy.path(), &UploadBounds::of_limits(&limits));
+    unpacked.map_err(|error| failed(&error.to_string()))?;
+    site.write_folder(copy.path(), role)?;
+    let directory = pair.directory.to_str().ok_or_else(|| failed("its name is not text"))?;
+    let directory = match directory {
+        "" => None,
+        path => Some(TrialFilePath::new(path).ok_or_else(|| failed("its path is too long"))?),
+    };
+    let program = ProgramStart {
+        name: role.to_owned(),
+        host: Some(host.to_owned()),
+        run,
+        environment: Vec::new(),
+        directory,
+        has_errors: false,
+    };
+    let output = outputs::directory().join(role);
+    let (program, means) =
+        SiteProgram::contain(site, ContainedStart { program, limits }, Some(output))?;
+    Ok(ScriptProcess::ContainedAtSite { program, limits, means })
+}
+
 /// Starts a script as the user.
 fn own<'a>(
     role: &str,
@@ -274,7 +348,7 @@ fn own<'a>(
     let copy = copy(pair)?;
     let (folder, copy) = match host {
         TrialHost::Emulated { .. } => (copy.path().to_owned(), Some(copy)),
-        TrialHost::Site(site) => {
+        TrialHost::Site { site, .. } => {
             site.write_folder(copy.path(), role)?;
             (host.files().join(role), None)
         }
