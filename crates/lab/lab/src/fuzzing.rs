@@ -121,6 +121,7 @@ mod tests {
         };
         let time = Duration::from_micros(7);
         let report = LinkEndReport {
+            is_joined: true,
             sent_bytes: 5,
             late_ms: 0.5,
             path_late_ms: 1.5,

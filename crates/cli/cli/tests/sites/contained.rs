@@ -155,7 +155,7 @@ done 2>/dev/null
 kill -9 -1 2>/dev/null
 (mkdir /folder/x && mount -t tmpfs x /folder/x) 2>/dev/null && echo mounted
 unshare -Urn true 2>/dev/null && echo unshared
-echo 1 > /proc/sys/net/ipv4/ip_forward 2>/dev/null && echo forwards
+(echo 1 > /proc/sys/net/ipv4/ip_forward) 2>/dev/null && echo forwards
 ip link add dummy0 type dummy 2>/dev/null && echo linked
 ip addr add 10.9.9.9/32 dev path 2>/dev/null && echo addressed
 echo done

@@ -1,6 +1,10 @@
 //! Experiments on links that are emulated between sites, among them those of the papers' figures
 //! that need two machines.
 
+use std::net::UdpSocket;
+use std::thread;
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::testbed::{SiteTestbed, results, succeeded};
@@ -146,6 +150,54 @@ pub(crate) fn path_that_is_too_long() {
     // The other link adds what the path lacks.
     let least = number(&trials[1], "least").unwrap();
     assert!((79.0..120.0).contains(&least), "{results}");
+}
+
+pub(crate) fn forged_datagrams() {
+    let testbed = SiteTestbed::new();
+    let text = ROUND_TRIP.replace("[2, 40]", "[40]").replace("-c 3", "-c 10");
+    let mut run = testbed.run("round-trip", &text, &[EMULATE]);
+    // Datagrams to the ports of the link, until the run has ended.
+    let ports = ["fra", "syd"].map(|site| testbed.address(site).replace(":7100", ":7101"));
+    let sent = testbed.at_controller(|| {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut sent = 0;
+        while run.try_wait().unwrap().is_none() {
+            for port in &ports {
+                let mut datagram = vec![0; random.usize(1..1400)];
+                random.fill(&mut datagram);
+                // Some look like the first ones of a direction.
+                if random.bool() {
+                    datagram.resize(100, 0);
+                    datagram[..8].copy_from_slice(&random.u64(..4).to_be_bytes());
+                    datagram[16..18].copy_from_slice(&[0, 1]);
+                }
+                sent += usize::from(socket.send_to(&datagram, port).is_ok());
+            }
+            thread::sleep(Duration::from_micros(500));
+        }
+        sent
+    });
+    assert!(sent > 1000, "{sent}");
+    let results = results(&succeeded(run));
+    let least = number(&results["trials"][0], "least").unwrap();
+    assert!((79.0..120.0).contains(&least), "{results}");
+}
+
+pub(crate) fn used_port() {
+    let testbed = SiteTestbed::new();
+    // Another program of the site has the port of the link.
+    let socket = testbed.at_site("syd", || UdpSocket::bind("0.0.0.0:7101").unwrap());
+    let run = testbed.run("round-trip", ROUND_TRIP, &[EMULATE]);
+    let output = run.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let last = stderr.lines().last().unwrap();
+    assert!(last.contains("site syd: cannot make link a: UDP port 7101: "), "{stderr}");
+    // The same command continues when it is free.
+    drop(socket);
+    let results = results(&succeeded(testbed.run("round-trip", ROUND_TRIP, &[EMULATE])));
+    assert_eq!(results["trials"].as_array().unwrap().len(), 2);
 }
 
 const STRANGER: &str = r#"

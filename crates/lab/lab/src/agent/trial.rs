@@ -74,7 +74,7 @@ impl AgentTrial {
             AgentRequest::Keepalive | AgentRequest::Hello { .. } => Ok(AgentAnswer::Done),
             AgentRequest::End => Ok(self.end()),
             AgentRequest::Host(host) => self.make_host(&host).map(|()| AgentAnswer::Done),
-            AgentRequest::Link(end) => self.make_link(*end).map(|()| AgentAnswer::Done),
+            AgentRequest::Link(end) => self.make_link(&end).map(|()| AgentAnswer::Done),
             AgentRequest::Links => self.reports().map(AgentAnswer::Links),
             AgentRequest::Contain(start) => self.contain(start),
         };
@@ -161,7 +161,7 @@ impl AgentTrial {
         Ok(())
     }
 
-    fn make_link(&mut self, end: SiteLinkEnd) -> Result<(), String> {
+    fn make_link(&mut self, end: &SiteLinkEnd) -> Result<(), String> {
         sandbox::check_tun().map_err(|error| error.to_string())?;
         let host = self.host(&end.host)?;
         let made = StretchedLinkEnd::new(host, &end.options);

@@ -50,9 +50,20 @@ pub(crate) struct LinkEndOptions {
     pub(crate) keys: [StretchedLinkKey; 2],
 }
 
+/// A frame that asks the other end whether it receives.
+const GREETING: [u8; 1] = [0];
+
+/// A frame that answers a greeting.
+const GREETING_ANSWER: [u8; 1] = [1];
+
+/// The time from a greeting to the next one, until there is an answer.
+const GREETING_INTERVAL_NS: u64 = 20_000_000;
+
 /// What an end of a stretched link has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct LinkEndReport {
+    /// Whether both ends receive what the other one sends.
+    pub(crate) is_joined: bool,
     /// The bytes of packets that it has sent to the other site.
     pub(crate) sent_bytes: u64,
     /// The 99th percentile of how late it has sent them, in ms.
@@ -119,6 +130,8 @@ impl StretchedLinkEnd {
             sealer: FrameSealer::new(to),
             opener: FrameOpener::new(from),
             path: ShortestPathTime::default(),
+            is_answered: false,
+            greets_at: 0,
         };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(SharedLinkEnd { state: Mutex::default(), wake });
@@ -171,6 +184,10 @@ struct LinkEndDriver {
     sealer: FrameSealer,
     opener: FrameOpener,
     path: ShortestPathTime,
+    /// Whether the other end has answered a greeting.
+    is_answered: bool,
+    /// When the next greeting is due.
+    greets_at: u64,
 }
 
 /// How long a period is in which the shortest time on a path counts: the clocks of two machines
@@ -214,10 +231,24 @@ impl LinkEndDriver {
                 self.line.offer(now(), &frame);
             }
             self.send(&mut batch, shared);
-            self.receive(&mut received, shared);
+            self.receive(&mut received, &mut batch, shared);
+            if !self.is_answered && now() >= self.greets_at {
+                self.greets_at = now() + GREETING_INTERVAL_NS;
+                self.greet(&GREETING, &mut batch);
+            }
+            let greets_at = (!self.is_answered).then_some(self.greets_at);
+            let next = self.line.next_arrival().into_iter().chain(greets_at).min();
             let fds = [self.device.as_fd(), self.socket.as_fd(), shared.wake.as_fd()];
-            wait(fds, &shared.wake, self.line.next_arrival());
+            wait(fds, &shared.wake, next);
         }
+    }
+
+    /// Sends a frame for the other end itself.
+    fn greet(&mut self, frame: &[u8], batch: &mut DatagramBatch) {
+        self.sealer.seal(frame, now(), batch);
+        // It is sent again if it is lost.
+        let _ = self.socket.send(batch, self.other);
+        batch.clear();
     }
 
     /// Sends the packets that have crossed the emulated link.
@@ -247,19 +278,34 @@ impl LinkEndDriver {
     }
 
     /// Passes what has arrived from the other site to the host.
-    fn receive(&mut self, received: &mut DatagramReceiveBuffer, shared: &SharedLinkEnd) {
+    fn receive(
+        &mut self,
+        received: &mut DatagramReceiveBuffer,
+        batch: &mut DatagramBatch,
+        shared: &SharedLinkEnd,
+    ) {
         let mut missed = 0;
+        let mut is_greeted = false;
         let mut late = Vec::new();
         // A socket that fails has no datagrams.
         let _ = received.receive(&self.socket);
         for (_, datagram) in received.datagrams() {
             let Some((frame, due)) = self.opener.open(datagram) else { continue };
+            let lateness = self.path.lateness(due, now());
+            is_greeted |= frame[..] == GREETING;
+            self.is_answered |= frame[..] == GREETING_ANSWER;
             let Some(frame) = TunFrame::parse(frame) else { continue };
             missed += u64::from(!self.device.write(&frame));
-            late.push(self.path.lateness(due, now()));
+            late.push(lateness);
+        }
+        if is_greeted {
+            self.greet(&GREETING_ANSWER, batch);
         }
         let mut state = shared.lock();
-        late.into_iter().for_each(|late| state.path_lateness.add(late));
+        state.report.is_joined = self.is_answered && self.opener.has_any();
+        for late in late {
+            state.path_lateness.add(late);
+        }
         state.report.missed += missed;
         state.report.lost = self.opener.lost();
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use random::RandomGenerator;
 
@@ -72,7 +74,42 @@ pub(super) fn make(
             site.order(&AgentRequest::Link(Box::new(link)))?;
         }
     }
-    Ok(())
+    wait_until_joined(trial, sites, hosts)
+}
+
+/// How long the ends of links may take until they receive from each other.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often to ask whether they do.
+const JOIN_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Waits until both ends of each link receive what the other one sends.
+fn wait_until_joined(
+    trial: &Trial,
+    sites: &SiteConnections,
+    hosts: &BTreeMap<String, String>,
+) -> Result<(), String> {
+    let deadline = Instant::now() + JOIN_TIMEOUT;
+    loop {
+        let reports = link_reports(sites, hosts, &trial.links)?;
+        let is_joined = |ends: &[LinkEndReport; 2]| ends.iter().all(|end| end.is_joined);
+        let Some(index) = reports.iter().position(|ends| !is_joined(ends)) else { return Ok(()) };
+        if Instant::now() > deadline {
+            let link = trial.links.iter().nth(index);
+            let (name, plan) = link.ok_or("there is no such link")?;
+            let end = |host: &String| -> Result<String, String> {
+                let site = site_of(sites, hosts, host)?;
+                Ok(format!("UDP port {} of site {}", port(site, index)?, site.site().name))
+            };
+            return Err(format!(
+                "link {name}: datagrams do not pass between {} and {}; let them through in the \
+                 firewalls",
+                end(&plan.hosts[0])?,
+                end(&plan.hosts[1])?
+            ));
+        }
+        thread::sleep(JOIN_INTERVAL);
+    }
 }
 
 /// The links whose delay is shorter than that of their path by more than a trial may be late.
@@ -189,7 +226,8 @@ mod tests {
         let added = beyond_path(conditions, 10.0);
         assert_eq!((added.delay_ms, added.jitter_ms), (15.0, 15.0));
         assert_eq!(added.rate_mbit, Some(10.0));
-        assert_eq!(beyond_path(conditions, 30.0).delay_ms, 0.0);
-        assert!(beyond_path(conditions, 30.0).checked().is_ok());
+        let added = beyond_path(conditions, 30.0);
+        assert_eq!([added.delay_ms, added.jitter_ms], [0.0; 2]);
+        assert!(added.checked().is_ok());
     }
 }

@@ -87,6 +87,8 @@ pub(super) struct FrameOpener {
     frames: BTreeMap<u64, FramePieces>,
     /// Datagrams of frames before this number are too late.
     oldest: u64,
+    /// The number of the datagram that was the first to arrive.
+    first: Option<u64>,
     /// One more than the greatest number of a datagram.
     end: u64,
     /// How many datagrams have arrived.
@@ -112,14 +114,15 @@ impl FrameOpener {
             cipher: key.cipher(),
             frames: BTreeMap::new(),
             oldest: 0,
+            first: None,
             end: 0,
             arrived: 0,
             scratch: Vec::new(),
         }
     }
 
-    /// Adds a datagram. Returns the frame that it completes, and when that was due at the sender, by
-    /// the sender's clock. What was not sealed with the same key, or was here before, changes
+    /// Adds a datagram. Returns the frame that it completes, and when that was due at the sender,
+    /// by the sender's clock. What was not sealed with the same key, or was here before, changes
     /// nothing.
     pub(super) fn open(&mut self, datagram: &[u8]) -> Option<(Bytes, u64)> {
         let (header, rest) = datagram.split_first_chunk::<HEADER_LEN>()?;
@@ -158,6 +161,7 @@ impl FrameOpener {
             frame.len = place + piece.len();
         }
         self.arrived += 1;
+        self.first.get_or_insert(number);
         self.end = self.end.max(number.saturating_add(1));
         let is_complete = frame.arrived.count_ones() == u32::from(count);
         let complete = is_complete.then(|| {
@@ -173,9 +177,14 @@ impl FrameOpener {
         complete
     }
 
-    /// How many of the datagrams before the last one have not arrived.
+    /// Whether a datagram has arrived.
+    pub(super) fn has_any(&self) -> bool {
+        self.arrived > 0
+    }
+
+    /// How many of the datagrams from the first to the last that have arrived have not.
     pub(super) fn lost(&self) -> u64 {
-        self.end - self.arrived
+        (self.end - self.first.unwrap_or(self.end)).saturating_sub(self.arrived)
     }
 }
 

@@ -5,7 +5,9 @@ use std::net::Ipv4Addr;
 use encoding::{FieldReader, FieldWrite as _};
 
 use super::super::address::is_plain_name;
-use super::{AgentMessageError, long_text, put_address, read_address, read_variables, variables};
+use super::{
+    AgentMessageError, flag, long_text, put_address, read_address, read_variables, variables,
+};
 use crate::link::{LinkEndOptions, LinkEndReport, StretchedLinkKey};
 
 /// The maximum length of the name of a host or a link. The kernel has the same limit for the name
@@ -124,7 +126,8 @@ fn read_name(reader: &mut FieldReader<'_>) -> Result<String, AgentMessageError> 
 
 /// Writes what the ends of links have done, in the order in which they were made.
 pub(in crate::site) fn put_reports(bytes: &mut Vec<u8>, reports: &[LinkEndReport]) {
-    for LinkEndReport { sent_bytes, late_ms, path_late_ms, missed, lost } in reports {
+    for LinkEndReport { is_joined, sent_bytes, late_ms, path_late_ms, missed, lost } in reports {
+        bytes.push((*is_joined).into());
         bytes.put_u64(*sent_bytes);
         bytes.extend(late_ms.to_be_bytes());
         bytes.extend(path_late_ms.to_be_bytes());
@@ -141,14 +144,14 @@ pub(in crate::site) fn read_reports(
         if reports.len() == MAX_LINK_ENDS {
             return Err(AgentMessageError::Value("number of links"));
         }
-        let sent_bytes = reader.u64()?;
+        let (is_joined, sent_bytes) = (flag(reader)?, reader.u64()?);
         let [late_ms, path_late_ms] = [reader.take()?, reader.take()?].map(f64::from_be_bytes);
         let is_time = |ms: f64| ms.is_finite() && ms >= 0.0;
         if !is_time(late_ms) || !is_time(path_late_ms) {
             return Err(AgentMessageError::Value("number"));
         }
         let (missed, lost) = (reader.u64()?, reader.u64()?);
-        reports.push(LinkEndReport { sent_bytes, late_ms, path_late_ms, missed, lost });
+        reports.push(LinkEndReport { is_joined, sent_bytes, late_ms, path_late_ms, missed, lost });
     }
     Ok(reports)
 }
