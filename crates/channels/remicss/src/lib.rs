@@ -57,7 +57,8 @@
 //! - `endpoint`: one end: its halves `inbound` and `outbound`, with the `frame_sender` before
 //!   it, and their `shared_state`.
 //!
-//! The driver is `net`: the threads `sending`, `receiving` and `planning`, and `status_source`.
+//! The driver is `net`: the threads `sending`, `receiving` and `planning`, and `status_source`;
+//! [`fail_closed`] keeps packets for the tunnel from leaving another way.
 //! [`config`] is read and checked before; [`status`] is what an end reports.
 
 pub mod config;
@@ -67,7 +68,10 @@ pub mod status;
 
 pub use config::TunnelConfig;
 pub use keys::SharedKey;
-pub use net::{IpTunnel, TunnelError, TunnelStatusSource, TunnelStopper};
+pub use net::fail_closed;
+pub use net::{
+    IpTunnel, TunnelError, TunnelReloadError, TunnelReloader, TunnelStatusSource, TunnelStopper,
+};
 pub use protocol::wire::datagram::MAX_CHANNELS;
 #[doc(hidden)]
 pub use protocol::{control, endpoint, recv, send, wire};

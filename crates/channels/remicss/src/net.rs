@@ -11,8 +11,10 @@
 
 mod allowed_sources;
 mod error;
+pub mod fail_closed;
 mod planning;
 mod receiving;
+mod reload;
 mod sending;
 mod shared;
 mod status_source;
@@ -40,8 +42,9 @@ use crate::protocol::send::plan::PlanGoal;
 use crate::protocol::wire::datagram::HEADER_LEN;
 use crate::protocol::wire::terms::TunnelTerms;
 pub use error::TunnelError;
-use planning::PlanningThread;
+use planning::{LiveSettings, PlanningCommand, PlanningThread};
 use receiving::{ReceivingCounts, ReceivingThread};
+pub use reload::{TunnelReloadError, TunnelReloader};
 use sending::{SendingCommand, SendingThread};
 use shared::TunnelClock;
 pub use status_source::TunnelStatusSource;
@@ -59,6 +62,7 @@ pub struct IpTunnel {
     planning: PlanningThread,
     status_source: TunnelStatusSource,
     stopper: TunnelStopper,
+    reloader: TunnelReloader,
 }
 
 /// Stops a tunnel that runs.
@@ -94,6 +98,12 @@ impl IpTunnel {
         let (sending_waker, receiving_waker) = (waker()?, waker()?);
         let (to_sending, commands) = mpsc::channel();
         let (to_planning, requests) = mpsc::channel();
+        let risks = config.channels.iter().map(|channel| channel.risk).collect();
+        let reloader = TunnelReloader {
+            opened: Arc::new(config.clone()),
+            risks: Arc::new(Mutex::new(risks)),
+            planning: to_planning.clone(),
+        };
         let stopper = TunnelStopper {
             stops: Arc::default(),
             receiving_waker: receiving_waker.clone(),
@@ -111,11 +121,10 @@ impl IpTunnel {
             clamped_mtu: mtu,
         };
         let planning = PlanningThread {
-            goal: goal(config),
-            scheduler_kind: config.scheduler,
+            settings: LiveSettings::of(config),
             rng: config.rng,
             sender_config,
-            requests,
+            commands: requests,
             sending: to_sending.clone(),
             sending_waker: sending_waker.clone(),
             clock,
@@ -135,20 +144,20 @@ impl IpTunnel {
             mtu,
             mtu_range: least_mtu(config).min(mtu)..=mtu,
             overhead,
-            risks: config.channels.iter().map(|channel| channel.risk).collect(),
+            risks: Arc::clone(&reloader.risks),
             sources: AllowedSources::new(&config.allowed, config.addresses.iter().map(IpNet::addr)),
             stops: Arc::clone(&stopper.stops),
         };
         let status_source = TunnelStatusSource {
             device: device.name().to_owned(),
             clock,
-            risks: receiving.risks.clone(),
+            risks: Arc::clone(&reloader.risks),
             shared: Arc::clone(&sending.shared),
             sending: Arc::clone(&sending.counts),
             receiving: Arc::clone(&receiving.counts),
             plan: Arc::clone(&planning.current),
         };
-        Ok(Self { device, sending, receiving, planning, status_source, stopper })
+        Ok(Self { device, sending, receiving, planning, status_source, stopper, reloader })
     }
 
     /// The device's name.
@@ -166,6 +175,11 @@ impl IpTunnel {
         self.stopper.clone()
     }
 
+    /// The handle that changes its settings.
+    pub fn reloader(&self) -> TunnelReloader {
+        self.reloader.clone()
+    }
+
     /// Carries packets until it is stopped.
     ///
     /// # Errors
@@ -174,13 +188,17 @@ impl IpTunnel {
     /// # Panics
     /// If a thread cannot be started, or has panicked.
     pub fn run(self) -> Result<(), TunnelError> {
-        let Self { sending, receiving, planning, stopper, status_source: _, device: _ } = self;
+        let Self { sending, receiving, planning, stopper, reloader, status_source: _, device: _ } =
+            self;
+
         let start = |name: &str| thread::Builder::new().name(name.into());
         let planner = start("planning").spawn(move || planning.run()).expect("a thread");
         let receiver = start("receiving").spawn(move || receiving.run()).expect("a thread");
         let result = sending.run();
         stopper.stop();
         receiver.join().expect("the receiving thread");
+        // If it does not receive, it has ended.
+        let _ = reloader.planning.send(PlanningCommand::Stop);
         planner.join().expect("the planning thread");
         result
     }
@@ -265,6 +283,25 @@ fn least_mtu(config: &TunnelConfig) -> usize {
     if networks.into_iter().any(|network| network.addr().is_ipv6()) { MIN_MTU.into() } else { 0 }
 }
 
+/// The routes through the device. A default route becomes two halves, which take precedence over
+/// the default routes of the uplinks, whatever their metric.
+///
+/// Without an address of its own, packets of a family would be sent from an address of an uplink,
+/// from which the peer accepts none. If this host is closed for them, they are refused at once
+/// instead.
+fn device_routes(config: &TunnelConfig) -> Vec<IpNet> {
+    let has_address = |route: &&IpNet| {
+        let is_v4 = route.addr().is_ipv4();
+        config.addresses.iter().any(|own| own.addr().is_ipv4() == is_v4)
+    };
+    let halves = |route: &IpNet| {
+        let halves = route.subnets(1).ok().filter(|_| route.prefix_len() == 0);
+        halves.map_or_else(|| vec![*route], Iterator::collect)
+    };
+    let routes = config.routes.iter().filter(|route| !config.fail_closed || has_address(route));
+    routes.flat_map(halves).collect()
+}
+
 fn make_device(config: &TunnelConfig, mtu: usize) -> Result<TunDevice, TunnelError> {
     let name = config.device.clone();
     let device = TunDevice::new(&name)
@@ -274,7 +311,7 @@ fn make_device(config: &TunnelConfig, mtu: usize) -> Result<TunDevice, TunnelErr
         mtu: u32::try_from(mtu).unwrap_or(u32::MAX),
         queue: DEVICE_QUEUE,
         addresses: &config.addresses,
-        routes: &config.routes,
+        routes: &device_routes(config),
         congestion: None,
     };
     interface.set_up().map_err(|source| TunnelError::Interface { name, source })?;

@@ -11,6 +11,8 @@ pub struct TunnelStatus {
     pub uptime_s: f64,
     /// Whether the ends are associated.
     pub associated: bool,
+    /// Whether only the tunnel may reach its networks (`fail_closed`). Absent if not.
+    pub closed: Option<ClosedStatus>,
     /// Measured means since the association began.
     pub achieved: MeasuredProperties,
     /// The model's values for the current plan; absent if there is none.
@@ -23,6 +25,16 @@ pub struct TunnelStatus {
     pub waited: ReorderStatus,
     /// Dropped packets and datagrams, by reason.
     pub dropped: DropCounts,
+}
+
+/// The rules that keep packets for the tunnel from leaving another way.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClosedStatus {
+    /// How long this host has been closed, in seconds, over restarts of the tunnel.
+    pub closed_s: f64,
+    /// Whether the rules are in force: another program may have removed them, and the kernel may
+    /// refuse them since.
+    pub in_force: bool,
 }
 
 /// Symbols that waited in the reorder buffer, by the reason for which they left it.

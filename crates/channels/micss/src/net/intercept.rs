@@ -9,10 +9,7 @@
 //! match.
 
 mod challenge;
-mod nft;
-mod program;
 mod rules;
-mod tables;
 
 use std::collections::HashSet;
 use std::fs;
@@ -30,11 +27,13 @@ pub use crate::config::intercept::{
     NftMatchExpression, NftMatchExpressionError,
 };
 use challenge::PreexistingConnections;
-use nft::{RIGHTS, nft};
+pub(crate) use nftables::InstalledNftTables;
+use nftables::removal;
 pub use rules::OWN_MARK;
-use rules::removal;
 use service::listening::ConfiguredListener;
-pub(crate) use tables::InstalledNftTables;
+
+/// Advice for when the kernel denies permission.
+const RIGHTS: &str = "; interception needs root, or CAP_NET_ADMIN";
 
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -121,7 +120,7 @@ impl InterceptConfig {
     /// ([`ErrorKind::PermissionDenied`]), or if the kernel would reject the rules. The error is one
     /// line.
     pub fn check(&self) -> io::Result<()> {
-        nft::check(&self.rules())
+        nftables::check(&self.rules())
     }
 
     /// Installs the rules, and removes those of an earlier client with the same port.
@@ -167,15 +166,15 @@ impl InterceptConfig {
     /// needed: existing rules may refuse them already.
     fn refuse(&self) -> io::Result<bool> {
         let (table, refusing) = (self.table(), self.refusing_table());
-        nft(&format!("{}{}", removal(&refusing), rules::refusing(self)))?;
+        nftables::apply(&format!("{}{}", removal(&refusing), rules::refusing(self)))?;
         let refused = |table: &str| {
-            let rules = nft::table(table).ok()?;
+            let rules = nftables::list_table(table).ok()?;
             Some(rules[rules.find(rules::FIRST_REFUSING)?..].to_owned())
         };
         let needed =
             refused(&table).is_none_or(|refused_by| Some(refused_by) != refused(&refusing));
         if !needed {
-            nft(&removal(&refusing))?;
+            nftables::apply(&removal(&refusing))?;
         }
         Ok(needed)
     }
@@ -311,9 +310,9 @@ pub fn leftover_tables() -> Vec<String> {
         let Ok(port) = name.parse() else { return false };
         // A table that only serves open connections refuses none.
         let intercepts = |rules: String| rules.contains(&format!("redirect to :{port}"));
-        !listening.contains(&port) && nft::table(table).is_ok_and(intercepts)
+        !listening.contains(&port) && nftables::list_table(table).is_ok_and(intercepts)
     };
-    nft::tables().into_iter().filter(refuses).collect()
+    nftables::list_tables().into_iter().filter(refuses).collect()
 }
 
 /// The TCP ports of this host on which a program listens.

@@ -22,6 +22,8 @@ pub const KEYS: ConfigKeys = ConfigKeys(&[&[
     key("", "mu", "2.5"),
     key("", "addresses", "[\"10.9.0.2/24\"]"),
     key("", "routes", "[\"10.8.0.0/16\"]"),
+    key("", "fail_closed", "true"),
+    key("", "direct", "[\"192.168.1.0/24\"]"),
     key("", "allowed", "[\"10.9.0.0/24\"]"),
     key("", "key", "\"tunnel.key\""),
     key("", "objective", "\"privacy\""),
@@ -99,10 +101,14 @@ fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
     may_roam(table, roaming, end, channels.as_deref().unwrap_or_default());
     let addresses = table.require("addresses").map(|list| networks(&list)).unwrap_or_default();
     let routes = table.get("routes").map(|list| whole_networks(&list)).unwrap_or_default();
-    let allowed = table.get("allowed").map(|list| whole_networks(&list));
-    let allowed = allowed.unwrap_or_else(|| {
-        addresses.iter().map(IpNet::trunc).chain(routes.iter().copied()).collect()
-    });
+    let networks: Vec<IpNet> =
+        addresses.iter().map(IpNet::trunc).chain(routes.iter().copied()).collect();
+    let fail_closed = flag(table, "fail_closed", false);
+    let direct = direct(table, fail_closed, &networks);
+    if fail_closed {
+        plain_device_names(table);
+    }
+    let allowed = table.get("allowed").map(|list| whole_networks(&list)).unwrap_or(networks);
     let goals = [
         ("privacy", PlanObjective::Privacy),
         ("loss", PlanObjective::Loss),
@@ -131,6 +137,8 @@ fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
         roaming,
         addresses,
         routes,
+        fail_closed,
+        direct,
         allowed,
         mtu,
     })
@@ -138,6 +146,49 @@ fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
 
 fn flag(table: &ConfigTable<'_>, name: &str, default: bool) -> bool {
     table.get(name).and_then(|value| value.flag()).unwrap_or(default)
+}
+
+/// The networks that are reached without the tunnel. Each is a part of one that `fail_closed`
+/// closes.
+fn direct(table: &ConfigTable<'_>, fail_closed: bool, closed: &[IpNet]) -> Vec<IpNet> {
+    if fail_closed && closed.is_empty() {
+        let what = "`fail_closed` closes nothing: `addresses` and `routes` are empty";
+        let fix =
+            "name the networks that only the tunnel may reach, as in routes = [\"0.0.0.0/0\"]";
+        table.report_key("fail_closed", ConfigProblem::new(what, fix).summarized(what));
+    }
+    let Some(list) = table.get("direct") else { return Vec::new() };
+    if !fail_closed {
+        let what = "`direct` goes with `fail_closed = true`";
+        let fix = "add it, or leave `direct` out: without it nothing is closed";
+        table.report_key("direct", ConfigProblem::new(what, fix).summarized(what));
+        return Vec::new();
+    }
+    let part = |text: &ConfigValue<'_>| {
+        let network = whole_network(text)?;
+        if closed.iter().any(|closed| network.contains(closed)) {
+            let what = format!("{network} contains a whole network of `addresses` or `routes`");
+            text.refuse(what, "give a part of it, or leave that network out of `routes`");
+        } else if !closed.iter().any(|closed| closed.contains(&network)) {
+            let what = format!("{network} is not in `routes`");
+            text.refuse(what, "leave it out: the tunnel does not close it");
+        }
+        Some(network)
+    };
+    list.list().unwrap_or_default().iter().filter_map(part).collect()
+}
+
+/// Rejects names of devices that are not plain words in the rules of the packet filter.
+fn plain_device_names(table: &ConfigTable<'_>) {
+    let tables = table.tables("channel");
+    let devices = tables.iter().chain([table]).filter_map(|table| table.get("device"));
+    for device in devices {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if device.text().is_some_and(|name| !name.chars().all(is_plain)) {
+            let what = "`fail_closed` needs devices whose names are plain words";
+            device.refuse(what, "use only letters, digits, `-`, `_` and `.` in it");
+        }
+    }
 }
 
 /// The number of channels, if it is within the limits.
@@ -341,13 +392,15 @@ fn networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
 
 /// Networks without host bits.
 fn whole_networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
-    let network = |text: &ConfigValue<'_>| {
-        let network: IpNet = text.parsed_or(NETWORK)?;
-        let whole = network.trunc();
-        if whole != network {
-            text.refuse(format!("{network} has host bits"), format!("write {whole}"));
-        }
-        Some(whole)
-    };
-    list.list().unwrap_or_default().iter().filter_map(network).collect()
+    list.list().unwrap_or_default().iter().filter_map(whole_network).collect()
+}
+
+/// A network without host bits.
+fn whole_network(text: &ConfigValue<'_>) -> Option<IpNet> {
+    let network: IpNet = text.parsed_or(NETWORK)?;
+    let whole = network.trunc();
+    if whole != network {
+        text.refuse(format!("{network} has host bits"), format!("write {whole}"));
+    }
+    Some(whole)
 }

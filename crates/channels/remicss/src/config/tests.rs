@@ -144,3 +144,35 @@ fn a_server_needs_a_client_and_distinct_addresses() {
     let message = TunnelConfig::from_toml(&open).unwrap_err().to_string();
     assert!(message.contains("anyone could be the client"), "{message}");
 }
+
+#[test]
+fn networks_that_are_reached_directly_are_parts_of_closed_ones() {
+    let with = |settings: &str| {
+        let text = CLIENT.replacen("[[channel]]", &format!("{settings}\n[[channel]]"), 1);
+        TunnelConfig::from_toml(&text)
+    };
+    let closed = with("fail_closed = true\ndirect = [\"10.8.1.0/24\", \"fd00::/96\"]").unwrap();
+    assert!(closed.fail_closed && closed.direct.len() == 2);
+    let networks = ["10.9.0.0/24", "fd00::/64", "10.8.0.0/16"].map(|it| it.parse().unwrap());
+    assert_eq!(closed.networks().collect::<Vec<_>>(), networks);
+    assert!(!with("").unwrap().fail_closed);
+    for (settings, expected) in [
+        ("direct = [\"10.8.1.0/24\"]", "`direct` goes with `fail_closed = true`"),
+        ("fail_closed = true\ndirect = [\"10.7.0.0/16\"]", "10.7.0.0/16 is not in `routes`"),
+        (
+            "fail_closed = true\ndirect = [\"10.0.0.0/8\"]",
+            "10.0.0.0/8 contains a whole network of `addresses` or `routes`",
+        ),
+        ("fail_closed = true\ndirect = [\"10.8.1.1/24\"]", "10.8.1.1/24 has host bits"),
+        (
+            "fail_closed = true\ndevice = \"a*\"",
+            "`fail_closed` needs devices whose names are plain",
+        ),
+    ] {
+        let message = with(settings).unwrap_err().to_string();
+        assert!(message.contains(expected), "{settings}: {message}");
+    }
+    let nothing = SERVER.replace("kappa = 2", "kappa = 2\nfail_closed = true");
+    let message = TunnelConfig::from_toml(&nothing).unwrap_err().to_string();
+    assert!(message.contains("`fail_closed` closes nothing"), "{message}");
+}

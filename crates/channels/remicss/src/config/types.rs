@@ -116,8 +116,20 @@ pub struct TunnelConfig {
     pub addresses: Vec<IpNet>,
     /// The networks that are reached through the tunnel, besides those of its addresses.
     pub routes: Vec<IpNet>,
+    /// Whether the networks of `addresses` and `routes` are reached through the tunnel only, even
+    /// while it does not run.
+    pub fail_closed: bool,
+    /// With `fail_closed`: the networks in `routes` that are reached without the tunnel.
+    pub direct: Vec<IpNet>,
     /// The networks that the peer may use as source addresses.
     pub allowed: Vec<IpNet>,
     /// The device's MTU in bytes. It is discovered if it is not configured.
     pub mtu: Option<u16>,
+}
+
+impl TunnelConfig {
+    /// The networks that are reached through the tunnel: those of its addresses, and `routes`.
+    pub fn networks(&self) -> impl Iterator<Item = IpNet> {
+        self.addresses.iter().map(IpNet::trunc).chain(self.routes.iter().copied())
+    }
 }

@@ -1,6 +1,7 @@
 //! The planning thread: computes the optimal schedule for the current channels, outside the fast
 //! path.
 
+use std::iter;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,6 +32,25 @@ const LOG_RATE_FACTOR: f64 = 2.0;
 /// The rounding error of a plan's kappa.
 const KAPPA_TOLERANCE: f64 = 1e-6;
 
+/// A command to this thread.
+pub(super) enum PlanningCommand {
+    /// Plan for these channels.
+    Plan(TunnelPlanRequest),
+    /// Plan with these settings from now on.
+    Settings(LiveSettings),
+    /// Stop.
+    Stop,
+}
+
+/// The settings that can change while a tunnel runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LiveSettings {
+    pub(super) goal: PlanGoal,
+    pub(super) scheduler_kind: SchedulerKind,
+    /// The channels' risks.
+    pub(super) risks: Vec<f64>,
+}
+
 /// A request for a plan.
 pub(super) struct TunnelPlanRequest {
     /// The keys of a new association.
@@ -53,11 +73,10 @@ enum SenderUpdateError {
 
 /// The state of the thread.
 pub(super) struct PlanningThread {
-    pub(super) goal: PlanGoal,
-    pub(super) scheduler_kind: SchedulerKind,
+    pub(super) settings: LiveSettings,
     pub(super) rng: RandomSource,
     pub(super) sender_config: SymbolSenderConfig,
-    pub(super) requests: Receiver<TunnelPlanRequest>,
+    pub(super) commands: Receiver<PlanningCommand>,
     pub(super) sending: Sender<SendingCommand>,
     pub(super) sending_waker: ThreadWaker,
     pub(super) clock: TunnelClock,
@@ -99,19 +118,37 @@ impl CurrentPlan {
 }
 
 impl PlanningThread {
-    /// Handles requests until the channel is closed.
-    pub(super) fn run(self) {
-        let mut goal = self.goal;
+    /// Handles commands until it is stopped.
+    pub(super) fn run(mut self) {
+        let mut agreed_floor = 0;
+        let mut last: Option<ChannelSnapshot> = None;
         let mut logged = None;
-        while let Ok(mut request) = self.requests.recv() {
-            // Only the latest snapshot matters.
-            while let Ok(later) = self.requests.try_recv() {
-                let keys = later.keys.or(request.keys);
-                request = TunnelPlanRequest { keys, snapshot: later.snapshot };
+        while let Ok(command) = self.commands.recv() {
+            let mut keys = None;
+            // Only the latest snapshot and the latest settings matter.
+            for command in iter::once(command).chain(self.commands.try_iter()) {
+                match command {
+                    PlanningCommand::Plan(request) => {
+                        keys = request.keys.or(keys);
+                        last = Some(request.snapshot);
+                    }
+                    PlanningCommand::Settings(settings) => {
+                        self.settings = settings;
+                        // The plan is logged, even if it is like the one before.
+                        logged = None;
+                    }
+                    PlanningCommand::Stop => return,
+                }
             }
-            if let Some(keys) = &request.keys {
-                goal = self.goal.with_floor(keys.floor);
+            if let Some(keys) = &keys {
+                agreed_floor = keys.floor;
             }
+            // Without an association there is nothing to plan yet.
+            let Some(snapshot) = &last else { continue };
+            let snapshot = snapshot.with_risks(&self.settings.risks);
+            let request = TunnelPlanRequest { keys, snapshot };
+            let goal = self.settings.goal;
+            let goal = goal.with_floor(goal.floor.max(agreed_floor));
             let planned = goal.plan(&request.snapshot.channels, request.snapshot.up);
             lock(&self.current).update(planned.as_ref().ok(), self.clock.now());
             match self.update(goal, &request, planned, &mut logged) {
@@ -152,11 +189,13 @@ impl PlanningThread {
         }
         let scheduler = self.scheduler(goal, &plan, channels)?;
         let Some(keys) = &request.keys else {
-            return Ok(SenderUpdate::Schedule { scheduler, up: *up, spare: plan.spare });
+            let (up, floor) = (*up, goal.floor);
+            return Ok(SenderUpdate::Schedule { scheduler, floor, up, spare: plan.spare });
         };
         let generator = self.rng.generator()?;
         let mut sender = self.sender_config.sender(keys, scheduler, generator)?;
         sender.set_spare(plan.spare);
+        sender.set_packet_floor(goal.floor);
         if is_held {
             sender.set_up(ChannelSubset::EMPTY);
         }
@@ -172,7 +211,7 @@ impl PlanningThread {
         let mut generator = self.rng.generator()?;
         let random = generator.array()?;
         let random = u64::from_le_bytes(random);
-        match self.scheduler_kind {
+        match self.settings.scheduler_kind {
             SchedulerKind::Planned => Ok(Box::new(
                 PlannedScheduler::new(&plan.schedule, channels).with_random_start(random),
             )),
@@ -237,14 +276,14 @@ mod tests {
 
     const CHANNELS: usize = 3;
 
-    fn request(keys: Option<TunnelKeys>, up: usize) -> TunnelPlanRequest {
+    fn plan(keys: Option<TunnelKeys>, up: usize) -> PlanningCommand {
         let channel =
             ChannelModel::new(RiskProbability(0.1), LossProbability(0.01), 1.0, 10.0).unwrap();
         let up = ChannelSubset::first(up);
-        TunnelPlanRequest {
+        PlanningCommand::Plan(TunnelPlanRequest {
             keys,
             snapshot: ChannelSnapshot { channels: vec![channel; CHANNELS], up },
-        }
+        })
     }
 
     fn keys() -> TunnelKeys {
@@ -264,25 +303,28 @@ mod tests {
 
     #[test]
     fn keys_that_come_when_too_few_channels_are_up_are_used_later() {
-        let (to_planning, requests) = mpsc::channel();
+        let (to_planning, commands_to_planning) = mpsc::channel();
         let (sending, commands) = mpsc::channel();
         let planning = PlanningThread {
-            goal: PlanGoal {
-                kappa: 2.0,
-                mu: 3.0,
-                objective: ScheduleObjective::Loss,
-                floor: 2,
-                keeps_order: false,
-                prefer: PlanPreference::Rate,
+            settings: LiveSettings {
+                goal: PlanGoal {
+                    kappa: 2.0,
+                    mu: 3.0,
+                    objective: ScheduleObjective::Loss,
+                    floor: 2,
+                    keeps_order: false,
+                    prefer: PlanPreference::Rate,
+                },
+                scheduler_kind: SchedulerKind::Planned,
+                risks: vec![0.1; CHANNELS],
             },
-            scheduler_kind: SchedulerKind::Planned,
             rng: RandomSource::Seeded,
             sender_config: SymbolSenderConfig {
                 rates_bps: vec![None; CHANNELS],
                 mtus: vec![1500; CHANNELS],
                 headers: vec![28; CHANNELS],
             },
-            requests,
+            commands: commands_to_planning,
             sending,
             sending_waker: ThreadWaker::new().unwrap(),
             clock: TunnelClock(Instant::now()),
@@ -295,13 +337,13 @@ mod tests {
             _ => panic!("no update"),
         };
         // Both requests wait when the thread comes to them: channels have gone down meanwhile.
-        to_planning.send(request(Some(keys()), CHANNELS)).unwrap();
-        to_planning.send(request(None, 1)).unwrap();
+        to_planning.send(plan(Some(keys()), CHANNELS)).unwrap();
+        to_planning.send(plan(None, 1)).unwrap();
         let thread = thread::spawn(|| planning.run());
         let mut outbound = OutboundEndpoint::default();
         update(&mut outbound);
         assert!(matches!(send(&mut outbound), Err(SymbolSendError::BelowFloor)));
-        to_planning.send(request(None, CHANNELS)).unwrap();
+        to_planning.send(plan(None, CHANNELS)).unwrap();
         drop(to_planning);
         update(&mut outbound);
         thread.join().unwrap();

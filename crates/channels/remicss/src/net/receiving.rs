@@ -16,7 +16,7 @@ use tun::ip::{packet_len, source};
 use tun::{ChecksumState, PacketCoalescer, Superpacket, TunDevice};
 use zeroize::Zeroizing;
 
-use super::planning::TunnelPlanRequest;
+use super::planning::{PlanningCommand, TunnelPlanRequest};
 use super::sending::SendingCommand;
 use super::shared::{TunnelClock, lock};
 use super::waker::ThreadWaker;
@@ -50,14 +50,14 @@ pub(super) struct ReceivingThread {
     pub(super) counts: Arc<Mutex<ReceivingCounts>>,
     pub(super) sending: Sender<SendingCommand>,
     pub(super) sending_waker: ThreadWaker,
-    pub(super) planning: Sender<TunnelPlanRequest>,
+    pub(super) planning: Sender<PlanningCommand>,
     /// The MTU of the tunnel's device, and its minimum and maximum.
     pub(super) mtu: usize,
     pub(super) mtu_range: RangeInclusive<usize>,
     /// The overhead of a datagram over its packet.
     pub(super) overhead: usize,
     /// The channels' risks.
-    pub(super) risks: Vec<f64>,
+    pub(super) risks: Arc<Mutex<Vec<f64>>>,
     /// The source addresses that the peer may use.
     pub(super) sources: AllowedSources,
     pub(super) stops: Arc<AtomicBool>,
@@ -141,7 +141,8 @@ impl ReceivingThread {
         let now = self.clock.now();
         let mut shared = lock(&self.shared);
         let has_news = self.inbound.handle_timeout(&mut shared, now, arena);
-        let snapshot = has_news.then(|| shared.poll_snapshot(&self.risks, now)).flatten();
+        let risks = lock(&self.risks).clone();
+        let snapshot = has_news.then(|| shared.poll_snapshot(&risks, now)).flatten();
         let changes = if has_news { shared.poll_changes(now) } else { Vec::new() };
         drop(shared);
         while let Some((channel, to, bytes)) = self.inbound.poll_transmit(now) {
@@ -161,7 +162,8 @@ impl ReceivingThread {
         }
         if let Some(snapshot) = snapshot {
             // If the planner has ended, this thread is about to end, too.
-            let _ = self.planning.send(TunnelPlanRequest { keys, snapshot });
+            let request = TunnelPlanRequest { keys, snapshot };
+            let _ = self.planning.send(PlanningCommand::Plan(request));
         }
         let mut counts = lock(&self.counts);
         counts.unverified = self.inbound.unverified();

@@ -24,7 +24,7 @@ use crate::status::{
 pub struct TunnelStatusSource {
     pub(super) device: String,
     pub(super) clock: TunnelClock,
-    pub(super) risks: Vec<f64>,
+    pub(super) risks: Arc<Mutex<Vec<f64>>>,
     pub(super) shared: Arc<Mutex<EndpointSharedState>>,
     pub(super) sending: Arc<Mutex<SendingCounts>>,
     pub(super) receiving: Arc<Mutex<ReceivingCounts>>,
@@ -44,6 +44,8 @@ impl TunnelStatusSource {
             device: self.device.clone(),
             uptime_s: now.as_secs_f64(),
             associated: receiving.is_associated,
+            // The rules are apart from the tunnel.
+            closed: None,
             achieved: self.achieved(now, &sending, &receiving),
             predicted: predicted.map(|averages| PredictedProperties {
                 kappa: averages.kappa,
@@ -96,7 +98,7 @@ impl TunnelStatusSource {
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     fn modelled(&self, now: Duration, uses: &[(ShareSelection, u64)]) -> Option<ScheduleAverages> {
         let estimates = lock(&self.shared).monitor.as_ref()?.estimates(now);
-        let channels = ChannelSnapshot::new(&estimates, &self.risks).channels;
+        let channels = ChannelSnapshot::new(&estimates, &lock(&self.risks)).channels;
         let symbols: u64 = uses.iter().map(|(_, symbols)| symbols).sum();
         let parts =
             uses.iter().map(|(threshold, part)| (*threshold, *part as f64 / symbols as f64));
@@ -159,12 +161,13 @@ impl TunnelStatusSource {
                 wrong_token: strange.wrong_token,
             }
         };
-        self.risks.iter().enumerate().map(channel).collect()
+        let risks = lock(&self.risks).clone();
+        risks.iter().enumerate().map(channel).collect()
     }
 
     /// A risk, if any channel has one configured.
     fn if_known(&self, risk: f64) -> Option<f64> {
-        self.risks.iter().any(|risk| *risk > 0.0).then_some(risk)
+        lock(&self.risks).iter().any(|risk| *risk > 0.0).then_some(risk)
     }
 }
 

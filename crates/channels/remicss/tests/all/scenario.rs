@@ -533,7 +533,7 @@ impl End {
             headers: vec![28; n],
         };
         let Some(keys) = begins else {
-            return SenderUpdate::Schedule { scheduler, up, spare };
+            return SenderUpdate::Schedule { scheduler, floor: 0, up, spare };
         };
         let generator = RandomGenerator::seeded().unwrap();
         let sender = config.sender(&keys, scheduler, generator).unwrap();

@@ -9,6 +9,8 @@ use console::CommandFailure;
 use serde::Serialize;
 use service::config::read_file;
 
+#[cfg(feature = "tunnel")]
+use super::status;
 use super::{daemon_names, daemon_of};
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::{files, host};
@@ -57,7 +59,7 @@ struct DoctorReport {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let report = match &arguments.config {
         Some(path) => examine(path)?,
-        None => DoctorReport { kind: None, findings: host::findings() },
+        None => DoctorReport { kind: None, findings: of_host() },
     };
     if arguments.json {
         console::print_json(&report)?;
@@ -76,6 +78,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
             "{wrong} errors were found; the fix of each is shown below it"
         ))),
     }
+}
+
+/// The findings about this host without a configuration.
+fn of_host() -> Vec<CheckFinding> {
+    let mut findings = host::findings();
+    #[cfg(feature = "tunnel")]
+    findings.extend(status::closed_without_tunnel(&status::running()));
+    findings
 }
 
 /// Reads a configuration, and if it has no problems, tests on this host what it asks for.

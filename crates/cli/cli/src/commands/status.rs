@@ -14,6 +14,8 @@ use console::CommandFailure;
 use keys::trusted::{TrustError, TrustedFolder};
 use serde::Serialize;
 use service::metrics::Exposition;
+#[cfg(feature = "tunnel")]
+use service::status::ServiceStatus;
 use service::status::{ServiceProblem, directory};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -21,6 +23,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{DaemonStatus, LEGENDS, daemon_names};
+#[cfg(feature = "tunnel")]
+use crate::checks::{closed, finding::CheckFinding};
 
 /// Shows the daemons on this host, and the state of their channels.
 #[derive(clap::Args)]
@@ -132,6 +136,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         console::print_json(&all)?;
         return daemons.and_then(FoundDaemons::answers).map(drop);
     }
+    #[cfg(feature = "tunnel")]
+    {
+        let running = daemons.as_ref().map_or(&[][..], |daemons| &daemons.answers);
+        for CheckFinding { message, fix, .. } in closed_without_tunnel(running) {
+            console::warning(&format!("{message}: {}", fix.unwrap_or_default()));
+        }
+    }
     let daemons = daemons?;
     for silent in &daemons.silent {
         console::warning(&silent.to_string());
@@ -159,6 +170,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 pub(super) fn running() -> Vec<DaemonStatus> {
     let asked = service::runtime().ok().map(|runtime| runtime.block_on(ask_all()));
     asked.and_then(Result::ok).unwrap_or_default()
+}
+
+/// The tunnels for which this host is closed although they are not among these daemons.
+#[cfg(feature = "tunnel")]
+pub(super) fn closed_without_tunnel(running: &[DaemonStatus]) -> Vec<CheckFinding> {
+    let devices = running.iter().filter_map(|daemon| match daemon {
+        DaemonStatus::Tunnel(tunnel) => Some(tunnel.name()),
+        _ => None,
+    });
+    closed::closed_without_tunnel(&devices.collect::<Vec<_>>())
 }
 
 impl FoundDaemons {

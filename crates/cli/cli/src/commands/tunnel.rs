@@ -1,5 +1,6 @@
 //! `sunder tunnel`: one end of a ReMICSS tunnel.
 
+mod closing;
 pub(crate) mod ends;
 mod examine;
 mod join;
@@ -8,12 +9,15 @@ mod metrics;
 mod page;
 
 use std::path::{Path, PathBuf};
+use std::{future, io};
 
 use clap::Subcommand;
+use closing::ClosedState;
 use console::CommandFailure;
 use keys::SharedKey;
 use keys::file::exposure;
 use remicss::IpTunnel as Running;
+use remicss::TunnelStatus;
 use remicss::config::{KEYS, TunnelChannelConfig, TunnelConfig, TunnelEnd};
 use serde::{Deserialize, Serialize};
 use service::config::{ConfigKeys, ConfigProblems};
@@ -38,8 +42,9 @@ const SERVER: &str = include_str!("tunnel-server.toml");
 /// have `listen`.
 ///
 /// Needs the right to create a network device (root, or `CAP_NET_ADMIN`). Its addresses and routes
-/// vanish when it ends, even if it is killed. Stops on SIGINT or SIGTERM. `RUST_LOG=debug` logs
-/// more.
+/// vanish when it ends, even if it is killed; with `fail_closed`, packets for them are refused
+/// then. Stops on SIGINT or SIGTERM. On SIGHUP it reads kappa, mu, the other settings of schedules
+/// and the risks again, without losing a packet. `RUST_LOG=debug` logs more.
 #[derive(clap::Args)]
 #[command(after_help = help(), args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
@@ -53,6 +58,8 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum TunnelCommand {
     Join(join::Arguments),
+    Close(closing::CloseArguments),
+    Open(closing::OpenArguments),
 }
 
 /// The daemon.
@@ -61,7 +68,7 @@ pub(crate) struct Tunnel;
 /// The status of an end of a tunnel. Its name is that of its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct TunnelServiceStatus(remicss::status::TunnelStatus);
+pub(crate) struct TunnelServiceStatus(TunnelStatus);
 
 impl Daemon for Tunnel {
     const NAME: &'static str = "tunnel";
@@ -116,7 +123,7 @@ fn help() -> String {
          and this at the other end\n\n{SERVER}\n\
          Further settings, above the first [[channel]]: objective, prefer, scheduler, min_threshold,\n\
          min_channels, tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's),\n\
-         allowed, mtu. docs/guides/tunnel.md has a table of them."
+         fail_closed, direct, allowed, mtu. docs/guides/tunnel.md has a table of them."
     )
 }
 
@@ -127,25 +134,42 @@ fn help() -> String {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let path = match (&arguments.command, &arguments.config) {
         (Some(TunnelCommand::Join(arguments)), _) => return join::run(arguments),
+        (Some(TunnelCommand::Close(arguments)), _) => return closing::close(arguments),
+        (Some(TunnelCommand::Open(arguments)), _) => return closing::open(arguments),
         (None, Some(path)) => path,
         (None, None) => return Err(CommandFailure::Usage("--config is missing".into())),
     };
+    signals::catch_hangups()?;
     let config = load_config::<Tunnel>(path)?;
+    if config.fail_closed {
+        // First, so that nothing leaves another way even if the rest fails.
+        closing::now_closed(&config)?;
+    }
     let key = config.key.as_ref().map(|key| read_key(path, key)).transpose()?;
     let shown = config.key.as_ref().and_then(|key| shown_key(path, key));
-    for risk in risks(&config, route).into_iter().map(|risk| risk.message).chain(shown) {
+    let risks = risks(&config, route).into_iter().map(|risk| risk.message);
+    for risk in risks.chain(shown).chain(closing::still_closed(&config)) {
         console::warning(&risk);
     }
     let tunnel =
         Running::open(&config, key).map_err(|error| CommandFailure::Failed(error.to_string()))?;
-    daemon::run(carry(tunnel))
+    daemon::run(carry(path.clone(), config, tunnel))
 }
 
-async fn carry(tunnel: Running) -> Result<(), CommandFailure> {
-    let signals = StopSignals::listen()?;
+async fn carry(path: PathBuf, config: TunnelConfig, tunnel: Running) -> Result<(), CommandFailure> {
+    let (signals, hangups) = (StopSignals::listen()?, signals::hangup_signals()?);
+    let closed = ClosedState::keep(&config)?;
     let (stopper, source) = (tunnel.stopper(), tunnel.status_source());
-    let _socket = daemon::answer_status::<Tunnel>(move || TunnelServiceStatus(source.status()));
+    let _socket = daemon::answer_status::<Tunnel>(move || {
+        let closed = closed.as_ref().map(ClosedState::status);
+        TunnelServiceStatus(TunnelStatus { closed, ..source.status() })
+    });
     console::print_line(&format!("device {}", tunnel.device()))?;
+    let reloader = tunnel.reloader();
+    let take = move |config: TunnelConfig| {
+        future::ready(reloader.reload(&config).map_err(io::Error::other))
+    };
+    signals::reload_on_hangup(hangups, move || daemon::load::<Tunnel>(&path), take);
     let carrying = tokio::task::spawn_blocking(|| tunnel.run());
     let ended = signals::until_stopped(signals, carrying, || stopper.stop()).await?;
     let result = ended.map_err(|panic| CommandFailure::Failed(panic.to_string()))?;
@@ -198,6 +222,29 @@ fn risks(
                     `allowed` names its networks";
         let fix = "name the peer's networks, as in allowed = [\"10.9.0.0/24\"]";
         add("allowed", what.into(), fix);
+    }
+    let all_v4 = config.routes.iter().any(|it| it.prefix_len() == 0 && it.addr().is_ipv4());
+    if config.fail_closed && all_v4 && !config.routes.iter().any(|it| it.addr().is_ipv6()) {
+        let what = "routes has all of IPv4 and nothing of IPv6: IPv6 packets leave by the uplinks, \
+                    in the clear";
+        add(
+            "routes",
+            what.into(),
+            "add \"::/0\": without an IPv6 address of the tunnel, IPv6 is refused",
+        );
+    }
+    let through_itself = |(_, channel): &(usize, &TunnelChannelConfig)| {
+        let peer = channel.peer.map(|peer| peer.ip());
+        channel.device.is_none()
+            && peer.is_some_and(|peer| config.routes.iter().any(|route| route.contains(&peer)))
+    };
+    for (index, _) in config.channels.iter().enumerate().filter(through_itself) {
+        let number = index + 1;
+        let what = format!(
+            "channel {number} has no device, and its peer is in `routes`: its own datagrams may be \
+             sent into the tunnel"
+        );
+        add("routes", what, "give the channel its `device`");
     }
     if config.min_channels == 1 && config.channels.len() > 1 {
         let what = "min_channels is 1: an attacker on one channel who can cut the others while the \
@@ -293,6 +340,11 @@ mod tests {
 
         let one = CLIENT.replace("kappa = 2", "kappa = 2\nmin_threshold = 1\nmin_channels = 1");
         is_named(&one, "min_channels is 1: an attacker on one channel");
+
+        let routes = "routes = [\"0.0.0.0/0\"]\nfail_closed = true";
+        let all = CLIENT.replace("routes = [\"10.8.0.0/16\"]", routes);
+        is_named(&all, "routes has all of IPv4 and nothing of IPv6");
+        is_named(&all, "channel 1 has no device, and its peer is in `routes`");
 
         let same_device = CLIENT.replace("wwan0", "wlan0");
         is_named(&same_device, "channels 2 and 3 are both on wlan0");

@@ -30,7 +30,9 @@ fn units_run_existing_commands() {
     let names: Vec<&str> = units.keys().map(String::as_str).collect();
     let instances = ["mix", "proxy", "quorum", "relay", "serve", "tunnel"];
     let mut expected = instances.map(|name| format!("sunder-{name}@.service")).to_vec();
-    expected.insert(0, "sunder-metrics.service".to_owned());
+    expected.push("sunder-metrics.service".to_owned());
+    expected.push("sunder-tunnel-close@.service".to_owned());
+    expected.sort_unstable();
     assert_eq!(names, expected);
     for (name, unit) in &units {
         let [start] = values(unit, "ExecStart")[..] else { panic!("{name}: one ExecStart=") };
@@ -46,7 +48,7 @@ fn units_run_existing_commands() {
         // Units of different daemons do not share a configuration.
         if let Some(daemon) =
             name.strip_prefix("sunder-").and_then(|it| it.strip_suffix("@.service"))
-            && daemon != "relay"
+            && !["relay", "tunnel-close"].contains(&daemon)
         {
             let copy = format!(
                 "+/usr/lib/sunder/copy-configuration %i %t/sunder/{daemon}-%i /etc/sunder/{daemon}"

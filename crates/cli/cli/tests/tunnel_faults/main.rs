@@ -14,6 +14,7 @@ mod changed_channels;
 mod channel_faults;
 #[path = "../emulation/mod.rs"]
 mod emulation;
+mod fail_closed;
 mod flaps;
 mod flood;
 mod ipv6;
@@ -27,7 +28,9 @@ mod random_faults;
 mod recovery;
 mod relay;
 mod relayed_channels;
+mod reloads;
 mod small_packets;
+mod sniffer;
 mod strangers;
 mod stream;
 mod takeover;
@@ -76,6 +79,10 @@ fn main() -> ExitCode {
         black_holes::an_mtu_that_grows_again_is_used,
         black_holes::a_tunnel_over_short_paths_loses_nothing,
         black_holes::ipv6_passes_a_path_of_1280_bytes,
+        fail_closed::nothing_leaves_another_way_whatever_happens_to_the_tunnel,
+        fail_closed::rules_that_another_program_removes_are_restored,
+        fail_closed::direct_networks_stay_reachable_and_nothing_else_opens,
+        reloads::a_hundred_reloads_under_load_lose_no_packet,
         terms::a_client_may_raise_the_floor,
         strangers::a_flood_does_not_change_the_tunnel,
         strangers::a_client_connects_during_a_flood,

@@ -5,10 +5,11 @@ use std::fmt::Write;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use lab::{EmulatedHost, EmulatedNetwork, sandbox};
 use remicss::status::TunnelStatus;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 pub(crate) use crate::emulation::until;
@@ -99,6 +100,18 @@ impl Pair {
         settings: [&str; 2],
         channels: &[Channel],
     ) -> Self {
+        let mut pair = Self::prepare(network, settings, channels);
+        pair.start_end("server");
+        pair.start_end("client");
+        pair
+    }
+
+    /// Writes the configurations of both ends, and starts none.
+    pub(crate) fn prepare(
+        network: EmulatedNetwork,
+        settings: [&str; 2],
+        channels: &[Channel],
+    ) -> Self {
         let place = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
         for (end, settings) in ["client", "server"].into_iter().zip(settings) {
             let directory = place.path().join(end);
@@ -107,10 +120,7 @@ impl Pair {
             fs::write(directory.join("tunnel.toml"), configuration(end, settings, channels))
                 .unwrap();
         }
-        let mut pair = Self { ends: BTreeMap::new(), network, place };
-        pair.start_end("server");
-        pair.start_end("client");
-        pair
+        Self { ends: BTreeMap::new(), network, place }
     }
 
     /// Starts an end, and waits until it has its device.
@@ -126,6 +136,32 @@ impl Pair {
         let host = self.host(name);
         let is_there = || Path::new("/proc/sys/net/ipv4/conf/sunder0").exists();
         until("a killed tunnel's device is gone", || !host.run(is_there).unwrap());
+    }
+
+    /// Stops an end by SIGTERM, and waits until it has ended.
+    pub(crate) fn stop_end(&mut self, name: &'static str) {
+        let mut end = self.ends.remove(name).unwrap();
+        let process = Pid::from_child(&end.process.0);
+        kill_process(process, Signal::TERM).unwrap();
+        until("a stopped tunnel has ended", || end.process.0.try_wait().unwrap().is_some());
+    }
+
+    /// Writes the configuration of an end again, with these additional top-level settings.
+    pub(crate) fn configure(&self, name: &str, settings: &str, channels: &[Channel]) {
+        let path = self.place.path().join(name).join("tunnel.toml");
+        fs::write(path, configuration(name, settings, channels)).unwrap();
+    }
+
+    /// Has an end read its configuration again.
+    pub(crate) fn hang_up(&self, name: &str) {
+        kill_process(Pid::from_child(&self.ends[name].process.0), Signal::HUP).unwrap();
+    }
+
+    /// Ends both ends, and removes the network.
+    pub(crate) fn remove(self) {
+        let Self { ends, network, place: _place } = self;
+        drop(ends);
+        network.remove().unwrap();
     }
 
     /// A host, by name.
@@ -152,11 +188,21 @@ impl Pair {
     /// What `sunder` prints on an end's host with these arguments, which may name the file
     /// `tunnel.toml`.
     pub(crate) fn ask(&self, name: &str, arguments: &[&str]) -> String {
-        let directory = &self.ends[name].directory;
+        String::from_utf8_lossy(&self.output(name, arguments).stdout).into_owned()
+    }
+
+    /// The same, with its messages.
+    pub(crate) fn ask_with_errors(&self, name: &str, arguments: &[&str]) -> String {
+        let output = self.output(name, arguments);
+        let bytes = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn output(&self, name: &str, arguments: &[&str]) -> Output {
+        let directory = self.place.path().join(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
-        command.args(arguments).env("RUNTIME_DIRECTORY", directory).current_dir(directory);
-        let output = self.host(name).run(|| command.output()).unwrap().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        command.args(arguments).env("RUNTIME_DIRECTORY", &directory).current_dir(&directory);
+        self.host(name).run(|| command.output()).unwrap().unwrap()
     }
 
     /// Waits until an end's channel, counted from 0, is in these states: outbound, as the other end

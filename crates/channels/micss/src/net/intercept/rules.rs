@@ -47,11 +47,6 @@ impl InterceptConfig {
 /// Accepts packets to addresses of this host.
 const LOCAL: &str = "fib daddr type local accept";
 
-/// Removes a table, whether it exists or not.
-pub(super) fn removal(table: &str) -> String {
-    format!("add table inet {table}\ndelete table inet {table}\n")
-}
-
 /// The rules that intercept. They also keep serving open connections that the `earlier` rules have
 /// intercepted.
 pub(super) fn in_force(intercept: &InterceptConfig, earlier: &[InterceptConfig]) -> String {

@@ -27,6 +27,8 @@ pub enum SenderUpdate {
     Schedule {
         /// The scheduler.
         scheduler: Box<dyn SymbolScheduler>,
+        /// The minimum threshold of symbols of packets.
+        floor: u8,
         /// The channels that are up.
         up: ChannelSubset,
         /// Those of them that no symbol waits for.
@@ -127,7 +129,8 @@ impl OutboundEndpoint {
                 }
                 self.sender = Some(*sender);
             }
-            (SenderUpdate::Schedule { scheduler, up, spare }, Some(sender)) => {
+            (SenderUpdate::Schedule { scheduler, floor, up, spare }, Some(sender)) => {
+                sender.set_packet_floor(floor);
                 sender.set_up(up);
                 sender.set_spare(spare);
                 // The plan respects the floor.

@@ -4,7 +4,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-use model::{ChannelModel, ChannelSubset};
+use model::{ChannelModel, ChannelSubset, LossProbability, RiskProbability};
 
 use crate::protocol::control::estimate::{ChannelEstimate, EstimateChangeDetector};
 use crate::protocol::control::incoming::ArrivalCounts;
@@ -185,6 +185,16 @@ impl Display for ChannelStateChange {
 }
 
 impl ChannelSnapshot {
+    /// The same channels with other risks.
+    pub(crate) fn with_risks(&self, risks: &[f64]) -> Self {
+        let channel = |(channel, risk): (&ChannelModel, &f64)| {
+            let (loss, delay_ms, rate) = (channel.loss(), channel.delay_ms(), channel.rate());
+            ChannelModel::new(RiskProbability(*risk), LossProbability(loss), delay_ms, rate)
+                .expect("a risk that was checked, and the values of a channel")
+        };
+        Self { channels: self.channels.iter().zip(risks).map(channel).collect(), up: self.up }
+    }
+
     /// The channels with these estimates and risks.
     pub(crate) fn new(estimates: &[ChannelEstimate], risks: &[f64]) -> Self {
         let channel = |(estimate, risk): (&ChannelEstimate, &f64)| {

@@ -48,6 +48,8 @@ pub struct SymbolSender {
     pacers: Vec<TokenBucketPacer>,
     scheduler: Box<dyn SymbolScheduler>,
     floor: usize,
+    /// The minimum threshold of symbols of packets: the floor, or more.
+    packet_floor: usize,
     /// The members of the association, and those of them that are up.
     members: ChannelSubset,
     up: ChannelSubset,
@@ -183,6 +185,7 @@ impl SymbolSender {
             pacers,
             scheduler,
             floor,
+            packet_floor: floor,
             members: ChannelSubset::first(n),
             up: ChannelSubset::first(n),
             spare: SpareChannels::default(),
@@ -333,6 +336,13 @@ impl SymbolSender {
         self.clock = None;
     }
 
+    /// Sets the minimum threshold of symbols of packets, even for a symbol that waits. It is never
+    /// below the floor, on which the ends have agreed.
+    pub fn set_packet_floor(&mut self, floor: u8) {
+        self.packet_floor = self.floor.max(floor.into());
+        self.selected = None;
+    }
+
     /// Replaces the scheduler, even for a symbol that waits.
     ///
     /// # Errors
@@ -401,7 +411,8 @@ impl SymbolSender {
         let usable = self.usable(len, now);
         let channels = PacerReadiness { pacers: &self.pacers, len, now };
         let threshold = self.scheduler.next_threshold(usable, &channels)?;
-        let is_allowed = threshold.k() >= self.floor && self.up.includes(threshold.channels());
+        let is_allowed =
+            threshold.k() >= self.packet_floor && self.up.includes(threshold.channels());
         is_allowed.then_some(threshold)
     }
 

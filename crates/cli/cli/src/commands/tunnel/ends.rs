@@ -65,7 +65,7 @@ kappa = {kappa}
 mu = {mu}
 
 # The tunnel's own address at this end. `routes` can name further networks that are reached through
-# the tunnel.
+# the tunnel. With `fail_closed = true`, packets for all of these never leave another way.
 addresses = [\"{a}.{b}.{c}.{end}/24\"]
 
 # The key that both ends share, relative to this file.

@@ -6,7 +6,7 @@ use remicss::config::{TunnelChannelConfig, TunnelConfig, TunnelEnd};
 use remicss::status::TunnelChannelStatus;
 use tun::route::route_to;
 
-use super::risks;
+use super::{closing, risks};
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::uplinks::{ChannelUplink, route};
 use crate::checks::{host, links, listeners};
@@ -21,6 +21,7 @@ pub(crate) fn findings(config: &TunnelConfig) -> Vec<CheckFinding> {
     ];
     findings.extend(risks(config, route));
     findings.extend(own_device(&config.device));
+    findings.extend(closing::findings(config));
     for daemon in status::running() {
         if let DaemonStatus::Tunnel(tunnel) = daemon
             && tunnel.0.device == config.device

@@ -12,6 +12,14 @@ pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
     gauge("sunder_tunnel_associated", "Whether there is a peer.", |status, samples| {
         samples.add(&[], u8::from(status.0.associated));
     }),
+    gauge(
+        "sunder_tunnel_closed",
+        "Whether only the tunnel may reach its networks (fail_closed).",
+        |status, samples| {
+            let closed = status.0.closed;
+            samples.add(&[], u8::from(closed.is_some_and(|closed| closed.in_force)));
+        },
+    ),
     counter(
         "sunder_tunnel_symbols_total",
         "Symbols: a packet, or several packets of one connection.",

@@ -9,8 +9,10 @@ use crate::commands::status::{UNKNOWN, format_number, rate as rate_of};
 /// The page of a tunnel, with the rates since `before`.
 pub(super) fn page(now: &TunnelStatus, before: Option<&TunnelStatus>) -> String {
     let state = if now.associated { "associated" } else { "not associated" };
-    let running =
-        format!("{}  {state}{}, running for {:.0} s", now.device, missing(now), now.uptime_s);
+    let closed = now.closed.map(|closed| format!(", closed for {:.0} s", closed.closed_s));
+    let closed = closed.unwrap_or_default();
+    let (device, missing, uptime_s) = (&now.device, missing(now), now.uptime_s);
+    let running = format!("{device}  {state}{missing}, running for {uptime_s:.0} s{closed}");
     let mut first = [ColumnAlignment::Right; 3];
     first[0] = ColumnAlignment::Left;
     let second = COLUMNS.map(|(_, side)| side);
@@ -22,11 +24,19 @@ pub(super) fn page(now: &TunnelStatus, before: Option<&TunnelStatus>) -> String 
 
 /// What is wrong with a tunnel, and what to do.
 pub(super) fn problems(now: &TunnelStatus) -> Vec<ServiceProblem> {
+    let mut problems = Vec::new();
+    if now.closed.is_some_and(|closed| !closed.in_force) {
+        let what = "the rules of fail_closed are not in force: packets may leave in the clear";
+        let remedy = "see the log for what removes them, and for why the kernel refuses them";
+        problems.push(ServiceProblem::new(what, None, remedy));
+    }
     if !now.associated {
         let remedy = "check that the other end runs, and both configurations with sunder doctor";
-        return vec![ServiceProblem::new("there is no peer", None, remedy)];
+        problems.push(ServiceProblem::new("there is no peer", None, remedy));
+        return problems;
     }
-    now.channels.iter().enumerate().flat_map(channel_problems).collect()
+    problems.extend(now.channels.iter().enumerate().flat_map(channel_problems));
+    problems
 }
 
 /// What is wrong with a channel.
@@ -184,7 +194,7 @@ fn rate(
 
 #[cfg(test)]
 mod tests {
-    use remicss::status::{MeasuredProperties, PredictedProperties};
+    use remicss::status::{ClosedStatus, MeasuredProperties, PredictedProperties};
 
     use super::*;
 
@@ -218,6 +228,7 @@ mod tests {
             device: "sunder0".into(),
             uptime_s: 1.0,
             associated: false,
+            closed: None,
             achieved: MeasuredProperties::default(),
             predicted: None,
             mtu: 1451,
@@ -303,6 +314,20 @@ mod tests {
         let expected = "dropped: 5 (from other addresses than the peer's on channel 3), \
                         8 (wrong tokens on channels 2 and 3)";
         assert_eq!(shown.lines().last(), Some(expected), "{shown}");
+    }
+
+    #[test]
+    fn a_closed_host_is_shown() {
+        let closed = Some(ClosedStatus { closed_s: 90.4, in_force: true });
+        let mut now = TunnelStatus { associated: true, closed, ..alone() };
+        let shown = page(&now, None);
+        assert_eq!(
+            shown.lines().next(),
+            Some("sunder0  associated, running for 1 s, closed for 90 s")
+        );
+        assert_eq!(problems(&now), []);
+        now.closed = Some(ClosedStatus { closed_s: 90.4, in_force: false });
+        assert!(problems(&now)[0].text.contains("packets may leave in the clear"));
     }
 
     #[test]

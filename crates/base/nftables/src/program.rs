@@ -11,7 +11,7 @@ const SYSTEM: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// The program of this name in a directory of `PATH`, or else in a system directory. Entries of
 /// `PATH` that are empty or relative, and so mean the current directory, are ignored.
-pub(super) fn find(name: &str) -> Option<PathBuf> {
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
     find_in(env::var_os("PATH").as_deref(), name)
 }
 

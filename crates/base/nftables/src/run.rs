@@ -9,13 +9,13 @@ use super::program;
 const NFT: &str = "nft";
 
 /// Advice for when the kernel denies permission.
-pub(super) const RIGHTS: &str = "; interception needs root, or CAP_NET_ADMIN";
+const RIGHTS: &str = "; run this as root, or with CAP_NET_ADMIN";
 
 /// Installs rules, in one transaction.
 ///
 /// # Errors
 /// If the program is missing or the kernel rejects the rules. Then nothing has changed.
-pub(super) fn nft(rules: &str) -> io::Result<()> {
+pub fn apply(rules: &str) -> io::Result<()> {
     run(&["-f", "-"], rules).map(drop)
 }
 
@@ -23,20 +23,20 @@ pub(super) fn nft(rules: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// If the program is missing or the kernel would reject the rules.
-pub(super) fn check(rules: &str) -> io::Result<()> {
+pub fn check(rules: &str) -> io::Result<()> {
     run(&["--check", "-f", "-"], rules).map(drop)
 }
 
-/// The contents of a table.
+/// The contents of a table of the family `inet`, without the values of its counters.
 ///
 /// # Errors
 /// If there is no such table, or it cannot be listed.
-pub(super) fn table(name: &str) -> io::Result<String> {
+pub fn list_table(name: &str) -> io::Result<String> {
     run(&["--stateless", "list", "table", "inet", name], "")
 }
 
 /// The names of the tables of the family `inet`. Empty if they cannot be listed.
-pub(super) fn tables() -> Vec<String> {
+pub fn list_tables() -> Vec<String> {
     let tables = run(&["list", "tables", "inet"], "").unwrap_or_default();
     let names = tables.lines().filter_map(|line| line.strip_prefix("table inet "));
     names.map(str::to_owned).collect()
@@ -49,7 +49,7 @@ pub(super) fn tables() -> Vec<String> {
 fn run(arguments: &[&str], input: &str) -> io::Result<String> {
     let named = |error: io::Error| {
         let advice = match error.kind() {
-            io::ErrorKind::NotFound => "; interception needs the package nftables",
+            io::ErrorKind::NotFound => "; install the package nftables",
             _ => "",
         };
         io::Error::new(error.kind(), format!("cannot run {NFT}: {error}{advice}"))

@@ -21,8 +21,8 @@ use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 use tokio::io::unix::AsyncFd;
 
-use super::nft::nft;
-use super::rules::removal;
+use crate::removal;
+use crate::run::apply;
 
 /// The multicast group of messages about changes of rules, `NFNLGRP_NFTABLES`, as a bit.
 const CHANGES: u32 = 1 << (7 - 1);
@@ -47,7 +47,7 @@ const NFPROTO_INET: u8 = 1;
 const MAX_ATTEMPTS: usize = 3;
 
 /// The tables that this process has installed, and their changes by other programs.
-pub(crate) struct InstalledNftTables {
+pub struct InstalledNftTables {
     socket: AsyncFd<OwnedFd>,
     transactions: Mutex<NftTransactions>,
 }
@@ -57,7 +57,7 @@ impl InstalledNftTables {
     ///
     /// # Errors
     /// If the kernel refuses, as without `CAP_NET_ADMIN`.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(NETFILTER))?;
         bind(&socket, &SocketAddrNetlink::new(0, CHANGES))?;
@@ -72,10 +72,10 @@ impl InstalledNftTables {
     ///
     /// # Errors
     /// If the kernel rejects the rules. Then nothing has changed.
-    pub(super) fn install(&self, table: &str, rules: &str) -> io::Result<()> {
+    pub fn install(&self, table: &str, rules: &str) -> io::Result<()> {
         for _ in 0..MAX_ATTEMPTS {
             self.read().counts.insert(table.to_owned(), Some(0));
-            nft(rules)?;
+            apply(rules)?;
             let mut transactions = self.read();
             let count = transactions.counts.entry(table.to_owned()).or_default();
             if *count == Some(1) {
@@ -90,18 +90,18 @@ impl InstalledNftTables {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub(super) fn remove(&self, table: &str) -> io::Result<()> {
+    pub fn remove(&self, table: &str) -> io::Result<()> {
         self.transactions().counts.remove(table);
-        nft(&removal(table))
+        apply(&removal(table))
     }
 
     /// Whether another program may have changed or removed a table since it was installed.
-    pub(super) fn is_changed(&self, table: &str) -> bool {
+    pub fn is_changed(&self, table: &str) -> bool {
         self.read().counts.get(table) != Some(&Some(0))
     }
 
     /// Waits until another program may have changed or removed a table. It is cancellation-safe.
-    pub(crate) async fn changed(&self) {
+    pub async fn changed(&self) {
         if self.read().is_any_changed() {
             return;
         }
