@@ -114,6 +114,13 @@ impl NamedChannel {
     }
 }
 
+impl From<ChannelModel> for NamedChannel {
+    /// A channel without a name.
+    fn from(channel: ChannelModel) -> Self {
+        Self { name: None, channel }
+    }
+}
+
 impl TryFrom<RawChannel> for NamedChannel {
     type Error = String;
 

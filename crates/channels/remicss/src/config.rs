@@ -7,5 +7,6 @@ mod types;
 
 pub use parse::KEYS;
 pub use types::{
-    PacketOrder, PlanObjective, SchedulerKind, TunnelChannelConfig, TunnelConfig, TunnelEnd,
+    PacketOrder, PlanBounds, PlanObjective, SchedulerKind, TunnelChannelConfig, TunnelConfig,
+    TunnelEnd,
 };

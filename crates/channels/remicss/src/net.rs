@@ -264,6 +264,7 @@ fn goal(config: &TunnelConfig) -> PlanGoal {
         floor: config.min_threshold,
         keeps_order: config.order == PacketOrder::Auto,
         prefer: config.prefer,
+        bounds: config.bounds,
     }
 }
 

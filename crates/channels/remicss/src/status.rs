@@ -17,6 +17,9 @@ pub struct TunnelStatus {
     pub achieved: MeasuredProperties,
     /// The model's values for the current plan; absent if there is none.
     pub predicted: Option<PredictedProperties>,
+    /// The configured bound that no schedule keeps, and the best possible value. Absent if all are
+    /// kept.
+    pub unmet_bound: Option<String>,
     /// The MTU of the tunnel's device, in bytes.
     pub mtu: usize,
     /// The channels, in the configuration's order.

@@ -11,7 +11,8 @@ use service::config::{
 };
 
 use super::types::{
-    PacketOrder, PlanObjective, SchedulerKind, TunnelChannelConfig, TunnelConfig, TunnelEnd,
+    PacketOrder, PlanBounds, PlanObjective, SchedulerKind, TunnelChannelConfig, TunnelConfig,
+    TunnelEnd,
 };
 use crate::protocol::send::spare::PlanPreference;
 use crate::protocol::wire::datagram::MAX_CHANNELS;
@@ -28,6 +29,10 @@ pub const KEYS: ConfigKeys = ConfigKeys(&[&[
     key("", "key", "\"tunnel.key\""),
     key("", "objective", "\"privacy\""),
     key("", "prefer", "\"rate\""),
+    key("", "max_risk", "0.02"),
+    key("", "max_loss", "0.01"),
+    key("", "max_delay_ms", "40"),
+    key("", "min_rate_mbit", "20"),
     key("", "scheduler", "\"planned\""),
     key("", "min_threshold", "2"),
     key("", "min_channels", "2"),
@@ -46,6 +51,8 @@ pub const KEYS: ConfigKeys = ConfigKeys(&[&[
     key("channel", "device", "\"wlan0\""),
     key("channel", "risk", "0.2"),
     key("channel", "rate_mbit", "50"),
+    key("channel", "loss", "0.01"),
+    key("channel", "delay_ms", "15"),
 ]]);
 
 /// What to write for an address.
@@ -115,13 +122,16 @@ fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
         ("delay", PlanObjective::Delay),
     ];
     let schedulers = [("planned", SchedulerKind::Planned), ("dynamic", SchedulerKind::Dynamic)];
+    let scheduler = table.choice("scheduler", &schedulers);
+    let bounds = bounds(table, scheduler, channels.as_deref().unwrap_or_default());
     Some(TunnelConfig {
+        bounds,
         objective: table.choice("objective", &goals),
         prefer: table.choice(
             "prefer",
             &[("rate", PlanPreference::Rate), ("redundancy", PlanPreference::Redundancy)],
         ),
-        scheduler: table.choice("scheduler", &schedulers),
+        scheduler,
         rng: table.choice("rng", &[("seeded", RandomSource::Seeded), ("os", RandomSource::Os)]),
         order: table.choice("order", &[("auto", PacketOrder::Auto), ("off", PacketOrder::Off)]),
         tamper_code: flag(table, "tamper_code", true),
@@ -157,7 +167,7 @@ fn direct(table: &ConfigTable<'_>, fail_closed: bool, closed: &[IpNet]) -> Vec<I
             "name the networks that only the tunnel may reach, as in routes = [\"0.0.0.0/0\"]";
         table.report_key("fail_closed", ConfigProblem::new(what, fix).summarized(what));
     }
-    let Some(list) = table.get("direct") else { return Vec::new() };
+    let Some(list) = table.get("direct").and_then(|list| list.list()) else { return Vec::new() };
     if !fail_closed {
         let what = "`direct` goes with `fail_closed = true`";
         let fix = "add it, or leave `direct` out: without it nothing is closed";
@@ -175,7 +185,34 @@ fn direct(table: &ConfigTable<'_>, fail_closed: bool, closed: &[IpNet]) -> Vec<I
         }
         Some(network)
     };
-    list.list().unwrap_or_default().iter().filter_map(part).collect()
+    list.iter().filter_map(part).collect()
+}
+
+/// The bounds of schedules.
+fn bounds(
+    table: &ConfigTable<'_>,
+    scheduler: SchedulerKind,
+    channels: &[TunnelChannelConfig],
+) -> PlanBounds {
+    let bound = |name, range| table.get(name).and_then(|value| number_in(&value, range));
+    let bounds = PlanBounds {
+        max_risk: bound("max_risk", 0.0..=1.0),
+        max_loss: bound("max_loss", 0.0..=1.0),
+        max_delay_ms: bound("max_delay_ms", 0.0..=1e6),
+        min_rate_mbit: bound("min_rate_mbit", 0.0..=1e6),
+    };
+    if bounds != PlanBounds::default() && scheduler == SchedulerKind::Dynamic {
+        let what = "the dynamic scheduler keeps no bounds";
+        let fix = "leave `scheduler` out, or the bounds";
+        table.report_key("scheduler", ConfigProblem::new(what, fix).summarized(what));
+    }
+    let knows_no_risk = channels.iter().all(|channel| channel.risk == 0.0);
+    if bounds.max_risk.is_some() && !channels.is_empty() && knows_no_risk {
+        let what = "`max_risk` needs the `risk` of the channels";
+        let fix = "give each [[channel]] its risk, as in risk = 0.2";
+        table.report_key("max_risk", ConfigProblem::new(what, fix).summarized(what));
+    }
+    bounds
 }
 
 /// Rejects names of devices that are not plain words in the rules of the packet filter.
@@ -221,6 +258,8 @@ fn channel(number: usize, table: &ConfigTable<'_>, end: TunnelEnd) -> Option<Tun
     let device = table.get("device").and_then(|device| device.text()).map(str::to_owned);
     let risk = table.get("risk").map(|risk| number_in(&risk, 0.0..=1.0));
     let rate = table.get("rate_mbit").map(|rate| number_in(&rate, 0.001..=1e6));
+    let loss = table.get("loss").and_then(|loss| number_in(&loss, 0.0..=1.0));
+    let delay = table.get("delay_ms").and_then(|delay| number_in(&delay, 0.0..=1e6));
     let found = match (end, server.is_some(), listen.is_some()) {
         (TunnelEnd::Client, true, false) | (TunnelEnd::Server, false, true) => None,
         (_, true, true) => Some("both `server` and `listen`"),
@@ -271,7 +310,15 @@ fn channel(number: usize, table: &ConfigTable<'_>, end: TunnelEnd) -> Option<Tun
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "up to 1e12")]
     let rate_bps = rate.flatten().map(|rate| (rate * 1e6).round() as u64);
-    Some(TunnelChannelConfig { local, peer, device, risk: risk.flatten().unwrap_or(0.0), rate_bps })
+    Some(TunnelChannelConfig {
+        local,
+        peer,
+        device,
+        risk: risk.flatten().unwrap_or(0.0),
+        rate_bps,
+        expected_loss: loss,
+        expected_delay_ms: delay,
+    })
 }
 
 /// Rejects channels that the system could not distinguish.

@@ -176,3 +176,29 @@ fn networks_that_are_reached_directly_are_parts_of_closed_ones() {
     let message = TunnelConfig::from_toml(&nothing).unwrap_err().to_string();
     assert!(message.contains("`fail_closed` closes nothing"), "{message}");
 }
+
+#[test]
+fn bounds_need_risks_and_the_planned_scheduler() {
+    let with = |settings: &str| {
+        TunnelConfig::from_toml(&CLIENT.replacen(
+            "[[channel]]",
+            &format!("{settings}\n[[channel]]"),
+            1,
+        ))
+    };
+    let bounds = with("max_risk = 0.02\nmax_loss = 0.1\nmax_delay_ms = 40\nmin_rate_mbit = 5");
+    let bounds = bounds.unwrap().bounds;
+    assert_eq!((bounds.max_risk, bounds.max_loss), (Some(0.02), Some(0.1)));
+    assert_eq!((bounds.max_delay_ms, bounds.min_rate_mbit), (Some(40.0), Some(5.0)));
+    for (settings, expected) in [
+        ("max_risk = 1.5", "max_risk = 1.5: give 0 to 1"),
+        ("max_loss = -1", "max_loss = -1: give 0 to 1"),
+        ("max_loss = 0.1\nscheduler = \"dynamic\"", "the dynamic scheduler keeps no bounds"),
+    ] {
+        let message = with(settings).unwrap_err().to_string();
+        assert!(message.contains(expected), "{settings}: {message}");
+    }
+    let unknown = SERVER.replace("kappa = 2", "kappa = 2\nmax_risk = 0.1");
+    let message = TunnelConfig::from_toml(&unknown).unwrap_err().to_string();
+    assert!(message.contains("`max_risk` needs the `risk` of the channels"), "{message}");
+}

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use model::ScheduleObjective;
 use random::RandomSource;
 
+pub use crate::protocol::send::plan::PlanBounds;
 use crate::protocol::send::spare::PlanPreference;
 
 /// How the threshold and the channels of each symbol are chosen.
@@ -66,6 +67,10 @@ pub struct TunnelChannelConfig {
     pub risk: f64,
     /// The rate r in bit/s of IP packets. It is measured if it is not configured.
     pub rate_bps: Option<u64>,
+    /// The expected loss l, for plans without a tunnel. The tunnel measures it.
+    pub expected_loss: Option<f64>,
+    /// The expected delay d in ms, for plans without a tunnel. The tunnel measures it.
+    pub expected_delay_ms: Option<f64>,
 }
 
 /// Which end this is.
@@ -92,6 +97,8 @@ pub struct TunnelConfig {
     pub objective: PlanObjective,
     /// What is sacrificed if redundancy costs much rate.
     pub prefer: PlanPreference,
+    /// The bounds of schedules.
+    pub bounds: PlanBounds,
     /// How symbols' thresholds are chosen.
     pub scheduler: SchedulerKind,
     /// The privacy floor f: no symbol is sent with a lower threshold.

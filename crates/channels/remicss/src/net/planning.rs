@@ -17,7 +17,7 @@ use super::waker::ThreadWaker;
 use crate::config::SchedulerKind;
 use crate::protocol::endpoint::outbound::{SenderUpdate, SymbolSenderConfig};
 use crate::protocol::endpoint::shared_state::ChannelSnapshot;
-use crate::protocol::send::plan::{PlanGoal, TunnelPlan, TunnelPlanError};
+use crate::protocol::send::plan::{PlanGoal, TunnelPlan, TunnelPlanError, UnmetBound};
 use crate::protocol::send::schedule::{
     DynamicScheduler, MeanThresholdError, PlannedScheduler, SymbolScheduler,
 };
@@ -88,6 +88,8 @@ pub(super) struct PlanningThread {
 pub(super) struct CurrentPlan {
     /// The model's averages for it, if there is one.
     pub(super) averages: Option<ScheduleAverages>,
+    /// The bound that no schedule keeps.
+    pub(super) unmet: Option<UnmetBound>,
     /// Since when each channel is spare, if it is.
     pub(super) spare_since: [Option<Duration>; MAX_CHANNELS],
 }
@@ -96,6 +98,15 @@ impl CurrentPlan {
     /// Updates it, and logs the channels that are spare now, or no longer.
     fn update(&mut self, plan: Option<&TunnelPlan>, now: Duration) {
         self.averages = plan.map(|plan| plan.averages);
+        let unmet = plan.and_then(|plan| plan.unmet);
+        match (unmet, self.unmet) {
+            (Some(unmet), before) if before.is_none_or(|it| it.bound != unmet.bound) => {
+                warn!("{unmet}; packets are sent as without bounds");
+            }
+            (None, Some(_)) if plan.is_some() => info!("the bounds of plans are kept again"),
+            _ => {}
+        }
+        self.unmet = unmet;
         let spare = plan.map(|plan| plan.spare.channels).unwrap_or_default();
         for (index, since) in self.spare_since.iter_mut().enumerate() {
             let number = index + 1;
@@ -268,6 +279,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::endpoint::outbound::OutboundEndpoint;
+    use crate::protocol::send::plan::PlanBounds;
     use crate::protocol::send::sender::SymbolSendError;
     use crate::protocol::send::spare::PlanPreference;
     use crate::protocol::wire::datagram::SymbolKind;
@@ -314,6 +326,7 @@ mod tests {
                     floor: 2,
                     keeps_order: false,
                     prefer: PlanPreference::Rate,
+                    bounds: PlanBounds::default(),
                 },
                 scheduler_kind: SchedulerKind::Planned,
                 risks: vec![0.1; CHANNELS],

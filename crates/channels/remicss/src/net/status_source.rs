@@ -55,6 +55,10 @@ impl TunnelStatusSource {
                 delay_ms: averages.delivered_delay_ms,
                 rate_mbit: averages.rate,
             }),
+            unmet_bound: plan
+                .unmet
+                .filter(|_| receiving.is_associated)
+                .map(|unmet| unmet.to_string()),
             mtu: receiving.mtu,
             channels: self.channels(now, &sending, &receiving, &plan),
             waited: self.waited(now, &receiving),

@@ -20,7 +20,7 @@ use sunder_remicss::endpoint::settings::KeyRenewalLimits;
 use sunder_remicss::endpoint::settings::{EndpointRole, EndpointSettings};
 use sunder_remicss::endpoint::shared_state::EndpointSharedState;
 use sunder_remicss::recv::receiver::SymbolReceiverLimits;
-use sunder_remicss::send::plan::PlanGoal;
+use sunder_remicss::send::plan::{PlanBounds, PlanGoal};
 use sunder_remicss::send::schedule::PlannedScheduler;
 use sunder_remicss::send::sender::SymbolSendError;
 use sunder_remicss::send::spare::{PlanPreference, SpareChannels};
@@ -127,6 +127,7 @@ impl Scenario {
             floor: terms.floor(),
             keeps_order: true,
             prefer: PlanPreference::Rate,
+            bounds: PlanBounds::default(),
         };
         let mut network = SimulatedNetwork::new(rng.next_u64());
         let mut links: Vec<SimulatedLinkId> = (0..2 * channels)

@@ -5,6 +5,7 @@ mod plot;
 mod refusal;
 mod report;
 mod simulation;
+mod tunnel_file;
 
 use std::cell::OnceCell;
 use std::io::ErrorKind;
@@ -77,7 +78,8 @@ pub(crate) struct Arguments {
         value_parser = NamedRiskGroup::parse
     )]
     groups: Vec<NamedRiskGroup>,
-    /// A file with channels and groups instead
+    /// A file with channels and groups instead, or the configuration of a tunnel, whose kappa, mu,
+    /// objective and bounds apply if none are given here
     #[arg(long = "channels", value_name = "FILE", conflicts_with_all = ["channels", "groups"])]
     file: Option<PathBuf>,
     /// The mean number of shares needed for a symbol
@@ -144,8 +146,10 @@ enum ObjectiveName {
 /// If the channels or the request are wrong, no schedule keeps the bounds, or the plot cannot be
 /// written.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
-    let channels = arguments.channels()?;
-    let request = arguments.request().map_err(|error| refuse(error.into()))?;
+    let PlanSubject { channels, requirements } = arguments.subject()?;
+    let own = requirements.filter(|_| arguments.asks_for_nothing());
+    let request = own.map_or_else(|| arguments.request(), PlanRequest::new);
+    let request = request.map_err(|error| refuse(error.into()))?;
     let answer = with_progress(|it| PlanAnswer::find(&channels.set, &request, it))?;
     let answer = if arguments.sensitivity {
         with_progress(|it| answer.with_effects(&channels.set, it))?
@@ -175,22 +179,46 @@ fn with_progress(
     solve(&step).map_err(refuse)
 }
 
-/// The channels in a file.
-fn channels_of_file(path: &Path) -> Result<PlanChannels, CommandFailure> {
+/// What is planned.
+struct PlanSubject {
+    channels: PlanChannels,
+    /// The requirements in the configuration of a tunnel.
+    requirements: Option<ScheduleRequirements>,
+}
+
+/// The channels in a file, which may be the configuration of a tunnel.
+fn subject_of_file(path: &Path) -> Result<PlanSubject, CommandFailure> {
+    let wrong = |message: String| CommandFailure::Usage(format!("{}: {message}", path.display()));
+    if let Some(config) = tunnel_file::read(path)? {
+        let channels = tunnel_file::channels(&config).map_err(wrong)?;
+        let requirements = Some(tunnel_file::requirements(&config));
+        return Ok(PlanSubject { channels, requirements });
+    }
     let file: ChannelsFile = load_config_file("plan", path, |text| Ok(toml::from_str(text)?))?;
-    PlanChannels::new(&file.channel, &file.group)
-        .map_err(|message| CommandFailure::Usage(format!("{}: {message}", path.display())))
+    let channels = PlanChannels::new(&file.channel, &file.group).map_err(wrong)?;
+    Ok(PlanSubject { channels, requirements: None })
 }
 
 impl Arguments {
-    fn channels(&self) -> Result<PlanChannels, CommandFailure> {
-        match &self.file {
-            Some(path) => channels_of_file(path),
-            None if self.channels.is_empty() => Err(CommandFailure::Usage(String::from(
-                "there is no channel; give each with --channel, or a file of them with --channels",
-            ))),
+    fn subject(&self) -> Result<PlanSubject, CommandFailure> {
+        let channels = match &self.file {
+            Some(path) => return subject_of_file(path),
+            None if self.channels.is_empty() => {
+                return Err(CommandFailure::Usage(String::from(
+                    "there is no channel; give each with --channel, or a file of them with \
+                     --channels",
+                )));
+            }
             None => PlanChannels::new(&self.channels, &self.groups).map_err(CommandFailure::Usage),
-        }
+        };
+        Ok(PlanSubject { channels: channels?, requirements: None })
+    }
+
+    /// Whether there is no requirement among the options.
+    fn asks_for_nothing(&self) -> bool {
+        let bounds = [self.max_risk, self.max_loss, self.max_delay, self.min_rate];
+        let numbers = bounds.into_iter().chain([self.kappa, self.mu]);
+        numbers.flatten().count() == 0 && self.objectives.is_empty()
     }
 
     /// The request. With bounds alone, the objective is the highest rate.

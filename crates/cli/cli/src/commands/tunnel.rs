@@ -121,9 +121,10 @@ fn help() -> String {
     format!(
         "Example: sunder tunnel --config tunnel.toml, with this in tunnel.toml\n\n{CLIENT}\n\
          and this at the other end\n\n{SERVER}\n\
-         Further settings, above the first [[channel]]: objective, prefer, scheduler, min_threshold,\n\
+         Further settings, above the first [[channel]]: objective, max_risk, max_loss, max_delay_ms,\n\
+         min_rate_mbit, prefer, scheduler, min_threshold,\n\
          min_channels, tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's),\n\
-         fail_closed, direct, allowed, mtu. docs/guides/tunnel.md has a table of them."
+         fail_closed, direct, allowed, mtu. Of a channel: loss and delay_ms, for sunder plan. docs/guides/tunnel.md has a table of them."
     )
 }
 
@@ -169,7 +170,7 @@ async fn carry(path: PathBuf, config: TunnelConfig, tunnel: Running) -> Result<(
     let take = move |config: TunnelConfig| {
         future::ready(reloader.reload(&config).map_err(io::Error::other))
     };
-    signals::reload_on_hangup(hangups, move || daemon::load::<Tunnel>(&path), take);
+    signals::reload_on_hangup(hangups, move || load_config::<Tunnel>(&path), take);
     let carrying = tokio::task::spawn_blocking(|| tunnel.run());
     let ended = signals::until_stopped(signals, carrying, || stopper.stop()).await?;
     let result = ended.map_err(|panic| CommandFailure::Failed(panic.to_string()))?;

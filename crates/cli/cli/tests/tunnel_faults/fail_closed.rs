@@ -2,8 +2,8 @@
 //! the tunnel. The wire of each uplink is captured, and programs send without a pause.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use lab::{EmulatedHost, sandbox};
 use socket2::{Domain, Protocol, Socket, Type};
 use tempfile::TempDir;
 
-use crate::emulation;
+use crate::emulation::{self, WAIT_TIMEOUT};
 use crate::pair::{Channel, Pair, SERVER, over, until};
 use crate::sniffer::destinations;
 use crate::stream::{Stream, StreamRate};
@@ -52,7 +52,7 @@ const UPLINKS: [&str; 3] = ["a", "b", "c"];
 
 /// Hosts that only the tunnel may reach, and hosts to which packets are sent while this host is
 /// open, to see that the captures show them.
-const CLOSED: [&str; 2] = ["198.51.100.9", "2001:db8::9"];
+const CLOSED: [&str; 3] = ["198.51.100.9", "2001:db8::9", SERVER];
 const OPEN: [&str; 2] = ["198.51.100.10", "2001:db8::10"];
 
 /// A host that the tunnel reaches.
@@ -121,7 +121,7 @@ impl ClosedPair {
     }
 
     /// Starts to send to these hosts.
-    fn senders(&self, hosts: [&'static str; 2]) -> Senders {
+    fn senders(&self, hosts: &[&str]) -> Senders {
         Senders::start(self.pair.host("client"), self.pair.host("user"), hosts)
     }
 
@@ -135,8 +135,8 @@ impl ClosedPair {
 }
 
 impl Senders {
-    fn start(client: &EmulatedHost, user: &EmulatedHost, hosts: [&'static str; 2]) -> Self {
-        let sockets = hosts.into_iter().chain([SERVER]).flat_map(|host| {
+    fn start(client: &EmulatedHost, user: &EmulatedHost, hosts: &[&str]) -> Self {
+        let sockets = hosts.iter().flat_map(|host| {
             let to = SocketAddr::new(host.parse().unwrap(), 9);
             let bound = UPLINKS.map(Some).into_iter().chain([None]);
             let own = bound.map(move |device| (format!("UDP to {host} by {device:?}"), device));
@@ -219,16 +219,41 @@ fn connect(host: &EmulatedHost, to: &str, device: Option<&str>) -> (io::Error, D
     (error, begin.elapsed())
 }
 
+/// A TCP connection from the client to the server, through the tunnel.
+struct Connection([TcpStream; 2]);
+
+impl Connection {
+    fn open(client: &EmulatedHost, server: &EmulatedHost) -> Self {
+        let address = SocketAddr::new(REACHED.parse().unwrap(), 7000);
+        let listener = server.run(|| TcpListener::bind(address)).unwrap().unwrap();
+        let own = client.run(|| TcpStream::connect(address)).unwrap().unwrap();
+        let connection = Self([own, listener.accept().unwrap().0]);
+        connection.exchange();
+        connection
+    }
+
+    /// Sends some bytes there and back.
+    fn exchange(&self) {
+        let mut bytes = [7; 1000];
+        for [from, to] in [[0, 1], [1, 0]].map(|ends| ends.map(|end| &self.0[end])) {
+            let (mut from, mut to) = (from, to);
+            to.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
+            from.write_all(&bytes).unwrap();
+            to.read_exact(&mut bytes).unwrap();
+        }
+    }
+}
+
 /// Before the tunnel is up, while it is up, killed, started again and stopped, only its channels'
 /// datagrams leave. Everything leaves again once this host is opened.
 pub(crate) fn nothing_leaves_another_way_whatever_happens_to_the_tunnel() {
     let mut own = ClosedPair::new("[\"0.0.0.0/0\", \"::/0\"]");
-    let open = own.senders(OPEN);
+    let open = own.senders(&OPEN);
     open.try_more();
     drop(open);
 
     own.tunnel(&["close", "--config", "tunnel.toml"]);
-    let senders = own.senders(CLOSED);
+    let senders = own.senders(&CLOSED);
     senders.try_more();
     let refused = senders.last("UDP to 198.51.100.9 by None");
     assert_ne!(refused, "sent", "an application notices at once");
@@ -246,6 +271,7 @@ pub(crate) fn nothing_leaves_another_way_whatever_happens_to_the_tunnel() {
     let stream = Stream::start(client, server, REACHED, StreamRate::LIGHT);
     stream.wait_for(100);
     senders.try_more();
+    let connection = Connection::open(client, server);
     let closed = own.pair.status("client").closed.expect("it is closed");
     assert!(closed.in_force && closed.closed_s > 0.0, "{closed:?}");
 
@@ -256,6 +282,7 @@ pub(crate) fn nothing_leaves_another_way_whatever_happens_to_the_tunnel() {
     own.pair.start_end("client");
     senders.try_more();
     stream.wait_for(100);
+    connection.exchange();
     let again = own.pair.status("client").closed.expect("it is closed");
     assert!(again.closed_s > closed.closed_s, "it was never open: {closed:?}, {again:?}");
 
@@ -263,22 +290,22 @@ pub(crate) fn nothing_leaves_another_way_whatever_happens_to_the_tunnel() {
     senders.try_more();
     drop((stream, senders));
     own.tunnel(&["open", "--config", "tunnel.toml"]);
-    let open = own.senders(OPEN);
+    let open = own.senders(&OPEN);
     open.try_more();
     drop(open);
 
     let carried = own.carried();
     for (link, destinations) in &carried {
-        for host in CLOSED.into_iter().chain([SERVER, REACHED]) {
+        for host in CLOSED.into_iter().chain([REACHED]) {
             let host: IpAddr = host.parse().unwrap();
             assert_eq!(destinations.get(&host), None, "to {host} on {link}: {destinations:?}");
         }
     }
-    // The captures show what leaves, even by a device to which a socket is bound.
-    for host in OPEN {
-        let host: IpAddr = host.parse().unwrap();
-        let seen = carried.values().map(|destinations| destinations.get(&host).copied());
-        assert!(seen.clone().all(|seen| seen >= Some(2 * ATTEMPTS)), "{host}: {carried:?}");
+    // The captures show what leaves. An IPv4 socket that is bound to a device needs no route there.
+    let [v4, v6] = OPEN.map(|host| host.parse::<IpAddr>().unwrap());
+    for (link, host) in [("a", v4), ("a", v6), ("b", v4), ("c", v4)] {
+        let seen = carried[link].get(&host).copied();
+        assert!(seen >= Some(2 * ATTEMPTS), "to {host} on {link}: {carried:?}");
     }
 }
 
@@ -298,7 +325,7 @@ pub(crate) fn rules_that_another_program_removes_are_restored() {
         until("the rules are restored", || rules() == before);
     }
     assert!(own.pair.log("client").contains("which are restored"), "{}", own.pair.log("client"));
-    let senders = own.senders(CLOSED);
+    let senders = own.senders(&CLOSED);
     senders.try_more();
     drop(senders);
     for (link, destinations) in &own.carried() {
@@ -330,4 +357,31 @@ pub(crate) fn direct_networks_stay_reachable_and_nothing_else_opens() {
         let shown = own.tunnel(arguments);
         assert!(shown.contains(expected), "{shown}");
     }
+}
+
+/// A server that fails closed answers a client of which it knows only the key, and sends nothing
+/// else to the client's networks.
+pub(crate) fn a_closed_server_answers_its_client_only() {
+    let results = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
+    let network = emulation::network(TOPOLOGY, results.path());
+    let channels: Vec<Channel> = over(&network, &UPLINKS)
+        .into_iter()
+        .zip(UPLINKS)
+        .map(|(channel, link)| Channel { server_device: Some(link), rate_mbit: None, ..channel })
+        .collect();
+    let settings = "kappa = 2\nmu = 3";
+    let server = format!("{settings}\nfail_closed = true\nroutes = [\"0.0.0.0/0\"]");
+    let mut pair = Pair::prepare(network, [settings, &server], &channels);
+    run(pair.host("server"), "ip", "route add default dev a metric 100");
+    pair.start_end("server");
+    pair.start_end("client");
+    let (client, server) = (pair.host("client"), pair.host("server"));
+    let stream = Stream::start(client, server, SERVER, StreamRate::LIGHT);
+    stream.wait_for(100);
+    let to = SocketAddr::new(pair.network().address("client", "b").unwrap().into(), 9);
+    for device in [None, Some("a"), Some("b")] {
+        let sent = udp(server, to, device).send_to(b"in the clear", &to.into());
+        assert!(sent.is_err(), "by {device:?}");
+    }
+    stream.wait_for(100);
 }

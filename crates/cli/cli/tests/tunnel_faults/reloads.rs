@@ -50,6 +50,14 @@ pub(crate) fn a_hundred_reloads_under_load_lose_no_packet() {
     }
     assert_eq!(pair.status("client").dropped.below_floor, 0);
 
+    // A bound that cannot be kept is reported.
+    pair.configure("client", "kappa = 2\nmu = 3\nmin_rate_mbit = 5000", &channels);
+    pair.hang_up("client");
+    let expected = "min_rate_mbit = 5000 cannot be kept: the highest rate is";
+    until(expected, || {
+        pair.status("client").unmet_bound.is_some_and(|unmet| unmet.starts_with(expected))
+    });
+
     // What cannot change while it runs is refused, and so is a lower floor.
     for (settings, expected) in [
         ("kappa = 2\nmu = 3\nmtu = 1300", "`mtu` has changed, which needs a restart of the tunnel"),

@@ -1,17 +1,57 @@
 //! The optimal schedule for the current channels.
 
+use std::fmt::{self, Display, Formatter};
 use std::ops::RangeInclusive;
 
 use model::{
-    ChannelModel, ChannelSet, ChannelSubset, PlanError, PlanRequest, ScheduleAverages,
-    ScheduleObjective, ScheduleRequirements, ShareSchedule, ShareSelection,
+    ChannelModel, ChannelSet, ChannelSubset, OptimalSchedule, PlanError, PlanRequest,
+    ScheduleAverages, ScheduleBound, ScheduleObjective, ScheduleRequirements, ShareSchedule,
+    ShareSelection,
 };
 use thiserror::Error;
 
 use super::spare::{PlanPreference, SpareChannels, first_better, smaller_sets};
 use crate::protocol::wire::channel_index::{ConfiguredIndex, LiveIndex};
 
-/// The goal of a plan: kappa, mu, and what the schedule minimises.
+/// Bounds on the averages of a plan. `None`: any value.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PlanBounds {
+    /// The highest risk.
+    pub max_risk: Option<f64>,
+    /// The highest loss.
+    pub max_loss: Option<f64>,
+    /// The highest mean delay of the symbols sent, in ms.
+    pub max_delay_ms: Option<f64>,
+    /// The lowest rate, in Mbit/s.
+    pub min_rate_mbit: Option<f64>,
+}
+
+/// A bound that no schedule keeps at kappa and mu over the channels that are up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UnmetBound {
+    /// The bound.
+    pub bound: ScheduleBound,
+    /// Its value.
+    pub wanted: f64,
+    /// The best possible value, with the bounds before it: risk, loss and delay, after the rate.
+    pub best: f64,
+}
+
+impl Display for UnmetBound {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let (key, extreme, unit) = match self.bound {
+            ScheduleBound::MaxRisk => ("max_risk", "least risk", ""),
+            ScheduleBound::MaxLoss => ("max_loss", "least loss", ""),
+            ScheduleBound::MaxDelay => ("max_delay_ms", "least delay", " ms"),
+            ScheduleBound::MaxDeliveredDelay => ("the delay", "least delay", " ms"),
+            ScheduleBound::MinRate => ("min_rate_mbit", "highest rate", " Mbit/s"),
+        };
+        let Self { wanted, best, .. } = self;
+        write!(out, "{key} = {wanted} cannot be kept: the {extreme} is {best:.4}{unit}")
+    }
+}
+
+/// The goal of a plan: kappa, mu, bounds, and what the schedule minimises.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanGoal {
     /// The mean threshold.
@@ -27,6 +67,8 @@ pub struct PlanGoal {
     pub keeps_order: bool,
     /// What is sacrificed if redundancy costs much rate.
     pub prefer: PlanPreference,
+    /// The bounds. Within them the rate is the highest possible.
+    pub bounds: PlanBounds,
 }
 
 /// Delays are similar up to this factor. Besides twice the lowest round trip, BBR allows for data
@@ -53,6 +95,8 @@ pub struct TunnelPlan {
     pub averages: ScheduleAverages,
     /// The channels that it leaves out, and that get further shares.
     pub spare: SpareChannels,
+    /// The bound that no schedule keeps. Then the plan keeps none.
+    pub unmet: Option<UnmetBound>,
 }
 
 /// Why there is no plan.
@@ -109,6 +153,7 @@ impl PlanGoal {
         let least = (self.kappa.ceil() as usize).max(self.floor.into()).max(1);
         let sets = smaller_sets(channels, up, least).into_iter();
         let plans = sets.filter_map(|used| Some((used, self.plan_in_order(channels, used).ok()?)));
+        let plans = plans.filter(|(_, plan)| plan.unmet.is_none() || full.unmet.is_some());
         let mut plans: Vec<(ChannelSubset, TunnelPlan)> = plans.collect();
         let averages: Vec<ScheduleAverages> = plans.iter().map(|(_, plan)| plan.averages).collect();
         let Some(better) = first_better(&full.averages, &averages) else {
@@ -131,8 +176,8 @@ impl PlanGoal {
         let similar = if self.keeps_order { self.similar_delays(&live, &plan) } else { None };
         let better = similar.and_then(|delays_ms| {
             let better = self.plan_over(&live, Some(delays_ms)).ok()?;
-            let is_as_good =
-                self.cost(&better.averages) <= self.cost(&plan.averages) + COST_TOLERANCE;
+            let is_as_good = (better.unmet.is_none() || plan.unmet.is_some())
+                && self.cost(&better.averages) <= self.cost(&plan.averages) + COST_TOLERANCE;
             is_as_good.then_some(better)
         });
         Ok(better.unwrap_or(plan))
@@ -213,17 +258,49 @@ impl PlanGoal {
         delays_ms: Option<RangeInclusive<f64>>,
     ) -> Result<TunnelPlan, TunnelPlanError> {
         let request = self.request(live.set.len(), delays_ms)?;
-        // The objectives after the first only break ties. If there is no plan with them, the first
-        // one is enough.
-        let plan = live
-            .set
-            .plan(&request)
-            .or_else(|_| live.set.plan(&request.with_objectives(vec![self.objective])))?;
+        let (plan, unmet) = self.best_within_bounds(&live.set, &request)?;
         Ok(TunnelPlan {
             schedule: live.configured_schedule(&plan.schedule),
             averages: plan.averages,
             spare: SpareChannels::default(),
+            unmet,
         })
+    }
+
+    /// The best schedule at the highest rate within the bounds. If no schedule keeps them, the best
+    /// one without bounds, and the first bound that cannot be kept.
+    fn best_within_bounds(
+        &self,
+        set: &ChannelSet,
+        request: &PlanRequest,
+    ) -> Result<(OptimalSchedule, Option<UnmetBound>), PlanError> {
+        let mut unmet = None;
+        if self.bounds != PlanBounds::default() {
+            let mut objectives = vec![ScheduleObjective::Rate];
+            objectives.extend(request.requirements().objectives.iter().copied());
+            let bounded = PlanRequest::new(ScheduleRequirements {
+                full_rate: false,
+                max_risk: self.bounds.max_risk,
+                max_loss: self.bounds.max_loss,
+                max_delay_ms: self.bounds.max_delay_ms,
+                min_rate: self.bounds.min_rate_mbit,
+                objectives,
+                ..request.requirements().clone()
+            })?;
+            match set.plan(&bounded) {
+                Ok(plan) => return Ok((plan, None)),
+                Err(PlanError::Infeasible { bound, wanted, best }) => {
+                    unmet = Some(UnmetBound { bound, wanted, best });
+                }
+                Err(PlanError::Request(_) | PlanError::Solver(_)) => {}
+            }
+        }
+        // The objectives after the first only break ties. If there is no plan with them, the first
+        // one is enough.
+        let plan = set
+            .plan(request)
+            .or_else(|_| set.plan(&request.with_objectives(vec![self.objective])))?;
+        Ok((plan, unmet))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "16 at most")]
@@ -305,7 +382,34 @@ mod tests {
             floor,
             keeps_order: true,
             prefer: PlanPreference::Redundancy,
+            bounds: PlanBounds::default(),
         }
+    }
+
+    /// Over three channels, of which the fastest is the riskiest.
+    #[test]
+    fn bounds_are_kept_at_a_lower_rate_or_reported() {
+        let channel = |risk, rate| {
+            ChannelModel::new(RiskProbability(risk), LossProbability(0.01), 1.0, rate).unwrap()
+        };
+        let channels = [channel(0.5, 100.0), channel(0.1, 20.0), channel(0.1, 20.0)];
+        let up = ChannelSubset::first(3);
+        let free = goal(1.0, 1.0, 1);
+        let fastest = free.plan(&channels, up).unwrap().averages;
+        assert!(fastest.rate > 139.0 && fastest.risk > 0.3, "{fastest:?}");
+        let within = |bounds| PlanGoal { bounds, ..free }.plan(&channels, up).unwrap();
+        let private = within(PlanBounds { max_risk: Some(0.2), ..PlanBounds::default() });
+        assert!(private.unmet.is_none() && private.averages.risk <= 0.2 + 1e-6, "{private:?}");
+        assert!((39.0..fastest.rate).contains(&private.averages.rate), "{private:?}");
+        let impossible = within(PlanBounds {
+            max_risk: Some(0.2),
+            min_rate_mbit: Some(120.0),
+            ..PlanBounds::default()
+        });
+        let unmet = impossible.unmet.expect("no schedule keeps both");
+        assert_eq!((unmet.bound, unmet.wanted), (ScheduleBound::MaxRisk, 0.2));
+        assert!(unmet.to_string().starts_with("max_risk = 0.2 cannot be kept: the least risk is"));
+        assert!((impossible.averages.rate - fastest.rate).abs() < 1e-6, "as without bounds");
     }
 
     #[test]
@@ -421,7 +525,8 @@ mod tests {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 or 2")]
         let floor = kappa as u8;
         let objective = ScheduleObjective::Risk;
-        let goal = PlanGoal { kappa, mu, objective, floor, keeps_order: true, prefer };
+        let bounds = PlanBounds::default();
+        let goal = PlanGoal { kappa, mu, objective, floor, keeps_order: true, prefer, bounds };
         let plan = goal.plan(&models, ChannelSubset::first(channels.len())).unwrap();
         assert!((plan.averages.kappa - kappa).abs() < 1e-6, "privacy stays: {plan:?}");
         assert!(plan.averages.mu + plan.spare.shares <= mu + 1e-6, "{plan:?}");

@@ -9,7 +9,7 @@ use sunder_remicss::MAX_CHANNELS;
 use sunder_remicss::control::monitor::ChannelMonitor;
 use sunder_remicss::endpoint::outbound::SymbolSenderConfig;
 use sunder_remicss::endpoint::shared_state::EndpointSharedState;
-use sunder_remicss::send::plan::PlanGoal;
+use sunder_remicss::send::plan::{PlanBounds, PlanGoal};
 use sunder_remicss::send::schedule::PlannedScheduler;
 use sunder_remicss::send::sender::{SymbolSendError, SymbolSender};
 use sunder_remicss::send::spare::{PlanPreference, SpareChannels};
@@ -69,6 +69,7 @@ impl Tunnel {
             floor,
             keeps_order: false,
             prefer: PlanPreference::Redundancy,
+            bounds: PlanBounds::default(),
         };
         let channels = vec![
             ChannelModel::new(RiskProbability(0.0), LossProbability(0.0), 1.0, 10.0)

@@ -1,6 +1,7 @@
 //! `sunder tunnel close` and `sunder tunnel open`: whether packets for a tunnel's networks may
 //! leave this host by another device.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::Tunnel;
 use crate::checks::closed::{how_to_open, sentence};
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::inbound;
-use crate::daemon;
+use crate::commands::load_config;
 
 /// How long to wait before another attempt to restore the rules.
 const RESTORE_INTERVAL: Duration = Duration::from_secs(1);
@@ -60,7 +61,7 @@ pub(super) struct OpenArguments {
 /// # Errors
 /// If the configuration is wrong or does not close anything, or the rules cannot be set.
 pub(super) fn close(arguments: &CloseArguments) -> Result<(), CommandFailure> {
-    let config = daemon::load::<Tunnel>(&arguments.config)?;
+    let config = load_config::<Tunnel>(&arguments.config)?;
     if !config.fail_closed {
         let path = arguments.config.display();
         let message = format!("{path} does not close anything; set fail_closed = true in it");
@@ -83,7 +84,7 @@ pub(super) fn close(arguments: &CloseArguments) -> Result<(), CommandFailure> {
 /// If the configuration is wrong, or the rules cannot be removed.
 pub(super) fn open(arguments: &OpenArguments) -> Result<(), CommandFailure> {
     let device = match (&arguments.config, &arguments.device) {
-        (Some(path), _) => daemon::load::<Tunnel>(path)?.device,
+        (Some(path), _) => load_config::<Tunnel>(path)?.device,
         (None, Some(device)) => device.clone(),
         (None, None) => return Err(CommandFailure::Usage("--config is missing".into())),
     };
@@ -175,7 +176,11 @@ pub(super) fn findings(config: &TunnelConfig) -> Vec<CheckFinding> {
     let subject = "fail_closed";
     let state = match (fail_closed::check(config), fail_closed::closed_for(&config.device)) {
         (Err(error), _) => {
-            let fix = "install nftables; sunder tunnel close --print-rules shows the rules";
+            let fix = match error.kind() {
+                ErrorKind::NotFound => "install it (Debian: apt install nftables)",
+                ErrorKind::PermissionDenied => "run this as root",
+                _ => "sunder tunnel close --print-rules shows the rules",
+            };
             CheckFinding::new(FindingSeverity::Error, subject, error.to_string(), fix)
         }
         (Ok(()), Some(closed)) => CheckFinding::ok(

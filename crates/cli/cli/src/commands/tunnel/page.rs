@@ -30,6 +30,10 @@ pub(super) fn problems(now: &TunnelStatus) -> Vec<ServiceProblem> {
         let remedy = "see the log for what removes them, and for why the kernel refuses them";
         problems.push(ServiceProblem::new(what, None, remedy));
     }
+    if let Some(unmet) = &now.unmet_bound {
+        let remedy = "change the bound, kappa or mu; sunder plan --channels shows what is possible";
+        problems.push(ServiceProblem::new(unmet.clone(), None, remedy));
+    }
     if !now.associated {
         let remedy = "check that the other end runs, and both configurations with sunder doctor";
         problems.push(ServiceProblem::new("there is no peer", None, remedy));
@@ -231,6 +235,7 @@ mod tests {
             closed: None,
             achieved: MeasuredProperties::default(),
             predicted: None,
+            unmet_bound: None,
             mtu: 1451,
             channels: vec![channel],
             waited: remicss::status::ReorderStatus::default(),
