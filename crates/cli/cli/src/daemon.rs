@@ -160,10 +160,7 @@ pub(crate) mod tests {
                 "listen = [\"1.2.3.4:5\"]\n\nallow = [\"x\"]\n",
                 "x.toml, line 3: allow = \"x\": no port",
             ),
-            (
-                "allow = []\nlisten = [\"1.2.3.4\"]\n",
-                "x.toml, line 2: listen: invalid socket address",
-            ),
+            ("allow = []\nlisten = [\"1.2.3.4\"]\n", "x.toml, line 2: invalid socket address"),
             (
                 "allow = []\nlisten = [\n  \"1.2.3.4\",\n]\n",
                 "x.toml, line 3: invalid socket address",
@@ -184,7 +181,8 @@ pub(crate) mod tests {
         }
         let text = "socks = \"127.0.0.1:0\"\n[[channel]]\nserver = \"1.2.3.4:5\"\nsource = \"x\"\n";
         let invalid = load_error(text, MicssClientConfig::from_toml);
-        assert_eq!(invalid, "x.toml, line 4: source: invalid IP address syntax");
+        let fix = "write it as in: source = \"192.0.2.20\"";
+        assert_eq!(invalid, format!("x.toml, line 4: invalid IP address syntax: {fix}"));
         let missing =
             load_error("socks = \"127.0.0.1:0\"\n\n[[channel]]\n", MicssClientConfig::from_toml);
         assert_eq!(missing, "x.toml, line 3: missing field `server`");

@@ -156,7 +156,10 @@ fn one_line_names_the_place_once() {
     assert_eq!(line("leats = 1\n").split(',').next_back(), Some(" `channel`"));
     assert!(line("leats = 1\n").starts_with(", line 1: unknown field `leats`, expected one of"));
     assert_eq!(line(""), ": missing field `least`");
-    let address = "invalid socket address syntax";
-    assert_eq!(line("least = 1\nlisten = [\"x\"]"), format!(", line 2: listen: {address}"));
+    let fix = "write it as in: listen = [\"192.0.2.10:7000\"]";
+    let address = format!("invalid socket address syntax: {fix}");
+    assert_eq!(line("least = 1\nlisten = [\"x\"]"), format!(", line 2: {address}"));
     assert_eq!(line("least = 1\nlisten = [\n\"x\"]"), format!(", line 3: {address}"));
+    let unquoted = "rng is not in quotes";
+    assert!(line("least = 1\nrng = rng\n").starts_with(&format!(", line 2: {unquoted}")));
 }

@@ -196,6 +196,7 @@ fn spawn_filler(pool: &Arc<ConnectionPool>, since_last_use: Duration) -> JoinSet
 }
 
 /// Evicts the least recently used peer if there are too many.
+#[expect(clippy::mutable_key_type, reason = "the hash is of what is configured, and never changes")]
 fn evict_least_recently_used(known: &mut HashMap<RemoteServerConfig, DirectoryPeer>) {
     if known.len() >= MAX_DIRECTORY_PEERS {
         let oldest = known.iter().max_by_key(|(_, known)| known.pool.since_last_use());

@@ -25,11 +25,7 @@ fn a_wrong_configuration_is_refused_in_one_line() {
             "listen = [\"127.0.0.1:0\"]\nallow = []\nport = 1\n",
             "line 3: unknown field `port`",
         ),
-        (
-            "serve",
-            "listen = [\"127.0.0.1\"]\nallow = []\n",
-            "line 1: listen: invalid socket address",
-        ),
+        ("serve", "listen = [\"127.0.0.1\"]\nallow = []\n", "line 1: invalid socket address"),
         ("serve", "listen = []\nallow = []\n", "0 channels: give 1 to 16"),
         ("serve", "listen = [\"127.0.0.1:0\"]\n", "missing field `allow`"),
         ("serve", "listen = [\"127.0.0.1:0\"]\nallow = [\"a b:1\"]\n", "line 2: allow = \"a b:1\""),
@@ -37,11 +33,7 @@ fn a_wrong_configuration_is_refused_in_one_line() {
         ("proxy", "socks = \"127.0.0.1:0\"\n", "0 channels: give 1 to 16"),
         ("proxy", "socks = \"127.0.0.1:0\"\nchannel = []\n", "0 channels: give 1 to 16"),
         ("proxy", channel, "nothing to listen on"),
-        (
-            "proxy",
-            &format!("socks = \"local\"\n{channel}"),
-            "line 1: socks: invalid socket address",
-        ),
+        ("proxy", &format!("socks = \"local\"\n{channel}"), "line 1: invalid socket address"),
         ("proxy", &format!("sock = \"127.0.0.1:0\"\n{channel}"), "line 1: unknown field `sock`"),
         ("proxy", &format!("{channel}rng = \"os\"\n"), "line 3: unknown field `rng`"),
     ] {
