@@ -90,15 +90,14 @@ pub(crate) fn load_file<T>(
     let text = read_file(path).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     parse(&text).map_err(|problems| {
         let (path, problem) = (path.display(), problems.first());
-        CommandFailure::Usage(match other_owner(&text) {
-            Some(owner) => format!(
+        CommandFailure::Usage(if let Some(owner) = other_owner(&text) {
+            format!(
                 "{path} is a configuration of sunder {owner}, not of sunder {command}: \
                  run sunder {owner} --config {path}"
-            ),
-            None => {
-                let problem = problem.in_one_line(&text);
-                format!("{path}{problem}; example: sunder {command} --help{more}")
-            }
+            )
+        } else {
+            let problem = problem.in_one_line(&text);
+            format!("{path}{problem}; example: sunder {command} --help{more}")
         })
     })
 }

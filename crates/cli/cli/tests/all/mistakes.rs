@@ -1,5 +1,6 @@
 //! A hundred mistakes of users. Each answer is one line that names the cause and the remedy.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -217,7 +218,8 @@ fn assert_answered(mistakes: &[Mistake]) {
             .filter(|word| !errors.first().is_some_and(|it| it.contains(**word)))
             .collect();
         if errors.len() != 1 || status.code() != Some(*code) || !missing.is_empty() {
-            wrong += &format!("$ sunder {arguments}\n{errors:?}\n{status}, without {missing:?}\n");
+            writeln!(wrong, "$ sunder {arguments}\n{errors:?}\n{status}, without {missing:?}")
+                .unwrap();
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
