@@ -1,6 +1,6 @@
 //! Attacks of programs in virtual machines. Prints that the tests were skipped without user
-//! namespaces, `/dev/net/tun`, `bwrap`, or what a virtual machine needs. A machine boots for seconds
-//! in each, so that most run in `make soak` only.
+//! namespaces, `/dev/net/tun`, `bwrap`, or what a virtual machine needs. A machine boots for
+//! seconds in each, so that most run in `make soak` only.
 
 mod attacks;
 

@@ -11,14 +11,14 @@ pub(crate) const BASE: &str = "/machine/base";
 /// The kind of machine.
 const KIND: &str = "q35,sata=off,smbus=off,vmport=off,usb=off";
 
-/// The parameters of every guest's kernel, which ends at a panic. It must not take a busy host for a
-/// fault: it would print where it waits.
+/// The parameters of every guest's kernel, which ends at a panic. It must not take a busy host for
+/// a fault: it would print where it waits.
 const KERNEL_PARAMETERS: &str =
     "console=ttyS0 quiet panic=-1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
 
-/// The parameters of a kernel whose processor is translated. Such a kernel measures its timers while
-/// the host runs other programs: it then takes the timer for a broken one and panics, or sets a
-/// timer or its clock to a wrong speed and waits for minutes. With these, it tests no timer, and
+/// The parameters of a kernel whose processor is translated. Such a kernel measures its timers
+/// while the host runs other programs: it then takes the timer for a broken one and panics, or sets
+/// a timer or its clock to a wrong speed and waits for minutes. With these, it tests no timer, and
 /// takes its ticks and its time from the HPET, whose speed it can read.
 const TRANSLATED_PARAMETERS: &str = "no_timer_check noapictimer tsc=unstable";
 
