@@ -11,7 +11,7 @@ mod tree;
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -129,18 +129,25 @@ impl UploadedFolder {
     /// If it cannot be read, is beyond the bounds, or something in it would not be copied.
     pub fn names(&self, bounds: &UploadBounds) -> Result<BTreeSet<String>, UploadError> {
         let mut names = BTreeSet::new();
-        self.visit(bounds, &mut |path, entry| {
-            match entry {
-                UploadEntry::File { content, .. } => {
-                    io::copy(content, &mut io::sink()).map_err(|it| path.failed(it))?;
-                    names.insert(path.to_string());
-                }
-                UploadEntry::Symlink { target } => drop(path.link(&target)?),
-                UploadEntry::HardLink { target } => drop(UploadPath::parse(&target)?),
-                UploadEntry::Directory => {}
-            }
-            Ok(())
-        })?;
+        self.visit(bounds, &mut |path, entry| list(&mut names, path, entry))?;
+        Ok(names)
+    }
+
+    /// The same of an archive in memory.
+    ///
+    /// # Errors
+    /// Like [`Self::names`], or if it is no archive.
+    pub fn names_in_archive(
+        archive: &[u8],
+        bounds: &UploadBounds,
+    ) -> Result<BTreeSet<String>, UploadError> {
+        let shown = || "the upload".to_owned();
+        let mut archive = Cursor::new(archive);
+        let format = ArchiveFormat::of(&mut archive);
+        let format = format.map_err(|error| UploadError::Io(shown(), error))?;
+        let format = format.ok_or_else(|| UploadError::NoFolder(shown()))?;
+        let mut names = BTreeSet::new();
+        archive::visit(archive, format, bounds, &mut |path, entry| list(&mut names, path, entry))?;
         Ok(names)
     }
 
@@ -171,10 +178,27 @@ impl UploadedFolder {
             return tree::visit(&self.path, bounds, visit);
         };
         let failed = |error| UploadError::Io(self.path.display().to_string(), error);
-        let mut file = File::open(&self.path).map_err(failed)?;
-        file.rewind().map_err(failed)?;
+        let file = File::open(&self.path).map_err(failed)?;
         archive::visit(file, format, bounds, visit)
     }
+}
+
+/// Adds an entry to the names of files, and checks it.
+fn list(
+    names: &mut BTreeSet<String>,
+    path: &UploadPath,
+    entry: UploadEntry<'_>,
+) -> Result<(), UploadError> {
+    match entry {
+        UploadEntry::File { content, .. } => {
+            io::copy(content, &mut io::sink()).map_err(|error| path.failed(error))?;
+            names.insert(path.to_string());
+        }
+        UploadEntry::Symlink { target } => drop(path.link(&target)?),
+        UploadEntry::HardLink { target } => drop(UploadPath::parse(&target)?),
+        UploadEntry::Directory => {}
+    }
+    Ok(())
 }
 
 /// What is left of the bounds while a folder is read.

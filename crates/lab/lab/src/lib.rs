@@ -78,7 +78,7 @@ pub use link::{
 pub use network::{EmulatedNetwork, EmulatedNetworkError};
 pub use perform::{
     DatagramFlow, ReceivedFlow, TrialError, TrialMeasurement, TrialOutput, TrialPhase,
-    TrialProgress, TrialSample, perform,
+    TrialProgress, TrialSample, check_script_archive, perform,
 };
 pub use trial::{
     HostPlan, LinkPlan, MeasurePlan, ProgramPlan, TextPlan, Trial, TrialContext, ValuePlan,

@@ -29,6 +29,7 @@ use crate::trial::{MeasurePlan, Trial, TrialContext, ValuePlan};
 pub(crate) use at_sites::perform_at_sites;
 use command::ProgramCommand;
 use driver::DriverMeasure;
+pub use driver::check_script_archive;
 pub use driver::datagrams::{DatagramFlow, ReceivedFlow};
 pub use outputs::TrialOutput;
 pub use phases::TrialPhase;

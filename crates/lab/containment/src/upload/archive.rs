@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek};
 
 use flate2::read::MultiGzDecoder;
@@ -31,9 +30,9 @@ const MAX_TARGET_LEN: u64 = 4096;
 
 impl ArchiveFormat {
     /// The kind that a file begins like.
-    pub(super) fn of(file: &mut File) -> io::Result<Option<Self>> {
+    pub(super) fn of(file: &mut (impl Read + Seek)) -> io::Result<Option<Self>> {
         let mut begin = Vec::new();
-        file.take(512).read_to_end(&mut begin)?;
+        file.by_ref().take(512).read_to_end(&mut begin)?;
         file.rewind()?;
         Ok(match &begin[..] {
             [0x1f, 0x8b, ..] => Some(Self::GzippedTar),
@@ -46,7 +45,7 @@ impl ArchiveFormat {
 
 /// Visits everything in an archive.
 pub(super) fn visit(
-    file: File,
+    file: impl Read + Seek,
     format: ArchiveFormat,
     bounds: &UploadBounds,
     visit: EntryVisitor<'_>,
@@ -121,7 +120,7 @@ fn visit_tar(
 }
 
 fn visit_zip(
-    file: File,
+    file: impl Read + Seek,
     bounds: &UploadBounds,
     visit: EntryVisitor<'_>,
 ) -> Result<(), UploadError> {

@@ -110,6 +110,8 @@ pub(crate) enum DriverMeasure {
     },
 }
 
+pub use scripts::check_script_archive;
+
 /// Every driver.
 pub(crate) const ALL: [MeasurementDriver; 13] = [
     accuracy::DRIVER,

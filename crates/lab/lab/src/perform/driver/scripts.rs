@@ -50,6 +50,14 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     measure: DriverMeasure::Programs { measure, check_at_sites },
 };
 
+/// Checks an archive with scripts in memory, as it is checked before it is run.
+///
+/// # Errors
+/// If it does not have exactly one pair of scripts, or something in it is refused, in one line.
+pub fn check_script_archive(archive: &[u8]) -> Result<(), String> {
+    folder::check_archive(archive)
+}
+
 /// The driver's settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -35,20 +35,15 @@ impl ScriptPair {
                 .map_err(|error| format!("scripts {}: {error}", path.display()))?,
         };
         let (directory, names) = place(names);
+        let pairs = pairs(&names);
         let shown = path.display();
-        let is_pair =
-            |name: &&str| names.contains(&format!("{name}-client.sh")) && check_name(name).is_ok();
-        let pairs: Vec<&str> =
-            names.iter().filter_map(|it| it.strip_suffix("-server.sh")).filter(is_pair).collect();
         let name = match (name, &pairs[..]) {
             (Some(name), pairs) if pairs.contains(&name) => name,
             (Some(name), _) => {
                 return Err(format!("{shown} lacks {name}-client.sh or {name}-server.sh"));
             }
             (None, [only]) => only,
-            (None, []) => {
-                return Err(format!("{shown} has no pair of NAME-client.sh and NAME-server.sh"));
-            }
+            (None, []) => return Err(format!("{shown} {NO_PAIR}")),
             (None, several) => {
                 let several = several.join(", ");
                 return Err(format!("there are several pairs; set name to one of {several}"));
@@ -62,6 +57,28 @@ impl ScriptPair {
     pub(super) fn script(&self, role: &str) -> String {
         format!("{}-{role}.sh", self.name)
     }
+}
+
+/// Checks that an archive in memory has one pair, and nothing that is refused. The error is one
+/// line.
+pub(super) fn check_archive(archive: &[u8]) -> Result<(), String> {
+    let names = UploadedFolder::names_in_archive(archive, &UploadBounds::default());
+    let (_, names) = place(names.map_err(|error| error.to_string())?);
+    match &pairs(&names)[..] {
+        [_] => Ok(()),
+        [] => Err(format!("the upload {NO_PAIR}")),
+        several => Err(format!("the upload has several pairs: {}; keep one", several.join(", "))),
+    }
+}
+
+/// Why a folder is refused that has no scripts.
+const NO_PAIR: &str = "has no pair of NAME-client.sh and NAME-server.sh";
+
+/// The names of the pairs among the names of files.
+fn pairs(names: &BTreeSet<String>) -> Vec<&str> {
+    let is_pair =
+        |name: &&str| names.contains(&format!("{name}-client.sh")) && check_name(name).is_ok();
+    names.iter().filter_map(|it| it.strip_suffix("-server.sh")).filter(is_pair).collect()
 }
 
 /// The names in a directory.
