@@ -268,6 +268,11 @@ class Browser:
         self.script("arguments[0].focus(); arguments[0].select()", field)
         self._call("POST", f"/element/{field[ELEMENT]}/value", {"text": text})
 
+    def upload(self, field, path):
+        """Gives a file or a folder to the hidden field behind a button."""
+        found = self._call("POST", "/element", {"using": "css selector", "value": f"#{field}"})
+        self._call("POST", f"/element/{found[ELEMENT]}/value", {"text": str(path)})
+
     def press(self, *keys):
         """Presses keys, one after the other."""
         actions = [{"type": kind, "value": KEYS.get(key, key)}

@@ -1,6 +1,7 @@
 """Everything else that a person does with the page, and what can happen meanwhile."""
 
 import re
+import tarfile
 import time
 
 from .newcomer import (
@@ -223,6 +224,39 @@ def link_for_others(test):
     page.find("heading", "Run")
 
 
+def scripts_in_a_folder(test):
+    """A folder with two scripts and a page is run; an archive with a link outside is refused."""
+    page = test.page
+    pair = test.place / "pair"
+    pair.mkdir()
+    (pair / "web-server.sh").write_text('exec python3 -m http.server 80 --bind "$2"\n')
+    (pair / "web-client.sh").write_text('curl --silent --fail "http://$1/page" && ./said\n')
+    (pair / "page").write_text("a page\n")
+    # The browser does not say that it can be executed.
+    (pair / "said").write_text("#!/bin/sh\necho said\n")
+    open_again(test)
+    go_to(page, "Run")
+    page.choose("Application", "Two scripts")
+    page.upload("knob-folder-folder", pair)
+    field = page.find("group", "A folder or an archive with both scripts")
+    until("the folder is read", lambda: "pair, " in page.text(field))
+    check(not page.all("group", "The server's script"), "single scripts are still asked for")
+    start(page)
+    wait_for_end(test)
+    until("what the scripts have printed", lambda: "said" in page.shown())
+
+    hostile = test.place / "hostile.tar"
+    (pair / "link").symlink_to("/etc/shadow")
+    with tarfile.open(hostile, "w") as archive:
+        archive.add(pair, "pair")
+    page.click("button", "Change and run again")
+    page.find("heading", "Run")
+    page.upload("knob-folder", hostile)
+    until("the archive is read", lambda: "hostile.tar, " in page.shown())
+    page.click("button", "Run")
+    until("the reason", lambda: "pair/link: leads to /etc/shadow" in page.shown())
+
+
 def colours_are_chosen(test):
     """Dark and light can be chosen, and stay when the page is loaded again."""
     page = test.page
@@ -239,5 +273,6 @@ def colours_are_chosen(test):
 
 WHOLE = [
     sweep_of_loss, comparison_with_an_earlier_run, page_closed_in_mid_run,
-    server_killed_in_mid_run, cable_pulled, cable_plugged_in, link_for_others, colours_are_chosen,
+    server_killed_in_mid_run, cable_pulled, cable_plugged_in, link_for_others, scripts_in_a_folder,
+    colours_are_chosen,
 ]

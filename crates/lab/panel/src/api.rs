@@ -113,7 +113,8 @@ async fn toml(
     request: Result<Json<RunRequest>, JsonRejection>,
 ) -> ApiResult<String> {
     let Json(request) = request?;
-    Ok(read_experiment(&state, move || request.experiment()).await??.text)
+    let isolation = state.isolation;
+    Ok(read_experiment(&state, move || request.experiment(isolation)).await??.text)
 }
 
 /// Reads an experiment in a thread of its own, because a large one takes long.
@@ -208,8 +209,9 @@ async fn create(
     request: Result<Json<RunRequest>, JsonRejection>,
 ) -> ApiResult<(StatusCode, Json<Value>)> {
     let Json(request) = request?;
+    let isolation = state.isolation;
     let (requested, request) =
-        read_experiment(&state, move || (request.experiment(), request)).await?;
+        read_experiment(&state, move || (request.experiment(isolation), request)).await?;
     let requested = requested?;
     let id = RunName::new()?;
     let record = RunRecord {
@@ -230,7 +232,7 @@ async fn create(
     // One lock for both, so that requests at the same time cannot exceed a quota together.
     let mut store = state.queue.store();
     has_room(&state, &store, &record)?;
-    store.add(record, &requested.text)?;
+    store.add(record, &requested.text, requested.archive.as_deref())?;
     drop(store);
     state.queue.added();
     Ok((StatusCode::CREATED, Json(json!({ "id": id }))))

@@ -24,7 +24,7 @@
 //! - `panel_state`: what all requests share. `api`: what one may ask. `error`: how it is refused.
 //!   `assets`: the page.
 //! - `template`, `request`, `chosen_file`, `refusal`, pure: what can be run, and an experiment file
-//!   for what a person asks.
+//!   for what a person asks, with the archive that they upload.
 //! - `run`, `store`: a run on the disk, and all runs. `runner`: the queue and the process.
 //!   `events`: what happens, as it happens. `journal`: the results on the disk. `document`: a run
 //!   as the page gets it. `lock`: one server uses a directory.
@@ -103,6 +103,7 @@ use token::PageToken;
 
 pub use page_url::{PageUrl, PageUrlError};
 pub use quota::QuotaLimits;
+pub use template::ScriptIsolation;
 pub use tls::TlsFiles;
 
 /// What the server needs.
@@ -117,6 +118,8 @@ pub struct PanelOptions {
     pub program: PathBuf,
     /// What is needed for several users. Without it, the page is for one user of this host.
     pub accounts: Option<AccountOptions>,
+    /// By what scripts that a person uploads are contained.
+    pub isolation: ScriptIsolation,
 }
 
 /// What a server for several users needs.
@@ -205,7 +208,7 @@ pub async fn serve(
     ready: impl FnOnce(&str),
     end: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), PanelError> {
-    let PanelOptions { listen, directory, program, accounts } = options;
+    let PanelOptions { listen, directory, program, accounts, isolation } = options;
     check(listen, &directory, accounts.as_ref())?;
     storage::create_private_directory(&directory).map_err(unusable(&directory))?;
     let mut lock = match ServerLock::take(&directory).map_err(unusable(&directory))? {
@@ -219,8 +222,10 @@ pub async fn serve(
     listening::set_options(&listener);
     let address = listener.local_addr().map_err(|error| PanelError::Listening(listen, error))?;
     let server = match accounts {
-        None => PanelServer::for_one_user(&directory, program, address)?,
-        Some(accounts) => PanelServer::with_accounts(&directory, program, address, accounts)?,
+        None => PanelServer::for_one_user(&directory, program, address, isolation)?,
+        Some(accounts) => {
+            PanelServer::with_accounts(&directory, program, address, accounts, isolation)?
+        }
     };
     lock.note(address).map_err(unusable(&directory))?;
     ready(&server.page);
@@ -307,6 +312,7 @@ impl PanelServer {
         directory: &Path,
         program: PathBuf,
         address: SocketAddr,
+        isolation: ScriptIsolation,
     ) -> Result<Self, PanelError> {
         let file = directory.join(TOKEN);
         let token = PageToken::open(&file).map_err(unusable(&file))?;
@@ -314,8 +320,8 @@ impl PanelServer {
         let store = RunStore::open(&runs, QueueAtRestart::Interrupted);
         let queue = RunQueue::new(program, store.map_err(unusable(&runs))?, None);
         let guard = PageGuard::new(token.clone(), address, Arc::clone(&queue));
-        let state =
-            PanelState::new(Arc::clone(&queue), "http", PageCookie::of_port(address.port()));
+        let cookie = PageCookie::of_port(address.port());
+        let state = PanelState::new(Arc::clone(&queue), "http", cookie, isolation);
         let (page, service) = (page(address, &token), service(state, guard));
         Ok(Self { page, queue, service, tls: None, is_behind_proxy: false })
     }
@@ -325,6 +331,7 @@ impl PanelServer {
         program: PathBuf,
         address: SocketAddr,
         options: AccountOptions,
+        isolation: ScriptIsolation,
     ) -> Result<Self, PanelError> {
         let is_behind_proxy = options.encryption == PageEncryption::Proxy;
         let tls = match options.encryption {
@@ -340,7 +347,8 @@ impl PanelServer {
         let file = directory.join(URL);
         storage::replace(&file, url.to_string().as_bytes(), 0o600, Durability::Cached)
             .map_err(unusable(&file))?;
-        let (queue, service) = account_server(program, store, accounts, &url, address);
+        let queue = RunQueue::new(program, store, Some(Arc::clone(&accounts)));
+        let service = service_with_accounts(&queue, accounts, &url, address, isolation);
         Ok(Self { page: url.to_string(), queue, service, tls, is_behind_proxy })
     }
 
@@ -380,21 +388,19 @@ impl PanelServer {
     }
 }
 
-/// The queue and the answers of a server with accounts.
-fn account_server(
-    program: PathBuf,
-    store: RunStore,
+/// The answers of a server with accounts.
+fn service_with_accounts(
+    queue: &Arc<RunQueue>,
     accounts: Arc<AccountService>,
     url: &PageUrl,
     address: SocketAddr,
-) -> (Arc<RunQueue>, Router) {
-    let queue = RunQueue::new(program, store, Some(Arc::clone(&accounts)));
+    isolation: ScriptIsolation,
+) -> Router {
     let of_port = || PageCookie::of_port(address.port());
     let cookie = if url.is_secure() { PageCookie::of_host() } else { of_port() };
-    let guard = PageGuard::with_accounts(accounts, url, cookie.clone(), Arc::clone(&queue));
-    let state = PanelState::new(Arc::clone(&queue), url.scheme(), cookie);
-    let service = service(state, guard);
-    (queue, service)
+    let guard = PageGuard::with_accounts(accounts, url, cookie.clone(), Arc::clone(queue));
+    let state = PanelState::new(Arc::clone(queue), url.scheme(), cookie, isolation);
+    service(state, guard)
 }
 
 /// Answers the requests of one connection of a peer.

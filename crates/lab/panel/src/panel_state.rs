@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 use crate::cookie::PageCookie;
 use crate::live::LiveProcesses;
 use crate::runner::RunQueue;
+use crate::template::ScriptIsolation;
 
 /// How many pages may watch runs at a time.
 pub(crate) const MAX_VIEWERS: usize = 256;
@@ -37,11 +38,18 @@ pub(crate) struct PanelState {
     /// Places of long requests.
     pub(crate) long_bodies: Arc<Semaphore>,
     pub(crate) scheme: &'static str,
+    /// By what scripts are contained.
+    pub(crate) isolation: ScriptIsolation,
     cookie: PageCookie,
 }
 
 impl PanelState {
-    pub(crate) fn new(queue: Arc<RunQueue>, scheme: &'static str, cookie: PageCookie) -> Self {
+    pub(crate) fn new(
+        queue: Arc<RunQueue>,
+        scheme: &'static str,
+        cookie: PageCookie,
+        isolation: ScriptIsolation,
+    ) -> Self {
         let places = |number| Arc::new(Semaphore::new(number));
         Self {
             queue,
@@ -52,6 +60,7 @@ impl PanelState {
             experiments: places(MAX_EXPERIMENTS),
             long_bodies: places(MAX_LONG_BODIES),
             scheme,
+            isolation,
             cookie,
         }
     }

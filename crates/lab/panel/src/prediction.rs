@@ -9,6 +9,7 @@ use tokio::task::spawn_blocking;
 
 use crate::refusal::RefusedRequest;
 use crate::request::RunRequest;
+use crate::template::ScriptIsolation;
 
 /// How many points are predicted. A run may have more.
 const MAX_POINTS: usize = 64;
@@ -37,7 +38,8 @@ pub(crate) async fn predicted(request: RunRequest) -> io::Result<Result<Value, R
 }
 
 fn document(request: &RunRequest) -> Result<Value, RefusedRequest> {
-    let experiment = request.experiment()?.experiment;
+    // By what scripts are contained changes no prediction.
+    let experiment = request.experiment(ScriptIsolation::Sandbox)?.experiment;
     let (trials, predictions) = (experiment.trials(), experiment.predict(MAX_POINTS));
     Ok(json!({
         "trials": trials,

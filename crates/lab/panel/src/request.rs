@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::chosen_file;
 use crate::refusal::RefusedRequest;
-use crate::template::{self, RunTemplate};
+use crate::template::{self, RunTemplate, ScriptIsolation, TemplateExperiment};
 
 /// The maximum number of measurements of each point.
 const MAX_REPETITIONS: u32 = 50;
@@ -49,16 +49,24 @@ pub(crate) struct RequestedExperiment {
     pub(crate) text: String,
     /// The same, parsed.
     pub(crate) experiment: Experiment,
+    /// The archive that it refers to.
+    pub(crate) archive: Option<Vec<u8>>,
 }
+
+/// The title of an experiment, its name, its text, and its archive.
+type ExperimentParts = (String, String, String, Option<Vec<u8>>);
 
 impl RunRequest {
     /// The experiment.
     ///
     /// # Errors
     /// If there is none of that name, or a value is wrong.
-    pub(crate) fn experiment(&self) -> Result<RequestedExperiment, RefusedRequest> {
-        let (title, name, text) = match (&self.template, &self.experiment) {
-            (Some(template), None) => self.of_template(template)?,
+    pub(crate) fn experiment(
+        &self,
+        isolation: ScriptIsolation,
+    ) -> Result<RequestedExperiment, RefusedRequest> {
+        let (title, name, text, archive) = match (&self.template, &self.experiment) {
+            (Some(template), None) => self.of_template(template, isolation)?,
             (None, Some(name)) => self.built_in(name)?,
             _ => {
                 let why = "name either a template or an experiment";
@@ -69,7 +77,7 @@ impl RunRequest {
         let experiment = Experiment::parse(Path::new(&file), &text)
             .map_err(|error| RefusedRequest::new("values", error.to_string()))?;
         template::check_trials(experiment.trials())?;
-        Ok(RequestedExperiment { title, name, text, experiment })
+        Ok(RequestedExperiment { title, name, text, experiment, archive })
     }
 
     /// What is kept of the request: of files only what tells them apart. Their texts are in the
@@ -81,14 +89,19 @@ impl RunRequest {
         self
     }
 
-    fn of_template(&self, name: &str) -> Result<(String, String, String), RefusedRequest> {
+    fn of_template(
+        &self,
+        name: &str,
+        isolation: ScriptIsolation,
+    ) -> Result<ExperimentParts, RefusedRequest> {
         let template = RunTemplate::find(name)
             .ok_or_else(|| RefusedRequest::new("template", "there is no such template"))?;
         if !(1..=MAX_REPETITIONS).contains(&self.repetitions) {
             let why = format!("give a whole number from 1 to {MAX_REPETITIONS}");
             return Err(RefusedRequest::new("repetitions", why));
         }
-        let mut experiment = template.experiment(&self.values, self.repetitions)?;
+        let filled = template.experiment(&self.values, self.repetitions, isolation)?;
+        let TemplateExperiment { mut experiment, archive } = filled;
         if let Some(seed) = self.seed {
             let seed = i64::try_from(seed).ok().filter(|_| seed <= MAX_SEED).ok_or_else(|| {
                 RefusedRequest::new("seed", format!("give a whole number from 0 to {MAX_SEED}"))
@@ -97,10 +110,10 @@ impl RunRequest {
         }
         let text = toml::to_string(&experiment)
             .map_err(|error| RefusedRequest::new("values", error.to_string()))?;
-        Ok((template.title().to_owned(), name.to_owned(), text))
+        Ok((template.title().to_owned(), name.to_owned(), text, archive))
     }
 
-    fn built_in(&self, name: &str) -> Result<(String, String, String), RefusedRequest> {
+    fn built_in(&self, name: &str) -> Result<ExperimentParts, RefusedRequest> {
         if !self.values.is_empty() || self.repetitions != once() || self.seed.is_some() {
             let why = "a built-in experiment has values of its own; leave them out";
             return Err(RefusedRequest::new("values", why));
@@ -108,7 +121,7 @@ impl RunRequest {
         let found = built_in().find(|(known, _)| *known == name);
         let (name, text) = found
             .ok_or_else(|| RefusedRequest::new("experiment", "there is no such experiment"))?;
-        Ok((name.to_owned(), name.to_owned(), text.to_owned()))
+        Ok((name.to_owned(), name.to_owned(), text.to_owned(), None))
     }
 }
 
@@ -148,7 +161,7 @@ mod tests {
     }
 
     fn accepted(request: &RunRequest) -> RequestedExperiment {
-        request.experiment().unwrap_or_else(|refused| {
+        request.experiment(ScriptIsolation::Sandbox).unwrap_or_else(|refused| {
             panic!("{:?}: {}: {}", request.template, refused.field, refused.why)
         })
     }
@@ -158,7 +171,10 @@ mod tests {
         let mut all = defaults(&document(template));
         all[knob] = values;
         let request = request(template, &all);
-        request.experiment().err().unwrap_or_else(|| panic!("{template}: {knob} is accepted"))
+        request
+            .experiment(ScriptIsolation::Sandbox)
+            .err()
+            .unwrap_or_else(|| panic!("{template}: {knob} is accepted"))
     }
 
     /// The first trial of an experiment.
@@ -266,7 +282,7 @@ mod tests {
         assert_eq!(options["limits"]["output_mib"].as_integer(), Some(1));
         assert_eq!(trial.files["pair-server.sh"], text);
         values["contain"] = json!([false]);
-        let added = request("scripts", &values).experiment().err().unwrap();
+        let added = request("scripts", &values).experiment(ScriptIsolation::Sandbox).err().unwrap();
         assert_eq!(added.field, "contain");
     }
 
@@ -310,7 +326,7 @@ mod tests {
         let mut request = lists(&"x\n".repeat(900_000));
         accepted(&request);
         request.values.insert("delay_ms".into(), (0..64).map(|it| json!(it)).collect());
-        assert_eq!(request.experiment().err().unwrap().field, "values");
+        assert_eq!(request.experiment(ScriptIsolation::Sandbox).err().unwrap().field, "values");
     }
 
     #[test]
@@ -322,7 +338,10 @@ mod tests {
         let file = json!([{ "name": "a.csv", "bytes": 3, "sha256": sha256 }]);
         assert_eq!(kept["values"]["garbler_list"], file);
         assert_eq!(kept["values"]["rows"], json!([100.0]));
-        assert_eq!(request.experiment().err().unwrap().why, "choose the file again");
+        assert_eq!(
+            request.experiment(ScriptIsolation::Sandbox).err().unwrap().why,
+            "choose the file again"
+        );
         assert_eq!(request.clone().without_files(), request);
     }
 
@@ -332,7 +351,7 @@ mod tests {
             let values = defaults(&document("compute"));
             let request = json!({ "template": "compute", "values": values, "seed": seed });
             let request: RunRequest = serde_json::from_value(request).map_err(|_| "no number")?;
-            request.experiment().map(|it| it.text).map_err(|refused| {
+            request.experiment(ScriptIsolation::Sandbox).map(|it| it.text).map_err(|refused| {
                 assert_eq!(refused.field, "seed");
                 "refused"
             })
@@ -348,7 +367,7 @@ mod tests {
         }
         let built_in = json!({ "experiment": "compute-loss", "seed": 1 });
         let built_in: RunRequest = serde_json::from_value(built_in).unwrap();
-        assert_eq!(built_in.experiment().err().unwrap().field, "values");
+        assert_eq!(built_in.experiment(ScriptIsolation::Sandbox).err().unwrap().field, "values");
     }
 
     #[test]

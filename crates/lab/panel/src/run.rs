@@ -11,6 +11,7 @@ use keys::storage::{self, Durability};
 use random::RandomGenerator;
 use serde::{Deserialize, Serialize};
 
+use crate::chosen_file::ARCHIVE_FILE;
 use crate::request::RunRequest;
 
 /// The name of a run, and of its directory: the time in microseconds, and random digits.
@@ -152,14 +153,22 @@ impl RunDirectory {
         self.0.join(JOURNAL)
     }
 
-    /// Creates the directory, with the experiment file and the record. Only this user can read it,
-    /// because the experiment has the texts of files that a person has chosen.
+    /// Creates the directory, with the experiment file, its archive and the record. Only this user
+    /// can read it, because the experiment has the texts of files that a person has chosen.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub(crate) fn create(&self, record: &RunRecord, text: &str) -> io::Result<()> {
+    pub(crate) fn create(
+        &self,
+        record: &RunRecord,
+        text: &str,
+        archive: Option<&[u8]>,
+    ) -> io::Result<()> {
         fs::DirBuilder::new().mode(0o700).create(&self.0)?;
         storage::create(&self.0.join(&record.file), text.as_bytes(), 0o666)?;
+        if let Some(archive) = archive {
+            storage::create(&self.0.join(ARCHIVE_FILE), archive, 0o666)?;
+        }
         self.write(record)
     }
 

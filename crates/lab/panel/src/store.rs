@@ -95,9 +95,14 @@ impl RunStore {
     ///
     /// # Errors
     /// If it cannot be written. Then there is no such run.
-    pub(crate) fn add(&mut self, record: RunRecord, text: &str) -> io::Result<()> {
+    pub(crate) fn add(
+        &mut self,
+        record: RunRecord,
+        text: &str,
+        archive: Option<&[u8]>,
+    ) -> io::Result<()> {
         let directory = self.directory_of(&record.id);
-        directory.create(&record, text).inspect_err(|_| {
+        directory.create(&record, text, archive).inspect_err(|_| {
             let _ = directory.remove();
         })?;
         let bytes = directory.bytes();

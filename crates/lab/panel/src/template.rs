@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toml::Table;
 
-use crate::chosen_file;
+use crate::chosen_file::{self, ARCHIVE_FILE};
 use crate::refusal::RefusedRequest;
 
 /// The templates that come with this crate, by name, in the order in which they are offered.
@@ -103,6 +103,34 @@ enum KnobKind {
         /// The text if none is chosen.
         example: Option<String>,
     },
+    /// An archive, or a folder that the page makes one of. It need not be chosen.
+    Archive {
+        /// The endings of the names of such files, for the page.
+        accept: String,
+        /// The maximum length of the archive.
+        max_bytes: usize,
+        /// The setting of the measurement that gets the archive's path.
+        option: String,
+        /// The files whose place it takes.
+        replaces: Vec<String>,
+    },
+}
+
+/// By what the scripts of people are contained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScriptIsolation {
+    /// Each by a sandbox.
+    #[default]
+    Sandbox,
+    /// Each by a virtual machine in a sandbox.
+    VirtualMachine,
+}
+
+/// A template with values.
+pub(crate) struct TemplateExperiment {
+    pub(crate) experiment: Table,
+    /// The archive that the experiment refers to as [`ARCHIVE_FILE`].
+    pub(crate) archive: Option<Vec<u8>>,
 }
 
 /// A network with values of knobs.
@@ -158,8 +186,8 @@ impl RunTemplate {
         &self.title
     }
 
-    /// The experiment with these values of the knobs, which are all given, except for files that
-    /// have an example.
+    /// The experiment with these values of the knobs, which are all given, except for archives, and
+    /// for files that have an example.
     ///
     /// # Errors
     /// If a knob lacks values or has a wrong one, or a value is of no knob.
@@ -167,23 +195,36 @@ impl RunTemplate {
         &self,
         values: &BTreeMap<String, Vec<Value>>,
         repetitions: u32,
-    ) -> Result<Table, RefusedRequest> {
+        isolation: ScriptIsolation,
+    ) -> Result<TemplateExperiment, RefusedRequest> {
         if let Some(unknown) =
             values.keys().find(|name| self.knobs.iter().all(|it| it.name != **name))
         {
             return Err(RefusedRequest::new(unknown, "there is no such knob"));
         }
+        let mut experiment = self.experiment.clone();
+        let (archive, replaced) = self.archive(values, &mut experiment)?;
         let (mut sweep, mut files) = (Table::new(), Table::new());
         for knob in &self.knobs {
-            let values = values.get(&knob.name).map(Vec::as_slice).unwrap_or_default();
+            let values = values_of(values, knob);
             let refused = |why| RefusedRequest::new(&knob.name, why);
-            if let KnobKind::File { max_bytes, file, example, .. } = &knob.kind {
-                let text = chosen_file::text(values, *max_bytes, example.as_deref());
-                // Braces are placeholders, unless they are written twice.
-                let text = text.map_err(refused)?.replace('{', "{{").replace('}', "}}");
-                files.insert(file.clone(), text.into());
-            } else {
-                sweep.insert(knob.name.clone(), knob.swept(values).map_err(refused)?);
+            match &knob.kind {
+                KnobKind::Archive { .. } => {}
+                KnobKind::File { .. } if replaced.contains(&knob.name) => {
+                    if !values.is_empty() {
+                        let why = "a folder or an archive takes its place: choose one of both";
+                        return Err(refused(why.to_owned()));
+                    }
+                }
+                KnobKind::File { max_bytes, file, example, .. } => {
+                    let text = chosen_file::text(values, *max_bytes, example.as_deref());
+                    // Braces are placeholders, unless they are written twice.
+                    let text = text.map_err(refused)?.replace('{', "{{").replace('}', "}}");
+                    files.insert(file.clone(), text.into());
+                }
+                KnobKind::Choice { .. } | KnobKind::Number { .. } => {
+                    sweep.insert(knob.name.clone(), knob.swept(values).map_err(refused)?);
+                }
             }
         }
         // Before anything is made for each of them.
@@ -194,9 +235,11 @@ impl RunTemplate {
                        choose fewer values or shorter files";
             return Err(RefusedRequest::new("values", why));
         }
-        let mut experiment = self.experiment.clone();
         experiment.insert("repetitions".into(), toml::Value::Integer(repetitions.into()));
         keep_chosen_programs(&mut experiment, &sweep);
+        if isolation == ScriptIsolation::VirtualMachine {
+            contain_in_machines(&mut experiment);
+        }
         experiment.insert("sweep".into(), sweep.into());
         if !files.is_empty() {
             let all = experiment.entry("files").or_insert_with(|| Table::new().into());
@@ -204,7 +247,30 @@ impl RunTemplate {
                 all.extend(files);
             }
         }
-        Ok(experiment)
+        Ok(TemplateExperiment { experiment, archive })
+    }
+
+    /// The archive that was chosen, if one was, and the names of the knobs whose place it takes.
+    /// The experiment then refers to it.
+    fn archive(
+        &self,
+        values: &BTreeMap<String, Vec<Value>>,
+        experiment: &mut Table,
+    ) -> Result<(Option<Vec<u8>>, &[String]), RefusedRequest> {
+        for knob in &self.knobs {
+            let KnobKind::Archive { max_bytes, option, replaces, .. } = &knob.kind else {
+                continue;
+            };
+            let refused = |why: String| RefusedRequest::new(&knob.name, why);
+            let archive = chosen_file::archive(values_of(values, knob), *max_bytes);
+            let Some(archive) = archive.map_err(refused)? else { continue };
+            lab::check_script_archive(&archive).map_err(refused)?;
+            if let Some(options) = measure_options(experiment) {
+                options.insert(option.clone(), ARCHIVE_FILE.into());
+            }
+            return Ok((Some(archive), replaces));
+        }
+        Ok((None, &[]))
     }
 }
 
@@ -233,6 +299,24 @@ fn points(sweep: &Table) -> usize {
 /// The bytes of all files.
 fn length(files: &Table) -> usize {
     files.iter().filter_map(|(_, text)| text.as_str()).map(str::len).sum()
+}
+
+/// The values of a knob.
+fn values_of<'a>(values: &'a BTreeMap<String, Vec<Value>>, knob: &TemplateKnob) -> &'a [Value] {
+    values.get(&knob.name).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The settings of the measurement of an experiment.
+fn measure_options(experiment: &mut Table) -> Option<&mut Table> {
+    experiment.get_mut("measure")?.get_mut("options")?.as_table_mut()
+}
+
+/// Lets scripts that a sandbox contains run in virtual machines.
+fn contain_in_machines(experiment: &mut Table) {
+    let contain = measure_options(experiment).and_then(|options| options.get_mut("contain"));
+    if let Some(contain @ toml::Value::Boolean(true)) = contain {
+        *contain = "vm".into();
+    }
 }
 
 /// Leaves out the values that are not chosen of what programs are only for, and programs that are
@@ -292,6 +376,12 @@ impl TemplateKnob {
                 document["max_bytes"] = json!(max_bytes);
                 document["has_example"] = json!(example.is_some());
             }
+            KnobKind::Archive { accept, max_bytes, replaces, .. } => {
+                document["kind"] = "archive".into();
+                document["accept"] = json!(accept);
+                document["max_bytes"] = json!(max_bytes);
+                document["replaces"] = json!(replaces);
+            }
         }
         document
     }
@@ -310,7 +400,7 @@ impl TemplateKnob {
                 let numbers = values.iter().map(|value| in_range(value, *range, unit, *whole));
                 Ok(toml::Value::Array(numbers.collect::<Result<_, String>>()?))
             }
-            KnobKind::File { .. } => Err("a file is not swept".into()),
+            KnobKind::File { .. } | KnobKind::Archive { .. } => Err("a file is not swept".into()),
         }
     }
 }

@@ -5,6 +5,7 @@ mod connections;
 mod history;
 mod links;
 mod openapi;
+mod uploads;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -25,6 +26,7 @@ use crate::guard::PageGuard;
 use crate::panel_state::PanelState;
 use crate::runner::RunQueue;
 use crate::store::{QueueAtRestart, RunStore};
+use crate::template::ScriptIsolation;
 use crate::token::PageToken;
 
 const ADDRESS: &str = "127.0.0.1:8840";
@@ -63,7 +65,8 @@ impl TestPanel {
             RunStore::open(&directory.path().join("runs"), QueueAtRestart::Interrupted).unwrap();
         let queue = RunQueue::new(program, store, None);
         let guard = PageGuard::new(token.clone(), ADDRESS.parse().unwrap(), Arc::clone(&queue));
-        let state = PanelState::new(Arc::clone(&queue), "http", PageCookie::of_port(8840));
+        let (cookie, isolation) = (PageCookie::of_port(8840), ScriptIsolation::Sandbox);
+        let state = PanelState::new(Arc::clone(&queue), "http", cookie, isolation);
         let service = crate::service(state, guard);
         Self { directory, queue, service, token: token.as_str().to_owned() }
     }

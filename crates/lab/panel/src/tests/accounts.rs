@@ -55,8 +55,10 @@ impl AccountPanel {
         let runs = RunStore::open(&directory.path().join("runs"), QueueAtRestart::Kept).unwrap();
         let address = ADDRESS.parse().unwrap();
         let url = PageUrl::of_listener(address, false);
-        let (queue, service) =
-            crate::account_server(program, runs, Arc::new(accounts), &url, address);
+        let accounts = Arc::new(accounts);
+        let queue = RunQueue::new(program, runs, Some(Arc::clone(&accounts)));
+        let isolation = ScriptIsolation::VirtualMachine;
+        let service = crate::service_with_accounts(&queue, accounts, &url, address, isolation);
         Self { directory, queue, service }
     }
 

@@ -40,7 +40,8 @@ fn options(directory: &TempDir, script: &str) -> PanelOptions {
     fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let listen = "127.0.0.1:0".parse().unwrap();
-    PanelOptions { listen, directory: directory.path().join("lab"), program, accounts: None }
+    let (directory, isolation) = (directory.path().join("lab"), ScriptIsolation::Sandbox);
+    PanelOptions { listen, directory, program, accounts: None, isolation }
 }
 
 impl ServedPanel {
@@ -258,7 +259,8 @@ async fn the_end_of_the_server_does_not_wait_for_viewers() {
 async fn a_directory_and_an_address_have_one_server() {
     let panel = ServedPanel::new(MEASURES).await;
     let refused = async |directory: PathBuf, listen: SocketAddr| {
-        let options = PanelOptions { listen, directory, program: PathBuf::new(), accounts: None };
+        let (program, isolation) = (PathBuf::new(), ScriptIsolation::Sandbox);
+        let options = PanelOptions { listen, directory, program, accounts: None, isolation };
         let served = crate::serve(options, |_| {}, std::future::pending());
         timeout(LONG, served).await.unwrap().unwrap_err().to_string()
     };

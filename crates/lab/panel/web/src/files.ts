@@ -1,11 +1,10 @@
 // Files that a person gives to a run.
 import { count } from "./format";
-import { isFileKnob, valuesOf } from "./knobs";
-import type { FileKnob, KnobValues, RequestValue, RunRequest, SentFile, Template } from "./types";
+import { isArchiveKnob, isFileKnob, valuesOf } from "./knobs";
+import { type TarFile, tar, tarLength } from "./tar";
+import type { ArchiveKnob, FileKnob, KnobValues, RequestValue, RunRequest, SentArchive, SentFile, Template } from "./types";
 
-export interface ChosenFile extends SentFile {
-  bytes: number;
-}
+export type ChosenFile = (SentFile | SentArchive) & { bytes: number };
 
 /** A file, the example of the template, or nothing yet. */
 export type FileChoice = ChosenFile | "example" | null;
@@ -27,13 +26,22 @@ export interface RunSettings {
  * chooses again.
  */
 export function initialFiles(template: Template, earlier: Record<string, RequestValue[]> | null): FileChoices {
-  const choice = (knob: FileKnob) => (knob.has_example && !earlier?.[knob.name]?.length ? "example" : null);
+  const hadFile = (name: string) => (earlier?.[name]?.length ?? 0) > 0;
+  // The example is not what an earlier run with an archive had.
+  const hadArchive = (name: string) => template.knobs.filter(isArchiveKnob).some((knob) => hadFile(knob.name) && knob.replaces.includes(name));
+  const choice = ({ name, has_example }: FileKnob) => (has_example && !hadFile(name) && !hadArchive(name) ? "example" : null);
   return Object.fromEntries(template.knobs.filter(isFileKnob).map((knob) => [knob.name, choice(knob)]));
+}
+
+/** The names of the knobs whose place a chosen archive takes. */
+export function replacedKnobs(template: Template, files: FileChoices): string[] {
+  return template.knobs.filter(isArchiveKnob).filter((knob) => files[knob.name]).flatMap((knob) => knob.replaces);
 }
 
 /** The first knob that still needs a file. */
 export function missingFile(template: Template, files: FileChoices): FileKnob | undefined {
-  return template.knobs.filter(isFileKnob).find((knob) => !files[knob.name]);
+  const replaced = replacedKnobs(template, files);
+  return template.knobs.filter(isFileKnob).find((knob) => !files[knob.name] && !replaced.includes(knob.name));
 }
 
 /**
@@ -42,16 +50,9 @@ export function missingFile(template: Template, files: FileChoices): FileKnob | 
  * Throws an error that a person understands if it is too large, or no text.
  */
 export async function readFile(file: File, knob: FileKnob): Promise<ChosenFile> {
-  if (file.size > knob.max_bytes) {
-    throw new Error(`${file.name} has ${count(file.size)} bytes. At most ${count(knob.max_bytes)} are possible.`);
-  }
+  checkLength(file.name, file.size, knob.max_bytes);
   if (file.size === 0) throw new Error(`${file.name} is empty.`);
-  let content: ArrayBuffer;
-  try {
-    content = await file.arrayBuffer();
-  } catch {
-    throw new Error(`The browser cannot read ${file.name}. Choose it again.`);
-  }
+  const content = await contentOf(file);
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(content);
     return { name: file.name, text, bytes: file.size };
@@ -60,13 +61,72 @@ export async function readFile(file: File, knob: FileKnob): Promise<ChosenFile> 
   }
 }
 
+/** Reads an archive. Throws an error that a person understands if it is too large. */
+export async function readArchive(file: File, knob: ArchiveKnob): Promise<ChosenFile> {
+  checkLength(file.name, file.size, knob.max_bytes);
+  const content = await contentOf(file);
+  return { name: file.name, base64: base64(content), bytes: content.length };
+}
+
+/**
+ * Reads all files of a folder, as an archive.
+ *
+ * Throws an error that a person understands if it is empty, too large, or has too long paths.
+ */
+export async function readFolder(files: File[], knob: ArchiveKnob): Promise<ChosenFile> {
+  const path = (file: File) => file.webkitRelativePath || file.name;
+  if (!files[0]) throw new Error("The folder is empty.");
+  const [name] = path(files[0]).split("/") as [string];
+  checkLength(name, tarLength(files.map((file) => file.size)), knob.max_bytes);
+  const read: TarFile[] = [];
+  for (const file of files) read.push({ path: path(file), content: await contentOf(file) });
+  const archive = tar(read);
+  return { name, base64: base64(archive), bytes: archive.length };
+}
+
+function checkLength(name: string, length: number, most: number) {
+  if (length > most) throw new Error(`${name} has ${count(length)} bytes. At most ${count(most)} are possible.`);
+}
+
+async function contentOf(file: File): Promise<Uint8Array<ArrayBuffer>> {
+  try {
+    return new Uint8Array(await file.arrayBuffer());
+  } catch {
+    throw new Error(`The browser cannot read ${file.name}. Choose it again.`);
+  }
+}
+
+/** How many bytes are converted at a time: a call has so many arguments. */
+const PIECE = 0x8000;
+
+function base64(content: Uint8Array): string {
+  let text = "";
+  for (let place = 0; place < content.length; place += PIECE) {
+    text += String.fromCharCode(...content.subarray(place, place + PIECE));
+  }
+  return btoa(text);
+}
+
 /** The request for a run with these settings. An example is not sent, because the server has it. */
 export function requestOf(template: Template, { values, files, repetitions, seed }: RunSettings): RunRequest {
   const all: Record<string, RequestValue[]> = { ...values };
+  const replaced = replacedKnobs(template, files);
   for (const [knob, file] of Object.entries(files)) {
-    if (file && file !== "example") all[knob] = [{ name: file.name, text: file.text }];
+    if (!file || file === "example" || replaced.includes(knob)) continue;
+    const { name } = file;
+    all[knob] = ["text" in file ? { name, text: file.text } : { name, base64: file.base64 }];
   }
   return { template: template.name, values: all, repetitions, ...(seed !== undefined && { seed }) };
+}
+
+/**
+ * The files of a request that only asks what to expect, which does not depend on an archive: it is
+ * not sent for each change.
+ */
+export function withoutArchives(template: Template, files: FileChoices): FileChoices {
+  const archives = template.knobs.filter(isArchiveKnob).map((knob) => [knob.name, null] as const);
+  const replaced = replacedKnobs(template, files).map((name) => [name, "example"] as const);
+  return { ...files, ...Object.fromEntries([...archives, ...replaced]) };
 }
 
 /** The values of an earlier run for the knobs that the template still has. */

@@ -1,5 +1,6 @@
 // Values of knobs: lists, ranges, and positions on a slider.
 import type {
+  ArchiveKnob,
   ChoiceKnob,
   FileKnob,
   Knob,
@@ -8,6 +9,7 @@ import type {
   NetworkPreset,
   NumberKnob,
   RequestValue,
+  SentArchive,
   SentFile,
   StoredFile,
   Template,
@@ -25,14 +27,18 @@ export function defaultValues(template: Template, several: boolean): KnobValues 
 
 /** Whether it has values, and no file. */
 export function hasValues(knob: Knob): knob is ChoiceKnob | NumberKnob {
-  return knob.kind !== "file";
+  return knob.kind === "choice" || knob.kind === "number";
 }
 
 export function isFileKnob(knob: Knob): knob is FileKnob {
   return knob.kind === "file";
 }
 
-export function isFile(value: RequestValue): value is SentFile | StoredFile {
+export function isArchiveKnob(knob: Knob): knob is ArchiveKnob {
+  return knob.kind === "archive";
+}
+
+export function isFile(value: RequestValue): value is SentFile | SentArchive | StoredFile {
   return typeof value === "object";
 }
 

@@ -11,14 +11,20 @@ export interface SentFile {
   text: string;
 }
 
-/** What the server keeps of it in the request. */
+/** An archive that a request contains. */
+export interface SentArchive {
+  name: string;
+  base64: string;
+}
+
+/** What the server keeps of a file in the request. */
 export interface StoredFile {
   name: string;
   bytes: number;
   sha256: string;
 }
 
-export type RequestValue = KnobValue | SentFile | StoredFile;
+export type RequestValue = KnobValue | SentFile | SentArchive | StoredFile;
 
 interface KnobBase {
   name: string;
@@ -55,7 +61,16 @@ export interface FileKnob extends KnobBase {
   has_example?: boolean;
 }
 
-export type Knob = ChoiceKnob | NumberKnob | FileKnob;
+/** An archive, or a folder that becomes one. It need not be chosen. */
+export interface ArchiveKnob extends KnobBase {
+  kind: "archive";
+  accept: string;
+  max_bytes: number;
+  /** The knobs with files whose place it takes. */
+  replaces: string[];
+}
+
+export type Knob = ChoiceKnob | NumberKnob | FileKnob | ArchiveKnob;
 
 export interface Template {
   name: string;

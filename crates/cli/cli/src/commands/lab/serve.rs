@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use console::CommandFailure;
+use containment::{MachineFiles, MachineProcessor};
 use keys::storage::state_directory;
 use panel::{
-    AccountOptions, PageEncryption, PageUrl, PanelError, PanelOptions, QuotaLimits, TlsFiles,
+    AccountOptions, PageEncryption, PageUrl, PanelError, PanelOptions, QuotaLimits,
+    ScriptIsolation, TlsFiles,
 };
 use service::ServiceError;
 use service::signals::StopSignals;
@@ -50,8 +52,19 @@ pub(super) struct LabServeArguments {
     /// A proxy in front of this server encrypts, and nobody else reaches --listen
     #[arg(long, requires_all = ["accounts", "url"], conflicts_with = "tls_certificate")]
     behind_proxy: bool,
+    /// By what scripts from the page are contained: each by a virtual machine or by a sandbox
+    /// [default: vm with --accounts where KVM and what a machine needs are there, else sandbox]
+    #[arg(long, value_name = "BY")]
+    contain: Option<ScriptContainer>,
     #[command(flatten)]
     quotas: LabQuotaArguments,
+}
+
+/// By what scripts are contained.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum ScriptContainer {
+    Vm,
+    Sandbox,
 }
 
 /// The quotas of accounts.
@@ -96,7 +109,9 @@ pub(super) fn run(arguments: &LabServeArguments) -> Result<(), CommandFailure> {
     let program = env::current_exe()
         .map_err(|error| CommandFailure::Failed(format!("cannot find this program: {error}")))?;
     let accounts = account_options(arguments);
-    let options = PanelOptions { listen: arguments.listen, directory, program, accounts };
+    let isolation = isolation(arguments.contain, accounts.is_some())?;
+    let options =
+        PanelOptions { listen: arguments.listen, directory, program, accounts, isolation };
     let failed = |error: ServiceError| CommandFailure::Failed(error.to_string());
     let runtime = service::runtime().map_err(failed)?;
     let served = runtime.block_on(async {
@@ -110,6 +125,27 @@ pub(super) fn run(arguments: &LabServeArguments) -> Result<(), CommandFailure> {
     // Viewers do not delay the end.
     runtime.shutdown_background();
     served
+}
+
+/// By what scripts are contained. Strangers have virtual machines where these are fast.
+fn isolation(
+    asked: Option<ScriptContainer>,
+    has_accounts: bool,
+) -> Result<ScriptIsolation, CommandFailure> {
+    let is_fast = || MachineProcessor::of_this_machine() == MachineProcessor::Hardware;
+    Ok(match asked {
+        Some(ScriptContainer::Sandbox) => ScriptIsolation::Sandbox,
+        Some(ScriptContainer::Vm) => {
+            MachineFiles::find().map_err(|missing| {
+                CommandFailure::Usage(format!("{missing}; or give --contain sandbox"))
+            })?;
+            ScriptIsolation::VirtualMachine
+        }
+        None if has_accounts && is_fast() && MachineFiles::find().is_ok() => {
+            ScriptIsolation::VirtualMachine
+        }
+        None => ScriptIsolation::Sandbox,
+    })
 }
 
 /// What is needed for several users, if there are any.

@@ -1,7 +1,10 @@
 //! What attackers try: strangers, other pages, and users who ask for what is not theirs.
 
+use tar::Header;
+
 use super::*;
 use crate::api::{OPENAPI, paths};
+use crate::tests::uploads::{pair_with, upload};
 
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
@@ -330,4 +333,33 @@ async fn what_runs_on_the_host_is_not_for_accounts() {
     let alice = panel.join("alice").await;
     let (status, _) = alice.call("GET", "/api/live", &Value::Null).await;
     assert_eq!(status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn an_upload_is_of_its_account_alone_and_counts_in_its_quota() {
+    let panel = AccountPanel::new(SHORT);
+    let (alice, bob) = (panel.join("alice").await, panel.join("bob").await);
+    let archive = pair_with(|archive| {
+        let mut header = Header::new_gnu();
+        header.set_size(100_000);
+        archive.append_data(&mut header, "pair/data", &[7; 100_000][..]).unwrap();
+    });
+    let (status, document) = alice.call("POST", "/api/runs", &upload(&archive)).await;
+    assert_eq!(status, StatusCode::CREATED, "{document}");
+    let path = format!("/api/runs/{}", document["id"].as_str().unwrap());
+    panel.work_until(async || alice.get(&path).await["state"] == "finished").await;
+    for part in ["", "/files/scripts.archive", "/files/scripts.toml"] {
+        let (status, _) = bob.call("GET", &format!("{path}{part}"), &Value::Null).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{part}");
+    }
+    let held = async |browser: &Browser<'_>| {
+        browser.get("/api/session").await["usage"]["bytes"].as_u64().unwrap()
+    };
+    assert!(held(&alice).await >= archive.len() as u64);
+    assert_eq!(held(&bob).await, 0);
+    // The server has virtual machines for scripts.
+    let file = alice.request("GET", &format!("{path}/files/scripts.toml"));
+    let text = bytes(panel.send(file.body(Body::empty()).unwrap()).await).await;
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("contain = \"vm\"") && !text.contains("contain = true"), "{text}");
 }

@@ -49,7 +49,8 @@ fn options(
     let url = url.map(|url| url.parse().unwrap());
     let accounts = AccountOptions { url, encryption, limits: QuotaLimits::default() };
     let (listen, program) = (listen.parse().unwrap(), PathBuf::from("true"));
-    PanelOptions { listen, directory, program, accounts: Some(accounts) }
+    let isolation = ScriptIsolation::Sandbox;
+    PanelOptions { listen, directory, program, accounts: Some(accounts), isolation }
 }
 
 /// Starts a server. Returns its address, which another server's refusal says.

@@ -1,8 +1,9 @@
 // The settings of a template: what runs, how, and where.
 import { useLayoutEffect, useRef } from "preact/hooks";
-import type { FileChoice, FileChoices } from "../files";
+import { type FileChoice, type FileChoices, replacedKnobs } from "../files";
 import { presetValues } from "../knobs";
 import type { KnobValue, KnobValues, NetworkPreset, Template } from "../types";
+import { ArchiveField } from "./archive-field";
 import { ChipsField } from "./chips-field";
 import { ChoiceField } from "./choice-field";
 import { FileField } from "./file-field";
@@ -77,9 +78,12 @@ function KnobField({ template, values, files, earlierFiles, isSweep, onValues, o
   const set = (list: KnobValue[]) => onValues({ ...values, [knobName]: list });
   const setFile = (choice: FileChoice) => onFiles({ ...files, [knobName]: choice });
   const error = refused?.field === knobName ? refused.error : null;
+  if (replacedKnobs(template, files).includes(knobName)) return null;
   return (
     <>
-      {knob.kind === "file" ? (
+      {knob.kind === "archive" ? (
+        <ArchiveField knob={knob} choice={files[knobName] ?? null} earlier={earlierFiles[knobName] ?? null} isRefused={error !== null} onChange={setFile} />
+      ) : knob.kind === "file" ? (
         <FileField knob={knob} choice={files[knobName] ?? null} earlier={earlierFiles[knobName] ?? null} isRefused={error !== null} onChange={setFile} />
       ) : knob.kind === "choice" ? (
         <ChoiceField knob={knob} values={own} several={isSweep || knob.multiple} onChange={set} />

@@ -1,7 +1,7 @@
 // Run and Sweep: choose, see how long it will take, and start.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { ApiError, api } from "../api";
-import { type FileChoices, MAX_SEED, earlierValues, initialFiles, missingFile, parseSeed, requestOf } from "../files";
+import { type FileChoices, MAX_SEED, earlierValues, initialFiles, missingFile, parseSeed, requestOf, withoutArchives } from "../files";
 import { count, duration, plural } from "../format";
 import { countPoints, defaultValues, isFile } from "../knobs";
 import { latestOnly } from "../latest";
@@ -85,7 +85,8 @@ function StartForm({ offer, template, isSweep }: { offer: Offer; template: Templ
   const [isStarting, setStarting] = useState(false);
   const request = useMemo(() => requestOf(template, { values, files, repetitions, seed: seed ?? undefined }), [template, values, files, repetitions, seed]);
   const isComplete = !missingFile(template, files);
-  const prediction = usePrediction(template, isComplete ? request : null);
+  const asked = useMemo(() => requestOf(template, { values, files: withoutArchives(template, files), repetitions, seed: seed ?? undefined }), [request]);
+  const prediction = usePrediction(template, isComplete ? asked : null);
   useEffect(() => setFault(null), [request]);
 
   const start = async () => {
