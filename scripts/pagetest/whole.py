@@ -237,6 +237,7 @@ def scripts_in_a_folder(test):
     open_again(test)
     go_to(page, "Run")
     page.choose("Application", "Two scripts")
+    page.find("group", "A folder or an archive with both scripts")
     page.upload("knob-folder-folder", pair)
     field = page.find("group", "A folder or an archive with both scripts")
     until("the folder is read", lambda: "pair, " in page.text(field))
@@ -250,7 +251,8 @@ def scripts_in_a_folder(test):
     with tarfile.open(hostile, "w") as archive:
         archive.add(pair, "pair")
     page.click("button", "Change and run again")
-    page.find("heading", "Run")
+    field = page.find("group", "A folder or an archive with both scripts")
+    check("pair. Choose it again." in page.text(field), "the folder of the earlier run is unnamed")
     page.upload("knob-folder", hostile)
     until("the archive is read", lambda: "hostile.tar, " in page.shown())
     page.click("button", "Run")
