@@ -90,7 +90,7 @@ struct LabDescribeArguments {
 ///
 /// With --sites, the experiment's hosts are other machines (docs/guides/sites.md). The paths
 /// between them are measured before and after each trial. If a site is lost, its trial is repeated
-/// when it is back.
+/// when it is back. With --emulate-links, links have their conditions there, too.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab run links --out results
 
@@ -273,9 +273,12 @@ fn perform(arguments: &LabRunArguments) -> Result<(), CommandFailure> {
     let RunOutcome { results, done, has_measured } = run(&experiment, connections.as_ref(), &out);
     let results = results.map_err(|error| stopped(&error, done))?;
     if results.invalid > 0 {
+        let advice = match connections {
+            None => "run nothing else on this machine, or request lower rates",
+            Some(_) => "run nothing else at the sites, or request lower rates or longer delays",
+        };
         console::warning(&format!(
-            "{} of {} trials are invalid (late_ms and missed in results.csv); run nothing else on \
-             this machine, or request lower rates",
+            "{} of {} trials are invalid (late_ms and missed in results.csv); {advice}",
             results.invalid,
             results.trials.len()
         ));

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use super::emulation::until;
@@ -67,6 +68,13 @@ pub(crate) fn contained_pair() {
     let endless = "trap '' TERM; yes\n";
     let (trial, _) = performed(&testbed, LISTENING, endless);
     assert_eq!(trial["texts"]["limit"], "output", "{trial}");
+    // A folder that has a file of the controlling machine is refused before anything is sent.
+    symlink(testbed.path("controller.key"), testbed.path("pair/link")).unwrap();
+    let output = testbed.run("leading-out", PAIR, &[EMULATE]).wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("link: leads to "), "{stderr}");
+    fs::remove_file(testbed.path("pair/link")).unwrap();
     // On the machine's own network, nothing would be contained.
     let output = testbed.run("pair", PAIR, &[]).wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -79,7 +87,7 @@ pub(crate) fn contained_pair() {
 }
 
 /// Prints what could be reached of `HOST:PORT...`, and the names of interfaces.
-const REACH: &str = r#"cat > reach.py <<'END'
+const REACH: &str = r"cat > reach.py <<'END'
 import socket, sys
 for target in sys.argv[1:]:
   host, port = target.rsplit(':', 1)
@@ -110,7 +118,7 @@ try:
 except OSError: pass
 print(sorted(name for _, name in socket.if_nameindex()))
 END
-exec python3 reach.py "#;
+exec python3 reach.py ";
 
 pub(crate) fn attacked_networks() {
     if !is_possible() {

@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         test("compute_path_runs_over_the_path_itself", stretched::computation_over_the_path),
         test("remicss_identical_runs_on_links_between_sites", stretched::tunnel_over_like_channels),
         test("a_link_shorter_than_its_path_is_invalid", stretched::path_that_is_too_long),
+        test("a_pair_of_scripts_runs_on_links_between_sites", stretched::own_scripts),
         test("a_used_port_of_a_link_is_named", stretched::used_port),
         test("forged_datagrams_change_nothing_of_a_link", stretched::forged_datagrams),
         test("a_host_on_links_between_sites_has_its_own_network", stretched::own_network_of_a_host),

@@ -1,6 +1,7 @@
 //! Experiments on links that are emulated between sites, among them those of the papers' figures
 //! that need two machines.
 
+use std::fs;
 use std::net::UdpSocket;
 use std::thread;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::testbed::{SiteTestbed, results, succeeded};
+use super::{CLIENT, PAIR, SERVER};
 
 /// The option for these runs.
 pub(crate) const EMULATE: &str = "--emulate-links";
@@ -34,7 +36,7 @@ fn with_only(text: &str, names: &[&str]) -> String {
         let is_named = is_named || line.contains(" = { name = ");
         !is_named || names.iter().any(|name| line.contains(name))
     };
-    text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect()
+    text.lines().filter(is_kept).flat_map(|line| [line, "\n"]).collect()
 }
 
 /// The paths between hosts of the testbed have no limit of their own, and 0.4 ms.
@@ -182,6 +184,27 @@ pub(crate) fn forged_datagrams() {
     let results = results(&succeeded(run));
     let least = number(&results["trials"][0], "least").unwrap();
     assert!((79.0..120.0).contains(&least), "{results}");
+}
+
+pub(crate) fn own_scripts() {
+    let testbed = SiteTestbed::new();
+    with_fast_paths(&testbed);
+    let pair = testbed.path("pair");
+    fs::create_dir(&pair).unwrap();
+    fs::write(pair.join("web-server.sh"), SERVER).unwrap();
+    fs::write(pair.join("web-client.sh"), CLIENT).unwrap();
+    fs::write(pair.join("page"), "a page\n").unwrap();
+    let text =
+        PAIR.replace(r#""tcp", "udp", "sabul", "burst", "quic", "auto""#, r#""tcp", "quic""#);
+    let results = results(&succeeded(testbed.run("pair", &text, &[EMULATE])));
+    let trials = results["trials"].as_array().unwrap();
+    assert_eq!(trials.len(), 2);
+    for trial in trials {
+        assert_eq!(trial["texts"]["result"], "ok", "{trial}");
+        assert_eq!(trial["texts"]["started"], "the server has opened a port", "{trial}");
+        // Two round trips of the link, of 10 ms each.
+        assert!(number(trial, "time").unwrap() >= 0.02, "{trial}");
+    }
 }
 
 pub(crate) fn used_port() {

@@ -227,7 +227,7 @@ mod tests {
         assert_eq!((added.delay_ms, added.jitter_ms), (15.0, 15.0));
         assert_eq!(added.rate_mbit, Some(10.0));
         let added = beyond_path(conditions, 30.0);
-        assert_eq!([added.delay_ms, added.jitter_ms], [0.0; 2]);
+        assert_eq!((added.delay_ms, added.jitter_ms), (0.0, 0.0));
         assert!(added.checked().is_ok());
     }
 }
