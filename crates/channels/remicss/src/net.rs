@@ -260,7 +260,8 @@ fn goal(config: &TunnelConfig) -> PlanGoal {
     PlanGoal {
         kappa: config.kappa,
         mu: config.mu,
-        objective: config.objective.into(),
+        objective: config.objectives.first().copied().unwrap_or_default().into(),
+        second_objective: config.objectives.get(1).copied().map(Into::into),
         floor: config.min_threshold,
         keeps_order: config.order == PacketOrder::Auto,
         prefer: config.prefer,

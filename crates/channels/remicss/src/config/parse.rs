@@ -116,17 +116,12 @@ fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
         plain_device_names(table);
     }
     let allowed = table.get("allowed").map(|list| whole_networks(&list)).unwrap_or(networks);
-    let goals = [
-        ("privacy", PlanObjective::Privacy),
-        ("loss", PlanObjective::Loss),
-        ("delay", PlanObjective::Delay),
-    ];
     let schedulers = [("planned", SchedulerKind::Planned), ("dynamic", SchedulerKind::Dynamic)];
     let scheduler = table.choice("scheduler", &schedulers);
     let bounds = bounds(table, scheduler, channels.as_deref().unwrap_or_default());
     Some(TunnelConfig {
         bounds,
-        objective: table.choice("objective", &goals),
+        objectives: objectives(table),
         prefer: table.choice(
             "prefer",
             &[("rate", PlanPreference::Rate), ("redundancy", PlanPreference::Redundancy)],
@@ -186,6 +181,31 @@ fn direct(table: &ConfigTable<'_>, fail_closed: bool, closed: &[IpNet]) -> Vec<I
         Some(network)
     };
     list.iter().filter_map(part).collect()
+}
+
+/// What the schedule minimises: one property, or a list of them.
+fn objectives(table: &ConfigTable<'_>) -> Vec<PlanObjective> {
+    let goals = [
+        ("privacy", PlanObjective::Privacy),
+        ("loss", PlanObjective::Loss),
+        ("delay", PlanObjective::Delay),
+    ];
+    let Some(value) = table.get("objective") else { return vec![PlanObjective::default()] };
+    let Some(values) = value.count().and_then(|_| value.list()) else {
+        return value.choice(&goals).into_iter().collect();
+    };
+    let mut objectives = Vec::new();
+    for value in &values {
+        let Some(objective) = value.choice(&goals) else { continue };
+        if objectives.contains(&objective) {
+            value.refuse("this objective is given twice", "name each one once");
+        }
+        objectives.push(objective);
+    }
+    if values.is_empty() {
+        value.refuse("no objective is given", "give one, or leave `objective` out");
+    }
+    objectives
 }
 
 /// The bounds of schedules.

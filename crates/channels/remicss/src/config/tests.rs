@@ -202,3 +202,29 @@ fn bounds_need_risks_and_the_planned_scheduler() {
     let message = TunnelConfig::from_toml(&unknown).unwrap_err().to_string();
     assert!(message.contains("`max_risk` needs the `risk` of the channels"), "{message}");
 }
+
+#[test]
+fn objectives_are_one_or_a_list() {
+    let with = |value: &str| {
+        let settings = format!("objective = {value}\n[[channel]]");
+        TunnelConfig::from_toml(&CLIENT.replacen("[[channel]]", &settings, 1))
+    };
+    use PlanObjective::{Delay, Loss, Privacy};
+    for (value, expected) in [
+        ("\"loss\"", vec![Loss]),
+        ("[\"delay\"]", vec![Delay]),
+        ("[\"loss\", \"delay\", \"privacy\"]", vec![Loss, Delay, Privacy]),
+    ] {
+        assert_eq!(with(value).unwrap().objectives, expected);
+    }
+    assert_eq!(TunnelConfig::from_toml(CLIENT).unwrap().objectives, [Privacy]);
+    for (value, expected) in [
+        ("[]", "no objective is given"),
+        ("[\"loss\", \"loss\"]", "this objective is given twice"),
+        ("[\"rate\"]", "unknown variant `rate`"),
+        ("\"rate\"", "unknown variant `rate`"),
+    ] {
+        let message = with(value).unwrap_err().to_string();
+        assert!(message.contains(expected), "{value}: {message}");
+    }
+}

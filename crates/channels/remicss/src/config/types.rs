@@ -93,8 +93,8 @@ pub struct TunnelConfig {
     pub kappa: f64,
     /// The mean multiplicity, kappa to the number of channels.
     pub mu: f64,
-    /// What the schedule minimises.
-    pub objective: PlanObjective,
+    /// What the schedule minimises, the most important first.
+    pub objectives: Vec<PlanObjective>,
     /// What is sacrificed if redundancy costs much rate.
     pub prefer: PlanPreference,
     /// The bounds of schedules.

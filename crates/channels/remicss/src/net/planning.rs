@@ -323,6 +323,7 @@ mod tests {
                     kappa: 2.0,
                     mu: 3.0,
                     objective: ScheduleObjective::Loss,
+                    second_objective: None,
                     floor: 2,
                     keeps_order: false,
                     prefer: PlanPreference::Rate,

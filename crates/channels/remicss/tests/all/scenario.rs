@@ -124,6 +124,7 @@ impl Scenario {
             kappa,
             mu,
             objective: ScheduleObjective::Risk,
+            second_objective: None,
             floor: terms.floor(),
             keeps_order: true,
             prefer: PlanPreference::Rate,

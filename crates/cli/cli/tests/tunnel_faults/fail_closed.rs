@@ -2,6 +2,7 @@
 //! the tunnel. The wire of each uplink is captured, and programs send without a pause.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -357,6 +358,35 @@ pub(crate) fn direct_networks_stay_reachable_and_nothing_else_opens() {
         let shown = own.tunnel(arguments);
         assert!(shown.contains(expected), "{shown}");
     }
+}
+
+/// The kernel accepts the rules of any kind of end, address and network.
+pub(crate) fn the_kernel_accepts_the_rules_of_every_kind_of_end() {
+    let own = ClosedPair::new("[\"10.8.0.0/16\"]");
+    let ends = [
+        "[[channel]]\nserver = \"[2001:db8::1]:6521\"\nsource = \"2001:db8::7\"\n\
+         [[channel]]\nserver = \"192.0.2.1:6521\"\ndevice = \"a\"\n",
+        "[[channel]]\nlisten = \"[::]:6521\"\n[[channel]]\nlisten = \"192.0.2.1:6522\"\n",
+        "[[channel]]\nlisten = \"[2001:db8::1]:6521\"\nclient = \"2001:db8::2\"\n\
+         [[channel]]\nlisten = \"0.0.0.0:6522\"\nclient = \"192.0.2.2\"\ndevice = \"b\"\n",
+    ];
+    let networks = [
+        "routes = [\"0.0.0.0/1\", \"128.0.0.0/1\", \"::/1\", \"8000::/1\"]\n\
+         direct = [\"10.0.0.0/9\", \"172.16.0.0/12\", \"fd01::/16\", \"192.0.2.77/32\"]",
+        "routes = [\"10.8.0.0/16\", \"10.8.128.0/17\", \"10.9.0.0/16\", \"2001:db8::/32\"]",
+        "routes = []",
+    ];
+    let settings = "kappa = 2\nmu = 2\nkey = \"key\"\nfail_closed = true\n\
+                    addresses = [\"10.200.0.1/24\", \"fd09::1/64\"]\ndevice = \"tun-a.b_1\"\n";
+    for (end, networks) in ends.iter().flat_map(|end| networks.map(|networks| (end, networks))) {
+        let text = format!("{settings}{networks}\n{end}");
+        fs::write(own.results.path().join("other.toml"), &text).unwrap();
+        let path = own.results.path().join("other.toml");
+        let shown = own.tunnel(&["close", "--config", path.to_str().unwrap()]);
+        assert!(shown.contains("only tun-a.b_1 may reach the networks"), "{text}\n{shown}");
+    }
+    let shown = own.tunnel(&["open", "--device", "tun-a.b_1"]);
+    assert!(shown.contains("this host is open now"), "{shown}");
 }
 
 /// A server that fails closed answers a client of which it knows only the key, and sends nothing

@@ -81,6 +81,7 @@ fn main() -> ExitCode {
         black_holes::ipv6_passes_a_path_of_1280_bytes,
         fail_closed::nothing_leaves_another_way_whatever_happens_to_the_tunnel,
         fail_closed::rules_that_another_program_removes_are_restored,
+        fail_closed::the_kernel_accepts_the_rules_of_every_kind_of_end,
         fail_closed::a_closed_server_answers_its_client_only,
         fail_closed::direct_networks_stay_reachable_and_nothing_else_opens,
         reloads::a_hundred_reloads_under_load_lose_no_packet,

@@ -58,8 +58,10 @@ pub struct PlanGoal {
     pub kappa: f64,
     /// The mean multiplicity.
     pub mu: f64,
-    /// What is optimised at full rate. Ties are decided by risk, loss and delay, in this order.
+    /// What is optimised at full rate.
     pub objective: ScheduleObjective,
+    /// What decides ties. After it, risk, loss and delay do, in this order.
+    pub second_objective: Option<ScheduleObjective>,
     /// The privacy floor: the minimum threshold of any symbol.
     pub floor: u8,
     /// Whether packets are kept in order. If they are, channels that are much slower than others
@@ -314,7 +316,11 @@ impl PlanGoal {
         let kappa = self.kappa.min(mu).max(floor as f64);
         let mut objectives = vec![self.objective];
         let others = [ScheduleObjective::Risk, ScheduleObjective::Loss, ScheduleObjective::Delay];
-        objectives.extend(others.into_iter().filter(|other| *other != self.objective));
+        for other in self.second_objective.into_iter().chain(others) {
+            if !objectives.contains(&other) {
+                objectives.push(other);
+            }
+        }
         let requirements = ScheduleRequirements {
             kappa: Some(kappa),
             mu: Some(mu.max(kappa)),
@@ -379,11 +385,29 @@ mod tests {
             kappa,
             mu,
             objective: ScheduleObjective::Risk,
+            second_objective: None,
             floor,
             keeps_order: true,
             prefer: PlanPreference::Redundancy,
             bounds: PlanBounds::default(),
         }
+    }
+
+    /// Two channels are equally private; one is slow, and the other loses more.
+    #[test]
+    fn the_second_objective_decides_ties() {
+        let channel = |loss, delay_ms| {
+            ChannelModel::new(RiskProbability(0.1), LossProbability(loss), delay_ms, 10.0).unwrap()
+        };
+        let channels = [channel(0.001, 40.0), channel(0.1, 1.0), channel(0.001, 40.0)];
+        let goal = PlanGoal { keeps_order: false, ..goal(1.0, 2.0, 1) };
+        let by = |second| {
+            let goal = PlanGoal { second_objective: Some(second), ..goal };
+            goal.plan(&channels, ChannelSubset::first(3)).unwrap().averages
+        };
+        let (loss, delay) = (by(ScheduleObjective::Loss), by(ScheduleObjective::Delay));
+        assert!((loss.risk - delay.risk).abs() < 1e-6, "{loss:?}, {delay:?}");
+        assert!(loss.loss <= delay.loss + 1e-9 && delay.delay_ms <= loss.delay_ms + 1e-9);
     }
 
     /// Over three channels, of which the fastest is the riskiest.
@@ -526,7 +550,16 @@ mod tests {
         let floor = kappa as u8;
         let objective = ScheduleObjective::Risk;
         let bounds = PlanBounds::default();
-        let goal = PlanGoal { kappa, mu, objective, floor, keeps_order: true, prefer, bounds };
+        let goal = PlanGoal {
+            kappa,
+            mu,
+            objective,
+            second_objective: None,
+            floor,
+            keeps_order: true,
+            prefer,
+            bounds,
+        };
         let plan = goal.plan(&models, ChannelSubset::first(channels.len())).unwrap();
         assert!((plan.averages.kappa - kappa).abs() < 1e-6, "privacy stays: {plan:?}");
         assert!(plan.averages.mu + plan.spare.shares <= mu + 1e-6, "{plan:?}");

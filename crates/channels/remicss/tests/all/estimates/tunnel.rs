@@ -66,6 +66,7 @@ impl Tunnel {
             kappa,
             mu,
             objective: ScheduleObjective::Loss,
+            second_objective: None,
             floor,
             keeps_order: false,
             prefer: PlanPreference::Redundancy,

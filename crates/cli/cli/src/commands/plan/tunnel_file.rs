@@ -54,6 +54,9 @@ fn model_of(channel: &TunnelChannelConfig, number: usize) -> Result<ChannelModel
 /// What the tunnel asks of its schedules: the highest rate at kappa and mu within the bounds, and
 /// the best one of its objective.
 pub(super) fn requirements(config: &TunnelConfig) -> ScheduleRequirements {
+    let mut objectives = vec![ScheduleObjective::Rate];
+    objectives
+        .extend(config.objectives.iter().map(|objective| ScheduleObjective::from(*objective)));
     ScheduleRequirements {
         kappa: Some(config.kappa),
         mu: Some(config.mu),
@@ -62,7 +65,7 @@ pub(super) fn requirements(config: &TunnelConfig) -> ScheduleRequirements {
         max_loss: config.bounds.max_loss,
         max_delay_ms: config.bounds.max_delay_ms,
         min_rate: config.bounds.min_rate_mbit,
-        objectives: vec![ScheduleObjective::Rate, config.objective.into()],
+        objectives,
         ..ScheduleRequirements::default()
     }
 }
