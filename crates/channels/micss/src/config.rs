@@ -18,7 +18,7 @@ use crate::protocol::target::ServiceTarget;
 use intercept::InterceptConfig;
 
 pub use parse::{CLIENT_KEYS, SERVER_KEYS};
-pub use server::ServerAddress;
+pub use server::StreamServerAddress;
 
 /// The largest number of streams at a time, unless configured.
 pub(crate) const MAX_STREAMS: usize = 4096;
@@ -41,7 +41,7 @@ pub enum Integrity {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StreamChannelConfig {
     /// The server's address on this channel, or a name that has it.
-    pub server: ServerAddress,
+    pub server: StreamServerAddress,
     /// The local address to use, which selects the network on many hosts.
     pub source: Option<IpAddr>,
     /// The network device to use.

@@ -6,7 +6,7 @@ use directory::DirectoryError;
 use random::RandomError;
 
 use crate::MAX_CHANNELS;
-use crate::config::ServerAddress;
+use crate::config::StreamServerAddress;
 use crate::protocol::stream::{StreamFailure, StreamProtocolError};
 
 /// Why a stream failed. The application's connection is then always reset, never closed as if the
@@ -38,7 +38,7 @@ pub enum StreamError {
         /// The channel's index.
         channel: usize,
         /// The server's address on it.
-        server: ServerAddress,
+        server: StreamServerAddress,
         /// The error of the system.
         source: io::Error,
     },

@@ -18,7 +18,7 @@ use super::intercept::InterceptConfig;
 use super::{
     ConnectionPoolConfig, Integrity, LOST_CHANNEL_TIMEOUT, LostChannelPolicy, MAX_STREAMS,
     MicssClientConfig, MicssServerConfig, PeerConfig, PortForward, RemoteServerConfig,
-    ServerAddress, StreamChannelConfig, UplinkConfig,
+    StreamChannelConfig, StreamServerAddress, UplinkConfig,
 };
 use crate::MAX_CHANNELS;
 use crate::protocol::on_lost_channel::LostChannelAction;
@@ -189,7 +189,8 @@ fn remote(
 
 fn channel(table: &ConfigTable<'_>) -> Option<StreamChannelConfig> {
     let fix = "write HOST:PORT, with an IPv6 address in brackets";
-    let server = table.require("server").and_then(|server| server.parsed_or::<ServerAddress>(fix));
+    let server =
+        table.require("server").and_then(|server| server.parsed_or::<StreamServerAddress>(fix));
     let UplinkConfig { source, device } = uplink(table);
     Some(StreamChannelConfig { server: server?, source, device, preamble: b"", max_segment: None })
 }

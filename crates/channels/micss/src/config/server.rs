@@ -12,7 +12,7 @@ use crate::protocol::target::{ServiceTarget, TargetHost};
 /// The address of a server on a channel, as it is configured. A name is looked up at the first
 /// connection, and again after a connection has failed. All clones share what was found.
 #[derive(Clone, Debug)]
-pub struct ServerAddress {
+pub struct StreamServerAddress {
     configured: ConfiguredAddress,
     lookup: Arc<Mutex<NameLookup>>,
 }
@@ -35,12 +35,12 @@ struct NameLookup {
 /// An attempt to connect to a server. Unless it succeeds, its name is looked up again before the
 /// next attempt.
 pub(crate) struct ConnectAttempt<'a> {
-    server: &'a ServerAddress,
+    server: &'a StreamServerAddress,
     pub(crate) address: SocketAddr,
     has_succeeded: bool,
 }
 
-impl ServerAddress {
+impl StreamServerAddress {
     /// The address that is configured, or that was found last for the name.
     pub fn known(&self) -> Option<SocketAddr> {
         match self.configured {
@@ -116,13 +116,13 @@ impl Drop for ConnectAttempt<'_> {
     }
 }
 
-impl From<SocketAddr> for ServerAddress {
+impl From<SocketAddr> for StreamServerAddress {
     fn from(address: SocketAddr) -> Self {
         Self { configured: ConfiguredAddress::Address(address), lookup: Arc::default() }
     }
 }
 
-impl FromStr for ServerAddress {
+impl FromStr for StreamServerAddress {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -141,7 +141,7 @@ impl FromStr for ServerAddress {
 }
 
 /// As it is configured.
-impl fmt::Display for ServerAddress {
+impl fmt::Display for StreamServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.configured {
             ConfiguredAddress::Address(address) => address.fmt(f),
@@ -151,15 +151,15 @@ impl fmt::Display for ServerAddress {
 }
 
 /// Whether the same is configured.
-impl PartialEq for ServerAddress {
+impl PartialEq for StreamServerAddress {
     fn eq(&self, other: &Self) -> bool {
         self.configured == other.configured
     }
 }
 
-impl Eq for ServerAddress {}
+impl Eq for StreamServerAddress {}
 
-impl Hash for ServerAddress {
+impl Hash for StreamServerAddress {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.configured.hash(state);
     }
@@ -172,19 +172,19 @@ mod tests {
     #[test]
     fn addresses_and_names_are_configured() {
         for text in ["192.0.2.1:7000", "[2001:db8::1]:7000", "vpn.example.com:7000"] {
-            let server: ServerAddress = text.parse().unwrap();
+            let server: StreamServerAddress = text.parse().unwrap();
             assert_eq!(server.to_string(), text);
             assert_eq!(server.known().is_some(), !text.contains("example"), "{text}");
             assert_eq!(server, text.parse().unwrap());
         }
         for text in ["", "vpn.example.com", "vpn.example.com:0", "192.0.2.1", "a b:1", ":7000"] {
-            assert!(text.parse::<ServerAddress>().is_err(), "{text}");
+            assert!(text.parse::<StreamServerAddress>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn the_next_address_is_used_after_a_failure() {
-        let server: ServerAddress = "vpn.example.com:7000".parse().unwrap();
+        let server: StreamServerAddress = "vpn.example.com:7000".parse().unwrap();
         let all: Vec<SocketAddr> = ["192.0.2.1:7000", "[2001:db8::1]:7000", "192.0.2.2:7000"]
             .map(|it| it.parse().unwrap())
             .into();
@@ -206,7 +206,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_is_looked_up_for_a_connection() {
-        let server: ServerAddress = "localhost:7000".parse().unwrap();
+        let server: StreamServerAddress = "localhost:7000".parse().unwrap();
         let attempt = server.attempt(Some([127, 0, 0, 1].into())).await.unwrap();
         assert_eq!(attempt.address, "127.0.0.1:7000".parse().unwrap());
         attempt.succeed();

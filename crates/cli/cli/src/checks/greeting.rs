@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use association::{AssociationMessage, AssociationMessageError, COOKIE_LEN, HEADER_LEN};
-use micss::config::{ServerAddress, StreamChannelConfig};
+use micss::config::{StreamChannelConfig, StreamServerAddress};
 use micss::intercept::OWN_MARK;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -93,7 +93,7 @@ fn answer_of(bytes: &[u8], start: Instant) -> Option<GreetingOutcome> {
 
 impl GreetingOutcome {
     /// What the result means for a channel to this server.
-    pub(crate) fn finding(&self, subject: &str, server: &ServerAddress) -> CheckFinding {
+    pub(crate) fn finding(&self, subject: &str, server: &StreamServerAddress) -> CheckFinding {
         let (what, fix) = match self {
             Self::Greeted(after) => {
                 return CheckFinding::ok(
@@ -142,7 +142,7 @@ impl GreetingOutcome {
 }
 
 /// How to see whether packets find a server.
-fn route_check(server: &ServerAddress) -> String {
+fn route_check(server: &StreamServerAddress) -> String {
     match (server.name(), server.known()) {
         (Some(name), _) => format!("check `getent ahosts {name}`, `ip route get` its addresses"),
         (None, known) => {
