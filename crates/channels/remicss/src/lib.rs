@@ -48,8 +48,8 @@
 //!
 //! - `wire`: the bytes: `datagram`, `tokens`, `symbol`, `part`, `handshake`, `control`, `path`,
 //!   `terms`, `options`, `keys`.
-//! - `send`: `sender`, with its `encoder`; `schedule` chooses (k, M), `plan` and `spare` compute
-//!   schedules; `codel_queue`: packets that wait.
+//! - `send`: `sender`, with its `encoder`; `schedule` chooses (k, M), `plan`, `bounds` and `spare`
+//!   compute schedules; `codel_queue`: packets that wait.
 //! - `recv`: `receiver`, `reassembly` of symbols, `part_joiner`, `reorder_buffer`; `fault_tracker`:
 //!   which channels are in quarantine; `sequence_window`, `byte_ring`, `channel_bits`: their data.
 //! - `control`: `handshake`; `monitor`, which combines `incoming` and `outgoing` into an `estimate`

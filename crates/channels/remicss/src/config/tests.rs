@@ -205,11 +205,12 @@ fn bounds_need_risks_and_the_planned_scheduler() {
 
 #[test]
 fn objectives_are_one_or_a_list() {
+    use PlanObjective::{Delay, Loss, Privacy};
+
     let with = |value: &str| {
         let settings = format!("objective = {value}\n[[channel]]");
         TunnelConfig::from_toml(&CLIENT.replacen("[[channel]]", &settings, 1))
     };
-    use PlanObjective::{Delay, Loss, Privacy};
     for (value, expected) in [
         ("\"loss\"", vec![Loss]),
         ("[\"delay\"]", vec![Delay]),

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use model::ScheduleObjective;
 use random::RandomSource;
 
-pub use crate::protocol::send::plan::PlanBounds;
+pub use crate::protocol::send::bounds::PlanBounds;
 use crate::protocol::send::spare::PlanPreference;
 
 /// How the threshold and the channels of each symbol are chosen.

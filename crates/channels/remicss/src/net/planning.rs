@@ -17,7 +17,8 @@ use super::waker::ThreadWaker;
 use crate::config::SchedulerKind;
 use crate::protocol::endpoint::outbound::{SenderUpdate, SymbolSenderConfig};
 use crate::protocol::endpoint::shared_state::ChannelSnapshot;
-use crate::protocol::send::plan::{PlanGoal, TunnelPlan, TunnelPlanError, UnmetBound};
+use crate::protocol::send::bounds::UnmetBound;
+use crate::protocol::send::plan::{PlanGoal, TunnelPlan, TunnelPlanError};
 use crate::protocol::send::schedule::{
     DynamicScheduler, MeanThresholdError, PlannedScheduler, SymbolScheduler,
 };
@@ -279,7 +280,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::endpoint::outbound::OutboundEndpoint;
-    use crate::protocol::send::plan::PlanBounds;
+    use crate::protocol::send::bounds::PlanBounds;
     use crate::protocol::send::sender::SymbolSendError;
     use crate::protocol::send::spare::PlanPreference;
     use crate::protocol::wire::datagram::SymbolKind;

@@ -1,5 +1,6 @@
 //! The sending side: packets come in, shares of them go out on the channels.
 
+pub mod bounds;
 pub(crate) mod codel_queue;
 pub mod plan;
 pub mod schedule;

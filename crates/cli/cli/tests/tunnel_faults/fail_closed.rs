@@ -352,7 +352,8 @@ pub(crate) fn direct_networks_stay_reachable_and_nothing_else_opens() {
     let shown = own.pair.ask_with_errors("client", &["doctor"]);
     assert!(shown.contains("and this tunnel does not run"), "{shown}");
     for (arguments, expected) in [
-        (&["open", "--device", "sunder0"][..], "this host is open now"),
+        (&["open", "--device", "a; flush ruleset"][..], "is not a tunnel's device"),
+        (&["open", "--device", "sunder0"], "this host is open now"),
         (&["open", "--config", "tunnel.toml"], "this host was open already"),
     ] {
         let shown = own.tunnel(arguments);

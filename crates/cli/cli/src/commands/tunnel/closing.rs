@@ -88,6 +88,11 @@ pub(super) fn open(arguments: &OpenArguments) -> Result<(), CommandFailure> {
         (None, Some(device)) => device.clone(),
         (None, None) => return Err(CommandFailure::Usage("--config is missing".into())),
     };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if device.is_empty() || !device.chars().all(is_plain) {
+        let message = format!("\"{device}\" is not a tunnel's device; sunder status names it");
+        return Err(CommandFailure::Usage(message));
+    }
     let failed = |error| CommandFailure::Failed(format!("cannot open this host: {error}"));
     let was_closed = fail_closed::open(&device).map_err(failed)?;
     let state = if was_closed { "is open now" } else { "was open already" };
@@ -131,13 +136,15 @@ impl ClosedState {
         tokio::spawn(async move {
             loop {
                 guard.changed().await;
-                let own = Arc::clone(&guard);
-                let restored = tokio::task::spawn_blocking(move || own.restore()).await;
-                let is_restored = restored.unwrap_or(false);
-                in_force.store(is_restored, Ordering::Relaxed);
-                if !is_restored {
+                in_force.store(false, Ordering::Relaxed);
+                let restore = || {
+                    let own = Arc::clone(&guard);
+                    tokio::task::spawn_blocking(move || own.restore())
+                };
+                while !restore().await.unwrap_or(false) {
                     tokio::time::sleep(RESTORE_INTERVAL).await;
                 }
+                in_force.store(true, Ordering::Relaxed);
             }
         });
         Ok(Some(state))
@@ -160,20 +167,12 @@ pub(super) fn still_closed(config: &TunnelConfig) -> Option<String> {
 
 /// The findings of `sunder doctor` about the rules of a configuration.
 pub(super) fn findings(config: &TunnelConfig) -> Vec<CheckFinding> {
-    if !config.fail_closed {
-        return still_closed(config)
-            .into_iter()
-            .map(|what| {
-                CheckFinding::new(
-                    FindingSeverity::Warning,
-                    "fail_closed",
-                    what,
-                    how_to_open(&config.device),
-                )
-            })
-            .collect();
-    }
     let subject = "fail_closed";
+    if !config.fail_closed {
+        let fix = how_to_open(&config.device);
+        let finding = |what| CheckFinding::new(FindingSeverity::Warning, subject, what, fix);
+        return still_closed(config).map(finding).into_iter().collect();
+    }
     let state = match (fail_closed::check(config), fail_closed::closed_for(&config.device)) {
         (Err(error), _) => {
             let fix = match error.kind() {
