@@ -85,6 +85,7 @@ fn main() -> ExitCode {
         fail_closed::a_closed_server_answers_its_client_only,
         fail_closed::direct_networks_stay_reachable_and_nothing_else_opens,
         reloads::a_hundred_reloads_under_load_lose_no_packet,
+        reloads::a_raised_floor_holds_when_a_channel_goes_down,
         terms::a_client_may_raise_the_floor,
         strangers::a_flood_does_not_change_the_tunnel,
         strangers::a_client_connects_during_a_flood,

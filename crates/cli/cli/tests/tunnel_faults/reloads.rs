@@ -1,5 +1,7 @@
 //! The settings of a running tunnel change, without losing a packet.
 
+use lab::{EmulatedLinkConditions, LinkDirection};
+
 use crate::pair::{CLIENT, Pair, SERVER, THREE_LINKS, network, over, until};
 use crate::stream::{Stream, StreamRate};
 
@@ -69,4 +71,45 @@ pub(crate) fn a_hundred_reloads_under_load_lose_no_packet() {
         until(expected, || pair.log("client").contains(expected));
     }
     assert!(pair.status("client").associated);
+}
+
+/// A floor that a reload has raised holds at once, even when a channel goes down: nothing is sent
+/// with a lower threshold, until a reload lowers it again.
+pub(crate) fn a_raised_floor_holds_when_a_channel_goes_down() {
+    let network = network(THREE_LINKS);
+    let channels = over(&network, &["a", "b", "c"]);
+    let pair = Pair::start(network, "kappa = 2\nmu = 3", &channels);
+    let stream = Stream::start(pair.host("client"), pair.host("server"), SERVER, LOAD);
+    stream.wait_for(500);
+    pair.configure("client", "kappa = 3\nmu = 3", &channels);
+    pair.hang_up("client");
+    let kappa = || pair.status("client").predicted.map(|predicted| predicted.kappa);
+    until("the floor is raised", || kappa().is_some_and(|kappa| kappa > 2.9));
+    stream.wait_for(100);
+    // The number of packets, and the sum of their thresholds.
+    let sent = || {
+        let achieved = pair.status("client").achieved;
+        let packets = achieved.sent_symbols as f64;
+        (packets, packets * achieved.kappa.unwrap())
+    };
+    let before = sent();
+
+    set_loss(&pair, "b", 1.0);
+    pair.wait_for_line("client", "WARN", "2 channels are up, and the privacy floor is 3");
+    until("packets are dropped", || pair.status("client").dropped.below_floor > 0);
+    let after = sent();
+    let mean = (after.1 - before.1) / (after.0 - before.0);
+    assert!((mean - 3.0).abs() < 1e-6, "the mean threshold was {mean}");
+
+    pair.configure("client", "kappa = 2\nmu = 3", &channels);
+    pair.hang_up("client");
+    stream.wait_for(300);
+}
+
+fn set_loss(pair: &Pair, link: &str, loss: f64) {
+    for direction in LinkDirection::BOTH {
+        let usual = pair.network().conditions(link, direction).unwrap();
+        let now = EmulatedLinkConditions { loss, ..usual };
+        pair.network().link(link).unwrap().set(direction, now).unwrap();
+    }
 }
