@@ -41,6 +41,16 @@ fn is_possible() -> bool {
 
 /// Runs a pair of scripts. Returns the first trial, and what the client has printed.
 fn performed(testbed: &SiteTestbed, server: &str, client: &str) -> (serde_json::Value, String) {
+    performed_in(testbed, PAIR, server, client)
+}
+
+/// The same in another experiment.
+fn performed_in(
+    testbed: &SiteTestbed,
+    text: &str,
+    server: &str,
+    client: &str,
+) -> (serde_json::Value, String) {
     let pair = testbed.path("pair");
     let _ = fs::remove_dir_all(&pair);
     fs::create_dir(&pair).unwrap();
@@ -48,7 +58,7 @@ fn performed(testbed: &SiteTestbed, server: &str, client: &str) -> (serde_json::
     fs::write(pair.join("web-client.sh"), client).unwrap();
     fs::write(pair.join("page"), "a page\n").unwrap();
     let _ = fs::remove_dir_all(testbed.path("pair-results"));
-    let results = results(&succeeded(testbed.run("pair", PAIR, &[EMULATE])));
+    let results = results(&succeeded(testbed.run("pair", text, &[EMULATE])));
     let output = fs::read_to_string(testbed.path("pair-results/1-client.log")).unwrap();
     (results["trials"][0].clone(), output)
 }
@@ -147,6 +157,33 @@ pub(crate) fn attacked_networks() {
     assert_eq!(trial["texts"]["result"], "ok", "{trial}");
     let only_links = "['lo', 'path']\n";
     assert_eq!(output, only_links, "{trial}");
+}
+
+/// Another host of the client's site, which has a link to the server only.
+const NEIGHBOUR: &str = r#"
+[hosts.neighbour]
+site = "fra"
+[links.side]
+hosts = ["neighbour", "server"]
+[[programs]]
+host = "neighbour"
+run = ["python3", "-m", "http.server", "7700"]
+listens = 7700
+"#;
+
+pub(crate) fn attacked_neighbour() {
+    if !is_possible() {
+        return;
+    }
+    let testbed = SiteTestbed::new();
+    let text = format!("{PAIR}{NEIGHBOUR}");
+    // The server has a link to it. The addresses are those of the second link.
+    let server = "curl --silent --fail --output /dev/null http://10.0.1.1:7700/ || exit 9\n\
+         exec python3 -m http.server 80 --bind \"$2\"\n";
+    let client = format!("{REACH}10.0.1.1:7700 10.0.1.2:80 127.0.0.1:7700 0.0.0.0:7700\n");
+    let (trial, output) = performed_in(&testbed, &text, server, &client);
+    assert_eq!(trial["texts"]["result"], "ok", "{trial}");
+    assert_eq!(output, "['lo', 'path']\n", "{trial}");
 }
 
 fn ip(testbed: &SiteTestbed, host: &str) -> String {

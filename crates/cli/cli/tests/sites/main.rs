@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         test("what_links_between_sites_lack_is_refused", stretched::refused_settings),
         test("scripts_are_contained_at_sites", contained::contained_pair),
         test("a_contained_script_reaches_no_network_of_a_site", contained::attacked_networks),
+        test("a_contained_script_reaches_no_host_without_a_link", contained::attacked_neighbour),
         test("a_contained_script_reaches_no_file_of_a_site", contained::attacked_files),
         test("nothing_of_a_contained_script_outlives_a_killed_agent", contained::killed_agent),
         test("a_trial_is_repeated_after_60_s_without_a_path", faults::long_cut)
