@@ -1,8 +1,9 @@
 //! Scripts of strangers, contained at sites, and what they attack.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
 
 use super::emulation::until;
@@ -249,9 +250,25 @@ pub(crate) fn killed_agent() {
     let (trial, _) = performed(&testbed, LISTENING, client);
     assert_eq!(trial["texts"]["result"], "ok", "{trial}");
     until("nothing is left", || leftovers(&testbed) == before);
+    // Where control groups can be made, those of the killed agent are removed by the next script.
+    until("no control group is left", || !has_stale_group(Path::new("/sys/fs/cgroup")));
 }
 
-/// What a trial could leave on machines: interfaces, ports of links, and control groups.
+/// Whether there is a control group of a contained script that nobody uses.
+fn has_stale_group(directory: &Path) -> bool {
+    fs::read_dir(directory).into_iter().flatten().flatten().any(|entry| {
+        if !entry.file_type().is_ok_and(|it| it.is_dir()) {
+            return false;
+        }
+        if !entry.file_name().to_string_lossy().starts_with("sunder-contained-") {
+            return has_stale_group(&entry.path());
+        }
+        let is_used = File::open(entry.path()).is_ok_and(|group| group.try_lock().is_err());
+        !is_used && entry.path().exists()
+    })
+}
+
+/// What a trial could leave on machines: interfaces and ports of links.
 fn leftovers(testbed: &SiteTestbed) -> Vec<String> {
     let mut left = Vec::new();
     for site in ["fra", "syd"] {
