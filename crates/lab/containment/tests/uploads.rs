@@ -30,6 +30,11 @@ fn unpacked(place: &TempDir, upload: &Path) -> Result<(), String> {
     let before = names(place.path());
     let folder = UploadedFolder::open(upload).map_err(|error| error.to_string())?;
     let checked = folder.names(&BOUNDS).map_err(|error| error.to_string());
+    if upload.is_file() {
+        // An archive in memory gets the same answer.
+        let in_memory = UploadedFolder::names_in_archive(&fs::read(upload).unwrap(), &BOUNDS);
+        assert_eq!(in_memory.map_err(|error| error.to_string()), checked);
+    }
     let copied = folder.unpack(&place.path().join("to"), &BOUNDS);
     assert_eq!(names(place.path()), before);
     copied.map_err(|error| error.to_string())?;

@@ -109,7 +109,8 @@ pub(super) fn run(arguments: &LabServeArguments) -> Result<(), CommandFailure> {
     let program = env::current_exe()
         .map_err(|error| CommandFailure::Failed(format!("cannot find this program: {error}")))?;
     let accounts = account_options(arguments);
-    let isolation = isolation(arguments.contain, accounts.is_some())?;
+    let machine = MachineFiles::find().map(|_| MachineProcessor::of_this_machine());
+    let isolation = isolation(arguments.contain, accounts.is_some(), machine)?;
     let options =
         PanelOptions { listen: arguments.listen, directory, program, accounts, isolation };
     let failed = |error: ServiceError| CommandFailure::Failed(error.to_string());
@@ -127,24 +128,20 @@ pub(super) fn run(arguments: &LabServeArguments) -> Result<(), CommandFailure> {
     served
 }
 
-/// By what scripts are contained. Strangers have virtual machines where these are fast.
+/// By what scripts are contained. Strangers have virtual machines where these are fast. `machine`
+/// is how one would run here, or what it needs.
 fn isolation(
     asked: Option<ScriptContainer>,
     has_accounts: bool,
+    machine: Result<MachineProcessor, String>,
 ) -> Result<ScriptIsolation, CommandFailure> {
-    let is_fast = || MachineProcessor::of_this_machine() == MachineProcessor::Hardware;
-    Ok(match asked {
-        Some(ScriptContainer::Sandbox) => ScriptIsolation::Sandbox,
-        Some(ScriptContainer::Vm) => {
-            MachineFiles::find().map_err(|missing| {
-                CommandFailure::Usage(format!("{missing}; or give --contain sandbox"))
-            })?;
-            ScriptIsolation::VirtualMachine
+    Ok(match (asked, machine) {
+        (Some(ScriptContainer::Vm), Err(missing)) => {
+            return Err(CommandFailure::Usage(format!("{missing}; or give --contain sandbox")));
         }
-        None if has_accounts && is_fast() && MachineFiles::find().is_ok() => {
-            ScriptIsolation::VirtualMachine
-        }
-        None => ScriptIsolation::Sandbox,
+        (Some(ScriptContainer::Vm), Ok(_)) => ScriptIsolation::VirtualMachine,
+        (None, Ok(MachineProcessor::Hardware)) if has_accounts => ScriptIsolation::VirtualMachine,
+        (Some(ScriptContainer::Sandbox) | None, _) => ScriptIsolation::Sandbox,
     })
 }
 
@@ -170,5 +167,27 @@ fn refused(error: &PanelError) -> CommandFailure {
         | PanelError::Tls(_)
         | PanelError::InUse(_) => CommandFailure::Usage(error.to_string()),
         _ => CommandFailure::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_have_virtual_machines_where_these_are_fast_or_asked_for() {
+        let chosen = |asked, has_accounts, machine: Result<_, &str>| {
+            isolation(asked, has_accounts, machine.map_err(str::to_owned)).ok()
+        };
+        let [fast, slow] = [MachineProcessor::Hardware, MachineProcessor::Translated].map(Ok);
+        let (machine, sandbox) =
+            (Some(ScriptIsolation::VirtualMachine), Some(ScriptIsolation::Sandbox));
+        assert_eq!(chosen(None, true, fast), machine);
+        assert_eq!(chosen(None, true, slow), sandbox);
+        assert_eq!(chosen(None, true, Err("no QEMU")), sandbox);
+        assert_eq!(chosen(None, false, fast), sandbox);
+        assert_eq!(chosen(Some(ScriptContainer::Vm), false, slow), machine);
+        assert_eq!(chosen(Some(ScriptContainer::Vm), true, Err("no QEMU")), None);
+        assert_eq!(chosen(Some(ScriptContainer::Sandbox), true, fast), sandbox);
     }
 }

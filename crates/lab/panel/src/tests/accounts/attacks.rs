@@ -342,7 +342,7 @@ async fn an_upload_is_of_its_account_alone_and_counts_in_its_quota() {
     let archive = pair_with(|archive| {
         let mut header = Header::new_gnu();
         header.set_size(100_000);
-        archive.append_data(&mut header, "pair/data", &[7; 100_000][..]).unwrap();
+        archive.append_data(&mut header, "pair/data", &vec![7; 100_000][..]).unwrap();
     });
     let (status, document) = alice.call("POST", "/api/runs", &upload(&archive)).await;
     assert_eq!(status, StatusCode::CREATED, "{document}");
