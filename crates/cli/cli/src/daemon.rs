@@ -93,7 +93,7 @@ pub(crate) fn load_file<T>(
         CommandFailure::Usage(if let Some(owner) = other_owner(&text) {
             format!(
                 "{path} is a configuration of sunder {owner}, not of sunder {command}: \
-                 run sunder {owner} --config {path}"
+                 give another file, or run sunder {owner} --config {path}"
             )
         } else {
             let problem = problem.in_one_line(&text);

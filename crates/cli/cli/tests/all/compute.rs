@@ -317,7 +317,7 @@ fn wrong_circuits_and_inputs_are_refused_before_anybody_is_asked() {
         ("--circuit aes128 --input 012", "it has 3 digits; give two for each byte"),
         ("--circuit aes128 --input 01:2", "character 3 is not a hexadecimal digit"),
         ("--circuit no-such --input 00", "neither a file nor one of"),
-        ("--circuit sha256 --input-file /no/such/file", "No such file"),
+        ("--circuit sha256 --input-file /no/such/file", "no such file: /no/such/file"),
         ("--circuit aes128 --input 00 --scheme rot13", "rot13"),
         ("--circuit aes128 --input 00 --protocol gmw --scheme half-gates", "which garbles nothing"),
         ("--circuit aes128", "--input"),

@@ -140,7 +140,7 @@ fn non_files_are_refused_in_one_line() {
     let directory = TempDir::new().unwrap();
     let missing = directory.path().join("missing");
     for (file, expected) in [
-        (name(&missing), "No such file"),
+        (name(&missing), "no such file"),
         (name(directory.path()), "is a directory"),
         ("/dev/null", "is not a regular file"),
     ] {
@@ -211,7 +211,7 @@ fn without_openssl_signatures_are_verified_all_the_same() {
 fn what_cannot_be_signed_is_refused_in_one_line() {
     let (missing, long) = (Path::new("/no/such/file"), text((1 << 20) + 1));
     for (arguments, expected) in [
-        (["--file", name(missing)], "No such file"),
+        (["--file", name(missing)], "no such file"),
         (["--file", name(long.path())], "more than 1048576 bytes"),
         (["--eavesdrop", "all"], "--eavesdrop is not for sunder demo sign"),
     ] {

@@ -121,7 +121,11 @@ const NUMBERS: &[Mistake] = &[
     ("plan --channel z=0.1,l=0,d=5,r=1 --plot a.png", 2, &["is an SVG", "write a.svg"]),
     ("plan --channel z=0.1,l=0,d=5,r=1 --plot none/a.svg", 2, &["no such directory", "--plot"]),
     ("plan --channels none.toml", 2, &["no such file: none.toml", "check its name"]),
-    ("plan --channels serve.toml", 2, &["unknown field `listen`", "sunder plan --help"]),
+    (
+        "plan --channels serve.toml",
+        2,
+        &["of sunder serve, not of sunder plan", "give another file"],
+    ),
 ];
 
 const OTHERS: &[Mistake] = &[

@@ -196,15 +196,11 @@ fn errors_have_a_one_line_message() {
     let twice = format!("{listen}\n[[channel]]\n{listen}");
     for (from, to, expected) in [
         ("kappa = 1", "kappa = 2", "t.toml, line 1: kappa = 2: give 1 to 1, or more channels"),
-        (
-            "kappa = 1",
-            "kappa = \"a\"",
-            "line 1: kappa: invalid type: string \"a\", expected a number",
-        ),
+        ("kappa = 1", "kappa = \"a\"", "line 1: invalid type: string \"a\", expected a number"),
         (
             "mu = 1",
             "mu = 1\nmtu = 1e3",
-            "line 3: mtu: invalid type: floating point `1000.0`, expected a",
+            "line 3: invalid type: floating point `1000.0`, expected a",
         ),
         ("mu = 1", "mu = 1\nmtu = 70000", "line 3: mtu = 70000: give 576 to 65000"),
         (

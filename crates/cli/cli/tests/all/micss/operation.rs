@@ -329,7 +329,7 @@ fn sighup_reloads_the_configuration() {
     proxy.rewrite("socks = 1\n");
     proxy.signal(Signal::HUP);
     let line = proxy.wait_for("the configuration before stays in force");
-    assert!(line.contains("line 1: socks"), "{line}");
+    assert!(line.contains("line 1: ") && line.contains("socks ="), "{line}");
     // The reloads did not affect the open stream.
     held.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut answer = String::new();
