@@ -38,7 +38,7 @@ use console::{CommandFailure, signals};
 
 use commands::SunderCommand;
 
-/// Splits trust over several networks, servers or parties, instead of adding another lock.
+/// Splits trust over several networks, servers or parties.
 #[derive(Parser)]
 #[command(name = "sunder", version = env!("SUNDER_VERSION"), arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Cli {

@@ -195,7 +195,7 @@ mod tests {
                     [[channel]]\nserver = \"192.0.2.1:1\"\n[[forward]]\nlisten = \"127.0.0.1:1\"\n\
                     target = \"a:1\"\n";
         let expected: &[&[&str]] = &[
-            &["line 1, socks:", "-> write it as in: socks = \"127.0.0.1:1080\""],
+            &["line 1, socks:", "is not in quotes -> write socks = \"127.0.0.1:1080\""],
             &["line 3, rng: duplicate key", "-> leave one of them"],
             &["line 4, threshold:", "threshold = 0"],
         ];
