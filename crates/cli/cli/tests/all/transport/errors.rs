@@ -24,7 +24,7 @@ const TRANSPORTS: [&str; 8] = ["auto", "tcp", "mptcp", "udp", "sabul", "burst", 
 
 /// The causes at the sender: what they are, the arguments, and the exit code and words.
 const WRONG_ARGUMENTS: [(&str, &str, (i32, &str)); 18] = [
-    ("there is no such file", "none ADDRESS --key KEY", (2, "no such file: none")),
+    ("there is no such file", "none ADDRESS --key KEY", (2, "no such file: ")),
     ("it is a device", "/dev/null ADDRESS --key KEY", (2, "only a regular file can be sent")),
     ("a hidden file", ".hidden ADDRESS --key KEY", (2, "its name begins with a dot")),
     (
