@@ -96,7 +96,9 @@ fn say(kind: &str, colour: &str, message: &str) {
         format!("{kind}:")
     };
     // If standard error is closed, the exit code still reports the failure.
-    let _ = writeln!(err, "{kind} {}", printable(message));
+    // One write, so that lines of several processes do not mix.
+    let line = format!("{kind} {}\n", printable(message));
+    let _ = err.write_all(line.as_bytes());
 }
 
 /// Whether to use colour on a stream: it is a terminal, and `NO_COLOR` is not set.

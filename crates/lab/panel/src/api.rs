@@ -122,10 +122,15 @@ async fn read_experiment<T: Send + 'static>(
     state: &PanelState,
     read: impl FnOnce() -> T + Send + 'static,
 ) -> ApiResult<T> {
-    let place = state.experiments.acquire().await.map_err(io::Error::other)?;
-    let read = spawn_blocking(read).await.map_err(io::Error::other)?;
-    drop(place);
-    Ok(read)
+    let experiments = Arc::clone(&state.experiments);
+    let place = experiments.acquire_owned().await.map_err(io::Error::other)?;
+    // The thread continues if the client goes away, so the place is the thread's.
+    let read = move || {
+        let read = read();
+        drop(place);
+        read
+    };
+    Ok(spawn_blocking(read).await.map_err(io::Error::other)?)
 }
 
 async fn predict(request: Result<Json<RunRequest>, JsonRejection>) -> ApiResult<Json<Value>> {

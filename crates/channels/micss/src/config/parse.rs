@@ -171,8 +171,10 @@ fn remote(
     found: Option<usize>,
     integrity: Integrity,
 ) -> Option<RemoteServerConfig> {
-    let channels: Vec<StreamChannelConfig> =
-        table.tables("channel").iter().filter_map(channel).collect();
+    let tables = table.tables("channel");
+    let channels: Vec<Option<StreamChannelConfig>> = tables.iter().map(channel).collect();
+    refuse_repeated_names(&tables, &channels);
+    let channels: Vec<StreamChannelConfig> = channels.into_iter().flatten().collect();
     let all = found.and_then(|found| channel_count(table, found));
     let Some(value) = table.get("threshold") else {
         return Some(RemoteServerConfig { channels, threshold: all? });
@@ -185,6 +187,21 @@ fn remote(
         value.out_of_range(threshold, range);
     }
     Some(RemoteServerConfig { channels, threshold })
+}
+
+/// Reports a name of a server that two channels have: all its addresses count as one channel.
+fn refuse_repeated_names(tables: &[ConfigTable<'_>], channels: &[Option<StreamChannelConfig>]) {
+    let names: Vec<Option<&str>> = channels
+        .iter()
+        .map(|channel| channel.as_ref().and_then(|channel| channel.server.name()))
+        .collect();
+    for (place, (table, name)) in tables.iter().zip(&names).enumerate() {
+        if let Some(name) = name.filter(|_| names[..place].contains(name)) {
+            let what = format!("another channel has the name {name} too");
+            let fix = "give each channel a name or an address of its own";
+            table.report_key("server", ConfigProblem::new(what, fix));
+        }
+    }
 }
 
 fn channel(table: &ConfigTable<'_>) -> Option<StreamChannelConfig> {

@@ -73,8 +73,14 @@ impl StreamServerAddress {
                     io::Error::new(io::ErrorKind::HostUnreachable, what)
                 };
                 let found = tokio::net::lookup_host((host.as_str(), *port)).await;
-                let found: Vec<_> = found.map_err(|error| unknown(error.to_string()))?.collect();
-                self.choose(&found, source).ok_or_else(|| {
+                let last = self.lookup().failed;
+                let chosen = match found {
+                    Ok(found) => self.choose(&found.collect::<Vec<_>>(), source),
+                    // The server may be where it was, although the DNS does not answer.
+                    Err(_) if last.is_some() => self.choose(last.as_slice(), source),
+                    Err(error) => return Err(unknown(error.to_string())),
+                };
+                chosen.ok_or_else(|| {
                     unknown("it has no address of the same kind as `source`".to_owned())
                 })?
             }
@@ -110,8 +116,10 @@ impl Drop for ConnectAttempt<'_> {
     fn drop(&mut self) {
         if !self.has_succeeded {
             let mut lookup = self.server.lookup();
-            lookup.failed = Some(self.address);
-            lookup.found = None;
+            // Another attempt may have found another address meanwhile.
+            if lookup.found == Some(self.address) {
+                lookup.failed = lookup.found.take();
+            }
         }
     }
 }

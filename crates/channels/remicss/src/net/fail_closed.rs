@@ -99,6 +99,8 @@ pub fn rules(config: &TunnelConfig, since: SystemTime) -> String {
     let networks: Vec<IpNet> = config.networks().collect();
     closed.extend(destinations(&networks, REFUSED_CONNECTION));
     closed.extend(destinations(&networks, &refused));
+    let mut dropped = destinations(&config.direct, "accept");
+    dropped.extend(destinations(&networks, "counter drop"));
     let chain = |name: &str, hook: &str, rules: &[&[String]]| {
         let hook = format!("\t\ttype filter hook {hook} priority filter; policy accept;\n");
         let rules: String = rules.iter().copied().flatten().fold(hook, |mut text, rule| {
@@ -107,10 +109,13 @@ pub fn rules(config: &TunnelConfig, since: SystemTime) -> String {
         });
         format!("\tchain {name} {{\n{rules}\t}}\n")
     };
+    // Other tables may give a packet another destination or another route when it has passed the
+    // first chain. What such a packet was before cannot be answered any more, so it is dropped.
+    let rerouted = chain("rerouted", "postrouting", &[&leaving, &dropped]);
     // A packet that this host passes on for another is no channel's, and stays on no link.
     let leaving = chain("leaving", "output", &[&leaving, &closed]);
     let passing = chain("passing", "forward", &[&[own_device], &closed]);
-    format!("table inet {} {{\n{leaving}\n{passing}}}\n", table(&config.device))
+    format!("table inet {} {{\n{leaving}\n{passing}\n{rerouted}}}\n", table(&config.device))
 }
 
 /// Refuses a new TCP connection by a reset, because the kernel limits the rate of ICMP messages. A

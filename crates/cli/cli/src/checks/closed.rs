@@ -8,7 +8,7 @@ use super::finding::{CheckFinding, FindingSeverity};
 pub(crate) fn sentence(closed: &ClosedNetworks) -> String {
     let ClosedNetworks { device, .. } = closed;
     let seconds = closed.duration().as_secs();
-    format!("only {device} may reach the networks of its tunnel, for {seconds} s")
+    format!("only {device} may reach the networks of its tunnel (closed {seconds} s ago)")
 }
 
 /// The command that opens this host.

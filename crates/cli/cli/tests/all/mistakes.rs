@@ -88,6 +88,7 @@ const CONFIGURATIONS: &[Mistake] = &[
     ("proxy --config threshold.toml", 2, &["threshold = 3", "give 1 to the number of channels"]),
     ("proxy --config twice.toml", 2, &["duplicate key", "leave one of them"]),
     ("proxy --config noport.toml", 2, &["line 1", "socks", "127.0.0.1:1080"]),
+    ("proxy --config names.toml", 2, &["line 5", "name localhost too", "of its own"]),
     ("proxy --config bytes.toml", 2, &["must be text"]),
     ("serve --config text.toml", 2, &["give a list", "[\""]),
     ("serve --config same.toml", 2, &["127.0.0.1:7000", "twice"]),
@@ -253,6 +254,8 @@ fn write_files(place: &Path) {
     write("below.toml", &[channel, socks].concat());
     write("threshold.toml", &[socks, "threshold = 3\n", channel].concat());
     write("twice.toml", &[socks, socks, channel].concat());
+    let named = channel.replace("127.0.0.1", "localhost");
+    write("names.toml", &[socks, &named, &named].concat());
     write("noport.toml", &["socks = \"127.0.0.1\"\n", channel].concat());
     fs::write(place.join("bytes.toml"), [0xFF, 0xFE]).unwrap();
     write("serve.toml", &["listen = [\"127.0.0.1:7000\"]\n", allow].concat());

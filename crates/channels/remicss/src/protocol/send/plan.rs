@@ -250,12 +250,18 @@ impl PlanGoal {
                 objectives,
                 ..request.requirements().clone()
             })?;
-            match set.plan(&bounded) {
+            let rate_only = || bounded.with_objectives(vec![ScheduleObjective::Rate]);
+            let planned = set.plan(&bounded).or_else(|error| match error {
+                PlanError::Solver(_) => set.plan(&rate_only()),
+                _ => Err(error),
+            });
+            match planned {
                 Ok(plan) => return Ok((plan, None)),
                 Err(PlanError::Infeasible { bound, wanted, best }) => {
                     unmet = Some(UnmetBound { bound, wanted, best });
                 }
-                Err(PlanError::Request(_) | PlanError::Solver(_)) => {}
+                // Whether the bounds can be kept is unknown: they are not given up silently.
+                Err(error) => return Err(error),
             }
         }
         // The objectives after the first only break ties. If there is no plan with them, the first

@@ -66,7 +66,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     key_file.write(&key)?;
     write(&text, out)?;
     let shown = out.display();
-    console::note(&format!("{shown} is written; start it with: sunder tunnel --config {shown}"));
+    console::note(&format!(
+        "{shown} is written; start it as root with: sunder tunnel --config {shown}"
+    ));
     console::note(
         "the other end runs this line, which contains the tunnel's key: send it where nobody else \
          reads it",

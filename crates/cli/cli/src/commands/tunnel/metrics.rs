@@ -14,10 +14,9 @@ pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
     }),
     gauge(
         "sunder_tunnel_closed",
-        "Whether only the tunnel may reach its networks (fail_closed).",
+        "With fail_closed: whether only the tunnel may reach its networks.",
         |status, samples| {
-            let closed = status.0.closed;
-            samples.add(&[], u8::from(closed.is_some_and(|closed| closed.in_force)));
+            samples.add_known(&[], status.0.closed.map(|closed| u8::from(closed.in_force)));
         },
     ),
     counter(

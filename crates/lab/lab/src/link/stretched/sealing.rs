@@ -28,6 +28,9 @@ const PIECE_LEN: usize = MAX_DATAGRAM_LEN - HEADER_LEN - TAG_LEN;
 /// those that are complete, so that no datagram counts twice.
 const MAX_FRAMES: usize = 1024;
 
+/// The maximum length of the frames that are incomplete, in bytes. The oldest are dropped.
+const MAX_INCOMPLETE_LEN: usize = 4 << 20;
+
 /// The key of one direction of a link.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct StretchedLinkKey(pub(crate) [u8; 32]);
@@ -95,6 +98,8 @@ pub(super) struct FrameOpener {
     arrived: u64,
     /// Memory for a datagram.
     scratch: Vec<u8>,
+    /// The length of the frames that are incomplete.
+    incomplete_len: usize,
 }
 
 /// The pieces of a frame.
@@ -118,6 +123,7 @@ impl FrameOpener {
             end: 0,
             arrived: 0,
             scratch: Vec::new(),
+            incomplete_len: 0,
         }
     }
 
@@ -144,11 +150,10 @@ impl FrameOpener {
         let header = Aad::from(header);
         let piece = self.cipher.open_in_place(nonce(number), header, &mut self.scratch).ok()?;
         // It is genuine: from here on, the state changes.
-        let frame = self.frames.entry(first).or_insert_with(|| FramePieces {
-            count,
-            arrived: 0,
-            bytes: vec![0; usize::from(count) * PIECE_LEN],
-            len: 0,
+        let max_len = usize::from(count) * PIECE_LEN;
+        let frame = self.frames.entry(first).or_insert_with(|| {
+            self.incomplete_len += max_len;
+            FramePieces { count, arrived: 0, bytes: vec![0; max_len], len: 0 }
         });
         let bit = 1 << index;
         if frame.count != count || frame.arrived & bit != 0 {
@@ -166,12 +171,14 @@ impl FrameOpener {
         let is_complete = frame.arrived.count_ones() == u32::from(count);
         let complete = is_complete.then(|| {
             let mut bytes = std::mem::take(&mut frame.bytes);
+            self.incomplete_len -= bytes.len();
             bytes.truncate(frame.len);
             (Bytes::from(bytes), due)
         });
-        if self.frames.len() > MAX_FRAMES
-            && let Some((oldest, _)) = self.frames.pop_first()
+        while (self.frames.len() > MAX_FRAMES || self.incomplete_len > MAX_INCOMPLETE_LEN)
+            && let Some((oldest, frame)) = self.frames.pop_first()
         {
+            self.incomplete_len -= frame.bytes.len();
             self.oldest = oldest + 1;
         }
         complete
@@ -245,6 +252,21 @@ mod tests {
             prop_assert_eq!(opener.open(&bytes), None);
             prop_assert!(opener.frames.is_empty() && opener.end == 0);
         }
+    }
+
+    #[test]
+    fn first_pieces_alone_do_not_fill_the_memory() {
+        let frames: Vec<Vec<u8>> = (0..500).map(|i| frame(MAX_FRAME_LEN, i)).collect();
+        let mut opener = FrameOpener::new(&KEY);
+        for datagram in datagrams(&frames) {
+            if datagram[HEADER_LEN - 2] == 0 {
+                opener.open(&datagram);
+            }
+            let held: usize = opener.frames.values().map(|frame| frame.bytes.len()).sum();
+            assert_eq!(held, opener.incomplete_len);
+            assert!(held <= MAX_INCOMPLETE_LEN);
+        }
+        assert!(opener.frames.len() > 50);
     }
 
     #[test]
