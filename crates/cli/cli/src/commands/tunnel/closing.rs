@@ -162,7 +162,7 @@ pub(super) fn still_closed(config: &TunnelConfig) -> Option<String> {
     let closed =
         (!config.fail_closed).then(|| fail_closed::closed_for(&config.device)).flatten()?;
     let open = how_to_open(&closed.device);
-    Some(format!("fail_closed is not set, but {} since it was set; {open}", sentence(&closed)))
+    Some(format!("fail_closed is not set any more, but {}; {open}", sentence(&closed)))
 }
 
 /// The findings of `sunder doctor` about the rules of a configuration.
