@@ -319,6 +319,8 @@ mod tests {
     fn what_this_host_passes_on_is_no_channels() {
         let rules = rules_of(CLIENT);
         let (_, passing) = rules.split_once("chain passing").unwrap();
+        let (passing, rerouted) = passing.split_once("chain rerouted").unwrap();
+        assert!(rerouted.contains("udp") && rerouted.contains("counter drop"), "{rerouted}");
         assert!(!passing.contains("udp") && passing.contains("reject"), "{passing}");
     }
 

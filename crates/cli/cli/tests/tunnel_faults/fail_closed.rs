@@ -207,6 +207,23 @@ fn run(host: &EmulatedHost, program: &str, arguments: &str) {
     assert!(output.status.success(), "{program} {arguments}: {message}");
 }
 
+/// Sends datagrams to this host itself that another table redirects to `to`, after the tunnel's
+/// first chain has seen them.
+fn send_redirected(host: &EmulatedHost, to: &str) {
+    let own = "192.0.2.77";
+    run(host, "ip", &format!("address add {own}/32 dev lo"));
+    let rules = "add chain ip redirecting out { type nat hook output priority -100; };";
+    let rule = format!("add rule ip redirecting out ip daddr {own} udp dport 9999 dnat to {to}");
+    run(host, "nft", &format!("add table ip redirecting; {rules} {rule}"));
+    let own = SocketAddr::new(own.parse().unwrap(), 9999);
+    let socket = udp(host, own, None);
+    for _ in 0..ATTEMPTS {
+        // Whether this is an error is the kernel's choice. The uplinks are captured.
+        let _ = socket.send_to(&[7; 100], &own.into());
+    }
+    run(host, "nft", "delete table ip redirecting");
+}
+
 /// Connects by TCP. Returns the error, and after what time.
 fn connect(host: &EmulatedHost, to: &str, device: Option<&str>) -> (io::Error, Duration) {
     let to = SocketAddr::new(to.parse().unwrap(), 80);
@@ -263,6 +280,7 @@ pub(crate) fn nothing_leaves_another_way_whatever_happens_to_the_tunnel() {
         assert!(time < Duration::from_secs(5), "{to} by {device:?}: {error} after {time:?}");
     }
     assert!(own.doctor().contains("only sunder0 may reach the networks of its tunnel"));
+    send_redirected(own.pair.host("client"), CLOSED[0]);
 
     // Without a peer, and then up.
     own.pair.start_end("client");
