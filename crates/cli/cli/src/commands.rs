@@ -37,7 +37,7 @@ mod transport;
 #[cfg(feature = "tunnel")]
 mod tunnel;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Subcommand;
 use console::CommandFailure;
@@ -260,8 +260,8 @@ fn daemon_of(text: &str) -> Option<&'static DaemonExamination> {
 /// # Errors
 /// If its name says that it is another kind of picture.
 #[cfg(any(feature = "tunnel", feature = "compute"))]
-fn svg_file(name: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(name);
+fn svg_file(name: &str) -> Result<std::path::PathBuf, String> {
+    let path = std::path::PathBuf::from(name);
     match path.extension() {
         Some(end) if !end.eq_ignore_ascii_case("svg") => {
             Err(format!("the picture is an SVG: write {}", path.with_extension("svg").display()))

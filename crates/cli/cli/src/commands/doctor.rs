@@ -82,10 +82,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 
 /// The findings about this host without a configuration.
 fn of_host() -> Vec<CheckFinding> {
-    let mut findings = host::findings();
     #[cfg(feature = "tunnel")]
-    findings.extend(status::closed_without_tunnel(&status::running()));
-    findings
+    let closed = status::closed_without_tunnel(&status::running());
+    #[cfg(not(feature = "tunnel"))]
+    let closed = [];
+    host::findings().into_iter().chain(closed).collect()
 }
 
 /// Reads a configuration, and if it has no problems, tests on this host what it asks for.
