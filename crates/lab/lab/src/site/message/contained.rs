@@ -62,14 +62,17 @@ impl ContainedStart {
         let is_possible = (1..=65_536).contains(&limits.memory_mib)
             && (1..=4096).contains(&limits.processes)
             && (1..=65_536).contains(&limits.disk_mib)
+            && (1..=1_000_000).contains(&limits.files)
             && (1..=64).contains(&limits.output_mib)
             && limits.processors > 0.0
             && limits.processors <= 1024.0
             && limits.time <= Duration::from_secs(24 * 3600);
-        if is_possible && program.host.is_some() {
-            Ok(Self { program, limits })
-        } else {
-            Err(AgentMessageError::Value("limit of a contained program"))
+        match &program.host {
+            None => Err(AgentMessageError::Value("host of a contained program")),
+            Some(_) if !is_possible => {
+                Err(AgentMessageError::Value("limit of a contained program"))
+            }
+            Some(_) => Ok(Self { program, limits }),
         }
     }
 }
