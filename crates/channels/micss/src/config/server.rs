@@ -65,27 +65,34 @@ impl StreamServerAddress {
     /// If the name has no such address, or cannot be looked up.
     pub(crate) async fn attempt(&self, source: Option<IpAddr>) -> io::Result<ConnectAttempt<'_>> {
         let address = match (&self.configured, self.known()) {
+            (ConfiguredAddress::Address(address), _) => *address,
             (_, Some(known)) => known,
-            (ConfiguredAddress::Address(address), None) => *address,
             (ConfiguredAddress::Name { host, port }, None) => {
-                let unknown = |why: String| {
-                    let what = format!("the name {host} cannot be looked up: {why}");
-                    io::Error::new(io::ErrorKind::HostUnreachable, what)
-                };
-                let found = tokio::net::lookup_host((host.as_str(), *port)).await;
-                let last = self.lookup().failed;
-                let chosen = match found {
-                    Ok(found) => self.choose(&found.collect::<Vec<_>>(), source),
-                    // The server may be where it was, although the DNS does not answer.
-                    Err(_) if last.is_some() => self.choose(last.as_slice(), source),
-                    Err(error) => return Err(unknown(error.to_string())),
-                };
-                chosen.ok_or_else(|| {
-                    unknown("it has no address of the same kind as `source`".to_owned())
-                })?
+                self.look_up(host, *port, source).await?
             }
         };
         Ok(ConnectAttempt { server: self, address, has_succeeded: false })
+    }
+
+    async fn look_up(
+        &self,
+        host: &str,
+        port: u16,
+        source: Option<IpAddr>,
+    ) -> io::Result<SocketAddr> {
+        let unknown = |why: &str| {
+            let what = format!("the name {host} cannot be looked up: {why}");
+            io::Error::new(io::ErrorKind::HostUnreachable, what)
+        };
+        let found = tokio::net::lookup_host((host, port)).await;
+        let last = self.lookup().failed;
+        let chosen = match found {
+            Ok(found) => self.choose(&found.collect::<Vec<_>>(), source),
+            // The server may be where it was, although the DNS does not answer.
+            Err(_) if last.is_some() => self.choose(last.as_slice(), source),
+            Err(error) => return Err(unknown(&error.to_string())),
+        };
+        chosen.ok_or_else(|| unknown("it has no address of the same kind as `source`"))
     }
 
     /// Chooses one of a name's addresses, and remembers it.

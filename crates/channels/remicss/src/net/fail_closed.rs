@@ -28,14 +28,14 @@ const SINCE: &str = "closed since ";
 
 /// The rules by which this host is closed for a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClosedNetworks {
+pub struct HostClosure {
     /// The tunnel's device.
     pub device: String,
     /// Since when.
     pub since: SystemTime,
 }
 
-impl ClosedNetworks {
+impl HostClosure {
     /// How long this host has been closed. Zero if the clock was set back.
     pub fn duration(&self) -> Duration {
         self.since.elapsed().unwrap_or_default()
@@ -47,7 +47,7 @@ impl ClosedNetworks {
 ///
 /// # Errors
 /// If `nft` is missing, or the kernel refuses the rules. Then nothing has changed.
-pub fn close(config: &TunnelConfig) -> io::Result<ClosedNetworks> {
+pub fn close(config: &TunnelConfig) -> io::Result<HostClosure> {
     let (closed, rules) = replacement(config);
     apply(&rules)?;
     Ok(closed)
@@ -73,16 +73,16 @@ pub fn open(device: &str) -> io::Result<bool> {
 
 /// All tunnels for which this host is closed. Empty if the rules cannot be listed, as without
 /// `CAP_NET_ADMIN`.
-pub fn closed() -> Vec<ClosedNetworks> {
+pub fn closed() -> Vec<HostClosure> {
     let tables = list_tables();
     let devices = tables.iter().filter_map(|table| table.strip_prefix(TABLE_PREFIX));
     devices.filter_map(closed_for).collect()
 }
 
 /// The rules for the tunnel with this device, if there are any.
-pub fn closed_for(device: &str) -> Option<ClosedNetworks> {
+pub fn closed_for(device: &str) -> Option<HostClosure> {
     let rules = list_table(&table(device)).ok()?;
-    Some(ClosedNetworks { device: device.to_owned(), since: since(&rules).unwrap_or(UNIX_EPOCH) })
+    Some(HostClosure { device: device.to_owned(), since: since(&rules).unwrap_or(UNIX_EPOCH) })
 }
 
 /// The rules for a tunnel, as input of `nft`.
@@ -186,8 +186,8 @@ fn table(device: &str) -> String {
 }
 
 /// The state after the rules are replaced, and the input of `nft` that does so.
-fn replacement(config: &TunnelConfig) -> (ClosedNetworks, String) {
-    let now = || ClosedNetworks { device: config.device.clone(), since: SystemTime::now() };
+fn replacement(config: &TunnelConfig) -> (HostClosure, String) {
+    let now = || HostClosure { device: config.device.clone(), since: SystemTime::now() };
     let closed = closed_for(&config.device).unwrap_or_else(now);
     let text = format!("{}{}", removal(&table(&config.device)), rules(config, closed.since));
     (closed, text)
@@ -201,13 +201,13 @@ fn since(rules: &str) -> Option<SystemTime> {
 }
 
 /// Keeps the rules of a running tunnel in force.
-pub struct ClosedNetworksGuard {
+pub struct HostClosureGuard {
     tables: InstalledNftTables,
     config: TunnelConfig,
-    closed: ClosedNetworks,
+    closed: HostClosure,
 }
 
-impl ClosedNetworksGuard {
+impl HostClosureGuard {
     /// Closes this host as [`close`] does, and notices from now on when another program changes the
     /// rules.
     ///
@@ -221,7 +221,7 @@ impl ClosedNetworksGuard {
     }
 
     /// Since when this host is closed.
-    pub fn closed(&self) -> &ClosedNetworks {
+    pub fn closed(&self) -> &HostClosure {
         &self.closed
     }
 

@@ -47,8 +47,8 @@ pub struct TunnelReloader {
 
 impl TunnelReloader {
     /// Applies the settings that can change while the tunnel runs: `kappa`, `mu`, `objective`,
-    /// `prefer`, `scheduler`, a higher `min_threshold`, and the `risk` of each channel. They hold
-    /// for packets that are sent from now on. No packet is lost.
+    /// `prefer`, `scheduler`, the bounds, `min_threshold` (not below that of the start), and the
+    /// `risk` of each channel. They hold for packets that are sent from now on. No packet is lost.
     ///
     /// # Errors
     /// If another setting has changed too. Then nothing changes.

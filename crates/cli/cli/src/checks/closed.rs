@@ -1,12 +1,12 @@
 //! Whether this host is closed for a tunnel (`fail_closed`).
 
-use remicss::fail_closed::{self, ClosedNetworks};
+use remicss::fail_closed::{self, HostClosure};
 
 use super::finding::{CheckFinding, FindingSeverity};
 
 /// For a person: for which tunnel this host is closed, and how long it has been.
-pub(crate) fn sentence(closed: &ClosedNetworks) -> String {
-    let ClosedNetworks { device, .. } = closed;
+pub(crate) fn sentence(closed: &HostClosure) -> String {
+    let HostClosure { device, .. } = closed;
     let seconds = closed.duration().as_secs();
     format!("only {device} may reach the networks of its tunnel (closed {seconds} s ago)")
 }
@@ -19,7 +19,7 @@ pub(crate) fn how_to_open(device: &str) -> String {
 /// The tunnels for which this host is closed although they are not among these running ones, by
 /// their devices.
 pub(crate) fn closed_without_tunnel(running: &[&str]) -> Vec<CheckFinding> {
-    let finding = |closed: ClosedNetworks| {
+    let finding = |closed: HostClosure| {
         let what = format!("{}, and this tunnel does not run", sentence(&closed));
         let fix = format!("start the tunnel; {}", how_to_open(&closed.device));
         CheckFinding::new(FindingSeverity::Warning, "fail_closed", what, fix)

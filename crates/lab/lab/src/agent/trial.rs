@@ -1,4 +1,4 @@
-//! What a controller requests: files and programs of a trial.
+//! What a controller requests: files, programs, emulated hosts and links of a trial.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

@@ -99,8 +99,7 @@ pub(crate) struct DriverPath {
 pub(crate) enum DriverMeasure {
     /// It uses sockets of the hosts, or the links themselves.
     Emulated(fn(&EmulatedNetwork, &toml::Table) -> Result<DriverValues, String>),
-    /// It only starts programs, on any network with links that are emulated, on this machine or
-    /// between sites.
+    /// It needs emulated links, on this machine or between sites.
     Linked(fn(&TrialNetwork<'_>, &toml::Table) -> Result<DriverValues, String>),
     /// It only starts programs, on any network.
     Programs {

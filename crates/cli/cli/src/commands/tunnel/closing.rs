@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use console::CommandFailure;
 use remicss::config::TunnelConfig;
-use remicss::fail_closed::{self, ClosedNetworks, ClosedNetworksGuard};
+use remicss::fail_closed::{self, HostClosure, HostClosureGuard};
 use remicss::status::ClosedStatus;
 
 use super::Tunnel;
@@ -104,7 +104,7 @@ pub(super) fn open(arguments: &OpenArguments) -> Result<(), CommandFailure> {
 ///
 /// # Errors
 /// If the rules cannot be set.
-pub(super) fn now_closed(config: &TunnelConfig) -> Result<ClosedNetworks, CommandFailure> {
+pub(super) fn now_closed(config: &TunnelConfig) -> Result<HostClosure, CommandFailure> {
     fail_closed::close(config).map_err(|error| failure(&error))
 }
 
@@ -115,7 +115,7 @@ fn failure(error: &std::io::Error) -> CommandFailure {
 /// The rules of a running tunnel, for its status.
 #[derive(Clone)]
 pub(super) struct ClosedState {
-    closed: ClosedNetworks,
+    closed: HostClosure,
     in_force: Arc<AtomicBool>,
 }
 
@@ -129,7 +129,7 @@ impl ClosedState {
         if !config.fail_closed {
             return Ok(None);
         }
-        let guard = ClosedNetworksGuard::close(config).map_err(|error| failure(&error))?;
+        let guard = HostClosureGuard::close(config).map_err(|error| failure(&error))?;
         let in_force = Arc::new(AtomicBool::new(true));
         let state = Self { closed: guard.closed().clone(), in_force: Arc::clone(&in_force) };
         let guard = Arc::new(guard);
