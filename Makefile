@@ -13,7 +13,7 @@ FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst t
 	bristol_old bristol_fashion ot compute udp probe mix agent archive datagrams
 
 .PHONY: help demo test lint bench speed docs book fuzz soak browser neon figures setup setup-lab setup-lint setup-book setup-deb audit \
-	install install-lib uninstall deb deb-test image image-test
+	dist install install-lib uninstall deb deb-test image image-test
 
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
@@ -137,8 +137,11 @@ DIST = CFLAGS="$(CFLAGS) $(FOLDERS:%=-ffile-prefix-map=%)" \
 	RUSTFLAGS="$(RUSTFLAGS) $(FOLDERS:%=--remap-path-prefix=%)" \
 	$(CARGO) build --locked --target-dir target
 
-install:
-	$(DIST) --profile dist --package sunder-cli
+# OPTIONS are for cargo.
+dist:
+	$(DIST) --profile dist --package sunder-cli $(OPTIONS)
+
+install: dist
 	scripts/bill-of-materials target/materials
 	$(SUDO) env DESTDIR=$(DESTDIR) STRIP=yes scripts/install-program target/dist/sunder $(PREFIX)
 
@@ -170,8 +173,7 @@ deb-test: deb
 	scripts/package-test
 
 # A container image, of the program with all systems.
-image:
-	$(DIST) --profile dist --package sunder-cli
+image: dist
 	scripts/bill-of-materials target/materials
 	$(SUDO) scripts/make-image target/dist/sunder
 

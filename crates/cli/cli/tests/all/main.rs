@@ -24,3 +24,4 @@ mod split_join;
 mod systemd;
 mod transport;
 mod tunnel;
+mod versions;

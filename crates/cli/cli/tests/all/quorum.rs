@@ -3,6 +3,7 @@
 mod bad_input;
 mod ceremony;
 mod doctor;
+mod earlier_version;
 mod group;
 mod operation;
 mod refresh;

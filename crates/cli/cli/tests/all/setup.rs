@@ -36,7 +36,7 @@ fn is_private(path: &Path) -> bool {
 }
 
 /// The errors that `sunder doctor` finds in a configuration itself.
-fn errors_in(config: &Path) -> Vec<String> {
+pub(crate) fn errors_in(config: &Path) -> Vec<String> {
     let directory = config.parent().unwrap();
     let output = sunder(directory, &["doctor", "--json", "--config", config.to_str().unwrap()]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -86,9 +86,15 @@ impl MixClientError {
 /// Why a stored state is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientStateError {
-    /// The bytes are malformed or of another version.
-    #[error("the stored state is not one of this version")]
+    /// The bytes are malformed.
+    #[error("the stored state is damaged: restore it from a backup")]
     Malformed,
+    /// The bytes are of another version of the program.
+    #[error(
+        "the stored state is of another version of Sunder: continue with that version, or join \
+         again with another state"
+    )]
+    Version,
     /// The state is of another group, proxy or identity.
     #[error(
         "the stored state is that of another group or identity: use another state for this one"

@@ -77,8 +77,10 @@ pub(super) fn decode(
     life: u64,
 ) -> Result<RestoredClientState, ClientStateError> {
     let mut reader = FieldReader::new(bytes);
-    if reader.u8() != Ok(VERSION) {
-        return Err(ClientStateError::Malformed);
+    match reader.u8() {
+        Ok(VERSION) => {}
+        Ok(_) => return Err(ClientStateError::Version),
+        Err(_) => return Err(ClientStateError::Malformed),
     }
     if reader.take() != Ok(*group_id) {
         return Err(ClientStateError::OtherGroup);
