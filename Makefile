@@ -13,7 +13,7 @@ FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst t
 	bristol_old bristol_fashion ot compute udp probe mix agent archive datagrams
 
 .PHONY: help demo test lint bench speed docs book fuzz soak browser neon figures setup setup-lab setup-lint setup-book setup-deb audit \
-	dist install install-lib uninstall deb deb-test image image-test
+	dist portable wheel wheel-test compare-builds compatibility install install-lib uninstall deb deb-test image image-test
 
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
@@ -33,6 +33,10 @@ help:
 	@echo 'make install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)   the program, man pages, completions of shells,'
 	@echo '             units for systemd; make uninstall removes it'
 	@echo 'make install-lib PREFIX=$(PREFIX)   the transport layer for C and C++: headers and libraries'
+	@echo 'make portable   the program for systems with glibc $(GLIBC) or newer, target/portable/sunder'
+	@echo 'make wheel   the Python package for such systems, in target/wheels; make wheel-test uses it'
+	@echo 'make compare-builds   builds the program in two folders, and compares byte for byte'
+	@echo 'make compatibility   the version before at one end, this one at the other'
 	@echo 'make deb     Debian packages, in target/deb'
 	@echo 'make deb-test   installs, upgrades and removes them in a minimal Debian 12 (as root)'
 	@echo 'make image   a container image, target/image/sunder.tar (as root); make image-test runs it'
@@ -144,6 +148,35 @@ dist:
 install: dist
 	scripts/bill-of-materials target/materials
 	$(SUDO) env DESTDIR=$(DESTDIR) STRIP=yes scripts/install-program target/dist/sunder $(PREFIX)
+
+# The version of glibc with which what `make portable` and `make wheel` build must run.
+GLIBC ?= 2.28
+PORTABLE = $(shell uname -m)-unknown-linux-gnu
+
+# The program for older systems than this one.
+portable:
+	scripts/zig-tools
+	PATH=$(CURDIR)/target/zig/bin:$$PATH $(DIST:build=zigbuild) --profile dist --package sunder-cli \
+		--target $(PORTABLE).$(GLIBC) $(OPTIONS)
+	mkdir -p target/portable
+	strip -o target/portable/sunder target/$(PORTABLE)/dist/sunder
+	scripts/check-glibc $(GLIBC) target/portable/sunder
+
+wheel:
+	scripts/zig-tools
+	GLIBC=$(GLIBC) scripts/wheel
+
+wheel-test: wheel
+	scripts/wheel-test
+
+# Whether the program is the same if it is built in another folder.
+compare-builds:
+	scripts/compare-builds
+
+# The program of the version before with this one: docs/compatibility.md.
+compatibility:
+	$(CARGO) build --release --locked --package sunder-cli
+	scripts/compatibility "$$(scripts/old-program)" target/release/sunder
 
 install-lib:
 	CARGO_PROFILE_RELEASE_DEBUG=none $(CARGO) build --release --locked --package sunder-transport-c

@@ -1,6 +1,7 @@
 //! The log, and a limit on how often an event is logged.
 
 use std::io;
+use std::sync::atomic::{AtomicI8, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -12,11 +13,32 @@ use crate::ServiceError;
 /// The period of a [`LogRateLimiter`].
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The filter if `RUST_LOG` is not set. The consensus library logs a line for each vote, and one
-/// for each invalid message of a faulty server.
+/// The filter if nothing else is set. The consensus library logs a line for each vote, and one for
+/// each invalid message of a faulty server.
 const LEVELS: &str = "info,arc_malachitebft=error";
 
-/// Starts the log on standard error, filtered by `RUST_LOG`, or at level `info` if that is not set.
+/// See [`set_verbosity`].
+static VERBOSITY: AtomicI8 = AtomicI8::new(0);
+
+/// Sets how much more than usual the log shows, or less if negative. This replaces `RUST_LOG`, and
+/// is called before [`start`].
+pub fn set_verbosity(verbosity: i8) {
+    VERBOSITY.store(verbosity, Ordering::Relaxed);
+}
+
+/// The filter for a verbosity other than 0.
+fn levels_of(verbosity: i8) -> &'static str {
+    match verbosity {
+        ..=-2 => "error",
+        -1 => "warn,arc_malachitebft=error",
+        0 => LEVELS,
+        1 => "info,sunder=debug,arc_malachitebft=error",
+        2.. => "debug,sunder=trace,arc_malachitebft=info",
+    }
+}
+
+/// Starts the log on standard error, filtered by [`set_verbosity`], or else by `RUST_LOG`, or at
+/// level `info` if neither is set.
 ///
 /// # Errors
 /// If `RUST_LOG` is not a valid filter.
@@ -24,8 +46,12 @@ const LEVELS: &str = "info,arc_malachitebft=error";
 /// # Panics
 /// If the process already has a log.
 pub fn start(coloured: bool) -> Result<(), ServiceError> {
-    let levels = std::env::var("RUST_LOG").unwrap_or_default();
-    let levels = if levels.is_empty() { LEVELS.to_owned() } else { levels };
+    let verbosity = VERBOSITY.load(Ordering::Relaxed);
+    let environment = std::env::var("RUST_LOG").unwrap_or_default();
+    let levels = match environment.is_empty() || verbosity != 0 {
+        true => levels_of(verbosity).to_owned(),
+        false => environment,
+    };
     let filter: Targets = levels.parse().map_err(|error: ParseError| {
         let reason = error.to_string().replace('\n', " ");
         ServiceError::Levels { levels, reason }
@@ -71,7 +97,20 @@ impl LogRateLimiter {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
+
+    #[test]
+    fn each_step_of_verbosity_shows_more() {
+        let shown = |verbosity| {
+            let filter: Targets = levels_of(verbosity).parse().unwrap();
+            let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
+            let own = levels.iter().filter(|level| filter.would_enable("sunder_micss::net", level));
+            own.count()
+        };
+        assert_eq!([-3, -2, -1, 0, 1, 2, 3].map(shown), [1, 1, 2, 3, 4, 5, 5]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn all_events_are_counted_and_few_are_logged() {

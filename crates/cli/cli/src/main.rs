@@ -33,7 +33,7 @@ mod usage;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 use console::{CommandFailure, signals};
 
 use commands::SunderCommand;
@@ -42,8 +42,26 @@ use commands::SunderCommand;
 #[derive(Parser)]
 #[command(name = "sunder", version = env!("SUNDER_VERSION"), arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Cli {
+    /// Log more; twice, still more. Replaces RUST_LOG
+    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 1000)]
+    verbose: u8,
+    /// Print no notes, and log only warnings and errors; twice, only errors. Replaces RUST_LOG
+    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 1000)]
+    #[arg(conflicts_with = "verbose")]
+    quiet: u8,
     #[command(subcommand)]
     command: SunderCommand,
+}
+
+impl Cli {
+    /// Applies the options for all commands.
+    fn set_verbosity(&self) {
+        let steps = |count: u8| i8::try_from(count).unwrap_or(i8::MAX);
+        service::log::set_verbosity(steps(self.verbose) - steps(self.quiet));
+        if self.quiet > 0 {
+            console::hide_notes();
+        }
+    }
 }
 
 const EXIT_CODES: &str = "\
@@ -57,7 +75,10 @@ fn main() -> ExitCode {
     let command = overview::with_groups(Cli::command());
     let parsed = command.try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
     match parsed {
-        Ok(cli) => exit_code(commands::run(&cli.command)),
+        Ok(cli) => {
+            cli.set_verbosity();
+            exit_code(commands::run(&cli.command))
+        }
         Err(error) if error.use_stderr() && !is_help(&error) => {
             exit_code(Err(usage::failure(&error)))
         }

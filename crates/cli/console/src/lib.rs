@@ -23,6 +23,9 @@ pub use progress::CommandProgress;
 /// Whether a JSON document was printed.
 static HAS_PRINTED_JSON: AtomicBool = AtomicBool::new(false);
 
+/// Whether notes are not printed.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
 /// What `--json` prints if the command fails before it has printed anything else.
 #[derive(Serialize)]
 struct ErrorDocument<'a> {
@@ -44,9 +47,16 @@ pub fn error(message: &str) {
     say("error", "31", message);
 }
 
-/// Prints a note besides the result, in one line.
+/// Prints a note besides the result, in one line, unless there are [none](hide_notes).
 pub fn note(message: &str) {
-    say("note", "36", message);
+    if !IS_QUIET.load(Ordering::Relaxed) {
+        say("note", "36", message);
+    }
+}
+
+/// Prints no notes from now on.
+pub fn hide_notes() {
+    IS_QUIET.store(true, Ordering::Relaxed);
 }
 
 /// Prints a warning of a command that continues, in one line.

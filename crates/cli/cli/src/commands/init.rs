@@ -3,6 +3,10 @@
 #[cfg(feature = "mix")]
 mod mix;
 mod proxy;
+#[cfg(feature = "quorum")]
+mod quorum;
+#[cfg(feature = "transport")]
+mod relay;
 mod serve;
 #[cfg(feature = "tunnel")]
 mod tunnel;
@@ -16,7 +20,7 @@ use console::CommandFailure;
 /// Writes a configuration and its keys, and a line for the other end.
 ///
 /// What an option does not say is asked for on a terminal. Existing files are never overwritten.
-/// The line on standard output is for the other end.
+/// The line on standard output is for the other end. `sunder chat init` begins a group that chats.
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Arguments {
@@ -32,6 +36,10 @@ enum InitCommand {
     Proxy(proxy::Arguments),
     #[cfg(feature = "mix")]
     Mix(mix::Arguments),
+    #[cfg(feature = "quorum")]
+    Quorum(quorum::Arguments),
+    #[cfg(feature = "transport")]
+    Relay(relay::Arguments),
 }
 
 /// Runs the subcommand.
@@ -46,6 +54,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         InitCommand::Proxy(arguments) => proxy::run(arguments),
         #[cfg(feature = "mix")]
         InitCommand::Mix(arguments) => mix::run(arguments),
+        #[cfg(feature = "quorum")]
+        InitCommand::Quorum(arguments) => quorum::run(arguments),
+        #[cfg(feature = "transport")]
+        InitCommand::Relay(arguments) => relay::run(arguments),
     }
 }
 

@@ -27,7 +27,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         .map_err(|error| CommandFailure::Failed(format!("cannot find this program: {error}")))?;
     let folder = this.parent().map(PathBuf::from).unwrap_or_default();
     let program = folder.join(LAB_PROGRAM);
-    let error = Command::new(&program).arg("lab").args(&arguments.arguments).exec();
+    // Those for every command.
+    let options = env::args_os().skip(1).take_while(|word| word != "lab");
+    let mut command = Command::new(&program);
+    let error = command.args(options).arg("lab").args(&arguments.arguments).exec();
     Err(CommandFailure::Failed(match error.kind() {
         ErrorKind::NotFound => "this program was built without lab: install the package \
                                 sunder-lab, or build it with --features lab"

@@ -30,6 +30,10 @@ use crate::checks::{closed, finding::CheckFinding};
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
+    /// Show only the daemons with these names, such as office or proxy-office [default: all]
+    #[arg(value_name = "NAME", conflicts_with = "listen")]
+    names: Vec<String>,
+
     /// Print one JSON document: a list with an entry for each daemon, with an `error` if it does
     /// not answer
     #[arg(long)]
@@ -54,6 +58,7 @@ fn help() -> String {
     legends.dedup();
     format!(
         "Example: sunder status --watch
+One daemon: sunder status office, or sunder status proxy-office if several have this name
 
 A daemon is {}, or sunder transport relay, expose or forward.
 
@@ -130,7 +135,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         return scrape::serve(address);
     }
     let runtime = service::runtime()?;
-    let daemons = runtime.block_on(find_all());
+    let names = &arguments.names;
+    let daemons = runtime.block_on(find_all()).and_then(|all| all.with_names(names));
     if arguments.json {
         let all = daemons.as_ref().map_or_else(|_| Vec::new(), FoundDaemons::entries);
         console::print_json(&all)?;
@@ -157,7 +163,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     }
     loop {
         thread::sleep(REFRESH_INTERVAL);
-        let now = runtime.block_on(ask_all())?;
+        let now = runtime.block_on(find_all())?.with_names(names)?.answers()?;
         if std::io::stdout().is_terminal() {
             console::print(b"\x1b[H\x1b[2J")?;
         }
@@ -191,6 +197,30 @@ impl FoundDaemons {
         answers.chain(silent).collect()
     }
 
+    /// Those with one of these names, or all if there are no names.
+    ///
+    /// # Errors
+    /// If no daemon has one of the names.
+    fn with_names(mut self, names: &[String]) -> Result<Self, CommandFailure> {
+        let answers = self.answers.iter().map(|it| (it.kind(), it.name()));
+        let silent = self.silent.iter().map(|it| (it.kind.as_str(), it.name.as_str()));
+        let all: Vec<(&str, &str)> = answers.chain(silent).collect();
+        let missing = names.iter().find(|name| !all.iter().any(|daemon| is_named(name, *daemon)));
+        if let Some(missing) = missing {
+            let all: Vec<String> =
+                all.iter().map(|(kind, name)| format!("{kind}-{name}")).collect();
+            let all = all.join(", ");
+            return Err(CommandFailure::Failed(format!(
+                "no daemon here has the name {missing}: there are {all}"
+            )));
+        }
+        let is_wanted =
+            |daemon: (&str, &str)| names.is_empty() || names.iter().any(|it| is_named(it, daemon));
+        self.answers.retain(|it| is_wanted((it.kind(), it.name())));
+        self.silent.retain(|it| is_wanted((&it.kind, &it.name)));
+        Ok(self)
+    }
+
     /// Those that answer.
     ///
     /// # Errors
@@ -202,6 +232,11 @@ impl FoundDaemons {
             (true, Some(silent)) => Err(nothing(&format!("none answers: {silent}"))),
         }
     }
+}
+
+/// Whether a daemon, given by its kind and its name, has the name that the user wrote.
+fn is_named(written: &str, (kind, name): (&str, &str)) -> bool {
+    written == name || written.strip_prefix(kind).and_then(|it| it.strip_prefix('-')) == Some(name)
 }
 
 fn nothing(why: &str) -> CommandFailure {
