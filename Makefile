@@ -13,7 +13,7 @@ FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst t
 	bristol_old bristol_fashion ot compute udp probe mix agent archive datagrams
 
 .PHONY: help demo test lint bench speed docs book fuzz soak browser neon figures setup setup-lab setup-lint setup-book setup-deb audit \
-	dist portable wheel wheel-test compare-builds compatibility install install-lib uninstall deb deb-test image image-test
+	dist portable portable-test wheel wheel-test compare-builds compatibility install install-lib uninstall deb deb-test image image-test
 
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
@@ -161,6 +161,10 @@ portable:
 	mkdir -p target/portable
 	strip -o target/portable/sunder target/$(PORTABLE)/dist/sunder
 	scripts/check-glibc $(GLIBC) target/portable/sunder
+
+# As root.
+portable-test: portable
+	scripts/portable-test
 
 wheel:
 	scripts/zig-tools

@@ -65,11 +65,11 @@ impl Cli {
 }
 
 const EXIT_CODES: &str = "\
-`sunder COMMAND --help` explains a command, with an example. serve, proxy and directory are also
-commands of `sunder streams`.
+`sunder COMMAND --help` explains a command, with an example. serve, proxy and
+directory are also commands of `sunder streams`.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 refused because of tampering or a failed
-security check.";
+Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 refused because of
+tampering or a failed security check.";
 
 fn main() -> ExitCode {
     let command = overview::with_groups(Cli::command());
@@ -116,5 +116,21 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// A line that a narrow terminal breaks again is hard to read. Commands and keys have no better
+    /// place to be broken.
+    #[test]
+    fn what_follows_the_options_fits_in_80_columns() {
+        fn examine(command: &clap::Command) {
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in after.lines().filter(|line| line.chars().count() > 80) {
+                let is_command = ["sunder ", "openssl ", "    --"].iter().any(|it| line.contains(it));
+                let is_key = line.split('"').any(|part| part.len() == 64);
+                assert!(is_command || is_key, "{}: {line}", command.get_name());
+            }
+            command.get_subcommands().for_each(examine);
+        }
+        examine(&Cli::command());
     }
 }

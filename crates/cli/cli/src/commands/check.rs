@@ -27,8 +27,8 @@ use crate::share_files::share::{ShareFileReader, ShareFileSet};
 #[derive(clap::Args)]
 #[command(after_help = "Example: the shares in two places
   sunder check /mnt/usb plan.pdf.1.share
-Exit codes: 0 each split can be joined, and nothing is wrong; 2 shares are missing; 3 shares were
-changed or damaged.")]
+Exit codes: 0 each split can be joined, and nothing is wrong; 2 shares are
+missing; 3 shares were changed or damaged.")]
 pub(crate) struct Arguments {
     /// Print one JSON document on standard output
     #[arg(long)]

@@ -96,8 +96,10 @@ pub(crate) struct Arguments {
 }
 
 const HELP: &str = "\
-Example, on two hosts: the party that listens prints the command for the other, with its key.
-  sunder compute --role garbler --listen 0.0.0.0:7001 --circuit aes128 --input-file key.hex
+Example, on two hosts: the party that listens prints the command for the other,
+with its key.
+  sunder compute --role garbler --listen 0.0.0.0:7001 --circuit aes128 \\
+    --input-file key.hex
 
 Example, on one host (FIPS 197, appendix B):
   sunder compute --role garbler --listen 127.0.0.1:7001 --circuit aes128 \\
@@ -106,7 +108,8 @@ Example, on one host (FIPS 197, appendix B):
     --input 3243f6a8885a308d313198a2e0370734
 Both print 3925841d02dc09fbdc118597196a0b32.
 
-Security is semi-honest: use it with a party that you trust to run this program unchanged.";
+Security is semi-honest: use it with a party that you trust to run this program
+unchanged.";
 
 /// What both parties choose alike.
 #[derive(clap::Args)]

@@ -42,7 +42,8 @@ pub(crate) struct Arguments {
 fn help() -> String {
     format!(
         "Example: sunder directory list --config proxy.toml, with this in proxy.toml\n\n{EXAMPLE}\n\
-         Then: sunder directory add --config proxy.toml 203.0.113.5 203.0.113.5:6522 198.51.100.5:6522"
+         Then: sunder directory add --config proxy.toml 203.0.113.5 \\\n    \
+         203.0.113.5:6522 198.51.100.5:6522"
     )
 }
 
@@ -69,8 +70,8 @@ struct DirectoryListArguments {
 /// Adds a peer's addresses, which replace those already known.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example: sunder directory add --config proxy.toml 203.0.113.5 203.0.113.5:6522 \
-                        198.51.100.5:6522"
+    after_help = "Example: sunder directory add --config proxy.toml 203.0.113.5 \\\n    \
+                  203.0.113.5:6522 198.51.100.5:6522"
 )]
 struct DirectoryAddArguments {
     #[command(flatten)]
@@ -96,8 +97,8 @@ struct DirectoryRemoveArguments {
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder directory refresh --config proxy.toml 192.0.2.10
 
-Exit code 3: an answer was rejected because it is not authentic: it was changed on the path, or the
-peer has another key, or another peer has sent it.")]
+Exit code 3: an answer was rejected because it is not authentic: it was changed
+on the path, or the peer has another key, or another peer has sent it.")]
 struct DirectoryRefreshArguments {
     #[command(flatten)]
     place: DirectoryConfigOptions,

@@ -41,8 +41,8 @@ use crate::share_files::share::{ShareFileReader, ShareFileSet};
 writes plan.pdf to the current directory.
   sunder join --all --out restored /mnt/shares
 restores every file that has enough shares in the folder /mnt/shares.
-With --out -, the file is written to standard output, each part after it was checked. If the exit
-code is not 0, the output is incomplete.")]
+With --out -, the file is written to standard output, each part after it was
+checked. If the exit code is not 0, the output is incomplete.")]
 pub(crate) struct Arguments {
     /// The file to write, or an existing directory for it; `-` is standard output [default: the
     /// shares' common NAME, in the current directory]

@@ -20,7 +20,8 @@ use serde::Serialize;
     arg_required_else_help = true,
     after_help = "\
 Examples: sunder key new tunnel.key
-          sunder key show tunnel.key, at both ends of a tunnel: equal keys have equal fingerprints
+          sunder key show tunnel.key, at both ends of a tunnel: equal keys
+          have equal fingerprints
           sunder key public identity.key, for the other host"
 )]
 pub(crate) struct Arguments {

@@ -48,8 +48,9 @@ pub(crate) struct Mix;
 impl Daemon for Mix {
     const NAME: &'static str = "mix";
     const LEGEND: &'static str = "\
-For a proxy of mix-in-place, `took part` is the number of members in the last round: the anonymity
-set. `audits` shows how many audits found an update wrong, or did not check it, of all audits.";
+For a proxy of mix-in-place, `took part` is the number of members in the last
+round: the anonymity set. `audits` shows how many audits found an update wrong,
+or did not check it, of all audits.";
     type Status = MixServiceStatus;
 
     fn page(now: &MixServiceStatus, before: Option<&MixServiceStatus>) -> String {
@@ -98,8 +99,9 @@ impl ServiceStatus for MixServiceStatus {
 fn help() -> String {
     format!(
         "Example: sunder mix --config office.toml, with this in office.toml\n\n{EXAMPLE}\n\
-         Further settings of a group: slots_per_member, writes, reads, slot_len, interval_ms,\n\
-         min_interval_ms, engine, audit_every_rounds. docs/guides/chat.md has a table of them."
+         Further settings of a group: slots_per_member, writes, reads, slot_len,\n\
+         interval_ms, min_interval_ms, engine, audit_every_rounds.\n\
+         docs/guides/chat.md has a table of them."
     )
 }
 

@@ -38,9 +38,10 @@ use crate::commands::{load_config_file, svg_file};
     --channel z=0.3,l=0.005,d=9,r=40,name=dsl --channel z=0.2,l=0.02,d=30,r=20,name=lte \\
     --kappa 1.5 --mu 2 --objective privacy --full-rate
 
-In JSON, schedule[].channels and sensitivity count channels from 0, in the order of names. Without
-an objective, a bound or both kappa and mu there is no schedule. With kappa and mu alone, the
-schedule is one of the highest rate, not the best in anything else.
+In JSON, schedule[].channels and sensitivity count channels from 0, in the order
+of names. Without an objective, a bound or both kappa and mu there is no
+schedule. With kappa and mu alone, the schedule is one of the highest rate, not
+the best in anything else.
 
 A file for --channels:
   [[channel]]

@@ -84,9 +84,10 @@ fn help() -> String {
     format!(
         "Example: sunder proxy --config proxy.toml, with this in proxy.toml\n\n{EXAMPLE}\n\
          Then: curl --socks5-hostname 127.0.0.1:1080 http://localhost/\n\n\
-         Further settings, above the first [[channel]]: threshold, integrity, rng, intercept_port,\n\
-         intercept_from, intercept_refuse, max_streams, on_lost_channel, lost_channel_timeout_s;\n\
-         and below: [pool], [[peer]], [directory], [[uplink]]. docs/guides/micss.md has a table of them."
+         Further settings, above the first [[channel]]: threshold, integrity, rng,\n\
+         intercept_port, intercept_from, intercept_refuse, max_streams, on_lost_channel,\n\
+         lost_channel_timeout_s; and below: [pool], [[peer]], [directory], [[uplink]].\n\
+         docs/guides/micss.md has a table of them."
     )
 }
 

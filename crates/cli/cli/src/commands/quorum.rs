@@ -35,10 +35,12 @@ pub(crate) struct Arguments {
 }
 
 const HELP: &str =
-    "Example: sunder quorum node --config office.toml runs a server. It reads rules, peers
-and delays again on SIGHUP.
-Then: sunder quorum register --socket /run/sunder/quorum-office/api FILE, at two of four servers
-and: sunder quorum sign --socket /run/sunder/quorum-office/api FILE, at one of them";
+    "Example: sunder quorum node --config office.toml
+runs a server. It reads rules, peers and delays again on SIGHUP.
+Then, at two of four servers:
+sunder quorum register --socket /run/sunder/quorum-office/api FILE
+and at one of them:
+sunder quorum sign --socket /run/sunder/quorum-office/api FILE";
 
 #[derive(Subcommand)]
 enum QuorumCommand {

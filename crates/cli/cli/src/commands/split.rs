@@ -29,8 +29,8 @@ use crate::share_files::page::{MAX_PAPER_SECRET, share_page};
 #[derive(clap::Args)]
 #[command(after_help = "Example: three shares, any two of which restore the file
   sunder split -k 2 -m 3 --out /mnt/backup plan.pdf
-writes /mnt/backup/plan.pdf.1.share, plan.pdf.2.share and plan.pdf.3.share there.
-Keep them apart: any two of them restore the file.")]
+writes /mnt/backup/plan.pdf.1.share, plan.pdf.2.share and plan.pdf.3.share
+there. Keep them apart: any two of them restore the file.")]
 pub(crate) struct Arguments {
     /// The number of shares that restore the file
     #[arg(short, value_name = "K", value_parser = clap::value_parser!(u8).range(1..))]

@@ -58,16 +58,19 @@ fn help() -> String {
     legends.dedup();
     format!(
         "Example: sunder status --watch
-One daemon: sunder status office, or sunder status proxy-office if several have this name
+One daemon: sunder status office, or sunder status proxy-office if several
+daemons have this name
 
-A daemon is {}, or sunder transport relay, expose or forward.
+A daemon is {},
+or sunder transport relay, expose or forward.
 
 {}
 
 `–` is an unknown value; rates and `behind` need --watch.
 
-Daemons are searched for in $RUNTIME_DIRECTORY or, without it, in /run/sunder for root and in
-$XDG_RUNTIME_DIR/sunder for other users, and in the subdirectories there.",
+Daemons are searched for in $RUNTIME_DIRECTORY or, without it, in /run/sunder
+for root and in $XDG_RUNTIME_DIR/sunder for other users, and in the
+subdirectories there.",
         daemon_names(),
         legends.join("\n\n")
     )

@@ -12,8 +12,9 @@ pub(super) use page::page;
 
 /// What the help of `sunder status` says of the page of a proxy or a server.
 pub(super) const LEGEND: &str = "\
-For a proxy or a server, `behind` is the fraction of time during which streams waited for a channel
-while another had delivered more, and `ready` counts connections that wait for a stream.";
+For a proxy or a server, `behind` is the fraction of time during which streams
+waited for a channel while another had delivered more, and `ready` counts
+connections that wait for a stream.";
 
 /// The status of a proxy or a server, with the name of its configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -43,8 +43,9 @@ pub(crate) struct Arguments {
 }
 
 const HELP: &str = "\
-Example: sunder transport receive --listen 0.0.0.0:7000 --out inbox prints the command for the
-other host, such as: sunder transport send FILE 192.0.2.10:7000 --key 3d40...660c";
+Example: sunder transport receive --listen 0.0.0.0:7000 --out inbox
+prints the command for the other host, such as:
+sunder transport send FILE 192.0.2.10:7000 --key 3d40...660c";
 
 #[derive(Subcommand)]
 enum TransportCommand {

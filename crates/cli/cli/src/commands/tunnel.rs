@@ -73,10 +73,11 @@ pub(crate) struct TunnelServiceStatus(TunnelStatus);
 impl Daemon for Tunnel {
     const NAME: &'static str = "tunnel";
     const LEGEND: &'static str = "\
-For a tunnel, `out` is the direction from this end to its peer: the state, loss and delay of a
-channel in that direction are as the peer reports them. `in` is the direction to this end. A rate
-marked `set` is from the configuration, `guess` is a tunnel's initial value, and `at least` is what
-a channel carried when no more was sent; other rates were measured. `wrong` counts changed shares.";
+For a tunnel, `out` is the direction from this end to its peer: the state, loss
+and delay of a channel in that direction are as the peer reports them. `in` is
+the direction to this end. A rate marked `set` is from the configuration,
+`guess` is a tunnel's initial value, and `at least` is what a channel carried
+when no more was sent; other rates were measured. `wrong` counts changed shares.";
     type Status = TunnelServiceStatus;
 
     fn page(now: &TunnelServiceStatus, before: Option<&TunnelServiceStatus>) -> String {
@@ -121,10 +122,11 @@ fn help() -> String {
     format!(
         "Example: sunder tunnel --config tunnel.toml, with this in tunnel.toml\n\n{CLIENT}\n\
          and this at the other end\n\n{SERVER}\n\
-         Further settings, above the first [[channel]]: objective, max_risk, max_loss, max_delay_ms,\n\
-         min_rate_mbit, prefer, scheduler, min_threshold,\n\
-         min_channels, tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's),\n\
-         fail_closed, direct, allowed, mtu. Of a channel: loss and delay_ms, for sunder plan. docs/guides/tunnel.md has a table of them."
+         Further settings, above the first [[channel]]: objective, max_risk, max_loss,\n\
+         max_delay_ms, min_rate_mbit, prefer, scheduler, min_threshold, min_channels,\n\
+         tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's),\n\
+         fail_closed, direct, allowed, mtu. Of a channel: loss and delay_ms, for\n\
+         sunder plan. docs/guides/tunnel.md has a table of them."
     )
 }
 

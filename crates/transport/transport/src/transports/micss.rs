@@ -43,7 +43,7 @@ impl Transport for MicssTransport {
     }
 
     fn about(&self) -> &'static str {
-        "shares over several TCP connections; give an address for each, separated by commas"
+        "shares over several TCP connections; addresses separated by commas"
     }
 
     fn connect(

@@ -22,7 +22,8 @@ const MAX_CODE_LEN: usize = 4096;
 #[command(after_help = "\
 Example: sunder chat join sunder-mix-1-... --config bob.toml
 Then: sunder chat --config bob.toml
-`-` reads the invitation from standard input, so that it is not in the list of processes.")]
+`-` reads the invitation from standard input, so that it is not in the list of
+processes.")]
 pub(super) struct Arguments {
     /// The invitation
     code: String,

@@ -69,7 +69,8 @@ pub(super) struct Arguments {
 }
 
 const HELP: &str = "\
-Example, on two hosts: the party that listens prints the command for the other, with its key.
+Example, on two hosts: the party that listens prints the command for the other,
+with its key.
   sunder compute psi a.csv --column email --role garbler --listen 0.0.0.0:7001
 
 Example, on one host:

@@ -12,7 +12,8 @@ use crate::new_files::{NewKeyFile, check, check_absent, quoted, random_key, writ
 /// Writes the configuration and the key of a proxy for chats, `sunder mix`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example: sunder init mix --out /etc/sunder/mix/office.toml --state /var/lib/sunder/mix-office
+Example: sunder init mix --out /etc/sunder/mix/office.toml \\
+             --state /var/lib/sunder/mix-office
 prints the command for the administrator of a group: sunder chat init ...")]
 pub(super) struct Arguments {
     /// The address for members

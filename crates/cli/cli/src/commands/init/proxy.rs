@@ -15,9 +15,10 @@ use crate::uplink_devices::{DEVICES_NOTE, check_devices};
 /// Writes the configuration of the client of streams, `sunder proxy`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example: sunder init proxy --server 192.0.2.10:7000 --server 198.51.100.10:7000 \\
-             --device eth0 --device wlan0
-Then: sunder proxy --config proxy.toml, and applications use SOCKS5 at 127.0.0.1:1080")]
+Example: sunder init proxy --server 192.0.2.10:7000 \\
+             --server 198.51.100.10:7000 --device eth0 --device wlan0
+Then: sunder proxy --config proxy.toml
+Applications use SOCKS5 at 127.0.0.1:1080.")]
 pub(super) struct Arguments {
     /// The server's address on each network, one for each channel; a name instead is looked up
     #[arg(long, value_name = "HOST:PORT")]
@@ -62,8 +63,8 @@ fn config(socks: SocketAddr, servers: &[StreamServerAddress], devices: &[String]
         "# The client's end of streams over several channels: sunder proxy --config FILE.
 # `sunder proxy --help` names all settings, and docs/guides/micss.md explains them.
 
-# Where applications connect with SOCKS5. Anyone who can reach this address can use the server's
-# services, so keep it on this host.
+# Where applications connect with SOCKS5. Anyone who can reach this address can
+# use the server's services, so keep it on this host.
 socks = {}
 
 # The channels: the server's address on each network. `source`, an address of this host, or

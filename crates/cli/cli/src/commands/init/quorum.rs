@@ -15,8 +15,10 @@ use crate::new_files::{NewKeyFile, check, check_absent, quoted, random_key, writ
 /// Writes the configuration and the keys of a server of a quorum, `sunder quorum node`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example: sunder init quorum --out /etc/sunder/quorum/office.toml --listen 192.0.2.1:6530
-prints this server's entry for the list of servers, nodes.toml. Then: sunder quorum init")]
+Example: sunder init quorum --out /etc/sunder/quorum/office.toml \\
+             --listen 192.0.2.1:6530
+prints this server's entry for the list of servers, nodes.toml.
+Then: sunder quorum init")]
 pub(super) struct Arguments {
     /// An address of this host where the other servers connect
     #[arg(long, value_name = "ADDR")]

@@ -12,7 +12,8 @@ use crate::commands::transport::reachable;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example: sunder init relay --host relay.example
-prints the command for the receiver: sunder transport receive --via relay.example:7100 --out inbox")]
+prints the command for the receiver:
+sunder transport receive --via relay.example:7100 --out inbox")]
 pub(super) struct Arguments {
     /// The address for both ends, for TCP and UDP
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7100")]

@@ -13,8 +13,9 @@ use crate::new_files::{check, check_absent, quoted, write};
 /// Writes the configuration of the server of streams, `sunder serve`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example: sunder init serve --listen 192.0.2.10:7000 --listen 198.51.100.10:7000 --allow localhost:80
-prints the command for the client: sunder init proxy --server 192.0.2.10:7000 --server ...")]
+Example: sunder init serve --listen 192.0.2.10:7000 \\
+             --listen 198.51.100.10:7000 --allow localhost:80
+prints the command for the client: sunder init proxy --server ...")]
 pub(super) struct Arguments {
     /// An address of this host on each network that clients use, one for each channel
     #[arg(long, value_name = "ADDR")]

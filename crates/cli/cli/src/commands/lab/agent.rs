@@ -50,8 +50,8 @@ pub(super) struct LabAgentArguments {
 
 const HELP: &str = "\
 Example: sunder lab agent --listen 0.0.0.0:7100 --peer KEY
-KEY is what `sunder transport key` prints on the machine that runs the experiment.
-docs/guides/sites.md has an example with two machines.";
+KEY is what `sunder transport key` prints on the machine that runs the
+experiment. docs/guides/sites.md has an example with two machines.";
 
 /// Serves controllers until a signal arrives.
 ///

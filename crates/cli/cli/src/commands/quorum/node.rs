@@ -52,8 +52,8 @@ pub(crate) struct Quorum;
 impl Daemon for Quorum {
     const NAME: &'static str = "quorum";
     const LEGEND: &'static str = "\
-For a server of a quorum, `height` is the height of the agreement log, and `queued` is the number of
-bytes that wait to be sent to another server.";
+For a server of a quorum, `height` is the height of the agreement log, and
+`queued` is the number of bytes that wait to be sent to another server.";
     type Status = QuorumServiceStatus;
 
     fn page(now: &QuorumServiceStatus, before: Option<&QuorumServiceStatus>) -> String {
@@ -80,11 +80,12 @@ impl ConfiguredDaemon for Quorum {
 fn help() -> String {
     format!(
         "Example: sunder quorum node --config office.toml, with this in office.toml\n\n{EXAMPLE}\n\
-         A server that is to join in a refresh has no `share`, but a [[peer]] with `identity` and\n\
+         A server that is to join in a refresh has no `share`, but a [[peer]] with\n\
+         `identity` and \
          `address` for each server of the group that has the key.\n\
-         Further settings, above the first [[...]]: master_credential (in place of master_key),\n\
-         socket_access, max_connections, audit_mib, sign_timeout_s, need_delay_s,\n\
-         grace_delay_s. \
+         Further settings, above the first [[...]]: master_credential (in place of\n\
+         master_key), socket_access, max_connections, audit_mib, sign_timeout_s,\n\
+         need_delay_s, grace_delay_s.\n\
          docs/guides/quorum.md has a table of them."
     )
 }

@@ -56,7 +56,8 @@ pub(super) struct Arguments {
 }
 
 const HELP: &str = "\
-Example: sunder transport expose 127.0.0.1:5432 --listen 0.0.0.0:7000 --peer KEY --identity expose.key
+Example: sunder transport expose 127.0.0.1:5432 --listen 0.0.0.0:7000 \\
+             --peer KEY --identity expose.key
 KEY is what `sunder transport key` prints on the other host.
 expose.key has 64 hexadecimal digits: sunder key new expose.key
 Then, on the other host: the command that this one prints.";

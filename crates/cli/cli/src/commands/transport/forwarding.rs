@@ -12,8 +12,8 @@ pub(super) use page::page;
 
 /// What the help of `sunder status` says of the page.
 pub(super) const LEGEND: &str = "\
-For a forward and what it exposes, `from clients` are the bytes of the programs that use the
-service, and `to clients` those of the service.";
+For a forward and what it exposes, `from clients` are the bytes of the programs
+that use the service, and `to clients` those of the service.";
 
 /// The status of either end, with the port where it listens as its name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

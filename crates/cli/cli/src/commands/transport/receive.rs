@@ -70,7 +70,8 @@ pub(super) struct Arguments {
 }
 
 const HELP: &str = "\
-Example: sunder transport receive --listen 0.0.0.0:7000 --out inbox --identity receive.key
+Example: sunder transport receive --listen 0.0.0.0:7000 --out inbox \\
+             --identity receive.key
 receive.key has 64 hexadecimal digits: sunder key new receive.key
 Then, on the other host: the command that this one prints.
 A stream: sunder transport receive --listen 0.0.0.0:7000 --out - | tar x";

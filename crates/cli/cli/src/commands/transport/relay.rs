@@ -28,7 +28,8 @@ use crate::daemon::{self, Daemon};
 /// more.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder transport relay --listen 0.0.0.0:7100
-Then: sunder transport receive --via relay.example:7100 --out inbox, on the host that receives")]
+Then, on the host that receives:
+sunder transport receive --via relay.example:7100 --out inbox")]
 pub(super) struct Arguments {
     /// The address for both parties
     #[arg(long, value_name = "ADDR")]
@@ -49,7 +50,8 @@ pub(crate) struct RelayServiceStatus {
 impl Daemon for Relay {
     const NAME: &'static str = "relay";
     const LEGEND: &'static str = "\
-For a relay, `waiting ends` are the ends that waited for the other end, such as receivers.";
+For a relay, `waiting ends` are the ends that waited for the other end, such as
+receivers.";
     type Status = RelayServiceStatus;
 
     fn page(now: &RelayServiceStatus, before: Option<&RelayServiceStatus>) -> String {

@@ -103,10 +103,9 @@ fn help() -> String {
     let transports = names().map(|(name, about)| format!("  {name:6}  {about}\n"));
     format!(
         "Transports:\n{}\n\
-         Example: sunder transport send plan.pdf 192.0.2.10:7000 --key 3d4017c3e843895a92b70aa74d1b\
-         7ebc9c982ccf2ec4968cc0cd55f12af4660c\n\n\
-         Exit code 3 says that the other end has another key or does not know yours, that what \
-         arrived was\nchanged, or that the digests differ.",
+         Example: sunder transport send plan.pdf 192.0.2.10:7000 --key 3d40...660c\n\n\
+         Exit code 3 says that the other end has another key or does not know yours, that\n\
+         what arrived was changed, or that the digests differ.",
         transports.collect::<String>()
     )
 }

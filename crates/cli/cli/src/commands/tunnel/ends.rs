@@ -59,8 +59,9 @@ impl TunnelEnds {
             "# One end of a tunnel: sunder tunnel --config FILE, as root or with CAP_NET_ADMIN.
 # `sunder tunnel --help` names all settings, and docs/guides/tunnel.md explains them.
 
-# On average, kappa shares are needed to read a packet, and mu are sent: mu - kappa of them may be
-# lost. A higher kappa means more privacy; a higher mu means less loss, but a lower rate.
+# On average, kappa shares are needed to read a packet, and mu are sent: mu -
+# kappa of them may be lost. A higher kappa means more privacy; a higher mu
+# means less loss, but a lower rate.
 kappa = {kappa}
 mu = {mu}
 
