@@ -125,7 +125,8 @@ mod tests {
         fn examine(command: &clap::Command) {
             let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             for line in after.lines().filter(|line| line.chars().count() > 80) {
-                let is_command = ["sunder ", "openssl ", "    --"].iter().any(|it| line.contains(it));
+                let is_command =
+                    ["sunder ", "openssl ", "    --"].iter().any(|it| line.contains(it));
                 let is_key = line.split('"').any(|part| part.len() == 64);
                 assert!(is_command || is_key, "{}: {line}", command.get_name());
             }

@@ -69,10 +69,8 @@ struct DirectoryListArguments {
 
 /// Adds a peer's addresses, which replace those already known.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example: sunder directory add --config proxy.toml 203.0.113.5 \\\n    \
-                  203.0.113.5:6522 198.51.100.5:6522"
-)]
+#[command(after_help = "Example: sunder directory add --config proxy.toml 203.0.113.5 \\\n    \
+                  203.0.113.5:6522 198.51.100.5:6522")]
 struct DirectoryAddArguments {
     #[command(flatten)]
     place: DirectoryConfigOptions,

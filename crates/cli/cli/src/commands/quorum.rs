@@ -34,8 +34,7 @@ pub(crate) struct Arguments {
     command: QuorumCommand,
 }
 
-const HELP: &str =
-    "Example: sunder quorum node --config office.toml
+const HELP: &str = "Example: sunder quorum node --config office.toml
 runs a server. It reads rules, peers and delays again on SIGHUP.
 Then, at two of four servers:
 sunder quorum register --socket /run/sunder/quorum-office/api FILE

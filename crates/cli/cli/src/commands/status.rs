@@ -30,7 +30,8 @@ use crate::checks::{closed, finding::CheckFinding};
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
-    /// Show only the daemons with these names, such as office or proxy-office [default: all]
+    /// Show only the daemons of these names or kinds, such as office, proxy-office or proxy
+    /// [default: all]
     #[arg(value_name = "NAME", conflicts_with = "listen")]
     names: Vec<String>,
 
@@ -237,9 +238,11 @@ impl FoundDaemons {
     }
 }
 
-/// Whether a daemon, given by its kind and its name, has the name that the user wrote.
+/// Whether the user wrote the name or the kind of this daemon, or both.
 fn is_named(written: &str, (kind, name): (&str, &str)) -> bool {
-    written == name || written.strip_prefix(kind).and_then(|it| it.strip_prefix('-')) == Some(name)
+    written == name
+        || written == kind
+        || written.strip_prefix(kind).and_then(|it| it.strip_prefix('-')) == Some(name)
 }
 
 fn nothing(why: &str) -> CommandFailure {

@@ -171,7 +171,7 @@ const OTHERS: &[Mistake] = &[
     ("quorum init", 2, &["give --nodes <FILE>", "--out <DIR>"]),
     ("quorum sign plan.txt", 2, &["give --socket <PATH>"]),
     ("quorum sign --socket none plan.txt", 1, &["no server answers at none", "running"]),
-    ("status proxy", 2, &["proxy is one argument too many", "usage: sunder status"]),
+    ("doctor proxy", 2, &["proxy is one argument too many", "usage: sunder doctor"]),
     ("status --watch --json", 2, &["--watch", "--json", "leave one of them out"]),
     ("lab run none", 2, &["there is no experiment none", "sunder lab list"]),
     ("lab run none.toml", 2, &["no such file: none.toml", "check its name"]),

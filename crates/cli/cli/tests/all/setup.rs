@@ -114,6 +114,46 @@ fn both_ends_of_a_tunnel_are_set_up_with_two_commands() {
     assert!(!path.join("other.toml").exists() && !path.join("other").exists());
 }
 
+#[test]
+fn a_server_of_a_quorum_is_set_up_by_a_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let init = ["init", "quorum", "--listen", "192.0.2.1:6530", "--out", "office.toml"];
+    let entry = printed(path, &init);
+    let identity = printed(path, &["key", "public", "office/identity.key"]);
+    let expected = format!("[[server]]\nidentity = \"{identity}\"\naddress = \"192.0.2.1:6530\"");
+    assert_eq!(entry, expected);
+    for file in ["office.toml", "office/identity.key", "office/master.key"] {
+        assert!(is_private(&path.join(file)), "{file}");
+    }
+    let config = fs::read_to_string(path.join("office.toml")).unwrap();
+    assert!(config.contains("share = \"office/server.share\""), "{config}");
+    assert!(refused(path, &init).contains("exists, and is kept"));
+    let joins = ["init", "quorum", "--listen", "192.0.2.1:6530", "--joins", "--out", "new.toml"];
+    printed(path, &joins);
+    assert!(!fs::read_to_string(path.join("new.toml")).unwrap().contains("share ="));
+}
+
+#[test]
+fn the_commands_of_a_relay_are_printed_with_its_address() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    for (host, via) in
+        [("relay.example", "relay.example:7100"), ("2001:db8::1", "[2001:db8::1]:7100")]
+    {
+        let line = printed(path, &["init", "relay", "--host", host]);
+        assert_eq!(line, format!("sunder transport receive --via {via} --out inbox"));
+    }
+    let notes = sunder(path, &["init", "relay", "--listen", "[::1]:7200"]).stderr;
+    let notes = String::from_utf8(notes).unwrap();
+    assert!(notes.contains("enable --now sunder-relay@7200"), "{notes}");
+    assert!(notes.contains("Environment=ADDRESS=[::1]"), "{notes}");
+    // -q leaves only the line for the other end.
+    let quiet = sunder(path, &["-q", "init", "relay", "--host", "relay.example"]);
+    assert!(quiet.stderr.is_empty() && !quiet.stdout.is_empty(), "{quiet:?}");
+    assert!(refused(path, &["init", "relay", "-q", "-v"]).contains("cannot be used with"));
+}
+
 /// The commands after a prompt in a guide, each with the line that it prints, if there is one.
 fn examples(guide: &str, prompt: &str) -> Vec<(String, String)> {
     let guide = guide.replace("\\\n", "");

@@ -138,7 +138,6 @@ socket = {}
 }
 
 fn text_of(path: &Path) -> Result<&str, CommandFailure> {
-    path.to_str().ok_or_else(|| {
-        CommandFailure::Usage(format!("{}: the name is not UTF-8", path.display()))
-    })
+    path.to_str()
+        .ok_or_else(|| CommandFailure::Usage(format!("{}: the name is not UTF-8", path.display())))
 }

@@ -25,8 +25,10 @@ use crate::daemon::{self, Daemon};
 /// it. Stops on SIGINT or SIGTERM after open connections have ended, at most 10 s later, or
 /// immediately on a second signal. `sunder status` shows its state.
 #[derive(clap::Args)]
-#[command(after_help = "Example: sunder transport forward server.example:7000 --key KEY \\\n             \
-                        --listen 127.0.0.1:5432\nThen: psql -h 127.0.0.1 -p 5432")]
+#[command(
+    after_help = "Example: sunder transport forward server.example:7000 --key KEY \\\n             \
+                        --listen 127.0.0.1:5432\nThen: psql -h 127.0.0.1 -p 5432"
+)]
 pub(super) struct Arguments {
     /// Where `sunder transport expose` listens, HOST:PORT, or the address that it prints
     #[arg(value_name = "HOST:PORT")]

@@ -256,6 +256,30 @@ fn a_crash_writes_no_core_file() {
 }
 
 #[test]
+fn status_shows_the_daemons_with_a_name() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["home", "office"] {
+        forge(directory.path().join(format!("proxy-{name}.sock")), None);
+    }
+    let output = |name: &str| {
+        let mut command = sunder(["status", name]);
+        let output = command.env("RUNTIME_DIRECTORY", directory.path()).output().unwrap();
+        let [page, error] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code().unwrap(), page, error)
+    };
+    assert!(output("proxy").1.contains("office") && output("proxy").1.contains("home"));
+    for name in ["office", "proxy-office"] {
+        let (code, page, _) = output(name);
+        assert!(code == 0 && page.contains("office") && !page.contains("home"), "{page}");
+    }
+    let (code, page, error) = output("serve-office");
+    assert!(code == 1 && page.is_empty(), "{page}");
+    let all = "has the name serve-office: there are proxy-home, proxy-office";
+    assert!(error.contains(all) && error.lines().count() == 1, "{error}");
+}
+
+#[test]
 fn nothing_runs_here() {
     let directory = tempfile::tempdir().unwrap();
     let output = sunder(["status"]).env("RUNTIME_DIRECTORY", directory.path()).output().unwrap();
