@@ -48,10 +48,8 @@ fn levels_of(verbosity: i8) -> &'static str {
 pub fn start(coloured: bool) -> Result<(), ServiceError> {
     let verbosity = VERBOSITY.load(Ordering::Relaxed);
     let environment = std::env::var("RUST_LOG").unwrap_or_default();
-    let levels = match environment.is_empty() || verbosity != 0 {
-        true => levels_of(verbosity).to_owned(),
-        false => environment,
-    };
+    let is_given = verbosity == 0 && !environment.is_empty();
+    let levels = if is_given { environment } else { levels_of(verbosity).to_owned() };
     let filter: Targets = levels.parse().map_err(|error: ParseError| {
         let reason = error.to_string().replace('\n', " ");
         ServiceError::Levels { levels, reason }

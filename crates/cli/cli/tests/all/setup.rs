@@ -151,7 +151,7 @@ fn the_commands_of_a_relay_are_printed_with_its_address() {
     // -q leaves only the line for the other end.
     let quiet = sunder(path, &["-q", "init", "relay", "--host", "relay.example"]);
     assert!(quiet.stderr.is_empty() && !quiet.stdout.is_empty(), "{quiet:?}");
-    assert!(refused(path, &["init", "relay", "-q", "-v"]).contains("cannot be used with"));
+    assert!(refused(path, &["init", "relay", "-q", "-v"]).contains("exclude each other"));
 }
 
 /// The commands after a prompt in a guide, each with the line that it prints, if there is one.

@@ -16,7 +16,8 @@ use mix::wire::GroupName;
 /// of the configuration.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example: sunder chat init --config alice.toml --name alice --group friends --proxy mix.example:6700 --proxy-key 3d40...660c
+Example: sunder chat init --config alice.toml --name alice --group friends \\
+             --proxy mix.example:6700 --proxy-key 3d40...660c
 Then: sunder chat --config alice.toml, and there: /invite bob")]
 pub(super) struct ChatInitArguments {
     /// The configuration to write

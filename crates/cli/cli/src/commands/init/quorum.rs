@@ -127,11 +127,12 @@ socket = {}
         )
         .as_bytes(),
     )?;
-    console::note(&match arguments.joins {
-        true => format!("copy public.pem to {public}, and add a [[peer]] for each old server"),
-        false => format!(
+    console::note(&if arguments.joins {
+        format!("copy public.pem to {public}, and add a [[peer]] for each old server")
+    } else {
+        format!(
             "after `sunder quorum init`, copy public.pem to {public}, and the share file to {share}"
-        ),
+        )
     });
     console::note(&format!("then start the server with: sunder quorum node --config {file}"));
     Ok(())

@@ -84,10 +84,9 @@ enum SignatureEncodingName {
 /// the old servers wipe their shares. Stopping this command does not stop the refresh. To abandon a
 /// refresh that cannot finish, run --cancel at f+1 servers; then another one can be approved.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example: sunder quorum refresh --socket /run/sunder/quorum-office/api --to nodes.toml
-Or:      sunder quorum refresh --socket /run/sunder/quorum-office/api --cancel"
-)]
+#[command(after_help = "Example: sunder quorum refresh --socket /run/sunder/quorum-office/api \\
+             --to nodes.toml
+Or:      sunder quorum refresh --socket /run/sunder/quorum-office/api --cancel")]
 pub(super) struct QuorumRefreshArguments {
     #[command(flatten)]
     server: QuorumSocketOptions,
@@ -104,10 +103,9 @@ pub(super) struct QuorumRefreshArguments {
 
 /// Prints the group's public key in PEM, as a running server knows it.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example: sunder quorum pubkey --socket /run/sunder/quorum-office/api > public.pem
-Then: openssl dgst -sha256 -verify public.pem -signature FILE.sig FILE"
-)]
+#[command(after_help = "Example: sunder quorum pubkey --socket /run/sunder/quorum-office/api \\
+             > public.pem
+Then: openssl dgst -sha256 -verify public.pem -signature FILE.sig FILE")]
 pub(super) struct QuorumPubkeyArguments {
     #[command(flatten)]
     server: QuorumSocketOptions,

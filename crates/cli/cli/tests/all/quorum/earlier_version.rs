@@ -20,9 +20,10 @@ fn earlier_group() -> Group {
         let path = place.path().join(format!("{number}.toml"));
         let mut config = String::new();
         for line in fs::read_to_string(&path).unwrap().lines() {
-            match line.starts_with("listen") {
-                true => writeln!(config, "listen = [\"{}\"]", addresses[number - 1]).unwrap(),
-                false => writeln!(config, "{line}").unwrap(),
+            if line.starts_with("listen") {
+                writeln!(config, "listen = [\"{}\"]", addresses[number - 1]).unwrap();
+            } else {
+                writeln!(config, "{line}").unwrap();
             }
         }
         config.push_str(&nodes.replace("[[server]]", "[[peer]]"));
@@ -36,9 +37,10 @@ fn with_addresses(place: &Path, file: &str, addresses: &[String]) -> String {
     let mut new = addresses.iter();
     let mut text = String::new();
     for line in fs::read_to_string(place.join(file)).unwrap().lines() {
-        match line.starts_with("address") {
-            true => writeln!(text, "address = \"{}\"", new.next().unwrap()).unwrap(),
-            false => writeln!(text, "{line}").unwrap(),
+        if line.starts_with("address") {
+            writeln!(text, "address = \"{}\"", new.next().unwrap()).unwrap();
+        } else {
+            writeln!(text, "{line}").unwrap();
         }
     }
     fs::write(place.join(file), &text).unwrap();
