@@ -42,10 +42,10 @@ use commands::SunderCommand;
 #[derive(Parser)]
 #[command(name = "sunder", version = env!("SUNDER_VERSION"), arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Cli {
-    /// Log more; twice, still more. Replaces RUST_LOG
+    /// Log more; twice, still more. Replaces `RUST_LOG`
     #[arg(short, long, global = true, action = ArgAction::Count, display_order = 1000)]
     verbose: u8,
-    /// Print no notes, and log only warnings and errors; twice, only errors. Replaces RUST_LOG
+    /// Print no notes, and log only warnings and errors; twice, only errors. Replaces `RUST_LOG`
     #[arg(short, long, global = true, action = ArgAction::Count, display_order = 1000)]
     #[arg(conflicts_with = "verbose")]
     quiet: u8,
