@@ -150,3 +150,23 @@ fn an_instance_gets_only_its_own_configuration() {
     assert!(to.join("office.toml").exists());
     assert_eq!(fs::read_dir(place.path().join("run")).unwrap().count(), 2);
 }
+
+#[test]
+fn an_instance_gets_its_configuration_from_where_it_was_before() {
+    let place = tempfile::tempdir().unwrap();
+    let (above, runtime) = (place.path().join("etc"), place.path().join("run/serve-office"));
+    let from = above.join("serve");
+    fs::create_dir_all(&from).unwrap();
+    fs::create_dir_all(&runtime).unwrap();
+    fs::write(above.join("office.toml"), "before\n").unwrap();
+    let copied = place.path().join("run/serve-office.configuration/office.toml");
+    let output = copy("office", &runtime, &from);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read_to_string(&copied).unwrap(), "before\n");
+    let asked = String::from_utf8(output.stderr).unwrap();
+    assert!(asked.contains("please move"), "{asked}");
+    // The new place comes first.
+    fs::write(from.join("office.toml"), "now\n").unwrap();
+    assert!(copy("office", &runtime, &from).stderr.is_empty());
+    assert_eq!(fs::read_to_string(&copied).unwrap(), "now\n");
+}
