@@ -115,6 +115,8 @@ pub struct MicssClientConfig {
     pub intercept: Option<InterceptConfig>,
     /// Whether changes are detected.
     pub integrity: Integrity,
+    /// Whether the server is told the address of each application's connection.
+    pub send_client_address: bool,
     /// The source of random bytes for shares.
     pub rng: RandomSource,
     /// The largest number of streams at a time.
@@ -153,6 +155,8 @@ pub struct MicssServerConfig {
     pub listen: Vec<SocketAddr>,
     /// The services that clients may ask for.
     pub allow: Vec<AllowedService>,
+    /// Those of them that get a header of the PROXY protocol, with the address of the client.
+    pub proxy_protocol: Vec<AllowedService>,
     /// The minimum integrity that clients must use: with `None`, they may leave out the tamper
     /// code.
     pub integrity: Integrity,
@@ -190,6 +194,7 @@ impl MicssServerConfig {
         Self {
             listen,
             allow: Vec::new(),
+            proxy_protocol: Vec::new(),
             integrity: Integrity::default(),
             rng: RandomSource::default(),
             min_channels: 2,

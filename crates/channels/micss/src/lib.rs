@@ -92,7 +92,8 @@
 //! - `cookie_quorum`: the cookies of a client. `admission`: whose connection or stream a server
 //!   evicts.
 //! - `failure_detector`: whether a channel is lost. `on_lost_channel`: what streams do then.
-//! - `target`, `allow`, `socks`: where a stream leads.
+//! - `target`, `allow`, `socks`, `open_request`: where a stream leads. `proxy_header`: tells a
+//!   service the client's address.
 //!
 //! `net`:
 //!
@@ -128,7 +129,7 @@ pub use protocol::stream::StreamProtocolError;
 pub use protocol::{allow, target};
 // For fuzz targets, and for tests and a demonstration that inspect the bytes.
 #[doc(hidden)]
-pub use protocol::{incoming, outgoing, record, socks};
+pub use protocol::{incoming, open_request, outgoing, record, socks};
 pub use service::config::{ConfigProblem, ConfigProblems};
 
 /// The largest number of channels of a stream. It bounds the memory and work of an association.

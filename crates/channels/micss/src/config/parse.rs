@@ -21,6 +21,7 @@ use super::{
     StreamChannelConfig, StreamServerAddress, UplinkConfig,
 };
 use crate::MAX_CHANNELS;
+use crate::protocol::allow::AllowedService;
 use crate::protocol::on_lost_channel::LostChannelAction;
 use crate::protocol::target::ServiceTargetError;
 
@@ -59,6 +60,7 @@ const CLIENT: &[ConfigKey] = &[
     key("uplink", "source", "\"192.0.2.20\""),
     key("uplink", "device", "\"wlan0\""),
     key("", "integrity", "\"tamper-code\""),
+    key("", "send_client_address", "true"),
     key("", "rng", "\"seeded\""),
     key("", "max_streams", "4096"),
     key("", "on_lost_channel", "\"fail\""),
@@ -72,6 +74,7 @@ const CLIENT: &[ConfigKey] = &[
 const SERVER: &[ConfigKey] = &[
     key("", "listen", "[\"192.0.2.10:7000\", \"198.51.100.10:7000\"]"),
     key("", "allow", "[\"localhost:80\"]"),
+    key("", "proxy_protocol", "[\"localhost:80\"]"),
     key("", "min_channels", "2"),
     key("", "integrity", "\"tamper-code\""),
     key("", "rng", "\"seeded\""),
@@ -129,6 +132,7 @@ fn client(table: &ConfigTable<'_>) -> Option<MicssClientConfig> {
         forwards: table.tables("forward").iter().filter_map(forward).collect(),
         intercept: intercept(table),
         integrity,
+        send_client_address: flag(table, "send_client_address"),
         rng: rng(table),
         max_streams: max_streams(table),
         pool: pool(table),
@@ -324,13 +328,16 @@ fn server(table: &ConfigTable<'_>) -> Option<MicssServerConfig> {
         (None, None) => None,
     };
     let allow = table.require("allow").and_then(|allow| allow.list()).unwrap_or_default();
+    let allow: Vec<AllowedService> =
+        allow.iter().filter_map(|service| target(service, "allow")).collect();
     let directory = table.get("directory");
     let directory =
         directory.map(|it| DirectoryServerConfig::read(&it.table()?, listen.as_deref()));
     let defaults = MicssServerConfig::new(Vec::new());
     let max_memory = table.get("max_memory_mib").and_then(|it| it.integer_in(16..=1_000_000));
     Some(MicssServerConfig {
-        allow: allow.iter().filter_map(|service| target(service, "allow")).collect(),
+        proxy_protocol: proxy_protocol(table, &allow),
+        allow,
         integrity: integrity(table),
         rng: rng(table),
         max_streams: max_streams(table),
@@ -348,6 +355,21 @@ fn server(table: &ConfigTable<'_>) -> Option<MicssServerConfig> {
     })
 }
 
+/// The services that get a header of the PROXY protocol. Each of them must be an entry of `allow`,
+/// so that an error in writing cannot leave a service without it.
+fn proxy_protocol(table: &ConfigTable<'_>, allow: &[AllowedService]) -> Vec<AllowedService> {
+    let values = table.get("proxy_protocol").and_then(|it| it.list()).unwrap_or_default();
+    let service = |value: &ConfigValue<'_>| {
+        let service: AllowedService = target(value, "proxy_protocol")?;
+        if !allow.contains(&service) {
+            let what = format!("proxy_protocol: {service} is not in allow");
+            value.refuse(what, "write it as in allow, or add it there");
+        }
+        Some(service)
+    };
+    values.iter().filter_map(service).collect()
+}
+
 /// Reports an address that stands twice in `listen`. With port 0 they are different ones.
 fn refuse_repeated(values: &[ConfigValue<'_>], addresses: &[Option<SocketAddr>]) {
     for (place, (value, address)) in values.iter().zip(addresses).enumerate() {
@@ -363,6 +385,11 @@ fn refuse_repeated(values: &[ConfigValue<'_>], addresses: &[Option<SocketAddr>])
 fn integrity(table: &ConfigTable<'_>) -> Integrity {
     let choices = [("tamper-code", Integrity::TamperCode), ("none", Integrity::None)];
     table.choice("integrity", &choices)
+}
+
+/// A switch that is off unless configured.
+fn flag(table: &ConfigTable<'_>, name: &str) -> bool {
+    table.get(name).and_then(|value| value.flag()).unwrap_or_default()
 }
 
 fn rng(table: &ConfigTable<'_>) -> RandomSource {

@@ -17,6 +17,7 @@ use crate::net::client::pool::ConnectionPool;
 use crate::net::server::{MicssServer, MicssServerHandle};
 use crate::net::stream::program::{MicssStream, StreamAcceptor};
 use crate::protocol::on_lost_channel::LostChannelAction;
+use crate::protocol::open_request::OpenRequest;
 use crate::protocol::target::ServiceTarget;
 use crate::{MAX_CHANNELS, StreamError};
 
@@ -48,7 +49,7 @@ pub async fn connect(
         LostChannelPolicy { new_streams: LostChannelAction::Fail, timeout: lost_channel_timeout };
     let pool = ConnectionPool::new(server, None, NO_POOL, policy);
     let (integrity, rng) = (Integrity::TamperCode, RandomSource::Seeded);
-    let mut driver = open(&pool, integrity, rng, target, false).await?;
+    let mut driver = open(&pool, integrity, rng, &OpenRequest::service(target.clone()), false).await?;
     let (stream, application, failure) = MicssStream::new().await?;
     driver.report_failure_to(failure);
     driver.connect(application);

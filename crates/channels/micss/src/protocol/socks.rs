@@ -73,7 +73,7 @@ pub fn reply(outcome: Result<(), ServiceRefusal>) -> [u8; 10] {
     let code = match outcome {
         Ok(()) => 0,
         Err(ServiceRefusal::Malformed) => 1,
-        Err(ServiceRefusal::NotAllowed) => 2,
+        Err(ServiceRefusal::NotAllowed | ServiceRefusal::ClientAddressMissing) => 2,
         Err(ServiceRefusal::Unreachable) => 3,
         Err(ServiceRefusal::NameNotFound) => 4,
         Err(ServiceRefusal::ConnectionRefused) => 5,

@@ -199,6 +199,13 @@ pub enum ServiceRefusal {
     /// The service cannot be reached.
     #[error("the server does not reach the service")]
     Unreachable = 5,
+    /// The service gets a header of the PROXY protocol, and the client has not stated the address
+    /// for it.
+    #[error(
+        "the service needs the address of the application: set send_client_address = true in the \
+         proxy's configuration"
+    )]
+    ClientAddressMissing = 6,
 }
 
 impl ServiceRefusal {
@@ -210,6 +217,7 @@ impl ServiceRefusal {
             Self::NameNotFound,
             Self::ConnectionRefused,
             Self::Unreachable,
+            Self::ClientAddressMissing,
         ]
         .into_iter()
         .find(|&refusal| refusal as u8 == byte)

@@ -22,6 +22,7 @@ use crate::net::stream::report::log_end;
 use crate::net::stream::retained_memory::KEPT;
 use crate::protocol::memory::MemoryLease;
 use crate::protocol::on_lost_channel::LostChannelAction;
+use crate::protocol::open_request::OpenRequest;
 use crate::protocol::socks::{self, SocksError};
 use crate::protocol::stream::{LostChannelTimeouts, StreamEndpoint, StreamRequest};
 use crate::protocol::target::{ParsedPrefix, ServiceRefusal, ServiceTarget};
@@ -84,12 +85,16 @@ pub(super) async fn serve(
             }
         }
     };
+    let request = OpenRequest {
+        client_address: config.send_client_address.then(|| application.peer_addr().ok()).flatten(),
+        ..OpenRequest::service(target.clone())
+    };
     let under_way = stream_metrics.begin();
     let pool = peers.pool_for(&target).await;
     let (pool, result) = match (pool, kind) {
         (Ok(pool), ApplicationListenerKind::Socks) => {
             let spare = stream_metrics.count_spare();
-            let result = carry_socks(config, &pool, spare, &target, application).await;
+            let result = carry_socks(config, &pool, spare, &request, application).await;
             (Some(pool), result)
         }
         (Ok(pool), _) => {
@@ -97,7 +102,7 @@ pub(super) async fn serve(
             // close would look like an answer.
             reset_when_dropped(&application);
             let spare = stream_metrics.count_spare();
-            let result = carry(config, &pool, spare, &target, application).await;
+            let result = carry(config, &pool, spare, &request, application).await;
             (Some(pool), result)
         }
         (Err(error), ApplicationListenerKind::Socks) => {
@@ -120,11 +125,11 @@ async fn carry(
     config: &MicssClientConfig,
     pool: &ConnectionPool,
     spare: RedundancyGauge,
-    target: &ServiceTarget,
+    request: &OpenRequest,
     application: TcpStream,
 ) -> Result<Vec<ReusableConnection>, StreamError> {
-    let mut driver = open(pool, config.integrity, config.rng, target, false).await?;
-    debug!(%target, channels = driver.connections(), "stream requested");
+    let mut driver = open(pool, config.integrity, config.rng, request, false).await?;
+    debug!(target = %request.destination, channels = driver.connections(), "stream requested");
     driver.count_spare(spare);
     driver.connect(application);
     driver.run().await
@@ -135,10 +140,10 @@ async fn carry_socks(
     config: &MicssClientConfig,
     pool: &ConnectionPool,
     spare: RedundancyGauge,
-    target: &ServiceTarget,
+    request: &OpenRequest,
     mut application: TcpStream,
 ) -> Result<Vec<ReusableConnection>, StreamError> {
-    let mut driver = match open(pool, config.integrity, config.rng, target, true).await {
+    let mut driver = match open(pool, config.integrity, config.rng, request, true).await {
         Ok(driver) => driver,
         Err(error) => return Err(reject(application, error).await),
     };
@@ -151,7 +156,7 @@ async fn carry_socks(
     let replied = application.write_all(&socks::reply(Ok(()))).await;
     replied.map_err(StreamError::Application)?;
     reset_when_dropped(&application);
-    debug!(%target, channels = driver.connections(), "stream opened");
+    debug!(target = %request.destination, channels = driver.connections(), "stream opened");
     driver.count_spare(spare);
     driver.connect(application);
     driver.run().await
@@ -214,14 +219,14 @@ pub(crate) async fn open(
     pool: &ConnectionPool,
     integrity: Integrity,
     rng: RandomSource,
-    target: &ServiceTarget,
+    request: &OpenRequest,
     waits_for_answer: bool,
 ) -> Result<StreamDriver, StreamError> {
     let ConnectionSet { connections, cookies, .. } = pool.take().await?;
     let request = StreamRequest {
         threshold: pool.threshold(),
         cookies: &cookies,
-        target: &target.encode(),
+        target: &request.encode(),
         has_records: integrity == Integrity::TamperCode,
         is_reusable: pool.reuses_connections(),
         waits_for_answer,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use service::listening::set_options;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
@@ -22,6 +23,8 @@ use crate::net::socket::reset_when_dropped;
 use crate::net::stream::driver::{ReusableConnection, StreamDriver, StreamProgress};
 use crate::net::stream::report::log_end;
 use crate::net::stream::retained_memory::KEPT;
+use crate::protocol::open_request::{OpenRequest, StreamDestination};
+use crate::protocol::proxy_header::proxy_header;
 use crate::protocol::stream::StreamEndpoint;
 use crate::protocol::target::{ServiceRefusal, ServiceTarget, TargetHost};
 use crate::{StreamError, StreamProtocolError};
@@ -157,21 +160,29 @@ async fn accept(
     driver: &mut StreamDriver,
     request: &[u8],
     peer: SocketAddr,
-) -> Result<ServiceTarget, ServiceRefusal> {
-    let target = ServiceTarget::parse(request).map_err(|_| ServiceRefusal::Malformed)?;
+) -> Result<StreamDestination, ServiceRefusal> {
+    let OpenRequest { destination, client_address } =
+        OpenRequest::parse(request).map_err(|_| ServiceRefusal::Malformed)?;
+    let StreamDestination::Service(target) = &destination else {
+        return Err(ServiceRefusal::NotAllowed);
+    };
     match &handle.acceptor {
         Some(program) if program.accept(driver, peer).await => {}
         Some(_) => return Err(ServiceRefusal::ConnectionRefused),
-        None => driver.accept(connect(config, &handle.stream_metrics, &target).await?),
+        None => {
+            let service = connect(config, &handle.stream_metrics, target, client_address).await?;
+            driver.accept(service);
+        }
     }
-    Ok(target)
+    Ok(destination)
 }
 
-/// Connects to a service.
+/// Connects to a service, and tells it the client's address if it is configured to learn it.
 async fn connect(
     config: &MicssServerConfig,
     stream_metrics: &StreamMetrics,
     target: &ServiceTarget,
+    client_address: Option<SocketAddr>,
 ) -> Result<TcpStream, ServiceRefusal> {
     if !config.allow.iter().any(|allowed| allowed.includes(target)) {
         if let Some(occurrences) = stream_metrics.log_permit(LimitedLogEvent::NotAllowed) {
@@ -179,11 +190,29 @@ async fn connect(
         }
         return Err(ServiceRefusal::NotAllowed);
     }
+    let needs_address = config.proxy_protocol.iter().any(|service| service.includes(target));
+    let client_address = client_address.filter(|_| needs_address);
+    if needs_address && client_address.is_none() {
+        // Without the header, the service would take the client for this host.
+        if let Some(occurrences) = stream_metrics.log_permit(LimitedLogEvent::NotAllowed) {
+            warn!(
+                %target, occurrences,
+                "service is in proxy_protocol, and the proxy does not state its client's address"
+            );
+        }
+        return Err(ServiceRefusal::ClientAddressMissing);
+    }
     let service = timeout(CONNECT_TIMEOUT, reach(target)).await;
-    let service = service.map_err(|_| ServiceRefusal::Unreachable)??;
+    let mut service = service.map_err(|_| ServiceRefusal::Unreachable)??;
     set_options(&service);
     // If the client has disconnected by now, the service must not receive an empty stream.
     reset_when_dropped(&service);
+    if let Some(client) = client_address {
+        let unreachable = |_| ServiceRefusal::Unreachable;
+        let header = proxy_header(client, service.peer_addr().map_err(unreachable)?);
+        // The connection is new, so the header fits into its send buffer.
+        service.write_all(&header).await.map_err(unreachable)?;
+    }
     Ok(service)
 }
 

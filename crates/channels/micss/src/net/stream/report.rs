@@ -1,16 +1,17 @@
 //! Counts and logs how a stream ended.
 
+use std::fmt::Display;
+
 use tracing::{debug, info, warn};
 
 use crate::StreamError;
 use crate::net::metrics::{LimitedLogEvent, StreamMetrics};
 use crate::net::stream::driver::ReusableConnection;
-use crate::protocol::target::ServiceTarget;
 
 /// Logs and counts how a stream ended. Returns its connections if they can be reused.
 pub(crate) fn log_end(
     stream_metrics: &StreamMetrics,
-    target: &ServiceTarget,
+    target: &impl Display,
     result: Result<Vec<ReusableConnection>, StreamError>,
 ) -> Vec<ReusableConnection> {
     stream_metrics.end(result.as_ref().err());
