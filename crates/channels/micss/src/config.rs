@@ -23,6 +23,12 @@ pub use server::StreamServerAddress;
 /// The largest number of streams at a time, unless configured.
 pub(crate) const MAX_STREAMS: usize = 4096;
 
+/// How long an earlier server must be well before it is used again, unless configured.
+pub(crate) const SWITCH_BACK_AFTER: Duration = Duration::from_secs(60);
+
+/// The largest number of servers that take the gateway's place.
+pub(crate) const MAX_BACKUP_SERVERS: usize = 8;
+
 /// How long streams wait for a lost channel that they need, unless configured.
 pub(crate) const LOST_CHANNEL_TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -98,6 +104,10 @@ pub struct PortForward {
 pub struct MicssClientConfig {
     /// The server for all destinations except peers' addresses, if there is one.
     pub gateway: Option<RemoteServerConfig>,
+    /// The servers that take the gateway's place while it is gone, in order of preference.
+    pub backups: Vec<RemoteServerConfig>,
+    /// How long an earlier server must be well before new streams use it again.
+    pub switch_back_after: Duration,
     /// The peers with channels of their own. No address belongs to two of them.
     pub peers: Vec<PeerConfig>,
     /// The directory, which stores or learns the channels to other peers.
@@ -210,9 +220,9 @@ impl MicssServerConfig {
 }
 
 impl MicssClientConfig {
-    /// All servers in the configuration, the gateway first.
+    /// All servers in the configuration, the gateway and its backups first.
     pub fn remotes(&self) -> impl Iterator<Item = &RemoteServerConfig> {
-        self.gateway.iter().chain(self.peers.iter().map(|peer| &peer.remote))
+        self.gateway.iter().chain(&self.backups).chain(self.peers.iter().map(|peer| &peer.remote))
     }
 }
 

@@ -19,6 +19,14 @@ pub struct MicssStatus {
     /// A client's interception, if it intercepts.
     #[serde(default)]
     pub interception: Option<InterceptionStatus>,
+    /// A client's servers in order of preference, if it has several of which one carries new
+    /// streams.
+    #[serde(default)]
+    pub servers: Vec<StreamServerStatus>,
+    /// How often another of these servers was chosen, since the start or since a reload has changed
+    /// them.
+    #[serde(default)]
+    pub server_switches: u64,
     /// A client's channels to each of its servers, or the addresses on which a server listens.
     pub channels: Vec<StreamChannelStatus>,
 }
@@ -76,6 +84,23 @@ pub struct ServerLimitStatus {
     /// How often a stream was ended or refused, or limited to short records, because there was not
     /// enough memory.
     pub out_of_memory: u64,
+}
+
+/// One of several servers of a client, of which one carries new streams.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamServerStatus {
+    /// Its addresses, one for each channel.
+    pub channels: Vec<String>,
+    /// Whether it carries new streams.
+    pub is_used: bool,
+    /// How long it has carried new streams, in seconds.
+    pub used_s: Option<f64>,
+    /// Why it does, if the choice has ever changed.
+    pub reason: Option<String>,
+    /// How long it has been well, in seconds. `None` while it is gone.
+    pub well_s: Option<f64>,
+    /// Why it cannot carry new streams, if it cannot.
+    pub gone: Option<String>,
 }
 
 /// The state of interception.

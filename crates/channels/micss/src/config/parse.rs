@@ -16,9 +16,9 @@ use service::config::{
 
 use super::intercept::InterceptConfig;
 use super::{
-    ConnectionPoolConfig, Integrity, LOST_CHANNEL_TIMEOUT, LostChannelPolicy, MAX_STREAMS,
-    MicssClientConfig, MicssServerConfig, PeerConfig, PortForward, RemoteServerConfig,
-    StreamChannelConfig, StreamServerAddress, UplinkConfig,
+    ConnectionPoolConfig, Integrity, LOST_CHANNEL_TIMEOUT, LostChannelPolicy, MAX_BACKUP_SERVERS,
+    MAX_STREAMS, MicssClientConfig, MicssServerConfig, PeerConfig, PortForward, RemoteServerConfig,
+    SWITCH_BACK_AFTER, StreamChannelConfig, StreamServerAddress, UplinkConfig,
 };
 use crate::MAX_CHANNELS;
 use crate::protocol::allow::AllowedService;
@@ -45,6 +45,13 @@ const CLIENT: &[ConfigKey] = &[
     key("channel", "source", "\"192.0.2.20\""),
     key("channel", "device", "\"wlan0\""),
     key("", "threshold", "2"),
+    key("", "backup_server", "[{ channel = [{ server = \"198.51.100.1:7000\" }] }]"),
+    key("backup_server", "channel", "[{ server = \"198.51.100.1:7000\" }]"),
+    key("backup_server", "threshold", "2"),
+    key("backup_server.channel", "server", "\"198.51.100.1:7000\""),
+    key("backup_server.channel", "source", "\"192.0.2.20\""),
+    key("backup_server.channel", "device", "\"wlan0\""),
+    key("", "switch_back_after_s", "60"),
     key(
         "",
         "peer",
@@ -125,6 +132,8 @@ fn client(table: &ConfigTable<'_>) -> Option<MicssClientConfig> {
         table.refuse("nothing to listen on", fix);
     }
     Some(MicssClientConfig {
+        backups: backups(table, integrity, is_gateway),
+        switch_back_after: switch_back_after(table),
         peers: peers(table, integrity),
         uplinks: table.tables("uplink").iter().map(uplink).collect(),
         config_dir: PathBuf::new(),
@@ -191,6 +200,42 @@ fn remote(
         value.out_of_range(threshold, range);
     }
     Some(RemoteServerConfig { channels, threshold })
+}
+
+/// The servers that take the gateway's place while it is gone.
+fn backups(
+    table: &ConfigTable<'_>,
+    integrity: Integrity,
+    has_gateway: bool,
+) -> Vec<RemoteServerConfig> {
+    let tables = table.tables("backup_server");
+    if !tables.is_empty() && !has_gateway {
+        let fix = "add the [[channel]]s of the first server";
+        table.refuse("a backup_server without a first server", fix);
+    }
+    if tables.len() > MAX_BACKUP_SERVERS {
+        let what = format!("{} backup servers", tables.len());
+        table.refuse(what, format!("give at most {MAX_BACKUP_SERVERS}"));
+    }
+    let backup = |table: &ConfigTable<'_>| {
+        let found = table.require("channel").and_then(|channels| channels.count());
+        remote(table, found, integrity)
+    };
+    tables.iter().filter_map(backup).collect()
+}
+
+fn switch_back_after(table: &ConfigTable<'_>) -> Duration {
+    let name = "switch_back_after_s";
+    if table.has(name) && table.count("backup_server") == 0 {
+        table.report_key(
+            name,
+            ConfigProblem::new(
+                format!("{name} without a [[backup_server]]"),
+                "add one, or leave this out",
+            ),
+        );
+    }
+    Duration::from_secs(whole(table, name, 1..=86_400, SWITCH_BACK_AFTER.as_secs()))
 }
 
 /// Reports a name of a server that two channels have: all its addresses count as one channel.

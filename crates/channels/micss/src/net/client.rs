@@ -1,6 +1,7 @@
 //! The client: accepts applications' connections and carries each over all channels.
 
 pub(crate) mod application;
+mod gateway;
 mod peers;
 pub(crate) mod pool;
 
@@ -245,6 +246,8 @@ impl MicssClientHandle {
                 in_force: !self.stream_metrics.unrestored.load(Ordering::Relaxed),
                 restored: self.stream_metrics.restored.value(),
             }),
+            servers: in_force.peers.server_status(),
+            server_switches: in_force.peers.server_switches(),
             channels: in_force.peers.status(),
         }
     }

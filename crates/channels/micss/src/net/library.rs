@@ -49,7 +49,9 @@ pub async fn connect(
         LostChannelPolicy { new_streams: LostChannelAction::Fail, timeout: lost_channel_timeout };
     let pool = ConnectionPool::new(server, None, NO_POOL, policy);
     let (integrity, rng) = (Integrity::TamperCode, RandomSource::Seeded);
-    let mut driver = open(&pool, integrity, rng, &OpenRequest::service(target.clone()), false).await?;
+    let set = pool.take().await?;
+    let mut driver =
+        open(&pool, set, integrity, rng, &OpenRequest::service(target.clone()), false)?;
     let (stream, application, failure) = MicssStream::new().await?;
     driver.report_failure_to(failure);
     driver.connect(application);

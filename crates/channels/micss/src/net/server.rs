@@ -297,6 +297,8 @@ impl MicssServerHandle {
             redundancy: self.stream_metrics.redundancy(),
             limits: Some(limits),
             interception: None,
+            servers: Vec::new(),
+            server_switches: 0,
             channels: channel_metrics.map(channel).collect(),
         }
     }

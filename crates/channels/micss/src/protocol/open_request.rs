@@ -106,7 +106,9 @@ fn unspecified() -> ServiceTarget {
 /// A target that is an address, not a name.
 fn socket_address(target: &ServiceTarget) -> Result<SocketAddr, ServiceTargetError> {
     match target.host() {
-        TargetHost::Address(address) => Ok(SocketAddr::new(IpAddr::to_canonical(address), target.port())),
+        TargetHost::Address(address) => {
+            Ok(SocketAddr::new(IpAddr::to_canonical(address), target.port()))
+        }
         TargetHost::Name(_) => Err(ServiceTargetError::BadName),
     }
 }

@@ -1,7 +1,7 @@
 //! The header of the PROXY protocol, version 2, by which a service learns the address of a client
 //! whose connection was carried by others.
 //!
-//! The format is in sections 2.2 and 2.3 of HAProxy's `proxy-protocol.txt`.
+//! The format is in sections 2.2 and 2.3 of `proxy-protocol.txt` (`HAProxy`).
 
 use std::net::{IpAddr, SocketAddr};
 

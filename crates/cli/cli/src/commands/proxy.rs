@@ -84,10 +84,10 @@ fn help() -> String {
     format!(
         "Example: sunder proxy --config proxy.toml, with this in proxy.toml\n\n{EXAMPLE}\n\
          Then: curl --socks5-hostname 127.0.0.1:1080 http://localhost/\n\n\
-         Further settings, above the first [[channel]]: threshold, integrity, rng,\n\
-         intercept_port, intercept_from, intercept_refuse, max_streams, on_lost_channel,\n\
-         lost_channel_timeout_s; and below: [pool], [[peer]], [directory], [[uplink]].\n\
-         docs/guides/micss.md has a table of them."
+         Further settings, above the first [[channel]]: threshold, integrity, rng, intercept_port,\n\
+         intercept_from, intercept_refuse, max_streams, on_lost_channel, lost_channel_timeout_s,\n\
+         send_client_address, switch_back_after_s; and below: [pool], [[backup_server]], [[peer]],\n\
+         [directory], [[uplink]]. docs/guides/micss.md has a table of them."
     )
 }
 
@@ -210,6 +210,9 @@ fn risks(
     route: impl Fn(&ChannelUplink<'_>) -> Option<KernelRoute>,
 ) -> Vec<CheckFinding> {
     let gateway = config.gateway.iter().map(|remote| (String::new(), remote));
+    let backups = config.backups.iter().enumerate();
+    let backups = backups.map(|(index, remote)| (format!("backup_server {}: ", index + 1), remote));
+    let gateway = gateway.chain(backups);
     let peers = config.peers.iter();
     let peers = peers.map(|peer| (format!("peer {}: ", peer.addresses[0]), &peer.remote));
     let named = |(name, remote)| {
@@ -333,6 +336,8 @@ mod tests {
             "pool",
             "peer",
             "peer.channel",
+            "backup_server",
+            "backup_server.channel",
             "uplink",
             "directory",
             "directory.trust",

@@ -73,7 +73,7 @@ impl ConfiguredDaemon for Serve {
 fn help() -> String {
     format!(
         "Example: sunder serve --config serve.toml, with this in serve.toml\n\n{EXAMPLE}\n\
-         Further settings: max_channels, max_waiting, max_memory_mib,\n\
+         Further settings: proxy_protocol, max_channels, max_waiting, max_memory_mib,\n\
          lost_channel_timeout_s, and [directory].\n\
          docs/guides/micss.md has a table of them."
     )

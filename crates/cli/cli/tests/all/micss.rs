@@ -1,5 +1,6 @@
 //! `sunder serve` and `sunder proxy`: real processes, real clients.
 
+mod backup_servers;
 mod churn;
 mod clients;
 mod configuration;
@@ -7,6 +8,7 @@ mod guide;
 mod memory;
 mod operation;
 mod processes;
+mod proxy_protocol;
 mod service;
 mod stalled;
 mod transfer;

@@ -90,25 +90,23 @@ pub(super) async fn serve(
         ..OpenRequest::service(target.clone())
     };
     let under_way = stream_metrics.begin();
-    let pool = peers.pool_for(&target).await;
-    let (pool, result) = match (pool, kind) {
-        (Ok(pool), ApplicationListenerKind::Socks) => {
+    let taken = peers.take_for(&target).await;
+    let (pool, result) = match (taken, kind) {
+        (Ok((pool, set)), ApplicationListenerKind::Socks) => {
             let spare = stream_metrics.count_spare();
-            let result = carry_socks(config, &pool, spare, &request, application).await;
-            (Some(pool), result)
+            let opened = open(&pool, set, config.integrity, config.rng, &request, true);
+            (Some(pool), carry_socks(opened, spare, &request, application).await)
         }
-        (Ok(pool), _) => {
+        (Ok((pool, set)), _) => {
             // An intercepted connection has no reply that could report an error, and an orderly
             // close would look like an answer.
             reset_when_dropped(&application);
             let spare = stream_metrics.count_spare();
-            let result = carry(config, &pool, spare, &request, application).await;
-            (Some(pool), result)
+            let opened = open(&pool, set, config.integrity, config.rng, &request, false);
+            (Some(pool), carry(opened, spare, &request, application).await)
         }
         (Err(error), ApplicationListenerKind::Socks) => {
-            let replied =
-                application.write_all(&socks::reply(Err(ServiceRefusal::Unreachable))).await;
-            (None, replied.map_err(StreamError::Application).and(Err(error)))
+            (None, Err(reject(application, error).await))
         }
         (Err(error), _) => {
             reset(application);
@@ -122,13 +120,12 @@ pub(super) async fn serve(
 
 /// Serves an application that may send before the server has answered.
 async fn carry(
-    config: &MicssClientConfig,
-    pool: &ConnectionPool,
+    opened: Result<StreamDriver, StreamError>,
     spare: RedundancyGauge,
     request: &OpenRequest,
     application: TcpStream,
 ) -> Result<Vec<ReusableConnection>, StreamError> {
-    let mut driver = open(pool, config.integrity, config.rng, request, false).await?;
+    let mut driver = opened?;
     debug!(target = %request.destination, channels = driver.connections(), "stream requested");
     driver.count_spare(spare);
     driver.connect(application);
@@ -137,13 +134,12 @@ async fn carry(
 
 /// Serves an application that waits for a SOCKS5 reply, which reports the server's answer.
 async fn carry_socks(
-    config: &MicssClientConfig,
-    pool: &ConnectionPool,
+    opened: Result<StreamDriver, StreamError>,
     spare: RedundancyGauge,
     request: &OpenRequest,
     mut application: TcpStream,
 ) -> Result<Vec<ReusableConnection>, StreamError> {
-    let mut driver = match open(pool, config.integrity, config.rng, request, true).await {
+    let mut driver = match opened {
         Ok(driver) => driver,
         Err(error) => return Err(reject(application, error).await),
     };
@@ -213,16 +209,17 @@ async fn read_parsed<T, E>(
     }
 }
 
-/// Requests a stream over connections of the pool. With `waits_for_answer`, the application is
+/// Requests a stream over a set of connections of the pool. With `waits_for_answer`, the application is
 /// connected only once the stream is open.
-pub(crate) async fn open(
+pub(crate) fn open(
     pool: &ConnectionPool,
+    set: ConnectionSet,
     integrity: Integrity,
     rng: RandomSource,
     request: &OpenRequest,
     waits_for_answer: bool,
 ) -> Result<StreamDriver, StreamError> {
-    let ConnectionSet { connections, cookies, .. } = pool.take().await?;
+    let ConnectionSet { connections, cookies, .. } = set;
     let request = StreamRequest {
         threshold: pool.threshold(),
         cookies: &cookies,

@@ -15,7 +15,8 @@ use crate::config::{
     ConnectionPoolConfig, LostChannelPolicy, MicssClientConfig, RemoteServerConfig,
     StreamChannelConfig, UplinkConfig,
 };
-use crate::net::client::pool::ConnectionPool;
+use crate::net::client::gateway::GatewayServers;
+use crate::net::client::pool::{ConnectionPool, ConnectionSet};
 use crate::net::intercept::OWN_MARK;
 use crate::protocol::target::{ServiceTarget, TargetHost};
 use crate::status;
@@ -31,9 +32,9 @@ const UNUSED_PEER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The servers that a client knows, and a pool of connections for each.
 pub(crate) struct PeerPools {
-    /// The gateway first, if there is one.
+    /// Those of the gateway first, if there is one.
     pools: Vec<Arc<ConnectionPool>>,
-    has_gateway: bool,
+    gateway: Option<Arc<GatewayServers>>,
     by_address: HashMap<IpAddr, usize>,
     directory: Option<Directory>,
     uplinks: Vec<UplinkConfig>,
@@ -80,16 +81,24 @@ impl PeerPools {
             };
             known.next().map_or_else(new, Arc::clone)
         };
-        let pools = config.remotes().map(pool).collect();
-        let has_gateway = config.gateway.is_some();
+        let pools: Vec<Arc<ConnectionPool>> = config.remotes().map(pool).collect();
+        let gateway_pools = &pools[..pools.len() - config.peers.len()];
+        let gateway = (!gateway_pools.is_empty()).then(|| {
+            let after = config.switch_back_after;
+            let known = before.and_then(|before| before.gateway.as_ref());
+            let known = known.filter(|known| known.matches(gateway_pools, after));
+            let new = || Arc::new(GatewayServers::new(gateway_pools.to_vec(), after));
+            known.map_or_else(new, Arc::clone)
+        });
+        let first_peer = gateway_pools.len();
         let peers = config.peers.iter().enumerate();
         let addresses = peers.flat_map(|(index, peer)| {
-            let place = index + usize::from(has_gateway);
+            let place = index + first_peer;
             peer.addresses.iter().map(move |address| (address.to_canonical(), place))
         });
         Ok(Self {
             pools,
-            has_gateway,
+            gateway,
             by_address: addresses.collect(),
             directory,
             uplinks: config.uplinks.clone(),
@@ -101,27 +110,53 @@ impl PeerPools {
         })
     }
 
-    /// The pool of connections for a target. Configured channels take precedence over learnt ones.
+    /// Connections for a stream to a target, and the pool to which they return. Configured channels
+    /// take precedence over learnt ones.
     ///
     /// # Errors
-    /// If there are no channels to the target, or an exchange of the directory fails.
-    pub(crate) async fn pool_for(
+    /// If there are no channels to the target, an exchange of the directory fails, or the channels
+    /// cannot be used.
+    pub(crate) async fn take_for(
         &self,
         target: &ServiceTarget,
-    ) -> Result<Arc<ConnectionPool>, StreamError> {
+    ) -> Result<(Arc<ConnectionPool>, ConnectionSet), StreamError> {
+        match self.peer_for(target).await? {
+            Some(pool) => {
+                let set = pool.take().await?;
+                Ok((pool, set))
+            }
+            None => self.take_at_gateway().await,
+        }
+    }
+
+    /// Connections to the server for all targets that are not peers' addresses, and the pool to
+    /// which they return.
+    ///
+    /// # Errors
+    /// If there is none, or its channels cannot be used.
+    pub(crate) async fn take_at_gateway(
+        &self,
+    ) -> Result<(Arc<ConnectionPool>, ConnectionSet), StreamError> {
+        self.gateway.as_ref().ok_or(StreamError::NoChannels)?.take().await
+    }
+
+    /// The pool of the peer that has the target's address, if there is one.
+    async fn peer_for(
+        &self,
+        target: &ServiceTarget,
+    ) -> Result<Option<Arc<ConnectionPool>>, StreamError> {
         if let TargetHost::Address(address) = target.host() {
             let address = address.to_canonical();
             if let Some(place) = self.by_address.get(&address) {
-                return Ok(Arc::clone(&self.pools[*place]));
+                return Ok(Some(Arc::clone(&self.pools[*place])));
             }
             if let Some(directory) = &self.directory
                 && let Some(addresses) = directory.addresses_of(address, self.mark).await?
             {
-                return self.pool_at(&addresses);
+                return self.pool_at(&addresses).map(Some);
             }
         }
-        let gateway = self.pools.first().filter(|_| self.has_gateway);
-        gateway.map(Arc::clone).ok_or(StreamError::NoChannels)
+        Ok(None)
     }
 
     /// The pool of connections to a peer of the directory.
@@ -159,9 +194,21 @@ impl PeerPools {
         Ok(Arc::clone(&known.pool))
     }
 
-    /// Fills the pools of the configured peers until the returned tasks are dropped.
+    /// Fills the pools of the configured servers, and chooses the server for new streams, until the
+    /// returned tasks are dropped.
     pub(crate) fn keep_filled(&self) -> Vec<JoinSet<()>> {
-        self.pools.iter().map(|pool| spawn_filler(pool, Duration::MAX)).collect()
+        let fillers = self.pools.iter().map(|pool| spawn_filler(pool, Duration::MAX));
+        fillers.chain(self.gateway.iter().map(GatewayServers::keep_chosen)).collect()
+    }
+
+    /// The servers of which one is used for new streams; none if there is only one.
+    pub(crate) fn server_status(&self) -> Vec<status::StreamServerStatus> {
+        self.gateway.iter().flat_map(|gateway| gateway.status()).collect()
+    }
+
+    /// How often another server was chosen for new streams.
+    pub(crate) fn server_switches(&self) -> u64 {
+        self.gateway.as_ref().map_or(0, |gateway| gateway.switches())
     }
 
     /// The status of all channels.

@@ -73,6 +73,8 @@ pub(crate) struct ConnectionPool {
     taken: Notify,
     /// The channels that could be connected in the last attempt.
     places: Mutex<Vec<usize>>,
+    /// The error of the last attempt to connect a set, and its time, if it has failed.
+    failure: Mutex<Option<(String, Duration)>>,
 }
 
 /// A set of connections for one stream.
@@ -116,6 +118,7 @@ impl ConnectionPool {
             wanted: Mutex::new(Instant::now()),
             taken: Notify::new(),
             places: Mutex::new((0..all).collect()),
+            failure: Mutex::default(),
         }
     }
 
@@ -149,6 +152,36 @@ impl ConnectionPool {
     /// The number of channels that a stream needs: k.
     pub(crate) fn threshold(&self) -> u8 {
         self.remote.threshold
+    }
+
+    /// The server's addresses, as they are configured.
+    pub(crate) fn servers(&self) -> Vec<String> {
+        self.remote.channels.iter().map(|channel| channel.server.to_string()).collect()
+    }
+
+    /// Why new streams cannot use the server, if they cannot: fewer channels than they need work,
+    /// or connecting them has failed and none of them has recovered since.
+    pub(crate) fn why_gone(&self) -> Option<String> {
+        let paths = self.monitor.paths();
+        let lost: Vec<_> = paths.iter().filter(|path| path.state().lost().is_some()).collect();
+        if paths.len() - lost.len() < self.threshold().into() {
+            return lost.last().map(|path| monitor::lost_error(path).to_string());
+        }
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let (error, failed_at) = failure.as_ref()?;
+        let has_recovered = |path: &Arc<MonitoredPath>| matches!(path.state(), PathState::Up { since } if since > *failed_at);
+        (!paths.iter().any(has_recovered)).then(|| error.clone())
+    }
+
+    /// Has the channels watched as closely as if streams used them.
+    pub(crate) fn mark_used(&self) {
+        self.monitor.paths().iter().for_each(|path| path.mark_used());
+    }
+
+    /// Remembers whether a set could be connected.
+    fn record_outcome(&self, made: &Result<ConnectionSet, StreamError>) {
+        let failure = made.as_ref().err().map(|error| (error.to_string(), self.monitor.now()));
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 
     /// Whether a connection is used for several streams.
@@ -204,7 +237,9 @@ impl ConnectionPool {
                 Some(set) if self.is_usable(&set) => return Ok(set.ready),
                 Some(_) => {}
                 None => {
-                    let ready = self.make_set().await?;
+                    let made = self.make_set().await;
+                    self.record_outcome(&made);
+                    let ready = made?;
                     self.log_missing_channels(&ready);
                     return Ok(ready);
                 }
@@ -331,7 +366,9 @@ impl ConnectionPool {
             making.spawn(self.make_set());
         }
         while let Some(made) = making.join_next().await {
-            let ready = made.expect("connecting does not panic")?;
+            let made = made.expect("connecting does not panic");
+            self.record_outcome(&made);
+            let ready = made?;
             self.log_missing_channels(&ready);
             self.keep(ready);
         }

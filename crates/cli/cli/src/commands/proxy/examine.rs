@@ -121,7 +121,9 @@ fn named(
     let gateway = config.gateway.iter().map(|remote| (String::new(), remote));
     let peers = config.peers.iter();
     let peers = peers.map(|peer| (format!("peer {}, ", peer.addresses[0]), &peer.remote));
-    gateway.chain(peers).flat_map(|(whose, remote)| {
+    let backups = config.backups.iter().enumerate();
+    let backups = backups.map(|(index, remote)| (format!("backup_server {}, ", index + 1), remote));
+    gateway.chain(backups).chain(peers).flat_map(|(whose, remote)| {
         let channels = remote.channels.iter().enumerate();
         channels
             .map(move |(index, channel)| (format!("{whose}channel {}", index + 1), remote, channel))

@@ -2,7 +2,9 @@
 
 use std::fmt::Display;
 
-use micss::status::{InterceptionStatus, StreamChannelState, StreamChannelStatus};
+use micss::status::{
+    InterceptionStatus, StreamChannelState, StreamChannelStatus, StreamServerStatus,
+};
 use service::metrics::{MetricSamples, PrometheusMetric, counter, gauge};
 
 use super::StreamServiceStatus;
@@ -99,6 +101,24 @@ pub(super) const METRICS: &[PrometheusMetric<StreamServiceStatus>] = &[
         |named, samples| of_interception(named, samples, |it| it.restored),
     ),
     gauge(
+        "sunder_server_used",
+        "Whether new streams use this one of several servers.",
+        |named, samples| of_servers(named, samples, |server| server.is_used),
+    ),
+    gauge(
+        "sunder_server_well",
+        "Whether new streams can use this one of several servers.",
+        |named, samples| of_servers(named, samples, |server| server.gone.is_none()),
+    ),
+    counter(
+        "sunder_server_switches_total",
+        "How often another server was chosen for new streams.",
+        |named, samples| {
+            let has_several = !named.status.servers.is_empty();
+            samples.add_known(&[], has_several.then_some(named.status.server_switches));
+        },
+    ),
+    gauge(
         "sunder_channel_up",
         "Whether the other end answers; at a server, whether any client with streams answers.",
         |named, samples| {
@@ -174,6 +194,17 @@ fn of_interception(
     samples.add_known(&[], named.status.interception.as_ref().map(value));
 }
 
+/// A sample for each of a client's servers, if there are several.
+fn of_servers(
+    named: &StreamServiceStatus,
+    samples: &mut MetricSamples<'_>,
+    value: fn(&StreamServerStatus) -> bool,
+) {
+    for (index, server) in named.status.servers.iter().enumerate() {
+        samples.add(&[("server", &(index + 1))], u8::from(value(server)));
+    }
+}
+
 /// A sample for each channel whose value is known.
 fn of_channels<T: Display>(
     named: &StreamServiceStatus,
@@ -224,8 +255,16 @@ mod tests {
             Some(ServerLimitStatus { waiting_evicted: 17, ..ServerLimitStatus::default() });
         let redundancy = StreamRedundancy { waiting: 0, spare: vec![2, 3] };
         let interception = None;
-        let status =
-            MicssStatus { uptime_s: 1.5, streams, redundancy, limits, interception, channels };
+        let status = MicssStatus {
+            uptime_s: 1.5,
+            streams,
+            redundancy,
+            limits,
+            interception,
+            servers: Vec::new(),
+            server_switches: 0,
+            channels,
+        };
         let one = StreamServiceStatus { name: "a \"b\"".into(), status };
         let mut exposition = Exposition::default();
         one.expose("proxy", &mut exposition);

@@ -3,7 +3,7 @@
 use console::table::{ColumnAlignment, aligned};
 use micss::status::{
     InterceptionStatus, MicssStatus, ServerLimitStatus, StreamChannelState, StreamChannelStatus,
-    StreamCounts, StreamRedundancy,
+    StreamCounts, StreamRedundancy, StreamServerStatus,
 };
 use service::status::{ServiceProblem, format_age};
 
@@ -38,8 +38,9 @@ pub(crate) fn page(
     let channels = aligned(&COLUMNS.map(|(_, side)| side), &channels(status, before));
     let limits = status.limits.as_ref().map(limits).unwrap_or_default();
     let interception = status.interception.as_ref().map(interception).unwrap_or_default();
+    let servers = servers(&status.servers);
     let streams = streams(&status.streams, &status.redundancy);
-    format!("{running}\n\n  {streams}\n{limits}{interception}\n{channels}")
+    format!("{running}\n\n  {streams}\n{limits}{interception}{servers}\n{channels}")
 }
 
 /// What is wrong with a proxy or a server, and what to do.
@@ -54,8 +55,16 @@ pub(super) fn problems(now: &MicssStatus) -> Vec<ServiceProblem> {
         let what = format!("streams wait for a channel: {}", now.redundancy.waiting);
         problems.push(ServiceProblem::new(what, None, "restore the channels that are lost"));
     }
+    problems.extend(now.servers.iter().enumerate().filter_map(server_problem));
     problems.extend(now.channels.iter().enumerate().flat_map(channel_problems));
     problems
+}
+
+/// A server that new streams cannot use.
+fn server_problem((index, server): (usize, &StreamServerStatus)) -> Option<ServiceProblem> {
+    let why = server.gone.as_deref()?;
+    let what = format!("server {} ({}) is gone: {why}", index + 1, server.channels.join(", "));
+    Some(ServiceProblem::new(what, None, "check the server and its networks"))
 }
 
 /// A problem for each peer that has lost the channel, or one if this end has lost it.
@@ -104,6 +113,27 @@ fn limits(limits: &ServerLimitStatus) -> String {
         mib(limits.memory_bytes),
         mib(limits.max_memory_bytes),
     )
+}
+
+/// Several servers of a client, a line for each: whether it carries new streams, since when and
+/// why.
+fn servers(servers: &[StreamServerStatus]) -> String {
+    let line = |(index, server): (usize, &StreamServerStatus)| {
+        let name = format!("server {} ({})", index + 1, server.channels.join(", "));
+        let age = |seconds: Option<f64>| {
+            seconds.map(|seconds| format!(" for {}", format_age(seconds))).unwrap_or_default()
+        };
+        let reason = server.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        match (&server.gone, server.is_used) {
+            (None, true) => {
+                format!("  {name}: USED by new streams{}{reason}\n", age(server.used_s))
+            }
+            (None, false) => format!("  {name}: well{}, not used\n", age(server.well_s)),
+            (Some(why), true) => format!("  {name}: GONE, and so are all others: {why}\n"),
+            (Some(why), false) => format!("  {name}: GONE: {why}\n"),
+        }
+    };
+    servers.iter().enumerate().map(line).collect()
 }
 
 fn interception(interception: &InterceptionStatus) -> String {
@@ -210,8 +240,16 @@ mod tests {
         };
         let (streams, channels) = (StreamCounts::default(), vec![channel]);
         let (redundancy, limits, interception) = (StreamRedundancy::default(), None, None);
-        let status =
-            MicssStatus { uptime_s: 1.0, streams, redundancy, limits, interception, channels };
+        let status = MicssStatus {
+            uptime_s: 1.0,
+            streams,
+            redundancy,
+            limits,
+            interception,
+            servers: Vec::new(),
+            server_switches: 0,
+            channels,
+        };
         StreamServiceStatus { name: "office".into(), status }
     }
 
@@ -270,6 +308,34 @@ mod tests {
             "  interception: at port 522, rules removed by another program and restored: 2";
         assert_eq!(line(true, 2), restored);
         assert!(line(false, 0).ends_with("port 522, RULES MISSING: in the clear"));
+    }
+
+    #[test]
+    fn the_server_of_new_streams_is_named() {
+        let server = |host: &str| StreamServerStatus {
+            channels: vec![format!("192.0.2.{host}:7000"), format!("198.51.100.{host}:7000")],
+            is_used: false,
+            used_s: None,
+            reason: None,
+            well_s: None,
+            gone: Some("no answer for 3 s".into()),
+        };
+        let mut proxy = one();
+        let reason = Some("server 1 is gone".to_owned());
+        let used = StreamServerStatus { is_used: true, reason, gone: None, ..server("2") };
+        let used = StreamServerStatus { used_s: Some(12.0), well_s: Some(90.0), ..used };
+        proxy.status.servers = vec![server("1"), used];
+        let page = page("proxy", &proxy, None);
+        for line in [
+            "  server 1 (192.0.2.1:7000, 198.51.100.1:7000): GONE: no answer for 3 s\n",
+            "  server 2 (192.0.2.2:7000, 198.51.100.2:7000): USED by new streams for 12 s: server 1 is \
+             gone\n",
+        ] {
+            assert!(page.contains(line), "{page}");
+        }
+        let problems: Vec<String> =
+            problems(&proxy.status).iter().map(ToString::to_string).collect();
+        assert!(problems[0].starts_with("server 1 (192.0.2.1:7000, "), "{problems:?}");
     }
 
     #[test]

@@ -30,6 +30,11 @@ fn a_wrong_configuration_is_refused_in_one_line() {
         ("serve", "listen = [\"127.0.0.1:0\"]\n", "missing field `allow`"),
         ("serve", "listen = [\"127.0.0.1:0\"]\nallow = [\"a b:1\"]\n", "line 2: allow = \"a b:1\""),
         ("serve", "listen = {\n", "line 1: "),
+        (
+            "serve",
+            "listen = [\"127.0.0.1:0\"]\nallow = [\"localhost:80\"]\nproxy_protocol = [\"localhost:81\"]\n",
+            "line 3: proxy_protocol: localhost:81 is not in allow",
+        ),
         ("proxy", "socks = \"127.0.0.1:0\"\n", "0 channels: give 1 to 16"),
         ("proxy", "socks = \"127.0.0.1:0\"\nchannel = []\n", "0 channels: give 1 to 16"),
         ("proxy", channel, "nothing to listen on"),

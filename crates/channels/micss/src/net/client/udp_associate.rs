@@ -1,0 +1,104 @@
+//! UDP ASSOCIATE of SOCKS5 (RFC 1928, section 7): a UDP socket of the client for one application,
+//! whose datagrams a stream carries.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tracing::debug;
+
+use super::application::{open, reject};
+use super::peers::PeerPools;
+use crate::StreamError;
+use crate::config::MicssClientConfig;
+use crate::net::client::pool::ConnectionPool;
+use crate::net::metrics::StreamMetrics;
+use crate::net::stream::datagrams::{DatagramSide, relay_datagrams};
+use crate::net::stream::driver::ReusableConnection;
+use crate::net::stream::program::MicssStream;
+use crate::protocol::datagram::{SOCKS_HEADER, parse_socks_datagram};
+use crate::protocol::open_request::{OpenRequest, StreamDestination};
+use crate::protocol::socks;
+
+/// Serves an application's request for an association, to its end: that of the application's
+/// connection, that of the stream, or when it is idle for too long. Returns the channels and their
+/// pool, if they can be reused.
+///
+/// # Errors
+/// If the stream does not open, or breaks.
+pub(super) async fn associate(
+    config: &MicssClientConfig,
+    peers: &PeerPools,
+    stream_metrics: &StreamMetrics,
+    stated_port: u16,
+    mut application: TcpStream,
+) -> Result<(Arc<ConnectionPool>, Vec<ReusableConnection>), StreamError> {
+    let (pool, set) = match peers.take_at_gateway().await {
+        Ok(taken) => taken,
+        Err(error) => return Err(reject(application, error).await),
+    };
+    let request =
+        OpenRequest { destination: StreamDestination::Datagrams, client_address: None };
+    let mut driver = match open(&pool, set, config.integrity, config.rng, &request, true) {
+        Ok(driver) => driver,
+        Err(error) => return Err(reject(application, error).await),
+    };
+    if let Err(error) = driver.next().await {
+        let error = reject(application, error).await;
+        driver.close().await;
+        return Err(error);
+    }
+    let (socket, peer) = bind(&application).await.map_err(StreamError::Application)?;
+    let bound = socket.local_addr().map_err(StreamError::Application)?;
+    let replied = application.write_all(&socks::bound_reply(bound)).await;
+    replied.map_err(StreamError::Application)?;
+    debug!(%bound, channels = driver.connections(), "association opened");
+    let (stream, other_end, _) = MicssStream::new().await?;
+    driver.count_spare(stream_metrics.count_spare());
+    driver.connect(other_end);
+    let side = SocksDatagrams {
+        peer,
+        source: Mutex::new((stated_port != 0).then(|| SocketAddr::new(peer, stated_port))),
+    };
+    let left = async {
+        // The association ends with the connection, on which nothing more is expected.
+        let mut bytes = [0; 64];
+        while matches!(application.read(&mut bytes).await, Ok(1..)) {}
+    };
+    let relayed = relay_datagrams(stream, &socket, &side, &stream_metrics.datagrams, left);
+    let (result, ()) = tokio::join!(driver.run(), relayed);
+    Ok((pool, result?))
+}
+
+/// A UDP socket at the address to which the application has connected, and the application's
+/// address.
+async fn bind(application: &TcpStream) -> io::Result<(UdpSocket, IpAddr)> {
+    let socket = UdpSocket::bind((application.local_addr()?.ip(), 0)).await?;
+    Ok((socket, application.peer_addr()?.ip()))
+}
+
+/// The datagrams of one application.
+struct SocksDatagrams {
+    /// The host of the application. Datagrams of other hosts are dropped.
+    peer: IpAddr,
+    /// The application's socket: the one that it has stated, or that of the first datagram.
+    source: Mutex<Option<SocketAddr>>,
+}
+
+impl DatagramSide for SocksDatagrams {
+    fn from_socket(&self, bytes: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
+        let carried = parse_socks_datagram(bytes).ok()?;
+        if from.ip() != self.peer {
+            return None;
+        }
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        (*source.get_or_insert(from) == from).then(|| carried.to_vec())
+    }
+
+    async fn from_stream(&self, bytes: &[u8]) -> Option<(Vec<u8>, SocketAddr)> {
+        let source = *self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(([&SOCKS_HEADER[..], bytes].concat(), source?))
+    }
+}
