@@ -13,6 +13,7 @@ use random::RandomSource;
 
 use crate::MAX_CHANNELS;
 use crate::protocol::allow::AllowedService;
+use crate::protocol::bypass::BypassRule;
 use crate::protocol::on_lost_channel::LostChannelAction;
 use crate::protocol::target::ServiceTarget;
 use intercept::InterceptConfig;
@@ -125,6 +126,10 @@ pub struct MicssClientConfig {
     pub intercept: Option<InterceptConfig>,
     /// Whether changes are detected.
     pub integrity: Integrity,
+    /// Whether applications may send datagrams: UDP ASSOCIATE of SOCKS5.
+    pub socks_udp: bool,
+    /// The destinations to which applications are connected directly, not over channels.
+    pub bypass: Vec<BypassRule>,
     /// Whether the server is told the address of each application's connection.
     pub send_client_address: bool,
     /// The source of random bytes for shares.
@@ -165,7 +170,9 @@ pub struct MicssServerConfig {
     pub listen: Vec<SocketAddr>,
     /// The services that clients may ask for.
     pub allow: Vec<AllowedService>,
-    /// Those of them that get a header of the PROXY protocol, with the address of the client.
+    /// The services that clients may reach by UDP.
+    pub allow_udp: Vec<AllowedService>,
+    /// Those services of `allow` that get a header of the PROXY protocol, with the address of the client.
     pub proxy_protocol: Vec<AllowedService>,
     /// The minimum integrity that clients must use: with `None`, they may leave out the tamper
     /// code.
@@ -204,6 +211,7 @@ impl MicssServerConfig {
         Self {
             listen,
             allow: Vec::new(),
+            allow_udp: Vec::new(),
             proxy_protocol: Vec::new(),
             integrity: Integrity::default(),
             rng: RandomSource::default(),

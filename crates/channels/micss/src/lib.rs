@@ -92,17 +92,19 @@
 //! - `cookie_quorum`: the cookies of a client. `admission`: whose connection or stream a server
 //!   evicts.
 //! - `failure_detector`: whether a channel is lost. `on_lost_channel`: what streams do then.
-//! - `target`, `allow`, `socks`, `open_request`: where a stream leads. `proxy_header`: tells a
+//!   `server_choice`: which of several servers new streams use.
+//! - `target`, `allow`, `bypass`, `socks`, `open_request`, `datagram`: where a stream leads. `proxy_header`: tells a
 //!   service the client's address.
 //!
 //! `net`:
 //!
-//! - [`client`]: `application` (one stream), `peers` (the channels to a target), `pool` (ready
-//!   connections). [`server`]: `pending_connections`, `request` (one stream), `open_streams`,
-//!   `rejoins`.
+//! - [`client`]: `application` (one stream), `udp_associate` (datagrams), `direct` (what bypasses the
+//!   channels), `peers` (the channels to a target), `gateway` (one of several servers), `pool`
+//!   (ready connections). [`server`]: `pending_connections`, `request` (one stream), `datagrams`,
+//!   `open_streams`, `rejoins`.
 //! - `library`: streams of a program, without proxies.
 //! - `stream`: `driver` and its poll loop `pump` run one end of a stream. `connection`, `rejoins`,
-//!   `break_watcher`, `path_states`, `retained_memory`, `open_count`, `report`: what they need.
+//!   `break_watcher`, `path_states`, `retained_memory`, `open_count`, `report`: what they need. `datagrams`: to and from UDP.
 //!   `program`: the end of a program.
 //! - `paths`: `monitor` observes and probes each `path`; `links`: notifications of the kernel.
 //! - [`intercept`]: has the kernel hand connections over: `rules`, `tables`, `nft`, `program`,
@@ -126,7 +128,7 @@ pub use net::stream::program::{MicssStream, MicssStreamEnd};
 pub use net::{client, intercept, server};
 pub use protocol::on_lost_channel::LostChannelAction;
 pub use protocol::stream::StreamProtocolError;
-pub use protocol::{allow, target};
+pub use protocol::{allow, bypass, target};
 // For fuzz targets, and for tests and a demonstration that inspect the bytes.
 #[doc(hidden)]
 pub use protocol::{incoming, open_request, outgoing, record, socks};

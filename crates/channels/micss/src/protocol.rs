@@ -4,7 +4,9 @@
 pub(crate) mod admission;
 pub mod allow;
 mod buffer;
+pub mod bypass;
 pub(crate) mod cookie_quorum;
+pub(crate) mod datagram;
 pub(crate) mod failure_detector;
 pub mod incoming;
 pub(crate) mod memory;

@@ -19,6 +19,12 @@ pub struct MicssStatus {
     /// A client's interception, if it intercepts.
     #[serde(default)]
     pub interception: Option<InterceptionStatus>,
+    /// A client's connections that leave directly, if it lets any.
+    #[serde(default)]
+    pub bypass: Option<BypassStatus>,
+    /// The datagrams that streams carry, if that is configured.
+    #[serde(default)]
+    pub udp: Option<UdpStatus>,
     /// A client's servers in order of preference, if it has several of which one carries new
     /// streams.
     #[serde(default)]
@@ -84,6 +90,32 @@ pub struct ServerLimitStatus {
     /// How often a stream was ended or refused, or limited to short records, because there was not
     /// enough memory.
     pub out_of_memory: u64,
+}
+
+/// The connections of applications that leave a client directly, not over its channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BypassStatus {
+    /// Those that are open.
+    pub open: u64,
+    /// Those that were connected.
+    pub opened: u64,
+    /// Those that could not be connected.
+    pub failed: u64,
+}
+
+/// The datagrams that streams carry. Each application's association is one stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UdpStatus {
+    /// The associations that are open.
+    pub associations: u64,
+    /// The associations that were opened.
+    pub opened: u64,
+    /// The datagrams that were sent over the channels.
+    pub to_channels: u64,
+    /// The datagrams that came over the channels and were sent on.
+    pub from_channels: u64,
+    /// The datagrams that were dropped: invalid, not allowed, or from a sender that nobody asked.
+    pub dropped: u64,
 }
 
 /// One of several servers of a client, of which one carries new streams.

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::MAX_CHANNELS;
 use crate::protocol::allow::AllowedService;
+use crate::protocol::bypass::BypassRule;
 use crate::protocol::on_lost_channel::LostChannelAction;
 use crate::protocol::target::ServiceTargetError;
 
@@ -68,6 +69,8 @@ const CLIENT: &[ConfigKey] = &[
     key("uplink", "device", "\"wlan0\""),
     key("", "integrity", "\"tamper-code\""),
     key("", "send_client_address", "true"),
+    key("", "socks_udp", "true"),
+    key("", "bypass", "[\"192.0.2.0/24\", \"*.example.org\"]"),
     key("", "rng", "\"seeded\""),
     key("", "max_streams", "4096"),
     key("", "on_lost_channel", "\"fail\""),
@@ -81,6 +84,7 @@ const CLIENT: &[ConfigKey] = &[
 const SERVER: &[ConfigKey] = &[
     key("", "listen", "[\"192.0.2.10:7000\", \"198.51.100.10:7000\"]"),
     key("", "allow", "[\"localhost:80\"]"),
+    key("", "allow_udp", "[\"192.0.2.53:53\"]"),
     key("", "proxy_protocol", "[\"localhost:80\"]"),
     key("", "min_channels", "2"),
     key("", "integrity", "\"tamper-code\""),
@@ -142,6 +146,8 @@ fn client(table: &ConfigTable<'_>) -> Option<MicssClientConfig> {
         intercept: intercept(table),
         integrity,
         send_client_address: flag(table, "send_client_address"),
+        socks_udp: socks_udp(table),
+        bypass: bypass(table),
         rng: rng(table),
         max_streams: max_streams(table),
         pool: pool(table),
@@ -302,6 +308,22 @@ fn forward(table: &ConfigTable<'_>) -> Option<PortForward> {
     Some(PortForward { listen: listen?, target: target? })
 }
 
+/// Whether applications may send datagrams.
+fn socks_udp(table: &ConfigTable<'_>) -> bool {
+    let is_wanted = flag(table, "socks_udp");
+    if is_wanted && !table.has("socks") {
+        let problem = ConfigProblem::new("socks_udp without socks", "set socks, or leave this out");
+        table.report_key("socks_udp", problem);
+    }
+    is_wanted
+}
+
+/// The destinations to which applications are connected directly.
+fn bypass(table: &ConfigTable<'_>) -> Vec<BypassRule> {
+    let values = table.get("bypass").and_then(|it| it.list()).unwrap_or_default();
+    values.iter().filter_map(|value| advised(value, "bypass:")).collect()
+}
+
 /// A service that clients may request, or the target of a forward.
 fn target<T: FromStr<Err = ServiceTargetError>>(value: &ConfigValue<'_>, key: &str) -> Option<T> {
     let text = value.text()?;
@@ -381,6 +403,7 @@ fn server(table: &ConfigTable<'_>) -> Option<MicssServerConfig> {
     let defaults = MicssServerConfig::new(Vec::new());
     let max_memory = table.get("max_memory_mib").and_then(|it| it.integer_in(16..=1_000_000));
     Some(MicssServerConfig {
+        allow_udp: allow_udp(table),
         proxy_protocol: proxy_protocol(table, &allow),
         allow,
         integrity: integrity(table),
@@ -398,6 +421,12 @@ fn server(table: &ConfigTable<'_>) -> Option<MicssServerConfig> {
         listen: listen?,
         ..defaults
     })
+}
+
+/// The services that clients may reach by UDP.
+fn allow_udp(table: &ConfigTable<'_>) -> Vec<AllowedService> {
+    let values = table.get("allow_udp").and_then(|it| it.list()).unwrap_or_default();
+    values.iter().filter_map(|value| target(value, "allow_udp")).collect()
 }
 
 /// The services that get a header of the PROXY protocol. Each of them must be an entry of `allow`,

@@ -1,9 +1,11 @@
 //! The client: accepts applications' connections and carries each over all channels.
 
 pub(crate) mod application;
+mod direct;
 mod gateway;
 mod peers;
 pub(crate) mod pool;
+mod udp_associate;
 
 use std::future::pending;
 use std::io;
@@ -246,6 +248,9 @@ impl MicssClientHandle {
                 in_force: !self.stream_metrics.unrestored.load(Ordering::Relaxed),
                 restored: self.stream_metrics.restored.value(),
             }),
+            bypass: (!in_force.config.bypass.is_empty())
+                .then(|| self.stream_metrics.bypass.status()),
+            udp: in_force.config.socks_udp.then(|| self.stream_metrics.datagrams.status()),
             servers: in_force.peers.server_status(),
             server_switches: in_force.peers.server_switches(),
             channels: in_force.peers.status(),

@@ -10,7 +10,10 @@ use tokio::time::Instant;
 
 use crate::net::tcp_info::round_trip;
 use crate::protocol::incoming::ChannelLossReason;
-use crate::status::{StreamChannelState, StreamChannelStatus, StreamCounts, StreamRedundancy};
+use crate::status::{
+    BypassStatus, StreamChannelState, StreamChannelStatus, StreamCounts, StreamRedundancy,
+    UdpStatus,
+};
 use crate::{StreamError, StreamProtocolError};
 use service::log::LogRateLimiter;
 
@@ -182,10 +185,83 @@ pub(crate) struct StreamMetrics {
     pub(crate) restored: AtomicMetric,
     /// Whether rules are missing and cannot be restored.
     pub(crate) unrestored: AtomicBool,
+    /// The datagrams in streams.
+    pub(crate) datagrams: DatagramMetrics,
+    /// The connections that leave directly.
+    pub(crate) bypass: BypassMetrics,
     log_limiters: Mutex<[LogRateLimiter; 6]>,
     /// Open streams by the number of channels that they can still lose. The first entry is the
     /// streams that wait for a channel.
     spare: Mutex<Vec<u64>>,
+}
+
+/// The datagrams that streams carry.
+#[derive(Debug, Default)]
+pub(crate) struct DatagramMetrics {
+    open: AtomicMetric,
+    opened: AtomicMetric,
+    pub(crate) to_channels: AtomicMetric,
+    pub(crate) from_channels: AtomicMetric,
+    pub(crate) dropped: AtomicMetric,
+}
+
+impl DatagramMetrics {
+    /// Counts a stream of datagrams as open until the result is dropped.
+    pub(crate) fn open(&self) -> OpenCount<'_> {
+        self.opened.increment();
+        OpenCount::new(&self.open)
+    }
+
+    /// The counts.
+    pub(crate) fn status(&self) -> UdpStatus {
+        UdpStatus {
+            associations: self.open.value(),
+            opened: self.opened.value(),
+            to_channels: self.to_channels.value(),
+            from_channels: self.from_channels.value(),
+            dropped: self.dropped.value(),
+        }
+    }
+}
+
+/// The connections of applications that leave a client directly.
+#[derive(Debug, Default)]
+pub(crate) struct BypassMetrics {
+    open: AtomicMetric,
+    pub(crate) opened: AtomicMetric,
+    pub(crate) failed: AtomicMetric,
+}
+
+impl BypassMetrics {
+    /// Counts a connection as open until the result is dropped.
+    pub(crate) fn begin(&self) -> OpenCount<'_> {
+        OpenCount::new(&self.open)
+    }
+
+    /// The counts.
+    pub(crate) fn status(&self) -> BypassStatus {
+        BypassStatus {
+            open: self.open.value(),
+            opened: self.opened.value(),
+            failed: self.failed.value(),
+        }
+    }
+}
+
+/// Something open, counted until this is dropped.
+pub(crate) struct OpenCount<'a>(&'a AtomicMetric);
+
+impl<'a> OpenCount<'a> {
+    fn new(gauge: &'a AtomicMetric) -> Self {
+        gauge.increment();
+        Self(gauge)
+    }
+}
+
+impl Drop for OpenCount<'_> {
+    fn drop(&mut self) {
+        self.0.decrement();
+    }
 }
 
 /// Events that unauthenticated senders, or an attacker on a channel, can cause as often as they
@@ -219,6 +295,8 @@ impl StreamMetrics {
             over_limit: AtomicMetric::default(),
             restored: AtomicMetric::default(),
             unrestored: AtomicBool::default(),
+            datagrams: DatagramMetrics::default(),
+            bypass: BypassMetrics::default(),
             log_limiters: Mutex::default(),
             spare: Mutex::default(),
         }

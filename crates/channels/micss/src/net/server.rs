@@ -1,6 +1,7 @@
 //! The server: associates the connections of each stream and connects the stream to the service
 //! that it requests, if that is allowed.
 
+mod datagrams;
 mod open_streams;
 mod pending_connections;
 mod rejoins;
@@ -297,6 +298,9 @@ impl MicssServerHandle {
             redundancy: self.stream_metrics.redundancy(),
             limits: Some(limits),
             interception: None,
+            bypass: None,
+            udp: (!in_force.config.allow_udp.is_empty())
+                .then(|| self.stream_metrics.datagrams.status()),
             servers: Vec::new(),
             server_switches: 0,
             channels: channel_metrics.map(channel).collect(),

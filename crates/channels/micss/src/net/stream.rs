@@ -2,6 +2,7 @@
 
 mod break_watcher;
 pub(crate) mod connection;
+pub(crate) mod datagrams;
 pub(crate) mod driver;
 mod open_count;
 mod path_states;

@@ -54,7 +54,7 @@ impl FromStr for AllowedService {
 }
 
 /// A network of IPv4 addresses that are mapped to IPv6 is that of the IPv4 addresses.
-fn canonical(network: IpNet) -> IpNet {
+pub(super) fn canonical(network: IpNet) -> IpNet {
     let mapped = match network {
         IpNet::V4(_) => None,
         IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96)),

@@ -13,7 +13,7 @@ pub(crate) const SOCKS_HEADER: [u8; 3] = [0; 3];
 
 /// Why bytes are not a datagram that can be carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DatagramError {
+pub(crate) enum DatagramError {
     /// It is a fragment, which needs reassembly, or its header is incomplete.
     #[error("a fragment")]
     Fragment,
@@ -26,7 +26,7 @@ pub enum DatagramError {
 ///
 /// # Errors
 /// If the target is invalid.
-pub fn parse_datagram(bytes: &[u8]) -> Result<(ServiceTarget, &[u8]), DatagramError> {
+pub(crate) fn parse_datagram(bytes: &[u8]) -> Result<(ServiceTarget, &[u8]), DatagramError> {
     match ServiceTarget::parse_prefix(bytes)? {
         ParsedPrefix::Done(target, len) => Ok((target, &bytes[len..])),
         ParsedPrefix::Missing(_) => Err(ServiceTargetError::Short.into()),
@@ -37,7 +37,7 @@ pub fn parse_datagram(bytes: &[u8]) -> Result<(ServiceTarget, &[u8]), DatagramEr
 ///
 /// # Errors
 /// If it is a fragment, or the target is invalid.
-pub fn parse_socks_datagram(bytes: &[u8]) -> Result<&[u8], DatagramError> {
+pub(crate) fn parse_socks_datagram(bytes: &[u8]) -> Result<&[u8], DatagramError> {
     let [_, _, 0, datagram @ ..] = bytes else { return Err(DatagramError::Fragment) };
     parse_datagram(datagram)?;
     Ok(datagram)

@@ -1,4 +1,6 @@
-//! SOCKS5 (RFC 1928) without passwords: the CONNECT command.
+//! SOCKS5 (RFC 1928) without passwords: the commands CONNECT and UDP ASSOCIATE.
+
+use std::net::SocketAddr;
 
 use crate::protocol::target::{ParsedPrefix, ServiceRefusal, ServiceTarget, ServiceTargetError};
 
@@ -17,8 +19,8 @@ pub enum SocksError {
     /// The client requires a password.
     #[error("the client does not offer access without a password")]
     NoMethod,
-    /// BIND and UDP ASSOCIATE are not supported.
-    #[error("command {0} is not CONNECT")]
+    /// BIND is not supported, and UDP ASSOCIATE only if it is configured.
+    #[error("{}", other_command(*.0))]
     Command(u8),
     /// The target is invalid.
     #[error("the target: {0}")]
@@ -33,6 +35,29 @@ fn other_protocol(first: u8) -> String {
         0x16 => "TLS: set the application to SOCKS5, without TLS".to_owned(),
         _ => format!("not SOCKS5: the first byte is {first}"),
     }
+}
+
+/// A command that is not supported, and the fix if there is one.
+fn other_command(command: u8) -> String {
+    match command {
+        UDP_ASSOCIATE => {
+            "UDP ASSOCIATE: set socks_udp = true for applications that need UDP".to_owned()
+        }
+        other => format!("command {other} is not CONNECT"),
+    }
+}
+
+/// The command that requests an association for datagrams.
+pub const UDP_ASSOCIATE: u8 = 3;
+
+/// What a client requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocksRequest {
+    /// A connection to this target.
+    Connect(ServiceTarget),
+    /// An association for datagrams, which the client will send from this port, or from one that
+    /// it does not know yet: 0.
+    Associate(u16),
 }
 
 /// Parses a client's greeting.
@@ -52,17 +77,26 @@ pub fn parse_greeting(bytes: &[u8]) -> Result<ParsedPrefix<()>, SocksError> {
     }
 }
 
-/// Parses a client's request to connect.
+/// Parses a client's request.
 ///
 /// # Errors
-/// If it is not a SOCKS5 request, or not a CONNECT.
-pub fn parse_request(bytes: &[u8]) -> Result<ParsedPrefix<ServiceTarget>, SocksError> {
+/// If it is not a SOCKS5 request, or another command.
+pub fn parse_request(bytes: &[u8]) -> Result<ParsedPrefix<SocksRequest>, SocksError> {
     match *bytes {
-        [5] | [5, 1] | [5, 1, _] | [] => Ok(ParsedPrefix::Missing(4 - bytes.len())),
-        [5, 1, _, ref target @ ..] => Ok(match ServiceTarget::parse_prefix(target)? {
-            ParsedPrefix::Done(target, len) => ParsedPrefix::Done(target, 3 + len),
-            ParsedPrefix::Missing(missing) => ParsedPrefix::Missing(missing),
-        }),
+        [5] | [5, 1 | UDP_ASSOCIATE] | [5, 1 | UDP_ASSOCIATE, _] | [] => {
+            Ok(ParsedPrefix::Missing(4 - bytes.len()))
+        }
+        [5, command @ (1 | UDP_ASSOCIATE), _, ref target @ ..] => {
+            Ok(match ServiceTarget::parse_prefix(target)? {
+                ParsedPrefix::Done(target, len) if command == UDP_ASSOCIATE => {
+                    ParsedPrefix::Done(SocksRequest::Associate(target.port()), 3 + len)
+                }
+                ParsedPrefix::Done(target, len) => {
+                    ParsedPrefix::Done(SocksRequest::Connect(target), 3 + len)
+                }
+                ParsedPrefix::Missing(missing) => ParsedPrefix::Missing(missing),
+            })
+        }
         [5, command, ..] => Err(SocksError::Command(command)),
         [version, ..] => Err(SocksError::Version(version)),
     }
@@ -79,6 +113,11 @@ pub fn reply(outcome: Result<(), ServiceRefusal>) -> [u8; 10] {
         Err(ServiceRefusal::ConnectionRefused) => 5,
     };
     reply_code(code)
+}
+
+/// The reply to a request for an association: the address to which datagrams are sent.
+pub fn bound_reply(bound: SocketAddr) -> Vec<u8> {
+    [&[5, 0, 0][..], &ServiceTarget::address(bound).encode()].concat()
 }
 
 /// The reply to an invalid request: command or address type not supported, or failure.
@@ -115,7 +154,8 @@ mod tests {
     #[test]
     fn requests() {
         let request = b"\x05\x01\x00\x03\x0bexample.org\x00\x50";
-        let Ok(ParsedPrefix::Done(target, 18)) = parse_request(request) else {
+        let Ok(ParsedPrefix::Done(SocksRequest::Connect(target), 18)) = parse_request(request)
+        else {
             panic!("a whole request");
         };
         assert_eq!(target.to_string(), "example.org:80");
@@ -126,6 +166,13 @@ mod tests {
             );
         }
         assert_eq!(parse_request(&[5, 2, 0, 1]), Err(SocksError::Command(2)));
+        let associate = [5, 3, 0, 1, 0, 0, 0, 0, 0x12, 0x67];
+        let parsed = ParsedPrefix::Done(SocksRequest::Associate(4711), 10);
+        assert_eq!(parse_request(&associate), Ok(parsed));
+        assert_eq!(
+            bound_reply("127.0.0.1:4711".parse().unwrap())[3..],
+            [1, 127, 0, 0, 1, 0x12, 0x67]
+        );
         assert_eq!(parse_request(&[4, 1, 0, 1]), Err(SocksError::Version(4)));
         let unknown = SocksError::Target(ServiceTargetError::UnknownType(9));
         assert_eq!(parse_request(&[5, 1, 0, 9]), Err(unknown));

@@ -146,7 +146,7 @@ fn parse_host(bytes: &[u8]) -> Result<TargetHost, ServiceTargetError> {
     }
 }
 
-fn parse_name(bytes: &[u8]) -> Result<TargetHost, ServiceTargetError> {
+pub(crate) fn parse_name(bytes: &[u8]) -> Result<TargetHost, ServiceTargetError> {
     let valid = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
     if bytes.is_empty() || bytes.len() > MAX_NAME || !bytes.iter().all(valid) {
         return Err(ServiceTargetError::BadName);

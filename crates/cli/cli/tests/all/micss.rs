@@ -1,6 +1,7 @@
 //! `sunder serve` and `sunder proxy`: real processes, real clients.
 
 mod backup_servers;
+mod bypass;
 mod churn;
 mod clients;
 mod configuration;
@@ -12,3 +13,4 @@ mod proxy_protocol;
 mod service;
 mod stalled;
 mod transfer;
+mod udp;

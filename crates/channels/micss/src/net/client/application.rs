@@ -11,10 +11,12 @@ use tokio::time::timeout;
 use tracing::field::display;
 use tracing::{debug, warn};
 
+use super::direct::connect_directly;
 use super::peers::PeerPools;
+use super::udp_associate::associate;
 use crate::config::{Integrity, MicssClientConfig};
 use crate::net::client::pool::{ConnectionPool, ConnectionSet};
-use crate::net::intercept::InterceptConfig;
+use crate::net::intercept::{InterceptConfig, OWN_MARK};
 use crate::net::metrics::{LimitedLogEvent, RedundancyGauge, StreamMetrics};
 use crate::net::socket::{reset, reset_when_dropped};
 use crate::net::stream::driver::{ReusableConnection, StreamDriver};
@@ -22,8 +24,8 @@ use crate::net::stream::report::log_end;
 use crate::net::stream::retained_memory::KEPT;
 use crate::protocol::memory::MemoryLease;
 use crate::protocol::on_lost_channel::LostChannelAction;
-use crate::protocol::open_request::OpenRequest;
-use crate::protocol::socks::{self, SocksError};
+use crate::protocol::open_request::{OpenRequest, StreamDestination};
+use crate::protocol::socks::{self, SocksError, SocksRequest, UDP_ASSOCIATE};
 use crate::protocol::stream::{LostChannelTimeouts, StreamEndpoint, StreamRequest};
 use crate::protocol::target::{ParsedPrefix, ServiceRefusal, ServiceTarget};
 use crate::{StreamError, StreamProtocolError};
@@ -50,7 +52,7 @@ pub(super) async fn serve(
     kind: ApplicationListenerKind,
     mut application: TcpStream,
 ) -> Option<(Arc<ConnectionPool>, Vec<ReusableConnection>)> {
-    let target = match &kind {
+    let stream_request = match &kind {
         ApplicationListenerKind::Intercepted => {
             let Some(to) = InterceptConfig::destination(&application) else {
                 if let Some(occurrences) = stream_metrics.log_permit(LimitedLogEvent::Strange) {
@@ -59,12 +61,12 @@ pub(super) async fn serve(
                 reset(application);
                 return None;
             };
-            ServiceTarget::address(to)
+            SocksRequest::Connect(ServiceTarget::address(to))
         }
-        ApplicationListenerKind::Forward(target) => target.clone(),
+        ApplicationListenerKind::Forward(target) => SocksRequest::Connect(target.clone()),
         ApplicationListenerKind::Socks => {
-            match timeout(SOCKS_TIMEOUT, negotiate(&mut application)).await {
-                Ok(Ok(target)) => target,
+            match timeout(SOCKS_TIMEOUT, negotiate(config, &mut application)).await {
+                Ok(Ok(request)) => request,
                 Ok(Err(error)) => {
                     // Only invalid data is a protocol error. Others are errors of the connection,
                     // as when a program only checks whether the port is open.
@@ -85,6 +87,26 @@ pub(super) async fn serve(
             }
         }
     };
+    let target = match stream_request {
+        SocksRequest::Connect(target) => target,
+        SocksRequest::Associate(port) => {
+            let under_way = stream_metrics.begin();
+            let result = associate(config, peers, stream_metrics, port, application).await;
+            drop(under_way);
+            let (pool, result) = match result {
+                Ok((pool, finished)) => (Some(pool), Ok(finished)),
+                Err(error) => (None, Err(error)),
+            };
+            let finished = log_end(stream_metrics, &StreamDestination::Datagrams, result);
+            return Some((pool?, finished));
+        }
+    };
+    if config.bypass.iter().any(|rule| rule.includes(&target)) {
+        let is_socks = matches!(kind, ApplicationListenerKind::Socks);
+        let mark = config.intercept.as_ref().map(|_| OWN_MARK);
+        connect_directly(stream_metrics, &target, mark, is_socks, application).await;
+        return None;
+    }
     let request = OpenRequest {
         client_address: config.send_client_address.then(|| application.peer_addr().ok()).flatten(),
         ..OpenRequest::service(target.clone())
@@ -159,7 +181,7 @@ async fn carry_socks(
 }
 
 /// Replies to a SOCKS5 client that its stream does not open.
-async fn reject(mut application: TcpStream, error: StreamError) -> StreamError {
+pub(super) async fn reject(mut application: TcpStream, error: StreamError) -> StreamError {
     let refusal = match &error {
         StreamError::Protocol(StreamProtocolError::Refused(refusal)) => *refusal,
         _ => ServiceRefusal::Unreachable,
@@ -169,8 +191,11 @@ async fn reject(mut application: TcpStream, error: StreamError) -> StreamError {
     error
 }
 
-/// Reads the target from a SOCKS5 client.
-async fn negotiate(application: &mut TcpStream) -> io::Result<ServiceTarget> {
+/// Reads the request of a SOCKS5 client.
+async fn negotiate(
+    config: &MicssClientConfig,
+    application: &mut TcpStream,
+) -> io::Result<SocksRequest> {
     let error = |error: SocksError| io::Error::new(io::ErrorKind::InvalidData, error);
     match read_parsed(application, socks::parse_greeting).await? {
         Ok(()) => application.write_all(&socks::NO_AUTHENTICATION).await?,
@@ -181,8 +206,14 @@ async fn negotiate(application: &mut TcpStream) -> io::Result<ServiceTarget> {
             return Err(error(reason));
         }
     }
-    match read_parsed(application, socks::parse_request).await? {
-        Ok(target) => Ok(target),
+    let request = match read_parsed(application, socks::parse_request).await? {
+        Ok(SocksRequest::Associate(_)) if !config.socks_udp => {
+            Err(SocksError::Command(UDP_ASSOCIATE))
+        }
+        parsed => parsed,
+    };
+    match request {
+        Ok(request) => Ok(request),
         Err(reason) => {
             application.write_all(&socks::error_reply(reason)).await?;
             Err(error(reason))

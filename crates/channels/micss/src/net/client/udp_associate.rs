@@ -31,7 +31,7 @@ use crate::protocol::socks;
 pub(super) async fn associate(
     config: &MicssClientConfig,
     peers: &PeerPools,
-    stream_metrics: &StreamMetrics,
+    stream_metrics: &Arc<StreamMetrics>,
     stated_port: u16,
     mut application: TcpStream,
 ) -> Result<(Arc<ConnectionPool>, Vec<ReusableConnection>), StreamError> {
@@ -39,8 +39,7 @@ pub(super) async fn associate(
         Ok(taken) => taken,
         Err(error) => return Err(reject(application, error).await),
     };
-    let request =
-        OpenRequest { destination: StreamDestination::Datagrams, client_address: None };
+    let request = OpenRequest { destination: StreamDestination::Datagrams, client_address: None };
     let mut driver = match open(&pool, set, config.integrity, config.rng, &request, true) {
         Ok(driver) => driver,
         Err(error) => return Err(reject(application, error).await),
@@ -75,8 +74,8 @@ pub(super) async fn associate(
 /// A UDP socket at the address to which the application has connected, and the application's
 /// address.
 async fn bind(application: &TcpStream) -> io::Result<(UdpSocket, IpAddr)> {
-    let socket = UdpSocket::bind((application.local_addr()?.ip(), 0)).await?;
-    Ok((socket, application.peer_addr()?.ip()))
+    let socket = UdpSocket::bind((application.local_addr()?.ip().to_canonical(), 0)).await?;
+    Ok((socket, application.peer_addr()?.ip().to_canonical()))
 }
 
 /// The datagrams of one application.
@@ -88,7 +87,7 @@ struct SocksDatagrams {
 }
 
 impl DatagramSide for SocksDatagrams {
-    fn from_socket(&self, bytes: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
+    fn handle_from_socket(&self, bytes: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
         let carried = parse_socks_datagram(bytes).ok()?;
         if from.ip() != self.peer {
             return None;
@@ -97,7 +96,7 @@ impl DatagramSide for SocksDatagrams {
         (*source.get_or_insert(from) == from).then(|| carried.to_vec())
     }
 
-    async fn from_stream(&self, bytes: &[u8]) -> Option<(Vec<u8>, SocketAddr)> {
+    async fn handle_from_stream(&self, bytes: &[u8]) -> Option<(Vec<u8>, SocketAddr)> {
         let source = *self.source.lock().unwrap_or_else(PoisonError::into_inner);
         Some(([&SOCKS_HEADER[..], bytes].concat(), source?))
     }

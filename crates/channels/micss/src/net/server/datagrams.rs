@@ -78,14 +78,16 @@ struct ServerDatagrams<'a> {
 }
 
 impl DatagramSide for ServerDatagrams<'_> {
-    fn from_socket(&self, bytes: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
+    fn handle_from_socket(&self, bytes: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
         // Nobody else may send to the client.
         let contacts = self.contacts.lock().unwrap_or_else(PoisonError::into_inner);
-        contacts.contains(&from).then(|| [ServiceTarget::address(from).encode(), bytes.to_vec()].concat())
+        contacts
+            .contains(&from)
+            .then(|| [ServiceTarget::address(from).encode(), bytes.to_vec()].concat())
     }
 
-    async fn from_stream(&self, bytes: &[u8]) -> Option<(Vec<u8>, SocketAddr)> {
+    async fn handle_from_stream(&self, bytes: &[u8]) -> Option<(Vec<u8>, SocketAddr)> {
         let (target, payload) = parse_datagram(bytes).ok()?;
         if !self.config.allow_udp.iter().any(|allowed| allowed.includes(&target)) {
             if let Some(occurrences) = self.stream_metrics.log_permit(LimitedLogEvent::NotAllowed) {

@@ -12,15 +12,16 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
-use super::MicssServerHandle;
 use super::pending_connections::{
     AcceptedChannelConnection, AssociatedConnections, PendingConnectionPermit,
 };
+use super::{MicssServerHandle, datagrams};
 use crate::config::MicssServerConfig;
 use crate::net::metrics::{LimitedLogEvent, StreamMetrics};
 use crate::net::paths::path::PathNotifier;
 use crate::net::socket::reset_when_dropped;
 use crate::net::stream::driver::{ReusableConnection, StreamDriver, StreamProgress};
+use crate::net::stream::program::MicssStream;
 use crate::net::stream::report::log_end;
 use crate::net::stream::retained_memory::KEPT;
 use crate::protocol::open_request::{OpenRequest, StreamDestination};
@@ -36,7 +37,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Serves one stream, from the client's request to its end. Returns its connections and their
 /// sources, if they can be reused.
 pub(super) async fn serve(
-    config: &MicssServerConfig,
+    config: &Arc<MicssServerConfig>,
     handle: &MicssServerHandle,
     association: AssociatedConnections,
 ) -> Vec<(ReusableConnection, SocketAddr)> {
@@ -155,7 +156,7 @@ async fn receive_request(driver: &mut StreamDriver) -> Result<Zeroizing<Vec<u8>>
 
 /// Connects a stream to the program that accepts streams, or to the service of its request.
 async fn accept(
-    config: &MicssServerConfig,
+    config: &Arc<MicssServerConfig>,
     handle: &MicssServerHandle,
     driver: &mut StreamDriver,
     request: &[u8],
@@ -164,7 +165,8 @@ async fn accept(
     let OpenRequest { destination, client_address } =
         OpenRequest::parse(request).map_err(|_| ServiceRefusal::Malformed)?;
     let StreamDestination::Service(target) = &destination else {
-        return Err(ServiceRefusal::NotAllowed);
+        carry_datagrams(config, handle, driver).await?;
+        return Ok(destination);
     };
     match &handle.acceptor {
         Some(program) if program.accept(driver, peer).await => {}
@@ -175,6 +177,29 @@ async fn accept(
         }
     }
     Ok(destination)
+}
+
+/// Connects a stream to a UDP socket of its own.
+async fn carry_datagrams(
+    config: &Arc<MicssServerConfig>,
+    handle: &MicssServerHandle,
+    driver: &mut StreamDriver,
+) -> Result<(), ServiceRefusal> {
+    if config.allow_udp.is_empty() || handle.acceptor.is_some() {
+        if let Some(occurrences) = handle.stream_metrics.log_permit(LimitedLogEvent::NotAllowed) {
+            warn!(occurrences, "a client requests UDP, and no service is on the list allow_udp");
+        }
+        return Err(ServiceRefusal::NotAllowed);
+    }
+    let unreachable = |_| ServiceRefusal::Unreachable;
+    let socket = datagrams::bind().map_err(unreachable)?;
+    let (stream, other_end, _) =
+        MicssStream::new().await.map_err(|_| ServiceRefusal::Unreachable)?;
+    driver.accept(other_end);
+    // It ends with the stream.
+    let stream_metrics = Arc::clone(&handle.stream_metrics);
+    tokio::spawn(datagrams::carry(Arc::clone(config), stream_metrics, stream, socket));
+    Ok(())
 }
 
 /// Connects to a service, and tells it the client's address if it is configured to learn it.

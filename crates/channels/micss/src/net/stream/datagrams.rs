@@ -23,11 +23,14 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) trait DatagramSide: Sync {
     /// Handles a datagram that has arrived at the socket. Returns what the stream carries: target
     /// and payload. `None` drops it.
-    fn from_socket(&self, bytes: &[u8], from: SocketAddr) -> Option<Vec<u8>>;
+    fn handle_from_socket(&self, bytes: &[u8], from: SocketAddr) -> Option<Vec<u8>>;
 
     /// Handles a datagram that the stream has carried. Returns what is sent from the socket, and to
     /// which address. `None` drops it.
-    fn from_stream(&self, bytes: &[u8]) -> impl Future<Output = Option<(Vec<u8>, SocketAddr)>> + Send;
+    fn handle_from_stream(
+        &self,
+        bytes: &[u8],
+    ) -> impl Future<Output = Option<(Vec<u8>, SocketAddr)>> + Send;
 }
 
 /// Moves datagrams until either direction of the stream ends, it is idle for too long, or `stop`
@@ -48,7 +51,7 @@ pub(crate) async fn relay_datagrams(
         loop {
             // An earlier datagram that could not be delivered is not an error of the socket.
             let Ok((len, from)) = socket.recv_from(&mut buffer).await else { continue };
-            let carried = side.from_socket(&buffer[..len], from);
+            let carried = side.handle_from_socket(&buffer[..len], from);
             match carried.filter(|carried| carried.len() <= MAX_DATAGRAM) {
                 Some(carried) => {
                     touch();
@@ -62,7 +65,7 @@ pub(crate) async fn relay_datagrams(
     let inward = async {
         let mut buffer = Vec::new();
         while read_datagram(&mut reader, &mut buffer).await? {
-            let sent = match side.from_stream(&buffer).await {
+            let sent = match side.handle_from_stream(&buffer).await {
                 Some((bytes, to)) => socket.send_to(&bytes, to).await.is_ok(),
                 None => false,
             };

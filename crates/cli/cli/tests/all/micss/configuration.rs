@@ -31,6 +31,26 @@ fn a_wrong_configuration_is_refused_in_one_line() {
         ("serve", "listen = [\"127.0.0.1:0\"]\nallow = [\"a b:1\"]\n", "line 2: allow = \"a b:1\""),
         ("serve", "listen = {\n", "line 1: "),
         (
+            "proxy",
+            &format!("socks = \"127.0.0.1:0\"\nbypass = [\"0.0.0.0/0\"]\n{channel}"),
+            "line 2: bypass: \"0.0.0.0/0\": this would let everything leave directly",
+        ),
+        (
+            "proxy",
+            &format!("socks = \"127.0.0.1:0\"\nbypass = [\"*\"]\n{channel}"),
+            "line 2: bypass: \"*\": write a network, an address, a name, or *.NAME",
+        ),
+        (
+            "proxy",
+            &format!("intercept = \"tcp dport 80\"\nsocks_udp = true\n{channel}"),
+            "line 2: socks_udp without socks: set socks, or leave this out",
+        ),
+        (
+            "proxy",
+            &format!("socks = \"127.0.0.1:0\"\nswitch_back_after_s = 9\n{channel}"),
+            "line 2: switch_back_after_s without a [[backup_server]]: add one",
+        ),
+        (
             "serve",
             "listen = [\"127.0.0.1:0\"]\nallow = [\"localhost:80\"]\nproxy_protocol = [\"localhost:81\"]\n",
             "line 3: proxy_protocol: localhost:81 is not in allow",
