@@ -86,7 +86,7 @@ fn help() -> String {
          Then: curl --socks5-hostname 127.0.0.1:1080 http://localhost/\n\n\
          Further settings, above the first [[channel]]: threshold, integrity, rng, intercept_port,\n\
          intercept_from, intercept_refuse, max_streams, on_lost_channel, lost_channel_timeout_s,\n\
-         send_client_address, switch_back_after_s; and below: [pool], [[backup_server]], [[peer]],\n\
+         send_client_address, socks_udp, bypass, switch_back_after_s; and below: [pool], [[backup_server]], [[peer]],\n\
          [directory], [[uplink]]. docs/guides/micss.md has a table of them."
     )
 }
@@ -186,7 +186,8 @@ fn within_limits(config: MicssClientConfig) -> MicssClientConfig {
     let all = config.remotes().map(|remote| remote.channels.len()).sum::<usize>().max(1);
     let wanted = OpenFileBudget {
         streams: config.max_streams,
-        files_per_stream: most_channels(&config) + 1,
+        // An association for UDP has a UDP socket, and a connection within this process.
+        files_per_stream: most_channels(&config) + if config.socks_udp { 3 } else { 1 },
         waiting: config.pool.keep.saturating_mul(all),
     };
     let possible = wanted.raise_limit_and_fit();

@@ -73,7 +73,7 @@ impl ConfiguredDaemon for Serve {
 fn help() -> String {
     format!(
         "Example: sunder serve --config serve.toml, with this in serve.toml\n\n{EXAMPLE}\n\
-         Further settings: proxy_protocol, max_channels, max_waiting, max_memory_mib,\n\
+         Further settings: allow_udp, proxy_protocol, max_channels, max_waiting, max_memory_mib,\n\
          lost_channel_timeout_s, and [directory].\n\
          docs/guides/micss.md has a table of them."
     )
@@ -152,9 +152,14 @@ fn print_listening(addresses: &[SocketAddr]) -> Result<(), CommandFailure> {
 /// Lowers the limits to what the limit of file descriptors allows.
 fn within_limits(config: MicssServerConfig) -> MicssServerConfig {
     let (streams, waiting) = (config.max_streams, config.max_waiting);
-    let possible =
-        OpenFileBudget { streams, files_per_stream: usize::from(config.max_channels) + 1, waiting }
-            .raise_limit_and_fit();
+    // A stream of datagrams has a UDP socket, and a connection within this process.
+    let own = if config.allow_udp.is_empty() { 1 } else { 3 };
+    let possible = OpenFileBudget {
+        streams,
+        files_per_stream: usize::from(config.max_channels) + own,
+        waiting,
+    }
+    .raise_limit_and_fit();
     MicssServerConfig { max_streams: possible.streams, max_waiting: possible.waiting, ..config }
 }
 

@@ -9,8 +9,14 @@ use service::metrics::{MetricSamples, PrometheusMetric, counter, gauge};
 
 use super::StreamServiceStatus;
 
-/// Samples a field of a server's limits, or of each channel.
+/// Samples a field of a part of the status that may be missing, or of each channel.
 macro_rules! of {
+    (udp.$field:ident) => {
+        |named, samples| samples.add_known(&[], named.status.udp.map(|udp| udp.$field))
+    };
+    (bypass.$field:ident) => {
+        |named, samples| samples.add_known(&[], named.status.bypass.map(|bypass| bypass.$field))
+    };
     (limits.$field:ident) => {
         |named, samples| samples.add_known(&[], named.status.limits.map(|limits| limits.$field))
     };
@@ -99,6 +105,30 @@ pub(super) const METRICS: &[PrometheusMetric<StreamServiceStatus>] = &[
         "sunder_interception_restored_total",
         "How often another program removed or changed the rules of interception.",
         |named, samples| of_interception(named, samples, |it| it.restored),
+    ),
+    gauge("sunder_udp_associations", "Open associations for UDP.", of!(udp.associations)),
+    counter("sunder_udp_associations_total", "Associations for UDP.", of!(udp.opened)),
+    counter(
+        "sunder_datagrams_to_channels_total",
+        "Datagrams that were sent over the channels.",
+        of!(udp.to_channels),
+    ),
+    counter(
+        "sunder_datagrams_from_channels_total",
+        "Datagrams that came over the channels and were sent on.",
+        of!(udp.from_channels),
+    ),
+    counter(
+        "sunder_datagrams_dropped_total",
+        "Datagrams that were invalid, not allowed, or of a sender that nobody had asked.",
+        of!(udp.dropped),
+    ),
+    gauge("sunder_bypass_open", "Open connections that leave directly.", of!(bypass.open)),
+    counter("sunder_bypass_total", "Connections that left directly.", of!(bypass.opened)),
+    counter(
+        "sunder_bypass_failures_total",
+        "Connections that should leave directly and failed.",
+        of!(bypass.failed),
     ),
     gauge(
         "sunder_server_used",
@@ -261,6 +291,8 @@ mod tests {
             redundancy,
             limits,
             interception,
+            bypass: None,
+            udp: None,
             servers: Vec::new(),
             server_switches: 0,
             channels,

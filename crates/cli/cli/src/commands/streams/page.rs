@@ -2,8 +2,8 @@
 
 use console::table::{ColumnAlignment, aligned};
 use micss::status::{
-    InterceptionStatus, MicssStatus, ServerLimitStatus, StreamChannelState, StreamChannelStatus,
-    StreamCounts, StreamRedundancy, StreamServerStatus,
+    BypassStatus, InterceptionStatus, MicssStatus, ServerLimitStatus, StreamChannelState,
+    StreamChannelStatus, StreamCounts, StreamRedundancy, StreamServerStatus, UdpStatus,
 };
 use service::status::{ServiceProblem, format_age};
 
@@ -39,8 +39,10 @@ pub(crate) fn page(
     let limits = status.limits.as_ref().map(limits).unwrap_or_default();
     let interception = status.interception.as_ref().map(interception).unwrap_or_default();
     let servers = servers(&status.servers);
+    let bypass = status.bypass.as_ref().map(bypass).unwrap_or_default();
+    let udp = status.udp.as_ref().map(udp).unwrap_or_default();
     let streams = streams(&status.streams, &status.redundancy);
-    format!("{running}\n\n  {streams}\n{limits}{interception}{servers}\n{channels}")
+    format!("{running}\n\n  {streams}\n{limits}{interception}{udp}{bypass}{servers}\n{channels}")
 }
 
 /// What is wrong with a proxy or a server, and what to do.
@@ -113,6 +115,25 @@ fn limits(limits: &ServerLimitStatus) -> String {
         mib(limits.memory_bytes),
         mib(limits.max_memory_bytes),
     )
+}
+
+fn udp(udp: &UdpStatus) -> String {
+    let UdpStatus { associations, opened, to_channels, from_channels, dropped } = udp;
+    let open = match associations {
+        0 => "no association".to_owned(),
+        1 => "1 association".to_owned(),
+        more => format!("{more} associations"),
+    };
+    format!(
+        "  UDP: {open} open of {opened}; datagrams: {to_channels} to the channels, {from_channels} from \
+         them, {dropped} dropped\n"
+    )
+}
+
+fn bypass(bypass: &BypassStatus) -> String {
+    let BypassStatus { open, opened, failed } = bypass;
+    let open = if *open == 0 { "none".to_owned() } else { open.to_string() };
+    format!("  bypass: {open} open, {opened} connected directly since the start, {failed} failed\n")
 }
 
 /// Several servers of a client, a line for each: whether it carries new streams, since when and
@@ -246,6 +267,8 @@ mod tests {
             redundancy,
             limits,
             interception,
+            bypass: None,
+            udp: None,
             servers: Vec::new(),
             server_switches: 0,
             channels,
