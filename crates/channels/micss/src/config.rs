@@ -172,7 +172,8 @@ pub struct MicssServerConfig {
     pub allow: Vec<AllowedService>,
     /// The services that clients may reach by UDP.
     pub allow_udp: Vec<AllowedService>,
-    /// Those services of `allow` that get a header of the PROXY protocol, with the address of the client.
+    /// Those services of `allow` that get a header of the PROXY protocol, with the address of the
+    /// client.
     pub proxy_protocol: Vec<AllowedService>,
     /// The minimum integrity that clients must use: with `None`, they may leave out the tamper
     /// code.

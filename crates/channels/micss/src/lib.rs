@@ -93,19 +93,19 @@
 //!   evicts.
 //! - `failure_detector`: whether a channel is lost. `on_lost_channel`: what streams do then.
 //!   `server_choice`: which of several servers new streams use.
-//! - `target`, `allow`, `bypass`, `socks`, `open_request`, `datagram`: where a stream leads. `proxy_header`: tells a
-//!   service the client's address.
+//! - `target`, `allow`, `bypass`, `socks`, `open_request`, `datagram`: where a stream leads.
+//!   `proxy_header`: tells a service the client's address.
 //!
 //! `net`:
 //!
-//! - [`client`]: `application` (one stream), `udp_associate` (datagrams), `direct` (what bypasses the
-//!   channels), `peers` (the channels to a target), `gateway` (one of several servers), `pool`
-//!   (ready connections). [`server`]: `pending_connections`, `request` (one stream), `datagrams`,
+//! - [`client`]: `application` (one stream), `opening`, `udp_associate` (datagrams), `direct` (what
+//!   bypasses the channels), `peers` (the channels to a target), `gateway` (one of several servers),
+//!   `pool` (ready connections). [`server`]: `pending_connections`, `request` (one stream), `datagrams`,
 //!   `open_streams`, `rejoins`.
 //! - `library`: streams of a program, without proxies.
 //! - `stream`: `driver` and its poll loop `pump` run one end of a stream. `connection`, `rejoins`,
-//!   `break_watcher`, `path_states`, `retained_memory`, `open_count`, `report`: what they need. `datagrams`: to and from UDP.
-//!   `program`: the end of a program.
+//!   `break_watcher`, `path_states`, `retained_memory`, `open_count`, `report`: what they need.
+//!   `datagrams`: to and from UDP. `program`: the end of a program.
 //! - `paths`: `monitor` observes and probes each `path`; `links`: notifications of the kernel.
 //! - [`intercept`]: has the kernel hand connections over: `rules`, `tables`, `nft`, `program`,
 //!   `challenge`.

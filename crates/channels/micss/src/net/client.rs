@@ -1,8 +1,9 @@
 //! The client: accepts applications' connections and carries each over all channels.
 
-pub(crate) mod application;
+mod application;
 mod direct;
 mod gateway;
+pub(crate) mod opening;
 mod peers;
 pub(crate) mod pool;
 mod udp_associate;

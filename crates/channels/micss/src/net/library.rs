@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::config::{
     ConnectionPoolConfig, Integrity, LostChannelPolicy, MicssServerConfig, RemoteServerConfig,
 };
-use crate::net::client::application::open;
+use crate::net::client::opening::open;
 use crate::net::client::pool::ConnectionPool;
 use crate::net::server::{MicssServer, MicssServerHandle};
 use crate::net::stream::program::{MicssStream, StreamAcceptor};

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use random::RandomSource;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -12,21 +11,18 @@ use tracing::field::display;
 use tracing::{debug, warn};
 
 use super::direct::connect_directly;
+use super::opening::{open, reject};
 use super::peers::PeerPools;
 use super::udp_associate::associate;
-use crate::config::{Integrity, MicssClientConfig};
-use crate::net::client::pool::{ConnectionPool, ConnectionSet};
+use crate::config::MicssClientConfig;
+use crate::net::client::pool::ConnectionPool;
 use crate::net::intercept::{InterceptConfig, OWN_MARK};
 use crate::net::metrics::{LimitedLogEvent, RedundancyGauge, StreamMetrics};
 use crate::net::socket::{reset, reset_when_dropped};
 use crate::net::stream::driver::{ReusableConnection, StreamDriver};
 use crate::net::stream::report::log_end;
-use crate::net::stream::retained_memory::KEPT;
-use crate::protocol::memory::MemoryLease;
-use crate::protocol::on_lost_channel::LostChannelAction;
 use crate::protocol::open_request::{OpenRequest, StreamDestination};
 use crate::protocol::socks::{self, SocksError, SocksRequest, UDP_ASSOCIATE};
-use crate::protocol::stream::{LostChannelTimeouts, StreamEndpoint, StreamRequest};
 use crate::protocol::target::{ParsedPrefix, ServiceRefusal, ServiceTarget};
 use crate::{StreamError, StreamProtocolError};
 
@@ -180,17 +176,6 @@ async fn carry_socks(
     driver.run().await
 }
 
-/// Replies to a SOCKS5 client that its stream does not open.
-pub(super) async fn reject(mut application: TcpStream, error: StreamError) -> StreamError {
-    let refusal = match &error {
-        StreamError::Protocol(StreamProtocolError::Refused(refusal)) => *refusal,
-        _ => ServiceRefusal::Unreachable,
-    };
-    // The outcome is the same whether the reply arrives or not.
-    let _ = application.write_all(&socks::reply(Err(refusal))).await;
-    error
-}
-
 /// Reads the request of a SOCKS5 client.
 async fn negotiate(
     config: &MicssClientConfig,
@@ -238,38 +223,4 @@ async fn read_parsed<T, E>(
             Err(error) => return Ok(Err(error)),
         }
     }
-}
-
-/// Requests a stream over a set of connections of the pool. With `waits_for_answer`, the application is
-/// connected only once the stream is open.
-pub(crate) fn open(
-    pool: &ConnectionPool,
-    set: ConnectionSet,
-    integrity: Integrity,
-    rng: RandomSource,
-    request: &OpenRequest,
-    waits_for_answer: bool,
-) -> Result<StreamDriver, StreamError> {
-    let ConnectionSet { connections, cookies, .. } = set;
-    let request = StreamRequest {
-        threshold: pool.threshold(),
-        cookies: &cookies,
-        target: &request.encode(),
-        has_records: integrity == Integrity::TamperCode,
-        is_reusable: pool.reuses_connections(),
-        waits_for_answer,
-    };
-    let policy = pool.policy();
-    let opening = match policy.new_streams {
-        LostChannelAction::Fail => Duration::ZERO,
-        LostChannelAction::Wait => policy.timeout,
-    };
-    let lost_channel = LostChannelTimeouts { open: policy.timeout, opening };
-    let clock = pool.clock();
-    let stream = StreamEndpoint::client(&request, lost_channel, rng.generator()?, clock.now());
-    let stream = stream.map_err(|failure| StreamError::of(failure, |channel| channel, None))?;
-    let mut driver = StreamDriver::new(stream, connections.into_iter().map(Some).collect(), clock);
-    driver.limit_memory(MemoryLease::default(), MemoryLease::default(), KEPT.lease());
-    driver.set_connector(pool.connect());
-    Ok(driver)
 }

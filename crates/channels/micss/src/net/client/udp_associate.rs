@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tracing::debug;
 
-use super::application::{open, reject};
+use super::opening::{open, reject};
 use super::peers::PeerPools;
 use crate::StreamError;
 use crate::config::MicssClientConfig;
