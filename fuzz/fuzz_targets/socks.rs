@@ -1,7 +1,8 @@
-//! The bytes of a SOCKS5 client, and the target in an `Open` record.
+//! The bytes of a SOCKS5 client, and the request in an `Open` record.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use micss::open_request::OpenRequest;
 use micss::socks::{parse_greeting, parse_request};
 use micss::target::{ParsedPrefix, ServiceTarget};
 
@@ -12,6 +13,9 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(target) = ServiceTarget::parse(bytes) {
         assert_eq!(ServiceTarget::parse(&target.encode()), Ok(target.clone()));
         assert_eq!(target.to_string().parse(), Ok(target));
+    }
+    if let Ok(request) = OpenRequest::parse(bytes) {
+        assert_eq!(OpenRequest::parse(&request.encode()), Ok(request));
     }
     if let Ok(text) = std::str::from_utf8(bytes)
         && let Ok(target) = text.parse::<ServiceTarget>()

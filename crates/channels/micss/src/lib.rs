@@ -99,9 +99,9 @@
 //! `net`:
 //!
 //! - [`client`]: `application` (one stream), `opening`, `udp_associate` (datagrams), `direct` (what
-//!   bypasses the channels), `peers` (the channels to a target), `gateway` (one of several servers),
-//!   `pool` (ready connections). [`server`]: `pending_connections`, `request` (one stream), `datagrams`,
-//!   `open_streams`, `rejoins`.
+//!   bypasses the channels), `peers` (the channels to a target), `gateway` (one of several
+//!   servers), `pool` (ready connections). [`server`]: `pending_connections`, `request` (one
+//!   stream), `datagrams`, `open_streams`, `rejoins`.
 //! - `library`: streams of a program, without proxies.
 //! - `stream`: `driver` and its poll loop `pump` run one end of a stream. `connection`, `rejoins`,
 //!   `break_watcher`, `path_states`, `retained_memory`, `open_count`, `report`: what they need.

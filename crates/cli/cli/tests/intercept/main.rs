@@ -1,6 +1,7 @@
 //! `sunder proxy` intercepts connections of unchanged programs, between emulated hosts. Without
 //! user namespaces, prints that the tests were skipped.
 
+mod bypass;
 mod captures;
 mod clear_protocols;
 mod emptied;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         return end;
     }
     let tests = tests![
+        bypass::only_listed_networks_leave_directly,
         programs::curl_and_nginx_by_ipv4,
         programs::curl_and_nginx_by_ipv6,
         programs::a_session_of_ssh,

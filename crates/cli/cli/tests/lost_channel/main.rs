@@ -6,6 +6,7 @@
 //! `cargo test --package sunder-cli --test lost_channel matrix -- --nocapture`.
 
 mod alive;
+mod backup;
 #[path = "../emulation/mod.rs"]
 mod emulation;
 mod faults;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     }
     let mut tests = tests![
         matrix::both_ends_name_the_channel_within_three_seconds,
+        backup::new_streams_leave_a_silent_server_within_five_seconds,
         policy::new_streams_wait_if_configured,
         policy::streams_survive_an_outage,
         policy::streams_survive_an_outage_without_a_pool,

@@ -84,7 +84,8 @@ pub(crate) enum Service {
 }
 
 impl Testbed {
-    /// Starts both ends with these additional top-level settings. The client's may be [`NO_POOL`].
+    /// Starts both ends with these additional top-level settings. The client's may be [`NO_POOL`],
+    /// and `<a>` in it is the server's address on link a.
     pub(crate) fn start(topology: &str, [proxy, serve]: [&str; 2], service: Service) -> Self {
         // A TOML table must follow the channels.
         let (proxy, pool) = if proxy == NO_POOL { ("", NO_POOL) } else { (proxy, "") };
@@ -100,6 +101,10 @@ impl Testbed {
             format!("[[channel]]\nserver = \"{}\"\ndevice = \"{link}\"\n", address(link))
         };
         let channels: String = LINKS.iter().map(channel).collect();
+        let replaced = |text: String, link: &&str| {
+            text.replace(&format!("<{link}>"), &address(link).to_string())
+        };
+        let proxy = LINKS.iter().fold(proxy.to_owned(), replaced);
         let text = format!("socks = \"127.0.0.1:1080\"\n{proxy}\n{channels}{pool}");
         fs::write(place.path().join("proxy.toml"), text).unwrap();
         let socks = SocketAddr::from(([127, 0, 0, 1], 1080));
