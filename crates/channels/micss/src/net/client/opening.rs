@@ -18,8 +18,8 @@ use crate::protocol::stream::{LostChannelTimeouts, StreamEndpoint, StreamRequest
 use crate::protocol::target::ServiceRefusal;
 use crate::{StreamError, StreamProtocolError};
 
-/// Requests a stream over a set of connections of the pool. With `waits_for_answer`, the application is
-/// connected only once the stream is open.
+/// Requests a stream over a set of connections of the pool. With `waits_for_answer`, the
+/// application is connected only once the stream is open.
 pub(crate) fn open(
     pool: &ConnectionPool,
     set: ConnectionSet,

@@ -163,9 +163,9 @@ impl ConnectionPool {
     /// or connecting them has failed and none of them has recovered since.
     pub(crate) fn why_gone(&self) -> Option<String> {
         let paths = self.monitor.paths();
-        let lost: Vec<_> = paths.iter().filter(|path| path.state().lost().is_some()).collect();
-        if paths.len() - lost.len() < self.threshold().into() {
-            return lost.last().map(|path| monitor::lost_error(path).to_string());
+        let mut lost = paths.iter().filter(|path| path.state().lost().is_some());
+        if let Some(path) = lost.nth(paths.len() - usize::from(self.threshold())) {
+            return Some(monitor::lost_error(path).to_string());
         }
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         let (error, failed_at) = failure.as_ref()?;
@@ -564,38 +564,4 @@ async fn read_cookie(stream: &mut TcpStream, read: &[u8]) -> Option<ConnectionCo
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::net::TcpListener;
-    use tokio::time::timeout;
-
-    use super::*;
-
-    /// A set returns from a stream to a pool that is no longer used.
-    #[tokio::test]
-    async fn an_unused_pool_closes_what_returns_and_connects_nothing() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = listener.local_addr().unwrap();
-        let remote =
-            RemoteServerConfig { channels: vec![StreamChannelConfig::to(server)], threshold: 1 };
-        let hour = Duration::from_secs(3600);
-        let config = ConnectionPoolConfig { size: 1, keep: 1, idle: hour };
-        let policy = LostChannelPolicy { new_streams: LostChannelAction::Fail, timeout: hour };
-        let pool = Arc::new(ConnectionPool::new(remote, None, config, policy));
-        let filler = Arc::clone(&pool);
-        // Every use counts as too long ago.
-        let filler = tokio::spawn(async move { filler.keep_full(Duration::ZERO).await });
-        for _ in 0..3 {
-            let stream = TcpStream::connect(server).await.unwrap();
-            let (mut accepted, peer) = listener.accept().await.unwrap();
-            assert_eq!(peer, stream.local_addr().unwrap(), "the pool has connected");
-            // The server's next cookie was read together with the end of the stream.
-            let rest =
-                AssociationMessage::Cookie(ConnectionCookie::new([7; COOKIE_LEN])).encode().into();
-            let metrics = Arc::clone(&pool.channel_metrics[0]);
-            pool.put_back(vec![ReusableConnection { stream, metrics, rest }]).await;
-            let closed = timeout(Duration::from_secs(10), accepted.read(&mut [0])).await;
-            assert_eq!(closed.expect("it is closed").unwrap(), 0);
-        }
-        filler.abort();
-    }
-}
+mod tests;

@@ -18,7 +18,7 @@ use crate::net::metrics::StreamMetrics;
 use crate::net::stream::datagrams::{DatagramSide, relay_datagrams};
 use crate::net::stream::driver::ReusableConnection;
 use crate::net::stream::program::MicssStream;
-use crate::protocol::datagram::{SOCKS_HEADER, parse_socks_datagram};
+use crate::protocol::datagram::{SOCKS_HEADER, parse_datagram, parse_socks_datagram};
 use crate::protocol::open_request::{OpenRequest, StreamDestination};
 use crate::protocol::socks;
 
@@ -97,6 +97,7 @@ impl DatagramSide for SocksDatagrams {
     }
 
     async fn handle_from_stream(&self, bytes: &[u8]) -> Option<(Vec<u8>, SocketAddr)> {
+        parse_datagram(bytes).ok()?;
         let source = *self.source.lock().unwrap_or_else(PoisonError::into_inner);
         Some(([&SOCKS_HEADER[..], bytes].concat(), source?))
     }
