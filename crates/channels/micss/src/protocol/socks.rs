@@ -55,9 +55,10 @@ pub const UDP_ASSOCIATE: u8 = 3;
 pub enum SocksRequest {
     /// A connection to this target.
     Connect(ServiceTarget),
-    /// An association for datagrams, which the client will send from this port, or from one that
-    /// it does not know yet: 0.
-    Associate(u16),
+    /// An association for datagrams, which the client says that it will send from here. The address
+    /// and the port are unspecified if it does not know them yet. Some clients name their target
+    /// instead.
+    Associate(ServiceTarget),
 }
 
 /// Parses a client's greeting.
@@ -89,7 +90,7 @@ pub fn parse_request(bytes: &[u8]) -> Result<ParsedPrefix<SocksRequest>, SocksEr
         [5, command @ (1 | UDP_ASSOCIATE), _, ref target @ ..] => {
             Ok(match ServiceTarget::parse_prefix(target)? {
                 ParsedPrefix::Done(target, len) if command == UDP_ASSOCIATE => {
-                    ParsedPrefix::Done(SocksRequest::Associate(target.port()), 3 + len)
+                    ParsedPrefix::Done(SocksRequest::Associate(target), 3 + len)
                 }
                 ParsedPrefix::Done(target, len) => {
                     ParsedPrefix::Done(SocksRequest::Connect(target), 3 + len)
@@ -167,7 +168,8 @@ mod tests {
         }
         assert_eq!(parse_request(&[5, 2, 0, 1]), Err(SocksError::Command(2)));
         let associate = [5, 3, 0, 1, 0, 0, 0, 0, 0x12, 0x67];
-        let parsed = ParsedPrefix::Done(SocksRequest::Associate(4711), 10);
+        let stated = ServiceTarget::address("0.0.0.0:4711".parse().unwrap());
+        let parsed = ParsedPrefix::Done(SocksRequest::Associate(stated), 10);
         assert_eq!(parse_request(&associate), Ok(parsed));
         assert_eq!(
             bound_reply("127.0.0.1:4711".parse().unwrap())[3..],

@@ -14,6 +14,7 @@ use super::direct::connect_directly;
 use super::opening::{open, reject};
 use super::peers::PeerPools;
 use super::udp_associate::associate;
+use crate::StreamError;
 use crate::config::MicssClientConfig;
 use crate::net::client::pool::ConnectionPool;
 use crate::net::intercept::{InterceptConfig, OWN_MARK};
@@ -23,8 +24,7 @@ use crate::net::stream::driver::{ReusableConnection, StreamDriver};
 use crate::net::stream::report::log_end;
 use crate::protocol::open_request::{OpenRequest, StreamDestination};
 use crate::protocol::socks::{self, SocksError, SocksRequest, UDP_ASSOCIATE};
-use crate::protocol::target::{ParsedPrefix, ServiceRefusal, ServiceTarget};
-use crate::{StreamError, StreamProtocolError};
+use crate::protocol::target::{ParsedPrefix, ServiceTarget};
 
 /// The time limit for an application's SOCKS request. It limits the connections of applications
 /// that have no stream yet.
@@ -85,9 +85,9 @@ pub(super) async fn serve(
     };
     let target = match stream_request {
         SocksRequest::Connect(target) => target,
-        SocksRequest::Associate(port) => {
+        SocksRequest::Associate(stated) => {
             let under_way = stream_metrics.begin();
-            let result = associate(config, peers, stream_metrics, port, application).await;
+            let result = associate(config, peers, stream_metrics, stated, application).await;
             drop(under_way);
             let (pool, result) = match result {
                 Ok((pool, finished)) => (Some(pool), Ok(finished)),

@@ -21,6 +21,7 @@ use crate::net::stream::program::MicssStream;
 use crate::protocol::datagram::{SOCKS_HEADER, parse_datagram, parse_socks_datagram};
 use crate::protocol::open_request::{OpenRequest, StreamDestination};
 use crate::protocol::socks;
+use crate::protocol::target::{ServiceTarget, TargetHost};
 
 /// Serves an application's request for an association, to its end: that of the application's
 /// connection, that of the stream, or when it is idle for too long. Returns the channels and their
@@ -32,7 +33,7 @@ pub(super) async fn associate(
     config: &MicssClientConfig,
     peers: &PeerPools,
     stream_metrics: &Arc<StreamMetrics>,
-    stated_port: u16,
+    stated: ServiceTarget,
     mut application: TcpStream,
 ) -> Result<(Arc<ConnectionPool>, Vec<ReusableConnection>), StreamError> {
     let (pool, set) = match peers.take_at_gateway().await {
@@ -57,10 +58,7 @@ pub(super) async fn associate(
     let (stream, other_end, _) = MicssStream::new().await?;
     driver.count_spare(stream_metrics.count_spare());
     driver.connect(other_end);
-    let side = SocksDatagrams {
-        peer,
-        source: Mutex::new((stated_port != 0).then(|| SocketAddr::new(peer, stated_port))),
-    };
+    let side = SocksDatagrams { peer, source: Mutex::new(stated_source(&stated, peer)) };
     let left = async {
         // The association ends with the connection, on which nothing more is expected.
         let mut bytes = [0; 64];
@@ -69,6 +67,14 @@ pub(super) async fn associate(
     let relayed = relay_datagrams(stream, &socket, &side, &stream_metrics.datagrams, left);
     let (result, ()) = tokio::join!(driver.run(), relayed);
     Ok((pool, result?))
+}
+
+/// The application's socket, if it has stated it: a port of its own address, or of an unspecified
+/// one. Another address is no source: some applications name the target of their datagrams.
+fn stated_source(stated: &ServiceTarget, peer: IpAddr) -> Option<SocketAddr> {
+    let TargetHost::Address(address) = stated.host() else { return None };
+    let is_own = *address == peer || address.is_unspecified();
+    (is_own && stated.port() != 0).then(|| SocketAddr::new(peer, stated.port()))
 }
 
 /// A UDP socket at the address to which the application has connected, and the application's
@@ -100,5 +106,27 @@ impl DatagramSide for SocksDatagrams {
         parse_datagram(bytes).ok()?;
         let source = *self.source.lock().unwrap_or_else(PoisonError::into_inner);
         Some(([&SOCKS_HEADER[..], bytes].concat(), source?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_applications_own_address_is_its_source() {
+        let peer: IpAddr = "192.0.2.9".parse().unwrap();
+        for (stated, expected) in [
+            ("0.0.0.0:0", None),
+            ("192.0.2.9:0", None),
+            ("0.0.0.0:4711", Some("192.0.2.9:4711")),
+            ("[::]:4711", Some("192.0.2.9:4711")),
+            ("192.0.2.9:4711", Some("192.0.2.9:4711")),
+            ("198.51.100.53:53", None),
+            ("example.org:53", None),
+        ] {
+            let source = stated_source(&stated.parse().unwrap(), peer);
+            assert_eq!(source, expected.map(|it| it.parse().unwrap()), "{stated}");
+        }
     }
 }
