@@ -59,16 +59,22 @@ fn the_examples_in_the_guide_are_correct() {
         serve,
         proxy,
         with_forward,
+        with_udp,
+        with_udp_services,
+        with_bypass,
         with_intercept,
         with_others,
         with_refused,
         with_threshold,
+        with_proxy_protocol,
+        with_client_address,
         with_pool,
         with_peer,
         with_directory,
+        with_backup,
     ] = configurations(&guide)[..]
     else {
-        panic!("ten configurations")
+        panic!("sixteen configurations")
     };
     let server = Service::start("serve", serve, 3);
     assert_eq!(server.listening, printed(&guide, "serve"));
@@ -77,8 +83,12 @@ fn the_examples_in_the_guide_are_correct() {
         assert_eq!(proxy.listening, printed(&guide, "proxy"));
     }
     let (before, after) = proxy.split_at(proxy.find("[[channel]]").unwrap());
-    let _proxy =
-        Service::start("proxy", &[before, with_forward, after, with_pool, with_peer].concat(), 2);
+    let settings = [before, with_udp, with_bypass, with_client_address, with_forward, after];
+    let tables = [with_pool, with_peer, with_backup];
+    let _proxy = Service::start("proxy", &[settings.concat(), tables.concat()].concat(), 2);
+    let services =
+        ["listen = [\"127.0.0.1:0\"]\n", with_proxy_protocol, with_udp_services].concat();
+    assert!(micss::config::MicssServerConfig::from_toml(&services).is_ok(), "{services}");
     let found = format!("socks = \"127.0.0.1:0\"\n{with_directory}");
     assert!(micss::config::MicssClientConfig::from_toml(&found).is_ok(), "{found}");
     let directory = tempfile::tempdir().unwrap();
