@@ -1,7 +1,8 @@
 //! A web server behind `sunder serve` learns the addresses of clients by the PROXY protocol.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -90,6 +91,16 @@ fn nginx_logs_the_addresses_that_the_proxy_has_seen() {
     let by_socks = curl(["--interface", "127.0.0.78", "--socks5-hostname", &socks, &url]).output();
     assert_eq!(fetched(&by_socks.unwrap()), b"hello\n");
     let lines = [77, 78].map(|host| format!("127.0.0.{host} -> {service} 200"));
+    assert_eq!(nginx.log(), lines);
+
+    // A header of the application is part of its request, and a wrong one.
+    let mut forger = TcpStream::connect(&forward).unwrap();
+    forger.write_all(b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    forger.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("400 Bad Request"), "{answer}");
+    let mut lines = lines.to_vec();
+    lines.push(format!("127.0.0.1 -> {service} 400"));
     assert_eq!(nginx.log(), lines);
 
     // Without an address, the service would take the client for the server's own host.

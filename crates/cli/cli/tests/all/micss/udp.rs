@@ -176,6 +176,21 @@ fn a_server_without_udp_services_refuses() {
     plain.wait_for("set socks_udp = true for applications that need UDP");
 }
 
+/// The application must learn that nobody carries its datagrams any more.
+#[test]
+fn an_association_ends_with_its_server() {
+    let dns = NameServer::start();
+    let (mut server, proxy) = start(&[dns.address.to_string()]);
+    let mut own = Association::request(proxy.address(0)).unwrap();
+    own.send(&encoded(dns.address), &query(7, "example.org"));
+    own.receive();
+    server.child.kill().unwrap();
+    server.wait();
+    assert!(matches!(own.control.read(&mut [0]), Ok(0)), "the connection ends");
+    proxy.wait_for("stream aborted");
+    assert!(proxy.status(&[]).contains("UDP: no association open of 1"));
+}
+
 /// A datagram of the longest length, and many at once, do not end the association.
 #[test]
 fn long_and_many_datagrams_are_carried_or_dropped() {
