@@ -5,10 +5,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Instant;
 
 use tempfile::TempDir;
 
-use super::processes::Service;
+use super::processes::{Service, WAIT_TIMEOUT};
 use super::service::{curl, fetched};
 
 /// nginx that expects the header and logs the address in it; killed when dropped.
@@ -50,10 +52,18 @@ impl Nginx {
         Some(Self { child, address, files })
     }
 
-    /// The lines of its log.
-    fn log(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.files.path().join("access.log")).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
+    /// Checks that its log has these lines and no others. It writes a line after its answer.
+    fn assert_log(&self, expected: &[String]) {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
+        loop {
+            let text = fs::read_to_string(self.files.path().join("access.log")).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            if lines.len() >= expected.len() || Instant::now() > deadline {
+                assert_eq!(lines, expected);
+                return;
+            }
+            thread::yield_now();
+        }
     }
 }
 
@@ -91,7 +101,7 @@ fn nginx_logs_the_addresses_that_the_proxy_has_seen() {
     let by_socks = curl(["--interface", "127.0.0.78", "--socks5-hostname", &socks, &url]).output();
     assert_eq!(fetched(&by_socks.unwrap()), b"hello\n");
     let lines = [77, 78].map(|host| format!("127.0.0.{host} -> {service} 200"));
-    assert_eq!(nginx.log(), lines);
+    nginx.assert_log(&lines);
 
     // A header of the application is part of its request, and a wrong one.
     let mut forger = TcpStream::connect(&forward).unwrap();
@@ -101,7 +111,7 @@ fn nginx_logs_the_addresses_that_the_proxy_has_seen() {
     assert!(answer.contains("400 Bad Request"), "{answer}");
     let mut lines = lines.to_vec();
     lines.push(format!("127.0.0.1 -> {service} 400"));
-    assert_eq!(nginx.log(), lines);
+    nginx.assert_log(&lines);
 
     // Without an address, the service would take the client for the server's own host.
     let silent = proxy("");
@@ -109,7 +119,7 @@ fn nginx_logs_the_addresses_that_the_proxy_has_seen() {
     assert!(!curl([&url]).output().unwrap().status.success());
     server.wait_for("the proxy does not state its client's address");
     silent.wait_for("set send_client_address = true in the proxy's configuration");
-    assert_eq!(nginx.log(), lines);
+    nginx.assert_log(&lines);
 }
 
 #[test]
