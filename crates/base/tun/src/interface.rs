@@ -125,6 +125,16 @@ pub fn add_route(name: &str, network: IpNet) -> Result<(), NetlinkError> {
     netlink.change(addition).map_err(refused("route", &network))
 }
 
+/// Removes a route to a network through an interface.
+///
+/// # Errors
+/// If there is no such interface or route.
+pub fn remove_route(name: &str, network: IpNet) -> Result<(), NetlinkError> {
+    let netlink = NetlinkSocket::open()?;
+    let removal = route_change(libc::RTM_DELROUTE, 0, netlink.index(name)?, network, None);
+    netlink.change(removal).map_err(refused("route", &network))
+}
+
 /// Changes an interface's MTU, in bytes.
 ///
 /// # Errors
@@ -172,6 +182,17 @@ fn address_change(kind: u16, flags: i32, index: u32, own: &IpNet) -> NetlinkRequ
 /// A request that creates a route to a network through an interface. `flags` says what happens if
 /// there is one.
 fn route(flags: i32, index: u32, to: IpNet, source: Option<IpAddr>) -> NetlinkRequest {
+    route_change(libc::RTM_NEWROUTE, libc::NLM_F_CREATE | flags, index, to, source)
+}
+
+/// A request that creates or removes a route to a network through an interface.
+fn route_change(
+    kind: u16,
+    flags: i32,
+    index: u32,
+    to: IpNet,
+    source: Option<IpAddr>,
+) -> NetlinkRequest {
     let (family, destination) = address_bytes(to.addr());
     let is_v4 = to.addr().is_ipv4();
     let structure = RouteStructure {
@@ -184,7 +205,7 @@ fn route(flags: i32, index: u32, to: IpNet, source: Option<IpAddr>) -> NetlinkRe
         kind: libc::RTN_UNICAST,
     };
     let source = source.filter(|_| is_v4).map(|source| address_bytes(source).1);
-    NetlinkRequest::new(libc::RTM_NEWROUTE, libc::NLM_F_CREATE | flags, &structure.encode())
+    NetlinkRequest::new(kind, flags, &structure.encode())
         .attribute(libc::RTA_DST, &destination)
         .optional(libc::RTA_PREFSRC, source.as_deref())
         .attribute(libc::RTA_OIF, &index.to_ne_bytes())

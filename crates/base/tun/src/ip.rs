@@ -186,6 +186,15 @@ pub fn source(packet: &[u8]) -> Option<IpAddr> {
     Some(from)
 }
 
+/// The destination address of an IP packet. `None` if it is not IP.
+pub fn destination(packet: &[u8]) -> Option<IpAddr> {
+    let to = match version(packet)? {
+        IpVersion::V4 => IpAddr::from(*addresses(packet).last_chunk::<4>()?),
+        IpVersion::V6 => IpAddr::from(*addresses(packet).last_chunk::<16>()?),
+    };
+    Some(to)
+}
+
 /// The addresses of an IP packet: the source, then the destination.
 pub(crate) fn addresses(packet: &[u8]) -> &[u8] {
     if is_v4(packet) { &packet[12..20] } else { &packet[8..40] }

@@ -27,7 +27,7 @@
 //!
 //! /// Carries packets until another thread stops the tunnel. Needs `CAP_NET_ADMIN`.
 //! fn carry(config: &TunnelConfig, key: SharedKey) -> Result<(), TunnelError> {
-//!     let tunnel = IpTunnel::open(config, Some(key))?;
+//!     let tunnel = IpTunnel::open(config, vec![key])?;
 //!     let (status, stopper) = (tunnel.status_source(), tunnel.stopper());
 //!     std::thread::spawn(move || {
 //!         while status.status().uptime_s < 3600.0 {
@@ -55,9 +55,10 @@
 //! - `control`: `handshake`; `monitor`, which combines `incoming` and `outgoing` into an `estimate`
 //!   of each channel; `path_prober` for the MTU; `peer_address` and `unverified` datagrams.
 //! - `endpoint`: one end: its halves `inbound` and `outbound`, with the `frame_sender` before
-//!   it, and their `shared_state`.
+//!   it, and their `shared_state`; `client_demultiplexer`: which client has sent a datagram.
 //!
-//! The driver is `net`: the threads `sending`, `receiving` and `planning`, and `status_source`;
+//! The driver is `net`: the threads `sending`, `receiving` and `planning`, with `sending_peer`,
+//! `receiving_peer` and `received_packets` for each peer, and `status_source`;
 //! [`fail_closed`] keeps packets for the tunnel from leaving another way.
 //! [`config`] is read and checked before; [`status`] is what an end reports.
 

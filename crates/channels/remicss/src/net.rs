@@ -1,4 +1,5 @@
-//! One end of a tunnel: a TUN device, a UDP socket for each channel, and three threads.
+//! One end of a tunnel: a TUN device, a UDP socket for each channel, and three threads, for one
+//! peer or, at a server, several clients.
 //!
 //! ```text
 //! device ─▶ sending ─▶ channels          channels ─▶ receiving ─▶ device
@@ -10,17 +11,25 @@
 //! protocol decision.
 
 mod allowed_sources;
+mod client_networks;
+mod device_checks;
 mod error;
 pub mod fail_closed;
+mod new_peer;
+mod peer_label;
 mod planning;
+mod received_packets;
 mod receiving;
+mod receiving_peer;
 mod reload;
 mod sending;
+mod sending_peer;
 mod shared;
+mod status_of_clients;
 mod status_source;
 mod waker;
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -31,19 +40,17 @@ use sharing::keyed::TAG_LEN;
 use tun::TunDevice;
 use tun::interface::InterfaceSettings;
 
-use crate::config::{PacketOrder, TunnelChannelConfig, TunnelConfig, TunnelEnd};
-use crate::net::allowed_sources::AllowedSources;
-use crate::protocol::control::handshake::{ClientIdentity, SharedKey};
-use crate::protocol::endpoint::inbound::InboundEndpoint;
+use crate::config::{PacketOrder, TunnelChannelConfig, TunnelConfig};
+use crate::protocol::control::handshake::SharedKey;
+use crate::protocol::endpoint::client_demultiplexer::{ClientDemultiplexer, TunnelPeerId};
 use crate::protocol::endpoint::outbound::SymbolSenderConfig;
-use crate::protocol::endpoint::settings::{EndpointRole, EndpointSettings, KeyRenewalLimits};
-use crate::protocol::recv::receiver::SymbolReceiverLimits;
 use crate::protocol::send::plan::PlanGoal;
 use crate::protocol::wire::datagram::HEADER_LEN;
-use crate::protocol::wire::terms::TunnelTerms;
 pub use error::TunnelError;
 use planning::{LiveSettings, PlanningCommand, PlanningThread};
-use receiving::{ReceivingCounts, ReceivingThread};
+use new_peer::{KeyedPeer, NewTunnelPeer, PeerFactory};
+use receiving::ReceivingThread;
+use receiving_peer::ReceivingContext;
 pub use reload::{TunnelReloadError, TunnelReloader};
 use sending::{SendingCommand, SendingThread};
 use shared::TunnelClock;
@@ -77,10 +84,15 @@ pub struct TunnelStopper {
 impl IpTunnel {
     /// Creates the device and binds the channels. Nothing is sent before [`Self::run`].
     ///
+    /// `keys` has the key that is shared with the peer, if there is one; with clients in the
+    /// configuration, the key of each, in their order.
+    ///
     /// # Errors
-    /// If an address or the device cannot be used, or the random source fails.
-    pub fn open(config: &TunnelConfig, key: Option<SharedKey>) -> Result<Self, TunnelError> {
+    /// If an address or the device cannot be used, the number of keys is wrong, two clients have
+    /// the same key, or the random source fails.
+    pub fn open(config: &TunnelConfig, keys: Vec<SharedKey>) -> Result<Self, TunnelError> {
         let clock = TunnelClock(Instant::now());
+        let clients = new_peer::keyed_clients(config, keys)?;
         let channels = bind(config)?;
         let sender_config = sender_config(config);
         let overhead = HEADER_LEN + 1 + if config.tamper_code { TAG_LEN } else { 0 };
@@ -91,36 +103,36 @@ impl IpTunnel {
             .map(|(mtu, headers)| mtu - headers);
         let found = lengths.min().unwrap_or(0) - overhead;
         let mtu = config.mtu.map_or(found, |mtu| usize::from(mtu).min(found));
-        let inbound = inbound(config, key, &sender_config, clock)?;
+        let (opened, highest_id) = (Arc::new(config.clone()), Arc::default());
+        let factory = PeerFactory { config: opened, clock, mtu, highest_id };
+        let has_clients = !config.clients.is_empty();
+        let clients = clients.into_iter().map(|client| (factory.next_id(), client));
+        let ids: Vec<(TunnelPeerId, KeyedPeer)> = clients.collect();
+        let networks = Arc::new(reload::networks_of(&ids));
+        let mut new_peers = Vec::new();
+        for (id, peer) in &ids {
+            new_peers.push(factory.peer(*id, peer, &networks)?);
+        }
         let device = Arc::new(make_device(config, mtu)?);
 
         let waker = || ThreadWaker::new().map_err(TunnelError::Waker);
         let (sending_waker, receiving_waker) = (waker()?, waker()?);
-        let (to_sending, commands) = mpsc::channel();
+        let (to_sending, sending_commands) = mpsc::channel();
+        let (to_receiving, receiving_commands) = mpsc::channel();
         let (to_planning, requests) = mpsc::channel();
         let risks = config.channels.iter().map(|channel| channel.risk).collect();
-        let reloader = TunnelReloader {
-            opened: Arc::new(config.clone()),
-            risks: Arc::new(Mutex::new(risks)),
-            planning: to_planning.clone(),
-        };
-        let stopper = TunnelStopper {
-            stops: Arc::default(),
-            receiving_waker: receiving_waker.clone(),
-            sending_waker: sending_waker.clone(),
-            sending: to_sending.clone(),
-        };
-        let sending = SendingThread {
+        let risks: Arc<Mutex<Vec<f64>>> = Arc::new(Mutex::new(risks));
+        let mut sending = SendingThread {
             device: Arc::clone(&device),
             channels: channels.clone(),
-            commands,
+            commands: sending_commands,
             waker: sending_waker.clone(),
             clock,
-            shared: Arc::default(),
-            counts: Arc::default(),
-            clamped_mtu: mtu,
+            peers: BTreeMap::new(),
+            networks: has_clients.then(|| Arc::clone(&networks)),
+            for_no_client: Arc::default(),
         };
-        let planning = PlanningThread {
+        let mut planning = PlanningThread {
             settings: LiveSettings::of(config),
             rng: config.rng,
             sender_config,
@@ -128,34 +140,67 @@ impl IpTunnel {
             sending: to_sending.clone(),
             sending_waker: sending_waker.clone(),
             clock,
-            current: Arc::default(),
+            peers: BTreeMap::new(),
         };
-        let receiving = ReceivingThread {
-            device: Arc::clone(&device),
-            channels,
-            inbound,
-            waker: receiving_waker,
+        let mut receiving = ReceivingThread {
+            context: ReceivingContext {
+                device: Arc::clone(&device),
+                channels,
+                sending: to_sending.clone(),
+                sending_waker: sending_waker.clone(),
+                planning: to_planning.clone(),
+                mtu_range: least_mtu(config).min(mtu)..=mtu,
+                follows_paths: !has_clients,
+                overhead,
+                risks: Arc::clone(&risks),
+            },
+            peers: BTreeMap::new(),
+            clients: has_clients.then(|| ClientDemultiplexer::new(config.channels.len())),
+            commands: receiving_commands,
+            waker: receiving_waker.clone(),
             clock,
-            shared: Arc::clone(&sending.shared),
-            counts: Arc::new(Mutex::new(ReceivingCounts { mtu, ..ReceivingCounts::default() })),
-            sending: to_sending,
-            sending_waker,
-            planning: to_planning,
-            mtu,
-            mtu_range: least_mtu(config).min(mtu)..=mtu,
-            overhead,
-            risks: Arc::clone(&reloader.risks),
-            sources: AllowedSources::new(&config.allowed, config.addresses.iter().map(IpNet::addr)),
-            stops: Arc::clone(&stopper.stops),
+            counts: Arc::default(),
+            unrecognised: Arc::default(),
+            stops: Arc::default(),
         };
+        let mut sources = Vec::new();
+        for NewTunnelPeer { id, receiving: receiver, sending: sender, planning: planner, status } in
+            new_peers
+        {
+            if let Some(clients) = &mut receiving.clients {
+                clients.add(id);
+            }
+            receiving.peers.insert(id, receiver);
+            sending.peers.insert(id, sender);
+            planning.peers.insert(id, planner);
+            sources.push(status);
+        }
         let status_source = TunnelStatusSource {
             device: device.name().to_owned(),
             clock,
-            risks: Arc::clone(&reloader.risks),
-            shared: Arc::clone(&sending.shared),
-            sending: Arc::clone(&sending.counts),
-            receiving: Arc::clone(&receiving.counts),
-            plan: Arc::clone(&planning.current),
+            risks: Arc::clone(&risks),
+            peers: Arc::new(Mutex::new(sources)),
+            written: Arc::clone(&receiving.counts),
+            unrecognised: Arc::clone(&receiving.unrecognised),
+            for_no_client: Arc::clone(&sending.for_no_client),
+        };
+        let stopper = TunnelStopper {
+            stops: Arc::clone(&receiving.stops),
+            receiving_waker: receiving_waker.clone(),
+            sending_waker: sending_waker.clone(),
+            sending: to_sending.clone(),
+        };
+        let reloader = TunnelReloader {
+            factory,
+            device: device.name().to_owned(),
+            risks,
+            planning: to_planning,
+            sending: to_sending,
+            sending_waker,
+            receiving: to_receiving,
+            receiving_waker,
+            sources: Arc::clone(&status_source.peers),
+            clients: Arc::new(Mutex::new(ids)),
         };
         Ok(Self { device, sending, receiving, planning, status_source, stopper, reloader })
     }
@@ -226,36 +271,6 @@ fn bind(config: &TunnelConfig) -> Result<Vec<UdpBatchSocket>, TunnelError> {
     config.channels.iter().enumerate().map(bind).collect()
 }
 
-fn inbound(
-    config: &TunnelConfig,
-    key: Option<SharedKey>,
-    sender_config: &SymbolSenderConfig,
-    clock: TunnelClock,
-) -> Result<InboundEndpoint, TunnelError> {
-    let n = u8::try_from(config.channels.len()).unwrap_or(u8::MAX);
-    let terms = TunnelTerms::new(n, config.min_threshold, config.tamper_code)
-        .and_then(|terms| terms.with_min_channels(config.min_channels))?;
-    let settings = EndpointSettings {
-        terms,
-        limits: SymbolReceiverLimits {
-            share_bytes: config.reassembly_bytes,
-            ..SymbolReceiverLimits::default()
-        },
-        rates_bps: sender_config.rates_bps.clone(),
-        headers: sender_config
-            .headers
-            .iter()
-            .map(|len| u16::try_from(*len).unwrap_or(48))
-            .collect(),
-        key_limits: KeyRenewalLimits::default(),
-        keeps_order: config.order == PacketOrder::Auto,
-        is_roaming: config.roaming,
-    };
-    let generator = config.rng.generator()?;
-    let role = role(config, key)?;
-    Ok(InboundEndpoint::new(role, settings, generator, clock.now())?)
-}
-
 fn goal(config: &TunnelConfig) -> PlanGoal {
     PlanGoal {
         kappa: config.kappa,
@@ -300,7 +315,9 @@ fn device_routes(config: &TunnelConfig) -> Vec<IpNet> {
         let halves = route.subnets(1).ok().filter(|_| route.prefix_len() == 0);
         halves.map_or_else(|| vec![*route], Iterator::collect)
     };
-    let routes = config.routes.iter().filter(|route| !config.fail_closed || has_address(route));
+    let of_clients = reload::client_routes(config);
+    let routes = config.routes.iter().chain(&of_clients);
+    let routes = routes.filter(|route| !config.fail_closed || has_address(route));
     routes.flat_map(halves).collect()
 }
 
@@ -318,20 +335,4 @@ fn make_device(config: &TunnelConfig, mtu: usize) -> Result<TunDevice, TunnelErr
     };
     interface.set_up().map_err(|source| TunnelError::Interface { name, source })?;
     Ok(device)
-}
-
-fn role(config: &TunnelConfig, key: Option<SharedKey>) -> Result<EndpointRole, TunnelError> {
-    let peers: Option<Vec<SocketAddr>> =
-        config.channels.iter().map(|channel| channel.peer).collect();
-    match (config.end, peers, key) {
-        (TunnelEnd::Client, Some(servers), key) => Ok(EndpointRole::Client { servers, key }),
-        (TunnelEnd::Server, Some(clients), None) => {
-            Ok(EndpointRole::Server(ClientIdentity::Addresses(clients)))
-        }
-        (TunnelEnd::Server, Some(clients), Some(key)) => {
-            Ok(EndpointRole::Server(ClientIdentity::Both(clients, key)))
-        }
-        (TunnelEnd::Server, None, Some(key)) => Ok(EndpointRole::Server(ClientIdentity::Key(key))),
-        (TunnelEnd::Client, None, _) | (TunnelEnd::Server, None, None) => Err(TunnelError::NoPeer),
-    }
 }

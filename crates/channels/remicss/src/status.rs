@@ -28,6 +28,34 @@ pub struct TunnelStatus {
     pub waited: ReorderStatus,
     /// Dropped packets and datagrams, by reason.
     pub dropped: DropCounts,
+    /// At a server with several clients: the clients, in the configuration's order. Then the values
+    /// above are of all clients together, and those of plans and estimates are absent. Empty if
+    /// there is one peer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<TunnelClientStatus>,
+}
+
+/// The status of one client of a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TunnelClientStatus {
+    /// Its name.
+    pub name: String,
+    /// Its networks.
+    pub networks: Vec<String>,
+    /// How long it has been associated, in seconds. Absent if it is not.
+    pub associated_s: Option<f64>,
+    /// Measured means since its association began.
+    pub achieved: MeasuredProperties,
+    /// The model's values for the current plan; absent if there is none.
+    pub predicted: Option<PredictedProperties>,
+    /// The configured bound that no schedule keeps. Absent if all are kept.
+    pub unmet_bound: Option<String>,
+    /// The channels, in the configuration's order.
+    pub channels: Vec<TunnelChannelStatus>,
+    /// Symbols that waited in the reorder buffer.
+    pub waited: ReorderStatus,
+    /// Dropped packets and datagrams, by reason.
+    pub dropped: DropCounts,
 }
 
 /// The rules that keep packets for the tunnel from leaving another way.
@@ -183,4 +211,16 @@ pub struct DropCounts {
     pub not_allowed: u64,
     /// Packets that the tunnel's device refused.
     pub undelivered: u64,
+    /// Packets of a client for another client.
+    #[serde(default)]
+    pub between_clients: u64,
+    /// Packets from the device for no client.
+    #[serde(default)]
+    pub for_no_client: u64,
+    /// Datagrams that no client recognised, on all channels.
+    #[serde(default)]
+    pub unrecognised: u64,
+    /// Datagrams that were dropped because too many were of no client.
+    #[serde(default)]
+    pub unchecked: u64,
 }

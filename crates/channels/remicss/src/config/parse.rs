@@ -10,6 +10,7 @@ use service::config::{
     ConfigKeys, ConfigProblem, ConfigProblems, ConfigTable, ConfigValue, key, read,
 };
 
+use super::clients::{clients, settings_of_one_client};
 use super::types::{
     PacketOrder, PlanBounds, PlanObjective, SchedulerKind, TunnelChannelConfig, TunnelConfig,
     TunnelEnd,
@@ -43,7 +44,12 @@ pub const KEYS: ConfigKeys = ConfigKeys(&[&[
     key("", "roaming", "true"),
     key("", "device", "\"sunder0\""),
     key("", "mtu", "1400"),
+    key("", "between_clients", "true"),
     key("", "channel", "[{ server = \"192.0.2.10:6521\" }]"),
+    key("", "client", "[{ name = \"laptop\", key = \"laptop.key\", networks = [\"10.9.0.2/32\"] }]"),
+    key("client", "name", "\"laptop\""),
+    key("client", "key", "\"laptop.key\""),
+    key("client", "networks", "[\"10.9.0.2/32\"]"),
     key("channel", "server", "\"192.0.2.10:6521\""),
     key("channel", "source", "\"192.0.2.20\""),
     key("channel", "listen", "\"192.0.2.10:6521\""),
@@ -96,17 +102,23 @@ fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
         None => count,
     };
     let mtu = table.get("mtu").and_then(|mtu| mtu.integer_in(576..=65_000));
+    let has_clients = table.has("client");
     let reassembly_mib: Option<usize> = match table.get("reassembly_mib") {
         Some(given) => given.integer_in(1..=1024),
+        None if has_clients => Some(1),
         None => Some(16),
     };
     let key = table.get("key").and_then(|key| key.text());
     let roaming = flag(table, "roaming", false);
-    if let Some(channels) = channels.as_ref().filter(|channels| !channels.is_empty()) {
+    if let Some(channels) = channels.as_ref().filter(|channels| !channels.is_empty())
+        && !settings_of_one_client(table, channels)
+    {
         known_client(table, channels);
     }
     may_roam(table, roaming, end, channels.as_deref().unwrap_or_default());
     let addresses = table.require("addresses").map(|list| networks(&list)).unwrap_or_default();
+    let clients = clients(table, end, &addresses);
+    let between_clients = flag(table, "between_clients", false);
     let routes = table.get("routes").map(|list| whole_networks(&list)).unwrap_or_default();
     let networks: Vec<IpNet> =
         addresses.iter().map(IpNet::trunc).chain(routes.iter().copied()).collect();
@@ -145,6 +157,8 @@ fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
         fail_closed,
         direct,
         allowed,
+        clients: clients?,
+        between_clients,
         mtu,
     })
 }
@@ -458,7 +472,7 @@ fn networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
 }
 
 /// Networks without host bits.
-fn whole_networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
+pub(super) fn whole_networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
     list.list().unwrap_or_default().iter().filter_map(whole_network).collect()
 }
 

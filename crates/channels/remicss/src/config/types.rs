@@ -73,6 +73,18 @@ pub struct TunnelChannelConfig {
     pub expected_delay_ms: Option<f64>,
 }
 
+/// A client of a server with several clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunnelClientConfig {
+    /// Its name in the status and the log.
+    pub name: String,
+    /// The file with the key that is shared with it.
+    pub key: PathBuf,
+    /// The networks from which it may send, and whose packets are for it. They do not overlap those
+    /// of other clients, and do not contain an address of this end.
+    pub networks: Vec<IpNet>,
+}
+
 /// Which end this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelEnd {
@@ -128,15 +140,21 @@ pub struct TunnelConfig {
     pub fail_closed: bool,
     /// With `fail_closed`: the networks in `routes` that are reached without the tunnel.
     pub direct: Vec<IpNet>,
-    /// The networks that the peer may use as source addresses.
+    /// The networks that the peer may use as source addresses. Not used if there are `clients`.
     pub allowed: Vec<IpNet>,
+    /// At a server with several clients: the clients. Empty if there is one peer.
+    pub clients: Vec<TunnelClientConfig>,
+    /// Whether clients may send packets to each other.
+    pub between_clients: bool,
     /// The device's MTU in bytes. It is discovered if it is not configured.
     pub mtu: Option<u16>,
 }
 
 impl TunnelConfig {
-    /// The networks that are reached through the tunnel: those of its addresses, and `routes`.
+    /// The networks that are reached through the tunnel: those of its addresses, `routes`, and those
+    /// of its clients.
     pub fn networks(&self) -> impl Iterator<Item = IpNet> {
-        self.addresses.iter().map(IpNet::trunc).chain(self.routes.iter().copied())
+        let own = self.addresses.iter().map(IpNet::trunc).chain(self.routes.iter().copied());
+        own.chain(self.clients.iter().flat_map(|client| client.networks.iter().copied()))
     }
 }

@@ -63,6 +63,16 @@ pub enum TunnelError {
     /// Neither the peer's addresses nor a shared key are configured.
     #[error("neither the peer's addresses nor a shared key are given")]
     NoPeer,
+    /// Two clients have the same key.
+    #[error(
+        "the clients {first} and {second} have the same key: give each its own (sunder key new FILE)"
+    )]
+    SameKey {
+        /// A client's name.
+        first: String,
+        /// Another client's name.
+        second: String,
+    },
     /// The terms of an association are invalid.
     #[error(transparent)]
     Terms(#[from] TunnelTermsError),

@@ -1,6 +1,7 @@
 //! The planning thread: computes the optimal schedule for the current channels, outside the fast
 //! path.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -11,10 +12,13 @@ use random::{RandomError, RandomSource};
 use thiserror::Error;
 use tracing::{info, warn};
 
+use super::peer_label::PeerLabel;
 use super::sending::SendingCommand;
+use super::sending_peer::SendingPeerCommand;
 use super::shared::{TunnelClock, lock};
 use super::waker::ThreadWaker;
 use crate::config::SchedulerKind;
+use crate::protocol::endpoint::client_demultiplexer::TunnelPeerId;
 use crate::protocol::endpoint::outbound::{SenderUpdate, SymbolSenderConfig};
 use crate::protocol::endpoint::shared_state::ChannelSnapshot;
 use crate::protocol::send::bounds::UnmetBound;
@@ -35,10 +39,14 @@ const KAPPA_TOLERANCE: f64 = 1e-6;
 
 /// A command to this thread.
 pub(super) enum PlanningCommand {
-    /// Plan for these channels.
-    Plan(TunnelPlanRequest),
+    /// Plan for these channels to a peer.
+    Plan(TunnelPeerId, TunnelPlanRequest),
     /// Plan with these settings from now on.
     Settings(LiveSettings),
+    /// There is another peer.
+    Add(TunnelPeerId, Box<PlanningPeer>),
+    /// A peer is gone for good.
+    Remove(TunnelPeerId),
     /// Stop.
     Stop,
 }
@@ -81,7 +89,27 @@ pub(super) struct PlanningThread {
     pub(super) sending: Sender<SendingCommand>,
     pub(super) sending_waker: ThreadWaker,
     pub(super) clock: TunnelClock,
+    pub(super) peers: BTreeMap<TunnelPeerId, PlanningPeer>,
+}
+
+/// What is planned for one peer.
+#[derive(Default)]
+pub(super) struct PlanningPeer {
+    pub(super) label: PeerLabel,
     pub(super) current: Arc<Mutex<CurrentPlan>>,
+    agreed_floor: u8,
+    /// The channels, since there was an association.
+    snapshot: Option<ChannelSnapshot>,
+    /// New keys for which there is no sender yet.
+    keys: Option<TunnelKeys>,
+    logged: Option<(ChannelSubset, f64)>,
+}
+
+impl PlanningPeer {
+    /// Without a plan.
+    pub(super) fn new(label: PeerLabel) -> Self {
+        Self { label, ..Self::default() }
+    }
 }
 
 /// What the status shows of the current plan.
@@ -97,14 +125,14 @@ pub(super) struct CurrentPlan {
 
 impl CurrentPlan {
     /// Updates it, and logs the channels that are spare now, or no longer.
-    fn update(&mut self, plan: Option<&TunnelPlan>, now: Duration) {
+    fn update(&mut self, plan: Option<&TunnelPlan>, label: &PeerLabel, now: Duration) {
         self.averages = plan.map(|plan| plan.averages);
         let unmet = plan.and_then(|plan| plan.unmet);
         match (unmet, self.unmet) {
             (Some(unmet), before) if before.is_none_or(|it| it.bound != unmet.bound) => {
-                warn!("{unmet}; packets are sent as without bounds");
+                warn!("{label}{unmet}; packets are sent as without bounds");
             }
-            (None, Some(_)) if plan.is_some() => info!("the bounds of plans are kept again"),
+            (None, Some(_)) if plan.is_some() => info!("{label}the bounds of plans are kept again"),
             _ => {}
         }
         self.unmet = unmet;
@@ -114,13 +142,13 @@ impl CurrentPlan {
             match (spare.contains(index), *since) {
                 (true, None) => {
                     warn!(
-                        "channel {number}: no packet waits for it, as it carries too little or loses \
+                        "{label}channel {number}: no packet waits for it, as it carries too little or loses \
                          too much beside the others (prefer = \"rate\")"
                     );
                     *since = Some(now);
                 }
                 (false, Some(_)) => {
-                    info!("channel {number}: packets wait for it again");
+                    info!("{label}channel {number}: packets wait for it again");
                     *since = None;
                 }
                 _ => {}
@@ -132,45 +160,62 @@ impl CurrentPlan {
 impl PlanningThread {
     /// Handles commands until it is stopped.
     pub(super) fn run(mut self) {
-        let mut agreed_floor = 0;
-        let mut last: Option<ChannelSnapshot> = None;
-        let mut logged = None;
         while let Ok(command) = self.commands.recv() {
-            let mut keys = None;
-            // Only the latest snapshot and the latest settings matter.
-            for command in iter::once(command).chain(self.commands.try_iter()) {
+            let mut changed = BTreeSet::new();
+            // Only the latest snapshot of each peer and the latest settings matter.
+            let waiting: Vec<PlanningCommand> = self.commands.try_iter().collect();
+            for command in iter::once(command).chain(waiting) {
                 match command {
-                    PlanningCommand::Plan(request) => {
-                        keys = request.keys.or(keys);
-                        last = Some(request.snapshot);
+                    PlanningCommand::Plan(id, request) => {
+                        let Some(peer) = self.peers.get_mut(&id) else { continue };
+                        peer.keys = request.keys.or(peer.keys.take());
+                        peer.snapshot = Some(request.snapshot);
+                        changed.insert(id);
                     }
                     PlanningCommand::Settings(settings) => {
                         self.settings = settings;
-                        // The plan is logged, even if it is like the one before.
-                        logged = None;
+                        for (id, peer) in &mut self.peers {
+                            // The plan is logged, even if it is like the one before.
+                            peer.logged = None;
+                            changed.insert(*id);
+                        }
                     }
+                    PlanningCommand::Add(id, peer) => drop(self.peers.insert(id, *peer)),
+                    PlanningCommand::Remove(id) => drop(self.peers.remove(&id)),
                     PlanningCommand::Stop => return,
                 }
             }
-            if let Some(keys) = &keys {
-                agreed_floor = keys.floor;
-            }
-            // Without an association there is nothing to plan yet.
-            let Some(snapshot) = &last else { continue };
-            let snapshot = snapshot.with_risks(&self.settings.risks);
-            let request = TunnelPlanRequest { keys, snapshot };
-            let goal = self.settings.goal;
-            let goal = goal.with_floor(goal.floor.max(agreed_floor));
-            let planned = goal.plan(&request.snapshot.channels, request.snapshot.up);
-            lock(&self.current).update(planned.as_ref().ok(), self.clock.now());
-            match self.update(goal, &request, planned, &mut logged) {
-                Ok(update) => {
-                    // If nobody receives, the tunnel stops.
-                    let _ = self.sending.send(SendingCommand::Update(update));
-                    self.sending_waker.wake();
+            for id in changed {
+                if let Some(mut peer) = self.peers.remove(&id) {
+                    self.plan(id, &mut peer);
+                    self.peers.insert(id, peer);
                 }
-                Err(error) => warn!("{error}"),
             }
+        }
+    }
+
+    /// Plans for a peer, and informs the sending thread.
+    fn plan(&self, id: TunnelPeerId, peer: &mut PlanningPeer) {
+        let keys = peer.keys.take();
+        if let Some(keys) = &keys {
+            peer.agreed_floor = keys.floor;
+        }
+        // Without an association there is nothing to plan yet.
+        let Some(snapshot) = &peer.snapshot else { return };
+        let snapshot = snapshot.with_risks(&self.settings.risks);
+        let request = TunnelPlanRequest { keys, snapshot };
+        let goal = self.settings.goal;
+        let goal = goal.with_floor(goal.floor.max(peer.agreed_floor));
+        let planned = goal.plan(&request.snapshot.channels, request.snapshot.up);
+        lock(&peer.current).update(planned.as_ref().ok(), &peer.label, self.clock.now());
+        match self.update(goal, &request, planned, peer) {
+            Ok(update) => {
+                // If nobody receives, the tunnel stops.
+                let update = SendingPeerCommand::Update(update);
+                let _ = self.sending.send(SendingCommand::OfPeer(id, update));
+                self.sending_waker.wake();
+            }
+            Err(error) => warn!("{}{error}", peer.label),
         }
     }
 
@@ -179,25 +224,26 @@ impl PlanningThread {
         goal: PlanGoal,
         request: &TunnelPlanRequest,
         planned: Result<TunnelPlan, TunnelPlanError>,
-        logged: &mut Option<(ChannelSubset, f64)>,
+        peer: &mut PlanningPeer,
     ) -> Result<SenderUpdate, SenderUpdateError> {
         let ChannelSnapshot { channels, up } = &request.snapshot;
+        let label = &peer.label;
         let is_held = planned.is_err();
         let plan = match (planned, &request.keys) {
             (Ok(plan), _) => plan,
             (Err(error), None) => {
-                warn!("nothing is sent: {error}");
+                warn!("{label}nothing is sent: {error}");
                 return Ok(SenderUpdate::Hold);
             }
             (Err(error), Some(keys)) => {
-                warn!("nothing is sent: {error}");
+                warn!("{label}nothing is sent: {error}");
                 // Keys arrive only once, and without a sender that uses them no control message
                 // would tell the peer that its channels work.
                 goal.plan(channels, keys.members)?
             }
         };
         if !is_held {
-            log(goal, request, &plan.averages, logged);
+            log(goal, request, &plan.averages, peer);
         }
         let scheduler = self.scheduler(goal, &plan, channels)?;
         let Some(keys) = &request.keys else {
@@ -240,8 +286,9 @@ fn log(
     goal: PlanGoal,
     request: &TunnelPlanRequest,
     averages: &ScheduleAverages,
-    logged: &mut Option<(ChannelSubset, f64)>,
+    peer: &mut PlanningPeer,
 ) {
+    let PlanningPeer { label, logged, .. } = peer;
     let ChannelSnapshot { channels, up } = &request.snapshot;
     let is_logged = logged.is_some_and(|(logged, rate)| {
         let times = averages.rate / rate;
@@ -254,7 +301,7 @@ fn log(
     let has_risks = channels.iter().any(|channel| channel.risk() > 0.0);
     let risk = if has_risks { format!("risk {:.3}, ", averages.risk) } else { String::new() };
     let line = format!(
-        "planned: kappa {:.2}, mu {:.2}, {risk}loss {:.2} %, delay {:.1} ms, {:.1} Mbit/s",
+        "{label}planned: kappa {:.2}, mu {:.2}, {risk}loss {:.2} %, delay {:.1} ms, {:.1} Mbit/s",
         averages.kappa,
         averages.mu,
         100.0 * averages.loss,
@@ -288,12 +335,13 @@ mod tests {
     use crate::protocol::wire::tokens::{TOKEN_KEY_LEN, TokenKey};
 
     const CHANNELS: usize = 3;
+    const PEER: TunnelPeerId = TunnelPeerId(0);
 
     fn plan(keys: Option<TunnelKeys>, up: usize) -> PlanningCommand {
         let channel =
             ChannelModel::new(RiskProbability(0.1), LossProbability(0.01), 1.0, 10.0).unwrap();
         let up = ChannelSubset::first(up);
-        PlanningCommand::Plan(TunnelPlanRequest {
+        PlanningCommand::Plan(PEER, TunnelPlanRequest {
             keys,
             snapshot: ChannelSnapshot { channels: vec![channel; CHANNELS], up },
         })
@@ -343,12 +391,14 @@ mod tests {
             sending,
             sending_waker: ThreadWaker::new().unwrap(),
             clock: TunnelClock(Instant::now()),
-            current: Arc::default(),
+            peers: BTreeMap::from([(PEER, PlanningPeer::default())]),
         };
         let update = |outbound: &mut OutboundEndpoint| match commands
             .recv_timeout(Duration::from_secs(10))
         {
-            Ok(SendingCommand::Update(update)) => outbound.handle_update(update),
+            Ok(SendingCommand::OfPeer(PEER, SendingPeerCommand::Update(update))) => {
+                outbound.handle_update(update);
+            }
             _ => panic!("no update"),
         };
         // Both requests wait when the thread comes to them: channels have gone down meanwhile.

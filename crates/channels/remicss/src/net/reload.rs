@@ -1,14 +1,25 @@
 //! Changes the settings of a tunnel that runs.
 
+use std::collections::HashSet;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
+use ipnet::IpNet;
+use keys::SharedKey;
 use thiserror::Error;
+use tracing::{info, warn};
 
+use super::client_networks::ClientNetworks;
 use super::goal;
+use super::new_peer::{KeyedPeer, NewTunnelPeer, PeerFactory, keyed_clients};
 use super::planning::{LiveSettings, PlanningCommand};
+use super::receiving::ReceivingCommand;
+use super::sending::SendingCommand;
 use super::shared::lock;
+use super::status_source::PeerStatusSource;
+use super::waker::ThreadWaker;
 use crate::config::{TunnelChannelConfig, TunnelConfig};
+use crate::protocol::endpoint::client_demultiplexer::TunnelPeerId;
 
 /// Why the settings of a tunnel that runs stay as they are. Each text is one line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -31,6 +42,9 @@ pub enum TunnelReloadError {
         /// The floor of the handshake.
         agreed: u8,
     },
+    /// The clients cannot be used: the text of a [`TunnelError`](super::TunnelError).
+    #[error("{0}")]
+    Clients(String),
     /// The tunnel has ended.
     #[error("the tunnel has ended")]
     Ended,
@@ -39,26 +53,46 @@ pub enum TunnelReloadError {
 /// Changes the settings of a tunnel that runs. Clones change those of the same tunnel.
 #[derive(Clone)]
 pub struct TunnelReloader {
-    /// The configuration with which the tunnel was opened.
-    pub(super) opened: Arc<TunnelConfig>,
+    /// It has the configuration with which the tunnel was opened.
+    pub(super) factory: PeerFactory,
+    pub(super) device: String,
     pub(super) risks: Arc<Mutex<Vec<f64>>>,
     pub(super) planning: Sender<PlanningCommand>,
+    pub(super) sending: Sender<SendingCommand>,
+    pub(super) sending_waker: ThreadWaker,
+    pub(super) receiving: Sender<ReceivingCommand>,
+    pub(super) receiving_waker: ThreadWaker,
+    pub(super) sources: Arc<Mutex<Vec<PeerStatusSource>>>,
+    /// The only peer, or the clients, in the order of the configuration.
+    pub(super) clients: Arc<Mutex<Vec<(TunnelPeerId, KeyedPeer)>>>,
 }
 
 impl TunnelReloader {
     /// Applies the settings that can change while the tunnel runs: `kappa`, `mu`, `objective`,
     /// `prefer`, `scheduler`, the bounds, `min_threshold` (not below that of the start), and the
-    /// `risk` of each channel. They hold for packets that are sent from now on. No packet is lost.
+    /// `risk` of each channel. They hold for packets that are sent from now on. At a server with
+    /// several clients, also the clients and `between_clients`: a client that is new or has another
+    /// key is added, and one that is missing is closed, without touching the others. No packet is
+    /// lost. `keys` is as for [`open`](super::IpTunnel::open).
     ///
     /// # Errors
-    /// If another setting has changed too. Then nothing changes.
-    pub fn reload(&self, config: &TunnelConfig) -> Result<(), TunnelReloadError> {
-        let agreed = self.opened.min_threshold;
-        if let Some(key) = changed_key(&self.opened, config) {
+    /// If another setting has changed too, or the clients' keys cannot be used. Then nothing
+    /// changes.
+    pub fn reload(
+        &self,
+        config: &TunnelConfig,
+        keys: Vec<SharedKey>,
+    ) -> Result<(), TunnelReloadError> {
+        let opened = &self.factory.config;
+        let agreed = opened.min_threshold;
+        if let Some(key) = changed_key(opened, config) {
             return Err(TunnelReloadError::NeedsRestart { key });
         }
         if config.min_threshold < agreed {
             return Err(TunnelReloadError::BelowFloor { found: config.min_threshold, agreed });
+        }
+        if !config.clients.is_empty() {
+            self.reload_clients(config, keys)?;
         }
         let settings = LiveSettings::of(config);
         let risks = settings.risks.clone();
@@ -67,6 +101,114 @@ impl TunnelReloader {
         *lock(&self.risks) = risks;
         Ok(())
     }
+
+    /// Adds, closes and changes clients. The state of new ones is made first, so that nothing has
+    /// changed if that fails.
+    fn reload_clients(
+        &self,
+        config: &TunnelConfig,
+        keys: Vec<SharedKey>,
+    ) -> Result<(), TunnelReloadError> {
+        let refused = |error: super::TunnelError| TunnelReloadError::Clients(error.to_string());
+        let wanted = keyed_clients(config, keys).map_err(refused)?;
+        let mut clients = lock(&self.clients);
+        let mut kept = Vec::new();
+        for peer in wanted {
+            let same = clients.iter().find(|(_, known)| is_same_client(known, &peer));
+            kept.push((same.map_or_else(|| self.factory.next_id(), |(id, _)| *id), peer));
+        }
+        let networks = Arc::new(networks_of(&kept));
+        let factory = self.factory.with_between_clients(config.between_clients);
+        let is_known = |id: TunnelPeerId| clients.iter().any(|(known, _)| *known == id);
+        let added = kept.iter().filter(|(id, _)| !is_known(*id));
+        let added = added.map(|(id, peer)| factory.peer(*id, peer, &networks));
+        let added = added.collect::<Result<Vec<NewTunnelPeer>, _>>().map_err(refused)?;
+
+        let before = lock(&self.sources).clone();
+        let removed: Vec<TunnelPeerId> = clients
+            .iter()
+            .map(|(id, _)| *id)
+            .filter(|id| !kept.iter().any(|(kept, _)| kept == id))
+            .collect();
+        let mut sources: Vec<PeerStatusSource> = Vec::new();
+        for (id, peer) in &kept {
+            let new = added.iter().map(|new| &new.status);
+            let known = before.iter().chain(new).find(|source| source.id == *id).cloned();
+            sources.extend(known.map(|mut known| {
+                known.client.clone_from(&peer.client);
+                known
+            }));
+        }
+        self.change_routes(config, &clients);
+        for id in removed {
+            let name = clients.iter().find(|(known, _)| *known == id).map(|(_, peer)| peer.name());
+            let name = name.unwrap_or_default();
+            info!("{name}: closed, because it is no longer among the clients");
+            // If nobody receives, the tunnel has ended.
+            let _ = self.receiving.send(ReceivingCommand::Remove(id));
+            let _ = self.planning.send(PlanningCommand::Remove(id));
+            let _ = self.sending.send(SendingCommand::Remove(id));
+        }
+        for NewTunnelPeer { id, receiving, sending, planning, status } in added {
+            let name = status.client.as_ref().map(|client| client.name.clone());
+            info!("{}: added to the clients", name.unwrap_or_default());
+            // The receiving thread last, because the others must know what it reports.
+            let _ = self.planning.send(PlanningCommand::Add(id, Box::new(planning)));
+            let _ = self.sending.send(SendingCommand::Add(id, Box::new(sending)));
+            let _ = self.receiving.send(ReceivingCommand::Add(Box::new(receiving)));
+        }
+        let between_clients = config.between_clients;
+        let _ = self.sending.send(SendingCommand::Networks(Arc::clone(&networks)));
+        let _ = self.receiving.send(ReceivingCommand::Networks { networks, between_clients });
+        self.sending_waker.wake();
+        self.receiving_waker.wake();
+        *lock(&self.sources) = sources;
+        *clients = kept;
+        Ok(())
+    }
+
+    /// Adds the routes to networks of new clients, and removes those of closed ones. A route that
+    /// the kernel refuses is logged.
+    fn change_routes(&self, config: &TunnelConfig, before: &[(TunnelPeerId, KeyedPeer)]) {
+        let clients = before.iter().filter_map(|(_, peer)| peer.client.clone()).collect();
+        let before = TunnelConfig { clients, ..(*self.factory.config).clone() };
+        let [old, new] = [&before, config].map(client_routes);
+        let (is_old, is_new): (HashSet<&IpNet>, HashSet<&IpNet>) =
+            (old.iter().collect(), new.iter().collect());
+        let log = |changed: Result<(), tun::NetlinkError>| {
+            if let Err(error) = changed {
+                warn!("{}: {error}", self.device);
+            }
+        };
+        for network in old.iter().filter(|network| !is_new.contains(network)) {
+            log(tun::interface::remove_route(&self.device, *network));
+        }
+        for network in new.iter().filter(|network| !is_old.contains(network)) {
+            log(tun::interface::add_route(&self.device, *network));
+        }
+    }
+}
+
+/// The networks of these peers.
+pub(super) fn networks_of(peers: &[(TunnelPeerId, KeyedPeer)]) -> ClientNetworks {
+    let networks = |(id, peer): &(TunnelPeerId, KeyedPeer)| {
+        Some((*id, peer.client.as_ref()?.networks.clone()))
+    };
+    ClientNetworks::new(peers.iter().filter_map(networks).collect())
+}
+
+/// The networks of clients to which there is no other route through the device.
+pub(super) fn client_routes(config: &TunnelConfig) -> Vec<IpNet> {
+    let own: Vec<IpNet> =
+        config.addresses.iter().map(IpNet::trunc).chain(config.routes.iter().copied()).collect();
+    let networks = config.clients.iter().flat_map(|client| client.networks.iter().copied());
+    networks.filter(|network| !own.iter().any(|own| own.contains(network))).collect()
+}
+
+/// Whether a client is the same as before, at most with other networks.
+fn is_same_client(one: &KeyedPeer, other: &KeyedPeer) -> bool {
+    let key = |peer: &KeyedPeer| peer.key.as_ref().map(SharedKey::fingerprint);
+    one.name() == other.name() && key(one) == key(other)
 }
 
 impl LiveSettings {
@@ -97,6 +239,7 @@ fn changed_key(opened: &TunnelConfig, new: &TunnelConfig) -> Option<&'static str
         ("order", opened.order != new.order),
         ("reassembly_mib", opened.reassembly_bytes != new.reassembly_bytes),
         ("key", opened.key != new.key),
+        ("client", opened.clients.is_empty() != new.clients.is_empty()),
         ("roaming", opened.roaming != new.roaming),
         ("device", opened.device != new.device),
         ("addresses", opened.addresses != new.addresses),
@@ -112,8 +255,10 @@ fn changed_key(opened: &TunnelConfig, new: &TunnelConfig) -> Option<&'static str
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::time::Instant;
 
     use super::*;
+    use crate::net::shared::TunnelClock;
 
     const CONFIG: &str = r#"
         kappa = 2
@@ -136,8 +281,24 @@ mod tests {
     #[test]
     fn only_the_settings_of_what_is_sent_change_while_it_runs() {
         let (planning, commands) = mpsc::channel();
-        let opened = Arc::new(config("kappa", "kappa"));
-        let reloader = TunnelReloader { opened, risks: Arc::default(), planning };
+        let factory = PeerFactory {
+            config: Arc::new(config("kappa", "kappa")),
+            clock: TunnelClock(Instant::now()),
+            mtu: 1400,
+            highest_id: Arc::default(),
+        };
+        let reloader = TunnelReloader {
+            factory,
+            device: "sunder0".into(),
+            risks: Arc::default(),
+            planning,
+            sending: mpsc::channel().0,
+            sending_waker: ThreadWaker::new().unwrap(),
+            receiving: mpsc::channel().0,
+            receiving_waker: ThreadWaker::new().unwrap(),
+            sources: Arc::default(),
+            clients: Arc::default(),
+        };
         for (from, to) in [
             ("kappa = 2", "kappa = 3\nobjective = \"loss\"\nprefer = \"redundancy\""),
             ("mu = 2.5", "mu = 3\nscheduler = \"dynamic\""),
@@ -146,7 +307,7 @@ mod tests {
             let text = if from == "kappa = 2" { ("mu = 2.5", "mu = 3") } else { ("mu", "mu") };
             let new = CONFIG.replacen(text.0, text.1, 1).replacen(from, to, 1);
             let new = TunnelConfig::from_toml(&new).unwrap();
-            assert_eq!(reloader.reload(&new), Ok(()), "{to}");
+            assert_eq!(reloader.reload(&new, Vec::new()), Ok(()), "{to}");
             let Ok(PlanningCommand::Settings(settings)) = commands.try_recv() else { panic!() };
             assert_eq!((settings.goal.kappa, settings.goal.mu), (new.kappa, new.mu));
             assert_eq!(*lock(&reloader.risks), settings.risks);
@@ -160,12 +321,12 @@ mod tests {
             ("risk = 0.1", "device = \"eth0\"", "device"),
         ] {
             let refused = Err(TunnelReloadError::NeedsRestart { key });
-            assert_eq!(reloader.reload(&config(from, to)), refused, "{to}");
+            assert_eq!(reloader.reload(&config(from, to), Vec::new()), refused, "{to}");
         }
         let below = Err(TunnelReloadError::BelowFloor { found: 1, agreed: 2 });
-        assert_eq!(reloader.reload(&config("kappa = 2", "kappa = 1.5")), below);
+        assert_eq!(reloader.reload(&config("kappa = 2", "kappa = 1.5"), Vec::new()), below);
         assert!(commands.try_recv().is_err(), "nothing has changed");
         drop(commands);
-        assert_eq!(reloader.reload(&config("kappa", "kappa")), Err(TunnelReloadError::Ended));
+        assert_eq!(reloader.reload(&config("kappa", "kappa"), Vec::new()), Err(TunnelReloadError::Ended));
     }
 }

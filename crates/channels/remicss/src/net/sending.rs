@@ -1,43 +1,47 @@
 //! The sending thread: packets from the device, shares to the channels.
 
-use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use model::ShareSelection;
 use rustix::thread::set_current_timer_slack;
-use tracing::warn;
-use tun::TunDevice;
-use udp::{DatagramBatch, UdpBatchSocket};
+use tun::ip::destination;
+use tun::{FrameSegments, TunDevice};
+use udp::UdpBatchSocket;
+use zeroize::Zeroizing;
 
+use super::client_networks::ClientNetworks;
 use super::error::TunnelError;
-use super::shared::{TunnelClock, lock};
+use super::sending_peer::{SendingPeer, SendingPeerCommand, SendingTurnEnd};
+use super::shared::TunnelClock;
 use super::waker::ThreadWaker;
-use crate::protocol::endpoint::frame_sender::{FrameDropCounts, FrameSendStep, FrameSender};
-use crate::protocol::endpoint::outbound::SenderUpdate;
-use crate::protocol::endpoint::shared_state::EndpointSharedState;
-use crate::protocol::send::sender::SymbolSenderCounts;
+use crate::protocol::endpoint::client_demultiplexer::TunnelPeerId;
+use crate::protocol::endpoint::frame_sender::frame_space;
 
 /// A command to this thread.
 pub(super) enum SendingCommand {
-    /// For the sending half.
-    Update(SenderUpdate),
-    /// The peer's address on each channel.
-    Peers(Vec<SocketAddr>),
-    /// The peer's new address on a channel.
-    Peer { channel: usize, to: SocketAddr },
-    /// The maximum length of a datagram on all channels, as UDP payload, and of a packet that fits
-    /// into one, in bytes.
-    MaxDatagramLen { datagram: usize, packet: usize },
+    /// For one peer.
+    OfPeer(TunnelPeerId, SendingPeerCommand),
+    /// There is another client.
+    Add(TunnelPeerId, Box<SendingPeer>),
+    /// A client is gone for good.
+    Remove(TunnelPeerId),
+    /// The clients have these networks from now on.
+    Networks(Arc<ClientNetworks>),
     /// Stop.
     Stop,
 }
 
-/// The poll interval without an association. Commands wake the thread anyway.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// With several clients: the number of frames that are read before one of them has its turn, so
+/// that the device's queue holds no frames of one client while others are slow.
+const READ_BURST: usize = 16;
+
+/// With several clients: how long datagrams are gathered while other clients have their turns.
+const MAX_GATHER: Duration = Duration::from_micros(300);
 
 /// The state of the thread.
 pub(super) struct SendingThread {
@@ -46,32 +50,24 @@ pub(super) struct SendingThread {
     pub(super) commands: Receiver<SendingCommand>,
     pub(super) waker: ThreadWaker,
     pub(super) clock: TunnelClock,
-    pub(super) shared: Arc<Mutex<EndpointSharedState>>,
-    pub(super) counts: Arc<Mutex<SendingCounts>>,
-    /// The MTU to which the MSS of TCP connections is clamped.
-    pub(super) clamped_mtu: usize,
-}
-
-/// Counts of the thread.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SendingCounts {
-    /// Of the current association.
-    pub(super) sender: SymbolSenderCounts,
-    /// The number of its symbols for each threshold, a few tenths of a second ago.
-    pub(super) uses: Vec<(ShareSelection, u64)>,
-    /// Datagrams that the kernel refused, on each channel.
-    pub(super) refused: Vec<u64>,
-    /// Packets that were not sent.
-    pub(super) drops: FrameDropCounts,
+    pub(super) peers: BTreeMap<TunnelPeerId, SendingPeer>,
+    /// Which client has an address. `None` if there is one peer.
+    pub(super) networks: Option<Arc<ClientNetworks>>,
+    /// Packets that are for no client.
+    pub(super) for_no_client: Arc<AtomicU64>,
 }
 
 /// The loop of the thread.
 struct SendLoop {
     thread: SendingThread,
-    frames: FrameSender,
-    peers: Vec<SocketAddr>,
-    batches: Vec<DatagramBatch>,
-    /// When the next control message is due.
+    /// The space for the next frame that is read.
+    space: Zeroizing<Vec<u8>>,
+    /// The peers that may have something to send, the next one first.
+    turns: VecDeque<TunnelPeerId>,
+    /// Those whose batches are not sent yet, and since when the first one is among them.
+    unflushed: Vec<TunnelPeerId>,
+    unflushed_since: Duration,
+    /// When the next control message to any peer is due.
     due: Duration,
     is_over: bool,
 }
@@ -84,13 +80,12 @@ impl SendingThread {
     pub(super) fn run(self) -> Result<(), TunnelError> {
         // By default the kernel wakes a thread up to 50 µs late, which is long for a fast channel.
         let _ = set_current_timer_slack(std::num::NonZero::new(1));
-        let batches = self.channels.iter().map(|_| DatagramBatch::default()).collect();
-        lock(&self.counts).refused = vec![0; self.channels.len()];
         let work = SendLoop {
-            frames: FrameSender::new(self.clamped_mtu),
             thread: self,
-            peers: Vec::new(),
-            batches,
+            space: frame_space(),
+            turns: VecDeque::new(),
+            unflushed: Vec::new(),
+            unflushed_since: Duration::ZERO,
             due: Duration::ZERO,
             is_over: false,
         };
@@ -102,25 +97,37 @@ impl SendLoop {
     fn run(mut self) -> Result<(), TunnelError> {
         while !self.is_over {
             let now = self.handle_timeout();
-            match self.frames.poll(now, &mut self.batches) {
-                FrameSendStep::Poll => {}
-                FrameSendStep::Flush => self.flush(),
-                FrameSendStep::Wait(until) => self.wait(until)?,
-                FrameSendStep::Read => {
-                    if !self.read(now)? {
-                        self.wait_for_work();
-                    }
+            let has_several = self.thread.networks.is_some();
+            let mut is_drained = false;
+            for _ in 0..if has_several { READ_BURST } else { 0 } {
+                is_drained = !self.read(now)?;
+                if is_drained {
+                    break;
                 }
             }
+            if self.send(now) || (!is_drained && self.read(now)?) {
+                continue;
+            }
+            self.wait();
         }
         Ok(())
     }
 
+    /// Whether a frame may be read. The only peer leaves frames in the device while its queue is
+    /// full; one of several clients must not keep those of others waiting.
+    fn may_read(&self) -> bool {
+        self.thread.networks.is_some()
+            || self.thread.peers.values().all(|peer| peer.frames.has_room())
+    }
+
     /// Reads a frame from the device. Returns false if it has none.
     fn read(&mut self, now: Duration) -> Result<bool, TunnelError> {
-        match self.thread.device.read(self.frames.space()) {
+        if !self.may_read() {
+            return Ok(false);
+        }
+        match self.thread.device.read(&mut self.space) {
             Ok(length) => {
-                self.frames.handle_frame(length, now);
+                self.handle_frame(length, now);
                 Ok(true)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
@@ -134,93 +141,115 @@ impl SendLoop {
         }
     }
 
-    /// Handles commands and does what is due. Returns the time, since reading the clock takes as
-    /// long as computing a token.
+    /// A frame was read. It is for the client that has its destination.
+    fn handle_frame(&mut self, length: usize, now: Duration) {
+        let id = match &self.thread.networks {
+            None => self.thread.peers.keys().next().copied(),
+            Some(networks) => FrameSegments::parse(&self.space[..length])
+                .and_then(|segments| destination(segments.packet()))
+                .and_then(|to| networks.client_of(to)),
+        };
+        let Some((id, peer)) = id.and_then(|id| Some((id, self.thread.peers.get_mut(&id)?))) else {
+            self.thread.for_no_client.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        peer.frames.handle_frame(&mut self.space, length, now);
+        if !peer.has_turn {
+            peer.has_turn = true;
+            self.turns.push_back(id);
+        }
+    }
+
+    /// Handles commands and does what is due. Returns the time.
     fn handle_timeout(&mut self) -> Duration {
         while let Ok(command) = self.thread.commands.try_recv() {
-            match command {
-                SendingCommand::Update(update) => self.frames.outbound().handle_update(update),
-                SendingCommand::Peers(peers) => {
-                    self.peers = peers;
-                    self.due = Duration::ZERO;
-                }
-                SendingCommand::Peer { channel, to } => self.peers[channel] = to,
-                SendingCommand::MaxDatagramLen { datagram, packet } => {
-                    self.frames.outbound().set_max_datagram_len(datagram);
-                    self.frames.set_clamped_mtu(packet);
-                }
-                SendingCommand::Stop => self.is_over = true,
-            }
+            self.handle_command(command);
         }
         let now = self.thread.clock.now();
-        if now < self.due {
-            return now;
+        if now >= self.due {
+            for peer in self.thread.peers.values_mut().filter(|peer| peer.due <= now) {
+                peer.handle_timeout(&mut self.thread.channels, now);
+            }
+            let due = self.thread.peers.values().map(|peer| peer.due).min();
+            self.due = due.unwrap_or(Duration::MAX);
         }
-        let mut shared = lock(&self.thread.shared);
-        let next = self.frames.outbound().handle_timeout(&mut shared, now, &mut self.batches);
-        drop(shared);
-        self.due = next.unwrap_or(now + POLL_INTERVAL);
-        lock(&self.thread.counts).uses = self.frames.outbound().threshold_uses();
-        self.flush();
+        let has_several = self.thread.networks.is_some();
+        if has_several && !self.unflushed.is_empty() && now >= self.unflushed_since + MAX_GATHER {
+            self.flush();
+        }
         now
     }
 
-    /// Sends the batches and waits for busy channels. Reads frames meanwhile. Ends early if there
-    /// are commands.
-    fn wait(&mut self, until: Duration) -> Result<(), TunnelError> {
-        self.flush();
-        let end = until.min(self.due);
-        loop {
-            let now = self.thread.clock.now();
-            if now >= end {
-                return Ok(());
-            }
-            let device = [self.thread.device.as_fd()];
-            let sources = if self.frames.has_room() { &device } else { &[][..] };
-            if !self.thread.waker.wait(sources, Some(end.saturating_sub(now))).contains(&true) {
-                return Ok(());
-            }
-            self.read(self.thread.clock.now())?;
-        }
-    }
-
-    /// Waits for packets or commands.
-    fn wait_for_work(&mut self) {
-        self.flush();
-        self.frames.outbound().set_idle();
-        let timeout = self.due.saturating_sub(self.thread.clock.now());
-        self.thread.waker.wait(&[self.thread.device.as_fd()], Some(timeout));
-    }
-
-    /// Sends the batches.
-    fn flush(&mut self) {
-        let mut counts = lock(&self.thread.counts);
-        for (index, batch) in self.batches.iter_mut().enumerate() {
-            if batch.is_empty() {
-                continue;
-            }
-            if let Some(peer) = self.peers.get(index) {
-                let sent = self.thread.channels[index].send(batch, *peer);
-                counts.refused[index] += sent.refused as u64;
-                if let Some(error) = sent.gso_error {
-                    log_gso_error(index, error);
+    fn handle_command(&mut self, command: SendingCommand) {
+        match command {
+            SendingCommand::OfPeer(id, command) => {
+                if let Some(peer) = self.thread.peers.get_mut(&id) {
+                    peer.handle_command(command);
+                    self.due = self.due.min(peer.due);
                 }
             }
-            batch.clear();
-        }
-        counts.drops = self.frames.drops();
-        if let Some(sender) = self.frames.outbound().counts() {
-            counts.sender = *sender;
+            SendingCommand::Add(id, peer) => {
+                self.due = Duration::ZERO;
+                self.thread.peers.insert(id, *peer);
+            }
+            SendingCommand::Remove(id) => {
+                self.turns.retain(|turn| *turn != id);
+                self.thread.peers.remove(&id);
+            }
+            SendingCommand::Networks(networks) => self.thread.networks = Some(networks),
+            SendingCommand::Stop => self.is_over = true,
         }
     }
-}
 
-/// Logs that segmentation offload does not work on a channel.
-fn log_gso_error(channel: usize, error: i32) {
-    let error = io::Error::from_raw_os_error(error);
-    warn!(
-        "channel {}: the kernel does not split datagrams for this device ({error}); they are sent one by \
-         one, which takes more processor time",
-        channel + 1
-    );
+    /// Gives the next peer whose channels are ready its turn. Returns false if there is none.
+    fn send(&mut self, now: Duration) -> bool {
+        for _ in 0..self.turns.len() {
+            let Some(id) = self.turns.pop_front() else { return false };
+            let Some(peer) = self.thread.peers.get_mut(&id) else { continue };
+            if peer.busy_until > now {
+                self.turns.push_back(id);
+                continue;
+            }
+            let end = peer.take_turn(&mut self.thread.channels, self.thread.clock);
+            if peer.is_unflushed && !self.unflushed.contains(&id) {
+                if self.unflushed.is_empty() {
+                    self.unflushed_since = now;
+                }
+                self.unflushed.push(id);
+            }
+            if end == SendingTurnEnd::Empty {
+                peer.has_turn = false;
+            } else {
+                self.turns.push_back(id);
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Sends all batches.
+    fn flush(&mut self) {
+        for id in self.unflushed.drain(..) {
+            if let Some(peer) = self.thread.peers.get_mut(&id) {
+                peer.flush(&mut self.thread.channels);
+            }
+        }
+    }
+
+    /// Waits for packets, commands, channels that are busy, or the next control message.
+    fn wait(&mut self) {
+        for id in &self.unflushed {
+            if let Some(peer) = self.thread.peers.get_mut(id).filter(|peer| !peer.has_turn) {
+                peer.frames.outbound().set_idle();
+            }
+        }
+        self.flush();
+        let busy = self.turns.iter().filter_map(|id| self.thread.peers.get(id));
+        let end = busy.map(|peer| peer.busy_until).chain([self.due]).min();
+        let timeout = end.filter(|end| *end < Duration::MAX);
+        let timeout = timeout.map(|end| end.saturating_sub(self.thread.clock.now()));
+        let device = [self.thread.device.as_fd()];
+        let sources = if self.may_read() { &device } else { &[][..] };
+        self.thread.waker.wait(sources, timeout);
+    }
 }

@@ -1,22 +1,27 @@
 //! The source of the status.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use model::{ChannelSet, ScheduleAverages, ShareSchedule, ShareSelection};
 
 use super::planning::CurrentPlan;
-use super::receiving::ReceivingCounts;
-use super::sending::SendingCounts;
+use super::received_packets::DeviceWriteCounts;
+use super::receiving_peer::ReceivingCounts;
+use super::sending_peer::SendingCounts;
 use super::shared::{TunnelClock, lock};
 use crate::protocol::control::estimate::{ChannelEstimate, RateSource};
+use crate::config::TunnelClientConfig;
+use crate::net::status_of_clients::of_all;
+use crate::protocol::endpoint::client_demultiplexer::{TunnelPeerId, UnrecognisedCounts};
 use crate::protocol::endpoint::shared_state::{ChannelSnapshot, EndpointSharedState};
 use crate::protocol::recv::reassembly::ReassemblyCounts;
 use crate::protocol::recv::reorder_buffer::ReorderCounts;
 use crate::protocol::wire::control::TunnelChannelState;
 use crate::status::{
     DropCounts, MeasuredProperties, PredictedProperties, ReorderStatus, TunnelChannelStatus,
-    TunnelStatus,
+    TunnelClientStatus, TunnelStatus,
 };
 
 /// Reports the status of a tunnel at any time. Clones report on the same tunnel.
@@ -25,6 +30,19 @@ pub struct TunnelStatusSource {
     pub(super) device: String,
     pub(super) clock: TunnelClock,
     pub(super) risks: Arc<Mutex<Vec<f64>>>,
+    /// The only peer, or the clients.
+    pub(super) peers: Arc<Mutex<Vec<PeerStatusSource>>>,
+    pub(super) written: Arc<Mutex<DeviceWriteCounts>>,
+    pub(super) unrecognised: Arc<Mutex<Vec<UnrecognisedCounts>>>,
+    pub(super) for_no_client: Arc<AtomicU64>,
+}
+
+/// Reports the status of one peer.
+#[derive(Clone)]
+pub(super) struct PeerStatusSource {
+    pub(super) id: TunnelPeerId,
+    /// The client, if it is one of several.
+    pub(super) client: Option<TunnelClientConfig>,
     pub(super) shared: Arc<Mutex<EndpointSharedState>>,
     pub(super) sending: Arc<Mutex<SendingCounts>>,
     pub(super) receiving: Arc<Mutex<ReceivingCounts>>,
@@ -34,35 +52,90 @@ pub struct TunnelStatusSource {
 impl TunnelStatusSource {
     /// The current status.
     pub fn status(&self) -> TunnelStatus {
-        let now = self.clock.now();
+        let (now, risks) = (self.clock.now(), lock(&self.risks).clone());
+        let peers = lock(&self.peers).clone();
+        let written = *lock(&self.written);
+        let mut status = match peers.first() {
+            Some(peer) if peer.client.is_none() => peer.status(&risks, now),
+            _ => self.of_clients(&peers, &risks, now),
+        };
+        status.device.clone_from(&self.device);
+        status.dropped.malformed += written.malformed;
+        status.dropped.undelivered += written.refused;
+        status
+    }
+
+    /// The status of a server with these clients.
+    fn of_clients(
+        &self,
+        peers: &[PeerStatusSource],
+        risks: &[f64],
+        now: Duration,
+    ) -> TunnelStatus {
+        let (mut mtu, mut clients) = (0, Vec::new());
+        for peer in peers {
+            let name = peer.client.as_ref().map(|client| client.name.clone()).unwrap_or_default();
+            let networks = peer.client.iter().flat_map(|client| &client.networks);
+            let networks = networks.map(ToString::to_string).collect();
+            let since = lock(&peer.receiving).associated_since;
+            let status = peer.status(risks, now);
+            mtu = mtu.max(status.mtu);
+            clients.push(TunnelClientStatus {
+                name,
+                networks,
+                associated_s: since.map(|since| now.saturating_sub(since).as_secs_f64()),
+                achieved: status.achieved,
+                predicted: status.predicted,
+                unmet_bound: status.unmet_bound,
+                channels: status.channels,
+                waited: status.waited,
+                dropped: status.dropped,
+            });
+        }
+        let mut status = of_all(clients, risks.len());
+        status.uptime_s = now.as_secs_f64();
+        status.mtu = mtu;
+        for (channel, risk) in status.channels.iter_mut().zip(risks) {
+            channel.risk = if_known(risks, *risk);
+        }
+        let unrecognised = lock(&self.unrecognised);
+        status.dropped.unrecognised = unrecognised.iter().map(|counts| counts.unrecognised).sum();
+        status.dropped.unchecked = unrecognised.iter().map(|counts| counts.unchecked).sum();
+        status.dropped.for_no_client = self.for_no_client.load(Ordering::Relaxed);
+        status
+    }
+}
+
+impl PeerStatusSource {
+    /// The status of a tunnel with this peer alone.
+    fn status(&self, risks: &[f64], now: Duration) -> TunnelStatus {
         let sending = lock(&self.sending).clone();
         let receiving = lock(&self.receiving).clone();
+        let is_associated = receiving.associated_since.is_some();
         // Without a peer there is no plan.
         let plan = lock(&self.plan).clone();
-        let predicted = plan.averages.filter(|_| receiving.is_associated);
+        let predicted = plan.averages.filter(|_| is_associated);
         TunnelStatus {
-            device: self.device.clone(),
+            device: String::new(),
             uptime_s: now.as_secs_f64(),
-            associated: receiving.is_associated,
+            associated: is_associated,
             // The rules are apart from the tunnel.
             closed: None,
-            achieved: self.achieved(now, &sending, &receiving),
+            achieved: self.achieved(risks, now, &sending, &receiving),
             predicted: predicted.map(|averages| PredictedProperties {
                 kappa: averages.kappa,
                 mu: averages.mu,
-                risk: self.if_known(averages.risk),
+                risk: if_known(risks, averages.risk),
                 loss_out: averages.loss,
                 delay_ms: averages.delivered_delay_ms,
                 rate_mbit: averages.rate,
             }),
-            unmet_bound: plan
-                .unmet
-                .filter(|_| receiving.is_associated)
-                .map(|unmet| unmet.to_string()),
+            unmet_bound: plan.unmet.filter(|_| is_associated).map(|unmet| unmet.to_string()),
             mtu: receiving.mtu,
-            channels: self.channels(now, &sending, &receiving, &plan),
+            channels: self.channels(risks, now, &sending, &receiving, &plan),
             waited: self.waited(now, &receiving),
             dropped: dropped(&sending, &receiving),
+            clients: Vec::new(),
         }
     }
 
@@ -77,17 +150,18 @@ impl TunnelStatusSource {
 
     fn achieved(
         &self,
+        risks: &[f64],
         now: Duration,
         sending: &SendingCounts,
         receiving: &ReceivingCounts,
     ) -> MeasuredProperties {
         let (sender, receiver, highest) = (&sending.sender, &receiving.receiver, receiving.highest);
         let mean = |sum: u64| part(sum, sender.symbols);
-        let modelled = self.modelled(now, &sending.uses);
+        let modelled = self.modelled(risks, now, &sending.uses);
         MeasuredProperties {
             kappa: mean(sender.k_sum),
             mu: mean(sender.m_sum),
-            risk: modelled.and_then(|averages| self.if_known(averages.risk)),
+            risk: modelled.and_then(|averages| if_known(risks, averages.risk)),
             loss_out: modelled.map(|averages| averages.loss),
             delay_ms: modelled.map(|averages| averages.delivered_delay_ms),
             sent_symbols: sender.symbols,
@@ -100,9 +174,14 @@ impl TunnelStatusSource {
 
     /// The model's averages for thresholds with these numbers of uses.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    fn modelled(&self, now: Duration, uses: &[(ShareSelection, u64)]) -> Option<ScheduleAverages> {
+    fn modelled(
+        &self,
+        risks: &[f64],
+        now: Duration,
+        uses: &[(ShareSelection, u64)],
+    ) -> Option<ScheduleAverages> {
         let estimates = lock(&self.shared).monitor.as_ref()?.estimates(now);
-        let channels = ChannelSnapshot::new(&estimates, &lock(&self.risks)).channels;
+        let channels = ChannelSnapshot::new(&estimates, risks).channels;
         let symbols: u64 = uses.iter().map(|(_, symbols)| symbols).sum();
         let parts =
             uses.iter().map(|(threshold, part)| (*threshold, *part as f64 / symbols as f64));
@@ -111,6 +190,7 @@ impl TunnelStatusSource {
 
     fn channels(
         &self,
+        risks: &[f64],
         now: Duration,
         sending: &SendingCounts,
         receiving: &ReceivingCounts,
@@ -146,7 +226,7 @@ impl TunnelStatusSource {
                 missing_s: missing.map(seconds),
                 not_up_s: not_up.map(seconds),
                 spare_s: plan.spare_since[index].filter(|_| known.is_some()).map(seconds),
-                risk: self.if_known(*risk),
+                risk: if_known(risks, *risk),
                 rate_mbit: known.map(|known| mbit(known.estimate.known_bps)),
                 rate_from: known.map(|known| source(known.estimate.source).into()),
                 loss_out: measured.map(|estimate| estimate.loss),
@@ -165,14 +245,13 @@ impl TunnelStatusSource {
                 wrong_token: strange.wrong_token,
             }
         };
-        let risks = lock(&self.risks).clone();
         risks.iter().enumerate().map(channel).collect()
     }
+}
 
-    /// A risk, if any channel has one configured.
-    fn if_known(&self, risk: f64) -> Option<f64> {
-        lock(&self.risks).iter().any(|risk| *risk > 0.0).then_some(risk)
-    }
+/// A risk, if any channel has one configured.
+fn if_known(risks: &[f64], risk: f64) -> Option<f64> {
+    risks.iter().any(|risk| *risk > 0.0).then_some(risk)
 }
 
 /// What is known of a channel during an association.
@@ -220,11 +299,16 @@ fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> DropCounts {
         queued: sending.drops.queued,
         wrong_source: receiving.unverified.iter().map(|strange| strange.wrong_source).sum(),
         wrong_token: receiving.unverified.iter().map(|strange| strange.wrong_token).sum(),
-        malformed: receiver.malformed + receiver.invalid_threshold + receiving.malformed,
+        malformed: receiver.malformed + receiver.invalid_threshold + receiving.filtered.malformed,
         duplicate: receiver.duplicate,
         tampered: tampered.saturating_sub(corrected),
         unjoined,
-        not_allowed: receiving.not_allowed,
-        undelivered: receiving.refused,
+        not_allowed: receiving.filtered.not_allowed,
+        between_clients: receiving.filtered.between_clients,
+        // They are counted for all peers together.
+        undelivered: 0,
+        for_no_client: 0,
+        unrecognised: 0,
+        unchecked: 0,
     }
 }

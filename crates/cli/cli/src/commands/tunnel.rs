@@ -148,14 +148,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         // First, so that nothing leaves another way even if the rest fails.
         closing::now_closed(&config)?;
     }
-    let key = config.key.as_ref().map(|key| read_key(path, key)).transpose()?;
-    let shown = config.key.as_ref().and_then(|key| shown_key(path, key));
+    let keys = read_keys(path, &config)?;
+    let shown = key_files(&config).filter_map(|key| shown_key(path, key));
     let risks = risks(&config, route).into_iter().map(|risk| risk.message);
     for risk in risks.chain(shown).chain(closing::still_closed(&config)) {
         console::warning(&risk);
     }
     let tunnel =
-        Running::open(&config, key).map_err(|error| CommandFailure::Failed(error.to_string()))?;
+        Running::open(&config, keys).map_err(|error| CommandFailure::Failed(error.to_string()))?;
     daemon::run(carry(path.clone(), config, tunnel))
 }
 
@@ -169,8 +169,12 @@ async fn carry(path: PathBuf, config: TunnelConfig, tunnel: Running) -> Result<(
     });
     console::print_line(&format!("device {}", tunnel.device()))?;
     let reloader = tunnel.reloader();
+    let file = path.clone();
     let take = move |config: TunnelConfig| {
-        future::ready(reloader.reload(&config).map_err(io::Error::other))
+        let keys = read_keys(&file, &config).map_err(|failure| io::Error::other(failure.message().to_owned()));
+        let reloaded =
+            keys.and_then(|keys| reloader.reload(&config, keys).map_err(io::Error::other));
+        future::ready(reloaded)
     };
     signals::reload_on_hangup(hangups, move || load_config::<Tunnel>(&path), take);
     let carrying = tokio::task::spawn_blocking(|| tunnel.run());
@@ -179,10 +183,16 @@ async fn carry(path: PathBuf, config: TunnelConfig, tunnel: Running) -> Result<(
     result.map_err(|error| CommandFailure::Failed(error.to_string()))
 }
 
-/// Reads the shared key from its file, relative to the configuration.
-fn read_key(config: &Path, key: &Path) -> Result<SharedKey, CommandFailure> {
-    let key = SharedKey::read(&key_path(config, key));
-    key.map_err(|error| CommandFailure::Usage(error.to_string()))
+/// The files of the key that is shared with the peer, or with each client.
+fn key_files(config: &TunnelConfig) -> impl Iterator<Item = &PathBuf> {
+    config.key.iter().chain(config.clients.iter().map(|client| &client.key))
+}
+
+/// Reads the shared keys from their files, relative to the configuration.
+fn read_keys(path: &Path, config: &TunnelConfig) -> Result<Vec<SharedKey>, CommandFailure> {
+    let read = |key: &PathBuf| SharedKey::read(&key_path(path, key));
+    let keys: Result<Vec<SharedKey>, _> = key_files(config).map(read).collect();
+    keys.map_err(|error| CommandFailure::Usage(error.to_string()))
 }
 
 /// A warning if other users can read or replace the key.
@@ -220,7 +230,7 @@ fn risks(
         );
         add("min_threshold", what, "set min_threshold = 2, with kappa = 2 or more");
     }
-    if config.allowed.is_empty() {
+    if config.allowed.is_empty() && config.clients.is_empty() {
         let what = "addresses and routes are empty: all packets of the peer are dropped, unless \
                     `allowed` names its networks";
         let fix = "name the peer's networks, as in allowed = [\"10.9.0.0/24\"]";

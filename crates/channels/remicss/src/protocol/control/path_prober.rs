@@ -149,6 +149,11 @@ impl PathProber {
         }
     }
 
+    /// Whether a datagram is a path datagram with a right token.
+    pub(crate) fn recognises(&self, channel: usize, bytes: &[u8]) -> bool {
+        PathDatagram::open(bytes, &self.incoming, channel).is_ok()
+    }
+
     /// Handles a path datagram that arrived on a channel.
     ///
     /// Returns the identifier of the challenge that it answers, if it answers one.

@@ -31,8 +31,6 @@ pub(crate) struct FrameSender {
     direct: Zeroizing<Vec<u8>>,
     /// The kind and the flow of the current symbol, if there is one.
     symbol: Option<(SymbolKind, u16)>,
-    /// The space for the next frame that is read.
-    space: Zeroizing<Vec<u8>>,
     /// The MTU to which the MSS of TCP connections is clamped.
     clamped_mtu: usize,
     drops: FrameDropCounts,
@@ -74,14 +72,12 @@ pub(crate) enum FrameSendStep {
 impl FrameSender {
     /// Without an association. The MSS of TCP connections is clamped to this MTU.
     pub(crate) fn new(clamped_mtu: usize) -> Self {
-        let space = || Zeroizing::new(vec![0; MAX_FRAME_LEN]);
         Self {
             outbound: OutboundEndpoint::default(),
             queue: CoDelQueue::default(),
             current: None,
-            direct: space(),
+            direct: frame_space(),
             symbol: None,
-            space: space(),
             clamped_mtu,
             drops: FrameDropCounts::default(),
         }
@@ -107,19 +103,22 @@ impl FrameSender {
         !self.queue.is_full()
     }
 
-    /// The space for a frame of the device.
-    pub(crate) fn space(&mut self) -> &mut [u8] {
-        &mut self.space
-    }
-
-    /// A frame of this length was read into the [space](Self::space).
-    pub(crate) fn handle_frame(&mut self, length: usize, now: Duration) {
+    /// A frame of the device was read: the first `length` bytes of `space`, which is then the space
+    /// for another frame. It is dropped if there is no room.
+    pub(crate) fn handle_frame(
+        &mut self,
+        space: &mut Zeroizing<Vec<u8>>,
+        length: usize,
+        now: Duration,
+    ) {
         if self.current.is_none() && self.symbol.is_none() && self.queue.is_empty() {
-            std::mem::swap(&mut self.direct, &mut self.space);
+            std::mem::swap(&mut self.direct, space);
             let deadline = now + codel_queue::MAX_WAIT;
             self.current = Some(CurrentFrame { queued: None, length, next: 0, deadline });
+        } else if self.has_room() {
+            self.queue.push(Zeroizing::new(space[..length].to_vec()), now);
         } else {
-            self.queue.push(Zeroizing::new(self.space[..length].to_vec()), now);
+            self.drops.queued += 1;
         }
     }
 
@@ -225,6 +224,11 @@ impl FrameSender {
     }
 }
 
+/// Space for a frame of the device.
+pub(crate) fn frame_space() -> Zeroizing<Vec<u8>> {
+    Zeroizing::new(vec![0; MAX_FRAME_LEN])
+}
+
 /// Appends a segment to a symbol, with its MSS clamped to an MTU, and returns it.
 fn append<'a>(
     segments: &FrameSegments<'_>,
@@ -272,11 +276,10 @@ mod tests {
     fn read(frames: &mut FrameSender, port: u8, now: Duration) {
         let packet_start = MAX_FRAME_LEN - usize::from(u16::MAX);
         let length = packet_start + usize::from(PACKET_LEN);
-        let frame = &mut frames.space()[..length];
-        frame.fill(0);
+        let mut frame = frame_space();
         let packet = &mut frame[packet_start..];
         (packet[0], packet[3], packet[9], packet[21]) = (0x45, PACKET_LEN, 17, port);
-        frames.handle_frame(length, now);
+        frames.handle_frame(&mut frame, length, now);
     }
 
     fn symbols(frames: &mut FrameSender) -> u64 {

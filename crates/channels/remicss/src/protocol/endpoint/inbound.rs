@@ -2,6 +2,7 @@
 
 mod delivery;
 mod key_renewal;
+mod recognition;
 mod reconnecting;
 
 use std::collections::VecDeque;

@@ -240,6 +240,7 @@ mod tests {
             channels: vec![channel],
             waited: remicss::status::ReorderStatus::default(),
             dropped: DropCounts::default(),
+            clients: Vec::new(),
         }
     }
 

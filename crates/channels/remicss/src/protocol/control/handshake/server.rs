@@ -269,6 +269,13 @@ impl TunnelHandshakeServer {
         channel < self.channels.len() && self.peer.may_send_from(channel, from)
     }
 
+    /// Whether a datagram is one that a client sends, with the right proof. A replayed one is, too.
+    pub fn recognises(&self, channel: usize, bytes: &[u8]) -> bool {
+        channel < self.channels.len()
+            && HandshakeRequestKind::of(bytes).is_some()
+            && is_proven(self.peer.key(), channel, bytes)
+    }
+
     /// Handles a handshake datagram that arrived on a channel.
     pub fn handle_datagram(
         &mut self,
