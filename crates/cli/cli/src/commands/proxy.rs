@@ -84,9 +84,10 @@ fn help() -> String {
     format!(
         "Example: sunder proxy --config proxy.toml, with this in proxy.toml\n\n{EXAMPLE}\n\
          Then: curl --socks5-hostname 127.0.0.1:1080 http://localhost/\n\n\
-         Further settings, above the first [[channel]]: threshold, integrity, rng, intercept_port,\n\
-         intercept_from, intercept_refuse, max_streams, on_lost_channel, lost_channel_timeout_s,\n\
-         send_client_address, socks_udp, bypass, switch_back_after_s; and below: [pool], [[backup_server]], [[peer]],\n\
+         Further settings, above the first [[channel]]: threshold, integrity, rng,\n\
+         intercept_port, intercept_from, intercept_refuse, max_streams, on_lost_channel,\n\
+         lost_channel_timeout_s, send_client_address, socks_udp, bypass,\n\
+         switch_back_after_s; and below: [pool], [[backup_server]], [[peer]],\n\
          [directory], [[uplink]]. docs/guides/micss.md has a table of them."
     )
 }

@@ -73,8 +73,8 @@ impl ConfiguredDaemon for Serve {
 fn help() -> String {
     format!(
         "Example: sunder serve --config serve.toml, with this in serve.toml\n\n{EXAMPLE}\n\
-         Further settings: allow_udp, proxy_protocol, max_channels, max_waiting, max_memory_mib,\n\
-         lost_channel_timeout_s, and [directory].\n\
+         Further settings: allow_udp, proxy_protocol, max_channels, max_waiting,\n\
+         max_memory_mib, lost_channel_timeout_s, and [directory].\n\
          docs/guides/micss.md has a table of them."
     )
 }

@@ -1,8 +1,10 @@
 //! `sunder tunnel`: one end of a ReMICSS tunnel.
 
+mod clients_page;
 mod closing;
 pub(crate) mod ends;
 mod examine;
+mod invite;
 mod join;
 pub(crate) mod join_line;
 mod metrics;
@@ -44,7 +46,7 @@ const SERVER: &str = include_str!("tunnel-server.toml");
 /// Needs the right to create a network device (root, or `CAP_NET_ADMIN`). Its addresses and routes
 /// vanish when it ends, even if it is killed; with `fail_closed`, packets for them are refused
 /// then. Stops on SIGINT or SIGTERM. On SIGHUP it reads kappa, mu, the other settings of schedules
-/// and the risks again, without losing a packet. `RUST_LOG=debug` logs more.
+/// and the risks again, and a server's clients, without losing a packet. `RUST_LOG=debug` logs more.
 #[derive(clap::Args)]
 #[command(after_help = help(), args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
@@ -58,6 +60,7 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum TunnelCommand {
     Join(join::Arguments),
+    Invite(invite::Arguments),
     Close(closing::CloseArguments),
     Open(closing::OpenArguments),
 }
@@ -77,7 +80,10 @@ For a tunnel, `out` is the direction from this end to its peer: the state, loss
 and delay of a channel in that direction are as the peer reports them. `in` is
 the direction to this end. A rate marked `set` is from the configuration,
 `guess` is a tunnel's initial value, and `at least` is what a channel carried
-when no more was sent; other rates were measured. `wrong` counts changed shares.";
+when no more was sent; other rates were measured. `wrong` counts changed shares.
+A server with several clients has a row for each: how long it has been
+associated, its channels that are up in both directions, its rates, and the risk
+of packets to it.";
     type Status = TunnelServiceStatus;
 
     fn page(now: &TunnelServiceStatus, before: Option<&TunnelServiceStatus>) -> String {
@@ -126,7 +132,9 @@ fn help() -> String {
          max_delay_ms, min_rate_mbit, prefer, scheduler, min_threshold, min_channels,\n\
          tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's),\n\
          fail_closed, direct, allowed, mtu. Of a channel: loss and delay_ms, for\n\
-         sunder plan. docs/guides/tunnel.md has a table of them."
+         sunder plan. A server with several clients has a [[client]] with name, key\n\
+         and networks for each, and may have between_clients.\n\
+         docs/guides/tunnel.md has a table of all settings."
     )
 }
 
@@ -137,6 +145,7 @@ fn help() -> String {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let path = match (&arguments.command, &arguments.config) {
         (Some(TunnelCommand::Join(arguments)), _) => return join::run(arguments),
+        (Some(TunnelCommand::Invite(arguments)), _) => return invite::run(arguments),
         (Some(TunnelCommand::Close(arguments)), _) => return closing::close(arguments),
         (Some(TunnelCommand::Open(arguments)), _) => return closing::open(arguments),
         (None, Some(path)) => path,

@@ -12,6 +12,7 @@
 mod black_holes;
 mod changed_channels;
 mod channel_faults;
+mod clients;
 #[path = "../emulation/mod.rs"]
 mod emulation;
 mod fail_closed;
@@ -87,6 +88,8 @@ fn main() -> ExitCode {
         reloads::a_hundred_reloads_under_load_lose_no_packet,
         reloads::a_raised_floor_holds_when_a_channel_goes_down,
         terms::a_client_may_raise_the_floor,
+        clients::three_clients_of_one_server_are_apart,
+        clients::clients_move_come_and_go_and_others_notice_nothing,
         strangers::a_flood_does_not_change_the_tunnel,
         strangers::a_client_connects_during_a_flood,
         changed_channels::a_channel_that_lost_most_datagrams_is_used_again_at_mu_3,

@@ -7,7 +7,7 @@ use console::CommandFailure;
 
 use super::required;
 use crate::commands::tunnel::Tunnel;
-use crate::commands::tunnel::ends::{KEY_FILE, TunnelEnds};
+use crate::commands::tunnel::ends::{KEY_FILE, ONLY_CLIENT, TunnelEnds};
 use crate::commands::tunnel::join_line::TunnelJoinLine;
 use crate::new_files::{NewKeyFile, check, check_absent, random_key, write};
 
@@ -34,6 +34,9 @@ pub(super) struct Arguments {
     /// The network of the tunnel's own addresses: ADDR.1 at this end, and ADDR.2 at the other
     #[arg(long, value_name = "ADDR", default_value = "10.9.0.0")]
     network: Ipv4Addr,
+    /// The name of the first client, if there may be several: sunder tunnel invite adds others
+    #[arg(long, value_name = "NAME")]
+    client: Option<String>,
     /// The configuration; the key is in a directory beside it
     #[arg(long, value_name = "FILE", default_value = "tunnel.toml")]
     out: PathBuf,
@@ -45,7 +48,9 @@ pub(super) struct Arguments {
 /// As [`super::run`].
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let out = &arguments.out;
-    let key_file = NewKeyFile::of(out, KEY_FILE)?;
+    let client = arguments.client.as_deref();
+    let key_name = client.map_or_else(|| KEY_FILE.to_owned(), |name| format!("{name}.key"));
+    let key_file = NewKeyFile::of(out, &key_name)?;
     check_absent(&[out, &key_file.path])?;
     let channels = required(
         &arguments.listen,
@@ -59,8 +64,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     };
     let kappa = arguments.kappa.unwrap_or(kappa);
     let mu = arguments.mu.unwrap_or(mu.max(kappa));
-    let ends = TunnelEnds { channels, kappa, mu, network: arguments.network };
-    let text = ends.server(&key_file.value);
+    let ends = TunnelEnds { channels, kappa, mu, network: arguments.network, client: ONLY_CLIENT };
+    let text = ends.server(&key_file.value, client);
     check::<Tunnel>(&text, out)?;
     let key = random_key()?;
     key_file.write(&key)?;

@@ -19,22 +19,47 @@ pub(crate) struct TunnelEnds {
     pub(crate) mu: f64,
     /// The network of the tunnel's own addresses, of which the last byte counts nothing.
     pub(crate) network: Ipv4Addr,
+    /// The last byte of the client's address. That of the server is 1.
+    pub(crate) client: u8,
 }
 
+/// The last byte of the address of a tunnel's only client.
+pub(crate) const ONLY_CLIENT: u8 = 2;
+
 impl TunnelEnds {
-    /// The server's configuration. `key` is the name of the key file as a value of TOML.
-    pub(crate) fn server(&self, key: &str) -> String {
-        let mut text = self.common(1, key);
+    /// The server's configuration. `key` is the name of the key file as a value of TOML. With the
+    /// name of a client, the server may have several.
+    pub(crate) fn server(&self, key: &str, client: Option<&str>) -> String {
+        let mut text = self.common(1);
+        if client.is_some() {
+            text.push_str(
+                "# The clients have keys, so their addresses may change while the tunnel runs.\n\
+                 roaming = true\n\n",
+            );
+        } else {
+            text.push_str(&key_setting(key));
+        }
         text.push_str("# The channels: an address of this host on each uplink.\n");
         for channel in &self.channels {
             let _ = writeln!(text, "[[channel]]\nlisten = {}\n", quoted(&channel.to_string()));
         }
+        if let Some(name) = client {
+            text.push_str("# The clients. `sunder tunnel invite` adds another one.");
+            text.push_str(&client_table(name, key, &[self.client_network()]));
+        }
         trimmed(text)
+    }
+
+    /// The network that has only the client's address.
+    pub(crate) fn client_network(&self) -> String {
+        let [a, b, c, _] = self.network.octets();
+        format!("{a}.{b}.{c}.{}/32", self.client)
     }
 
     /// The client's configuration, with the devices of its channels, if they are known.
     pub(crate) fn client(&self, key: &str, devices: &[String]) -> String {
-        let mut text = self.common(2, key);
+        let mut text = self.common(self.client);
+        text.push_str(&key_setting(key));
         text.push_str(
             "# The channels: the server's address on each network, in the same order as there.\n\
              # `device`, or `source` with an address of this host, picks the uplink here.\n",
@@ -52,7 +77,7 @@ impl TunnelEnds {
     }
 
     /// What stands above the channels at the end with this number.
-    fn common(&self, end: u8, key: &str) -> String {
+    fn common(&self, end: u8) -> String {
         let [a, b, c, _] = self.network.octets();
         let Self { kappa, mu, .. } = self;
         format!(
@@ -69,12 +94,21 @@ mu = {mu}
 # the tunnel. With `fail_closed = true`, packets for all of these never leave another way.
 addresses = [\"{a}.{b}.{c}.{end}/24\"]
 
-# The key that both ends share, relative to this file.
-key = {key}
-
 "
         )
     }
+}
+
+/// The table of a client in the server's configuration, with an empty line before it. `key` is the
+/// name of the key file as a value of TOML.
+pub(crate) fn client_table(name: &str, key: &str, networks: &[String]) -> String {
+    let networks: Vec<String> = networks.iter().map(|network| quoted(network)).collect();
+    let (name, networks) = (quoted(name), networks.join(", "));
+    format!("\n[[client]]\nname = {name}\nkey = {key}\nnetworks = [{networks}]\n")
+}
+
+fn key_setting(key: &str) -> String {
+    format!("# The key that both ends share, relative to this file.\nkey = {key}\n\n")
 }
 
 fn trimmed(mut text: String) -> String {
@@ -96,9 +130,10 @@ mod tests {
             kappa: 1.5,
             mu: 2.0,
             network: Ipv4Addr::new(10, 7, 3, 0),
+            client: ONLY_CLIENT,
         };
         let devices = ["eth0".to_owned(), "wlan0".to_owned()];
-        let [server, client] = [ends.server("\"t.key\""), ends.client("\"t.key\"", &devices)]
+        let [server, client] = [ends.server("\"t.key\"", None), ends.client("\"t.key\"", &devices)]
             .map(|text| TunnelConfig::from_toml(&text).unwrap());
         assert_eq!((server.end, client.end), (TunnelEnd::Server, TunnelEnd::Client));
         assert_eq!((server.kappa, server.mu), (client.kappa, client.mu));
@@ -114,5 +149,26 @@ mod tests {
         assert_eq!(named, devices);
         assert_ne!(server.addresses, client.addresses);
         assert_eq!(server.addresses[0].network(), client.addresses[0].network());
+    }
+
+    #[test]
+    fn a_server_may_have_several_clients() {
+        let ends = TunnelEnds {
+            channels: vec!["192.0.2.1:6521".parse().unwrap()],
+            kappa: 1.0,
+            mu: 1.0,
+            network: Ipv4Addr::new(10, 7, 3, 0),
+            client: 9,
+        };
+        let mut text = ends.server("\"a.key\"", Some("a"));
+        let networks = ["10.7.3.10/32".to_owned(), "192.168.1.0/24".to_owned()];
+        text.push_str(&client_table("b", "\"b.key\"", &networks));
+        let server = TunnelConfig::from_toml(&text).unwrap();
+        assert!(server.key.is_none() && server.roaming);
+        let clients: Vec<(&str, usize)> =
+            server.clients.iter().map(|it| (it.name.as_str(), it.networks.len())).collect();
+        assert_eq!(clients, [("a", 1), ("b", 2)]);
+        let client = TunnelConfig::from_toml(&ends.client("\"t.key\"", &[])).unwrap();
+        assert!(server.clients[0].networks[0].contains(&client.addresses[0].addr()));
     }
 }

@@ -1,7 +1,7 @@
 //! The line with which the other end of a new tunnel is set up, pure.
 //!
 //! It consists of words with commas between them: `sunder-tunnel`, `kappa=X`, `mu=X`,
-//! `network=ADDR`, `key=` with 64 hexadecimal digits, and the server's address of each channel. A
+//! `network=ADDR`, `client=N` if the client's address ends with another number than 2, `key=` with 64 hexadecimal digits, and the server's address of each channel. A
 //! shell takes it as one word, and a person sees what is in it.
 
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use keys::KEY_LEN;
 use zeroize::Zeroizing;
 
-use super::ends::TunnelEnds;
+use super::ends::{ONLY_CLIENT, TunnelEnds};
 
 /// The first word.
 const NAME: &str = "sunder-tunnel";
@@ -27,10 +27,15 @@ pub(crate) struct TunnelJoinLine {
 impl TunnelJoinLine {
     /// The line. Secret.
     pub(crate) fn to_text(&self) -> Zeroizing<String> {
-        let Self { ends: TunnelEnds { channels, kappa, mu, network }, key } = self;
+        let Self { ends, key } = self;
+        let TunnelEnds { channels, kappa, mu, network, client } = ends;
         // So large that it is not moved, which would leave copies of the key.
         let mut text = Zeroizing::new(String::with_capacity(MAX_LINE_LEN));
-        let _ = write!(text, "{NAME},kappa={kappa},mu={mu},network={network},key=");
+        let _ = write!(text, "{NAME},kappa={kappa},mu={mu},network={network},");
+        if *client != ONLY_CLIENT {
+            let _ = write!(text, "client={client},");
+        }
+        text.push_str("key=");
         text.push_str(&Zeroizing::new(base16ct::lower::encode_string(&**key)));
         for channel in channels {
             let _ = write!(text, ",{channel}");
@@ -44,12 +49,12 @@ impl TunnelJoinLine {
     /// What is wrong with it, in one line, without the key.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let incomplete = |what: &str| {
-            format!("this is not the whole line of `sunder init tunnel`: {what}; copy it again")
+            format!("this is not the whole line of `sunder init tunnel` or `sunder tunnel invite`: {what}; copy it again")
         };
         if text.len() > MAX_LINE_LEN {
             return Err(incomplete("it is too long"));
         }
-        let mut words = text.trim().split(',');
+        let mut words = text.trim().split(',').peekable();
         if words.next() != Some(NAME) {
             return Err(incomplete(&format!("it does not begin with {NAME}")));
         }
@@ -58,7 +63,12 @@ impl TunnelJoinLine {
             word.ok_or_else(|| incomplete(&format!("{name}= is missing")))
         };
         let (kappa, mu) = (named("kappa")?, named("mu")?);
-        let (network, digits) = (named("network")?, named("key")?);
+        let network = named("network")?;
+        let client = words.next_if(|word| word.starts_with("client="));
+        let client = client.map_or(Ok(ONLY_CLIENT), |word| word["client=".len()..].parse());
+        let client = client.map_err(|_| incomplete("client is wrong"))?;
+        let digits = words.next().and_then(|word| word.strip_prefix("key="));
+        let digits = digits.ok_or_else(|| incomplete("key= is missing"))?;
         let number = |name: &str, text: &str| {
             let number: Option<f64> = text.parse().ok();
             number
@@ -78,7 +88,7 @@ impl TunnelJoinLine {
         if channels.is_empty() {
             return Err(incomplete("it has no channels"));
         }
-        Ok(Self { ends: TunnelEnds { channels, kappa, mu, network }, key })
+        Ok(Self { ends: TunnelEnds { channels, kappa, mu, network, client }, key })
     }
 }
 
@@ -92,6 +102,7 @@ mod tests {
             kappa: 1.5,
             mu: 2.0,
             network: Ipv4Addr::new(10, 7, 3, 0),
+            client: 7,
         };
         TunnelJoinLine { ends, key: Zeroizing::new([0xA7; 32]) }
     }

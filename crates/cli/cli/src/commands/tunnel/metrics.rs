@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use remicss::status::TunnelChannelStatus;
+use remicss::status::{TunnelChannelStatus, TunnelClientStatus};
 use service::metrics::{MetricSamples, PrometheusMetric, counter, gauge};
 
 use super::TunnelServiceStatus;
@@ -65,6 +65,10 @@ pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
                 ("unjoined", dropped.unjoined),
                 ("not_allowed", dropped.not_allowed),
                 ("undelivered", dropped.undelivered),
+                ("between_clients", dropped.between_clients),
+                ("for_no_client", dropped.for_no_client),
+                ("unrecognised", dropped.unrecognised),
+                ("unchecked", dropped.unchecked),
             ] {
                 samples.add(&[("reason", &reason)], count);
             }
@@ -155,7 +159,81 @@ pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
     gauge("sunder_tunnel_channel_delay_seconds", "The delay.", |status, samples| {
         of_channels(status, samples, |channel| channel.delay_ms.map(|ms| ms / 1e3));
     }),
+    gauge(
+        "sunder_tunnel_client_associated",
+        "Of each client of a server: whether it is associated.",
+        |status, samples| {
+            of_clients(status, samples, |client| u8::from(client.associated_s.is_some()).into());
+        },
+    ),
+    counter(
+        "sunder_tunnel_client_bytes_total",
+        "Of each client of a server: the bytes of packets.",
+        |status, samples| {
+            for client in &status.0.clients {
+                let achieved = &client.achieved;
+                for (direction, bytes) in
+                    [("out", achieved.sent_bytes), ("in", achieved.received_bytes)]
+                {
+                    let labels: [(_, &dyn Display); 2] =
+                        [("client", &client.name), ("direction", &direction)];
+                    samples.add(&labels, bytes);
+                }
+            }
+        },
+    ),
+    gauge(
+        "sunder_tunnel_client_channels_up",
+        "Of each client of a server: the number of channels that are up in both directions.",
+        |status, samples| {
+            of_clients(status, samples, |client| {
+                let is_up = |channel: &&TunnelChannelStatus| {
+                    [&channel.state_out, &channel.state_in]
+                        .iter()
+                        .all(|state| state.as_deref() == Some("up"))
+                };
+                client.channels.iter().filter(is_up).count() as u64
+            });
+        },
+    ),
+    counter(
+        "sunder_tunnel_client_dropped_total",
+        "Of each client of a server: packets that were dropped because of their addresses, or in its queue.",
+        |status, samples| {
+            for client in &status.0.clients {
+                for (reason, count) in [
+                    ("queued", client.dropped.queued),
+                    ("not_allowed", client.dropped.not_allowed),
+                    ("between_clients", client.dropped.between_clients),
+                ] {
+                    let labels: [(_, &dyn Display); 2] =
+                        [("client", &client.name), ("reason", &reason)];
+                    samples.add(&labels, count);
+                }
+            }
+        },
+    ),
+    gauge(
+        "sunder_tunnel_client_risk",
+        "Of each client of a server: the proportion of packets to it that an adversary learns.",
+        |status, samples| {
+            for client in &status.0.clients {
+                samples.add_known(&[("client", &client.name)], client.achieved.risk);
+            }
+        },
+    ),
 ];
+
+/// A sample for each client.
+fn of_clients(
+    status: &TunnelServiceStatus,
+    samples: &mut MetricSamples<'_>,
+    value: fn(&TunnelClientStatus) -> u64,
+) {
+    for client in &status.0.clients {
+        samples.add(&[("client", &client.name)], value(client));
+    }
+}
 
 fn both_ways(samples: &mut MetricSamples<'_>, out: u64, r#in: u64) {
     samples.add(&[("direction", &"out")], out);

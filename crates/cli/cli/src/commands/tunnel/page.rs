@@ -4,10 +4,14 @@ use console::table::{ColumnAlignment, aligned};
 use remicss::status::{DropCounts, TunnelChannelStatus, TunnelStatus};
 use service::status::ServiceProblem;
 
+use super::clients_page;
 use crate::commands::status::{UNKNOWN, format_number, rate as rate_of};
 
 /// The page of a tunnel, with the rates since `before`.
 pub(super) fn page(now: &TunnelStatus, before: Option<&TunnelStatus>) -> String {
+    if !now.clients.is_empty() {
+        return clients_page::page(now, before);
+    }
     let state = if now.associated { "associated" } else { "not associated" };
     let closed = now.closed.map(|closed| format!(", closed for {:.0} s", closed.closed_s));
     let closed = closed.unwrap_or_default();
@@ -34,6 +38,10 @@ pub(super) fn problems(now: &TunnelStatus) -> Vec<ServiceProblem> {
         let remedy = "change the bound, kappa or mu; sunder plan --channels shows what is possible";
         problems.push(ServiceProblem::new(unmet.clone(), None, remedy));
     }
+    if !now.clients.is_empty() {
+        problems.extend(clients_page::problems(now));
+        return problems;
+    }
     if !now.associated {
         let remedy = "check that the other end runs, and both configurations with sunder doctor";
         problems.push(ServiceProblem::new("there is no peer", None, remedy));
@@ -44,7 +52,9 @@ pub(super) fn problems(now: &TunnelStatus) -> Vec<ServiceProblem> {
 }
 
 /// What is wrong with a channel.
-fn channel_problems((index, channel): (usize, &TunnelChannelStatus)) -> Vec<ServiceProblem> {
+pub(super) fn channel_problems(
+    (index, channel): (usize, &TunnelChannelStatus),
+) -> Vec<ServiceProblem> {
     let problem = |what: &str, since_s, remedy: &str| {
         ServiceProblem::new(format!("channel {} {what}", index + 1), since_s, remedy)
     };
