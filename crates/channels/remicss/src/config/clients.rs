@@ -13,6 +13,9 @@ use super::types::{TunnelChannelConfig, TunnelClientConfig, TunnelEnd};
 /// The maximum number of clients of a server.
 pub const MAX_CLIENTS: usize = 256;
 
+/// The maximum number of networks of a client.
+const MAX_NETWORKS: usize = 64;
+
 /// The maximum length of a client's name, which is a label of metrics and a column of a table.
 const MAX_NAME_LEN: usize = 24;
 
@@ -93,6 +96,11 @@ fn client(table: &ConfigTable<'_>, addresses: &[IpNet]) -> Option<TunnelClientCo
             "the client has no networks, so it could send and receive nothing",
             "give its address in the tunnel, as in networks = [\"10.9.0.2/32\"]",
         );
+        return None;
+    }
+    if networks.len() > MAX_NETWORKS {
+        let what = format!("the client has {} networks", networks.len());
+        table.report_key("networks", ConfigProblem::new(what, format!("give {MAX_NETWORKS} at most")));
         return None;
     }
     let own = |address: &IpAddr| networks.iter().any(|network| network.contains(address));

@@ -229,3 +229,74 @@ fn objectives_are_one_or_a_list() {
         assert!(message.contains(expected), "{value}: {message}");
     }
 }
+
+const CLIENTS: &str = r#"
+    kappa = 2
+    mu = 2
+    addresses = ["10.9.0.1/24", "fd00::1/64"]
+    roaming = true
+    [[channel]]
+    listen = "192.0.2.1:6521"
+    [[channel]]
+    listen = "198.51.100.1:6521"
+    [[client]]
+    name = "a"
+    key = "a.key"
+    networks = ["10.9.0.2/32", "fd00::2/128"]
+    [[client]]
+    name = "b"
+    key = "b.key"
+    networks = ["10.9.0.3/32", "192.168.1.0/24"]
+"#;
+
+#[test]
+fn a_server_may_have_several_clients() {
+    let server = TunnelConfig::from_toml(CLIENTS).unwrap();
+    assert_eq!((server.end, server.key, server.between_clients), (TunnelEnd::Server, None, false));
+    let names: Vec<&str> = server.clients.iter().map(|client| client.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(server.reassembly_bytes, 1 << 20);
+    let one = TunnelConfig::from_toml(SERVER).unwrap();
+    assert!(one.clients.is_empty() && one.reassembly_bytes == 16 << 20);
+}
+
+#[test]
+fn clients_that_cannot_be_distinguished_are_refused() {
+    for (from, to, expected) in [
+        ("name = \"b\"", "name = \"a\"", "clients 1 and 2 have the same name"),
+        ("\"b.key\"", "\"a.key\"", "clients 1 and 2 have the same key"),
+        ("10.9.0.3/32", "10.9.0.2/32", "10.9.0.2/32 is also a network of a"),
+        ("10.9.0.3/32", "fd00::/120", "fd00::/120 overlaps fd00::2/128, a network of a"),
+        ("10.9.0.3/32", "10.9.0.0/31", "contains 10.9.0.1, which is this end's own address"),
+        ("\"10.9.0.3/32\", \"192.168.1.0/24\"", "", "the client has no networks"),
+        ("10.9.0.3/32", "10.9.0.3/24", "10.9.0.3/24 has host bits"),
+        ("name = \"b\"", "name = \"b b\"", "\"b b\" is not a name of a client"),
+        ("name = \"b\"", "", "missing field `name`"),
+        ("roaming = true", "key = \"one.key\"", "`key` is for a tunnel with one client"),
+        ("roaming = true", "allowed = []", "`allowed` is for a tunnel with one client"),
+        (
+            "listen = \"192.0.2.1:6521\"",
+            "listen = \"192.0.2.1:6521\"\nclient = \"192.0.2.2\"",
+            "a channel has `client`, and there are several clients",
+        ),
+    ] {
+        assert!(CLIENTS.contains(from), "{from}");
+        let refused = TunnelConfig::from_toml(&CLIENTS.replace(from, to)).unwrap_err().to_string();
+        assert!(refused.contains(expected), "{expected}: {refused}");
+    }
+    let client = "\n[[client]]\nname = \"a\"\nkey = \"a.key\"\nnetworks = [\"10.9.0.9/32\"]\n";
+    let refused = TunnelConfig::from_toml(&format!("{CLIENT}{client}")).unwrap_err().to_string();
+    assert!(refused.contains("`[[client]]` at the end that connects"), "{refused}");
+    let lonely = SERVER.replace("mu = 2", "mu = 2\nbetween_clients = true");
+    let refused = TunnelConfig::from_toml(&lonely).unwrap_err().to_string();
+    assert!(refused.contains("`between_clients` is for a server with `[[client]]`"), "{refused}");
+    let mut many = CLIENTS.to_owned();
+    for number in 0..MAX_CLIENTS {
+        let (a, b) = (number / 256, number % 256);
+        many += &format!(
+            "[[client]]\nname = \"n{number}\"\nkey = \"{number}\"\nnetworks = [\"10.8.{a}.{b}/32\"]\n"
+        );
+    }
+    let refused = TunnelConfig::from_toml(&many).unwrap_err().to_string();
+    assert!(refused.contains("258 clients: give 256 at most"), "{refused}");
+}

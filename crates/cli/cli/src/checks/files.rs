@@ -1,8 +1,10 @@
 //! The files that a configuration names, relative to its directory.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use directory::store;
+use keys::SharedKey;
 use keys::file::{self, KEY_LEN, KeyFileError};
 use rustix::fs::{Access, access};
 use service::config::KeyPath;
@@ -18,7 +20,22 @@ pub(crate) fn keys(config: &Path, text: &str) -> Vec<CheckFinding> {
     let mut names = Vec::new();
     collect(&Value::Table(text.parse().unwrap_or_default()), &KeyPath::default(), &mut names);
     let folder = config.parent().unwrap_or(Path::new(""));
-    names.iter().map(|(path, file)| key(&path.to_string(), &folder.join(file))).collect()
+    let findings = names.iter().map(|(path, file)| key(&path.to_string(), &folder.join(file)));
+    findings.chain(same_keys_of_clients(&names, folder)).collect()
+}
+
+/// Clients of a server with the same key, in different files.
+fn same_keys_of_clients(names: &[(KeyPath, String)], folder: &Path) -> Vec<CheckFinding> {
+    let clients = names.iter().filter(|(path, _)| path.table() == "client");
+    let mut known: HashMap<[u8; 8], String> = HashMap::new();
+    let mut same = |(path, file): &(KeyPath, String)| {
+        let key = SharedKey::read(&folder.join(file)).ok()?;
+        let first = known.insert(key.fingerprint(), file.clone())?;
+        let what = format!("{file} has the same key as {first}, of another client");
+        let fix = "give each client its own key: sunder key new FILE";
+        Some(CheckFinding::new(FindingSeverity::Error, path.to_string(), what, fix))
+    };
+    clients.filter_map(&mut same).collect()
 }
 
 /// The names of key files in a value of a configuration, each with the path of its setting.

@@ -154,6 +154,52 @@ fn the_commands_of_a_relay_are_printed_with_its_address() {
     assert!(refused(path, &["init", "relay", "-q", "-v"]).contains("exclude each other"));
 }
 
+#[test]
+fn a_client_is_added_to_a_tunnel_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let listen = ["--listen", "192.0.2.1:6521", "--listen", "192.0.2.2:6521"];
+    let init = [&["init", "tunnel", "--client", "laptop"][..], &listen].concat();
+    let first = printed(path, &init);
+    let invite = ["tunnel", "invite", "phone", "--network", "192.168.7.0/24"];
+    let second = printed(path, &invite);
+    let server = path.join("tunnel.toml");
+    assert!(errors_in(&server).is_empty(), "{:?}", errors_in(&server));
+    for (line, name, address) in
+        [(&first, "laptop", "10.9.0.2/24"), (&second, "phone", "10.9.0.3/24")]
+    {
+        let out = format!("{name}.toml");
+        printed(path, &[arguments_of(line), vec!["--out", &out]].concat());
+        let client = fs::read_to_string(path.join(out)).unwrap();
+        assert!(client.contains(address), "{client}");
+        let fingerprints = [format!("{name}/tunnel.key"), format!("tunnel/{name}.key")]
+            .map(|file| printed(path, &["key", "show", &file]));
+        assert_eq!(fingerprints[0], fingerprints[1]);
+        assert!(is_private(&path.join(format!("tunnel/{name}.key"))));
+    }
+    assert!(is_private(&server));
+
+    // Nothing is left of an invitation that is refused.
+    let before = fs::read_to_string(&server).unwrap();
+    assert!(before.contains("networks = [\"10.9.0.3/32\", \"192.168.7.0/24\"]"), "{before}");
+    let refused_as = |arguments: &[&str], expected: &str| {
+        let refused = refused(path, arguments);
+        assert!(refused.contains(expected), "{expected}: {refused}");
+    };
+    refused_as(&invite, "phone.key exists, and is kept");
+    refused_as(&["tunnel", "invite", "x", "--network", "192.168.0.0/16"], "a network of phone");
+    refused_as(&["tunnel", "invite", "x", "--server", "192.0.2.9:1"], "--server for each");
+    refused_as(&["tunnel", "invite", "x", "--config", "phone.toml"], "run this at the server");
+    assert_eq!(fs::read_to_string(&server).unwrap(), before);
+    assert!(!path.join("tunnel/x.key").exists());
+    printed(path, &[&["init", "tunnel", "--out", "one.toml"][..], &listen].concat());
+    refused_as(&["tunnel", "invite", "x", "--config", "one.toml"], "has one client");
+
+    // Two clients with the same key are found by doctor.
+    fs::copy(path.join("tunnel/laptop.key"), path.join("tunnel/phone.key")).unwrap();
+    assert!(errors_in(&server).iter().any(|it| it.contains("the same key")), "{:?}", errors_in(&server));
+}
+
 /// The commands after a prompt in a guide, each with the line that it prints, if there is one.
 fn examples(guide: &str, prompt: &str) -> Vec<(String, String)> {
     let guide = guide.replace("\\\n", "");

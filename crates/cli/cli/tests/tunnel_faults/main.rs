@@ -23,6 +23,7 @@ mod killed_ends;
 mod load;
 mod loaded_tunnel;
 mod lost_channels;
+mod many_clients;
 mod missing_channels;
 mod pair;
 mod random_faults;
@@ -111,6 +112,7 @@ fn main() -> ExitCode {
         strangers::a_flood_costs_less_than_a_tenth,
         unequal_delays::congestion_controls_over_unequal_delays,
         black_holes::every_black_hole_is_left,
+        many_clients::fifty_clients_share_a_server,
     ];
     tests.extend(measures.into_iter().map(|test| test.with_ignored_flag(true)));
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()

@@ -36,6 +36,10 @@ pub(crate) fn findings(config: &TunnelConfig) -> Vec<CheckFinding> {
         let why = "hosts behind it do not reach the tunnel's `routes`";
         findings.extend(links::forwarding("routes", why));
     }
+    if config.between_clients {
+        let why = "packets between clients are dropped";
+        findings.extend(links::forwarding("between_clients", why));
+    }
     findings.push(host::random());
     findings
 }

@@ -1,0 +1,130 @@
+//! The rate of one server with fifty clients, and how it is divided among them.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::clients::{Clients, address, name};
+use crate::pair::{SERVER, until};
+
+const CLIENTS: usize = 50;
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// The interval at which blocked threads check whether to stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Threads of connections, one for each client, and the bytes that each has received.
+struct Transfers {
+    stops: Arc<AtomicBool>,
+    received: Vec<Arc<AtomicU64>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// All clients send, or receive, over one TCP connection each. Prints the rates and the processor
+/// time, which depend on what else the machine does: it is shared by the server, fifty clients and
+/// fifty emulated links. No client gets less than a quarter of what it would get if all got the same.
+pub(crate) fn fifty_clients_share_a_server() {
+    let clients = Clients::start(CLIENTS, CLIENTS, "");
+    (0..CLIENTS).for_each(|number| clients.wait_for_client(number));
+    for is_download in [false, true] {
+        let transfers = Transfers::start(&clients, is_download);
+        // The rates of the channels are learnt.
+        thread::sleep(Duration::from_secs(5));
+        let before = transfers.bytes();
+        let (began, server) = (Instant::now(), clients.process("server"));
+        let busy = processor_s(server);
+        thread::sleep(PERIOD);
+        let seconds = began.elapsed().as_secs_f64();
+        let busy = (processor_s(server) - busy) / seconds;
+        let after = transfers.bytes();
+        let rates = before.iter().zip(&after).map(|(before, after)| {
+            (after - before) as f64 * 8e-6 / seconds
+        });
+        let mut rates: Vec<f64> = rates.collect();
+        drop(transfers);
+        rates.sort_by(f64::total_cmp);
+        let total: f64 = rates.iter().sum();
+        let what = if is_download { "to the clients" } else { "to the server" };
+        println!(
+            "{CLIENTS} clients, {what}: {total:.0} Mbit/s in all, each {:.1} to {:.1} (median \
+             {:.1}), the server uses {busy:.2} processors",
+            rates[0],
+            rates[CLIENTS - 1],
+            rates[CLIENTS / 2]
+        );
+        assert!(rates[0] > total / CLIENTS as f64 / 4.0, "{rates:?}");
+    }
+    let pages = fs::read_to_string(format!("/proc/{}/status", clients.process("server"))).unwrap();
+    let resident = pages.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    println!("the server's memory: {resident}");
+}
+
+impl Transfers {
+    fn start(clients: &Clients, is_download: bool) -> Self {
+        let stops = Arc::new(AtomicBool::new(false));
+        let (mut received, mut threads) = (Vec::new(), Vec::new());
+        for number in 0..CLIENTS {
+            let [client, server] = [&name(number), "server"].map(|name| clients.host(name));
+            let (from, to, at) = if is_download {
+                (server, client, address(number))
+            } else {
+                (client, server, SERVER.to_owned())
+            };
+            let listen = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0));
+            let listener = to.run(listen).unwrap().unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let mut sender = None;
+            until("a connection through the tunnel is open", || {
+                sender = from.run(|| TcpStream::connect((at.as_str(), port))).unwrap().ok();
+                sender.is_some()
+            });
+            let (mut sender, (mut receiver, _)) = (sender.unwrap(), listener.accept().unwrap());
+            sender.set_write_timeout(Some(POLL_INTERVAL)).unwrap();
+            receiver.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
+            let count = Arc::new(AtomicU64::new(0));
+            received.push(Arc::clone(&count));
+            let is_over = Arc::clone(&stops);
+            threads.push(thread::spawn(move || {
+                let zeros = vec![0; 1 << 16];
+                while !is_over.load(Ordering::Relaxed) {
+                    let _ = sender.write(&zeros);
+                }
+            }));
+            let is_over = Arc::clone(&stops);
+            threads.push(thread::spawn(move || {
+                let mut bytes = vec![0; 1 << 16];
+                while !is_over.load(Ordering::Relaxed) {
+                    if let Ok(length) = receiver.read(&mut bytes) {
+                        count.fetch_add(length as u64, Ordering::Relaxed);
+                    }
+                }
+            }));
+        }
+        Self { stops, received, threads }
+    }
+
+    fn bytes(&self) -> Vec<u64> {
+        self.received.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+}
+
+impl Drop for Transfers {
+    fn drop(&mut self) {
+        self.stops.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The processor time that a process has used, in seconds.
+fn processor_s(process: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    // utime and stime, in hundredths of a second, of which `)` ends the second field.
+    [11, 12].iter().map(|at| fields[*at].parse::<f64>().unwrap() / 100.0).sum()
+}
