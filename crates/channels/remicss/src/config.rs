@@ -1,6 +1,7 @@
 //! The configuration of one end of a tunnel, read from TOML and checked in full.
 
 mod clients;
+mod networks;
 mod parse;
 #[cfg(test)]
 mod tests;

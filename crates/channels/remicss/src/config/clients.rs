@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use service::config::{ConfigProblem, ConfigTable};
 
-use super::parse::whole_networks;
+use super::networks::whole_networks;
 use super::types::{TunnelChannelConfig, TunnelClientConfig, TunnelEnd};
 
 /// The maximum number of clients of a server.
@@ -100,7 +100,10 @@ fn client(table: &ConfigTable<'_>, addresses: &[IpNet]) -> Option<TunnelClientCo
     }
     if networks.len() > MAX_NETWORKS {
         let what = format!("the client has {} networks", networks.len());
-        table.report_key("networks", ConfigProblem::new(what, format!("give {MAX_NETWORKS} at most")));
+        table.report_key(
+            "networks",
+            ConfigProblem::new(what, format!("give {MAX_NETWORKS} at most")),
+        );
         return None;
     }
     let own = |address: &IpAddr| networks.iter().any(|network| network.contains(address));

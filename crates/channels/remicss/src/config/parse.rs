@@ -11,6 +11,7 @@ use service::config::{
 };
 
 use super::clients::{clients, settings_of_one_client};
+use super::networks::{networks, whole_network, whole_networks};
 use super::types::{
     PacketOrder, PlanBounds, PlanObjective, SchedulerKind, TunnelChannelConfig, TunnelConfig,
     TunnelEnd,
@@ -46,7 +47,11 @@ pub const KEYS: ConfigKeys = ConfigKeys(&[&[
     key("", "mtu", "1400"),
     key("", "between_clients", "true"),
     key("", "channel", "[{ server = \"192.0.2.10:6521\" }]"),
-    key("", "client", "[{ name = \"laptop\", key = \"laptop.key\", networks = [\"10.9.0.2/32\"] }]"),
+    key(
+        "",
+        "client",
+        "[{ name = \"laptop\", key = \"laptop.key\", networks = [\"10.9.0.2/32\"] }]",
+    ),
     key("client", "name", "\"laptop\""),
     key("client", "key", "\"laptop.key\""),
     key("client", "networks", "[\"10.9.0.2/32\"]"),
@@ -67,9 +72,6 @@ const ADDRESS: &str = "give an address, as in 192.0.2.20 or 2001:db8::2; names a
 /// What to write for an address and a port.
 const SOCKET: &str =
     "give ADDRESS:PORT, as in 192.0.2.10:6521 or [2001:db8::1]:6521; names are not looked up";
-
-/// What to write for a network.
-const NETWORK: &str = "give an address and the length of its network's prefix, as in 10.9.0.1/24";
 
 impl TunnelConfig {
     /// Reads a configuration.
@@ -463,25 +465,4 @@ fn number_in(value: &ConfigValue<'_>, range: RangeInclusive<f64>) -> Option<f64>
 fn refuse_number(value: &ConfigValue<'_>, found: f64, range: &str) -> Option<f64> {
     value.out_of_range(found, range);
     None
-}
-
-/// Networks, or addresses in them.
-fn networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
-    let texts = list.list().unwrap_or_default();
-    texts.iter().filter_map(|text| text.parsed_or(NETWORK)).collect()
-}
-
-/// Networks without host bits.
-pub(super) fn whole_networks(list: &ConfigValue<'_>) -> Vec<IpNet> {
-    list.list().unwrap_or_default().iter().filter_map(whole_network).collect()
-}
-
-/// A network without host bits.
-fn whole_network(text: &ConfigValue<'_>) -> Option<IpNet> {
-    let network: IpNet = text.parsed_or(NETWORK)?;
-    let whole = network.trunc();
-    if whole != network {
-        text.refuse(format!("{network} has host bits"), format!("write {whole}"));
-    }
-    Some(whole)
 }

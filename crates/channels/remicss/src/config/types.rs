@@ -151,8 +151,8 @@ pub struct TunnelConfig {
 }
 
 impl TunnelConfig {
-    /// The networks that are reached through the tunnel: those of its addresses, `routes`, and those
-    /// of its clients.
+    /// The networks that are reached through the tunnel: those of its addresses and clients, and
+    /// `routes`.
     pub fn networks(&self) -> impl Iterator<Item = IpNet> {
         let own = self.addresses.iter().map(IpNet::trunc).chain(self.routes.iter().copied());
         own.chain(self.clients.iter().flat_map(|client| client.networks.iter().copied()))

@@ -52,10 +52,7 @@ impl ClientNetworks {
 }
 
 /// The client whose range contains a number.
-fn client_in<T: Copy + Ord>(
-    ranges: &[(T, T, TunnelPeerId)],
-    number: T,
-) -> Option<TunnelPeerId> {
+fn client_in<T: Copy + Ord>(ranges: &[(T, T, TunnelPeerId)], number: T) -> Option<TunnelPeerId> {
     let behind = ranges.partition_point(|(first, ..)| *first <= number);
     let (_, last, client) = *ranges.get(behind.checked_sub(1)?)?;
     (number <= last).then_some(client)

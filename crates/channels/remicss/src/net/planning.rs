@@ -341,10 +341,13 @@ mod tests {
         let channel =
             ChannelModel::new(RiskProbability(0.1), LossProbability(0.01), 1.0, 10.0).unwrap();
         let up = ChannelSubset::first(up);
-        PlanningCommand::Plan(PEER, TunnelPlanRequest {
-            keys,
-            snapshot: ChannelSnapshot { channels: vec![channel; CHANNELS], up },
-        })
+        PlanningCommand::Plan(
+            PEER,
+            TunnelPlanRequest {
+                keys,
+                snapshot: ChannelSnapshot { channels: vec![channel; CHANNELS], up },
+            },
+        )
     }
 
     fn keys() -> TunnelKeys {

@@ -13,7 +13,9 @@ use udp::UdpBatchSocket;
 
 use super::peer_label::PeerLabel;
 use super::planning::{PlanningCommand, TunnelPlanRequest};
-use super::received_packets::{FilteredPacketCounts, FilteredPackets, PeerPacketFilter, ReceivedPacketBuffer};
+use super::received_packets::{
+    FilteredPacketCounts, FilteredPackets, PeerPacketFilter, ReceivedPacketBuffer,
+};
 use super::sending::SendingCommand;
 use super::sending_peer::SendingPeerCommand;
 use super::shared::lock;

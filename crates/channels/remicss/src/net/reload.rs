@@ -327,6 +327,9 @@ mod tests {
         assert_eq!(reloader.reload(&config("kappa = 2", "kappa = 1.5"), Vec::new()), below);
         assert!(commands.try_recv().is_err(), "nothing has changed");
         drop(commands);
-        assert_eq!(reloader.reload(&config("kappa", "kappa"), Vec::new()), Err(TunnelReloadError::Ended));
+        assert_eq!(
+            reloader.reload(&config("kappa", "kappa"), Vec::new()),
+            Err(TunnelReloadError::Ended)
+        );
     }
 }

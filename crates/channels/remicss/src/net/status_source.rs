@@ -11,9 +11,9 @@ use super::received_packets::DeviceWriteCounts;
 use super::receiving_peer::ReceivingCounts;
 use super::sending_peer::SendingCounts;
 use super::shared::{TunnelClock, lock};
-use crate::protocol::control::estimate::{ChannelEstimate, RateSource};
 use crate::config::TunnelClientConfig;
 use crate::net::status_of_clients::of_all;
+use crate::protocol::control::estimate::{ChannelEstimate, RateSource};
 use crate::protocol::endpoint::client_demultiplexer::{TunnelPeerId, UnrecognisedCounts};
 use crate::protocol::endpoint::shared_state::{ChannelSnapshot, EndpointSharedState};
 use crate::protocol::recv::reassembly::ReassemblyCounts;
@@ -66,12 +66,7 @@ impl TunnelStatusSource {
     }
 
     /// The status of a server with these clients.
-    fn of_clients(
-        &self,
-        peers: &[PeerStatusSource],
-        risks: &[f64],
-        now: Duration,
-    ) -> TunnelStatus {
+    fn of_clients(&self, peers: &[PeerStatusSource], risks: &[f64], now: Duration) -> TunnelStatus {
         let (mut mtu, mut clients) = (0, Vec::new());
         for peer in peers {
             let name = peer.client.as_ref().map(|client| client.name.clone()).unwrap_or_default();

@@ -6,4 +6,5 @@ mod path_mtu;
 mod receiving;
 mod scenario;
 mod sending;
+mod several_clients;
 mod simulation;

@@ -70,24 +70,24 @@ pub(crate) struct Scenario {
 }
 
 /// One end.
-struct End {
-    inbound: InboundEndpoint,
+pub(crate) struct End {
+    pub(crate) inbound: InboundEndpoint,
     outbound: OutboundEndpoint,
     shared: EndpointSharedState,
     batches: Vec<DatagramBatch>,
-    received: Received,
-    associations: usize,
+    pub(crate) received: Received,
+    pub(crate) associations: usize,
     /// The offset of its clock.
     ahead: Duration,
     /// Packets that were not sent yet.
-    queue: Vec<Vec<u8>>,
+    pub(crate) queue: Vec<Vec<u8>>,
     /// The peer's address on each channel.
     peers: Vec<SocketAddr>,
 }
 
 /// Packets that were delivered.
 #[derive(Default)]
-struct Received(Vec<Vec<u8>>);
+pub(crate) struct Received(pub(crate) Vec<Vec<u8>>);
 
 impl PacketSink for Received {
     fn take(&mut self, kind: SymbolKind, packets: &[u8]) {
@@ -96,7 +96,7 @@ impl PacketSink for Received {
     }
 }
 
-fn address(end: usize, channel: usize) -> SocketAddr {
+pub(crate) fn address(end: usize, channel: usize) -> SocketAddr {
     SocketAddr::from((
         [192, 0, 2, u8::try_from(end).unwrap()],
         7000 + u16::try_from(channel).unwrap(),
@@ -427,8 +427,18 @@ impl Scenario {
 
 impl End {
     fn new(end: usize, terms: TunnelTerms, key_limits: KeyRenewalLimits, now: Duration) -> Self {
+        Self::with_key(end, SharedKey::new(&[7; 32]), terms, key_limits, now)
+    }
+
+    /// An end with this key.
+    pub(crate) fn with_key(
+        end: usize,
+        key: SharedKey,
+        terms: TunnelTerms,
+        key_limits: KeyRenewalLimits,
+        now: Duration,
+    ) -> Self {
         let n = usize::from(terms.channels());
-        let key = SharedKey::new(&[7; 32]);
         let role = if end == CLIENT {
             let servers = (0..n).map(|channel| address(1, channel)).collect();
             EndpointRole::Client { servers, key: Some(key) }
@@ -473,7 +483,11 @@ impl End {
 
     /// Handles everything that is due. Returns the datagrams, with the channels' indices and the
     /// addresses.
-    fn work(&mut self, now: Duration, goal: &PlanGoal) -> Vec<(usize, SocketAddr, Vec<u8>)> {
+    pub(crate) fn work(
+        &mut self,
+        now: Duration,
+        goal: &PlanGoal,
+    ) -> Vec<(usize, SocketAddr, Vec<u8>)> {
         let now = now + self.ahead;
         let mut sent = Vec::new();
         let risks = vec![0.1; self.batches.len()];
@@ -560,7 +574,7 @@ impl End {
 }
 
 /// A unique IPv4 packet.
-fn packet(number: u32, length: usize) -> Vec<u8> {
+pub(crate) fn packet(number: u32, length: usize) -> Vec<u8> {
     let mut packet = vec![0; length];
     packet[0] = 0x45;
     packet[2..4].copy_from_slice(&u16::try_from(length).unwrap().to_be_bytes());

@@ -45,8 +45,8 @@ const SERVER: &str = include_str!("tunnel-server.toml");
 ///
 /// Needs the right to create a network device (root, or `CAP_NET_ADMIN`). Its addresses and routes
 /// vanish when it ends, even if it is killed; with `fail_closed`, packets for them are refused
-/// then. Stops on SIGINT or SIGTERM. On SIGHUP it reads kappa, mu, the other settings of schedules
-/// and the risks again, and a server's clients, without losing a packet. `RUST_LOG=debug` logs more.
+/// then. Stops on SIGINT or SIGTERM. On SIGHUP it reads kappa, mu, the other settings of schedules,
+/// the risks and the clients again, without losing a packet. `RUST_LOG=debug` logs more.
 #[derive(clap::Args)]
 #[command(after_help = help(), args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
@@ -87,7 +87,8 @@ of packets to it.";
     type Status = TunnelServiceStatus;
 
     fn page(now: &TunnelServiceStatus, before: Option<&TunnelServiceStatus>) -> String {
-        page::page(&now.0, before.map(|before| &before.0))
+        let page = if now.0.clients.is_empty() { page::page } else { clients_page::page };
+        page(&now.0, before.map(|before| &before.0))
     }
 }
 
@@ -120,7 +121,9 @@ impl ServiceStatus for TunnelServiceStatus {
     }
 
     fn problems(&self) -> Vec<ServiceProblem> {
-        page::problems(&self.0)
+        let problems =
+            if self.0.clients.is_empty() { page::problems } else { clients_page::problems };
+        problems(&self.0)
     }
 }
 
@@ -180,7 +183,8 @@ async fn carry(path: PathBuf, config: TunnelConfig, tunnel: Running) -> Result<(
     let reloader = tunnel.reloader();
     let file = path.clone();
     let take = move |config: TunnelConfig| {
-        let keys = read_keys(&file, &config).map_err(|failure| io::Error::other(failure.message().to_owned()));
+        let keys = read_keys(&file, &config)
+            .map_err(|failure| io::Error::other(failure.message().to_owned()));
         let reloaded =
             keys.and_then(|keys| reloader.reload(&config, keys).map_err(io::Error::other));
         future::ready(reloaded)

@@ -197,7 +197,11 @@ fn a_client_is_added_to_a_tunnel_server() {
 
     // Two clients with the same key are found by doctor.
     fs::copy(path.join("tunnel/laptop.key"), path.join("tunnel/phone.key")).unwrap();
-    assert!(errors_in(&server).iter().any(|it| it.contains("the same key")), "{:?}", errors_in(&server));
+    assert!(
+        errors_in(&server).iter().any(|it| it.contains("the same key")),
+        "{:?}",
+        errors_in(&server)
+    );
 }
 
 /// The commands after a prompt in a guide, each with the line that it prints, if there is one.

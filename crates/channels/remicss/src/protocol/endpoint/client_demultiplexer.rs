@@ -17,6 +17,10 @@ use crate::protocol::wire::datagram::DatagramClass;
 const TOKEN_CHECKS_PER_SECOND: u32 = 500_000;
 const PROOF_CHECKS_PER_SECOND: u32 = 100_000;
 
+/// The limit of recognised datagrams of handshakes of all clients, on each channel. Anyone can replay
+/// them, and each may be answered.
+const HANDSHAKES_PER_SECOND: u32 = 20_000;
+
 /// The maximum burst of checks, as time.
 const MAX_BURST: Duration = Duration::from_millis(10);
 
@@ -50,6 +54,7 @@ struct DemultiplexedChannel {
     last: Option<(SocketAddr, TunnelPeerId)>,
     tokens: CheckLimiter,
     proofs: CheckLimiter,
+    handshakes: CheckLimiter,
 }
 
 /// Counts of datagrams on a channel that are of no client.
@@ -57,7 +62,8 @@ struct DemultiplexedChannel {
 pub struct UnrecognisedCounts {
     /// Datagrams that no client recognised.
     pub unrecognised: u64,
-    /// Datagrams for which the clients were not checked, because too many checks were needed.
+    /// Datagrams that were dropped because too many checks were needed, or because there were too
+    /// many handshakes.
     pub unchecked: u64,
 }
 
@@ -107,7 +113,12 @@ impl ClientDemultiplexer {
     }
 
     /// A client's association has this address on a channel now, or none.
-    pub fn set_address(&mut self, client: TunnelPeerId, channel: usize, address: Option<SocketAddr>) {
+    pub fn set_address(
+        &mut self,
+        client: TunnelPeerId,
+        channel: usize,
+        address: Option<SocketAddr>,
+    ) {
         // Channels that are not members have no address.
         let address = address.filter(|address| !address.ip().is_unspecified());
         let known = self.clients.get_mut(&client);
@@ -130,6 +141,25 @@ impl ClientDemultiplexer {
         from: SocketAddr,
         bytes: &[u8],
         now: Duration,
+        recognises: impl FnMut(TunnelPeerId) -> bool,
+    ) -> Option<TunnelPeerId> {
+        let class = DatagramClass::of(bytes);
+        let found = self.search(channel, from, class, now, recognises)?;
+        let here = &mut self.channels[channel];
+        let cost = Duration::from_secs(1) / HANDSHAKES_PER_SECOND;
+        if class == Some(DatagramClass::Handshake) && !here.handshakes.take(cost, now) {
+            here.counts.unchecked += 1;
+            return None;
+        }
+        Some(found)
+    }
+
+    fn search(
+        &mut self,
+        channel: usize,
+        from: SocketAddr,
+        class: Option<DatagramClass>,
+        now: Duration,
         mut recognises: impl FnMut(TunnelPeerId) -> bool,
     ) -> Option<TunnelPeerId> {
         let here = self.channels.get_mut(channel)?;
@@ -141,7 +171,7 @@ impl ClientDemultiplexer {
             here.last = Some((from, first));
             return Some(first);
         }
-        let (limiter, per_second) = match DatagramClass::of(bytes) {
+        let (limiter, per_second) = match class {
             Some(DatagramClass::Handshake) => (&mut here.proofs, PROOF_CHECKS_PER_SECOND),
             Some(DatagramClass::Share | DatagramClass::Path) => {
                 (&mut here.tokens, TOKEN_CHECKS_PER_SECOND)
@@ -330,6 +360,26 @@ mod tests {
             let found = clients.find(0, address(9), bytes, now, |client| client == TunnelPeerId(9));
             assert_eq!(found, Some(TunnelPeerId(9)));
         }
+    }
+
+    #[test]
+    fn replayed_handshakes_of_all_clients_are_limited_together() {
+        let mut clients = ClientDemultiplexer::new(2);
+        (0..100).for_each(|number| clients.add(TunnelPeerId(number)));
+        (0..100).for_each(|number| {
+            let port = u16::try_from(number).unwrap();
+            clients.set_address(TunnelPeerId(number), 1, Some(address(port)));
+        });
+        let mut found = 0;
+        for us in 0..100_000_u64 {
+            let number = u32::try_from(us % 100).unwrap();
+            let from = address(u16::try_from(number).unwrap());
+            let now = Duration::from_secs(5) + Duration::from_micros(us);
+            let sender = Some(TunnelPeerId(number));
+            found += u32::from(find(&mut clients, from, &HELLO, sender, now).0.is_some());
+        }
+        let most = HANDSHAKES_PER_SECOND * (100 + 10) / 1000 + 1;
+        assert!((most / 2..=most).contains(&found), "{found}, at most {most}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use console::table::{ColumnAlignment, aligned};
 use remicss::status::{DropCounts, TunnelChannelStatus, TunnelClientStatus, TunnelStatus};
 use service::status::ServiceProblem;
 
-use super::page::channel_problems;
+use super::page::{channel_problems, closed_problem};
 use crate::commands::status::{UNKNOWN, format_number, rate as rate_of};
 
 /// The columns.
@@ -35,7 +35,7 @@ pub(super) fn page(now: &TunnelStatus, before: Option<&TunnelStatus>) -> String 
     format!("{running}\n\n{table}{}", dropped(&now.dropped))
 }
 
-/// What is wrong with the clients.
+/// What is wrong with the server and its clients, and what to do.
 pub(super) fn problems(now: &TunnelStatus) -> Vec<ServiceProblem> {
     let associated = now.clients.iter().filter(|client| client.associated_s.is_some());
     let of_client = |client: &TunnelClientStatus| {
@@ -49,7 +49,7 @@ pub(super) fn problems(now: &TunnelStatus) -> Vec<ServiceProblem> {
         });
         named.collect::<Vec<_>>()
     };
-    associated.flat_map(of_client).collect()
+    closed_problem(now).into_iter().chain(associated.flat_map(of_client)).collect()
 }
 
 fn row(
@@ -170,10 +170,16 @@ mod tests {
         assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
         let rows: Vec<Vec<&str>> =
             shown.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(shown.lines().next(), Some("sunder0  1 of 2 clients associated, running for 20 s"));
+        assert_eq!(
+            shown.lines().next(),
+            Some("sunder0  1 of 2 clients associated, running for 20 s")
+        );
         assert_eq!(rows[3], [longest, "2", "h", "0/0", "8.0", "0.0", "1.23", "%"], "{shown}");
         assert_eq!(rows[4][..4], ["b", "–", "0/0", "–"], "{shown}");
-        assert!(shown.contains("dropped:") && shown.contains("7  datagrams: of no client"), "{shown}");
+        assert!(
+            shown.contains("dropped:") && shown.contains("7  datagrams: of no client"),
+            "{shown}"
+        );
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::new_files::{NewKeyFile, check, check_absent, random_key};
 
 /// Adds a client to a server with several clients, and prints the line for it.
 ///
-/// Writes a key beside the configuration, and a `[[client]]` into it. A server that is running takes
-/// the client after a SIGHUP, without disturbing the others. The line contains the key.
+/// Writes a key beside the configuration, and a `[[client]]` into it. A running server takes the
+/// client after a SIGHUP, without disturbing the others. The line contains the key.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example: sunder tunnel invite laptop

@@ -1,8 +1,9 @@
 //! The line with which the other end of a new tunnel is set up, pure.
 //!
 //! It consists of words with commas between them: `sunder-tunnel`, `kappa=X`, `mu=X`,
-//! `network=ADDR`, `client=N` if the client's address ends with another number than 2, `key=` with 64 hexadecimal digits, and the server's address of each channel. A
-//! shell takes it as one word, and a person sees what is in it.
+//! `network=ADDR`, `client=N` if the client's address ends with another number than 2, `key=` with
+//! 64 hexadecimal digits, and the server's address of each channel. A shell takes it as one word,
+//! and a person sees what is in it.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -49,7 +50,9 @@ impl TunnelJoinLine {
     /// What is wrong with it, in one line, without the key.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let incomplete = |what: &str| {
-            format!("this is not the whole line of `sunder init tunnel` or `sunder tunnel invite`: {what}; copy it again")
+            format!(
+                "this is not the whole line of `sunder init tunnel` or `sunder tunnel invite`: {what}; copy it again"
+            )
         };
         if text.len() > MAX_LINE_LEN {
             return Err(incomplete("it is too long"));

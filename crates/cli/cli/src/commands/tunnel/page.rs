@@ -4,14 +4,10 @@ use console::table::{ColumnAlignment, aligned};
 use remicss::status::{DropCounts, TunnelChannelStatus, TunnelStatus};
 use service::status::ServiceProblem;
 
-use super::clients_page;
 use crate::commands::status::{UNKNOWN, format_number, rate as rate_of};
 
 /// The page of a tunnel, with the rates since `before`.
 pub(super) fn page(now: &TunnelStatus, before: Option<&TunnelStatus>) -> String {
-    if !now.clients.is_empty() {
-        return clients_page::page(now, before);
-    }
     let state = if now.associated { "associated" } else { "not associated" };
     let closed = now.closed.map(|closed| format!(", closed for {:.0} s", closed.closed_s));
     let closed = closed.unwrap_or_default();
@@ -28,19 +24,10 @@ pub(super) fn page(now: &TunnelStatus, before: Option<&TunnelStatus>) -> String 
 
 /// What is wrong with a tunnel, and what to do.
 pub(super) fn problems(now: &TunnelStatus) -> Vec<ServiceProblem> {
-    let mut problems = Vec::new();
-    if now.closed.is_some_and(|closed| !closed.in_force) {
-        let what = "the rules of fail_closed are not in force: packets may leave in the clear";
-        let remedy = "see the log for what removes them, and for why the kernel refuses them";
-        problems.push(ServiceProblem::new(what, None, remedy));
-    }
+    let mut problems: Vec<ServiceProblem> = closed_problem(now).into_iter().collect();
     if let Some(unmet) = &now.unmet_bound {
         let remedy = "change the bound, kappa or mu; sunder plan --channels shows what is possible";
         problems.push(ServiceProblem::new(unmet.clone(), None, remedy));
-    }
-    if !now.clients.is_empty() {
-        problems.extend(clients_page::problems(now));
-        return problems;
     }
     if !now.associated {
         let remedy = "check that the other end runs, and both configurations with sunder doctor";
@@ -49,6 +36,14 @@ pub(super) fn problems(now: &TunnelStatus) -> Vec<ServiceProblem> {
     }
     problems.extend(now.channels.iter().enumerate().flat_map(channel_problems));
     problems
+}
+
+/// Rules of `fail_closed` that are not in force.
+pub(super) fn closed_problem(now: &TunnelStatus) -> Option<ServiceProblem> {
+    let what = "the rules of fail_closed are not in force: packets may leave in the clear";
+    let remedy = "see the log for what removes them, and for why the kernel refuses them";
+    let is_open = now.closed.is_some_and(|closed| !closed.in_force);
+    is_open.then(|| ServiceProblem::new(what, None, remedy))
 }
 
 /// What is wrong with a channel.
