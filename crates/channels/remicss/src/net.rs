@@ -49,7 +49,7 @@ use crate::protocol::wire::datagram::HEADER_LEN;
 pub use error::TunnelError;
 use new_peer::{KeyedPeer, NewTunnelPeer, PeerFactory};
 use planning::{LiveSettings, PlanningCommand, PlanningThread};
-use receiving::ReceivingThread;
+use receiving::{ReceivingThread, UnrecognisedLog};
 use receiving_peer::ReceivingContext;
 pub use reload::{TunnelReloadError, TunnelReloader};
 use sending::{SendingCommand, SendingThread};
@@ -161,6 +161,7 @@ impl IpTunnel {
             clock,
             counts: Arc::default(),
             unrecognised: Arc::default(),
+            unrecognised_log: UnrecognisedLog::default(),
             stops: Arc::default(),
         };
         let mut sources = Vec::new();

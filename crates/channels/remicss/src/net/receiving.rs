@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tracing::debug;
+use tracing::{debug, warn};
 use udp::DatagramReceiveBuffer;
 
 use super::client_networks::ClientNetworks;
@@ -24,6 +24,11 @@ use crate::protocol::endpoint::client_demultiplexer::{
 
 /// The maximum number of reads of a channel before the others are read.
 const MAX_READS: usize = 4;
+
+/// The minimum interval of the warning about datagrams of no client, and the number of which fewer
+/// are not reported.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+const MIN_REPORTED: u64 = 16;
 
 /// A command to this thread.
 pub(super) enum ReceivingCommand {
@@ -51,7 +56,15 @@ pub(super) struct ReceivingThread {
     pub(super) clock: TunnelClock,
     pub(super) counts: Arc<Mutex<DeviceWriteCounts>>,
     pub(super) unrecognised: Arc<Mutex<Vec<UnrecognisedCounts>>>,
+    pub(super) unrecognised_log: UnrecognisedLog,
     pub(super) stops: Arc<AtomicBool>,
+}
+
+/// How many datagrams of no client were reported for each channel.
+#[derive(Default)]
+pub(super) struct UnrecognisedLog {
+    reported: Vec<u64>,
+    quiet_until: Duration,
 }
 
 impl ReceivingThread {
@@ -151,7 +164,32 @@ impl ReceivingThread {
             peer.handle_timeout(&self.context, &mut self.clients, now, packets);
         }
         if let Some(clients) = &self.clients {
-            *lock(&self.unrecognised) = clients.counts();
+            let counts = clients.counts();
+            self.unrecognised_log.log(&counts, now);
+            *lock(&self.unrecognised) = counts;
+        }
+    }
+}
+
+impl UnrecognisedLog {
+    /// Logs the channels on which many datagrams of no client have arrived since the last time.
+    fn log(&mut self, counts: &[UnrecognisedCounts], now: Duration) {
+        if now < self.quiet_until {
+            return;
+        }
+        self.reported.resize(counts.len(), 0);
+        for (index, (counts, reported)) in counts.iter().zip(&mut self.reported).enumerate() {
+            let new = counts.unrecognised + counts.unchecked - *reported;
+            if new < MIN_REPORTED {
+                continue;
+            }
+            warn!(
+                "channel {}: dropped {new} datagrams that are of no client: somebody else sends to \
+                 this channel, or a client has another key or was removed",
+                index + 1
+            );
+            *reported += new;
+            self.quiet_until = now.saturating_add(LOG_INTERVAL);
         }
     }
 }

@@ -28,14 +28,14 @@ pub(crate) fn keys(config: &Path, text: &str) -> Vec<CheckFinding> {
 fn same_keys_of_clients(names: &[(KeyPath, String)], folder: &Path) -> Vec<CheckFinding> {
     let clients = names.iter().filter(|(path, _)| path.table() == "client");
     let mut known: HashMap<[u8; 8], String> = HashMap::new();
-    let mut same = |(path, file): &(KeyPath, String)| {
+    let same = |(path, file): &(KeyPath, String)| {
         let key = SharedKey::read(&folder.join(file)).ok()?;
         let first = known.insert(key.fingerprint(), file.clone())?;
         let what = format!("{file} has the same key as {first}, of another client");
         let fix = "give each client its own key: sunder key new FILE";
         Some(CheckFinding::new(FindingSeverity::Error, path.to_string(), what, fix))
     };
-    clients.filter_map(&mut same).collect()
+    clients.filter_map(same).collect()
 }
 
 /// The names of key files in a value of a configuration, each with the path of its setting.

@@ -17,8 +17,8 @@ use crate::protocol::wire::datagram::DatagramClass;
 const TOKEN_CHECKS_PER_SECOND: u32 = 500_000;
 const PROOF_CHECKS_PER_SECOND: u32 = 100_000;
 
-/// The limit of recognised datagrams of handshakes of all clients, on each channel. Anyone can replay
-/// them, and each may be answered.
+/// The limit of recognised datagrams of handshakes of all clients, on each channel. Anyone can
+/// replay them, and each may be answered.
 const HANDSHAKES_PER_SECOND: u32 = 20_000;
 
 /// The maximum burst of checks, as time.

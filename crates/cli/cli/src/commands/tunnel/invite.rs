@@ -12,7 +12,7 @@ use super::Tunnel;
 use super::ends::{TunnelEnds, client_table};
 use super::join_line::TunnelJoinLine;
 use crate::commands::load_config;
-use crate::new_files::{NewKeyFile, check, check_absent, random_key};
+use crate::new_files::{NewKeyFile, check, random_key};
 
 /// Adds a client to a server with several clients, and prints the line for it.
 ///
@@ -59,7 +59,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         )));
     }
     let key_file = NewKeyFile::of(path, &format!("{}.key", arguments.name))?;
-    check_absent(&[&key_file.path])?;
+    if key_file.path.symlink_metadata().is_ok() {
+        let key = key_file.path.display();
+        return Err(usage(format!("{key} exists, and is kept: choose another name")));
+    }
     let channels = channels(arguments, &config).map_err(usage)?;
     let (network, client) = free_address(&config).map_err(usage)?;
     let ends = TunnelEnds { channels, kappa: config.kappa, mu: config.mu, network, client };
