@@ -45,7 +45,8 @@ impl Clients {
     /// Starts a server for the first `configured` of `count` clients, and these clients.
     pub(crate) fn start(count: usize, configured: usize, link: &str) -> Self {
         let mut topology =
-            "measure = { driver = \"accuracy\", values = {} }\n[hosts.server]\n".to_owned();
+            "measure = { driver = \"accuracy\", values = {} }\n[hosts.server]\nforwards = true\n"
+                .to_owned();
         for name in (0..count).map(name) {
             write!(
                 topology,
@@ -284,6 +285,14 @@ pub(crate) fn clients_move_come_and_go_and_others_notice_nothing() {
     until("the closed client notices", || {
         clients.log(&name(2)).contains("the peer does not answer")
     });
+
+    // Clients may send to each other from now on.
+    clients.configure(&format!("{SETTINGS}between_clients = true\n"), &[0, 1, 3]);
+    clients.hang_up();
+    let (zero, one) = (clients.host(&name(0)), clients.host(&name(1)));
+    let between = Stream::start(zero, one, &address(1), StreamRate::LIGHT);
+    between.wait_for(50);
+    drop(between);
 
     // What cannot be is refused, and changes nothing.
     let key = clients.directory("server").join("c3.key");

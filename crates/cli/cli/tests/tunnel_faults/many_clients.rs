@@ -26,8 +26,8 @@ struct Transfers {
 
 /// All clients send, or receive, over one TCP connection each. Prints the rates and the processor
 /// time, which depend on what else the machine does: it is shared by the server, fifty clients and
-/// fifty emulated links. Every client gets some of the rate. Their parts differ, because each learns
-/// the rates of its channels while others use the processors.
+/// fifty emulated links. Every client gets some of the rate. Their parts differ, as each learns the
+/// rates of its channels while others use the processors.
 pub(crate) fn fifty_clients_share_a_server() {
     let clients = Clients::start(CLIENTS, CLIENTS, "");
     (0..CLIENTS).for_each(|number| clients.wait_for_client(number));
