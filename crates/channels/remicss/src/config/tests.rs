@@ -266,7 +266,7 @@ fn clients_that_cannot_be_distinguished_are_refused() {
         ("name = \"b\"", "name = \"a\"", "clients 1 and 2 have the same name"),
         ("\"b.key\"", "\"a.key\"", "clients 1 and 2 have the same key"),
         ("10.9.0.3/32", "10.9.0.2/32", "10.9.0.2/32 is also a network of a"),
-        ("10.9.0.3/32", "fd00::/120", "fd00::/120 overlaps fd00::2/128, a network of a"),
+        ("10.9.0.3/32", "fd00::2/127", "fd00::2/127 overlaps fd00::2/128, a network of a"),
         ("10.9.0.3/32", "10.9.0.0/31", "contains 10.9.0.1, which is this end's own address"),
         ("\"10.9.0.3/32\", \"192.168.1.0/24\"", "", "the client has no networks"),
         ("10.9.0.3/32", "10.9.0.3/24", "10.9.0.3/24 has host bits"),

@@ -11,7 +11,7 @@ use crate::commands::status::{UNKNOWN, format_number, rate as rate_of};
 const COLUMNS: [(&str, ColumnAlignment); 6] = [
     ("client", ColumnAlignment::Left),
     ("associated", ColumnAlignment::Right),
-    ("channels up", ColumnAlignment::Right),
+    ("up", ColumnAlignment::Right),
     ("Mbit/s out", ColumnAlignment::Right),
     ("Mbit/s in", ColumnAlignment::Right),
     ("risk", ColumnAlignment::Right),
