@@ -54,6 +54,7 @@ use receiving_peer::ReceivingContext;
 pub use reload::{TunnelReloadError, TunnelReloader};
 use sending::{SendingCommand, SendingThread};
 use shared::TunnelClock;
+use status_source::PeerStatusSource;
 pub use status_source::TunnelStatusSource;
 use udp::{MAX_MTU, MIN_MTU, SocketBinding, UdpBatchSocket};
 use waker::ThreadWaker;
@@ -96,13 +97,7 @@ impl IpTunnel {
         let channels = bind(config)?;
         let sender_config = sender_config(config);
         let overhead = HEADER_LEN + 1 + if config.tamper_code { TAG_LEN } else { 0 };
-        let lengths = sender_config
-            .mtus
-            .iter()
-            .zip(&sender_config.headers)
-            .map(|(mtu, headers)| mtu - headers);
-        let found = lengths.min().unwrap_or(0) - overhead;
-        let mtu = config.mtu.map_or(found, |mtu| usize::from(mtu).min(found));
+        let mtu = device_mtu(config, &sender_config, overhead);
         let (opened, highest_id) = (Arc::new(config.clone()), Arc::default());
         let factory = PeerFactory { config: opened, clock, mtu, highest_id };
         let has_clients = !config.clients.is_empty();
@@ -164,18 +159,7 @@ impl IpTunnel {
             unrecognised_log: UnrecognisedLog::default(),
             stops: Arc::default(),
         };
-        let mut sources = Vec::new();
-        for NewTunnelPeer { id, receiving: receiver, sending: sender, planning: planner, status } in
-            new_peers
-        {
-            if let Some(clients) = &mut receiving.clients {
-                clients.add(id);
-            }
-            receiving.peers.insert(id, receiver);
-            sending.peers.insert(id, sender);
-            planning.peers.insert(id, planner);
-            sources.push(status);
-        }
+        let sources = add_peers(new_peers, &mut receiving, &mut sending, &mut planning);
         let status_source = TunnelStatusSource {
             device: device.name().to_owned(),
             clock,
@@ -259,6 +243,35 @@ impl TunnelStopper {
         let _ = self.sending.send(SendingCommand::Stop);
         self.sending_waker.wake();
     }
+}
+
+/// Adds peers to the threads. Returns the sources of their status.
+fn add_peers(
+    peers: Vec<NewTunnelPeer>,
+    receiving_thread: &mut ReceivingThread,
+    sending_thread: &mut SendingThread,
+    planning_thread: &mut PlanningThread,
+) -> Vec<PeerStatusSource> {
+    let mut sources = Vec::new();
+    for NewTunnelPeer { id, receiving, sending, planning, status } in peers {
+        if let Some(clients) = &mut receiving_thread.clients {
+            clients.add(id);
+        }
+        receiving_thread.peers.insert(id, receiving);
+        sending_thread.peers.insert(id, sending);
+        planning_thread.peers.insert(id, planning);
+        sources.push(status);
+    }
+    sources
+}
+
+/// The highest MTU of the device: packets of this length fit one datagram of the highest MTU of a
+/// channel.
+fn device_mtu(config: &TunnelConfig, sender_config: &SymbolSenderConfig, overhead: usize) -> usize {
+    let lengths =
+        sender_config.mtus.iter().zip(&sender_config.headers).map(|(mtu, headers)| mtu - headers);
+    let found = lengths.min().unwrap_or(0) - overhead;
+    config.mtu.map_or(found, |mtu| usize::from(mtu).min(found))
 }
 
 fn bind(config: &TunnelConfig) -> Result<Vec<UdpBatchSocket>, TunnelError> {

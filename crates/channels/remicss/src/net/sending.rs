@@ -97,9 +97,9 @@ impl SendLoop {
     fn run(mut self) -> Result<(), TunnelError> {
         while !self.is_over {
             let now = self.handle_timeout();
-            let has_several = self.thread.networks.is_some();
+            let burst = if self.thread.networks.is_some() { READ_BURST } else { 0 };
             let mut is_drained = false;
-            for _ in 0..if has_several { READ_BURST } else { 0 } {
+            for _ in 0..burst {
                 is_drained = !self.read(now)?;
                 if is_drained {
                     break;

@@ -82,8 +82,8 @@ the direction to this end. A rate marked `set` is from the configuration,
 `guess` is a tunnel's initial value, and `at least` is what a channel carried
 when no more was sent; other rates were measured. `wrong` counts changed shares.
 A server with several clients has a row for each: how long it has been
-associated, its channels that are up in both directions, its rates, and the risk
-of packets to it.";
+associated, how many of its channels are `up` in both directions, its rates, and
+the risk of packets to it.";
     type Status = TunnelServiceStatus;
 
     fn page(now: &TunnelServiceStatus, before: Option<&TunnelServiceStatus>) -> String {
