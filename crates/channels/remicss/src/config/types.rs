@@ -96,6 +96,7 @@ pub enum TunnelEnd {
 
 /// The configuration of one end.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct TunnelConfig {
     /// Which end it is.
     pub end: TunnelEnd,

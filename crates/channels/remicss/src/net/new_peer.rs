@@ -122,15 +122,12 @@ impl PeerFactory {
         let sending: Arc<Mutex<SendingCounts>> = Arc::default();
         let received = ReceivingCounts { mtu, ..ReceivingCounts::default() };
         let received = Arc::new(Mutex::new(received));
-        let (sources, separate) = match peer.client {
-            None => {
-                let own = config.addresses.iter().map(IpNet::addr);
-                (AllowedSources::new(&config.allowed, own), None)
-            }
-            Some(_) => {
-                let separate = (!config.between_clients).then(|| Arc::clone(networks));
-                (AllowedSources::new(networks.of(id), []), separate)
-            }
+        let (sources, separate) = if peer.client.is_none() {
+            let own = config.addresses.iter().map(IpNet::addr);
+            (AllowedSources::new(&config.allowed, own), None)
+        } else {
+            let separate = (!config.between_clients).then(|| Arc::clone(networks));
+            (AllowedSources::new(networks.of(id), []), separate)
         };
         let planning = PlanningPeer::new(label.clone());
         let status = PeerStatusSource {
