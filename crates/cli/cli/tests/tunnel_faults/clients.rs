@@ -197,7 +197,9 @@ pub(crate) fn three_clients_of_one_server_are_apart() {
     (0..3).for_each(|number| clients.wait_for_client(number));
     let mut streams: Vec<Stream> = (0..3).map(|number| clients.there(number)).collect();
     streams.extend((0..3).map(|number| clients.back(number)));
-    streams.iter().for_each(|stream| stream.wait_for(300));
+    for stream in &streams {
+        stream.wait_for(300);
+    }
     let begins: Vec<Duration> = streams.iter().map(Stream::now).collect();
 
     // A client has neither the source of another, nor a way to it.
@@ -255,8 +257,8 @@ pub(crate) fn clients_move_come_and_go_and_others_notice_nothing() {
     let [a, b, c, d] = before.octets();
     let server = clients.network.address("server", &link).unwrap();
     let after = (1..7).map(|next| (d & 0xF8) | next).map(|d| format!("{a}.{b}.{c}.{d}"));
-    let after = after.filter(|it| *it != before.to_string() && *it != server.to_string());
-    let after = after.last().unwrap();
+    let mut after = after.rev().filter(|it| *it != before.to_string() && *it != server.to_string());
+    let after = after.next().unwrap();
     let begin = moving.now();
     let host = clients.host(&link);
     ip(host, &format!("address add {after}/32 dev {link}"));
