@@ -76,6 +76,10 @@ pub(crate) struct Arguments {
     /// A file with the input in hexadecimal, which may have white space in it; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     input_file: Option<std::path::PathBuf>,
+    /// The protocol: yao, or gmw for comparison: fewer bytes with --transfers softspoken4, but half
+    /// a round trip for each level of ANDs
+    #[arg(long = "protocol", value_enum, value_name = "NAME", default_value = "yao")]
+    protocol_name: ComputeProtocolName,
     #[command(flatten)]
     protocol: ComputeProtocolOptions,
     /// How many times to compute the function after one set-up
@@ -114,10 +118,6 @@ unchanged.";
 /// What both parties choose alike.
 #[derive(clap::Args)]
 struct ComputeProtocolOptions {
-    /// The protocol: yao, or gmw for comparison: fewer bytes with --transfers softspoken4, but half
-    /// a round trip for each level of ANDs
-    #[arg(long = "protocol", value_enum, value_name = "NAME", default_value = "yao")]
-    name: ComputeProtocolName,
     /// The garbling scheme of yao: half-gates (keyed again for each gate), half-gates-keyed (with
     /// the labels as keys), fixed-key (for comparison: less secure with each gate), glnp15 (under
     /// standard assumptions only), or three-halves (a quarter fewer bytes)
@@ -126,8 +126,9 @@ struct ComputeProtocolOptions {
     scheme: Option<GarblingScheme>,
     /// The protocol of the oblivious transfers: of the evaluator's input, or with gmw two for each
     /// AND
-    #[arg(long, value_enum, value_name = "NAME", default_value = "iknp")]
-    transfers: ObliviousTransferName,
+    /// [default: iknp]
+    #[arg(long, value_enum, value_name = "NAME")]
+    transfers: Option<ObliviousTransferName>,
     /// Who learns the output
     #[arg(long, value_enum, value_name = "WHO", default_value = "both")]
     output_to: OutputRecipient,
@@ -145,25 +146,41 @@ struct ComputeProtocolOptions {
 
 impl ComputeProtocolOptions {
     /// The options that are not the defaults, for the other party's command.
-    fn options(&self) -> String {
-        let protocol = match self.name {
+    fn options(&self, name: ComputeProtocolName) -> String {
+        let protocol = match name {
             ComputeProtocolName::Yao => "",
             ComputeProtocolName::Gmw => " --protocol gmw",
         };
+        protocol.to_owned() + &self.circuit_options() + self.recipient_option()
+    }
+
+    /// Those of them that belong to circuits.
+    fn circuit_options(&self) -> String {
         let scheme = match self.scheme {
             None | Some(GarblingScheme::HalfGates) => String::new(),
             Some(scheme) => format!(" --scheme {scheme}"),
         };
-        let transfers = match self.transfers {
+        let transfers = match self.transfers() {
             ObliviousTransferName::Iknp => String::new(),
             transfers => format!(" --transfers {}", transfers.name()),
         };
-        let output_to = match self.output_to() {
+        scheme + &transfers
+    }
+
+    fn recipient_option(&self) -> &'static str {
+        match self.output_to() {
             OutputRecipient::Both => "",
             OutputRecipient::Evaluator => " --output-to evaluator",
             OutputRecipient::Garbler => " --output-to garbler",
-        };
-        protocol.to_owned() + &scheme + &transfers + output_to
+        }
+    }
+
+    fn transfers(&self) -> ObliviousTransferName {
+        self.transfers.unwrap_or(ObliviousTransferName::Iknp)
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout.into())
     }
 
     fn output_to(&self) -> OutputRecipient {
@@ -172,8 +189,8 @@ impl ComputeProtocolOptions {
 
     /// # Errors
     /// If there is a scheme where nothing is garbled.
-    fn settings(&self) -> Result<ComputeSettings, CommandFailure> {
-        let protocol = self.name.protocol();
+    fn settings(&self, name: ComputeProtocolName) -> Result<ComputeSettings, CommandFailure> {
+        let protocol = name.protocol();
         if self.scheme.is_some() && protocol == compute::ComputeProtocol::Gmw {
             let message = "--scheme has no meaning with --protocol gmw, which garbles nothing; \
                            leave it out";
@@ -189,8 +206,8 @@ impl ComputeProtocolOptions {
             protocol,
             scheme: self.scheme.unwrap_or(defaults.scheme),
             learns,
-            transfers: OtExtension { kind: self.transfers.kind(), ..defaults.transfers },
-            timeout: Duration::from_secs(self.timeout.into()),
+            transfers: OtExtension { kind: self.transfers().kind(), ..defaults.transfers },
+            timeout: self.timeout(),
             threads: self.threads.map_or(defaults.threads, NonZeroUsize::get),
         })
     }
@@ -290,8 +307,10 @@ enum OutputRecipient {
     /// Both parties
     Both,
     /// The evaluator only
+    #[value(alias = "receiver")]
     Evaluator,
     /// The garbler only
+    #[value(alias = "sender")]
     Garbler,
 }
 
@@ -304,7 +323,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         return psi::run(arguments);
     }
     let (role, name) = (arguments.role(), arguments.circuit());
-    let settings = arguments.protocol.settings()?;
+    let settings = arguments.protocol.settings(arguments.protocol_name)?;
     let instances = u32::try_from(arguments.repeat.get()).unwrap_or(u32::MAX);
     let traffic = |schedule: &CircuitSchedule| PredictedTraffic::of(schedule, &settings, instances);
     let connecting = &arguments.connecting;
@@ -341,7 +360,7 @@ fn others_command(arguments: &Arguments) -> String {
         "--role {} --circuit {} --input-file FILE{}{repeat}",
         arguments.role().other(),
         arguments.circuit(),
-        arguments.protocol.options()
+        arguments.protocol.options(arguments.protocol_name)
     )
 }
 

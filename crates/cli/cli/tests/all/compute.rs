@@ -1,5 +1,7 @@
 //! `sunder compute`, as two processes.
 
+mod psi;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -498,64 +500,5 @@ fn a_dry_run_says_the_bytes_that_a_run_takes() {
         assert_eq!(predicted["network_s"], Value::Null);
         let shown = Running::start(place.path(), &words(&arguments)).end();
         assert!(shown.output().contains("round trips   2"), "{}", shown.printed);
-    }
-}
-
-#[test]
-fn two_columns_have_values_in_common() {
-    let place = tempfile::tempdir().unwrap();
-    let write = |name: &str, content: &str| fs::write(place.path().join(name), content).unwrap();
-    write("a.csv", "id,email\n1,ann@example.com\n2, bob@example.com \n3,\n4,\"o'hara, c\"\n");
-    write("b.csv", "email\nzoe@example.com\n\"o'hara, c\"\nbob@example.com\nbob@example.com\n");
-    let listening = "psi a.csv --column email --rows 7 --role garbler --listen 127.0.0.1:0";
-    let run = |options: &str| {
-        let listening = format!("{listening} {options}");
-        let (garbler, address) = Running::started(place.path(), &words(&listening));
-        let connecting =
-            format!("psi b.csv --rows 7 --role evaluator --connect {address} {options}");
-        let evaluator = Running::start(place.path(), &words(&connecting)).end();
-        [garbler.end(), evaluator]
-    };
-    for ended in run("") {
-        assert_eq!(ended.output(), "bob@example.com\no'hara, c");
-    }
-    for options in ["--json --private-output", "--json"] {
-        let [garbler, evaluator] = run(options).map(|ended| ended.json());
-        assert_eq!(garbler["common"].is_null(), options.contains("private"));
-        assert_eq!(evaluator["common"].as_array().unwrap().len(), 2);
-        assert_eq!((&garbler["own_values"], &evaluator["own_values"]), (&3.into(), &3.into()));
-        assert_eq!(garbler["phases"].as_array().unwrap().len(), 7);
-        let predicted =
-            format!("psi a.csv --column email --rows 7 --role garbler --dry-run {options}");
-        let predicted = Running::start(place.path(), &words(&predicted)).end().json();
-        for bytes in ["bytes_sent", "bytes_received"] {
-            assert_eq!(predicted[bytes], garbler[bytes], "{options}");
-        }
-    }
-    // Both say what is not the same.
-    let (garbler, address) = Running::started(place.path(), &words(listening));
-    let other = format!("psi b.csv --column email --rows 8 --role evaluator --connect {address}");
-    for ended in [Running::start(place.path(), &words(&other)), garbler].map(Running::end) {
-        assert_eq!(ended.code, 2, "{}", ended.errors);
-        assert!(ended.error().contains("compute psi` with --rows"), "{}", ended.errors);
-    }
-    for (arguments, expected) in [
-        (
-            "psi a.csv --column mail --role garbler --listen 127.0.0.1:0",
-            "the columns are id, email",
-        ),
-        ("psi a.csv --role garbler --listen 127.0.0.1:0", "which column? give --column"),
-        ("psi a.csv --column id --rows 3 --role garbler --listen 127.0.0.1:0", "--rows 3"),
-        ("psi c.csv --column id --role garbler --listen 127.0.0.1:0", "c.csv"),
-        ("psi a.csv --column id --role garbler", "--listen ADDR"),
-        ("psi a.csv --column id --delimiter ; --role garbler --listen 127.0.0.1:0", "--delimiter"),
-        ("psi a.csv --column id --delimiter ;; --role garbler --listen 127.0.0.1:0", "ASCII"),
-        (
-            "psi a.csv --column id --role garbler --listen 127.0.0.1:0 --output-to garbler",
-            "instead",
-        ),
-    ] {
-        let ended = Running::start(place.path(), &words(arguments)).end();
-        assert!(ended.code > 0 && ended.error().contains(expected), "{}", ended.errors);
     }
 }

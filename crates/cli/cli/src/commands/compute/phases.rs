@@ -49,6 +49,10 @@ struct PhaseFileEnd {
 }
 
 impl PhaseFileOptions {
+    pub(super) fn is_given(&self) -> bool {
+        self.phases.is_some()
+    }
+
     /// Creates the file.
     ///
     /// # Errors

@@ -1,33 +1,31 @@
-//! `sunder compute psi`: the values that a column of each party's table have in common.
+//! `sunder compute psi`: the rows of this party's table whose key the other party's table has too.
 
-mod sets;
+mod by_circuit;
+mod by_oprf;
+mod normalize;
+mod numbers;
+mod prediction;
+mod quotes;
 mod table;
 
 use std::path::PathBuf;
 
-use circuit::{Circuit, CircuitSchedule, generate};
-use compute::predict::PredictedTraffic;
-use compute::{
-    ComputeAbortReason, ComputeRole, ComputeSession, ComputeSettings, Error, OutputLearners,
-};
+use clap::ValueEnum;
+use compute::ComputeRole;
 use console::CommandFailure;
-use indicatif::HumanBytes;
+use psi::{MAX_ITEMS, PsiRole};
 use serde::Serialize;
 
 use super::connection::ComputeConnectOptions;
-use super::dry_run::{self, DryRunRequest};
-use super::loading::{CircuitLoader, schedule};
 use super::phases::PhaseFileOptions;
-use super::report::ComputeCosts;
-use super::running::{ComputeSessionSetup, RunningComputation};
-use super::{ComputeProtocolOptions, ComputeRoleName, OutputRecipient, failed, scheme_name};
-use sets::{NUMBER_BITS, PsiOwnSet};
+use super::{ComputeProtocolName, ComputeProtocolOptions, OutputRecipient};
+use normalize::NormalizationRule;
+use table::{PsiTable, PsiTableSource};
 
 /// Finds the values that one column of each party's CSV file have in common.
 ///
-/// Each party learns these values, and about the other values only that there are at most --rows.
-/// Values are compared exactly, except for spaces around them: normalise them first (to small
-/// letters, for example). Both parties give the same --rows.
+/// Each party learns these values, and about the others only how many different ones there are; with
+/// --rows only that there are at most so many. The file may be compressed by gzip.
 ///
 /// Security is semi-honest: it holds if both parties run this program unchanged. A party can put
 /// any values into its own file, and learns which of them the other party has.
@@ -37,19 +35,32 @@ pub(super) struct Arguments {
     /// The file: comma-separated values, with the names of the columns in the first row
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The name of the column [default: the only one]
+    /// The name of the column [default: the only one]. Of several, all values of a row must be
+    /// equal; both parties give them in the same order
     #[arg(long, value_name = "NAME")]
-    column: Option<String>,
+    column: Vec<String>,
+    /// How values are made equal that are written differently: one rule for all columns, or one for
+    /// each. Both parties give the same
+    #[arg(long, value_enum, value_name = "RULE", value_delimiter = ',')]
+    normalize: Vec<NormalizationRule>,
     /// The character between the columns
     #[arg(long, value_name = "CHARACTER", default_value = ",", value_parser = delimiter)]
     delimiter: u8,
-    /// The maximum number of different values of a party: a higher one costs time and memory
-    #[arg(long, value_name = "N", default_value = "1000",
-          value_parser = clap::value_parser!(u32).range(1..=MAX_ROWS))]
-    rows: u32,
+    /// Hide how many different values there are: the other party learns only that there are at most
+    /// N, and the run costs as much as with N. With --protocol circuit both parties give the same N
+    /// [default there: 1000]
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=MAX_ITEMS as i64))]
+    rows: Option<u32>,
+    /// What to print of what is common
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "values")]
+    print: PrintedResult,
     /// This party's role; the other party takes the other role
     #[arg(long, value_enum)]
-    role: ComputeRoleName,
+    role: PsiRoleName,
+    /// The protocol: oprf, or circuit or gmw for comparison: they are far slower
+    #[arg(long = "protocol", value_enum, value_name = "NAME", default_value = "oprf")]
+    protocol_name: PsiProtocolName,
     #[command(flatten)]
     connecting: ComputeConnectOptions,
     #[command(flatten)]
@@ -71,17 +82,11 @@ pub(super) struct Arguments {
 const HELP: &str = "\
 Example, on two hosts: the party that listens prints the command for the other,
 with its key.
-  sunder compute psi a.csv --column email --role garbler --listen 0.0.0.0:7001
+  sunder compute psi a.csv --column email --role sender --listen 0.0.0.0:7001
 
 Example, on one host:
-  sunder compute psi a.csv --column email --role garbler --listen 127.0.0.1:7001 &
-  sunder compute psi b.csv --column email --role evaluator --connect 127.0.0.1:7001";
-
-/// The most rows: their circuit is held in memory.
-const MAX_ROWS: i64 = 100_000;
-
-/// The memory that making the circuit takes, for each AND: as measured.
-const BYTES_PER_AND: u64 = 190;
+  sunder compute psi a.csv --column email --role sender --listen 127.0.0.1:7001 &
+  sunder compute psi b.csv --column email --role receiver --connect 127.0.0.1:7001";
 
 fn delimiter(text: &str) -> Result<u8, &'static str> {
     match text.as_bytes() {
@@ -90,199 +95,167 @@ fn delimiter(text: &str) -> Result<u8, &'static str> {
     }
 }
 
-#[derive(Serialize)]
-struct PsiDocument<'a> {
-    role: String,
-    /// `null` if this party does not learn them.
-    common: Option<&'a [String]>,
-    own_values: usize,
-    rows: u32,
-    ands: u64,
-    protocol: &'a str,
-    /// `null` with GMW.
-    scheme: Option<&'a str>,
-    transfers: &'a str,
-    transport: &'a str,
-    /// `null` if this party did not let `auto` choose it.
-    reason: Option<&'a str>,
-    #[serde(flatten)]
-    costs: &'a ComputeCosts,
+#[derive(Clone, Copy, ValueEnum)]
+enum PrintedResult {
+    /// The common values, in ascending order
+    Values,
+    /// The first row of the file and the rows with common values, as they are in the file
+    Rows,
 }
 
-/// Finds the common values.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PsiProtocolName {
+    /// An oblivious pseudorandom function: a million rows in seconds
+    Oprf,
+    /// A garbled circuit (Yao)
+    #[value(alias = "yao")]
+    Circuit,
+    /// A circuit that both evaluate on shares (GMW)
+    Gmw,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PsiRoleName {
+    /// Learns the common values first; with --output-to receiver, only this party does
+    #[value(alias = "evaluator")]
+    Receiver,
+    /// The other party
+    #[value(alias = "garbler")]
+    Sender,
+}
+
+impl PsiRoleName {
+    fn role(self) -> PsiRole {
+        match self {
+            Self::Receiver => PsiRole::Receiver,
+            Self::Sender => PsiRole::Sender,
+        }
+    }
+
+    /// The role in the protocols for circuits.
+    fn compute_role(self) -> ComputeRole {
+        match self {
+            Self::Receiver => ComputeRole::Evaluator,
+            Self::Sender => ComputeRole::Garbler,
+        }
+    }
+}
+
+impl Arguments {
+    /// Whether both parties learn what is common.
+    ///
+    /// # Errors
+    /// If only the sender is to.
+    fn is_for_both(&self) -> Result<bool, CommandFailure> {
+        match self.protocol.output_to() {
+            OutputRecipient::Both => Ok(true),
+            OutputRecipient::Evaluator => Ok(false),
+            OutputRecipient::Garbler => {
+                let message =
+                    "only the receiver can be the only one that learns: swap the roles instead";
+                Err(CommandFailure::Usage(message.into()))
+            }
+        }
+    }
+
+    /// What the other party's command has besides the address.
+    fn others_command(&self, rows: &str) -> String {
+        let columns = if self.column.len() < 2 {
+            " --column NAME".to_owned()
+        } else {
+            " --column NAME".repeat(self.column.len())
+        };
+        let rules: Vec<&str> = self.normalize.iter().map(|rule| rule.name()).collect();
+        let rules = if rules.is_empty() {
+            String::new()
+        } else {
+            format!(" --normalize {}", rules.join(","))
+        };
+        let protocol = match self.protocol_name {
+            PsiProtocolName::Oprf => "",
+            PsiProtocolName::Circuit => " --protocol circuit",
+            PsiProtocolName::Gmw => " --protocol gmw",
+        };
+        let (circuit, recipient) =
+            (self.protocol.circuit_options(), self.protocol.recipient_option());
+        let role = self.role.role().other();
+        format!("psi FILE{columns}{rules}{rows} --role {role}{protocol}{circuit}{recipient}")
+    }
+}
+
+/// Finds what is common.
 ///
 /// # Errors
 /// If the file has no such column or too many values, or the other party fails.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
-    let Arguments { connecting, protocol, rows, json, .. } = arguments;
-    let (role, rows, json) = (arguments.role.role(), *rows, *json);
-    // The garbler knows the order of this output: it gets the common values in another instance.
-    let settings = ComputeSettings { learns: OutputLearners::Evaluator, ..protocol.settings()? };
-    let is_revealed = match protocol.output_to() {
-        OutputRecipient::Both => true,
-        OutputRecipient::Evaluator => false,
-        OutputRecipient::Garbler => {
-            let message = "--output-to garbler is not possible here: swap the roles instead";
-            return Err(CommandFailure::Usage(message.into()));
-        }
+    arguments.is_for_both()?;
+    let source = PsiTableSource {
+        path: &arguments.file,
+        columns: &arguments.column,
+        rules: &arguments.normalize,
+        delimiter: arguments.delimiter,
     };
-    check_memory(rows)?;
-    let values = table::column(&arguments.file, arguments.column.as_deref(), arguments.delimiter)?;
-    let set = PsiOwnSet::new(values, role, rows as usize)?;
-    let input = set.input()?;
-    let of_protocol = settings.protocol;
-    let circuit = move || Ok(schedule(&generate::intersection(rows, NUMBER_BITS), of_protocol));
-    let mut loading = CircuitLoader::spawn(circuit)?;
-    let traffic =
-        |schedule: &CircuitSchedule| traffic(schedule, &settings, is_revealed.then_some(rows));
-    if arguments.dry_run {
-        let loaded = loading.wait()?;
-        let (circuit, instances, settings) = ("psi", 1, &settings);
-        let prediction = DryRunRequest { connecting, circuit, role, settings, instances, json };
-        return dry_run::run(&prediction, traffic(&loaded.schedule), loaded);
-    }
-    let (other, options) = (role.other(), protocol.options());
-    let rest = format!("psi FILE --column NAME --rows {rows} --role {other}{options}");
-    let Arguments { phases, explain, .. } = arguments;
-    let start =
-        ComputeSessionSetup { connecting, role, settings, rest: &rest, explain: *explain, phases };
-    let mut running = start.open(&mut loading, traffic, |_| Ok(()))?;
-    let schedule = &loading.wait()?.schedule;
-    let common = find(&mut running, schedule, &input, is_revealed.then_some(rows));
-    let common = common.map_err(|error| explained(&error, rows))?;
-    let common = common.map(|numbers| set.values_of(&numbers));
-    let (transport, reason) = (running.transport, running.reason.take());
-    let costs = running.finish(settings.protocol)?;
-    let document = PsiDocument {
-        role: role.to_string(),
-        common: common.as_deref().filter(|_| is_revealed || role == ComputeRole::Evaluator),
-        own_values: set.len(),
-        rows,
-        ands: schedule.shape().ands,
-        protocol: settings.protocol.name(),
-        scheme: scheme_name(&settings),
-        transfers: protocol.transfers.name(),
-        transport,
-        reason: reason.as_deref(),
-        costs: &costs,
-    };
-    if json { console::print_json(&document) } else { print(&document) }
-}
-
-/// Refuses rows whose circuit does not fit into memory: the program would be killed in the middle.
-fn check_memory(rows: u32) -> Result<(), CommandFailure> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    // If the system does not tell, nothing is known.
-    let Some(available) = kib.map(|kib| kib * 1024) else { return Ok(()) };
-    let needed = about_ands(rows) * BYTES_PER_AND;
-    if needed <= available {
-        return Ok(());
-    }
-    Err(CommandFailure::Usage(format!(
-        "--rows {rows} needs about {} of memory, but {} are free: divide both files, for example \
-         by the first letter of the values, and compare the parts",
-        HumanBytes(needed),
-        HumanBytes(available)
-    )))
-}
-
-/// About how many ANDs the circuit has: of merging two columns, and shuffling one.
-fn about_ands(rows: u32) -> u64 {
-    let rows = u64::from(rows);
-    rows * u64::from(NUMBER_BITS) * (3 * u64::from(rows.ilog2() + 1) + 2)
-}
-
-/// Finds the numbers of the common values. So many rows are revealed to the garbler.
-fn find(
-    running: &mut RunningComputation,
-    schedule: &CircuitSchedule,
-    input: &[u8],
-    revealed_rows: Option<u32>,
-) -> Result<Option<Vec<u8>>, Error> {
-    let _showing = running.show(schedule.shape().ands);
-    let common = running.session.run(schedule, input)?;
-    match revealed_rows {
-        Some(rows) => reveal_to_garbler(&mut running.session, common, rows),
-        None => Ok(common),
-    }
-}
-
-/// The evaluator reveals the common numbers to the garbler, in ascending order, as its input of
-/// another circuit.
-fn reveal_to_garbler(
-    session: &mut ComputeSession,
-    common: Option<Vec<u8>>,
-    rows: u32,
-) -> Result<Option<Vec<u8>>, Error> {
-    session.set_learns(OutputLearners::Both);
-    let revealed = common.map_or_else(Vec::new, |numbers| sets::sorted(&numbers));
-    session.run(&reveal_circuit(rows), &revealed)
-}
-
-/// A circuit whose output is the evaluator's input.
-fn reveal_circuit(rows: u32) -> CircuitSchedule {
-    let mut circuit = Circuit::new(&[0, rows * NUMBER_BITS]);
-    let input: Vec<_> = circuit.input(1).collect();
-    circuit.output(&input);
-    CircuitSchedule::new(&circuit)
-}
-
-/// What the parties send; so many rows are revealed to the garbler.
-fn traffic(
-    schedule: &CircuitSchedule,
-    settings: &ComputeSettings,
-    revealed_rows: Option<u32>,
-) -> PredictedTraffic {
-    let found = PredictedTraffic::of(schedule, settings, 1);
-    let Some(rows) = revealed_rows else { return found };
-    let settings = ComputeSettings { learns: OutputLearners::Both, ..*settings };
-    found.and(&reveal_circuit(rows), &settings)
-}
-
-/// What an error is here.
-fn explained(error: &Error, rows: u32) -> CommandFailure {
-    match error {
-        Error::Sizes { .. }
-        | Error::Differs { what: "the circuit" }
-        | Error::Aborted { reason: ComputeAbortReason::Differs, .. } => {
-            CommandFailure::Usage(format!(
-                "the other party computes something else: it must also run `sunder compute psi` \
-                 with --rows {rows} and the same options"
-            ))
+    match arguments.protocol_name {
+        PsiProtocolName::Oprf => by_oprf::run(arguments, &source),
+        PsiProtocolName::Circuit => {
+            by_circuit::run(arguments, ComputeProtocolName::Yao, &source.read()?)
         }
-        _ => failed(error),
-    }
-}
-
-fn print(document: &PsiDocument) -> Result<(), CommandFailure> {
-    let &PsiDocument { common, own_values, transport, costs, .. } = document;
-    let Some(common) = common else {
-        console::note("only the other party learns the common values");
-        return Ok(());
-    };
-    for value in common {
-        console::print_line(value)?;
-    }
-    console::note(&format!(
-        "{} of {own_values} values are common; {:.3} s by {transport}",
-        common.len(),
-        costs.run_s,
-    ));
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_number_of_ands_is_about_right() {
-        for rows in [10, 100, 1_000] {
-            let circuit = generate::intersection(rows, NUMBER_BITS);
-            let (about, ands) = (about_ands(rows), circuit.counts().ands);
-            assert!(about >= ands && about < ands + ands / 2, "{rows}: {about} for {ands}");
+        PsiProtocolName::Gmw => {
+            by_circuit::run(arguments, ComputeProtocolName::Gmw, &source.read()?)
         }
+    }
+}
+
+/// What a run has found.
+struct PsiResult<'a> {
+    table: &'a PsiTable,
+    /// The digests of the common keys, in ascending order. `None` if this party does not learn
+    /// them.
+    common: Option<Vec<u128>>,
+    own_values: usize,
+    run_s: f64,
+    transport: &'a str,
+}
+
+/// A run's result and costs.
+#[derive(Serialize)]
+struct PsiDocument<'a, C> {
+    /// `null` if this party does not learn them.
+    common: Option<Vec<String>>,
+    #[serde(flatten)]
+    costs: &'a C,
+}
+
+impl PsiResult<'_> {
+    /// Prints it: what is common, or everything as JSON.
+    fn print(&self, arguments: &Arguments, costs: &impl Serialize) -> Result<(), CommandFailure> {
+        let keys = || {
+            self.common.as_ref().map(|common| self.table.keys_of(common).into_iter().collect())
+        };
+        if arguments.json {
+            return console::print_json(&PsiDocument { common: keys(), costs });
+        }
+        let Some(common) = &self.common else {
+            console::note("only the other party learns the common values");
+            return Ok(());
+        };
+        match arguments.print {
+            PrintedResult::Values => {
+                for key in keys().unwrap_or_else(Vec::new) {
+                    console::print_line(&key)?;
+                }
+            }
+            PrintedResult::Rows => {
+                for row in self.table.rows_of(common) {
+                    console::print(row)?;
+                }
+            }
+        }
+        let Self { own_values, run_s, transport, .. } = self;
+        let count = common.len();
+        console::note(&format!(
+            "{count} of {own_values} values are common; {run_s:.3} s by {transport}"
+        ));
+        Ok(())
     }
 }

@@ -126,7 +126,7 @@ impl ComputeReport<'_> {
             circuit_digest: encode_string(&shape.digest),
             protocol: self.settings.protocol.name(),
             scheme: scheme_name(&self.settings),
-            transfers: arguments.protocol.transfers.name(),
+            transfers: arguments.protocol.transfers().name(),
             transport,
             reason: *reason,
             instances: arguments.repeat.get(),

@@ -1,55 +1,248 @@
-//! A column of a CSV file.
+//! A table in a CSV file: the key of each row, by which rows are compared.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use console::CommandFailure;
+use csv::ByteRecord;
+use flate2::read::MultiGzDecoder;
+use sha2::{Digest as _, Sha256};
 
-/// The different values of a column, or of the only one, without spaces around them; empty ones are
-/// left out.
-///
-/// # Errors
-/// If the file cannot be read, or has no such column.
-pub(super) fn column(
-    path: &Path,
-    name: Option<&str>,
+use super::normalize::NormalizationRule;
+use super::quotes;
+
+/// The bytes with which a file begins that gzip has compressed.
+const GZIP: [u8; 2] = [0x1F, 0x8B];
+
+/// The mark with which some programs begin a file in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// Where a table is, and which of its columns are compared.
+pub(super) struct PsiTableSource<'a> {
+    pub(super) path: &'a Path,
+    /// The names of the key columns; none stands for the only column.
+    pub(super) columns: &'a [String],
+    /// The rule for all of them, or one for each.
+    pub(super) rules: &'a [NormalizationRule],
+    pub(super) delimiter: u8,
+}
+
+/// The rows that have a key, with their places in the file.
+pub(super) struct PsiTable {
+    data: Vec<u8>,
     delimiter: u8,
-) -> Result<BTreeSet<String>, CommandFailure> {
-    let wrong = |error: &csv::Error| {
-        let path = path.display();
-        CommandFailure::Usage(match error.kind() {
-            csv::ErrorKind::Utf8 { pos, .. } => {
-                let line = pos.as_ref().map_or(1, csv::Position::line);
-                format!("{path}: line {line} is not in UTF-8: convert it, with iconv for example")
+    header: Range<usize>,
+    keys: TableKeys,
+    rows: Vec<PsiRow>,
+}
+
+/// A row of a table.
+struct PsiRow {
+    place: Range<usize>,
+    digest: u128,
+}
+
+/// How the key of a row is found.
+struct TableKeys {
+    places: Vec<usize>,
+    rules: Vec<NormalizationRule>,
+}
+
+impl PsiTableSource<'_> {
+    /// Reads the table, which gzip may have compressed.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is no CSV in UTF-8, or has no such columns.
+    pub(super) fn read(&self) -> Result<PsiTable, CommandFailure> {
+        let data = self.data()?;
+        let named = |what: &str| CommandFailure::Usage(format!("{}: {what}", self.path.display()));
+        quotes::check(&data, self.delimiter)
+            .map_err(|fault| named(&format!("line {}: {}", fault.line, fault.what)))?;
+        let mut reader = csv::ReaderBuilder::new().delimiter(self.delimiter).from_reader(&*data);
+        let header = reader.byte_headers().map_err(|error| named(&explained(&error)))?.clone();
+        let keys = self.keys(&header)?;
+        let begin = |reader: &csv::Reader<&[u8]>| {
+            usize::try_from(reader.position().byte()).unwrap_or(usize::MAX)
+        };
+        let mut from = begin(&reader);
+        let header = 0..from;
+        let mut rows = Vec::new();
+        let mut record = ByteRecord::new();
+        loop {
+            let line = reader.position().line();
+            match reader.read_byte_record(&mut record) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return Err(named(&explained(&error))),
             }
-            _ => format!("{path}: {error}"),
-        })
-    };
-    let file = std::fs::File::open(path).map_err(|error| CommandFailure::reading(path, &error))?;
-    let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(file);
-    let header = reader.headers().map_err(|error| wrong(&error))?;
-    let place = match name {
-        Some(name) => header.iter().position(|column| column.trim() == name),
-        None => (header.len() == 1).then_some(0),
-    };
-    let Some(at) = place else {
-        let columns: Vec<&str> = header.iter().collect();
-        let (path, columns) = (path.display(), columns.join(", "));
-        let what = name
-            .map_or("which column? give --column".to_owned(), |name| format!("no column {name}"));
-        let missing = CommandFailure::Usage(format!("{path}: {what}; the columns are {columns}"));
-        return Err(match header.len() {
-            1 => missing.and("--delimiter sets the character between columns"),
-            _ => missing,
-        });
-    };
-    let mut values = BTreeSet::new();
-    for row in reader.records() {
-        let row = row.map_err(|error| wrong(&error))?;
-        let value = row.get(at).unwrap_or_default().trim();
-        if !value.is_empty() {
-            values.insert(value.to_owned());
+            let place = from..begin(&reader);
+            from = place.end;
+            let line = record.position().map_or(line, csv::Position::line);
+            let key = keys.of(&record).map_err(|()| {
+                named(&format!(
+                    "line {line} is not in UTF-8: convert it, with iconv for example"
+                ))
+            })?;
+            if let Some(key) = key {
+                rows.push(PsiRow { place, digest: digest(&key) });
+            }
         }
+        Ok(PsiTable { data, delimiter: self.delimiter, header, keys, rows })
     }
-    Ok(values)
+
+    fn data(&self) -> Result<Vec<u8>, CommandFailure> {
+        let failed = |error: io::Error| CommandFailure::reading(self.path, &error);
+        let mut file = File::open(self.path).map_err(failed)?;
+        let mut data = Vec::new();
+        file.read_to_end(&mut data).map_err(failed)?;
+        if data.starts_with(&GZIP) {
+            let compressed = std::mem::take(&mut data);
+            MultiGzDecoder::new(&*compressed).read_to_end(&mut data).map_err(failed)?;
+        }
+        if data.starts_with(BYTE_ORDER_MARK) {
+            data.drain(..BYTE_ORDER_MARK.len());
+        }
+        Ok(data)
+    }
+
+    /// The places of the key columns, and their rules.
+    fn keys(&self, header: &ByteRecord) -> Result<TableKeys, CommandFailure> {
+        let path = self.path.display();
+        let names: Vec<_> =
+            header.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
+        let missing = |what: String| {
+            let columns = names.join(", ");
+            let missing =
+                CommandFailure::Usage(format!("{path}: {what}; the columns are {columns}"));
+            match names.len() {
+                1 => missing.and("--delimiter sets the character between columns"),
+                _ => missing,
+            }
+        };
+        let place = |wanted: &String| {
+            let mut places = names.iter().enumerate().filter(|(_, name)| *name == wanted);
+            match (places.next(), places.next()) {
+                (Some((place, _)), None) => Ok(place),
+                (None, _) => Err(missing(format!("no column {wanted}"))),
+                (Some(_), Some(_)) => Err(CommandFailure::Usage(format!(
+                    "{path}: two columns have the name {wanted}: rename one of them"
+                ))),
+            }
+        };
+        let places = match self.columns {
+            [] if names.len() == 1 => vec![0],
+            [] => return Err(missing("which column? give --column".to_owned())),
+            columns => columns.iter().map(place).collect::<Result<Vec<_>, _>>()?,
+        };
+        let rules = match self.rules {
+            [] => vec![NormalizationRule::Trim; places.len()],
+            &[rule] => vec![rule; places.len()],
+            rules if rules.len() == places.len() => rules.to_vec(),
+            rules => {
+                let (rules, columns) = (rules.len(), places.len());
+                return Err(CommandFailure::Usage(format!(
+                    "{rules} rules for {columns} columns: give --normalize once for all of them, \
+                     or once for each --column"
+                )));
+            }
+        };
+        Ok(TableKeys { places, rules })
+    }
+}
+
+/// What is wrong with a file.
+fn explained(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { pos: Some(at), expected_len, len } => format!(
+            "line {} has {len} columns, and the first row has {expected_len}",
+            at.line()
+        ),
+        _ => error.to_string(),
+    }
+}
+
+impl TableKeys {
+    /// The key of a row: the value of the key column, or the values of several as a row of CSV.
+    /// `None` if it is empty.
+    ///
+    /// # Errors
+    /// If it is not in UTF-8.
+    fn of(&self, record: &ByteRecord) -> Result<Option<String>, ()> {
+        let mut values = Vec::with_capacity(self.places.len());
+        for (place, rule) in self.places.iter().zip(&self.rules) {
+            let value = record.get(*place).unwrap_or_default();
+            values.push(rule.apply(std::str::from_utf8(value).map_err(|_| ())?));
+        }
+        if values.iter().all(|value| value.is_empty()) {
+            return Ok(None);
+        }
+        if let [value] = &mut values[..] {
+            return Ok(Some(std::mem::take(value).into_owned()));
+        }
+        let mut writer = csv::WriterBuilder::new().from_writer(Vec::new());
+        let written = writer.write_record(values.iter().map(|value| value.as_bytes()));
+        let row = written.ok().and_then(|()| writer.into_inner().ok()).ok_or(())?;
+        let mut row = String::from_utf8(row).map_err(|_| ())?;
+        row.truncate(row.trim_end_matches('\n').len());
+        Ok(Some(row))
+    }
+}
+
+/// A key as the protocol compares it.
+pub(super) fn digest(key: &str) -> u128 {
+    let digest = Sha256::new().chain_update(b"sunder psi 2").chain_update(key).finalize();
+    digest.first_chunk().map_or(0, |first| u128::from_le_bytes(*first))
+}
+
+impl PsiTable {
+    /// A digest of how keys are made, which must be the same at both parties.
+    pub(super) fn comparison(&self) -> [u8; 32] {
+        let rules: Vec<&str> = self.keys.rules.iter().map(|rule| rule.name()).collect();
+        Sha256::digest(rules.join(",")).into()
+    }
+
+    /// The digests of the different keys, in ascending order.
+    pub(super) fn digests(&self) -> Vec<u128> {
+        let mut digests: Vec<u128> = self.rows.iter().map(|row| row.digest).collect();
+        digests.sort_unstable();
+        digests.dedup();
+        digests
+    }
+
+    /// The different keys, in ascending order, of the rows with these digests, which are in
+    /// ascending order.
+    pub(super) fn keys_of(&self, digests: &[u128]) -> BTreeSet<String> {
+        let rows = self.rows.iter().filter(|row| digests.binary_search(&row.digest).is_ok());
+        rows.filter_map(|row| self.key(&row.place)).collect()
+    }
+
+    /// All different keys.
+    pub(super) fn all_keys(&self) -> BTreeSet<String> {
+        self.rows.iter().filter_map(|row| self.key(&row.place)).collect()
+    }
+
+    fn key(&self, place: &Range<usize>) -> Option<String> {
+        let mut reader = csv::ReaderBuilder::new();
+        let reader = reader.delimiter(self.delimiter).has_headers(false);
+        let mut record = ByteRecord::new();
+        let read = reader.from_reader(&self.data[place.clone()]).read_byte_record(&mut record);
+        read.ok().and_then(|_| self.keys.of(&record).ok()).flatten()
+    }
+
+    /// The first row of the file, and the rows with these digests, as they are in the file but for
+    /// line ends around them.
+    pub(super) fn rows_of<'a>(&'a self, digests: &'a [u128]) -> impl Iterator<Item = &'a [u8]> {
+        let rows = self.rows.iter().filter(|row| digests.binary_search(&row.digest).is_ok());
+        let places = std::iter::once(&self.header).chain(rows.map(|row| &row.place));
+        places.map(|place| {
+            let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+            let row = &self.data[place.clone()];
+            let begin = row.iter().position(|byte| !is_line_end(byte)).unwrap_or(row.len());
+            let end = row.iter().rposition(|byte| !is_line_end(byte)).map_or(begin, |it| it + 1);
+            &row[begin..end]
+        })
+    }
 }

@@ -30,7 +30,7 @@ pub(super) struct ComputationPrediction {
     pub(super) chosen: Option<(&'static str, String)>,
 }
 
-/// The default of `--rows` in `sunder compute psi`.
+/// The default of `--rows` in `sunder compute psi --protocol circuit`.
 const DEFAULT_ROWS: u32 = 1000;
 
 /// The arguments of the parties' commands on which the time depends.

@@ -93,7 +93,9 @@ impl IntersectionFiles {
     fn prepare(&self) -> PreparedFunction {
         let Self { garbler, evaluator, column, rows } = self;
         let arguments = |file: &String| {
-            let mut arguments = vec!["psi".to_owned(), file.clone()];
+            // Its time is predicted by the circuit.
+            let arguments = ["psi", file, "--protocol", "circuit"];
+            let mut arguments = arguments.map(str::to_owned).to_vec();
             if let Some(column) = column {
                 arguments.extend(["--column".to_owned(), column.clone()]);
             }
@@ -169,7 +171,7 @@ mod tests {
         let prepared = files.prepare();
         assert_eq!(
             prepared.garbler.arguments,
-            ["psi", "/a.csv", "--column", "email", "--rows", "7"]
+            ["psi", "/a.csv", "--protocol", "circuit", "--column", "email", "--rows", "7"]
         );
         let check = |garbler: Value, evaluator: Value| {
             prepared.check(&json!({ "common": garbler }), &json!({ "common": evaluator }))

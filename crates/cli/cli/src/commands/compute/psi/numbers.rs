@@ -13,6 +13,8 @@ use random::{RandomError, RandomGenerator};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use super::table::digest;
+
 /// The bits of a number.
 pub(super) const NUMBER_BITS: u32 = 64;
 
@@ -80,11 +82,11 @@ impl PsiOwnSet {
         Ok(Zeroizing::new(input))
     }
 
-    /// The values of the numbers that are not 0, in ascending order.
-    pub(super) fn values_of(&self, numbers: &[u8]) -> Vec<String> {
+    /// The digests of the values of the numbers that are not 0, in ascending order.
+    pub(super) fn digests_of(&self, numbers: &[u8]) -> Vec<u128> {
         let found = parse(numbers).filter_map(|number| self.values.get(&number));
-        let found: BTreeSet<&String> = found.collect();
-        found.into_iter().cloned().collect()
+        let found: BTreeSet<u128> = found.map(|value| digest(value)).collect();
+        found.into_iter().collect()
     }
 }
 
@@ -135,12 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_get_their_values_again() {
+    fn numbers_lead_to_their_values() {
         let set = set(&["x", "y", "z"], ComputeRole::Evaluator, 4);
         let numbers = [number("z"), 0, number("other"), number("x")];
         let bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_le_bytes).collect();
-        assert_eq!(set.values_of(&bytes), ["x", "z"]);
-        assert_eq!(set.values_of(&sorted(&bytes)), ["x", "z"]);
+        let mut expected = ["x", "z"].map(digest);
+        expected.sort_unstable();
+        assert_eq!(set.digests_of(&bytes), expected);
+        assert_eq!(set.digests_of(&sorted(&bytes)), expected);
         assert_eq!(set.len(), 3);
     }
 

@@ -1,0 +1,122 @@
+//! What a run by an oblivious pseudorandom function will take.
+
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use blocks::Block;
+use console::CommandFailure;
+use psi::{PsiLearners, PsiRole, PsiTerms, find_common};
+use serde::Serialize;
+use transport::ExchangeProfile;
+
+use super::super::network;
+use super::Arguments;
+use super::by_oprf::{ROUND_TRIPS, failed};
+
+/// The number of items of a measurement.
+const MEASURED_ITEMS: usize = 20_000;
+
+#[derive(Serialize)]
+struct PsiPredictionDocument<'a> {
+    protocol: &'a str,
+    /// The number of values of each party.
+    values: usize,
+    bytes_sent: u64,
+    bytes_received: u64,
+    round_trips: u32,
+    /// Reading this party's file, as measured.
+    load_s: f64,
+    compute_s: f64,
+    /// `null` if no address was given.
+    network_s: Option<f64>,
+    transport: Option<&'a str>,
+    reason: Option<&'a str>,
+    /// All of it, from the beginning on.
+    predicted_s: f64,
+}
+
+/// Predicts a run in which both parties have so many values, and prints that.
+///
+/// # Errors
+/// If nobody listens at the address.
+pub(super) fn predict(
+    arguments: &Arguments,
+    values: usize,
+    load: Duration,
+    exchange: ExchangeProfile,
+) -> Result<(), CommandFailure> {
+    let connecting = &arguments.connecting;
+    let network = match &connecting.connect {
+        Some(address) => {
+            let role = arguments.role.compute_role();
+            Some(network::examined(connecting, address, exchange, role)?)
+        }
+        None => None,
+    };
+    let compute = measure(values)?;
+    let time = network.as_ref().and_then(|network| network.time);
+    let document = PsiPredictionDocument {
+        protocol: "oprf",
+        values,
+        bytes_sent: exchange.sent,
+        bytes_received: exchange.received,
+        round_trips: ROUND_TRIPS,
+        load_s: load.as_secs_f64(),
+        compute_s: compute.as_secs_f64(),
+        network_s: time.map(|it| it.as_secs_f64()),
+        transport: network.as_ref().map(|it| it.transport),
+        reason: network.as_ref().map(|it| &it.reason[..]),
+        predicted_s: (load + compute + time.unwrap_or_default()).as_secs_f64(),
+    };
+    if arguments.json { console::print_json(&document) } else { print(&document) }
+}
+
+/// How long both parties compute, by a measurement on this host.
+fn measure(values: usize) -> Result<Duration, CommandFailure> {
+    let small = run(0)?;
+    let measured = values.min(MEASURED_ITEMS);
+    let large = run(measured)?;
+    let each = large.saturating_sub(small).as_secs_f64() / measured.max(1) as f64;
+    Ok(small + Duration::from_secs_f64(each * values as f64))
+}
+
+/// A run of so many items with itself.
+fn run(items: usize) -> Result<Duration, CommandFailure> {
+    let system = |error: std::io::Error| CommandFailure::Failed(error.to_string());
+    let (here, there) = UnixStream::pair().map_err(system)?;
+    let party = move |stream: UnixStream, role| {
+        let items: Vec<Block> = (0..items as u128).map(Block::from).collect();
+        let (learners, comparison) = (PsiLearners::Receiver, [0; 32]);
+        let terms = PsiTerms { role, learners, hidden_size: None, comparison };
+        let reader = stream.try_clone()?;
+        find_common(reader, stream, &terms, &items, &mut |_| {}).map(drop)
+    };
+    let begun = Instant::now();
+    let other = thread::Builder::new().spawn(move || party(there, PsiRole::Sender));
+    let ours = party(here, PsiRole::Receiver);
+    let theirs = other.map_err(system)?.join();
+    ours.map_err(failed)?;
+    theirs
+        .map_err(|_| CommandFailure::Failed("the measurement has failed".into()))?
+        .map_err(failed)?;
+    Ok(begun.elapsed())
+}
+
+fn print(document: &PsiPredictionDocument) -> Result<(), CommandFailure> {
+    let line = |name: &str, value: String| console::print_line(&format!("{name:<14}{value}"));
+    let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+    line("values", format!("{} at each party", document.values))?;
+    line("sent", format!("{} bytes", document.bytes_sent))?;
+    line("received", format!("{} bytes", document.bytes_received))?;
+    line("round trips", document.round_trips.to_string())?;
+    line("reading", ms(document.load_s))?;
+    line("computing", ms(document.compute_s))?;
+    match (document.network_s, document.transport, document.reason) {
+        (Some(network), Some(transport), Some(reason)) => {
+            line("network", format!("{} by {transport}: {reason}", ms(network)))?;
+        }
+        _ => line("network", "unknown: --connect measures the path to the other party".into())?,
+    }
+    line("in all", ms(document.predicted_s))
+}

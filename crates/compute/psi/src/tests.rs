@@ -1,0 +1,210 @@
+//! Runs of both parties.
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use blocks::Block;
+use proptest::prelude::*;
+
+use crate::{Error, PsiLearners, PsiOutcome, PsiRole, PsiTerms, PsiTraffic, find_common};
+
+fn items(numbers: impl IntoIterator<Item = u128>) -> Vec<Block> {
+    numbers.into_iter().map(Block::from).collect()
+}
+
+fn terms(role: PsiRole) -> PsiTerms {
+    PsiTerms { role, learners: PsiLearners::Both, hidden_size: None, comparison: [7; 32] }
+}
+
+fn run(
+    receiver: (PsiTerms, Vec<Block>),
+    sender: (PsiTerms, Vec<Block>),
+) -> [Result<PsiOutcome, Error>; 2] {
+    let (here, there) = UnixStream::pair().unwrap();
+    let other = thread::spawn(move || {
+        let reader = there.try_clone().unwrap();
+        find_common(reader, ShutDown(there), &sender.0, &sender.1, &mut |_| {})
+    });
+    let reader = here.try_clone().unwrap();
+    let ours = find_common(reader, ShutDown(here), &receiver.0, &receiver.1, &mut |_| {});
+    [ours, other.join().unwrap()]
+}
+
+/// Ends its direction when it is dropped.
+struct ShutDown(UnixStream);
+
+impl Write for ShutDown {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for ShutDown {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+/// Which of a party's numbers the other one has too.
+fn expected(own: &[u128], others: &[u128]) -> Option<Vec<usize>> {
+    let others: HashSet<&u128> = others.iter().collect();
+    let places = own.iter().enumerate().filter(|(_, number)| others.contains(number));
+    Some(places.map(|(place, _)| place).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn both_find_what_both_have(
+        a in prop::collection::hash_set(0..400_u128, 0..300),
+        b in prop::collection::hash_set(0..400_u128, 0..300),
+        hides in any::<bool>(),
+    ) {
+        let [a, b]: [Vec<u128>; 2] = [a, b].map(|set| set.into_iter().collect());
+        let hidden_size = hides.then_some(300);
+        let terms = |role| PsiTerms { hidden_size, ..terms(role) };
+        let receiver = (terms(PsiRole::Receiver), items(a.clone()));
+        let sender = (terms(PsiRole::Sender), items(b.clone()));
+        let [receiver, sender] = run(receiver, sender).map(Result::unwrap);
+        prop_assert_eq!(receiver.common, expected(&a, &b));
+        prop_assert_eq!(sender.common, expected(&b, &a));
+        let shown = |own: usize| u32::try_from(if hides { 300 } else { own }).unwrap();
+        prop_assert_eq!(receiver.other_size, shown(b.len()));
+        prop_assert_eq!(sender.other_size, shown(a.len()));
+    }
+}
+
+#[test]
+fn sets_of_several_pieces_and_unequal_sizes() {
+    for (a, b) in [(20_000, 1), (1, 20_000), (30_000, 30_000)] {
+        let (a, b): (Vec<u128>, Vec<u128>) = ((0..a).collect(), (0..b).map(|it| 3 * it).collect());
+        let receiver = (terms(PsiRole::Receiver), items(a.clone()));
+        let sender = (terms(PsiRole::Sender), items(b.clone()));
+        let [receiver, sender] = run(receiver, sender).map(Result::unwrap);
+        assert_eq!(receiver.common, expected(&a, &b));
+        assert_eq!(sender.common, expected(&b, &a));
+    }
+}
+
+#[test]
+fn only_the_receiver_learns_if_that_is_agreed() {
+    let terms = |role| PsiTerms { learners: PsiLearners::Receiver, ..terms(role) };
+    let [receiver, sender] =
+        run((terms(PsiRole::Receiver), items([1, 2])), (terms(PsiRole::Sender), items([2, 3])))
+            .map(Result::unwrap);
+    assert_eq!((receiver.common, sender.common), (Some(vec![1]), None));
+}
+
+#[test]
+fn nothing_is_computed_on_different_terms() {
+    let other = [
+        PsiTerms { learners: PsiLearners::Receiver, ..terms(PsiRole::Sender) },
+        PsiTerms { comparison: [8; 32], ..terms(PsiRole::Sender) },
+        terms(PsiRole::Receiver),
+    ];
+    for (other, expected) in other.into_iter().zip(["--output-to", "--normalize", "receiver"]) {
+        let results = run((terms(PsiRole::Receiver), items([1])), (other, items([1])));
+        for result in results {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn more_items_than_are_shown_are_refused() {
+    let terms = PsiTerms { hidden_size: Some(1), ..terms(PsiRole::Receiver) };
+    let refused =
+        find_common(std::io::empty(), std::io::sink(), &terms, &items([1, 2]), &mut |_| {});
+    assert!(matches!(refused, Err(Error::TooMany { given: 2, most: 1 })));
+}
+
+/// What is sent, as it is predicted.
+#[test]
+fn traffic_is_as_predicted() {
+    struct Counted<'a>(UnixStream, &'a mut u64);
+    impl Write for Counted<'_> {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let count = self.0.write(bytes)?;
+            *self.1 += count as u64;
+            Ok(count)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            self.0.flush()
+        }
+    }
+    impl Drop for Counted<'_> {
+        fn drop(&mut self) {
+            let _ = self.0.shutdown(std::net::Shutdown::Write);
+        }
+    }
+    let (here, there) = UnixStream::pair().unwrap();
+    let counting = |stream: UnixStream, role, count| {
+        let terms = PsiTerms { learners: PsiLearners::Receiver, ..terms(role) };
+        let mut sent = 0;
+        let reader = stream.try_clone().unwrap();
+        let writer = Counted(stream, &mut sent);
+        find_common(reader, writer, &terms, &items(0..count), &mut |_| {}).unwrap();
+        sent
+    };
+    let other = thread::spawn(move || counting(there, PsiRole::Sender, 2_000));
+    let receiver = counting(here, PsiRole::Receiver, 1_000);
+    let sender = other.join().unwrap();
+    assert_eq!(PsiTraffic { receiver, sender }, PsiTraffic::of(1_000, 2_000));
+}
+
+/// Whatever the other party sends, there is an error, and no panic.
+#[test]
+fn changed_and_cut_messages_are_errors() {
+    let mut random = fastrand::Rng::with_seed(3);
+    for round in 0..100_u64 {
+        let role = if round % 2 == 0 { PsiRole::Receiver } else { PsiRole::Sender };
+        let (here, there) = UnixStream::pair().unwrap();
+        let (inner, outer) = UnixStream::pair().unwrap();
+        // With another size in its first message, each party waits for the other.
+        let limit = Some(std::time::Duration::from_secs(1));
+        there.set_read_timeout(limit).unwrap();
+        inner.set_read_timeout(limit).unwrap();
+        let honest = thread::spawn(move || {
+            let reader = there.try_clone().unwrap();
+            let set = items(0..50);
+            find_common(reader, ShutDown(there), &terms(role), &set, &mut |_| {})
+        });
+        let attacked = thread::spawn(move || {
+            let reader = inner.try_clone().unwrap();
+            let set = items(25..75);
+            find_common(reader, ShutDown(inner), &terms(role.other()), &set, &mut |_| {})
+        });
+        // One byte from the honest party to the other is changed, or the stream is cut there.
+        let (mut from, mut to) = (here.try_clone().unwrap(), outer.try_clone().unwrap());
+        let (mut back_from, mut back_to) = (outer, here);
+        let back = thread::spawn(move || {
+            let _ = std::io::copy(&mut back_from, &mut back_to);
+            let _ = back_to.shutdown(std::net::Shutdown::Write);
+        });
+        let place = random.u64(..if role == PsiRole::Receiver { 28_000 } else { 3_000 });
+        let cuts = random.bool();
+        let _ = std::io::copy(&mut (&from).take(place), &mut to);
+        let mut byte = [0];
+        if !cuts && from.read_exact(&mut byte).is_ok() {
+            let _ = to.write_all(&[byte[0] ^ random.u8(1..)]);
+            let _ = std::io::copy(&mut from, &mut to);
+        }
+        let _ = to.shutdown(std::net::Shutdown::Both);
+        let _ = from.shutdown(std::net::Shutdown::Both);
+        // A changed mask or row changes what is found, which only the connection's authentication
+        // prevents.
+        if let Ok(outcome) = attacked.join().unwrap() {
+            assert!(!cuts && outcome.common.unwrap().len() <= 50, "{round}");
+        }
+        let _ = honest.join().unwrap();
+        back.join().unwrap();
+    }
+}
