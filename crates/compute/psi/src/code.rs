@@ -88,9 +88,10 @@ mod tests {
         let items: Vec<Block> = (0..2_000).map(|number: u128| Block::from(number)).collect();
         let words = PseudorandomCode::new(&run).words(&items);
         let bits = |word: &CodeWord| to_bytes(word).iter().map(|byte| byte.count_ones()).sum();
-        let least = words.iter().enumerate().flat_map(|(i, word)| {
-            words[..i].iter().map(move |other| bits(&sum(*word, *other)))
-        });
+        let least = words
+            .iter()
+            .enumerate()
+            .flat_map(|(i, word)| words[..i].iter().map(move |other| bits(&sum(*word, *other))));
         let least: u32 = least.min().unwrap();
         assert!((150..224).contains(&least), "{least}");
         assert!(words.iter().all(|word| u128::from(word[CODE_BLOCKS - 1]) <= LAST_BLOCK));

@@ -4,7 +4,7 @@
 use blocks::Block;
 use blocks::aes::Aes128;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The number of bins in which an item may be.
 pub(crate) const CHOICES: usize = 3;

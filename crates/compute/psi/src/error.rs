@@ -4,7 +4,7 @@ use std::io;
 
 use random::RandomError;
 
-use crate::hello::PsiRole;
+use crate::terms::PsiRole;
 
 /// Why there is no result. Each text is one line.
 #[derive(Debug, thiserror::Error)]

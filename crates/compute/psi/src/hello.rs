@@ -1,56 +1,18 @@
 //! The first message of each party, with the terms on which both must agree.
 
-use std::fmt;
-
 use sha2::{Digest as _, Sha256};
 
-use crate::Error;
+use crate::error::Error;
+use crate::terms::{MAX_ITEMS, PsiLearners, PsiRole};
 
 const MAGIC: &[u8; 7] = b"SNDRPSI";
 const VERSION: u8 = 1;
-
-/// The maximum number of items of a party.
-pub const MAX_ITEMS: usize = 1 << 24;
 
 /// The length of a salt, in bytes.
 pub(crate) const SALT_LEN: usize = 16;
 
 /// The length of a party's first message, in bytes.
 pub(crate) const HELLO_LEN: usize = 8 + 2 + 4 + SALT_LEN + 32;
-
-/// A party's role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum PsiRole {
-    /// Learns the common items first.
-    Receiver = 0,
-    /// Sends the masks of its items.
-    Sender = 1,
-}
-
-/// The parties that learn the common items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum PsiLearners {
-    /// The receiver and, from it, the sender.
-    Both = 0,
-    /// The receiver only.
-    Receiver = 1,
-}
-
-/// What a party computes.
-#[derive(Clone, Copy, Debug)]
-pub struct PsiTerms {
-    /// This party's role; the other has the other role.
-    pub role: PsiRole,
-    /// Who learns the common items. Both parties must say the same.
-    pub learners: PsiLearners,
-    /// The number of items that this party shows to the other, instead of how many it has: at least
-    /// as many, and at most [`MAX_ITEMS`].
-    pub hidden_size: Option<u32>,
-    /// A digest of how values become items. Both parties must have the same.
-    pub comparison: [u8; 32],
-}
 
 /// A party's first message.
 pub(crate) struct PsiHello {
@@ -60,26 +22,6 @@ pub(crate) struct PsiHello {
     pub(crate) size: u32,
     pub(crate) salt: [u8; SALT_LEN],
     pub(crate) comparison: [u8; 32],
-}
-
-impl PsiRole {
-    /// The role of the other party.
-    #[must_use]
-    pub const fn other(self) -> Self {
-        match self {
-            Self::Receiver => Self::Sender,
-            Self::Sender => Self::Receiver,
-        }
-    }
-}
-
-impl fmt::Display for PsiRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Receiver => "receiver",
-            Self::Sender => "sender",
-        })
-    }
 }
 
 impl PsiHello {

@@ -44,7 +44,7 @@
 //! - `session`: a run of either party over a connection.
 //! - `cuckoo`: in which bins an item may be, and the receiver's table. `code`: the code words of
 //!   items. `oblivious_prf`: the masks of items in bins. `masks`: sorted masks. These are pure.
-//! - `hello`: the first message. `error`.
+//! - `terms`: what a party computes. `hello`: the first message. `error`.
 
 mod code;
 mod cuckoo;
@@ -53,9 +53,10 @@ mod hello;
 mod masks;
 mod oblivious_prf;
 mod session;
+mod terms;
 #[cfg(test)]
 mod tests;
 
 pub use error::Error;
-pub use hello::{MAX_ITEMS, PsiLearners, PsiRole, PsiTerms};
 pub use session::{PsiOutcome, PsiProgress, PsiTraffic, find_common};
+pub use terms::{MAX_ITEMS, PsiLearners, PsiRole, PsiTerms};

@@ -9,21 +9,18 @@ use ot::extension::{
 use random::RandomGenerator;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use crate::Error;
 use crate::code::{self, CODE_BITS, CODE_LEN};
 use crate::cuckoo::{self, BinSelector, CHOICES, CuckooTable};
-use crate::hello::{
-    HELLO_LEN, MAX_ITEMS, PsiHello, PsiLearners, PsiRole, PsiRunDigest, PsiTerms, SALT_LEN,
-};
+use crate::error::Error;
+use crate::hello::{HELLO_LEN, PsiHello, PsiRunDigest, SALT_LEN};
 use crate::masks::{self, MaskComparison, NO_ITEM, NumberedMask};
 use crate::oblivious_prf::{PIECE_BINS, PrfReceiver, PrfSender};
+use crate::terms::{MAX_ITEMS, PsiLearners, PsiRole, PsiTerms};
 
 /// The transfers from which the seeds are made. A sender of masks that chooses inconsistently is
 /// refused.
-const TRANSFERS: OtExtension = OtExtension {
-    kind: OtExtensionKind::Iknp,
-    security: OtExtensionSecurity::MaliciousReceiver,
-};
+const TRANSFERS: OtExtension =
+    OtExtension { kind: OtExtensionKind::Iknp, security: OtExtensionSecurity::MaliciousReceiver };
 
 /// What the sender answers when it knows what is common.
 const RECEIVED: u8 = 1;
@@ -317,9 +314,8 @@ fn own_masks<R: Read, W: Write>(
             numbers.iter().map(|(place, item)| (*place, items[*item as usize])).collect();
         let values = prf.values(&message, &of_piece);
         let numbered = values.iter().zip(&numbers);
-        masks.extend(
-            numbered.map(|(value, (_, item))| masks::numbered(value, run.mask_len, *item)),
-        );
+        masks
+            .extend(numbered.map(|(value, (_, item))| masks::numbered(value, run.mask_len, *item)));
         first += bins;
         done += message.len() as u64;
         progress(PsiProgress { done, of: run.of() });

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use compute::ComputeRole;
 use console::CommandFailure;
-use psi::{MAX_ITEMS, PsiRole};
+use psi::{Error, MAX_ITEMS, PsiRole};
 use serde::Serialize;
 
 use super::connection::ComputeConnectOptions;
@@ -24,8 +24,8 @@ use table::{PsiTable, PsiTableSource};
 
 /// Finds the values that one column of each party's CSV file have in common.
 ///
-/// Each party learns these values, and about the others only how many different ones there are; with
-/// --rows only that there are at most so many. The file may be compressed by gzip.
+/// Each party learns these values, and about the others only how many different ones there are;
+/// with --rows only that there are at most so many. The file may be compressed by gzip.
 ///
 /// Security is semi-honest: it holds if both parties run this program unchanged. A party can put
 /// any values into its own file, and learns which of them the other party has.
@@ -229,9 +229,8 @@ struct PsiDocument<'a, C> {
 impl PsiResult<'_> {
     /// Prints it: what is common, or everything as JSON.
     fn print(&self, arguments: &Arguments, costs: &impl Serialize) -> Result<(), CommandFailure> {
-        let keys = || {
-            self.common.as_ref().map(|common| self.table.keys_of(common).into_iter().collect())
-        };
+        let keys =
+            || self.common.as_ref().map(|common| self.table.keys_of(common).into_iter().collect());
         if arguments.json {
             return console::print_json(&PsiDocument { common: keys(), costs });
         }
@@ -257,5 +256,25 @@ impl PsiResult<'_> {
             "{count} of {own_values} values are common; {run_s:.3} s by {transport}"
         ));
         Ok(())
+    }
+}
+
+/// Converts an error of the crate to a failure of the command.
+fn failed(error: &Error) -> CommandFailure {
+    let message = error.to_string();
+    match error {
+        Error::Io(source) => match transport::Error::of(source) {
+            Some(error) => crate::commands::transport::failed(error),
+            None => CommandFailure::Failed(message),
+        },
+        Error::Malformed(_) | Error::Transfer(_) => CommandFailure::Refused(message),
+        Error::Version { .. }
+        | Error::SameRole { .. }
+        | Error::Differs { .. }
+        | Error::NotThisProtocol
+        | Error::TooMany { .. } => CommandFailure::Usage(message),
+        Error::Ended | Error::Silent | Error::NoBin | Error::Random(_) => {
+            CommandFailure::Failed(message)
+        }
     }
 }

@@ -22,12 +22,14 @@ fn circuits_find_common_values() {
     let write = |name: &str, content: &str| fs::write(place.path().join(name), content).unwrap();
     write("a.csv", "id,email\n1,ann@example.com\n2, bob@example.com \n3,\n4,\"o'hara, c\"\n");
     write("b.csv", "email\nzoe@example.com\n\"o'hara, c\"\nbob@example.com\nbob@example.com\n");
-    let listening = "psi a.csv --column email --rows 7 --protocol circuit --role garbler --listen 127.0.0.1:0";
+    let listening =
+        "psi a.csv --column email --rows 7 --protocol circuit --role garbler --listen 127.0.0.1:0";
     let run = |options: &str| {
         let listening = format!("{listening} {options}");
         let (garbler, address) = Running::started(place.path(), &words(&listening));
-        let connecting =
-            format!("psi b.csv --rows 7 --protocol yao --role evaluator --connect {address} {options}");
+        let connecting = format!(
+            "psi b.csv --rows 7 --protocol yao --role evaluator --connect {address} {options}"
+        );
         let evaluator = Running::start(place.path(), &words(&connecting)).end();
         [garbler.end(), evaluator]
     };
@@ -40,8 +42,9 @@ fn circuits_find_common_values() {
         assert_eq!(evaluator["common"].as_array().unwrap().len(), 2);
         assert_eq!((&garbler["own_values"], &evaluator["own_values"]), (&3.into(), &3.into()));
         assert_eq!(garbler["phases"].as_array().unwrap().len(), 7);
-        let predicted =
-            format!("psi a.csv --column email --rows 7 --protocol circuit --role garbler --dry-run {options}");
+        let predicted = format!(
+            "psi a.csv --column email --rows 7 --protocol circuit --role garbler --dry-run {options}"
+        );
         let predicted = Running::start(place.path(), &words(&predicted)).end().json();
         for bytes in ["bytes_sent", "bytes_received"] {
             assert_eq!(predicted[bytes], garbler[bytes], "{options}");
@@ -49,7 +52,9 @@ fn circuits_find_common_values() {
     }
     // Both say what is not the same.
     let (garbler, address) = Running::started(place.path(), &words(listening));
-    let other = format!("psi b.csv --column email --rows 8 --protocol circuit --role evaluator --connect {address}");
+    let other = format!(
+        "psi b.csv --column email --rows 8 --protocol circuit --role evaluator --connect {address}"
+    );
     for ended in [Running::start(place.path(), &words(&other)), garbler].map(Running::end) {
         assert_eq!(ended.code, 2, "{}", ended.errors);
         assert!(ended.error().contains("compute psi` with --rows"), "{}", ended.errors);

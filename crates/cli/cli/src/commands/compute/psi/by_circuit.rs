@@ -61,7 +61,8 @@ pub(super) fn run(
         return Err(CommandFailure::Usage(message));
     }
     // The garbler knows the order of this output: it gets the common values in another instance.
-    let settings = ComputeSettings { learns: OutputLearners::Evaluator, ..protocol.settings(name)? };
+    let settings =
+        ComputeSettings { learns: OutputLearners::Evaluator, ..protocol.settings(name)? };
     let is_revealed = arguments.is_for_both()?;
     check_memory(rows)?;
     let set = PsiOwnSet::new(table.all_keys(), role, rows as usize)?;

@@ -5,17 +5,16 @@ use std::time::{Duration, Instant};
 use blocks::Block;
 use compute::peak_memory;
 use console::{CommandFailure, CommandProgress};
-use psi::{Error, PsiLearners, PsiOutcome, PsiProgress, PsiTerms, PsiTraffic, find_common};
+use psi::{PsiLearners, PsiOutcome, PsiProgress, PsiTerms, PsiTraffic, find_common};
 use serde::Serialize;
 use transport::{Connection, ExchangeProfile};
 
 use super::super::connection::{self, PartyConnection};
 use super::table::PsiTableSource;
-use super::{Arguments, PsiResult, prediction};
-use crate::commands::transport::failed as transport_failed;
+use super::{Arguments, PsiResult, failed, prediction};
 
 /// The round trips of a run: the terms and transfers, the bins, and what is common.
-pub(super) const ROUND_TRIPS: u32 = 3;
+const ROUND_TRIPS: u32 = 3;
 
 #[derive(Serialize)]
 struct OprfPsiDocument<'a> {
@@ -71,10 +70,8 @@ pub(super) fn run(arguments: &Arguments, source: &PsiTableSource) -> Result<(), 
         let reason = reason.as_deref().unwrap_or(connecting.default_reason());
         console::note(&format!("{transport}: {reason}"));
     }
-    let learners =
-        if arguments.is_for_both()? { PsiLearners::Both } else { PsiLearners::Receiver };
-    let terms =
-        PsiTerms { role, learners, hidden_size: *rows, comparison: table.comparison() };
+    let learners = if arguments.is_for_both()? { PsiLearners::Both } else { PsiLearners::Receiver };
+    let terms = PsiTerms { role, learners, hidden_size: *rows, comparison: table.comparison() };
     let connected = Instant::now();
     let timeout = arguments.protocol.timeout();
     let outcome = compute(connection, timeout, &terms, &items)?;
@@ -139,30 +136,9 @@ fn compute(
     let (reader, writer) = connection.split();
     let mut shown: Option<(CommandProgress, u64)> = None;
     let mut show = |progress: PsiProgress| {
-        let (bar, done) =
-            shown.get_or_insert_with(|| (CommandProgress::new(Some(progress.of)), 0));
+        let (bar, done) = shown.get_or_insert_with(|| (CommandProgress::new(Some(progress.of)), 0));
         bar.advance(usize::try_from(progress.done.saturating_sub(*done)).unwrap_or(0));
         *done = progress.done;
     };
-    find_common(reader, writer, terms, items, &mut show).map_err(failed)
-}
-
-/// Converts an error of the crate to a failure of the command.
-pub(super) fn failed(error: Error) -> CommandFailure {
-    let message = error.to_string();
-    match error {
-        Error::Io(source) => match transport::Error::of(&source) {
-            Some(error) => transport_failed(error),
-            None => CommandFailure::Failed(message),
-        },
-        Error::Malformed(_) | Error::Transfer(_) => CommandFailure::Refused(message),
-        Error::Version { .. }
-        | Error::SameRole { .. }
-        | Error::Differs { .. }
-        | Error::NotThisProtocol
-        | Error::TooMany { .. } => CommandFailure::Usage(message),
-        Error::Ended | Error::Silent | Error::NoBin | Error::Random(_) => {
-            CommandFailure::Failed(message)
-        }
-    }
+    find_common(reader, writer, terms, items, &mut show).map_err(|error| failed(&error))
 }

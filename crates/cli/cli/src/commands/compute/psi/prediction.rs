@@ -11,8 +11,7 @@ use serde::Serialize;
 use transport::ExchangeProfile;
 
 use super::super::network;
-use super::Arguments;
-use super::by_oprf::{ROUND_TRIPS, failed};
+use super::{Arguments, failed};
 
 /// The number of items of a measurement.
 const MEASURED_ITEMS: usize = 20_000;
@@ -61,7 +60,7 @@ pub(super) fn predict(
         values,
         bytes_sent: exchange.sent,
         bytes_received: exchange.received,
-        round_trips: ROUND_TRIPS,
+        round_trips: exchange.rounds,
         load_s: load.as_secs_f64(),
         compute_s: compute.as_secs_f64(),
         network_s: time.map(|it| it.as_secs_f64()),
@@ -96,10 +95,10 @@ fn run(items: usize) -> Result<Duration, CommandFailure> {
     let other = thread::Builder::new().spawn(move || party(there, PsiRole::Sender));
     let ours = party(here, PsiRole::Receiver);
     let theirs = other.map_err(system)?.join();
-    ours.map_err(failed)?;
+    ours.map_err(|error| failed(&error))?;
     theirs
         .map_err(|_| CommandFailure::Failed("the measurement has failed".into()))?
-        .map_err(failed)?;
+        .map_err(|error| failed(&error))?;
     Ok(begun.elapsed())
 }
 

@@ -82,9 +82,7 @@ impl PsiTableSource<'_> {
             from = place.end;
             let line = record.position().map_or(line, csv::Position::line);
             let key = keys.of(&record).map_err(|()| {
-                named(&format!(
-                    "line {line} is not in UTF-8: convert it, with iconv for example"
-                ))
+                named(&format!("line {line} is not in UTF-8: convert it, with iconv for example"))
             })?;
             if let Some(key) = key {
                 rows.push(PsiRow { place, digest: digest(&key) });
@@ -156,10 +154,9 @@ impl PsiTableSource<'_> {
 /// What is wrong with a file.
 fn explained(error: &csv::Error) -> String {
     match error.kind() {
-        csv::ErrorKind::UnequalLengths { pos: Some(at), expected_len, len } => format!(
-            "line {} has {len} columns, and the first row has {expected_len}",
-            at.line()
-        ),
+        csv::ErrorKind::UnequalLengths { pos: Some(at), expected_len, len } => {
+            format!("line {} has {len} columns, and the first row has {expected_len}", at.line())
+        }
         _ => error.to_string(),
     }
 }
