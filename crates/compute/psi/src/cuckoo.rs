@@ -135,7 +135,9 @@ mod tests {
         let mut counts = [0; 5];
         for [a, b, c] in choices(10_000, 5, 2) {
             assert!(a != b && b != c && a != c && a.max(b).max(c) < 5);
-            [a, b, c].iter().for_each(|bin| counts[*bin as usize] += 1);
+            for bin in [a, b, c] {
+                counts[bin as usize] += 1;
+            }
         }
         assert!(counts.iter().all(|count| (5_700..6_300).contains(count)), "{counts:?}");
     }

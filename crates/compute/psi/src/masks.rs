@@ -25,7 +25,7 @@ pub(crate) fn numbered(digest: &[u8; 16], len: usize, item: u32) -> NumberedMask
 
 /// The item's number.
 #[expect(clippy::cast_possible_truncation, reason = "it is in the lower 32 bits")]
-pub(crate) fn item(mask: NumberedMask) -> u32 {
+fn item(mask: NumberedMask) -> u32 {
     mask as u32
 }
 
@@ -44,16 +44,14 @@ pub(crate) struct MaskComparison {
     next: usize,
     /// The last mask of the sender.
     last: u128,
-    /// The number of the sender's masks so far.
-    received: u32,
-    /// The items of this party, and the places of their masks among those of the sender.
-    found: Vec<(u32, u32)>,
+    /// The items of this party whose masks the sender has sent.
+    found: Vec<u32>,
 }
 
 impl MaskComparison {
     pub(crate) fn new(mut own: Vec<NumberedMask>) -> Self {
         own.sort_unstable();
-        Self { own, next: 0, last: 0, received: 0, found: Vec::new() }
+        Self { own, next: 0, last: 0, found: Vec::new() }
     }
 
     /// Compares the sender's next masks, of `len` bytes each. Returns whether they are in ascending
@@ -73,16 +71,15 @@ impl MaskComparison {
             if let Some(own) = self.own.get(self.next)
                 && own >> 32 == mask
             {
-                self.found.push((item(*own), self.received));
+                self.found.push(item(*own));
                 self.next += 1;
             }
-            self.received += 1;
         }
         true
     }
 
-    /// The items that were found, and the places of their masks in ascending order.
-    pub(crate) fn into_found(self) -> Vec<(u32, u32)> {
+    /// The items that were found, in the order of their masks.
+    pub(crate) fn into_found(self) -> Vec<u32> {
         self.found
     }
 }
@@ -115,6 +112,6 @@ mod tests {
         assert!(comparison.compare(&theirs[..10], 5));
         assert!(comparison.compare(&theirs[10..], 5));
         assert!(!comparison.compare(&theirs[..5], 5), "not in order");
-        assert_eq!(comparison.into_found(), [(3, 1), (9, 3)]);
+        assert_eq!(comparison.into_found(), [3, 9]);
     }
 }

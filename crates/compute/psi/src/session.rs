@@ -3,6 +3,7 @@
 use std::io::{BufReader, BufWriter, Read, Write};
 
 use blocks::Block;
+use blocks::aes::Aes128;
 use ot::extension::{
     OtExtension, OtExtensionKind, OtExtensionSecurity, OtReceiverSetUp, OtSenderSetUp, SENDER_LEN,
 };
@@ -91,7 +92,11 @@ pub fn find_common(
     items: &[Block],
     progress: &mut dyn FnMut(PsiProgress),
 ) -> Result<PsiOutcome, Error> {
-    let most = terms.hidden_size.map_or(MAX_ITEMS, |size| (size as usize).min(MAX_ITEMS));
+    let shown = terms.hidden_size.map_or(items.len(), |size| size as usize);
+    if shown > MAX_ITEMS {
+        return Err(Error::TooMany { given: shown, most: MAX_ITEMS });
+    }
+    let most = terms.hidden_size.map_or(MAX_ITEMS, |size| size as usize);
     if items.len() > most {
         return Err(Error::TooMany { given: items.len(), most });
     }
@@ -233,22 +238,12 @@ fn receive<R: Read, W: Write>(
         done += message.len() as u64;
         progress(PsiProgress { done, of: run.of() });
     }
-    let found = comparison.into_found();
-    if terms.learners == PsiLearners::Both {
-        #[expect(clippy::cast_possible_truncation, reason = "at most 2^24")]
-        let count = found.len() as u32;
-        link.send(&count.to_be_bytes())?;
-        for (_, place) in &found {
-            link.send(&place.to_be_bytes())?;
-        }
-        link.writer.flush()?;
-        if link.read(1)? != [RECEIVED] {
-            return Err(Error::Malformed("more than belongs to this run"));
-        }
-    }
-    let mut common: Vec<usize> = found.into_iter().map(|(item, _)| item as usize).collect();
+    let mut common = comparison.into_found();
     common.sort_unstable();
-    Ok(run.outcome(Some(common)))
+    if terms.learners == PsiLearners::Both {
+        report(link, &run, common.iter().map(|item| items[*item as usize]))?;
+    }
+    Ok(run.outcome(Some(common.into_iter().map(|item| item as usize).collect())))
 }
 
 /// The sender's part.
@@ -282,7 +277,7 @@ fn send<R: Read, W: Write>(
     let common = match terms.learners {
         PsiLearners::Receiver => None,
         PsiLearners::Both => {
-            let common = reported(link, &masks, items.len())?;
+            let common = reported(link, &run, items)?;
             link.send(&[RECEIVED])?;
             link.writer.flush()?;
             Some(common)
@@ -368,35 +363,63 @@ impl ItemsInBins {
     }
 }
 
-/// The items whose masks the receiver has found.
+/// What stands for each common item in the receiver's report. It depends on the item and the run
+/// only. The place of its mask would show its bin, which depends on the receiver's other items too.
+fn marks(run: &PsiRunDigest, items: impl Iterator<Item = Block>) -> Vec<u128> {
+    let mut marks: Vec<Block> = items.collect();
+    Aes128::new(run.key(b"report")).encrypt(&mut marks);
+    marks.into_iter().map(u128::from).collect()
+}
+
+/// Reports the common items to the sender.
+fn report<R: Read, W: Write>(
+    link: &mut PsiLink<R, W>,
+    run: &PsiRun,
+    common: impl Iterator<Item = Block>,
+) -> Result<(), Error> {
+    let mut marks = marks(&run.digest, common);
+    marks.sort_unstable();
+    #[expect(clippy::cast_possible_truncation, reason = "at most 2^24")]
+    let count = marks.len() as u32;
+    link.send(&count.to_be_bytes())?;
+    for mark in marks {
+        link.send(&mark.to_be_bytes())?;
+    }
+    link.writer.flush()?;
+    if link.read(1)? != [RECEIVED] {
+        return Err(Error::Malformed("more than belongs to this run"));
+    }
+    Ok(())
+}
+
+/// The items that the receiver reports.
 fn reported<R: Read, W: Write>(
     link: &mut PsiLink<R, W>,
-    masks: &[NumberedMask],
-    items: usize,
+    run: &PsiRun,
+    items: &[Block],
 ) -> Result<Vec<usize>, Error> {
-    let number = |link: &mut PsiLink<R, W>| {
-        let mut bytes = [0; 4];
-        link.reader.read_exact(&mut bytes)?;
-        Ok::<usize, Error>(u32::from_be_bytes(bytes) as usize)
-    };
-    let count = number(link)?;
-    if count > items {
+    let mut own: Vec<(u128, usize)> =
+        marks(&run.digest, items.iter().copied()).into_iter().zip(0..).collect();
+    own.sort_unstable();
+    let mut count = [0; 4];
+    link.reader.read_exact(&mut count)?;
+    let count = u32::from_be_bytes(count) as usize;
+    if count > own.len() {
         return Err(Error::Malformed("more common items than this party has"));
     }
     let mut common = Vec::with_capacity(count);
     let mut before = None;
     for _ in 0..count {
-        let place = number(link)?;
-        let item = masks.get(place).map(|mask| masks::item(*mask)).filter(|it| *it != NO_ITEM);
-        match item {
-            Some(item) if before < Some(place) => common.push(item as usize),
+        let mut mark = [0; 16];
+        link.reader.read_exact(&mut mark)?;
+        let mark = u128::from_be_bytes(mark);
+        let place = own.binary_search_by_key(&mark, |(mark, _)| *mark);
+        match place {
+            Ok(place) if before < Some(mark) => common.push(own[place].1),
             _ => return Err(Error::Malformed("a common item that is none of this party's")),
         }
-        before = Some(place);
+        before = Some(mark);
     }
     common.sort_unstable();
-    if common.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(Error::Malformed("a common item twice"));
-    }
     Ok(common)
 }

@@ -19,16 +19,16 @@ fn terms(role: PsiRole) -> PsiTerms {
 }
 
 fn run(
-    receiver: (PsiTerms, Vec<Block>),
-    sender: (PsiTerms, Vec<Block>),
+    (receiver, of_receiver): (PsiTerms, Vec<Block>),
+    (sender, of_sender): (PsiTerms, Vec<Block>),
 ) -> [Result<PsiOutcome, Error>; 2] {
     let (here, there) = UnixStream::pair().unwrap();
     let other = thread::spawn(move || {
         let reader = there.try_clone().unwrap();
-        find_common(reader, ShutDown(there), &sender.0, &sender.1, &mut |_| {})
+        find_common(reader, ShutDown(there), &sender, &of_sender, &mut |_| {})
     });
     let reader = here.try_clone().unwrap();
-    let ours = find_common(reader, ShutDown(here), &receiver.0, &receiver.1, &mut |_| {});
+    let ours = find_common(reader, ShutDown(here), &receiver, &of_receiver, &mut |_| {});
     [ours, other.join().unwrap()]
 }
 
@@ -52,10 +52,10 @@ impl Drop for ShutDown {
 }
 
 /// Which of a party's numbers the other one has too.
-fn expected(own: &[u128], others: &[u128]) -> Option<Vec<usize>> {
+fn expected(own: &[u128], others: &[u128]) -> Vec<usize> {
     let others: HashSet<&u128> = others.iter().collect();
     let places = own.iter().enumerate().filter(|(_, number)| others.contains(number));
-    Some(places.map(|(place, _)| place).collect())
+    places.map(|(place, _)| place).collect()
 }
 
 proptest! {
@@ -73,8 +73,8 @@ proptest! {
         let receiver = (terms(PsiRole::Receiver), items(a.clone()));
         let sender = (terms(PsiRole::Sender), items(b.clone()));
         let [receiver, sender] = run(receiver, sender).map(Result::unwrap);
-        prop_assert_eq!(receiver.common, expected(&a, &b));
-        prop_assert_eq!(sender.common, expected(&b, &a));
+        prop_assert_eq!(receiver.common, Some(expected(&a, &b)));
+        prop_assert_eq!(sender.common, Some(expected(&b, &a)));
         let shown = |own: usize| u32::try_from(if hides { 300 } else { own }).unwrap();
         prop_assert_eq!(receiver.other_size, shown(b.len()));
         prop_assert_eq!(sender.other_size, shown(a.len()));
@@ -88,8 +88,8 @@ fn sets_of_several_pieces_and_unequal_sizes() {
         let receiver = (terms(PsiRole::Receiver), items(a.clone()));
         let sender = (terms(PsiRole::Sender), items(b.clone()));
         let [receiver, sender] = run(receiver, sender).map(Result::unwrap);
-        assert_eq!(receiver.common, expected(&a, &b));
-        assert_eq!(sender.common, expected(&b, &a));
+        assert_eq!(receiver.common, Some(expected(&a, &b)));
+        assert_eq!(sender.common, Some(expected(&b, &a)));
     }
 }
 
@@ -124,6 +124,9 @@ fn more_items_than_are_shown_are_refused() {
     let refused =
         find_common(std::io::empty(), std::io::sink(), &terms, &items([1, 2]), &mut |_| {});
     assert!(matches!(refused, Err(Error::TooMany { given: 2, most: 1 })));
+    let terms = PsiTerms { hidden_size: Some(u32::MAX), ..terms };
+    let refused = find_common(std::io::empty(), std::io::sink(), &terms, &items([1]), &mut |_| {});
+    assert!(matches!(refused, Err(Error::TooMany { .. })));
 }
 
 /// What is sent, as it is predicted.

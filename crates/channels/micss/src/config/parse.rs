@@ -441,7 +441,16 @@ fn proxy_protocol(table: &ConfigTable<'_>, allow: &[AllowedService]) -> Vec<Allo
         }
         Some(service)
     };
-    values.iter().filter_map(service).collect()
+    let services: Vec<AllowedService> = values.iter().filter_map(service).collect();
+    // Without a header, the service would take the client's first bytes for one.
+    let other = allow.iter().find(|other| {
+        !services.contains(other) && services.iter().any(|service| service.may_meet(other))
+    });
+    if let (Some(other), Some(value)) = (other, values.first()) {
+        let what = format!("{other} in allow may be a service of proxy_protocol");
+        value.refuse(what, "add it to proxy_protocol too, or remove it from allow");
+    }
+    services
 }
 
 /// Reports an address that stands twice in `listen`. With port 0 they are different ones.

@@ -32,6 +32,26 @@ impl AllowedService {
             }
         }
     }
+
+    /// Whether both may be the same service: they have the same port, and an address in common. A
+    /// name may have any address.
+    pub fn may_meet(&self, other: &Self) -> bool {
+        let (ours, port) = self.parts();
+        let (theirs, others_port) = other.parts();
+        port == others_port
+            && ours.zip(theirs).is_none_or(|(a, b)| a.contains(&b) || b.contains(&a))
+    }
+
+    /// Its network, unless it is a name, and its port.
+    fn parts(&self) -> (Option<IpNet>, u16) {
+        match self {
+            Self::Network { network, port } => (Some(*network), *port),
+            Self::Service(service) => match service.host() {
+                TargetHost::Address(address) => (Some(IpNet::from(*address)), service.port()),
+                TargetHost::Name(_) => (None, service.port()),
+            },
+        }
+    }
 }
 
 impl FromStr for AllowedService {

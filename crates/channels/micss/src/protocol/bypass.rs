@@ -66,10 +66,11 @@ impl FromStr for BypassRule {
 
     fn from_str(text: &str) -> Result<Self, BypassRuleError> {
         let network = |network: IpNet, port| {
+            let network = canonical(network);
             if network.prefix_len() == 0 {
                 return Err(BypassRuleError::Everything);
             }
-            Ok(Self { hosts: BypassHosts::Network(canonical(network)), port })
+            Ok(Self { hosts: BypassHosts::Network(network), port })
         };
         if let Ok(whole) = text.parse::<IpNet>() {
             return network(whole, None);
@@ -173,7 +174,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<BypassRule>(), Err(BypassRuleError::NoRule), "{text}");
         }
-        for text in ["0.0.0.0/0", "::/0", "[::]/0:80"] {
+        for text in ["0.0.0.0/0", "::/0", "[::]/0:80", "::ffff:0:0/96"] {
             assert_eq!(text.parse::<BypassRule>(), Err(BypassRuleError::Everything), "{text}");
         }
     }

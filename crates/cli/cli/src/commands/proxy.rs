@@ -187,8 +187,9 @@ fn within_limits(config: MicssClientConfig) -> MicssClientConfig {
     let all = config.remotes().map(|remote| remote.channels.len()).sum::<usize>().max(1);
     let wanted = OpenFileBudget {
         streams: config.max_streams,
-        // An association for UDP has a UDP socket, and a connection within this process.
-        files_per_stream: most_channels(&config) + if config.socks_udp { 3 } else { 1 },
+        // An association for UDP has a UDP socket too, and both ends of a connection within this
+        // process.
+        files_per_stream: most_channels(&config) + if config.socks_udp { 4 } else { 1 },
         waiting: config.pool.keep.saturating_mul(all),
     };
     let possible = wanted.raise_limit_and_fit();

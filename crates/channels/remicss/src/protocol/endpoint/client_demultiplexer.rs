@@ -261,7 +261,9 @@ mod tests {
 
     fn two_clients() -> ClientDemultiplexer {
         let mut clients = ClientDemultiplexer::new(2);
-        [A, B].into_iter().for_each(|client| clients.add(client));
+        for client in [A, B] {
+            clients.add(client);
+        }
         clients
     }
 
@@ -354,7 +356,7 @@ mod tests {
             assert!(clients.table.is_empty(), "nothing is remembered");
             // The other channel, and clients with an address, are not affected.
             clients.set_address(TunnelPeerId(7), 1, Some(address(9)));
-            let now = Duration::from_micros(5_200_000);
+            let now = Duration::from_millis(5_200);
             let found = find(&mut clients, address(9), bytes, Some(TunnelPeerId(7)), now);
             assert_eq!(found, (Some(TunnelPeerId(7)), 1));
             let found = clients.find(0, address(9), bytes, now, |client| client == TunnelPeerId(9));

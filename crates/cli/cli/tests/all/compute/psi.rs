@@ -163,8 +163,8 @@ fn files_that_are_no_tables_are_refused() {
 #[test]
 fn a_dry_run_predicts_bytes_and_time() {
     let place = tempfile::tempdir().unwrap();
-    let rows: String = (0..1_000).map(|number| format!("{number}\n")).collect();
-    fs::write(place.path().join("a.csv"), format!("n\n{rows}")).unwrap();
+    let rows: Vec<String> = (0..1_000).map(|number| number.to_string()).collect();
+    fs::write(place.path().join("a.csv"), format!("n\n{}\n", rows.join("\n"))).unwrap();
     let dry = Running::start(place.path(), &words("psi a.csv --role sender --dry-run --json"));
     let dry = dry.end().json();
     let [_, sender] = both(place.path(), "a.csv", "a.csv --json").map(|ended| {
