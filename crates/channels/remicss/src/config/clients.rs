@@ -30,17 +30,15 @@ pub(super) fn clients(
         table.refuse(format!("{} clients", tables.len()), format!("give {MAX_CLIENTS} at most"));
         return None;
     }
-    if end == TunnelEnd::Client
-        && let Some(first) = tables.first()
-    {
+    let is_refused = end == TunnelEnd::Client && !tables.is_empty();
+    if let Some(first) = tables.first().filter(|_| is_refused) {
         let fix = "leave it out: it is for the end whose channels have `listen`";
         first.refuse("`[[client]]` at the end that connects", fix);
-        return None;
     }
     let clients: Vec<Option<TunnelClientConfig>> =
         tables.iter().map(|table| client(table, addresses)).collect();
     let are_distinct = are_distinct(&clients, &tables);
-    clients.into_iter().collect::<Option<Vec<_>>>().filter(|_| are_distinct)
+    clients.into_iter().collect::<Option<Vec<_>>>().filter(|_| are_distinct && !is_refused)
 }
 
 /// Rejects settings that only a server with one client has, or only one with several.

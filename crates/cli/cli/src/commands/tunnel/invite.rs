@@ -22,7 +22,8 @@ use crate::new_files::{NewKeyFile, check, random_key};
 #[command(after_help = "\
 Example: sunder tunnel invite laptop
 prints the command for the client: sunder tunnel join 'sunder-tunnel,...'
-The server takes it at once after: systemctl reload sunder-tunnel@office, or kill -HUP PID")]
+The server takes it at once after: systemctl reload sunder-tunnel@office,
+or kill -HUP PID")]
 pub(super) struct Arguments {
     /// The client's name in the status and the log
     #[arg(value_name = "NAME")]
