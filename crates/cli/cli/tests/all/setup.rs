@@ -188,7 +188,10 @@ fn a_client_is_added_to_a_tunnel_server() {
     };
     refused_as(&invite, "phone.key exists, and is kept");
     refused_as(&["tunnel", "invite", "x", "--network", "192.168.0.0/16"], "a network of phone");
-    refused_as(&["tunnel", "invite", "x", "--server", "192.0.2.9:1"], "--server for each");
+    refused_as(
+        &["tunnel", "invite", "x", "--server", "192.0.2.9:1"],
+        "--server 2 times, once for each channel",
+    );
     refused_as(&["tunnel", "invite", "x", "--config", "phone.toml"], "run this at the server");
     assert_eq!(fs::read_to_string(&server).unwrap(), before);
     assert!(!path.join("tunnel/x.key").exists());

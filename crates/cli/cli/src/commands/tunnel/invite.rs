@@ -62,7 +62,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let key_file = NewKeyFile::of(path, &format!("{}.key", arguments.name))?;
     if key_file.path.symlink_metadata().is_ok() {
         let key = key_file.path.display();
-        return Err(usage(format!("{key} exists, and is kept: choose another name")));
+        return Err(usage(format!(
+            "{key} exists, and is kept: choose another name, or delete it if no client uses it"
+        )));
     }
     let channels = channels(arguments, &config).map_err(usage)?;
     let (network, client) = free_address(&config).map_err(usage)?;
@@ -92,9 +94,9 @@ fn channels(arguments: &Arguments, config: &TunnelConfig) -> Result<Vec<SocketAd
     let count = config.channels.len();
     if !arguments.server.is_empty() {
         let is_right = arguments.server.len() == count;
-        return is_right
-            .then(|| arguments.server.clone())
-            .ok_or_else(|| format!("{count} channels need --server for each"));
+        return is_right.then(|| arguments.server.clone()).ok_or_else(|| {
+            format!("give --server {count} times, once for each channel, in their order")
+        });
     }
     let listens: Vec<SocketAddr> = config.channels.iter().map(|channel| channel.local).collect();
     if listens.iter().any(|listen| listen.ip().is_unspecified()) {
