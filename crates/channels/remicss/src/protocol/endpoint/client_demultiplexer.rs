@@ -112,7 +112,8 @@ impl ClientDemultiplexer {
         (0..self.channels.len()).for_each(|channel| self.set_address(client, channel, None));
     }
 
-    /// A client's association has this address on a channel now, or none.
+    /// A client's association has this address on a channel now, or none. While it is also the
+    /// current address of another client, the table keeps that client.
     pub fn set_address(
         &mut self,
         client: TunnelPeerId,
@@ -128,7 +129,7 @@ impl ClientDemultiplexer {
         if let Some(before) = before {
             self.remove_entry(channel, before, client);
         }
-        if let Some(address) = address {
+        if let Some(address) = address.filter(|it| !self.is_of_another(client, channel, *it)) {
             self.table.insert((channel, address), client);
         }
     }
@@ -217,6 +218,13 @@ impl ClientDemultiplexer {
         if let Some(evicted) = evicted {
             self.remove_entry(channel, evicted, client);
         }
+    }
+
+    /// Whether the table has another client at an address, and it is that client's current one.
+    fn is_of_another(&self, client: TunnelPeerId, channel: usize, address: SocketAddr) -> bool {
+        let owner = self.table.get(&(channel, address)).filter(|owner| **owner != client);
+        let owner = owner.and_then(|owner| self.clients.get(owner));
+        owner.is_some_and(|owner| owner.current[channel] == Some(address))
     }
 
     /// Removes an address of a client from the table, unless it is another client's meanwhile, or
@@ -308,6 +316,21 @@ mod tests {
             let found = find(&mut clients, address(2), &SHARE, Some(B), now);
             assert_eq!(found, (Some(B), 1), "its own entry has stayed");
         }
+    }
+
+    #[test]
+    fn a_client_at_the_current_address_of_another_does_not_replace_it() {
+        let mut clients = two_clients();
+        clients.set_addresses(B, &[address(2), address(2)]);
+        clients.set_addresses(A, &[address(2), address(2)]);
+        let now = Duration::from_secs(1);
+        assert_eq!(find(&mut clients, address(2), &SHARE, Some(B), now), (Some(B), 1));
+        assert_eq!(find(&mut clients, address(2), &SHARE, Some(A), now), (Some(A), 2));
+        assert_eq!(find(&mut clients, address(2), &SHARE, Some(B), now), (Some(B), 1));
+        // When B leaves, the address is A's.
+        clients.clear_addresses(B);
+        assert_eq!(find(&mut clients, address(2), &SHARE, Some(A), 2 * now), (Some(A), 1));
+        assert_eq!(find(&mut clients, address(2), &SHARE, Some(A), 2 * now), (Some(A), 1));
     }
 
     #[test]
