@@ -10,7 +10,6 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use super::client_networks::ClientNetworks;
-use super::goal;
 use super::new_peer::{KeyedPeer, NewTunnelPeer, PeerFactory, keyed_clients};
 use super::planning::{LiveSettings, PlanningCommand};
 use super::receiving::ReceivingCommand;
@@ -18,6 +17,7 @@ use super::sending::SendingCommand;
 use super::shared::lock;
 use super::status_source::PeerStatusSource;
 use super::waker::ThreadWaker;
+use super::{device_routes, goal};
 use crate::config::{TunnelChannelConfig, TunnelConfig};
 use crate::protocol::endpoint::client_demultiplexer::TunnelPeerId;
 
@@ -72,7 +72,8 @@ impl TunnelReloader {
     /// `prefer`, `scheduler`, the bounds, `min_threshold` (not below that of the start), and the
     /// `risk` of each channel. They hold for packets that are sent from now on. At a server with
     /// several clients, also the clients and `between_clients`: a client that is new or has another
-    /// key is added, and one that is missing is closed, without touching the others. No packet is
+    /// key is added, and one that is missing is closed, without touching the others. With
+    /// `fail_closed`, the networks of all clients together stay as they are. No packet is
     /// lost. `keys` is as for [`open`](super::IpTunnel::open).
     ///
     /// # Errors
@@ -172,21 +173,36 @@ impl TunnelReloader {
     fn change_routes(&self, config: &TunnelConfig, before: &[(TunnelPeerId, KeyedPeer)]) {
         let clients = before.iter().filter_map(|(_, peer)| peer.client.clone()).collect();
         let before = TunnelConfig { clients, ..(*self.factory.config).clone() };
-        let [old, new] = [&before, config].map(client_routes);
-        let (is_old, is_new): (HashSet<&IpNet>, HashSet<&IpNet>) =
-            (old.iter().collect(), new.iter().collect());
+        let RouteChanges { added, removed } = route_changes(&before, config);
         let log = |changed: Result<(), tun::NetlinkError>| {
             if let Err(error) = changed {
                 warn!("{}: {error}", self.device);
             }
         };
-        for network in old.iter().filter(|network| !is_new.contains(network)) {
-            log(tun::interface::remove_route(&self.device, *network));
+        // First, so that a network always has a route if it has one before and after.
+        for network in added {
+            log(tun::interface::add_route(&self.device, network));
         }
-        for network in new.iter().filter(|network| !is_old.contains(network)) {
-            log(tun::interface::add_route(&self.device, *network));
+        for network in removed {
+            log(tun::interface::remove_route(&self.device, network));
         }
     }
+}
+
+/// The routes through the device that a reload adds and removes.
+#[derive(Debug, PartialEq, Eq)]
+struct RouteChanges {
+    added: Vec<IpNet>,
+    removed: Vec<IpNet>,
+}
+
+fn route_changes(before: &TunnelConfig, after: &TunnelConfig) -> RouteChanges {
+    let [old, new] = [before, after].map(device_routes);
+    let without = |routes: &[IpNet], others: &[IpNet]| {
+        let others: HashSet<&IpNet> = others.iter().collect();
+        routes.iter().filter(|route| !others.contains(route)).copied().collect()
+    };
+    RouteChanges { added: without(&new, &old), removed: without(&old, &new) }
 }
 
 /// The networks of these peers.
@@ -248,8 +264,14 @@ fn changed_key(opened: &TunnelConfig, new: &TunnelConfig) -> Option<&'static str
         ("direct", opened.direct != new.direct),
         ("allowed", opened.allowed != new.allowed),
         ("mtu", opened.mtu != new.mtu),
+        // The rules that close this host are made at the start.
+        ("networks", new.fail_closed && closed_networks(opened) != closed_networks(new)),
     ];
     fixed.into_iter().find_map(|(key, is_changed)| is_changed.then_some(key))
+}
+
+fn closed_networks(config: &TunnelConfig) -> HashSet<IpNet> {
+    config.networks().collect()
 }
 
 #[cfg(test)]
@@ -331,5 +353,62 @@ mod tests {
             reloader.reload(&config("kappa", "kappa"), Vec::new()),
             Err(TunnelReloadError::Ended)
         );
+    }
+
+    /// A server with a client that has these networks.
+    fn server(settings: &str, networks: &str) -> TunnelConfig {
+        let text = format!(
+            r#"
+            kappa = 2
+            mu = 2
+            addresses = ["10.9.0.1/24"]
+            {settings}
+            [[channel]]
+            listen = "192.0.2.1:6521"
+            [[channel]]
+            listen = "192.0.2.2:6521"
+            [[client]]
+            name = "north"
+            key = "north.key"
+            networks = [{networks}]
+            "#
+        );
+        TunnelConfig::from_toml(&text).unwrap()
+    }
+
+    fn routes(networks: &[&str]) -> Vec<IpNet> {
+        networks.iter().map(|network| network.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn routes_at_a_reload_are_those_of_the_start() {
+        let before = server("", r#""10.9.0.2/32", "10.20.0.0/16""#);
+        let after = server("", r#""10.9.0.2/32", "::/0""#);
+        let halves = routes(&["::/1", "8000::/1"]);
+        let one = routes(&["10.20.0.0/16"]);
+        assert_eq!(
+            route_changes(&before, &after),
+            RouteChanges { added: halves.clone(), removed: one.clone() }
+        );
+        assert_eq!(route_changes(&after, &before), RouteChanges { added: one, removed: halves });
+        // Without an IPv6 address of the tunnel, closed IPv6 networks have no routes.
+        let v6 = r#""10.9.0.2/32", "2001:db8::/32""#;
+        let closed = server("fail_closed = true", v6);
+        let [none, one] = [Vec::new(), routes(&["10.20.0.0/16"])];
+        assert_eq!(route_changes(&before, &closed), RouteChanges { added: none, removed: one });
+    }
+
+    #[test]
+    fn closed_networks_need_a_restart() {
+        let [one, more] = [r#""10.9.0.2/32""#, r#""10.9.0.2/32", "10.20.0.0/16""#];
+        for (before, after) in [(one, more), (more, one)] {
+            let changed =
+                |settings| changed_key(&server(settings, before), &server(settings, after));
+            assert_eq!(changed("fail_closed = true"), Some("networks"));
+            assert_eq!(changed(""), None);
+        }
+        let [one, other] = [more, r#""10.20.0.0/16", "10.9.0.2/32""#]
+            .map(|networks| server("fail_closed = true", networks));
+        assert_eq!(changed_key(&one, &other), None);
     }
 }
