@@ -212,11 +212,5 @@ fn pairs(count: usize) {
 
 #[test]
 fn common_values_are_those_of_pythons_sets() {
-    pairs(12);
-}
-
-#[test]
-#[ignore = "takes half a minute: `make soak` runs it"]
-fn common_values_are_those_of_pythons_sets_for_many_pairs() {
     pairs(200);
 }
