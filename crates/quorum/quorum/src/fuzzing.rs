@@ -7,6 +7,7 @@ pub use crate::protocol::consensus::fuzzing as log;
 use crate::protocol::fixture;
 use crate::protocol::group::{QuorumGroup, QuorumMember};
 pub use crate::protocol::link::fuzzing as link;
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::wire::Sha256Digest;
 
 /// The share files of a ceremony for four servers. The secret identity keys repeat the bytes 1 to
@@ -21,7 +22,8 @@ pub fn share_files() -> Vec<QuorumShareFile> {
     };
     let group = QuorumGroup::new((1..=4).map(member).collect()).expect("four servers");
     let mut generator = random::RandomGenerator::seeded().expect("random bytes");
-    QuorumShareFile::deal(&fixture::small_key(), &group, &mut generator).expect("random bytes")
+    QuorumShareFile::deal(&fixture::small_key(), &group, UnixSeconds(0), &mut generator)
+        .expect("random bytes")
 }
 
 /// The bytes, with their last 32 replaced by the digest that a valid share file has there.

@@ -113,5 +113,6 @@ pub use protocol::rsa::modulus::{FixedBase, RsaElement, RsaModulus, RsaModulusEr
 pub use protocol::server;
 pub use protocol::share::{SEED_LEN, ShareExpansionSeed, ShareRange, SplitInteger};
 pub use protocol::signing;
+pub use protocol::unix_seconds::UnixSeconds;
 pub use protocol::voting::VotingSecret;
 pub use protocol::wire::{MalformedEncoding, Sha256Digest};

@@ -69,12 +69,15 @@ impl Cluster {
     /// The same, with these additional settings of all servers.
     pub(crate) fn with_settings(delay_ms: u32, settings: &str) -> Self {
         Self::prepared(delay_ms, |cluster| {
-            for server in 1..=SERVERS {
-                let path = cluster.directory(server).join("node.toml");
-                let config = fs::read_to_string(&path).unwrap();
-                fs::write(path, format!("{settings}{config}")).unwrap();
-            }
+            (1..=SERVERS).for_each(|server| cluster.add_settings(server, settings));
         })
+    }
+
+    /// Adds settings to a server's configuration.
+    pub(crate) fn add_settings(&self, server: usize, settings: &str) {
+        let path = self.directory(server).join("node.toml");
+        let config = fs::read_to_string(&path).unwrap();
+        fs::write(path, format!("{settings}{config}")).unwrap();
     }
 
     /// The same, after `prepare` has changed something.

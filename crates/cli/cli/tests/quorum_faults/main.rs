@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         pauses::a_server_that_was_stopped_goes_on,
         disks::a_full_disk_loses_nothing,
         clocks::clocks_that_jump_change_nothing,
+        clocks::a_group_refreshes_itself_while_servers_are_killed,
         hostile::a_hostile_server_takes_bounded_memory,
         moves::servers_that_move_one_after_another_and_at_once_sign,
     ];
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         pauses::every_server_stopped_for_20_seconds,
         disks::every_level_of_a_full_disk,
         hostile::every_hostile_server,
+        clocks::thirty_refreshes_without_an_operator,
     ];
     tests.extend(all.into_iter().map(|test| test.with_ignored_flag(true)));
     let mut arguments = Arguments::from_args();

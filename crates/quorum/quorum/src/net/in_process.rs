@@ -44,6 +44,7 @@ mod tests;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use keys::{IdentitySecretKey, KEY_LEN};
 use random::{RandomError, RandomGenerator};
@@ -56,6 +57,7 @@ use crate::protocol::refresh::{LabeledShares, RefreshParameters, ShareWitnesses}
 use crate::protocol::rsa::key::GroupPublicKey;
 use crate::protocol::share::ShareRange;
 use crate::protocol::signing::{SigningGroup, SigningShares};
+use crate::protocol::unix_seconds::UnixSeconds;
 
 pub use processor_time::measured;
 pub use refreshing::{RefreshProcessorTime, RefreshReport, ServerRefreshReport};
@@ -121,6 +123,7 @@ impl GroupKeyParameters {
             group.clone(),
             vec![None; group.members().len()],
             witnesses.digest(),
+            Some(UnixSeconds::from_system(SystemTime::now())),
         );
         Ok(InProcessGroup { group, identities, shares, header, witnesses })
     }

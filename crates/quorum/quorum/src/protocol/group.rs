@@ -8,11 +8,17 @@ use keys::IdentityPublicKey;
 
 use super::combination::{CombinatorialSharing, GroupTooLarge, MAX_FAULTY, ServerIndex};
 use super::log_types::{ServerSet, Voter};
+use super::unix_seconds::UnixSeconds;
 use super::voting::{read_optional_key, write_key};
 use super::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
 /// The first bytes of every header. A message of a user must not begin with them.
 pub const HEADER_MAGIC: [u8; 16] = *b"SNDR-QUORUM-HDR\0";
+
+const REFRESH_KIND: u8 = 1;
+/// The header of an epoch by an earlier version of this program.
+const EPOCH_KIND_WITHOUT_TIME: u8 = 2;
+const EPOCH_KIND: u8 = 3;
 
 /// A server of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +121,12 @@ impl QuorumGroup {
         self.member(server).is_some_and(|member| member.identity.verify(message, signature))
     }
 
+    /// A digest of the servers, which names the group in the audit log.
+    pub fn digest(&self) -> Sha256Digest {
+        let keys = vec![None; self.members.len()];
+        GroupHeader::first(self.clone(), keys, Sha256Digest([0; 32]), None).digest()
+    }
+
     /// Writes f and the servers.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.push(u8::try_from(self.combination.faulty()).expect("f is at most 4"));
@@ -182,17 +194,22 @@ pub struct GroupHeader {
     pub voting: Vec<Option<IdentityPublicKey>>,
     /// The digest of the witnesses.
     pub witnesses: Sha256Digest,
+    /// When the epoch began, by the clocks of its servers or of the ceremony. A refresh header has
+    /// no time, and neither have the headers that earlier versions of this program made.
+    pub time: Option<UnixSeconds>,
 }
 
 impl GroupHeader {
-    /// The header of the first epoch, whose shares and voting keys come from the ceremony.
+    /// The header of the first epoch, whose shares and voting keys come from the ceremony, at this
+    /// time.
     pub fn first(
         group: QuorumGroup,
         voting: Vec<Option<IdentityPublicKey>>,
         witnesses: Sha256Digest,
+        time: Option<UnixSeconds>,
     ) -> Self {
         let (kind, previous) = (GroupHeaderKind::Epoch, Sha256Digest([0; 32]));
-        Self { kind, epoch: 1, run: 0, previous, group, voting, witnesses }
+        Self { kind, epoch: 1, run: 0, previous, group, voting, witnesses, time }
     }
 
     /// The message that the group signs.
@@ -201,9 +218,10 @@ impl GroupHeader {
     /// If there are more voting keys than the largest group has servers. A parsed header never has.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = HEADER_MAGIC.to_vec();
-        out.push(match self.kind {
-            GroupHeaderKind::Refresh => 1,
-            GroupHeaderKind::Epoch => 2,
+        out.push(match (self.kind, self.time) {
+            (GroupHeaderKind::Refresh, _) => REFRESH_KIND,
+            (GroupHeaderKind::Epoch, None) => EPOCH_KIND_WITHOUT_TIME,
+            (GroupHeaderKind::Epoch, Some(_)) => EPOCH_KIND,
         });
         out.put_u64(self.epoch);
         out.put_u32(self.run);
@@ -212,6 +230,9 @@ impl GroupHeader {
         out.push(u8::try_from(self.voting.len()).expect("a group has 13 servers"));
         self.voting.iter().for_each(|key| write_key(key.as_ref(), &mut out));
         out.extend(self.witnesses.0);
+        if let (GroupHeaderKind::Epoch, Some(time)) = (self.kind, self.time) {
+            out.put_u64(time.0);
+        }
         out
     }
 
@@ -224,9 +245,10 @@ impl GroupHeader {
         if reader.take()? != HEADER_MAGIC {
             return Err(MalformedEncoding("not a header"));
         }
-        let kind = match reader.u8()? {
-            1 => GroupHeaderKind::Refresh,
-            2 => GroupHeaderKind::Epoch,
+        let code = reader.u8()?;
+        let kind = match code {
+            REFRESH_KIND => GroupHeaderKind::Refresh,
+            EPOCH_KIND_WITHOUT_TIME | EPOCH_KIND => GroupHeaderKind::Epoch,
             _ => return Err(MalformedEncoding("unknown kind of header")),
         };
         let (epoch, run, previous) = (reader.u64()?, reader.u32()?, reader.digest()?);
@@ -241,10 +263,10 @@ impl GroupHeader {
         }
         let voting =
             (0..count).map(|_| read_optional_key(&mut reader)).collect::<Result<_, _>>()?;
-        let header =
-            Self { kind, epoch, run, previous, group, voting, witnesses: reader.digest()? };
+        let witnesses = reader.digest()?;
+        let time = if code == EPOCH_KIND { Some(UnixSeconds(reader.u64()?)) } else { None };
         reader.finish()?;
-        Ok(header)
+        Ok(Self { kind, epoch, run, previous, group, voting, witnesses, time })
     }
 
     /// The digest of the header. The digest of a refresh header identifies the run.
@@ -258,9 +280,10 @@ impl GroupHeader {
     }
 
     /// Whether this header of an epoch may follow `last` in a chain. The first header follows none.
+    /// Once a header has a time, the following ones have one, which is never earlier.
     pub(crate) fn is_next(&self, last: Option<&Self>) -> bool {
         match last {
-            Some(last) => self.follows(last),
+            Some(last) => self.follows(last) && self.time >= last.time,
             None => self.epoch == 1 && self.previous == Sha256Digest([0; 32]),
         }
     }
@@ -343,8 +366,8 @@ mod tests {
 
     fn chain() -> Vec<GroupHeader> {
         let keys = vec![Some(identity(9).public()); 4];
-        let mut chain = vec![GroupHeader::first(group(1, 0), keys, Sha256Digest([7; 32]))];
-        for (epoch, faulty) in [(2, 2), (3, 1)] {
+        let mut chain = vec![GroupHeader::first(group(1, 0), keys, Sha256Digest([7; 32]), None)];
+        for (epoch, faulty, time) in [(2, 2, 1_000), (3, 1, 2_000)] {
             chain.push(GroupHeader {
                 kind: GroupHeaderKind::Epoch,
                 epoch,
@@ -353,6 +376,7 @@ mod tests {
                 group: group(faulty, 100),
                 voting: vec![None; 3 * usize::from(faulty) + 1],
                 witnesses: Sha256Digest([8; 32]),
+                time: Some(UnixSeconds(time)),
             });
         }
         chain
@@ -393,6 +417,11 @@ mod tests {
         let mut refresh = chain.clone();
         refresh[1].kind = GroupHeaderKind::Refresh;
         assert_eq!(check(&refresh), Err(HeaderChainError::Kind(1)));
+        for time in [None, Some(UnixSeconds(999))] {
+            let mut earlier = chain.clone();
+            earlier[2].time = time;
+            assert_eq!(check(&earlier), Err(HeaderChainError::Order(2)));
+        }
         let bytes = chain[0].to_bytes();
         assert_eq!(
             verify_chain([(&bytes[..], &[][..])], verify),

@@ -5,6 +5,7 @@
 
 mod answering;
 mod change;
+mod due_refresh;
 mod epoch;
 mod inviting;
 mod output;
@@ -40,6 +41,7 @@ use crate::protocol::link::{LinkLane, LinkTopic};
 use crate::protocol::log_types::{CommittedEntries, Height, LogIncarnation};
 use crate::protocol::policy::{MessageDigest, SigningRule};
 use crate::protocol::refresh::{LogEntry, RefreshDelays, RefreshRun};
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::MalformedEncoding;
 use answering::PartialSignQueue;
@@ -63,6 +65,8 @@ pub struct QuorumServerSettings {
     pub timeouts: SigningTimeouts,
     /// How many answers are computed at the same time, at least one.
     pub processors: usize,
+    /// How old an epoch may become before this server approves new shares for the same group.
+    pub refresh_every: Option<Duration>,
 }
 
 /// Why the saved state of a server cannot be used.
@@ -121,6 +125,10 @@ pub struct QuorumServer {
     /// The operator's request to the log, until it is committed.
     operator_request: Option<OperatorRequest>,
     operator_request_at: Duration,
+    /// The time of the system's clock.
+    time: UnixSeconds,
+    /// When a refresh that is due can begin, after one was cancelled.
+    due_refresh_from: Duration,
     peers: Vec<QuorumMember>,
     changes: Vec<SavedStateChange>,
     /// The last saved epoch, and the height at which it began.
@@ -163,6 +171,8 @@ impl QuorumServer {
             answering: PartialSignQueue::default(),
             operator_request: None,
             operator_request_at: now,
+            time: UnixSeconds(0),
+            due_refresh_from: now,
             peers: Vec::new(),
             changes: Vec::new(),
             saved_epoch: saved.start.as_ref().map(epoch_begin),
@@ -297,9 +307,17 @@ impl QuorumServer {
         rules: Vec<SigningRule>,
         delays: RefreshDelays,
         timeouts: SigningTimeouts,
+        refresh_every: Option<Duration>,
     ) {
         let settings = &mut self.settings;
         (settings.rules, settings.delays, settings.timeouts) = (rules, delays, timeouts);
+        settings.refresh_every = refresh_every;
+    }
+
+    /// Sets the time of the system's clock. New epochs are marked with it, and it decides when
+    /// a refresh is due. Until this is called, none is.
+    pub fn set_time(&mut self, time: UnixSeconds) {
+        self.time = time;
     }
 
     /// The driver has registered a message, so that it may be signed.
@@ -373,6 +391,7 @@ impl QuorumServer {
             epoch,
             behind,
             requests,
+            next_refresh: self.next_refresh(),
             is_operator_request_pending: self.operator_request.is_some(),
         }
     }
@@ -381,6 +400,7 @@ impl QuorumServer {
         self.step_newer(now);
         self.step_requests(now);
         self.step_headers(now);
+        self.approve_due_refresh(now);
         self.submit_operator_request(now);
         self.step_recovery();
         self.step_voting(now, generator)?;

@@ -8,6 +8,7 @@ use random::RandomGenerator;
 use super::ceremony::share_file::QuorumShareFile;
 use super::fixture::small_key;
 use super::group::{QuorumGroup, QuorumMember};
+use crate::protocol::unix_seconds::UnixSeconds;
 
 /// The identity key with a number.
 pub(crate) fn identity(number: u8) -> IdentitySecretKey {
@@ -25,6 +26,11 @@ pub(crate) fn group(faulty: u8, first: u8) -> QuorumGroup {
 
 /// The files of a ceremony with a short key, for the group of the identities 1 to 4.
 pub(crate) fn share_files() -> Vec<QuorumShareFile> {
-    QuorumShareFile::deal(&small_key(), &group(1, 1), &mut RandomGenerator::seeded().unwrap())
-        .unwrap()
+    QuorumShareFile::deal(
+        &small_key(),
+        &group(1, 1),
+        UnixSeconds(1_800_000_000),
+        &mut RandomGenerator::seeded().unwrap(),
+    )
+    .unwrap()
 }

@@ -4,17 +4,18 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
 use console::CommandFailure;
 use console::CommandProgress;
 use hyper::body::Bytes;
 use keys::{RsaPublicKey, storage};
+use quorum::UnixSeconds;
 use quorum::api::{
     ApiEncoding, MAX_BODY_LEN, QuorumApiClient, QuorumApiError, RefreshStatus, RefreshStep,
 };
-use quorum::group::verify_chain;
+use quorum::group::{GroupHeader, verify_chain};
 use quorum::server::GroupStart;
 use serde::Serialize;
 use tokio::time::sleep;
@@ -133,6 +134,12 @@ pub(super) struct VerifyEpochsArguments {
     /// The public key, in PEM
     #[arg(long, value_name = "FILE")]
     pubkey: PathBuf,
+    /// Refuse a chain that ends before this epoch
+    #[arg(long, value_name = "EPOCH")]
+    at_least: Option<u64>,
+    /// Refuse a chain whose last epoch began longer ago than this, such as 30d
+    #[arg(long, value_name = "PERIOD", value_parser = humantime::parse_duration)]
+    not_older_than: Option<Duration>,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -144,6 +151,8 @@ pub(super) struct VerifyEpochsArguments {
 #[derive(Serialize)]
 struct LastEpochDocument {
     epoch: u64,
+    /// When it began (RFC 3339); `null` in chains of earlier versions.
+    began: Option<String>,
     faulty: usize,
     servers: Vec<EpochServerDocument>,
 }
@@ -250,22 +259,55 @@ pub(super) fn verify_epochs(arguments: &VerifyEpochsArguments) -> Result<(), Com
     let pairs = headers.iter().zip(&chain).map(|(bytes, it)| (&bytes[..], &it.signature[..]));
     let last = verify_chain(pairs, |message, signature| key.verify(message, signature))
         .map_err(|error| CommandFailure::Refused(format!("{}: {error}", path.display())))?;
+    check_age(arguments, &last)
+        .map_err(|why| CommandFailure::Refused(format!("{}: {why}", path.display())))?;
     let faulty = last.group.combination().faulty();
     let members = last.group.members();
+    let began = last.time.map(|time| time.to_string());
     if arguments.json {
         let server = |member: &quorum::group::QuorumMember| EpochServerDocument {
             identity: member.identity.to_string(),
             address: member.address.to_string(),
         };
         let servers = members.iter().map(server).collect();
-        return console::print_json(&LastEpochDocument { epoch: last.epoch, faulty, servers });
+        return console::print_json(&LastEpochDocument {
+            epoch: last.epoch,
+            began,
+            faulty,
+            servers,
+        });
     }
     let (epoch, count) = (last.epoch, members.len());
     console::print_line(&format!(
-        "epoch {epoch}, {count} servers, of which {faulty} may be faulty:"
+        "epoch {epoch}{}, {count} servers, of which {faulty} may be faulty:",
+        began.map_or(String::new(), |time| format!(" since {time}"))
     ))?;
     for member in members {
         console::print_line(&format!("  {} {}", member.identity, member.address))?;
+    }
+    Ok(())
+}
+
+/// Whether the last epoch is as new as required. A chain without its newest headers is valid, too.
+fn check_age(arguments: &VerifyEpochsArguments, last: &GroupHeader) -> Result<(), String> {
+    let epoch = last.epoch;
+    if let Some(least) = arguments.at_least.filter(|least| epoch < *least) {
+        return Err(format!(
+            "the chain ends with epoch {epoch}, before epoch {least}; get the headers from a \
+             server of the current group"
+        ));
+    }
+    let Some(longest) = arguments.not_older_than else { return Ok(()) };
+    let Some(began) = last.time else {
+        return Err(format!("the header of epoch {epoch} has no time; the next refresh adds one"));
+    };
+    let age = began.until(UnixSeconds::from_system(SystemTime::now()));
+    if age > longest {
+        return Err(format!(
+            "epoch {epoch} began at {began}, more than {} ago; get the headers from a server of \
+             the current group, or refresh the group",
+            humantime::format_duration(longest)
+        ));
     }
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! `sunder quorum init`: the ceremony.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::ValueEnum;
 use console::CommandFailure;
 use quorum::ceremony_files::{self, CeremonyFileError, PUBLIC_KEY_FILE};
 use quorum::group::QuorumGroup;
 use quorum::nodes::parse_nodes;
-use quorum::{CombinatorialSharing, DealerKey, QuorumShareFile, Sha256Digest};
+use quorum::{CombinatorialSharing, DealerKey, QuorumShareFile, Sha256Digest, UnixSeconds};
 use random::RandomGenerator;
 use serde::Serialize;
 
@@ -110,7 +111,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let key = demo::make_quorum_key(arguments.key.bits())?;
     let random = |error: random::RandomError| CommandFailure::Failed(error.to_string());
     let mut generator = RandomGenerator::seeded().map_err(random)?;
-    let files = QuorumShareFile::deal(&key, &group, &mut generator).map_err(random)?;
+    let time = UnixSeconds::from_system(SystemTime::now());
+    let files = QuorumShareFile::deal(&key, &group, time, &mut generator).map_err(random)?;
     let paths = ceremony_files::write(&arguments.out, &files).map_err(|error| failed(&error))?;
     report(arguments, &key, &group, &paths)
 }

@@ -15,6 +15,10 @@ pub(super) fn page(now: &QuorumNodeStatus, _before: Option<&QuorumNodeStatus>) -
         None => "in no group".into(),
     };
     let epoch = now.health.epoch.map_or(String::new(), |epoch| format!(", epoch {epoch}"));
+    let began = now.epoch_began.as_ref().map(|it| format!("the epoch began at {it}"));
+    let next = now.next_refresh.as_ref().map(|it| format!("the next refresh is due at {it}"));
+    let times: Vec<String> = began.into_iter().chain(next).collect();
+    let times = if times.is_empty() { String::new() } else { times.join("; ") + "\n" };
     let (name, height) = (&now.name, now.health.height);
     let head =
         format!("{name}  {place}{epoch}, height {height}, running for {:.0} s", now.uptime_s);
@@ -25,7 +29,10 @@ pub(super) fn page(now: &QuorumNodeStatus, _before: Option<&QuorumNodeStatus>) -
     };
     let signed = format!("signed {}, refused {}\n", now.signed, now.refused);
     let refresh = now.refresh.as_ref().map_or(String::new(), refresh);
-    format!("{head}\n{without_vote}{signed}{refresh}\n{}", aligned(&SIDES, &links(&now.links)))
+    format!(
+        "{head}\n{times}{without_vote}{signed}{refresh}\n{}",
+        aligned(&SIDES, &links(&now.links))
+    )
 }
 
 /// What is wrong with a server, and what to do.

@@ -68,6 +68,13 @@ fn four_processes_sign_without_one_of_them_and_move_the_key_to_four_others() {
     let verify = ["verify-epochs", "--pubkey", "made/public.pem", "headers"];
     let chain = group.run(&verify);
     assert!(chain.starts_with("epoch "), "{chain}");
+    let mut newer = verify.to_vec();
+    newer.extend(["--at-least", "2", "--not-older-than", "1h"]);
+    assert_eq!(group.run(&newer), chain);
+    newer[5] = "3";
+    let short = [&["quorum"], &newer[..]].concat();
+    let message = error_of(group.place.path(), &short, 3);
+    assert!(message.contains("the chain ends with epoch 2, before epoch 3"), "{message}");
     let mut headers = fs::read(group.path("headers")).unwrap();
     headers[60] ^= 1;
     fs::write(group.path("headers"), headers).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use keys::IdentitySecretKey;
 use random::{RandomError, RandomGenerator};
@@ -19,6 +19,7 @@ use crate::protocol::refresh::{
     LabeledShares, LogEntry, NewServer, OldServer, RefreshAgreement, RefreshDelays,
     RefreshJobResult, RefreshMessage, RefreshOutput, RefreshRole, ShareWitnesses, answer,
 };
+use crate::protocol::unix_seconds::UnixSeconds;
 
 /// The cost of a refresh.
 #[derive(Clone, Debug)]
@@ -325,7 +326,9 @@ impl InProcessServer {
     fn handle_job(&mut self, result: RefreshJobResult) {
         match &mut self.machine {
             RefreshServer::Old(server) => server.handle_job(result),
-            RefreshServer::New(server) => server.handle_job(result),
+            RefreshServer::New(server) => {
+                server.handle_job(result, UnixSeconds::from_system(SystemTime::now()));
+            }
         }
     }
 

@@ -33,6 +33,7 @@ const NODE_KEYS: &[ConfigKey] = &[
     key("", "max_connections", "1024"),
     key("", "audit_mib", "1024"),
     key("", "sign_timeout_s", "10"),
+    key("", "refresh_every", "\"7d\""),
     key("", "need_delay_s", "30"),
     key("", "grace_delay_s", "60"),
     key(
@@ -58,6 +59,10 @@ const AGAIN_DELAY: Duration = Duration::from_secs(2);
 /// four seconds, which is within the usual timeout. Each takes some 10 KiB, plus the message while
 /// it is transferred.
 const MAX_CONNECTIONS: usize = 1_024;
+
+/// A refresh takes some seconds, and a group must not do nothing else.
+const MIN_REFRESH_EVERY: Duration = Duration::from_secs(60);
+const MAX_REFRESH_EVERY: Duration = Duration::from_secs(1_000 * 86_400);
 
 /// A day, in seconds.
 const MAX_DELAY_S: i64 = 86_400;
@@ -99,6 +104,8 @@ pub struct QuorumNodeConfig {
     pub delays: RefreshDelays,
     /// Timeouts of signing.
     pub timeouts: SigningTimeouts,
+    /// How old an epoch may become before this server approves new shares for the same group.
+    pub refresh_every: Option<Duration>,
 }
 
 /// Where the master key is.
@@ -144,6 +151,7 @@ impl QuorumNodeConfig {
                 grace: seconds("grace_delay_s", 60),
                 resend: RESEND_DELAY,
             };
+            let refresh_every = refresh_every(table);
             let timeouts =
                 SigningTimeouts { sign: seconds("sign_timeout_s", 10), retry: AGAIN_DELAY };
             Some(Self {
@@ -162,6 +170,7 @@ impl QuorumNodeConfig {
                 rules,
                 delays,
                 timeouts,
+                refresh_every: refresh_every?,
             })
         })
     }
@@ -207,6 +216,18 @@ fn master_key(table: &ConfigTable<'_>) -> Option<MasterKeySource> {
                     "name a file, as in master_key = \"master.key\", or a credential of systemd",
                 );
             }
+            None
+        }
+    }
+}
+
+fn refresh_every(table: &ConfigTable<'_>) -> Option<Option<Duration>> {
+    let Some(value) = table.get("refresh_every") else { return Some(None) };
+    match humantime::parse_duration(value.text()?) {
+        Ok(every) if (MIN_REFRESH_EVERY..=MAX_REFRESH_EVERY).contains(&every) => Some(Some(every)),
+        parsed => {
+            let what = parsed.map_or("not a period", |_| "out of range").to_owned();
+            value.refuse(what, "give a period from 1m to 1000d, for example \"7d\" or \"12h\"");
             None
         }
     }
@@ -291,7 +312,15 @@ mod tests {
                       listen = [\"192.0.2.2:6530\"]\nsocket = \"r.sock\"\nsocket_access = \"group\"\n\
                       max_connections = 9\naudit_mib = 9\n";
         let mut named = config.needs_restart(&QuorumNodeConfig::from_toml(others).unwrap());
-        named.extend(["share", "sign_timeout_s", "need_delay_s", "grace_delay_s", "peer", "rule"]);
+        named.extend([
+            "share",
+            "sign_timeout_s",
+            "refresh_every",
+            "need_delay_s",
+            "grace_delay_s",
+            "peer",
+            "rule",
+        ]);
         named.push("master_credential");
         let mut all = KEYS.names("");
         all.sort_unstable();

@@ -28,6 +28,7 @@ use crate::protocol::server::{
     LocalRequestId, QuorumServer, QuorumServerEvent, QuorumServerJob, QuorumServerJobResult,
     QuorumServerOutput, QuorumServerSettings, SignRefusal,
 };
+use crate::protocol::unix_seconds::UnixSeconds;
 
 /// The longest interval between two publications of the state and checks of the health.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
@@ -148,6 +149,7 @@ where
         let mut ticks = interval(PUBLISH_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            self.server.set_time(UnixSeconds::from_system(SystemTime::now()));
             self.do_outputs()?;
             self.receive()?;
             self.publish();
@@ -227,8 +229,8 @@ where
                 let now = self.now();
                 self.server.sign(now, id, message.into(), encoding);
             }
-            NodeCommand::StartRefresh(group, digest, reply) => {
-                let now = self.now();
+            NodeCommand::StartRefresh(group, reply) => {
+                let (now, digest) = (self.now(), group.digest());
                 let started = self.server.start_refresh(group, now);
                 if started.is_ok() {
                     let (epoch, group) = (self.epoch() + 1, digest.to_string());
@@ -250,8 +252,9 @@ where
             }
             NodeCommand::Record(event) => self.record(&event)?,
             NodeCommand::Reload(config, reply) => {
-                let QuorumNodeConfig { rules, delays, timeouts, peers, .. } = *config;
-                self.server.reconfigure(rules, delays, timeouts);
+                let QuorumNodeConfig { rules, delays, timeouts, refresh_every, peers, .. } =
+                    *config;
+                self.server.reconfigure(rules, delays, timeouts, refresh_every);
                 self.configured_peers = peers;
                 self.connect();
                 let _ = reply.send(());
@@ -386,6 +389,10 @@ where
                     None => Ok(()),
                 }
             }
+            QuorumServerEvent::RefreshDue { epoch, group } => {
+                let (epoch, group) = (*epoch, group.to_string());
+                self.record(&audit::AuditEvent::RefreshDue { epoch, group })
+            }
             QuorumServerEvent::WrongAnswer { server, evidence } => {
                 let (epoch, evidence) = (self.epoch(), evidence.to_bytes());
                 Ok(self.store.keep_evidence(epoch, *server, &evidence, SystemTime::now())?)
@@ -405,6 +412,12 @@ where
         match event {
             QuorumServerEvent::Invited { epoch } => {
                 info!(epoch, "f+1 servers have invited this one");
+            }
+            QuorumServerEvent::RefreshDue { epoch, .. } => {
+                info!(
+                    epoch,
+                    "the group is as old as `refresh_every`: this server approves new shares"
+                );
             }
             QuorumServerEvent::RunOpened { epoch, run } => info!(epoch, %run, "a refresh begins"),
             QuorumServerEvent::RunCancelled => info!("the refresh was cancelled"),

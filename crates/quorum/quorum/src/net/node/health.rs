@@ -164,6 +164,7 @@ mod tests {
             index: Some(ServerIndex(0)),
             has_shares: true,
             is_header_signed: true,
+            began: None,
             without_vote: vec![ServerIndex(3)],
             approvals: Vec::new(),
             cancelled: Vec::new(),

@@ -17,10 +17,9 @@ use crate::net::api::{
 use crate::net::links::{LinkProbeResult, QuorumPeer};
 use crate::net::nodes::parse_nodes;
 use crate::net::store::audit;
-use crate::protocol::group::{GroupHeader, QuorumGroup, QuorumMember};
+use crate::protocol::group::{QuorumGroup, QuorumMember};
 use crate::protocol::policy::{self, MessageDigest};
 use crate::protocol::server::{RefreshRefusal, SignRefusal};
-use crate::protocol::wire::Sha256Digest;
 
 /// The largest number of waiting commands.
 pub(super) const MAX_COMMANDS: usize = 64;
@@ -31,7 +30,7 @@ pub(super) enum NodeCommand {
     Register(MessageDigest, oneshot::Sender<RegistrationReply>),
     Sign(Bytes, ApiEncoding, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
     /// The digest is the group's.
-    StartRefresh(QuorumGroup, Sha256Digest, oneshot::Sender<Result<(), RefreshRefusal>>),
+    StartRefresh(QuorumGroup, oneshot::Sender<Result<(), RefreshRefusal>>),
     CancelRefresh(oneshot::Sender<Result<(), RefreshRefusal>>),
     /// An event for the audit log.
     Record(audit::AuditEvent),
@@ -223,13 +222,7 @@ impl LocalService for NodeHandle {
             refusal
         })?;
         self.find_new_servers(&group).await?;
-        let digest = GroupHeader::first(
-            group.clone(),
-            vec![None; group.members().len()],
-            Sha256Digest([0; 32]),
-        )
-        .digest();
-        let started = self.ask(|reply| NodeCommand::StartRefresh(group, digest, reply)).await?;
+        let started = self.ask(|reply| NodeCommand::StartRefresh(group, reply)).await?;
         self.refreshing("refresh", started)
     }
 

@@ -102,6 +102,7 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
         rules: config.rules.clone(),
         delays: config.delays,
         timeouts: config.timeouts,
+        refresh_every: config.refresh_every,
         processors: std::thread::available_parallelism().map_or(1, usize::from),
     };
     let (links, inboxes) = QuorumLinks::start(IdentitySecretKey::new(&identity), listening);

@@ -53,6 +53,12 @@ pub struct QuorumNodeStatus {
     pub has_shares: bool,
     /// Whether the group has signed the epoch's header.
     pub header_signed: bool,
+    /// When the epoch began (RFC 3339), if its header says so.
+    #[serde(default)]
+    pub epoch_began: Option<String>,
+    /// When this server approves new shares for the group by itself (RFC 3339), if it is to.
+    #[serde(default)]
+    pub next_refresh: Option<String>,
     /// The numbers of the group's servers that have no vote in the log, from 1.
     #[serde(default)]
     pub without_vote: Vec<u64>,
@@ -279,6 +285,12 @@ impl NodeHandle {
             has_shares: epoch.is_some_and(|epoch| epoch.has_shares),
             without_vote: without_vote(epoch),
             header_signed: epoch.is_some_and(|epoch| epoch.is_header_signed),
+            epoch_began: epoch.and_then(|epoch| epoch.began).map(|it| it.to_string()),
+            next_refresh: shared
+                .server
+                .as_ref()
+                .and_then(|it| it.next_refresh)
+                .map(|it| it.to_string()),
             refresh,
             signed: shared.signed,
             refused: shared.refused,
@@ -303,6 +315,7 @@ mod tests {
             epoch: None,
             behind: None,
             requests: 0,
+            next_refresh: None,
             is_operator_request_pending: false,
         };
         let mut shared = PublishedNodeState::default();

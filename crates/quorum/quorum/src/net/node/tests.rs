@@ -30,6 +30,7 @@ use crate::protocol::ceremony::share_file::QuorumShareFile;
 use crate::protocol::fixture::small_key;
 use crate::protocol::group::verify_chain;
 use crate::protocol::server::GroupStart;
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::wire::Sha256Digest;
 
 const MESSAGE: &[u8] = b"addresses: 192.0.2.1\n";
@@ -71,8 +72,12 @@ impl World {
         let mut world =
             Self { place, addresses, log: MemoryLog::immediate(&crate::log::tests::set(1..=4)) };
         let group = parse_nodes(&world.nodes(1..=4)).unwrap();
-        let files =
-            QuorumShareFile::deal(&small_key(), &group, &mut RandomGenerator::seeded().unwrap());
+        let files = QuorumShareFile::deal(
+            &small_key(),
+            &group,
+            UnixSeconds(0),
+            &mut RandomGenerator::seeded().unwrap(),
+        );
         let files = files.unwrap();
         world.log = MemoryLog::immediate(&group.voters(&files[0].header.voting));
         ceremony_files::write(world.place.path(), &files).unwrap();

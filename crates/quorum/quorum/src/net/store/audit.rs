@@ -107,6 +107,13 @@ pub enum AuditEvent {
         /// The SHA-256 of the new group, in hexadecimal digits.
         group: String,
     },
+    /// This server has approved new shares for the same group, as `refresh_every` says.
+    RefreshDue {
+        /// The epoch that is to begin.
+        epoch: u64,
+        /// The SHA-256 of the group, in hexadecimal digits.
+        group: String,
+    },
     /// A refresh was cancelled by a local user.
     RefreshCancelled {
         /// The epoch that was to begin.

@@ -330,7 +330,7 @@ fn a_start_takes_the_place_of_the_entries_before_it() {
     let start = GroupStart {
         height: Height(2),
         ..GroupStart::first(
-            GroupHeader::first(testing::group(1, 0), vec![None; 4], Sha256Digest([3; 32])),
+            GroupHeader::first(testing::group(1, 0), vec![None; 4], Sha256Digest([3; 32]), None),
             &ShareWitnesses::new(Vec::new()),
         )
     };

@@ -13,6 +13,7 @@ use crate::protocol::refresh::ShareWitnesses;
 use crate::protocol::rsa::key::GroupPublicKey;
 use crate::protocol::rsa::modulus::RsaModulus;
 use crate::protocol::share::ShareRange;
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
@@ -63,13 +64,15 @@ impl From<FieldError> for QuorumShareFileError {
 }
 
 impl QuorumShareFile {
-    /// Splits a key, and returns a file for each server of the first group.
+    /// Splits a key, and returns a file for each server of the first group, whose epoch begins at
+    /// `time`.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
     pub fn deal(
         key: &DealerKey,
         group: &QuorumGroup,
+        time: UnixSeconds,
         generator: &mut RandomGenerator,
     ) -> Result<Vec<Self>, RandomError> {
         let combination = group.combination();
@@ -81,7 +84,7 @@ impl QuorumShareFile {
         let secret = |_| VotingSecret::random(generator);
         let secrets = combination.servers().map(secret).collect::<Result<Vec<_>, _>>()?;
         let keys = secrets.iter().map(|secret| Some(secret.public())).collect();
-        let header = GroupHeader::first(group.clone(), keys, witnesses.digest());
+        let header = GroupHeader::first(group.clone(), keys, witnesses.digest(), Some(time));
         let file = |(server, voting)| Self {
             key: key.group().clone(),
             header: header.clone(),
@@ -148,10 +151,8 @@ impl QuorumShareFile {
             .map_err(|_| MalformedEncoding("its modulus is not one of a key"))?;
         let header = GroupHeader::parse(reader.counted()?)?;
         let combination = header.group.combination().clone();
-        if header.kind != GroupHeaderKind::Epoch
-            || header
-                != GroupHeader::first(header.group.clone(), header.voting.clone(), header.witnesses)
-        {
+        let is_first = header.kind == GroupHeaderKind::Epoch && header.run == 0;
+        if !is_first || !header.is_next(None) {
             return Err(MalformedEncoding("its header is not that of a first epoch").into());
         }
         let witnesses = reader.counted()?;

@@ -229,6 +229,7 @@ impl RefreshAgreement {
             group,
             voting: self.voting.clone(),
             witnesses: self.epoch.witnesses,
+            time: None,
         }
     }
 
@@ -378,8 +379,9 @@ impl RefreshAgreement {
             (LogEntryBody::Complaint { complaint, .. }, Some(run)) => {
                 Ok(run.complaint(author, complaint, &self.epoch.group, &self.parameters))
             }
-            (LogEntryBody::Computed { witnesses, possession, .. }, Some(run)) => {
-                run.computed(author, witnesses, possession, &self.parameters)
+            (LogEntryBody::Computed { witnesses, possession, time, .. }, Some(run)) => {
+                let times = (*time, self.epoch.time);
+                run.computed(author, (witnesses, possession), times, &self.parameters)
             }
         };
         // The author has signed an invalid entry. This proves it faulty, whatever others do.

@@ -8,6 +8,7 @@ use super::session::{SessionPoint, SessionProof};
 use crate::protocol::admission::EntrySlot;
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::group::QuorumGroup;
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::{VotingKey, read_optional_key, write_key};
 use crate::protocol::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
@@ -39,8 +40,14 @@ pub(crate) enum LogEntryBody {
     Proved { manifest: DealingManifest, confirmations: Vec<(ServerIndex, [u8; 64])> },
     /// A new server's evidence that a dealer has sent it an invalid subshare.
     Complaint { run: Sha256Digest, complaint: Box<Complaint> },
-    /// A new server has its shares. The witnesses and the proof of possession are not parsed yet.
-    Computed { run: Sha256Digest, witnesses: Vec<u8>, possession: Vec<u8> },
+    /// A new server has its shares, at this time of its clock. Entries of earlier versions of this
+    /// program have no time. The witnesses and the proof of possession are not parsed yet.
+    Computed {
+        run: Sha256Digest,
+        witnesses: Vec<u8>,
+        possession: Vec<u8>,
+        time: Option<UnixSeconds>,
+    },
     /// A server of the epoch replaces its voting key.
     Voting { epoch: Sha256Digest, replaced: Option<IdentityPublicKey>, voting: Box<VotingKey> },
 }
@@ -176,11 +183,14 @@ impl LogEntryBody {
                 out.extend(run.0);
                 complaint.write(out);
             }
-            Self::Computed { run, witnesses, possession } => {
-                out.push(6);
+            Self::Computed { run, witnesses, possession, time } => {
+                out.push(if time.is_some() { 8 } else { 6 });
                 out.extend(run.0);
                 out.put_counted(witnesses);
                 out.put_counted(possession);
+                if let Some(time) = time {
+                    out.put_u64(time.0);
+                }
             }
             Self::Voting { epoch, replaced, voting } => {
                 out.push(7);
@@ -192,7 +202,8 @@ impl LogEntryBody {
     }
 
     fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
-        Ok(match reader.u8()? {
+        let kind = reader.u8()?;
+        Ok(match kind {
             1 => Self::Approve {
                 epoch: reader.digest()?,
                 run: reader.u32()?,
@@ -216,10 +227,11 @@ impl LogEntryBody {
                 let run = reader.digest()?;
                 Self::Complaint { run, complaint: Box::new(Complaint::read(reader)?) }
             }
-            6 => Self::Computed {
+            6 | 8 => Self::Computed {
                 run: reader.digest()?,
                 witnesses: reader.counted()?.to_vec(),
                 possession: reader.counted()?.to_vec(),
+                time: if kind == 8 { Some(UnixSeconds(reader.u64()?)) } else { None },
             },
             7 => Self::Voting {
                 epoch: reader.digest()?,

@@ -29,6 +29,7 @@ use super::recovery::{self, ShareRecovery};
 use super::retries::RetrySchedule;
 use super::session::SessionSecret;
 use crate::protocol::combination::{CombinatorialSharing, ServerIndex};
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::{VotingKey, VotingSecret};
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
@@ -270,8 +271,8 @@ impl NewServer {
         }
     }
 
-    /// Handles the result of one of its jobs.
-    pub fn handle_job(&mut self, result: RefreshJobResult) {
+    /// Handles the result of one of its jobs, at this time of the server's clock.
+    pub fn handle_job(&mut self, result: RefreshJobResult, time: UnixSeconds) {
         if result.scope_digest != self.run {
             let sums = self.sums.values_mut().filter_map(SubshareSumState::recovery_mut);
             let mut recoveries = self.recovery.iter_mut().chain(sums);
@@ -299,7 +300,8 @@ impl NewServer {
             RefreshOutcome::Possession(possession) => {
                 if let Some(witnesses) = self.witnesses.done() {
                     let witnesses = witnesses.to_bytes();
-                    let body = LogEntryBody::Computed { run: self.run, witnesses, possession };
+                    let (run, time) = (self.run, Some(time));
+                    let body = LogEntryBody::Computed { run, witnesses, possession, time };
                     let entry = LogEntry::new(self.index, body, &self.identity);
                     self.computed = OnceComputed::Done(entry);
                 }

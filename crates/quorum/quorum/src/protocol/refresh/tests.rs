@@ -22,6 +22,9 @@ use crate::protocol::group::{GroupHeader, QuorumGroup};
 use crate::protocol::integer::SecretInteger;
 use crate::protocol::share::ShareRange;
 use crate::protocol::testing::{group, identity};
+use crate::protocol::unix_seconds::UnixSeconds;
+
+const TIME: UnixSeconds = UnixSeconds(1_800_000_000);
 
 const DELAYS: RefreshDelays = RefreshDelays {
     need: Duration::from_secs(5),
@@ -93,7 +96,7 @@ impl World {
         let mut generator = RandomGenerator::seeded().unwrap();
         let setting = Setting::new(old_faulty, new_faulty, &mut generator);
         let (old, voting) = (setting.old.clone(), vec![None; setting.old.members().len()]);
-        let epoch = GroupHeader::first(old, voting, setting.witnesses.digest());
+        let epoch = GroupHeader::first(old, voting, setting.witnesses.digest(), None);
         let mut agreement = RefreshAgreement::new(setting.parameters.clone(), epoch);
         let mut history = Vec::new();
         for i in 0..=old_faulty {
@@ -215,7 +218,7 @@ impl World {
         let result = job.run(&mut self.generator).unwrap();
         match self.machines.get_mut(&address).unwrap() {
             Machine::Old(server) => server.handle_job(result),
-            Machine::New(server) => server.handle_job(result),
+            Machine::New(server) => server.handle_job(result, TIME),
         }
     }
 

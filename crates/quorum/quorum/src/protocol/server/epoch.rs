@@ -100,6 +100,7 @@ impl FollowedEpoch {
             index: self.index,
             has_shares: self.shares.is_some(),
             is_header_signed: self.is_header_signed(),
+            began: self.header.time,
             without_vote: combination.servers().filter(|it| !self.has_vote(*it)).collect(),
             approvals: self.approvals(),
             cancelled: self.agreement.cancellations().iter().copied().collect(),

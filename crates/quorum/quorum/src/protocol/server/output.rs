@@ -16,6 +16,7 @@ use crate::protocol::log_types::{Height, ServerSet};
 use crate::protocol::policy::{MessageDigest, MessageRefusal};
 use crate::protocol::refresh::{self, LogEntryRefusal, RefreshRole};
 use crate::protocol::signing::{PartialSignQuery, SigningShares, WrongAnswerEvidence};
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Sha256Digest;
 
@@ -113,6 +114,13 @@ pub enum QuorumServerEvent {
     Invited {
         /// The epoch of that group.
         epoch: u64,
+    },
+    /// The epoch is as old as configured, and this server approves new shares for the same group.
+    RefreshDue {
+        /// The epoch that is to begin.
+        epoch: u64,
+        /// The digest of the group.
+        group: Sha256Digest,
     },
     /// f+1 old servers have approved a refresh.
     RunOpened {
@@ -288,6 +296,8 @@ pub struct QuorumServerStatus {
     pub behind: Option<NewerEpochStatus>,
     /// This server's requests for signatures that are running or waiting.
     pub requests: usize,
+    /// When this server approves new shares for the group by itself, if it is to.
+    pub next_refresh: Option<UnixSeconds>,
     /// Whether its operator has approved or cancelled a refresh, and the log has not committed that
     /// yet.
     pub is_operator_request_pending: bool,
@@ -321,6 +331,8 @@ pub struct EpochStatus {
     pub has_shares: bool,
     /// Whether the group has signed the epoch's header.
     pub is_header_signed: bool,
+    /// When the epoch began, if its header says so.
+    pub began: Option<UnixSeconds>,
     /// The members without a vote in the log: they lost the log's file or joined late, and their
     /// new voting keys are not registered yet.
     pub without_vote: Vec<ServerIndex>,

@@ -113,6 +113,7 @@ impl QuorumServer {
                 let run = self.epoch.as_mut().and_then(|epoch| epoch.run.take());
                 self.changes.extend(run.into_iter().flat_map(|mut run| run.end(false)));
                 self.event(QuorumServerEvent::RunCancelled);
+                self.postpone_due_refresh(now);
                 self.update_peers();
             }
             BoardChange::DealerExcluded { dealer, by } => {
@@ -388,7 +389,7 @@ impl QuorumServer {
             }
             RefreshJobOwner::New(id) => {
                 if let Some(new) = runs.find(|run| run.id == id).and_then(|run| run.new.as_mut()) {
-                    new.handle_job(result);
+                    new.handle_job(result, self.time);
                 }
             }
             RefreshJobOwner::Recovery(number) => {

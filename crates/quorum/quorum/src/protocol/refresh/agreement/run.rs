@@ -14,6 +14,7 @@ use super::super::session::SessionPoint;
 use super::{LogEntryEffect, LogEntryRefusal};
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::group::{GroupHeader, GroupHeaderKind, QuorumGroup};
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::wire::Sha256Digest;
 
 /// An open run of a refresh.
@@ -30,7 +31,8 @@ pub struct RefreshRun {
     pub(super) chosen: BTreeMap<Label, Sha256Digest>,
     pub(super) excluded: BTreeSet<ServerIndex>,
     pub(super) faulty: BTreeSet<ServerIndex>,
-    pub(super) computed: BTreeMap<ServerIndex, Sha256Digest>,
+    /// The witnesses that each new server computed, and when.
+    pub(super) computed: BTreeMap<ServerIndex, (Sha256Digest, Option<UnixSeconds>)>,
     pub(super) witnesses: BTreeMap<Sha256Digest, Arc<ShareWitnesses>>,
     /// The header of the new epoch, once 2f'+1 new servers have the same witnesses.
     pub(super) next: Option<GroupHeader>,
@@ -192,11 +194,12 @@ impl RefreshRun {
         }
     }
 
+    /// A new server has computed these witnesses at `time`. The epoch before began at `previous`.
     pub(super) fn computed(
         &mut self,
         server: ServerIndex,
-        witnesses: &[u8],
-        possession: &[u8],
+        (witnesses, possession): (&[u8], &[u8]),
+        (time, previous): (Option<UnixSeconds>, Option<UnixSeconds>),
         parameters: &RefreshParameters,
     ) -> Result<LogEntryEffect, LogEntryRefusal> {
         let new = self.header.group.combination();
@@ -210,15 +213,53 @@ impl RefreshRun {
         if !possession::verify(possession, self.id, server, &parsed, new, parameters) {
             return Err(LogEntryRefusal::Possession);
         }
-        self.computed.insert(server, digest);
+        self.computed.insert(server, (digest, time));
         self.witnesses.entry(digest).or_insert(parsed);
-        let same = self.computed.values().filter(|&&computed| computed == digest).count();
-        if same < new.quorum() {
+        let same = self.computed.values().filter(|(computed, _)| *computed == digest);
+        let times: Vec<_> = same.map(|&(_, time)| time).collect();
+        if times.len() < new.quorum() {
             return Ok(LogEntryEffect::Counted);
         }
+        let time = epoch_time(&times, new.faulty(), previous);
         let voting = new.servers().map(|server| self.voting.get(&server).copied()).collect();
         let (kind, witnesses) = (GroupHeaderKind::Epoch, digest);
-        self.next = Some(GroupHeader { kind, voting, witnesses, ..self.header.clone() });
+        self.next = Some(GroupHeader { kind, voting, witnesses, time, ..self.header.clone() });
         Ok(LogEntryEffect::Final)
+    }
+}
+
+/// When an epoch begins, from the times of 2f'+1 of its servers, of which f' may be faulty: the
+/// (f'+1)-th, which is neither before nor after the times of all correct ones. Headers are in order
+/// even where clocks were set back. Servers without a time, which run an earlier version of this
+/// program, come first.
+fn epoch_time(
+    times: &[Option<UnixSeconds>],
+    faulty: usize,
+    previous: Option<UnixSeconds>,
+) -> Option<UnixSeconds> {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    times.get(faulty).copied().flatten().max(previous)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// f faulty servers cannot move the time out of the range of the correct ones.
+    #[test]
+    fn faulty_servers_do_not_choose_the_time_of_an_epoch() {
+        let at = |times: [u64; 3], before: Option<u64>| {
+            epoch_time(&times.map(|it| Some(UnixSeconds(it))), 1, before.map(UnixSeconds))
+                .map(|it| it.0)
+        };
+        for wrong in [0, 150, u64::MAX] {
+            let time = at([wrong, 100, 200], None);
+            assert!(time.is_some_and(|it| (100..=200).contains(&it)), "{wrong}: {time:?}");
+        }
+        assert_eq!(at([1, 2, 3], Some(50)), Some(50));
+        let [one, two] = [1, 2].map(|it| Some(UnixSeconds(it)));
+        assert_eq!(epoch_time(&[one, None, two], 1, None), one);
+        assert_eq!(epoch_time(&[one, None, None], 1, None), None);
     }
 }

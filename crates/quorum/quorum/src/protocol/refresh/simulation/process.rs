@@ -20,6 +20,7 @@ use crate::log::memory::{MemoryLog, MemoryLogServer};
 use crate::log::{AgreementLog as _, EntryCheck, Height, ServerSet};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::{GroupHeader, QuorumGroup};
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::wire::Sha256Digest;
 
 pub(super) const DELAYS: RefreshDelays = RefreshDelays {
@@ -289,7 +290,7 @@ impl SimulatedProcess {
                 }
                 RefreshRole::New => {
                     if let Some(machine) = &mut memory.new {
-                        machine.server.handle_job(result);
+                        machine.server.handle_job(result, UnixSeconds(now.as_secs()));
                     }
                 }
             }

@@ -84,7 +84,7 @@ impl RefreshSimulation {
         let all: Vec<_> = old.labels().map(|label| split.share(label)).collect();
         let voting = vec![None; scenario.old.members().len()];
         let set = scenario.old.voters(&voting);
-        let header = GroupHeader::first(scenario.old.clone(), voting, witnesses.digest());
+        let header = GroupHeader::first(scenario.old.clone(), voting, witnesses.digest(), None);
         let agreement = RefreshAgreement::new(parameters.clone(), header);
         let process = |number: usize| {
             let secret = identity(FIRST_IDENTITY + u8::try_from(number).expect("it is small"));

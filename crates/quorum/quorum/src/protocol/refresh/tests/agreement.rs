@@ -264,12 +264,12 @@ fn computed_comes_after_the_choice_with_a_proof_for_its_witnesses_and_server() {
     let world = finished();
     let (agreement, entry) = first(&world, |body| matches!(body, LogEntryBody::Computed { .. }));
     let (_, session) = first(&world, |body| matches!(body, LogEntryBody::SessionKey { .. }));
-    let LogEntryBody::Computed { run, witnesses, possession } = entry.body.clone() else {
+    let LogEntryBody::Computed { run, witnesses, possession, time } = entry.body.clone() else {
         unreachable!()
     };
     let with = |agreement: &RefreshAgreement, author: u8, witnesses: &[u8], possession: &[u8]| {
         let (witnesses, possession) = (witnesses.to_vec(), possession.to_vec());
-        let body = LogEntryBody::Computed { run, witnesses, possession };
+        let body = LogEntryBody::Computed { run, witnesses, possession, time };
         apply(agreement, &LogEntry::new(ServerIndex(author), body, &identity(100 + author)))
     };
     let own = entry.author.0;

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// The time when the first epoch begins, which is zero on the clock of the world.
+pub(super) const BEGINNING: UnixSeconds = UnixSeconds(1_800_000_000);
+
 /// A server's number is that of its identity key.
 pub(super) type Number = u8;
 
@@ -76,7 +79,7 @@ impl World {
         let secret = |_| VotingSecret::random(&mut generator).unwrap();
         let secrets: Vec<_> = combination.servers().map(secret).collect();
         let keys = secrets.iter().map(|secret| Some(secret.public())).collect();
-        let header = GroupHeader::first(first.clone(), keys, witnesses.digest());
+        let header = GroupHeader::first(first.clone(), keys, witnesses.digest(), Some(BEGINNING));
         let start = GroupStart::first(header, &witnesses);
         let mut nodes = BTreeMap::new();
         for (index, secret) in combination.servers().zip(secrets) {
@@ -125,6 +128,7 @@ impl World {
             delays: DELAYS,
             timeouts: TIMEOUTS,
             processors: 2,
+            refresh_every: None,
         };
         let (saved, registered) = (node.saved.clone(), node.registered.clone());
         node.server = Some(QuorumServer::new(settings, saved, registered, self.now).unwrap());
@@ -155,6 +159,7 @@ impl World {
         let now = self.now;
         let node = self.nodes.get_mut(&number).unwrap();
         let Some(server) = &mut node.server else { return false };
+        server.set_time(UnixSeconds(BEGINNING.0 + now.as_secs()));
         if let Some(applied) = node.log.filter(|it| *it >= self.forgotten)
             && !self.stalled.contains(&number)
             && let Some(committed) = self.log.get(usize::try_from(applied.0).unwrap())

@@ -16,6 +16,7 @@ use super::super::super::{
 use super::super::process::{ProcessAction, SimulatedProcess};
 use super::Adversary;
 use crate::protocol::combination::{Label, ServerIndex};
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::{VotingKey, VotingSecret};
 
 impl Adversary {
@@ -181,6 +182,7 @@ impl Adversary {
                 run: run_id,
                 witnesses: vec![1; new.label_count() * parameters.element_len()],
                 possession: vec![1; 40],
+                time: Some(UnixSeconds(u64::MAX)),
             }));
         };
         let mut witnesses = answer.witnesses.clone();
@@ -198,7 +200,8 @@ impl Adversary {
         let held = shares.iter().map(|(label, share)| (*label, share));
         let possession =
             possession::prove(run_id, index, digest, held, parameters, generator).unwrap();
-        Some(LogEntryBody::Computed { run: run_id, witnesses, possession })
+        let time = rng.chance(50).then_some(UnixSeconds(u64::MAX));
+        Some(LogEntryBody::Computed { run: run_id, witnesses, possession, time })
     }
 
     /// Wrong shares of the right lengths.
