@@ -48,10 +48,11 @@
 //!
 //! - `wire`: the bytes: `datagram`, `tokens`, `symbol`, `part`, `handshake`, `control`, `path`,
 //!   `terms`, `options`, `keys`.
-//! - `send`: `sender`, with its `encoder`; `schedule` chooses (k, M), `plan`, `bounds` and `spare`
-//!   compute schedules; `codel_queue`: packets that wait.
-//! - `recv`: `receiver`, `reassembly` of symbols, `part_joiner`, `reorder_buffer`; `fault_tracker`:
-//!   which channels are in quarantine; `sequence_window`, `byte_ring`, `channel_bits`: their data.
+//! - `send`: `sender`, with its `encoder`; `schedule` chooses (k, M), `plan`, `bounds`, `spare` and
+//!   `similar_delays` compute schedules; `codel_queue`: packets that wait.
+//! - `recv`: `receiver`, `reassembly` of symbols, `part_joiner`, `reorder_buffer` with its
+//!   `delay_equalizer`; `fault_tracker`: which channels are in quarantine; `sequence_window`,
+//!   `byte_ring`, `channel_bits`: their data.
 //! - `control`: `handshake`; `monitor`, which combines `incoming` and `outgoing` into an `estimate`
 //!   of each channel; `path_prober` for the MTU; `peer_address` and `unverified` datagrams.
 //! - `endpoint`: one end: its halves `inbound` and `outbound`, with the `frame_sender` before

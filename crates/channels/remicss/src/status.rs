@@ -73,6 +73,9 @@ pub struct ClosedStatus {
 pub struct ReorderStatus {
     /// The current reorder window, in ms.
     pub window_ms: f64,
+    /// Released when they had taken as long as symbols over the slowest channels in use.
+    #[serde(default)]
+    pub delayed: u64,
     /// Released after the symbol that they waited for.
     pub in_order: u64,
     /// Released because the symbol that they waited for was known to be lost.

@@ -45,7 +45,8 @@ impl From<PlanObjective> for ScheduleObjective {
 /// Whether packets are delivered in the order in which they were sent, within their flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PacketOrder {
-    /// In order, with a reorder window that follows the spread of the channels' delays.
+    /// In order, with equal delays, and a reorder window that follows the spread of the channels'
+    /// delays.
     #[default]
     Auto,
     /// Not in order.

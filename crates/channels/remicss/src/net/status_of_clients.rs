@@ -95,6 +95,7 @@ fn waited(clients: &[TunnelClientStatus]) -> ReorderStatus {
     clients.iter().map(|client| client.waited).fold(ReorderStatus::default(), |sum, it| {
         ReorderStatus {
             window_ms: sum.window_ms.max(it.window_ms),
+            delayed: sum.delayed + it.delayed,
             in_order: sum.in_order + it.in_order,
             after_loss: sum.after_loss + it.after_loss,
             after_time: sum.after_time + it.after_time,

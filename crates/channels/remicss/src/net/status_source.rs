@@ -137,10 +137,16 @@ impl PeerStatusSource {
     fn waited(&self, now: Duration, receiving: &ReceivingCounts) -> ReorderStatus {
         let shared = lock(&self.shared);
         let window = shared.monitor.as_ref().map(|monitor| monitor.reorder_window(now));
-        let ReorderCounts { in_order, after_loss, after_time, released_early: for_room, .. } =
-            receiving.receiver.released;
+        let ReorderCounts {
+            delayed,
+            in_order,
+            after_loss,
+            after_time,
+            released_early: for_room,
+            ..
+        } = receiving.receiver.released;
         let window_ms = 1000.0 * window.unwrap_or_default().as_secs_f64();
-        ReorderStatus { window_ms, in_order, after_loss, after_time, for_room }
+        ReorderStatus { window_ms, delayed, in_order, after_loss, after_time, for_room }
     }
 
     fn achieved(

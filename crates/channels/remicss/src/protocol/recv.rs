@@ -2,6 +2,7 @@
 
 mod byte_ring;
 mod channel_bits;
+pub mod delay_equalizer;
 mod fault_tracker;
 mod part_joiner;
 pub mod reassembly;

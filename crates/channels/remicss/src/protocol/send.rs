@@ -5,4 +5,5 @@ pub(crate) mod codel_queue;
 pub mod plan;
 pub mod schedule;
 pub mod sender;
+pub(crate) mod similar_delays;
 pub mod spare;

@@ -198,7 +198,33 @@ fn a_configured_rate_stays_and_loss_and_delay_are_measured() {
         let window = scenario.ends[1].monitor.reorder_window(scenario.now());
         let spread = (60.0 - delays[0]) * 1.25;
         assert!((window.as_secs_f64() * 1e3 - spread).abs() < 4.0, "{window:?}, not {spread} ms");
+        let lateness = scenario.ends[1].monitor.incoming_lateness(scenario.now());
+        for (late, delay) in lateness.channels.iter().zip(delays) {
+            let late_ms = late.unwrap().as_secs_f64() * 1e3;
+            assert!((late_ms - (delay - delays[0])).abs() < 2.0, "{late_ms} ms, not of {delay}");
+        }
+        let tolerated_ms = lateness.tolerated.as_secs_f64() * 1e3;
+        let expected_ms = f64::max(5.0, 1.5 * delays[0]);
+        assert!((tolerated_ms - expected_ms).abs() < 2.0, "{tolerated_ms}, not {expected_ms} ms");
     }
+}
+
+#[test]
+fn a_channel_that_is_down_is_not_late() {
+    let paths = [Path::new(100, 30, 0, 10), Path::new(100, 30, 0, 40)];
+    let mut scenario = Scenario::new(&paths, &[Some(20_000_000); 2]);
+    let late = |scenario: &Scenario| {
+        scenario.ends[1].monitor.incoming_lateness(scenario.now()).channels[1]
+    };
+    assert_eq!(late(&scenario), None, "nothing is measured");
+    scenario.run(seconds(2));
+    assert!(late(&scenario).is_some_and(|late| (29 * MS..32 * MS).contains(&late)));
+    scenario.set(1, |path| path.is_cut = true);
+    scenario.run(seconds(2));
+    assert_eq!(late(&scenario), None);
+    scenario.set(1, |path| path.is_cut = false);
+    scenario.run(seconds(1));
+    assert!(late(&scenario).is_some_and(|late| (29 * MS..32 * MS).contains(&late)));
 }
 
 #[test]
@@ -395,6 +421,10 @@ fn false_times_affect_only_their_own_channel() {
     }
     let window = |scenario: &Scenario| scenario.ends[1].monitor.reorder_window(scenario.now());
     assert!(window(&lied) <= window(&honest) + MS);
+    let late = |scenario: &Scenario| {
+        scenario.ends[1].monitor.incoming_lateness(scenario.now()).channels[1].unwrap()
+    };
+    assert!(late(&lied) <= late(&honest) + MS);
 }
 
 fn reports() -> impl Strategy<Value = Vec<ChannelReport>> {
@@ -441,6 +471,7 @@ proptest! {
                 prop_assert!(estimate.channel(0.5).is_ok());
             }
             prop_assert!(monitor.reorder_window(now) <= MS * 200);
+            monitor.incoming_lateness(now);
             prop_assert!(monitor.limit(0).unwrap().rate_bps > 0);
             prop_assert!(monitor.poll_timeout() <= now + MS * 200);
         }

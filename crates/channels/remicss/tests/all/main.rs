@@ -2,6 +2,7 @@
 
 mod estimates;
 mod handshake;
+mod ordering;
 mod path_mtu;
 mod receiving;
 mod scenario;

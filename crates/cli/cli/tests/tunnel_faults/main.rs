@@ -97,6 +97,7 @@ fn main() -> ExitCode {
         changed_channels::a_channel_that_lost_datagrams_carries_udp_again,
         changed_channels::a_channel_that_lost_long_datagrams_is_used_again_at_kappa_2,
         unequal_delays::one_bbr_connection_fills_channels_of_unequal_delay,
+        unequal_delays::one_bbr_connection_fills_a_distant_channel,
         random_faults::channels_recover_from_random_faults,
     ];
     // They measure an idle machine, or take long.

@@ -190,6 +190,19 @@ impl IncomingDirectionMonitor {
         MAX_REORDER_WINDOW.min(Duration::from_micros(spread.saturating_add(spread / 4)))
     }
 
+    /// By how much each channel that is up delivers shares later than the fastest, by the medians
+    /// of ten seconds. `None` for other channels, and those without a measurement.
+    pub(super) fn lateness(&self, now: Duration) -> Vec<Option<Duration>> {
+        let typical = |channel: &IncomingChannelMonitor| {
+            channel.transit.median(now).filter(|_| !channel.is_down)
+        };
+        let typical: Vec<Option<i64>> = self.channels.iter().map(typical).collect();
+        let fastest = typical.iter().flatten().min().copied().unwrap_or(0);
+        let later = |transit: i64| u64::try_from(transit.saturating_sub(fastest)).unwrap_or(0);
+        let late = |transit: Option<i64>| transit.map(|it| Duration::from_micros(later(it)));
+        typical.into_iter().map(late).collect()
+    }
+
     /// When a message last verified, or the start.
     pub(super) fn last_message_at(&self) -> Duration {
         self.last_message_at

@@ -7,6 +7,8 @@ use model::ChannelSubset;
 use super::incoming::{ArrivalCounts, IncomingDirectionMonitor, micros};
 use super::outgoing::{OutgoingDirectionMonitor, SentCounts};
 use crate::protocol::control::estimate::ChannelEstimate;
+use crate::protocol::recv::delay_equalizer::ChannelLateness;
+use crate::protocol::send::similar_delays::longest_similar_ms;
 use crate::protocol::wire::control::{
     ControlMessage, ControlMessageError, LATEST_US, TunnelChannelState,
 };
@@ -205,6 +207,17 @@ impl ChannelMonitor {
     /// at most 200 ms.
     pub fn reorder_window(&self, now: Duration) -> Duration {
         self.incoming.reorder_window(now)
+    }
+
+    /// By how much the channels of the incoming direction are later than the fastest, at whose
+    /// delay half the lowest round trip is taken.
+    pub fn incoming_lateness(&self, now: Duration) -> ChannelLateness {
+        let shortest_ms = self.outgoing.half_round_trip_ms(now);
+        let tolerated_ms = longest_similar_ms(shortest_ms) - shortest_ms;
+        ChannelLateness {
+            channels: self.incoming.lateness(now),
+            tolerated: Duration::from_secs_f64(tolerated_ms / 1000.0),
+        }
     }
 
     /// The states of the incoming direction, as of the last [`Self::poll_message`].

@@ -182,8 +182,13 @@ impl OutgoingDirectionMonitor {
         is_newest
     }
 
+    /// Half the lowest round trip of ten seconds, in ms; 0 if there is no measurement.
+    pub(super) fn half_round_trip_ms(&self, now: Duration) -> f64 {
+        milliseconds(self.round_trips.min(now).unwrap_or(0)) / 2.0
+    }
+
     pub(super) fn estimates(&self, now: Duration) -> Vec<ChannelEstimate> {
-        let half_us = self.round_trips.min(now).unwrap_or(0) / 2;
+        let half_ms = self.half_round_trip_ms(now);
         // If the rates of all channels change together, their proportions stay. A channel that has
         // fallen needs more of a load that does not fill the others.
         let are_together = self.channels.iter().all(OutgoingChannelMonitor::is_probed);
@@ -194,7 +199,7 @@ impl OutgoingDirectionMonitor {
         let estimate = |channel: &OutgoingChannelMonitor| ChannelEstimate {
             loss: channel.rate.lasting_loss(channel.loss.value()),
             measured: channel.loss.measured(),
-            delay_ms: milliseconds(half_us + channel.lag.median(now).unwrap_or(0)),
+            delay_ms: half_ms + milliseconds(channel.lag.median(now).unwrap_or(0)),
             rate_bps: channel.rate.planned_bps(phase_of(channel)),
             known_bps: channel.rate.known_bps(),
             source: channel.rate.source(),

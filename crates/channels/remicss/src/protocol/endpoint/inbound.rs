@@ -380,6 +380,9 @@ impl InboundEndpoint {
             }
             let window = monitor.reorder_window(now);
             receiver.set_window(if self.settings.keeps_order { window } else { Duration::ZERO });
+            if is_new || has_message {
+                receiver.set_lateness(&monitor.incoming_lateness(now));
+            }
             // Including those in quarantine, which the receiver knows.
             receiver.set_up(monitor.up(ChannelSubset::EMPTY));
             self.gone_at = Some(monitor.gone_at());

@@ -20,6 +20,7 @@ use std::time::Duration;
 use model::ChannelSubset;
 
 use crate::protocol::recv::channel_bits::channels_in;
+use crate::protocol::recv::delay_equalizer::{ChannelLateness, DelayEqualizer};
 use crate::protocol::recv::fault_tracker::FaultTracker;
 use crate::protocol::recv::part_joiner::{JoinedDelivery, PartJoiner};
 use crate::protocol::recv::reassembly::arrival::ShareArrival;
@@ -152,6 +153,7 @@ pub struct SymbolReceiver {
     verified: SequenceWindow,
     reassembly: SymbolReassembly,
     fault_tracker: FaultTracker,
+    delay_equalizer: DelayEqualizer,
     reorder_buffer: ReorderBuffer,
     part_joiner: PartJoiner,
     received: Vec<ReceivedChannelCounts>,
@@ -189,6 +191,7 @@ impl SymbolReceiver {
                 keys.tokens.seed(),
             ),
             fault_tracker: FaultTracker::new(n, floor),
+            delay_equalizer: DelayEqualizer::default(),
             reorder_buffer: ReorderBuffer::new(n, window, held_bytes),
             part_joiner: PartJoiner::default(),
             received: vec![ReceivedChannelCounts::default(); n],
@@ -271,8 +274,9 @@ impl SymbolReceiver {
                     deliver.control(number, content);
                     self.report_early(number, right, deliver);
                 } else {
-                    let symbol =
-                        VerifiedSymbol { number, previous, kind: header.kind, packets: content };
+                    let delay = self.delay_equalizer.delay(channel);
+                    let (kind, packets) = (header.kind, content);
+                    let symbol = VerifiedSymbol { number, previous, kind, packets, delay };
                     let mut joined = JoinedDelivery { joiner: &mut self.part_joiner, deliver };
                     self.reorder_buffer.insert(symbol, now, &self.verified, &mut joined);
                     channels_in(right).for_each(|channel| self.received[channel].right += 1);
@@ -318,7 +322,8 @@ impl SymbolReceiver {
         self.reorder_buffer.poll_timeout()
     }
 
-    /// Delivers symbols that have waited for the reorder window, and ends quarantines.
+    /// Delivers symbols whose delay has ended or that have waited for the reorder window, and ends
+    /// quarantines.
     pub fn handle_timeout(&mut self, now: Duration, deliver: &mut impl SymbolSink) {
         self.fault_tracker.end_quarantines(now);
         let mut joined = JoinedDelivery { joiner: &mut self.part_joiner, deliver };
@@ -329,6 +334,13 @@ impl SymbolReceiver {
     /// none waits.
     pub fn set_window(&mut self, window: Duration) {
         self.reorder_buffer.set_window(window);
+    }
+
+    /// Sets by how much the channels are later than the fastest. Symbols that come over faster
+    /// channels are delayed by the difference, at most by the reorder window. Initially no channel
+    /// is late.
+    pub fn set_lateness(&mut self, lateness: &ChannelLateness) {
+        self.delay_equalizer.set_lateness(lateness);
     }
 
     /// Sets the channels that are up, in quarantine or not. A symbol that arrives on none of them

@@ -5,6 +5,9 @@
 //! stays in order and does not wait for others. If the predecessor is too far back to be named, the
 //! symbol waits for all numbers that are as far back.
 //!
+//! A symbol that came over fast channels can also be *delayed* ([`super::delay_equalizer`]): it is
+//! not released before its time, and neither are those of its flow that follow it.
+//!
 //! A symbol is known to be lost when every active channel (up and not in quarantine) has delivered
 //! three later ones.
 //!
@@ -43,13 +46,21 @@ pub(crate) struct VerifiedSymbol<'a> {
     pub(crate) kind: SymbolKind,
     /// At most 65,535 bytes.
     pub(crate) packets: &'a [u8],
+    /// How long it is delayed: not longer than the reorder window, and not at all if it is less
+    /// than a millisecond.
+    pub(crate) delay: Duration,
 }
+
+/// Delays end at a whole millisecond, so that symbols leave together.
+const DELAY_UNIT: Duration = Duration::from_millis(1);
 
 /// Counts of the symbols that had to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReorderCounts {
     /// Symbols that had to wait.
     pub held: u64,
+    /// Those released at the end of their delay.
+    pub delayed: u64,
     /// Those released after their predecessor.
     pub in_order: u64,
     /// Those released because their predecessor was known to be lost.
@@ -75,6 +86,8 @@ pub(crate) struct ReorderBuffer {
     slots: Box<[ReorderSlot]>,
     /// The symbols that wait for all numbers up to one, ordered by it.
     far_waiters: BinaryHeap<Reverse<(u64, u32)>>,
+    /// The delayed symbols, ordered by the end of their delays, in ms.
+    delayed: BinaryHeap<Reverse<(u64, u32)>>,
     /// Symbols that were just released, whose waiters are to follow.
     to_follow: Vec<u64>,
     /// All numbers below are released or lost. It may lag after a jump.
@@ -98,7 +111,9 @@ struct ReorderSlot {
 /// A symbol that waits, or that was released before those in front of it.
 struct HeldSymbol {
     number: u64,
-    depends_on: SymbolDependency,
+    depends_on: Option<SymbolDependency>,
+    /// Whether its delay has not ended.
+    is_delayed: bool,
     since: Duration,
     kind: SymbolKind,
     place: RingPosition,
@@ -120,6 +135,7 @@ enum SymbolDependency {
 /// Why a symbol is released.
 #[derive(Clone, Copy)]
 enum ReleaseReason {
+    Delay,
     Order,
     Loss,
     Time,
@@ -139,6 +155,7 @@ impl ReorderBuffer {
             log: ByteRing::new(bytes),
             slots: vec![ReorderSlot::default(); span].into(),
             far_waiters: BinaryHeap::with_capacity(symbols),
+            delayed: BinaryHeap::with_capacity(symbols),
             to_follow: Vec::with_capacity(symbols),
             frontier: 0,
             lost_below: 0,
@@ -156,22 +173,45 @@ impl ReorderBuffer {
         self.window = window;
     }
 
-    /// When the first symbol has waited for the window.
+    /// When the first symbol has waited for the window, or a delay ends.
     pub(crate) fn poll_timeout(&self) -> Option<Duration> {
-        self.queue.front().map(|held| held.since.saturating_add(self.window))
+        self.end_of_window().into_iter().chain(self.end_of_delay()).min()
     }
 
-    /// Releases all symbols that have waited for the window.
+    /// Releases the symbols whose delay has ended, and all that have waited for the window.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Duration,
         verified: &SequenceWindow,
         deliver: &mut impl SymbolSink,
     ) {
-        while self.poll_timeout().is_some_and(|due| due <= now) {
+        while self.end_of_delay().is_some_and(|end| end <= now) {
+            self.end_delay(deliver);
+        }
+        while self.end_of_window().is_some_and(|end| end <= now) {
             self.release_first(ReleaseReason::Time, deliver);
         }
         self.move_frontier(verified, deliver);
+    }
+
+    /// When the first symbol has waited for the window.
+    fn end_of_window(&self) -> Option<Duration> {
+        self.queue.front().map(|held| held.since.saturating_add(self.window))
+    }
+
+    /// When the first delay ends.
+    fn end_of_delay(&self) -> Option<Duration> {
+        self.delayed.peek().map(|Reverse((end_ms, _))| Duration::from_millis(*end_ms))
+    }
+
+    /// Ends the first delay. The symbol is released unless it waits for others.
+    fn end_delay(&mut self, deliver: &mut impl SymbolSink) {
+        let Some(Reverse((_, id))) = self.delayed.pop() else { return };
+        let Some(held) = self.at_mut(id) else { return };
+        held.is_delayed = false;
+        if held.depends_on.is_none() {
+            self.release(id, ReleaseReason::Delay, deliver);
+        }
     }
 
     /// Records that a share of a number has arrived on a channel.
@@ -219,12 +259,15 @@ impl ReorderBuffer {
         if self.window.is_zero() {
             // The window may have just become zero.
             self.handle_timeout(now, verified, deliver);
-        } else if let Some(wait) = self.dependency_of(&symbol, verified)
-            && self.make_room(symbol.packets.len(), deliver)
-        {
-            self.hold(symbol, wait, now);
-            self.move_frontier(verified, deliver);
-            return;
+        } else {
+            let depends_on = self.dependency_of(&symbol, verified);
+            let delay_end_ms = self.delay_end_ms(symbol.delay, now);
+            let must_wait = depends_on.is_some() || delay_end_ms.is_some();
+            if must_wait && self.make_room(symbol.packets.len(), deliver) {
+                self.hold(symbol, depends_on, delay_end_ms, now);
+                self.move_frontier(verified, deliver);
+                return;
+            }
         }
         deliver.packets(symbol.kind, symbol.packets);
         if self.waiting > 0 {
@@ -250,6 +293,16 @@ impl ReorderBuffer {
         }
     }
 
+    /// The end of a delay that begins now, in whole ms. `None` if there is none.
+    fn delay_end_ms(&self, delay: Duration, now: Duration) -> Option<u64> {
+        // Stale entries may fill the heap.
+        if delay < DELAY_UNIT || self.delayed.len() == self.delayed.capacity() {
+            return None;
+        }
+        let end = now.saturating_add(delay.min(self.window));
+        u64::try_from(end.as_nanos().div_ceil(DELAY_UNIT.as_nanos())).ok()
+    }
+
     /// Whether a number is released or lost.
     fn is_settled(&self, number: u64, verified: &SequenceWindow) -> bool {
         if verified.contains(number) {
@@ -273,28 +326,37 @@ impl ReorderBuffer {
         true
     }
 
-    fn hold(&mut self, symbol: VerifiedSymbol<'_>, depends_on: SymbolDependency, now: Duration) {
+    fn hold(
+        &mut self,
+        symbol: VerifiedSymbol<'_>,
+        depends_on: Option<SymbolDependency>,
+        delay_end_ms: Option<u64>,
+        now: Duration,
+    ) {
         let VerifiedSymbol { number, kind, packets, .. } = symbol;
         #[expect(clippy::cast_possible_truncation, reason = "identities wrap around")]
         let id = self.first.wrapping_add(self.queue.len() as u32);
         let next = match depends_on {
-            SymbolDependency::One(previous) => {
+            Some(SymbolDependency::One(previous)) => {
                 let others = self.first_waiter(previous);
                 let slot = self.slot(previous);
                 self.slots[slot].waiter = id;
                 others
             }
-            SymbolDependency::All(last) => {
+            Some(SymbolDependency::All(last)) => {
                 self.far_waiters.push(Reverse((last, id)));
                 None
             }
+            None => None,
         };
+        self.delayed.extend(delay_end_ms.map(|end_ms| Reverse((end_ms, id))));
         let slot = self.slot(number);
         self.slots[slot].held = id;
         let (place, len) = (self.log.push(packets), packets.len());
         let held = HeldSymbol {
             number,
             depends_on,
+            is_delayed: delay_end_ms.is_some(),
             since: now,
             kind,
             place,
@@ -312,11 +374,12 @@ impl ReorderBuffer {
         let mut id = self.first;
         while let Some(held) = self.at(id) {
             match held.depends_on {
-                SymbolDependency::One(previous) => match self.held(previous) {
+                None => break,
+                Some(SymbolDependency::One(previous)) => match self.held(previous) {
                     Some(earlier) => id = earlier,
                     None => break,
                 },
-                SymbolDependency::All(last) => {
+                Some(SymbolDependency::All(last)) => {
                     // Other symbols do not wait for these numbers either.
                     self.frontier = self.frontier.max(last + 1);
                     break;
@@ -354,25 +417,27 @@ impl ReorderBuffer {
         if self.queue.is_empty() {
             // Starts at the beginning again, so that the used memory stays in the cache.
             self.queue.clear();
+            self.delayed.clear();
             self.log.rewind();
         }
     }
 
     /// Delivers a symbol that waits.
     fn deliver_held(&mut self, id: u32, reason: ReleaseReason, deliver: &mut impl SymbolSink) {
-        let place = id.wrapping_sub(self.first) as usize;
-        let Some(held) = self.queue.get_mut(place).filter(|held| !held.is_released) else { return };
+        let Some(held) = self.at_mut(id) else { return };
         held.is_released = true;
+        let (number, kind, place, len) = (held.number, held.kind, held.place, held.len);
         self.waiting -= 1;
-        self.to_follow.push(held.number);
+        self.to_follow.push(number);
         *match reason {
+            ReleaseReason::Delay => &mut self.counts.delayed,
             ReleaseReason::Order => &mut self.counts.in_order,
             ReleaseReason::Loss => &mut self.counts.after_loss,
             ReleaseReason::Time => &mut self.counts.after_time,
             ReleaseReason::Room => &mut self.counts.released_early,
         } += 1;
-        if let Some(packets) = self.log.piece(held.place, held.len) {
-            deliver.packets(held.kind, packets);
+        if let Some(packets) = self.log.piece(place, len) {
+            deliver.packets(kind, packets);
         }
     }
 
@@ -385,8 +450,12 @@ impl ReorderBuffer {
                 break;
             }
             self.far_waiters.pop();
-            if self.at(id).is_some_and(|held| held.depends_on == SymbolDependency::All(last)) {
-                self.release(id, ReleaseReason::Order, deliver);
+            let Some(held) = self.at_mut(id) else { continue };
+            if held.depends_on == Some(SymbolDependency::All(last)) {
+                held.depends_on = None;
+                if !held.is_delayed {
+                    self.release(id, ReleaseReason::Order, deliver);
+                }
             }
         }
     }
@@ -419,23 +488,37 @@ impl ReorderBuffer {
     fn first_waiter(&self, number: u64) -> Option<u32> {
         let id = self.slots[self.slot(number)].waiter;
         self.at(id)
-            .is_some_and(|held| held.depends_on == SymbolDependency::One(number))
+            .is_some_and(|held| held.depends_on == Some(SymbolDependency::One(number)))
             .then_some(id)
     }
 
-    /// Removes one symbol from the list of those that wait for a number.
+    /// Removes symbols from the list of those that wait for a number, up to the first one that is
+    /// not delayed, and returns it. Those before it wait for nothing but their time any more.
     fn next_waiter(&mut self, number: u64) -> Option<u32> {
-        let id = self.first_waiter(number)?;
-        if let Some(next) = self.at(id)?.next {
-            let slot = self.slot(number);
-            self.slots[slot].waiter = next;
+        loop {
+            let id = self.first_waiter(number)?;
+            let held = self.at_mut(id)?;
+            held.depends_on = None;
+            let (next, is_delayed) = (held.next, held.is_delayed);
+            if let Some(next) = next {
+                let slot = self.slot(number);
+                self.slots[slot].waiter = next;
+            }
+            if !is_delayed {
+                return Some(id);
+            }
         }
-        Some(id)
     }
 
     /// The symbol with this identifier, if it still waits.
     fn at(&self, id: u32) -> Option<&HeldSymbol> {
         self.queue.get(id.wrapping_sub(self.first) as usize).filter(|held| !held.is_released)
+    }
+
+    /// The same, to change it.
+    fn at_mut(&mut self, id: u32) -> Option<&mut HeldSymbol> {
+        let place = id.wrapping_sub(self.first) as usize;
+        self.queue.get_mut(place).filter(|held| !held.is_released)
     }
 
     fn slot(&self, number: u64) -> usize {

@@ -9,6 +9,7 @@ use model::{
 use thiserror::Error;
 
 use super::bounds::{PlanBounds, UnmetBound};
+use super::similar_delays::longest_similar_ms;
 use super::spare::{PlanPreference, SpareChannels, first_better, smaller_sets};
 use crate::protocol::wire::channel_index::{ConfiguredIndex, LiveIndex};
 
@@ -25,8 +26,8 @@ pub struct PlanGoal {
     pub second_objective: Option<ScheduleObjective>,
     /// The privacy floor: the minimum threshold of any symbol.
     pub floor: u8,
-    /// Whether packets are kept in order. If they are, channels that are much slower than others
-    /// are left out if this costs only rate.
+    /// Whether packets are kept in order. If they are, symbols with long delays are left out if
+    /// this costs only rate, and at most a tenth of it.
     pub keeps_order: bool,
     /// What is sacrificed if redundancy costs much rate.
     pub prefer: PlanPreference,
@@ -34,19 +35,15 @@ pub struct PlanGoal {
     pub bounds: PlanBounds,
 }
 
-/// Delays are similar up to this factor. Besides twice the lowest round trip, BBR allows for data
-/// that is acknowledged at once when a late packet arrives. Over two channels of 20 Mbit/s with 10
-/// and 24 ms, one connection gets twice as much as over one of them.
-const SIMILAR_DELAY_FACTOR: f64 = 2.5;
+/// Order may cost this part of the rate.
+const MAX_ORDER_COST: f64 = 0.1;
 
-/// Delays that differ by less, in ms, are similar whatever their ratio: TCP's allowance for
-/// superpackets bridges the difference. Over two channels of 50 Mbit/s with delays of 0.1 and 2.5
-/// ms, one connection (BBR) gets 93 Mbit/s, and 45 if only one of them is used; with 0.1 and 4.7 ms
-/// at 300 Mbit/s, 557.
-const SIMILAR_DELAY_MS: f64 = 5.0;
+/// The greatest difference of symbols' delays, in ms, that the receiver makes up for. Its reorder
+/// window is a quarter longer, and at most 200 ms.
+const MAX_DELAY_SPREAD_MS: f64 = 150.0;
 
-/// The minimum fraction of the rate that must be left if fewer channels than mu have similar
-/// delays.
+/// If delays differ by more, or are bounded: the minimum fraction of the rate that must be left if
+/// fewer channels than mu have the remaining delays.
 const MIN_RATE_PART: f64 = 0.75;
 
 /// A schedule and its averages.
@@ -128,7 +125,7 @@ impl PlanGoal {
         TunnelPlan { spare: SpareChannels { channels, shares }, ..plan }
     }
 
-    /// The best schedule over these channels, or the best one of symbols with similar delays.
+    /// The best schedule over these channels, or the best one of symbols with short delays.
     fn plan_in_order(
         &self,
         channels: &[ChannelModel],
@@ -136,8 +133,8 @@ impl PlanGoal {
     ) -> Result<TunnelPlan, TunnelPlanError> {
         let live = LiveChannels::new(channels, up);
         let plan = self.plan_over(&live, None)?;
-        let similar = if self.keeps_order { self.similar_delays(&live, &plan) } else { None };
-        let better = similar.and_then(|delays_ms| {
+        let shortest = if self.keeps_order { self.shortest_delays(&live, &plan) } else { None };
+        let better = shortest.and_then(|delays_ms| {
             let better = self.plan_over(&live, Some(delays_ms)).ok()?;
             let is_as_good = (better.unmet.is_none() || plan.unmet.is_some())
                 && self.cost(&better.averages) <= self.cost(&plan.averages) + COST_TOLERANCE;
@@ -154,18 +151,21 @@ impl PlanGoal {
         Self { floor, kappa, mu: self.mu.max(kappa), ..self }
     }
 
-    /// The range of similar delays with the highest rate, unless all channels have similar delays:
-    /// none is more than 2.5 times the shortest, or more than some milliseconds longer. A symbol
-    /// has the delay of its kth fastest channel, so slower channels can carry the shares beyond the
-    /// kth. `None` if that would cost more than a stated part of `plan`'s rate, unless the channels
-    /// with these delays are enough for mu.
+    /// The range of the shortest delays whose symbols have at least nine tenths of `plan`'s rate.
+    /// `None` if that is no restriction.
     ///
-    /// A flow that is kept in order has the delay of its slowest symbols. TCP assumes the lowest
-    /// round trip that it has measured, and BBR keeps no more in flight than twice what fits into
-    /// it: if packets in order take more than twice as long, BBR slows down more and more. So slow
-    /// symbols cost more rate than they contribute.
-    #[expect(clippy::cast_precision_loss, reason = "16 at most")]
-    fn similar_delays(
+    /// A flow that is kept in order has the delay of its slowest symbols, and the receiver gives
+    /// this delay to all symbols (`DelayEqualizer`). So slow symbols cost delay, and are used only
+    /// for more than a tenth of the rate. Delays that are similar to the shortest cost nothing. A
+    /// symbol has the delay of its kth fastest channel, so slower channels can carry the shares
+    /// beyond the kth.
+    ///
+    /// A bound on the delay holds for each of these symbols, since each has the longest delay. If
+    /// no range has enough rate, because of that bound or because the receiver can make up for
+    /// [`MAX_DELAY_SPREAD_MS`] only, it is the range with the highest rate: but `None` if that
+    /// would cost more than a stated part of `plan`'s rate, unless the channels with these delays
+    /// are enough for mu.
+    fn shortest_delays(
         &self,
         live: &LiveChannels,
         plan: &TunnelPlan,
@@ -173,27 +173,35 @@ impl PlanGoal {
         let channels = live.set.channels();
         let mut delays: Vec<f64> = channels.iter().map(ChannelModel::delay_ms).collect();
         delays.sort_by(f64::total_cmp);
-        let similar = |fastest: &f64| {
-            let most = (SIMILAR_DELAY_FACTOR * fastest).max(fastest + SIMILAR_DELAY_MS);
-            let count = delays.partition_point(|delay| *delay <= most);
-            *fastest..=delays[count.saturating_sub(1)]
-        };
-        let mut ranges: Vec<RangeInclusive<f64>> = delays.iter().map(similar).collect();
-        // Of ranges with the same end, the first includes the others.
-        ranges.dedup_by(|range, before| range.end() <= before.end());
-        if ranges.len() == 1 {
-            return None;
+        let (shortest, longest) = (*delays.first()?, *delays.last()?);
+        let bound = self.bounds.max_delay_ms.unwrap_or(f64::INFINITY);
+        let similar = longest_similar_ms(shortest).min(bound);
+        let up_to = |limit: f64| (limit - MAX_DELAY_SPREAD_MS).max(shortest)..=limit;
+        let longer = delays.iter().copied().filter(|delay| (similar..=bound).contains(delay));
+        let ranges = [similar].into_iter().chain(longer).map(up_to);
+        let mut best: Option<(RangeInclusive<f64>, f64)> = None;
+        for range in ranges {
+            let is_restricted = *range.start() > shortest || *range.end() < longest;
+            let rate = if is_restricted { self.best_rate(live, &range) } else { None };
+            let Some(rate) = rate else {
+                if is_restricted {
+                    continue;
+                }
+                return None;
+            };
+            if rate >= (1.0 - MAX_ORDER_COST) * plan.averages.rate {
+                return Some(range);
+            }
+            // Of equal rates, that with the shorter delays.
+            if best.as_ref().is_none_or(|(_, other)| rate > (1.0 + RATE_TOLERANCE) * other) {
+                best = Some((range, rate));
+            }
         }
-        let rated = ranges.into_iter().filter_map(|range| {
-            let rate = self.best_rate(live, &range)?;
-            let count = delays.iter().filter(|delay| range.contains(delay)).count();
-            let is_enough = count as f64 >= self.mu || rate >= MIN_RATE_PART * plan.averages.rate;
-            is_enough.then_some((range, rate))
-        });
-        // Of equal rates, that with the shorter delays.
-        let is_higher = |rate: f64, other: f64| rate > (1.0 + RATE_TOLERANCE) * other;
-        let best = rated.reduce(|best, next| if is_higher(next.1, best.1) { next } else { best });
-        best.map(|(range, _)| range)
+        let (range, rate) = best?;
+        let count = delays.iter().filter(|delay| range.contains(delay)).count();
+        #[expect(clippy::cast_precision_loss, reason = "16 at most")]
+        let is_enough = count as f64 >= self.mu || rate >= MIN_RATE_PART * plan.averages.rate;
+        is_enough.then_some(range)
     }
 
     /// The highest rate of symbols with these delays.
@@ -335,255 +343,4 @@ impl LiveChannels {
 }
 
 #[cfg(test)]
-mod tests {
-    use model::{LossProbability, RiskProbability, ScheduleBound};
-
-    use super::*;
-
-    fn channels() -> Vec<ChannelModel> {
-        let channel = |rate| {
-            ChannelModel::new(RiskProbability(0.1), LossProbability(0.01), 1.0, rate).unwrap()
-        };
-        [5.0, 20.0, 60.0, 65.0, 100.0].map(channel).to_vec()
-    }
-
-    fn goal(kappa: f64, mu: f64, floor: u8) -> PlanGoal {
-        PlanGoal {
-            kappa,
-            mu,
-            objective: ScheduleObjective::Risk,
-            second_objective: None,
-            floor,
-            keeps_order: true,
-            prefer: PlanPreference::Redundancy,
-            bounds: PlanBounds::default(),
-        }
-    }
-
-    /// All channels are equally private. Two are slow, and two lose more.
-    #[test]
-    fn the_second_objective_decides_ties() {
-        let channel = |loss, delay_ms| {
-            ChannelModel::new(RiskProbability(0.1), LossProbability(loss), delay_ms, 10.0).unwrap()
-        };
-        let channels =
-            [channel(0.0, 40.0), channel(0.1, 40.0), channel(0.0, 1.0), channel(0.1, 1.0)];
-        let goal = PlanGoal { keeps_order: false, ..goal(2.0, 2.0, 2) };
-        let by = |second| {
-            let goal = PlanGoal { second_objective: Some(second), ..goal };
-            goal.plan(&channels, ChannelSubset::first(4)).unwrap().averages
-        };
-        let (loss, delay) = (by(ScheduleObjective::Loss), by(ScheduleObjective::Delay));
-        assert!((loss.risk - delay.risk).abs() < 1e-6, "{loss:?}, {delay:?}");
-        assert!(loss.loss < delay.loss - 1e-3, "{loss:?}, {delay:?}");
-        assert!(delay.delay_ms < loss.delay_ms - 1.0, "{loss:?}, {delay:?}");
-    }
-
-    /// Over three channels, of which the fastest is the riskiest.
-    #[test]
-    fn bounds_are_kept_at_a_lower_rate_or_reported() {
-        let channel = |risk, rate| {
-            ChannelModel::new(RiskProbability(risk), LossProbability(0.01), 1.0, rate).unwrap()
-        };
-        let channels = [channel(0.5, 100.0), channel(0.1, 20.0), channel(0.1, 20.0)];
-        let up = ChannelSubset::first(3);
-        let free = goal(1.0, 1.0, 1);
-        let fastest = free.plan(&channels, up).unwrap().averages;
-        assert!(fastest.rate > 139.0 && fastest.risk > 0.3, "{fastest:?}");
-        let within = |bounds| PlanGoal { bounds, ..free }.plan(&channels, up).unwrap();
-        let private = within(PlanBounds { max_risk: Some(0.2), ..PlanBounds::default() });
-        assert!(private.unmet.is_none() && private.averages.risk <= 0.2 + 1e-6, "{private:?}");
-        assert!((39.0..fastest.rate).contains(&private.averages.rate), "{private:?}");
-        let impossible = within(PlanBounds {
-            max_risk: Some(0.2),
-            min_rate_mbit: Some(120.0),
-            ..PlanBounds::default()
-        });
-        let unmet = impossible.unmet.expect("no schedule keeps both");
-        assert_eq!((unmet.bound, unmet.wanted), (ScheduleBound::MaxRisk, 0.2));
-        assert!(unmet.to_string().starts_with("max_risk = 0.2 cannot be kept: the least risk is"));
-        assert!((impossible.averages.rate - fastest.rate).abs() < 1e-6, "as without bounds");
-    }
-
-    #[test]
-    fn with_all_channels_it_is_the_models_plan() {
-        let plan = goal(2.0, 3.0, 2).plan(&channels(), ChannelSubset::first(5)).unwrap();
-        let set = ChannelSet::new(channels()).unwrap();
-        assert!((plan.averages.rate - set.best_rate(3.0).unwrap()).abs() < 1e-9);
-        assert!((plan.averages.kappa - 2.0).abs() < 1e-9 && (plan.averages.mu - 3.0).abs() < 1e-9);
-        assert!(plan.schedule.entries().iter().all(|(threshold, _)| threshold.k() >= 2));
-    }
-
-    #[test]
-    fn channels_that_are_down_have_no_share() {
-        let up = ChannelSubset::first(5).iter().filter(|channel| *channel != 2).collect();
-        let plan = goal(2.0, 3.0, 2).plan(&channels(), up).unwrap();
-        assert!(plan.schedule.channel_usage(2).abs() < 1e-12);
-        assert!((plan.averages.mu - 3.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn kappa_and_mu_are_lowered_to_the_channels_up_but_not_below_the_floor() {
-        let up: ChannelSubset = [1, 4].into_iter().collect();
-        let plan = goal(2.5, 4.0, 2).plan(&channels(), up).unwrap();
-        assert!((plan.averages.kappa - 2.0).abs() < 1e-9 && (plan.averages.mu - 2.0).abs() < 1e-9);
-        let refused = goal(2.5, 4.0, 2).plan(&channels(), ChannelSubset::first(1));
-        assert_eq!(refused.unwrap_err(), TunnelPlanError::BelowFloor { up: 1, floor: 2 });
-    }
-
-    #[test]
-    fn kappa_and_mu_are_raised_to_the_agreed_floor() {
-        let means = |goal: PlanGoal| (goal.kappa, goal.mu, goal.floor);
-        assert_eq!(means(goal(1.5, 1.5, 1).with_floor(2)), (2.0, 2.0, 2));
-        assert_eq!(means(goal(2.5, 3.0, 2).with_floor(2)), (2.5, 3.0, 2));
-    }
-
-    #[test]
-    fn a_slow_channel_is_left_out_if_that_costs_only_rate() {
-        let pair = |delays: [f64; 2], rates: [f64; 2], risks: [f64; 2]| {
-            let channel = |i: usize| {
-                ChannelModel::new(
-                    RiskProbability(risks[i]),
-                    LossProbability(0.0),
-                    delays[i],
-                    rates[i],
-                )
-                .unwrap()
-            };
-            [channel(0), channel(1)]
-        };
-        let used = |goal: PlanGoal, channels: &[ChannelModel]| {
-            let plan = goal.plan(channels, ChannelSubset::first(2)).unwrap();
-            [0, 1].map(|channel| plan.schedule.channel_usage(channel) > 0.0)
-        };
-        let same = [0.1, 0.1];
-        let fibre_and_mobile = pair([5.0, 40.0], [300.0, 30.0], same);
-        assert_eq!(used(goal(1.0, 1.0, 1), &fibre_and_mobile), [true, false]);
-        let unordered = PlanGoal { keeps_order: false, ..goal(1.0, 1.0, 1) };
-        assert_eq!(used(unordered, &fibre_and_mobile), [true, true]);
-        // The slow one carries more.
-        assert_eq!(used(goal(1.0, 1.0, 1), &pair([5.0, 40.0], [30.0, 300.0], same)), [false, true]);
-        // Twice as long is not too long.
-        assert_eq!(used(goal(1.0, 1.0, 1), &pair([20.0, 40.0], [50.0, 50.0], same)), [true, true]);
-        // Nor are some milliseconds, of which most may be a full packet's sending on a slow
-        // channel.
-        assert_eq!(used(goal(1.0, 1.0, 1), &pair([0.2, 5.1], [50.0, 20.0], same)), [true, true]);
-        assert_eq!(used(goal(1.0, 1.0, 1), &pair([0.2, 5.3], [50.0, 20.0], same)), [true, false]);
-        // Nor is some more.
-        assert_eq!(used(goal(1.0, 1.0, 1), &pair([20.0, 50.0], [50.0, 50.0], same)), [true, true]);
-        assert_eq!(used(goal(1.0, 1.0, 1), &pair([20.0, 51.0], [50.0, 50.0], same)), [true, false]);
-        // Both are needed.
-        assert_eq!(used(goal(2.0, 2.0, 2), &fibre_and_mobile), [true, true]);
-        // It would be less private.
-        let watched = pair([5.0, 40.0], [300.0, 30.0], [0.5, 0.1]);
-        assert_eq!(used(goal(1.0, 1.0, 1), &watched), [true, true]);
-    }
-
-    #[test]
-    fn a_slow_channel_carries_shares_that_others_can_do_without() {
-        let channel = |delay| {
-            ChannelModel::new(RiskProbability(0.0), LossProbability(0.0), delay, 20.0).unwrap()
-        };
-        let planned = |goal: PlanGoal, delays: &[f64]| {
-            let channels: Vec<ChannelModel> = delays.iter().map(|delay| channel(*delay)).collect();
-            let plan = goal.plan(&channels, ChannelSubset::first(channels.len())).unwrap();
-            let kth = |selection: &ShareSelection| {
-                let mut own: Vec<f64> = selection.channels().iter().map(|i| delays[i]).collect();
-                own.sort_by(f64::total_cmp);
-                own[selection.k() - 1]
-            };
-            let entries = plan.schedule.entries().iter();
-            let slowest = entries.map(|(selection, _)| kth(selection)).fold(0.0, f64::max);
-            (plan.averages.rate, slowest)
-        };
-        let is_near = |(rate, slowest): (f64, f64), expected: (f64, f64)| {
-            assert!((rate - expected.0).abs() < 1e-6, "{rate}, {slowest}");
-            assert!((slowest - expected.1).abs() < 1e-9, "{rate}, {slowest}");
-        };
-        let unequal = [1.6, 4.6, 10.6, 60.6];
-        is_near(planned(goal(2.0, 2.5, 2), &unequal), (30.0, 10.6));
-        let unordered = PlanGoal { keeps_order: false, ..goal(2.0, 2.5, 2) };
-        is_near(planned(unordered, &unequal), (32.0, 60.6));
-        // Symbols of two channels have similar delays, but too low a rate.
-        is_near(planned(goal(2.0, 2.5, 2), &[1.6, 4.6, 16.6, 60.6]), (32.0, 60.6));
-        // Two channels are enough for mu.
-        is_near(planned(goal(2.0, 2.0, 2), &[1.6, 4.6, 60.6, 200.6]), (20.0, 4.6));
-    }
-
-    fn plan_of(kappa: f64, mu: f64, prefer: PlanPreference, channels: &[(f64, f64)]) -> TunnelPlan {
-        let model = |(rate, loss): &(f64, f64)| {
-            ChannelModel::new(RiskProbability(0.1), LossProbability(*loss), 10.0, *rate).unwrap()
-        };
-        let models: Vec<ChannelModel> = channels.iter().map(model).collect();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 or 2")]
-        let floor = kappa as u8;
-        let objective = ScheduleObjective::Risk;
-        let bounds = PlanBounds::default();
-        let goal = PlanGoal {
-            kappa,
-            mu,
-            objective,
-            second_objective: None,
-            floor,
-            keeps_order: true,
-            prefer,
-            bounds,
-        };
-        let plan = goal.plan(&models, ChannelSubset::first(channels.len())).unwrap();
-        assert!((plan.averages.kappa - kappa).abs() < 1e-6, "privacy stays: {plan:?}");
-        assert!(plan.averages.mu + plan.spare.shares <= mu + 1e-6, "{plan:?}");
-        plan
-    }
-
-    fn spare(plan: &TunnelPlan) -> Vec<usize> {
-        plan.spare.channels.iter().collect()
-    }
-
-    const GOOD: (f64, f64) = (20.0, 0.0);
-
-    #[test]
-    fn a_channel_that_carries_little_limits_no_other() {
-        let slow = [(0.1, 0.0), GOOD, GOOD];
-        let slow_plan = |kappa, mu| plan_of(kappa, mu, PlanPreference::Rate, &slow);
-        for (kappa, mu, shares, rate) in [(2.0, 3.0, 1.0, 20.0), (2.0, 2.5, 0.5, 20.0)] {
-            let plan = slow_plan(kappa, mu);
-            assert_eq!(spare(&plan), [0], "{mu}");
-            assert!((plan.spare.shares - shares).abs() < 1e-6, "{plan:?}");
-            assert!((plan.averages.rate - rate).abs() < 0.1, "{plan:?}");
-        }
-        // With mu = 2 it limits nothing: it is used as far as it carries.
-        for kappa in [1.0, 2.0] {
-            assert_eq!(spare(&slow_plan(kappa, 2.0)), [0; 0]);
-        }
-    }
-
-    #[test]
-    fn redundancy_is_kept_if_it_is_preferred() {
-        let plan = plan_of(2.0, 3.0, PlanPreference::Redundancy, &[(0.1, 0.0), GOOD, GOOD]);
-        assert_eq!(spare(&plan), [0; 0]);
-        assert!((plan.averages.rate - 0.1).abs() < 1e-6);
-    }
-
-    #[test]
-    fn redundancy_that_costs_little_is_kept() {
-        for slowest in [20.0, 17.0] {
-            let plan = plan_of(2.0, 3.0, PlanPreference::Rate, &[(slowest, 0.0), GOOD, GOOD]);
-            assert_eq!(spare(&plan), [0; 0], "{slowest}");
-        }
-        let plan = plan_of(2.0, 3.0, PlanPreference::Rate, &[(15.0, 0.0), GOOD, GOOD]);
-        assert_eq!(spare(&plan), [0]);
-    }
-
-    /// A channel that loses much is worth nothing to TCP, unless others make up for it.
-    #[test]
-    fn a_channel_that_loses_much_is_left_out_where_its_shares_are_needed() {
-        let lossy = [(20.0, 0.6), GOOD, GOOD];
-        for mu in [2.0, 2.5] {
-            let plan = plan_of(2.0, mu, PlanPreference::Rate, &lossy);
-            assert_eq!((spare(&plan), plan.averages.loss), (vec![0], 0.0), "{mu}");
-        }
-        assert_eq!(spare(&plan_of(2.0, 3.0, PlanPreference::Rate, &lossy)), [0; 0]);
-        // There is no other.
-        assert_eq!(spare(&plan_of(2.0, 2.0, PlanPreference::Rate, &[(20.0, 0.6), GOOD])), [0; 0]);
-    }
-}
+mod tests;

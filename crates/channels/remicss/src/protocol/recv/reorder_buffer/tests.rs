@@ -37,10 +37,22 @@ impl Scenario {
 
     /// A symbol of `len` bytes arrives on a channel. Returns what is released.
     fn take(&mut self, channel: usize, number: u64, previous: u8, len: usize) -> Vec<u64> {
+        self.take_delayed(channel, number, previous, len, Duration::ZERO)
+    }
+
+    /// The same, but it is delayed.
+    fn take_delayed(
+        &mut self,
+        channel: usize,
+        number: u64,
+        previous: u8,
+        len: usize,
+        delay: Duration,
+    ) -> Vec<u64> {
         self.verified.insert(number);
         let packets = [&number.to_be_bytes()[..], &vec![0; len.max(8) - 8]].concat();
         let symbol =
-            VerifiedSymbol { number, previous, kind: SymbolKind::Packet, packets: &packets };
+            VerifiedSymbol { number, previous, kind: SymbolKind::Packet, packets: &packets, delay };
         self.reorder_buffer.insert(symbol, self.now, &self.verified, &mut self.left);
         self.reorder_buffer.record_arrival(channel, number);
         self.reorder_buffer.handle_losses(0b11, &self.verified, &mut self.left);
@@ -178,6 +190,61 @@ fn symbols_are_released_early_to_make_room() {
         (scenario.reorder_buffer.queue.capacity() as u64, scenario.reorder_buffer.waiting as u64),
         (most, most)
     );
+}
+
+#[test]
+fn a_delayed_symbol_is_released_at_its_time_and_those_of_its_flow_after_it() {
+    let mut scenario = Scenario::new();
+    let ms = Duration::from_millis;
+    assert_eq!(scenario.take_delayed(0, 1, 0, 8, ms(10)), NOTHING);
+    scenario.now += ms(4);
+    // 2 follows 1 with a delay of its own, 3 without; 4 is of another flow.
+    assert_eq!(scenario.take_delayed(0, 2, 1, 8, ms(10)), NOTHING);
+    assert_eq!(scenario.take(1, 3, 1, 8), NOTHING);
+    assert_eq!(scenario.take(1, 4, 0, 8), [4]);
+    assert_eq!(scenario.reorder_buffer.poll_timeout(), Some(ms(10)));
+    assert_eq!(scenario.wait(ms(5)), NOTHING);
+    assert_eq!(scenario.wait(ms(1)), [1]);
+    assert_eq!(scenario.reorder_buffer.poll_timeout(), Some(ms(14)));
+    assert_eq!(scenario.wait(ms(4)), [2, 3]);
+    assert_eq!(scenario.reorder_buffer.poll_timeout(), None);
+    let counts = scenario.reorder_buffer.counts();
+    assert_eq!((counts.held, counts.delayed, counts.in_order), (3, 2, 1));
+}
+
+#[test]
+fn a_delayed_symbol_waits_for_its_predecessor_too() {
+    let mut scenario = Scenario::new();
+    let ms = Duration::from_millis;
+    assert_eq!(scenario.take_delayed(0, 2, 1, 8, ms(5)), NOTHING);
+    assert_eq!(scenario.take_delayed(0, 300, FAR_BACK, 8, ms(5)), NOTHING);
+    assert_eq!(scenario.wait(ms(5)), NOTHING);
+    assert_eq!(scenario.take(1, 1, 0, 8), [1, 2]);
+    // 300 waits for all up to 45, of which most never come.
+    assert_eq!(scenario.wait(ms(15)), [300]);
+    // The predecessor of 402 is there before its delay ends, and that of 405 is lost.
+    assert_eq!(scenario.take_delayed(0, 402, 1, 8, ms(5)), NOTHING);
+    assert_eq!(scenario.take(1, 401, 0, 8), [401]);
+    assert_eq!(scenario.take_delayed(0, 405, 1, 8, ms(8)), NOTHING);
+    for (channel, number) in [(0, 406), (0, 407), (0, 408), (1, 409), (1, 410), (1, 411)] {
+        assert_eq!(scenario.take(channel, number, 0, 8), [number]);
+    }
+    assert_eq!(scenario.wait(ms(5)), [402]);
+    assert_eq!(scenario.wait(ms(3)), [405]);
+}
+
+#[test]
+fn no_delay_is_longer_than_the_window() {
+    let mut scenario = Scenario::new();
+    assert_eq!(scenario.take_delayed(0, 1, 0, 8, 10 * WINDOW), NOTHING);
+    // It follows 1, and its own delay would end later.
+    assert_eq!(scenario.take_delayed(0, 2, 1, 8, WINDOW), NOTHING);
+    assert_eq!(scenario.take_delayed(0, 3, 0, 8, Duration::from_micros(900)), [3]);
+    assert_eq!(scenario.wait(WINDOW), [1, 2]);
+    assert_eq!(scenario.take_delayed(0, 4, 0, 8, WINDOW), NOTHING);
+    scenario.reorder_buffer.set_window(Duration::ZERO);
+    assert_eq!(scenario.wait(Duration::ZERO), [4]);
+    assert_eq!(scenario.reorder_buffer.poll_timeout(), None);
 }
 
 #[test]
