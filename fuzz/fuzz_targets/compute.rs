@@ -3,7 +3,7 @@
 
 use arbitrary::Arbitrary;
 use compute::fuzzing::{bytes, parsers, peer};
-use compute::{ComputeProtocol, ComputeRole, GarblingScheme};
+use compute::{ComputeProtocol, ComputeRole, ComputeSecurity, GarblingScheme};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
@@ -12,6 +12,7 @@ struct Input {
     is_garbler: bool,
     is_gmw: bool,
     scheme: u8,
+    security: u8,
     frames: Vec<(u8, Vec<u8>)>,
 }
 
@@ -21,5 +22,7 @@ fuzz_target!(|input: Input| {
     parsers(&input.any);
     bytes(role, &input.any);
     let protocol = if input.is_gmw { ComputeProtocol::Gmw } else { ComputeProtocol::Yao };
-    peer(role, protocol, scheme, &input.frames);
+    let levels = ComputeSecurity::ALL;
+    let security = levels[usize::from(input.security) % levels.len()];
+    peer(role, protocol, security, scheme, &input.frames);
 });

@@ -225,7 +225,7 @@ fn print(parties: &[DemoParty; 2]) -> Result<(), CommandFailure> {
     let verdict = if is_right(parties) { "the same" } else { "ANOTHER" };
     let text = format!(
         "AES-128 of a key and a block of two parties, by Yao's protocol over TCP, in this process\n\
-         (semi-honest security: it holds if both parties run this program unchanged)\n\n\
+         (secure against any evaluator; the garbler must run this program unchanged)\n\n\
          {}\n\
          FIPS 197, appendix B, has {}: {verdict}\n\n\
          {}\n\

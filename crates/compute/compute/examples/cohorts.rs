@@ -1,6 +1,6 @@
 //! Two hospitals count the patients of both who had a complication. Each has one bit for each of
-//! 4,096 patients of a register. Both learn the count and nothing else, if both follow the protocol
-//! (semi-honest).
+//! 4,096 patients of a register. Both learn the count and nothing else, if the garbler follows the
+//! protocol. With `ComputeSecurity::Malicious` in the settings, neither has to.
 //!
 //! Here both are threads of one program. On two hosts, each runs its half, and the second is given
 //! the first one's address and key.

@@ -3,9 +3,10 @@
 //!
 //! usage: `run_speed [RUNS [pinned]]`
 //!
-//! The circuits and schemes alternate, so that all run under the same conditions. Prints medians,
-//! with the least and the most, in milliseconds: of the run, then of phases at the garbler and at
-//! the evaluator, which overlap. With `pinned`, each party has one core.
+//! The circuits, schemes and levels of security alternate, so that all run under the same
+//! conditions. Prints medians, with the least and the most, in milliseconds: of the run, then of
+//! phases at the garbler and at the evaluator, which overlap. With `pinned`, each party has one
+//! core.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,11 +15,18 @@ use std::time::Instant;
 
 use circuit::{CircuitSchedule, generate};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use sunder_compute::{ComputePhase, ComputeRole, ComputeSession, ComputeSettings, GarblingScheme};
+use sunder_compute::{
+    ComputePhase, ComputeRole, ComputeSecurity, ComputeSession, ComputeSettings, GarblingScheme,
+};
 
-/// The schemes; the first one is the reference.
-const SCHEMES: [GarblingScheme; 3] =
-    [GarblingScheme::HalfGates, GarblingScheme::ThreeHalves, GarblingScheme::Glnp15];
+/// The schemes and levels; the first one is the reference.
+const KINDS: [(GarblingScheme, ComputeSecurity); 5] = [
+    (GarblingScheme::HalfGates, ComputeSecurity::Evaluator),
+    (GarblingScheme::HalfGates, ComputeSecurity::SemiHonest),
+    (GarblingScheme::HalfGates, ComputeSecurity::Malicious),
+    (GarblingScheme::ThreeHalves, ComputeSecurity::Evaluator),
+    (GarblingScheme::Glnp15, ComputeSecurity::Evaluator),
+];
 
 /// The phases that are printed.
 const PHASES: [ComputePhase; 3] = [ComputePhase::Setup, ComputePhase::Inputs, ComputePhase::Gates];
@@ -35,34 +43,36 @@ fn main() {
         ("MinCut", CircuitSchedule::new(&generate::min_cut())),
     ];
     let each: Vec<_> =
-        circuits.iter().flat_map(|circuit| SCHEMES.map(|scheme| (circuit, scheme))).collect();
+        circuits.iter().flat_map(|circuit| KINDS.map(|kind| (circuit, kind))).collect();
     let mut all: Vec<Vec<Times>> = vec![Vec::new(); each.len()];
     for _ in 0..runs {
-        for (all, ((_, schedule), scheme)) in all.iter_mut().zip(&each) {
-            all.push(run(schedule, *scheme, is_pinned));
+        for (all, ((_, schedule), kind)) in all.iter_mut().zip(&each) {
+            all.push(run(schedule, *kind, is_pinned));
         }
     }
-    println!(
-        "circuit  scheme             run, then setup, inputs, gates of each party; {runs} runs"
-    );
-    for (all, ((name, _), scheme)) in all.iter().zip(&each) {
+    println!("circuit, scheme, level: run, then setup, inputs, gates of each party; {runs} runs");
+    for (all, ((name, _), (scheme, security))) in all.iter().zip(&each) {
         let figures = (0..all[0].len()).map(|at| median(all.iter().map(|times| times[at])));
         let figures: Vec<String> = figures.collect();
-        println!("{name:8} {:16} {}", scheme.name(), figures.join(" "));
+        let (scheme, security) = (scheme.name(), security.name());
+        println!("{name:8} {scheme:12} {security:11} {}", figures.join(" "));
     }
 }
 
 /// Computes with zeros as inputs.
-fn run(schedule: &CircuitSchedule, scheme: GarblingScheme, is_pinned: bool) -> Times {
+fn run(
+    schedule: &CircuitSchedule,
+    kind: (GarblingScheme, ComputeSecurity),
+    is_pinned: bool,
+) -> Times {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let there = TcpStream::connect(listener.local_addr().expect("its address")).expect("there");
     let (here, _) = listener.accept().expect("here");
     let start = Instant::now();
     let (garbler, evaluator) = thread::scope(|scope| {
-        let garbler =
-            scope.spawn(|| party(here, ComputeRole::Garbler, schedule, scheme, is_pinned));
+        let garbler = scope.spawn(|| party(here, ComputeRole::Garbler, schedule, kind, is_pinned));
         let evaluator =
-            scope.spawn(|| party(there, ComputeRole::Evaluator, schedule, scheme, is_pinned));
+            scope.spawn(|| party(there, ComputeRole::Evaluator, schedule, kind, is_pinned));
         (garbler.join().expect("the garbler"), evaluator.join().expect("the evaluator"))
     });
     let ((garbler_end, garbler), (evaluator_end, evaluator)) = (garbler, evaluator);
@@ -78,10 +88,10 @@ fn party(
     stream: TcpStream,
     role: ComputeRole,
     schedule: &CircuitSchedule,
-    scheme: GarblingScheme,
+    (scheme, security): (GarblingScheme, ComputeSecurity),
     is_pinned: bool,
 ) -> (Instant, [f64; PHASES.len()]) {
-    let mut settings = ComputeSettings { scheme, ..ComputeSettings::default() };
+    let mut settings = ComputeSettings { scheme, security, ..ComputeSettings::default() };
     if is_pinned {
         // Threads that this one starts inherit the core.
         let mut cores = CpuSet::new();

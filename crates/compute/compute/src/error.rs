@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::malformed::MalformedComputeFrame;
-use crate::settings::{ComputeProtocol, ComputeRole};
+use crate::settings::{ComputeProtocol, ComputeRole, ComputeSecurity};
 
 /// Why there is no output. Each text is one line.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -67,6 +67,17 @@ pub enum Error {
         /// The difference.
         what: &'static str,
     },
+    /// The parties have different levels of security.
+    #[error(
+        "the other party has --security {theirs}, this one {ours}: give both the same (a program \
+         without this option has semi-honest)"
+    )]
+    Security {
+        /// This party's.
+        ours: ComputeSecurity,
+        /// The other's.
+        theirs: ComputeSecurity,
+    },
     /// The circuits have inputs and outputs of different lengths.
     #[error("the circuit is not the same at both parties: {ours} here, {theirs} there")]
     Sizes {
@@ -107,6 +118,15 @@ pub enum Error {
     /// The evaluator cannot prove that it has the labels of the output that it reports.
     #[error("the evaluator reports an output that it cannot prove: it is not used")]
     Unproven,
+    /// The outputs of the two executions are not the same, or are not proven.
+    #[error(
+        "the two executions disagree, so there is no output: the other party deviates from the \
+         protocol (it may have learnt one bit of this party's input) or a computer is faulty"
+    )]
+    Disagree,
+    /// Only one party is to learn the output, where both must.
+    #[error("with --security malicious both parties learn the output: leave out --output-to")]
+    PrivateOutput,
     /// The session was stopped, with [`Stopper::stop`](crate::ComputeStopper::stop).
     #[error("this party was stopped")]
     Stopped,
@@ -122,7 +142,7 @@ impl Error {
     /// Whether it is a failed security check rather than a network failure.
     pub fn is_security(&self) -> bool {
         match self {
-            Self::Unproven => true,
+            Self::Unproven | Self::Disagree => true,
             Self::Transfer { source, .. } => *source == ot::Error::Inconsistent,
             Self::Io { source, .. } => {
                 transport_error(source).is_some_and(transport::Error::is_security)
@@ -136,10 +156,14 @@ impl Error {
         match self {
             Self::NotThisProtocol | Self::Version { .. } => Some(ComputeAbortReason::Version),
             Self::SameRole { .. } => Some(ComputeAbortReason::Role),
-            Self::Differs { .. } | Self::Sizes { .. } => Some(ComputeAbortReason::Differs),
+            Self::Differs { .. } | Self::Security { .. } | Self::Sizes { .. } => {
+                Some(ComputeAbortReason::Differs)
+            }
             Self::Malformed { .. } | Self::Transfer { .. } => Some(ComputeAbortReason::Malformed),
-            Self::Unproven => Some(ComputeAbortReason::Unproven),
-            Self::InputLen { .. } | Self::TooLarge => Some(ComputeAbortReason::Input),
+            Self::Unproven | Self::Disagree => Some(ComputeAbortReason::Unproven),
+            Self::InputLen { .. } | Self::TooLarge | Self::PrivateOutput => {
+                Some(ComputeAbortReason::Input)
+            }
             Self::System(_) => Some(ComputeAbortReason::System),
             Self::Stopped => Some(ComputeAbortReason::Stopped),
             Self::Io { .. }

@@ -179,9 +179,11 @@ pub(crate) fn phase_of(kind: ComputeFrameKind) -> ComputePhase {
         ComputeFrameKind::Tables | ComputeFrameKind::Open | ComputeFrameKind::Alive => {
             ComputePhase::Gates
         }
-        ComputeFrameKind::Decoding | ComputeFrameKind::Result | ComputeFrameKind::Output => {
-            ComputePhase::Output
-        }
+        ComputeFrameKind::Decoding
+        | ComputeFrameKind::Result
+        | ComputeFrameKind::Output
+        | ComputeFrameKind::Hashes
+        | ComputeFrameKind::Proof => ComputePhase::Output,
     }
 }
 

@@ -6,8 +6,8 @@ use circuit::{CircuitBuilder, CircuitSchedule};
 
 use crate::wire::{ComputeBegin, ComputeFrameKind, ComputeHello, HEADER_LEN, parse_header};
 use crate::{
-    ComputeProtocol, ComputeRole, ComputeSession, ComputeSettings, Error, GarblingScheme,
-    OutputLearners,
+    ComputeProtocol, ComputeRole, ComputeSecurity, ComputeSession, ComputeSettings, Error,
+    GarblingScheme, OutputLearners,
 };
 
 /// Passes arbitrary bytes to every parser. Parsed values must encode to the same bytes.
@@ -22,8 +22,7 @@ pub fn parsers(bytes: &[u8]) {
         assert_eq!(header[0], kind as u8);
     }
     for role in [ComputeRole::Garbler, ComputeRole::Evaluator] {
-        let ComputeSettings { protocol, transfers, .. } = ComputeSettings::default();
-        let hello = ComputeHello { role, protocol, transfers };
+        let hello = ComputeHello::new(role, &ComputeSettings::default());
         if hello.check(bytes).is_ok() {
             assert_eq!(bytes.len(), ComputeHello::LEN);
         }
@@ -43,6 +42,7 @@ pub fn parsers(bytes: &[u8]) {
 pub fn peer(
     role: ComputeRole,
     protocol: ComputeProtocol,
+    security: ComputeSecurity,
     scheme: GarblingScheme,
     frames: &[(u8, Vec<u8>)],
 ) {
@@ -50,8 +50,8 @@ pub fn peer(
     let all = [builder.input(0), builder.input(1)].concat();
     let sum = builder.count_ones(&all);
     let schedule = CircuitSchedule::new(&builder.finish(&[&sum]));
-    let settings = ComputeSettings { protocol, scheme, ..ComputeSettings::default() };
-    let hello = ComputeHello { role: role.other(), protocol, transfers: settings.transfers };
+    let settings = ComputeSettings { protocol, security, scheme, ..ComputeSettings::default() };
+    let hello = ComputeHello::new(role.other(), &settings);
     let mut sent = frame(ComputeFrameKind::Hello as u8, &hello.to_bytes());
     for (kind, content) in frames {
         sent.extend(frame(*kind, content));
@@ -92,17 +92,17 @@ mod tests {
     #[test]
     fn a_peer_without_answers_ends_the_run() {
         for role in [ComputeRole::Garbler, ComputeRole::Evaluator] {
-            for scheme in GarblingScheme::ALL {
-                peer(role, ComputeProtocol::Yao, scheme, &[]);
-                peer(role, ComputeProtocol::Yao, scheme, &[(3, vec![0; 88]), (2, vec![0; 32])]);
+            for security in ComputeSecurity::ALL {
+                for scheme in GarblingScheme::ALL {
+                    let frames = [(3, vec![0; 88]), (2, vec![0; 32])];
+                    peer(role, ComputeProtocol::Yao, security, scheme, &[]);
+                    peer(role, ComputeProtocol::Yao, security, scheme, &frames);
+                }
             }
-            peer(role, ComputeProtocol::Gmw, GarblingScheme::HalfGates, &[]);
-            peer(
-                role,
-                ComputeProtocol::Gmw,
-                GarblingScheme::HalfGates,
-                &[(12, vec![0; 16]), (14, vec![0; 2])],
-            );
+            let (gmw, security) = (ComputeProtocol::Gmw, ComputeSecurity::SemiHonest);
+            let frames = [(12, vec![0; 16]), (14, vec![0; 2])];
+            peer(role, gmw, security, GarblingScheme::HalfGates, &[]);
+            peer(role, gmw, security, GarblingScheme::HalfGates, &frames);
             bytes(role, b"");
             bytes(role, &[1; 40]);
         }

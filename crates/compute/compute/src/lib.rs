@@ -1,9 +1,10 @@
 //! Two-party computation over any connection: Yao's protocol (Transputation, 3 and appendix A), and
 //! for comparison that of Goldreich, Micali and Wigderson (GMW; A.3 and table 5).
 //!
-//! **Security is semi-honest.** A party that follows the protocol learns the output and nothing
-//! else about the other's input. A party that deviates can learn the other's input or falsify the
-//! output.
+//! **Yao's protocol is secure against any evaluator** by default: the evaluator learns the output
+//! and nothing else about the garbler's input, whatever it sends. A garbler that deviates can learn
+//! the evaluator's input or falsify the output. [`ComputeSecurity`] has a level against both, which
+//! costs twice as much and leaves one bit that a deviating party can learn. GMW is semi-honest.
 //!
 //! A [`ComputeSession`] is one set-up on one connection. [`ComputeSession::run`] computes a circuit
 //! on the inputs of both parties, any number of times. Garbling, sending, receiving and evaluating
@@ -53,7 +54,8 @@
 //!
 //! - `session`: one set-up, and any number of runs. `party`: a party and the set-up of its
 //!   transfers.
-//! - `parties`: Yao's protocol: `garbler` and `evaluator`. `gmw`: the other protocol; its `gates`,
+//! - `parties`: Yao's protocol: `garbler` and `evaluator`, and `dual`, in which each party is both.
+//!   `gmw`: the other protocol; its `gates`,
 //!   `triples` and `words` are pure.
 //! - `link`: the connection, with a thread that writes frames and one that reads them. `queue` and
 //!   `worker` are what its threads use.
@@ -86,8 +88,8 @@ pub use error::{ComputeAbortReason, ComputePhase, Error};
 pub use figures::{PhaseDocument, PhaseFigures, PhaseProgress, peak_memory};
 pub use garble::GarblingScheme;
 pub use malformed::MalformedComputeFrame;
-pub use ot::extension::{
-    OtExtension, OtExtensionKind as TransferKind, OtExtensionSecurity as TransferSecurity,
-};
+pub use ot::extension::OtExtensionKind as TransferKind;
 pub use session::{ComputeProgress, ComputeSession, ComputeStopper};
-pub use settings::{ComputeProtocol, ComputeRole, ComputeSettings, OutputLearners};
+pub use settings::{
+    ComputeProtocol, ComputeRole, ComputeSecurity, ComputeSettings, OutputLearners,
+};

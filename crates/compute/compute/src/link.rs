@@ -9,6 +9,7 @@ use crate::error::{ComputeAbortReason, ComputePhase, Error};
 use crate::figures::{PhaseFiguresRecorder, phase_of};
 use crate::malformed::MalformedComputeFrame;
 use crate::queue::{WeightedPopResult, WeightedPushError, WeightedQueue};
+use crate::settings::ComputeRole;
 use crate::wire::{ComputeFrame, ComputeFrameKind, ComputeHello, HEADER_LEN, parse_header};
 use crate::worker::TimedJoinHandle;
 
@@ -28,7 +29,10 @@ const EVALUATING_WINDOW: usize = 2 << 20;
 /// The maximum number of bytes that are queued for sending.
 const MAX_QUEUED: usize = 2 << 20;
 
-/// The maximum number of received frames, other than tables, that are queued.
+/// The maximum number of received frames of the set-up that are queued.
+const MAX_SETUP: usize = 3;
+
+/// The maximum number of received frames, other than tables, that are queued for each role.
 const MAX_CONTROL: usize = 64;
 
 /// The maximum keepalive interval of a party that has nothing to send. The interval is at most a
@@ -47,6 +51,7 @@ type ReceivedComputeFrame = (ComputeFrameKind, Vec<u8>);
 /// Both directions of a connection.
 pub(crate) struct PartyLink {
     shared: Arc<PartyLinkState>,
+    role: ComputeRole,
     writing: TimedJoinHandle<io::Result<()>>,
     reading: TimedJoinHandle<()>,
     closer: Option<Box<dyn Fn() + Send + Sync>>,
@@ -59,8 +64,8 @@ struct PartyLinkState {
     outbox: WeightedQueue<Vec<u8>>,
     /// Frames of the set-up.
     setup: WeightedQueue<Vec<u8>>,
-    /// Frames of an instance, except those of `tables`.
-    control: WeightedQueue<ReceivedComputeFrame>,
+    /// Frames of an instance, except those of `tables`, for each role in which they are received.
+    control: [WeightedQueue<ReceivedComputeFrame>; 2],
     /// Tables, or the columns of the triples.
     tables: WeightedQueue<Vec<u8>>,
     /// Closed when this party has begun the set-up or has aborted.
@@ -76,7 +81,11 @@ struct PartyLinkState {
 
 /// The queues of frames to send and of received frames, shared by several threads.
 #[derive(Clone)]
-pub(crate) struct PartyFrameQueues(Arc<PartyLinkState>);
+pub(crate) struct PartyFrameQueues {
+    shared: Arc<PartyLinkState>,
+    /// The role in which frames of an instance are received.
+    role: ComputeRole,
+}
 
 impl PartyLink {
     /// Starts the threads, and sends the hello.
@@ -90,8 +99,8 @@ impl PartyLink {
     ) -> Result<Self, Error> {
         let shared = Arc::new(PartyLinkState {
             outbox: WeightedQueue::new(MAX_QUEUED),
-            setup: WeightedQueue::new(2),
-            control: WeightedQueue::new(MAX_CONTROL),
+            setup: WeightedQueue::new(MAX_SETUP),
+            control: [(); 2].map(|()| WeightedQueue::new(MAX_CONTROL)),
             tables: WeightedQueue::new(WINDOW),
             setup_begun: WeightedQueue::new(1),
             failure: Mutex::new(None),
@@ -110,11 +119,11 @@ impl PartyLink {
             TimedJoinHandle::spawn("compute-read", move || receive(&of_reading, reader, hello));
         // Ends the writing thread as well.
         let reading = reading.inspect_err(|_| shared.outbox.close())?;
-        Ok(Self { shared, writing, reading, closer, drain_on_drop: true })
+        Ok(Self { shared, role: hello.role, writing, reading, closer, drain_on_drop: true })
     }
 
     pub(crate) fn frames(&self) -> PartyFrameQueues {
-        PartyFrameQueues(self.shared.clone())
+        PartyFrameQueues { shared: self.shared.clone(), role: self.role }
     }
 
     /// Ends the link because of an error of [`PartyFrameQueues::fail`]. Returns the most specific
@@ -172,9 +181,23 @@ impl Drop for PartyLink {
 }
 
 impl PartyLinkState {
+    /// The frames that are received in this role.
+    fn control_of(&self, role: ComputeRole) -> &WeightedQueue<ReceivedComputeFrame> {
+        &self.control[role as usize - 1]
+    }
+
+    fn push_control(
+        &self,
+        role: ComputeRole,
+        kind: ComputeFrameKind,
+        content: Vec<u8>,
+    ) -> Result<(), WeightedPushError> {
+        self.control_of(role).push((kind, content), 1, self.timeout)
+    }
+
     fn close_inbound(&self) {
         self.setup.clear();
-        self.control.clear();
+        self.control.iter().for_each(WeightedQueue::clear);
         self.tables.clear();
     }
 
@@ -206,25 +229,30 @@ impl PartyLinkState {
 impl PartyFrameQueues {
     /// Aborts: the other party is told the reason, and threads that wait for a frame get an error.
     pub(crate) fn fail(&self, error: &Error) {
-        self.0.failed(error.clone());
+        self.shared.failed(error.clone());
         self.give_up(error.reason());
     }
 
     fn give_up(&self, reason: Option<ComputeAbortReason>) {
-        self.0.has_given_up.store(true, Ordering::Relaxed);
+        self.shared.has_given_up.store(true, Ordering::Relaxed);
         let abort = reason
             .map(|reason| ComputeFrame::of(ComputeFrameKind::Abort, &[reason as u8]).into_bytes());
-        self.0.outbox.close_after(abort);
-        self.0.setup_begun.close();
+        self.shared.outbox.close_after(abort);
+        self.shared.setup_begun.close();
         // Frames that have arrived may contain a more specific error.
-        self.0.setup.close();
-        self.0.control.close();
-        self.0.tables.close();
+        self.shared.setup.close();
+        self.shared.control.iter().for_each(WeightedQueue::close);
+        self.shared.tables.close();
+    }
+
+    /// The same queues, for frames that are received in this role.
+    pub(crate) fn of_role(&self, role: ComputeRole) -> Self {
+        Self { shared: self.shared.clone(), role }
     }
 
     /// An empty frame.
     pub(crate) fn frame(&self, kind: ComputeFrameKind) -> ComputeFrame {
-        ComputeFrame::new(kind, self.0.take_spare_buffer())
+        ComputeFrame::new(kind, self.shared.take_spare_buffer())
     }
 
     /// Sends a frame, as soon as there is room in the queue.
@@ -236,23 +264,23 @@ impl PartyFrameQueues {
         // Otherwise the set-up would be queued behind the tables, for several round trips of a long
         // path.
         if kind == ComputeFrameKind::Tables {
-            self.0.setup_begun.pop();
+            self.shared.setup_begun.pop();
         }
         let phase = phase_of(kind);
         let bytes = frame.into_bytes();
         let length = bytes.len();
         // Counted before the frame is queued, because the run can end as soon as it is written.
-        self.0.figures.sent(kind, length);
-        let sent = self.0.outbox.push(bytes, length, self.0.timeout);
+        self.shared.figures.sent(kind, length);
+        let sent = self.shared.outbox.push(bytes, length, self.shared.timeout);
         if kind == ComputeFrameKind::Base {
             // The sender computes for milliseconds afterwards. On a single processor the writing
             // thread would have to wait for that, because it does not preempt the computation.
-            self.0.outbox.wait_until_taken(self.0.timeout);
-            self.0.setup_begun.close();
+            self.shared.outbox.wait_until_taken(self.shared.timeout);
+            self.shared.setup_begun.close();
         }
         sent.map_err(|refused| match refused {
             WeightedPushError::Closed => self.ended(phase),
-            WeightedPushError::Full => Error::Silent { phase, after: self.0.timeout },
+            WeightedPushError::Full => Error::Silent { phase, after: self.shared.timeout },
         })
     }
 
@@ -261,7 +289,7 @@ impl PartyFrameQueues {
     /// # Errors
     /// If another frame arrives, or the connection fails.
     pub(crate) fn setup(&self) -> Result<Vec<u8>, Error> {
-        self.0.setup.pop().ok_or_else(|| self.ended(ComputePhase::Setup))
+        self.shared.setup.pop().ok_or_else(|| self.ended(ComputePhase::Setup))
     }
 
     /// Waits for a frame of an instance.
@@ -270,7 +298,7 @@ impl PartyFrameQueues {
     /// If another frame arrives, or the connection fails.
     pub(crate) fn expect(&self, expected: ComputeFrameKind) -> Result<Vec<u8>, Error> {
         let phase = phase_of(expected);
-        match self.0.control.pop() {
+        match self.shared.control_of(self.role).pop() {
             Some((kind, content)) if kind == expected => Ok(content),
             Some((kind, _)) => {
                 let source =
@@ -298,7 +326,7 @@ impl PartyFrameQueues {
     /// # Errors
     /// If it has the wrong length, or the connection fails.
     pub(crate) fn triples(&self, expected: usize) -> Result<Vec<u8>, Error> {
-        let content = self.0.tables.pop().ok_or_else(|| self.ended(ComputePhase::Triples))?;
+        let content = self.shared.tables.pop().ok_or_else(|| self.ended(ComputePhase::Triples))?;
         check_len(ComputeFrameKind::Triples, content, expected)
     }
 
@@ -307,26 +335,26 @@ impl PartyFrameQueues {
     /// # Errors
     /// If the connection fails.
     pub(crate) fn tables(&self) -> Result<Vec<u8>, Error> {
-        self.0.tables.pop().ok_or_else(|| self.ended(ComputePhase::Gates))
+        self.shared.tables.pop().ok_or_else(|| self.ended(ComputePhase::Gates))
     }
 
     /// Tables that have arrived, if there are any.
     pub(crate) fn try_tables(&self) -> Option<Vec<u8>> {
-        self.0.tables.try_pop()
+        self.shared.tables.try_pop()
     }
 
     /// Sets whether the evaluator evaluates as tables arrive, so that fewer need to be queued.
     pub(crate) fn set_evaluating(&self, is_evaluating: bool) {
-        self.0.tables.set_max_weight(if is_evaluating { EVALUATING_WINDOW } else { WINDOW });
+        self.shared.tables.set_max_weight(if is_evaluating { EVALUATING_WINDOW } else { WINDOW });
     }
 
     /// Returns a buffer for reuse.
     pub(crate) fn recycle(&self, buffer: Vec<u8>) {
-        self.0.recycle(buffer);
+        self.shared.recycle(buffer);
     }
 
     fn ended(&self, phase: ComputePhase) -> Error {
-        self.0.failure().unwrap_or(Error::Failed).in_phase(phase)
+        self.shared.failure().unwrap_or(Error::Failed).in_phase(phase)
     }
 }
 
@@ -380,7 +408,7 @@ fn receive(shared: &PartyLinkState, reader: impl Read, ours: ComputeHello) {
         shared.failed(error);
     }
     shared.setup.close();
-    shared.control.close();
+    shared.control.iter().for_each(WeightedQueue::close);
     shared.tables.close();
     // Discards what the other party is still sending, for a limited time.
     let start = Instant::now();
@@ -417,9 +445,13 @@ fn receive_frames(
             ComputeFrameKind::Decoding => shared
                 .tables
                 .push(Vec::new(), 0, shared.timeout)
-                .and_then(|()| shared.control.push((kind, content), 1, shared.timeout)),
+                .and_then(|()| shared.push_control(ComputeRole::Evaluator, kind, content)),
             ComputeFrameKind::Base => shared.setup.push(content, 1, shared.timeout),
-            _ => shared.control.push((kind, content), 1, shared.timeout),
+            // Both roles of a party compare it with theirs.
+            ComputeFrameKind::Begin if ours.security.is_dual() => shared
+                .push_control(ComputeRole::Garbler, kind, content.clone())
+                .and_then(|()| shared.push_control(ComputeRole::Evaluator, kind, content)),
+            _ => shared.push_control(kind.receiving_role().unwrap_or(ours.role), kind, content),
         };
         if queued.is_err() {
             if shared.has_given_up.load(Ordering::Relaxed) {
@@ -448,7 +480,7 @@ fn receive_frame(
             _ if is_first != (kind == ComputeFrameKind::Hello) => {
                 Err(MalformedComputeFrame::Unexpected { kind: name })
             }
-            _ if !kind.is_from(ours.role.other()) || !kind.is_of(ours.protocol) => {
+            _ if !kind.is_from(ours.role.other(), ours.security) || !kind.is_of(ours.protocol) => {
                 Err(MalformedComputeFrame::Unexpected { kind: name })
             }
             ComputeFrameKind::Tables if length == 0 => Err(MalformedComputeFrame::Tables),

@@ -43,6 +43,9 @@ pub enum MalformedComputeFrame {
     /// A field has an invalid value.
     #[error("an unknown {0}")]
     Value(&'static str),
+    /// The messages of the set-up are copies of this party's own.
+    #[error("this party's own set-up back")]
+    Reflected,
     /// There are more or fewer tables than the circuit has gates.
     #[error("tables that do not end with the circuit's last gate")]
     Tables,

@@ -19,7 +19,7 @@ use ot::extension::{
 };
 
 use crate::error::Error;
-use crate::parties;
+use crate::parties::{self, dual};
 use crate::random::PartyRng;
 use crate::session::ComputeSession;
 use crate::settings::{ComputeProtocol, ComputeRole, ComputeSettings};
@@ -64,27 +64,18 @@ impl PredictedTraffic {
     }
 
     fn of_yao(source: &dyn CircuitSource, settings: &ComputeSettings, instances: u32) -> Self {
-        let parts = (0..source.parts()).map(|index| source.part(index));
-        let lens = parts.map(|part| settings.scheme.part_len(&part)).filter(|len| *len > 0);
-        let tables: u64 = lens.map(frame).sum();
         let shape = source.shape();
-        let output = shape.outputs.len().div_ceil(8);
-        let revealed_len = |role, len| if settings.learns.includes(role) { len } else { 0 };
-        let (mut answers, mut extends) = (0, 0);
-        let label = if settings.scheme.has_offset() { 16 } else { 32 };
-        for part in parties::parts(shape.evaluator_inputs) {
-            answers += frame(label * part.len());
-            extends += frame(settings.transfers.message_len(part.len()));
-        }
         let begin = frame(ComputeBegin::LEN);
-        let garbler = begin
-            + frame(16)
-            + answers
-            + tables
-            + frame(revealed_len(ComputeRole::Evaluator, output));
-        let result = revealed_len(ComputeRole::Garbler, output + parties::DIGEST_LEN);
-        let evaluator = begin + extends + frame(result);
-        Self::of_session(settings, instances, [garbler, evaluator], instances + 1)
+        let [garbler, evaluator] = execution(source, settings, shape.evaluator_inputs);
+        let (garbler, evaluator) = if settings.security().is_dual() {
+            // In the other execution, the parties have the other roles.
+            let [of_evaluator, of_garbler] = execution(source, settings, shape.garbler_inputs);
+            let proof = frame(dual::PROOF_LEN);
+            (garbler + of_garbler + proof, evaluator + of_evaluator + proof)
+        } else {
+            (garbler, evaluator)
+        };
+        Self::of_session(settings, instances, [begin + garbler, begin + evaluator], instances + 1)
     }
 
     /// The traffic of a session, given the bytes of each instance.
@@ -94,16 +85,47 @@ impl PredictedTraffic {
         [garbler, evaluator]: [u64; 2],
         round_trips: u32,
     ) -> Self {
-        let count = u64::from(instances);
+        let (count, hello) = (u64::from(instances), frame(ComputeHello::LEN));
+        let sender = frame(SENDER_LEN);
+        let receiver = frame(ristretto::SENDER_LEN) + frame(settings.extension().reply_len());
+        let [of_garbler, of_evaluator] =
+            if settings.security().is_dual() { [sender + receiver; 2] } else { [sender, receiver] };
         Self {
-            garbler: frame(ComputeHello::LEN) + frame(SENDER_LEN) + count * garbler,
-            evaluator: frame(ComputeHello::LEN)
-                + frame(ristretto::SENDER_LEN)
-                + frame(settings.transfers.reply_len())
-                + count * evaluator,
+            garbler: hello + of_garbler + count * garbler,
+            evaluator: hello + of_evaluator + count * evaluator,
             round_trips,
         }
     }
+}
+
+/// What the garbler and the evaluator send in an execution of Yao's protocol with so many bits of
+/// input that are transferred, besides *begin* and *proof*.
+fn execution(
+    source: &dyn CircuitSource,
+    settings: &ComputeSettings,
+    transferred_bits: u32,
+) -> [u64; 2] {
+    let parts = (0..source.parts()).map(|index| source.part(index));
+    let lens = parts.map(|part| settings.scheme.part_len(&part)).filter(|len| *len > 0);
+    let tables: u64 = lens.map(frame).sum();
+    let (mut answers, mut extends) = (0, 0);
+    let label = if settings.scheme.has_offset() { 16 } else { 32 };
+    for part in parties::parts(transferred_bits) {
+        answers += frame(label * part.len());
+        extends += frame(settings.extension().message_len(part.len()));
+    }
+    let outputs = source.shape().outputs.len();
+    let garbler = frame(16) + answers + tables;
+    if settings.security().is_dual() {
+        let parts = parties::parts(u32::try_from(outputs).unwrap_or(u32::MAX));
+        let hashes: u64 = parts.map(|part| frame(dual::OUTPUT_LEN * part.len())).sum();
+        return [garbler + frame(0) + hashes, extends];
+    }
+    let output = outputs.div_ceil(8);
+    let revealed_len = |role, len| if settings.learns.includes(role) { len } else { 0 };
+    let decoding = frame(revealed_len(ComputeRole::Evaluator, output));
+    let result = frame(revealed_len(ComputeRole::Garbler, output + parties::DIGEST_LEN));
+    [garbler + decoding, extends + result]
 }
 
 /// The length of a frame whose content has `len` bytes.
@@ -123,6 +145,8 @@ pub struct YaoSteps {
     pub garble: Duration,
     /// Evaluating.
     pub evaluate: Duration,
+    /// Whether each party garbles and evaluates, in dual execution.
+    pub is_dual: bool,
 }
 
 impl YaoSteps {
@@ -135,21 +159,49 @@ impl YaoSteps {
         settings: &ComputeSettings,
         limit: Duration,
     ) -> Result<Self, Error> {
+        let mut random = PartyRng::system()?;
+        let (seed, offset) = (random.block(), random.block().with_lsb(true));
+        let (garble, evaluate) = gates(source, settings, limit, seed, offset);
+        let gates = Self {
+            set_up: Duration::ZERO,
+            inputs: Duration::ZERO,
+            garble,
+            evaluate,
+            is_dual: false,
+        };
+        gates.with_transfers(source, settings)
+    }
+
+    /// The same gates with the transfers of these settings, for example with another level of
+    /// security: measures these.
+    ///
+    /// # Errors
+    /// As [`Self::measure`].
+    pub fn with_transfers(
+        &self,
+        source: &dyn CircuitSource,
+        settings: &ComputeSettings,
+    ) -> Result<Self, Error> {
         let set_up = measure_set_up(settings)?;
         let mut random = PartyRng::system()?;
         let offset = random.block().with_lsb(true);
         let (mut sender, mut receiver) = set_up_transfers(settings, offset, &mut random)?;
-        let inputs = source.shape().evaluator_inputs as usize;
-        let inputs = extend(inputs, settings, &mut sender, &mut receiver)?;
-        let (garble, evaluate) = gates(source, settings, limit, random.block(), offset);
-        Ok(Self { set_up, inputs, garble, evaluate })
+        let (shape, is_dual) = (source.shape(), settings.security().is_dual());
+        let inputs = if is_dual { shape.inputs() } else { shape.evaluator_inputs };
+        let inputs = extend(inputs as usize, settings, &mut sender, &mut receiver)?;
+        Ok(Self { set_up, inputs, is_dual, ..*self })
     }
 
     /// The duration of a number of instances if the network takes `network` in total and both
     /// parties compute concurrently.
     pub fn total(&self, network: Duration, instances: u32) -> Duration {
         // Gates are garbled while the transfers are set up.
-        let computing = self.inputs + self.garble.max(self.evaluate);
+        let gates = match self.is_dual {
+            false => self.garble.max(self.evaluate),
+            // Both use the same cores.
+            true => self.garble + self.evaluate,
+        };
+        let computing = self.inputs + gates;
         self.set_up + network.max(computing * instances)
     }
 }
@@ -221,8 +273,8 @@ fn set_up_transfers(
     offset: Block,
     random: &mut PartyRng,
 ) -> Result<(OtExtensionSender, OtExtensionReceiver), Error> {
-    let (sender, message) = OtSenderSetUp::new(settings.transfers, offset, random.block());
-    let receiver = OtReceiverSetUp::new(settings.transfers, random.block());
+    let (sender, message) = OtSenderSetUp::new(settings.extension(), offset, random.block());
+    let receiver = OtReceiverSetUp::new(settings.extension(), random.block());
     let keys = sender.receive_point(&receiver.point())?;
     let (receiver, reply) = receiver.receive(&message)?;
     Ok((keys.receive(&reply)?, receiver))
@@ -241,7 +293,7 @@ fn extend(
     }
     let choices = vec![0x5a; tried.div_ceil(8)];
     let mut keys = vec![Block::ZERO; tried];
-    let mut message = Vec::with_capacity(settings.transfers.message_len(tried));
+    let mut message = Vec::with_capacity(settings.extension().message_len(tried));
     let start = Instant::now();
     receiver.extend(&choices, &mut keys, &mut message)?;
     sender.extend(&message, &mut keys)?;

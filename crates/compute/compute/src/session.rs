@@ -11,7 +11,7 @@ use crate::error::{ComputeAbortReason, ComputePhase, Error};
 use crate::figures::{PhaseFigures, PhaseFiguresRecorder, PhaseProgress};
 use crate::gmw;
 use crate::link::{PartyFrameQueues, PartyLink};
-use crate::parties::{evaluator, garbler};
+use crate::parties::{dual, evaluator, garbler};
 use crate::party::{ComputeParty, ObliviousTransferSetUp};
 use crate::random::PartyRng;
 use crate::settings::{ComputeProtocol, ComputeRole, ComputeSettings, OutputLearners};
@@ -107,8 +107,7 @@ impl ComputeSession {
     ) -> Result<Self, Error> {
         let figures = Arc::new(PhaseFiguresRecorder::new());
         figures.enter(ComputePhase::Setup);
-        let ComputeSettings { protocol, transfers, .. } = settings;
-        let hello = ComputeHello { role, protocol, transfers };
+        let hello = ComputeHello::new(role, &settings);
         let link =
             PartyLink::new(reader, writer, closer, hello, settings.timeout, figures.clone())?;
         let offset = Zeroizing::new(random.block().with_lsb(true));
@@ -165,7 +164,13 @@ impl ComputeSession {
         if inputs > MAX_INPUT_BITS || shape.outputs.len() > MAX_OUTPUT_BITS {
             return Err(Error::TooLarge);
         }
-        let run = match (self.party.settings.protocol, role) {
+        let settings = &self.party.settings;
+        let is_dual = settings.security().is_dual();
+        if is_dual && settings.learns != OutputLearners::Both {
+            return Err(Error::PrivateOutput);
+        }
+        let run = match (settings.protocol, role) {
+            (ComputeProtocol::Yao, _) if is_dual => dual::run,
             (ComputeProtocol::Yao, ComputeRole::Garbler) => garbler::run,
             (ComputeProtocol::Yao, ComputeRole::Evaluator) => evaluator::run,
             (ComputeProtocol::Gmw, _) => gmw::run,
@@ -173,8 +178,20 @@ impl ComputeSession {
         run(&mut self.party, &mut self.setup, source, input)
     }
 
+    /// As [`Self::run`] in dual execution, but garbles another circuit than it evaluates.
+    #[cfg(test)]
+    pub(crate) fn run_circuits(
+        &mut self,
+        sources: [&dyn CircuitSource; 2],
+        input: &[u8],
+    ) -> Result<Vec<u8>, Error> {
+        let output = dual::run_circuits(&mut self.party, &mut self.setup, sources, input);
+        output.map_err(|error| self.link.fail(error))
+    }
+
     /// Changes who learns the output, from the next instance on. Both parties must make the same
-    /// change.
+    /// change. With [`ComputeSecurity::Malicious`](crate::ComputeSecurity::Malicious), both parties
+    /// learn the output.
     pub fn set_learns(&mut self, learns: OutputLearners) {
         self.party.settings.learns = learns;
     }

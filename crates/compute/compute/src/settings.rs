@@ -105,6 +105,52 @@ impl OutputLearners {
     }
 }
 
+/// The deviating parties against which Yao's protocol is secure. `docs/protocols/yao.md` states and
+/// proves what each level promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum ComputeSecurity {
+    /// None: both parties follow the protocol.
+    SemiHonest = 0,
+    /// Any evaluator: its transfers are checked. The garbler follows the protocol.
+    #[default]
+    Evaluator = 1,
+    /// Any party, except that it can learn one additional bit of the other's input, at the risk of
+    /// being detected: each party garbles the circuit for the other one, and they compare the
+    /// outputs (dual execution). Both parties learn the output.
+    Malicious = 2,
+}
+
+impl ComputeSecurity {
+    /// All levels, the weakest first.
+    pub const ALL: [Self; 3] = [Self::SemiHonest, Self::Evaluator, Self::Malicious];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SemiHonest => "semi-honest",
+            Self::Evaluator => "evaluator",
+            Self::Malicious => "malicious",
+        }
+    }
+
+    pub(crate) fn parse(number: u8) -> Result<Self, MalformedComputeFrame> {
+        let found = Self::ALL.into_iter().find(|level| *level as u8 == number);
+        found.ok_or(MalformedComputeFrame::Value("level of security"))
+    }
+
+    /// Whether both parties garble the circuit, and both evaluate it.
+    pub(crate) fn is_dual(self) -> bool {
+        self == Self::Malicious
+    }
+}
+
+impl std::fmt::Display for ComputeSecurity {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
 /// The settings of a session. Both parties need the same values, except for `timeout` and
 /// `threads`.
 #[derive(Clone, Copy, Debug)]
@@ -113,8 +159,10 @@ pub struct ComputeSettings {
     pub protocol: ComputeProtocol,
     /// The garbling scheme of Yao's protocol. Ignored in GMW.
     pub scheme: GarblingScheme,
+    /// The deviating parties that Yao's protocol withstands. Ignored in GMW, which is semi-honest.
+    pub security: ComputeSecurity,
     /// The oblivious transfers.
-    pub transfers: OtExtension,
+    pub transfers: OtExtensionKind,
     /// Who learns the output.
     pub learns: OutputLearners,
     /// How long a party waits for a frame of the other, such as a keepalive.
@@ -125,6 +173,25 @@ pub struct ComputeSettings {
 }
 
 impl ComputeSettings {
+    /// The level of security of the protocol.
+    pub(crate) fn security(&self) -> ComputeSecurity {
+        match self.protocol {
+            ComputeProtocol::Yao => self.security,
+            ComputeProtocol::Gmw => ComputeSecurity::SemiHonest,
+        }
+    }
+
+    /// The transfers, whose receiver is checked unless it is trusted.
+    pub(crate) fn extension(&self) -> OtExtension {
+        let security = match self.security() {
+            ComputeSecurity::SemiHonest => OtExtensionSecurity::SemiHonest,
+            ComputeSecurity::Evaluator | ComputeSecurity::Malicious => {
+                OtExtensionSecurity::MaliciousReceiver
+            }
+        };
+        OtExtension { kind: self.transfers, security }
+    }
+
     /// The number of threads that are useful for a circuit.
     pub(crate) fn threads_for(&self, source: &dyn CircuitSource) -> usize {
         usize::try_from(source.parts()).map_or(self.threads, |parts| self.threads.min(parts))
@@ -136,10 +203,8 @@ impl Default for ComputeSettings {
         Self {
             protocol: ComputeProtocol::Yao,
             scheme: GarblingScheme::HalfGates,
-            transfers: OtExtension {
-                kind: OtExtensionKind::Iknp,
-                security: OtExtensionSecurity::SemiHonest,
-            },
+            security: ComputeSecurity::Evaluator,
+            transfers: OtExtensionKind::Iknp,
             learns: OutputLearners::Both,
             timeout: Duration::from_secs(30),
             threads: thread::available_parallelism().map_or(1, NonZero::get),

@@ -1,5 +1,6 @@
 //! Two parties on a pair of sockets.
 
+mod attacks;
 mod faults;
 mod gmw;
 mod traces;
@@ -12,8 +13,8 @@ use circuit::{Circuit, CircuitBuilder, CircuitSchedule, bits, generate};
 
 use crate::predict::{PredictedTraffic, ShutdownOnDropWriter};
 use crate::{
-    ComputeRole, ComputeSession, ComputeSettings, Error, GarblingScheme, OtExtension,
-    OutputLearners, PhaseFigures, TransferKind, TransferSecurity,
+    ComputeRole, ComputeSecurity, ComputeSession, ComputeSettings, Error, GarblingScheme,
+    OutputLearners, PhaseFigures, TransferKind,
 };
 
 /// A session over a socket.
@@ -66,14 +67,21 @@ const KEY: [u8; 16] = 0x2b7e_1516_28ae_d2a6_abf7_1588_09cf_4f3c_u128.to_be_bytes
 const BLOCK: [u8; 16] = 0x3243_f6a8_885a_308d_3131_98a2_e037_0734_u128.to_be_bytes();
 const ENCRYPTED: [u8; 16] = 0x3925_841d_02dc_09fb_dc11_8597_196a_0b32_u128.to_be_bytes();
 
+/// Each scheme with each level of security.
+fn schemes_and_levels() -> impl Iterator<Item = (GarblingScheme, ComputeSecurity)> {
+    let levels = |scheme| ComputeSecurity::ALL.map(|security| (scheme, security));
+    GarblingScheme::ALL.into_iter().flat_map(levels)
+}
+
 #[test]
 fn aes_128_is_that_of_fips_197_in_every_scheme() {
     let circuit = generate::aes128();
-    for scheme in GarblingScheme::ALL {
-        let settings = ComputeSettings { scheme, ..ComputeSettings::default() };
+    for (scheme, security) in schemes_and_levels() {
+        let settings = ComputeSettings { scheme, security, ..ComputeSettings::default() };
         let outputs = run([&circuit; 2], [&KEY, &BLOCK], [settings; 2], 3);
         for output in outputs {
-            assert_eq!(output.unwrap().as_deref(), Some(&ENCRYPTED[..]), "{scheme:?}");
+            let output = output.unwrap();
+            assert_eq!(output.as_deref(), Some(&ENCRYPTED[..]), "{scheme:?}, {security}");
         }
     }
 }
@@ -104,8 +112,11 @@ fn parties_may_have_no_input_and_outputs_may_be_inputs_and_constants() {
         let bytes = inputs.map(|bits| vec![1; bits.div_ceil(8) as usize]);
         let given = [&bytes[0][..], &bytes[1][..]];
         let right = expected(&circuit, given);
-        for output in run([&circuit; 2], given, [ComputeSettings::default(); 2], 2) {
-            assert_eq!(output.unwrap().as_ref(), Some(&right), "{inputs:?}");
+        for security in ComputeSecurity::ALL {
+            let settings = ComputeSettings { security, ..ComputeSettings::default() };
+            for output in run([&circuit; 2], given, [settings; 2], 2) {
+                assert_eq!(output.unwrap().as_ref(), Some(&right), "{inputs:?}, {security}");
+            }
         }
     }
 }
@@ -114,11 +125,12 @@ fn parties_may_have_no_input_and_outputs_may_be_inputs_and_constants() {
 fn every_kind_of_transfers_gives_the_labels() {
     let circuit = generate::aes128();
     for kind in TransferKind::ALL {
-        for security in [TransferSecurity::SemiHonest, TransferSecurity::MaliciousReceiver] {
-            let transfers = OtExtension { kind, security };
-            let settings = ComputeSettings { transfers, ..ComputeSettings::default() };
+        for security in ComputeSecurity::ALL {
+            let settings =
+                ComputeSettings { transfers: kind, security, ..ComputeSettings::default() };
             for output in run([&circuit; 2], [&KEY, &BLOCK], [settings; 2], 2) {
-                assert_eq!(output.unwrap().as_deref(), Some(&ENCRYPTED[..]), "{transfers:?}");
+                let output = output.unwrap();
+                assert_eq!(output.as_deref(), Some(&ENCRYPTED[..]), "{kind:?}, {security}");
             }
         }
     }
@@ -129,8 +141,11 @@ fn the_predicted_bytes_are_those_that_are_sent() {
     let circuit = generate::minimum(900, 900, 20);
     let schedule = CircuitSchedule::new(&circuit);
     let learners = [OutputLearners::Both, OutputLearners::Evaluator, OutputLearners::Garbler];
-    for (scheme, learns) in GarblingScheme::ALL.into_iter().zip(learners.into_iter().cycle()) {
-        let settings = ComputeSettings { scheme, learns, ..ComputeSettings::default() };
+    let cases = schemes_and_levels().zip(learners.into_iter().cycle());
+    for ((scheme, security), learns) in cases {
+        let is_dual = security == ComputeSecurity::Malicious;
+        let learns = if is_dual { OutputLearners::Both } else { learns };
+        let settings = ComputeSettings { scheme, security, learns, ..ComputeSettings::default() };
         let (here, there) = UnixStream::pair().unwrap();
         let sent = |socket: UnixStream, role: ComputeRole| {
             let mut session = session(&socket, role, settings);
@@ -153,8 +168,8 @@ fn the_predicted_bytes_are_those_that_are_sent() {
             figures.iter().map(|phase| phase.bytes_sent).sum()
         };
         assert_eq!((traffic.garbler, traffic.evaluator), (sent(&garbler), sent(&evaluator)));
-        assert_eq!(traffic.garbler, received(&evaluator), "{scheme}");
-        assert_eq!(traffic.evaluator, received(&garbler), "{scheme}");
+        assert_eq!(traffic.garbler, received(&evaluator), "{scheme}, {security}");
+        assert_eq!(traffic.evaluator, received(&garbler), "{scheme}, {security}");
     }
 }
 
@@ -166,11 +181,37 @@ fn transfers_span_several_frames() {
         .collect();
     let inputs = [&inputs[0][..], &inputs[1][..]];
     let right = expected(&circuit, inputs);
-    for scheme in GarblingScheme::ALL {
-        let settings = ComputeSettings { scheme, ..ComputeSettings::default() };
+    for (scheme, security) in schemes_and_levels() {
+        let settings = ComputeSettings { scheme, security, ..ComputeSettings::default() };
         for output in run([&circuit; 2], inputs, [settings; 2], 1) {
-            assert_eq!(output.unwrap().as_ref(), Some(&right), "{scheme:?}");
+            assert_eq!(output.unwrap().as_ref(), Some(&right), "{scheme:?}, {security}");
         }
+    }
+}
+
+/// More outputs than the hashes of one frame are for, and the parties' inputs as outputs.
+#[test]
+fn hashes_of_outputs_span_several_frames() {
+    let circuit = CircuitBuilder::new(&[20_000, 17]);
+    let all = [circuit.input(0), circuit.input(1)].concat();
+    let circuit = circuit.finish(&[&all]);
+    let inputs = [&vec![0x5c; 2_500][..], &[0x35, 0x72, 1]];
+    let right = expected(&circuit, inputs);
+    let settings =
+        ComputeSettings { security: ComputeSecurity::Malicious, ..ComputeSettings::default() };
+    for output in run([&circuit; 2], inputs, [settings; 2], 2) {
+        assert_eq!(output.unwrap().as_ref(), Some(&right));
+    }
+}
+
+#[test]
+fn against_both_parties_no_output_is_private() {
+    let circuit = generate::aes128();
+    for learns in [OutputLearners::Garbler, OutputLearners::Evaluator] {
+        let security = ComputeSecurity::Malicious;
+        let settings = ComputeSettings { learns, security, ..ComputeSettings::default() };
+        let errors = refused([&circuit; 2], [&KEY, &BLOCK], [settings; 2]);
+        assert!(errors.iter().any(|error| error.contains("leave out --output-to")), "{errors:?}");
     }
 }
 
@@ -214,6 +255,12 @@ fn mismatched_computations_are_rejected_with_a_reason() {
     let private = ComputeSettings { learns: OutputLearners::Evaluator, ..settings };
     let errors = refused([&aes; 2], [&KEY, &BLOCK], [settings, private]);
     assert_differ(&errors, "who learns the output");
+    for (ours, theirs) in [(0, 1), (1, 2), (2, 0)] {
+        let levels = [ours, theirs].map(|at| ComputeSecurity::ALL[at]);
+        let both = levels.map(|security| ComputeSettings { security, ..settings });
+        let errors = refused([&aes; 2], [&KEY, &BLOCK], both);
+        assert_differ(&errors, "give both the same");
+    }
     let scheme = ComputeSettings { scheme: GarblingScheme::FixedKey, ..settings };
     assert_differ(&refused([&aes; 2], [&KEY, &BLOCK], [scheme, settings]), "scheme");
     let [garbler, evaluator] = refused([&aes; 2], [&KEY[1..], &BLOCK], [settings; 2]);

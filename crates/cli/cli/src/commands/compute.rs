@@ -21,8 +21,8 @@ use circuit::CircuitSchedule;
 use clap::{Subcommand, ValueEnum};
 use compute::predict::PredictedTraffic;
 use compute::{
-    ComputeAbortReason, ComputePhase, ComputeRole, ComputeSettings, Error, GarblingScheme,
-    OtExtension, OutputLearners, TransferKind,
+    ComputeAbortReason, ComputePhase, ComputeRole, ComputeSecurity, ComputeSettings, Error,
+    GarblingScheme, OutputLearners, TransferKind,
 };
 use console::CommandFailure;
 use zeroize::Zeroizing;
@@ -39,9 +39,9 @@ const MAX_INPUT_TEXT: u64 = 128 << 20;
 
 /// Computes a function of two parties' secret inputs.
 ///
-/// Each party learns the output, and nothing else about the other party's input. Security is
-/// semi-honest: it holds if both parties run this program unchanged. A party that runs a changed
-/// program can learn the other party's input, or make the output wrong.
+/// Each party learns the output, and nothing else about the other party's input. This holds for any
+/// evaluator, even one that runs a changed program. A garbler that runs a changed program can learn
+/// the evaluator's input, or make the output wrong, unless both parties give --security malicious.
 ///
 /// One party garbles a Boolean circuit, the other evaluates it (Yao's protocol); or both evaluate
 /// it on shares (GMW). Both name the same circuit, protocol, scheme and transfers. With a loopback
@@ -80,13 +80,17 @@ pub(crate) struct Arguments {
     /// a round trip for each level of ANDs
     #[arg(long = "protocol", value_enum, value_name = "NAME", default_value = "yao")]
     protocol_name: ComputeProtocolName,
+    /// Who may run a changed program (only yao; both parties choose the same)
+    /// [default: evaluator]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    security: Option<ComputeSecurityName>,
     #[command(flatten)]
     protocol: ComputeProtocolOptions,
     /// How many times to compute the function after one set-up
     #[arg(long, value_name = "N", default_value = "1")]
     repeat: NonZeroU64,
-    /// Predict the bytes, round trips and time of a run, for the path to the party that listens at
-    /// --connect
+    /// Predict the bytes, round trips and time of a run with each level of --security, for the path
+    /// to the party that listens at --connect
     #[arg(long)]
     dry_run: bool,
     /// Show why auto uses this transport
@@ -112,8 +116,8 @@ Example, on one host (FIPS 197, appendix B):
     --input 3243f6a8885a308d313198a2e0370734
 Both print 3925841d02dc09fbdc118597196a0b32.
 
-Security is semi-honest: use it with a party that you trust to run this program
-unchanged.";
+The evaluator need not be trusted. The garbler must be trusted to run this
+program unchanged, unless both parties give --security malicious.";
 
 /// What both parties choose alike.
 #[derive(clap::Args)]
@@ -188,12 +192,21 @@ impl ComputeProtocolOptions {
     }
 
     /// # Errors
-    /// If there is a scheme where nothing is garbled.
-    fn settings(&self, name: ComputeProtocolName) -> Result<ComputeSettings, CommandFailure> {
+    /// If there are options that do not fit together.
+    fn settings(
+        &self,
+        name: ComputeProtocolName,
+        security: Option<ComputeSecurityName>,
+    ) -> Result<ComputeSettings, CommandFailure> {
         let protocol = name.protocol();
         if self.scheme.is_some() && protocol == compute::ComputeProtocol::Gmw {
             let message = "--scheme has no meaning with --protocol gmw, which garbles nothing; \
                            leave it out";
+            return Err(CommandFailure::Usage(message.into()));
+        }
+        let is_trusting = matches!(security, None | Some(ComputeSecurityName::SemiHonest));
+        if protocol == compute::ComputeProtocol::Gmw && !is_trusting {
+            let message = "--protocol gmw is semi-honest: leave out --security, or use yao";
             return Err(CommandFailure::Usage(message.into()));
         }
         let learns = match self.output_to() {
@@ -202,11 +215,20 @@ impl ComputeProtocolOptions {
             OutputRecipient::Garbler => OutputLearners::Garbler,
         };
         let defaults = ComputeSettings::default();
+        let security = security.map_or(defaults.security, ComputeSecurityName::level);
+        let security = match protocol {
+            compute::ComputeProtocol::Yao => security,
+            compute::ComputeProtocol::Gmw => ComputeSecurity::SemiHonest,
+        };
+        if security == ComputeSecurity::Malicious && learns != OutputLearners::Both {
+            return Err(failed(&Error::PrivateOutput));
+        }
         Ok(ComputeSettings {
             protocol,
+            security,
             scheme: self.scheme.unwrap_or(defaults.scheme),
             learns,
-            transfers: OtExtension { kind: self.transfers().kind(), ..defaults.transfers },
+            transfers: self.transfers().kind(),
             timeout: self.timeout(),
             threads: self.threads.map_or(defaults.threads, NonZeroUsize::get),
         })
@@ -231,6 +253,27 @@ impl ComputeProtocolName {
         match self {
             Self::Yao => compute::ComputeProtocol::Yao,
             Self::Gmw => compute::ComputeProtocol::Gmw,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ComputeSecurityName {
+    /// Neither party
+    SemiHonest,
+    /// The evaluator
+    Evaluator,
+    /// Either party, which can then learn one bit, but risks being detected. It costs about twice
+    /// as much, and both parties learn the output
+    Malicious,
+}
+
+impl ComputeSecurityName {
+    fn level(self) -> ComputeSecurity {
+        match self {
+            Self::SemiHonest => ComputeSecurity::SemiHonest,
+            Self::Evaluator => ComputeSecurity::Evaluator,
+            Self::Malicious => ComputeSecurity::Malicious,
         }
     }
 }
@@ -323,16 +366,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         return psi::run(arguments);
     }
     let (role, name) = (arguments.role(), arguments.circuit());
-    let settings = arguments.protocol.settings(arguments.protocol_name)?;
+    let settings = arguments.protocol.settings(arguments.protocol_name, arguments.security)?;
     let instances = u32::try_from(arguments.repeat.get()).unwrap_or(u32::MAX);
-    let traffic = |schedule: &CircuitSchedule| PredictedTraffic::of(schedule, &settings, instances);
     let connecting = &arguments.connecting;
     if arguments.dry_run {
         let mut loading = loading::start(name, role, settings.protocol, None)?;
         let loaded = loading.wait()?;
         let (circuit, json, settings) = (name, arguments.json, &settings);
-        let prediction = DryRunRequest { connecting, circuit, role, settings, instances, json };
-        return dry_run::run(&prediction, traffic(&loaded.schedule), loaded);
+        let levels = dry_run::levels(settings);
+        let prediction =
+            DryRunRequest { connecting, circuit, role, settings, levels, instances, json };
+        let traffic = |settings: &_| PredictedTraffic::of(&loaded.schedule, settings, instances);
+        return dry_run::run(&prediction, traffic, loaded);
     }
     let input = input(arguments)?;
     let mut loading = loading::start(name, role, settings.protocol, Some(&input))?;
@@ -340,6 +385,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let Arguments { phases, explain, .. } = arguments;
     let start =
         ComputeSessionSetup { connecting, role, settings, rest: &rest, explain: *explain, phases };
+    let traffic = |schedule: &CircuitSchedule| PredictedTraffic::of(schedule, &settings, instances);
     let check = |schedule: &CircuitSchedule| loading::check(schedule, role, &input);
     let mut running = start.open(&mut loading, traffic, check)?;
     let schedule = &loading.wait()?.schedule;
@@ -356,8 +402,12 @@ fn others_command(arguments: &Arguments) -> String {
         1 => String::new(),
         instances => format!(" --repeat {instances}"),
     };
+    let security = match arguments.security.map(ComputeSecurityName::level) {
+        None | Some(ComputeSecurity::Evaluator) => String::new(),
+        Some(level) => format!(" --security {level}"),
+    };
     format!(
-        "--role {} --circuit {} --input-file FILE{}{repeat}",
+        "--role {} --circuit {} --input-file FILE{}{security}{repeat}",
         arguments.role().other(),
         arguments.circuit(),
         arguments.protocol.options(arguments.protocol_name)
@@ -454,10 +504,12 @@ fn failed(error: &Error) -> CommandFailure {
             ..
         }
         | Error::Differs { .. }
+        | Error::Security { .. }
         | Error::SameRole { .. }
         | Error::Version { .. }
         | Error::InputLen { .. }
-        | Error::TooLarge => CommandFailure::Usage(message),
+        | Error::TooLarge
+        | Error::PrivateOutput => CommandFailure::Usage(message),
         _ => CommandFailure::Failed(message),
     }
 }

@@ -300,6 +300,16 @@ fn parties_that_want_something_else_say_so_in_one_line() {
             "--transfers",
         ),
         ("--circuit and.txt --input 01 --protocol gmw", "--circuit and.txt --input 00", "protocol"),
+        (
+            "--circuit and.txt --input 01 --security malicious",
+            "--circuit and.txt --input 01",
+            "give both the same",
+        ),
+        (
+            "--circuit and.txt --input 01",
+            "--circuit and.txt --input 01 --security semi-honest",
+            "give both the same",
+        ),
     ] {
         for ended in both(&words(garbler), &words(evaluator)) {
             assert_eq!(ended.code, 2, "{}", ended.errors);
@@ -322,6 +332,11 @@ fn wrong_circuits_and_inputs_are_refused_before_anybody_is_asked() {
         ("--circuit sha256 --input-file /no/such/file", "no such file: /no/such/file"),
         ("--circuit aes128 --input 00 --scheme rot13", "rot13"),
         ("--circuit aes128 --input 00 --protocol gmw --scheme half-gates", "which garbles nothing"),
+        ("--circuit aes128 --input 00 --protocol gmw --security evaluator", "gmw is semi-honest"),
+        (
+            "--circuit aes128 --input 00 --security malicious --private-output",
+            "both parties learn the output: leave out --output-to",
+        ),
         ("--circuit aes128", "--input"),
         ("--circuit bad.txt --input 00", "bad.txt"),
         ("--circuit and.txt --input 02", "more than the 1 bits"),
@@ -485,6 +500,28 @@ fn a_party_that_is_stopped_notifies_the_other() {
 }
 
 #[test]
+fn each_level_of_security_takes_what_a_dry_run_says() {
+    let place = tempfile::tempdir().unwrap();
+    let predicted = ["garbler", "evaluator"].map(|role| {
+        let arguments = format!("--role {role} --circuit aes128 --dry-run --json");
+        Running::start(place.path(), &words(&arguments)).end().json()["levels"].clone()
+    });
+    for (at, level) in ["semi-honest", "evaluator", "malicious"].into_iter().enumerate() {
+        let [garbler, evaluator] = [KEY, BLOCK]
+            .map(|input| format!("--circuit aes128 --input {input} --security {level} --json"));
+        let ran = both(&words(&garbler), &words(&evaluator)).map(|party| party.json());
+        for (ran, predicted) in ran.iter().zip(&predicted) {
+            assert_eq!((&ran["output"], &ran["security"]), (&ENCRYPTED.into(), &level.into()));
+            let predicted = &predicted[at];
+            assert_eq!(predicted["security"], level);
+            assert_eq!(predicted["bytes_sent"], ran["bytes_sent"]);
+            assert_eq!(predicted["bytes_received"], ran["bytes_received"]);
+            assert!(predicted["predicted_s"].as_f64().unwrap() > 0.0);
+        }
+    }
+}
+
+#[test]
 fn a_dry_run_says_the_bytes_that_a_run_takes() {
     let [garbler, evaluator] =
         [KEY, BLOCK].map(|input| format!("--circuit aes128 --input {input} --json"));
@@ -500,5 +537,6 @@ fn a_dry_run_says_the_bytes_that_a_run_takes() {
         assert_eq!(predicted["network_s"], Value::Null);
         let shown = Running::start(place.path(), &words(&arguments)).end();
         assert!(shown.output().contains("round trips   2"), "{}", shown.printed);
+        assert!(shown.output().contains("malicious     "), "{}", shown.printed);
     }
 }

@@ -15,7 +15,8 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use super::words;
 use crate::error::{ComputePhase, Error};
-use crate::party::{ComputeParty, ObliviousTransferEnd, ObliviousTransferSetUp};
+use crate::party::{ComputeParty, ObliviousTransferSetUp};
+use crate::settings::ComputeRole;
 use crate::wire::ComputeFrameKind;
 
 /// The number of triples of a frame.
@@ -70,9 +71,9 @@ pub(super) fn make(
     }
     let transfers = setup.wait()?;
     party.figures.enter(ComputePhase::Triples);
-    match transfers {
-        ObliviousTransferEnd::Sender(sender) => receive(party, sender, ands, made)?,
-        ObliviousTransferEnd::Receiver(receiver) => send(party, receiver, ands, seed, made)?,
+    match party.role {
+        ComputeRole::Garbler => receive(party, transfers.sender()?, ands, made)?,
+        ComputeRole::Evaluator => send(party, transfers.receiver()?, ands, seed, made)?,
     }
     party.figures.leave(ComputePhase::Triples);
     Ok(())
@@ -88,7 +89,7 @@ fn receive(
     let ComputeParty { frames, figures, settings, .. } = party;
     let mut keys = Zeroizing::new(Vec::with_capacity(transfers(FRAME_TRIPLES)));
     for count in parts(ands) {
-        let message = frames.triples(settings.transfers.message_len(transfers(count)))?;
+        let message = frames.triples(settings.extension().message_len(transfers(count)))?;
         let triples =
             figures.count(ComputePhase::Triples, || of_sender(sender, &message, count, &mut keys));
         frames.recycle(message);

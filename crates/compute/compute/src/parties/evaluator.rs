@@ -1,21 +1,23 @@
 //! The evaluator.
 
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use blocks::Block;
-use circuit::{CircuitPart, CircuitShape, CircuitSource};
+use circuit::{CircuitPart, CircuitSource};
 use garble::workers::{CircuitJobPool, with_workers};
 use garble::{Evaluator, PartLabelBuffer};
+use ot::extension::OtExtensionReceiver;
 use random::wipe_stack;
 use subtle::{Choice, ConditionallySelectable as _};
 use zeroize::Zeroizing;
 
-use super::{bit, digest, for_each_label, pack, parts};
+use super::{YaoExecution, bit, digest, for_each_label, pack, parts};
 use crate::error::{ComputePhase, Error};
 use crate::link::PartyFrameQueues;
 use crate::malformed::MalformedComputeFrame;
-use crate::party::{ComputeParty, ObliviousTransferEnd, ObliviousTransferSetUp};
+use crate::party::{ComputeParty, ObliviousTransferSetUp};
 use crate::settings::ComputeRole;
 use crate::wire::{ComputeBegin, ComputeFrame, ComputeFrameKind};
 
@@ -37,79 +39,108 @@ pub(crate) fn run(
     party.figures.enter(ComputePhase::Agreement);
     party.frames.set_evaluating(false);
     party.frames.send(ComputeFrame::of(ComputeFrameKind::Begin, &begin.to_bytes()))?;
-    let evaluating = EvaluationThread { party, begin, shape, input };
-    let (keys, received) = channel();
-    let (output, extended) = thread::scope(|scope| {
-        let extending = scope.spawn(|| {
-            let extended = extend(party, setup, shape, input, &keys);
-            drop(keys);
-            wipe_stack();
-            extended.inspect_err(|error| party.frames.fail(error))
-        });
-        let output = evaluating.run(source, &received);
-        wipe_stack();
-        let output = output.inspect_err(|error| party.frames.fail(error));
-        (output, extending.join().unwrap_or(Err(Error::Failed)))
-    });
-    match (output, extended) {
-        (Err(error), Err(other)) => Err(error.more_specific(other)),
-        (Err(error), _) => Err(error),
-        (output, extended) => extended.and(output),
-    }
+    let execution = YaoExecution::new(party, ComputeRole::Evaluator, shape, begin);
+    let side = EvaluatorSide { execution, input };
+    side.run(
+        source,
+        || setup.wait()?.receiver(),
+        |evaluator| {
+            party.figures.enter(ComputePhase::Output);
+            let output = side.output(evaluator);
+            party.figures.leave(ComputePhase::Output);
+            output
+        },
+    )
 }
 
-/// Sends the columns of the extension, and passes the keys to the evaluating thread.
-fn extend(
-    party: &ComputeParty,
-    setup: &mut ObliviousTransferSetUp,
-    shape: &CircuitShape,
-    input: &[u8],
-    keys: &Sender<Zeroizing<Vec<Block>>>,
-) -> Result<(), Error> {
-    if shape.evaluator_inputs == 0 {
-        return Ok(());
-    }
-    let ObliviousTransferEnd::Receiver(receiver) = setup.wait()? else { return Err(Error::Failed) };
-    party.figures.enter(ComputePhase::Inputs);
-    for part in parts(shape.evaluator_inputs) {
-        let choices = &input[part.start / 8..part.end.div_ceil(8)];
-        let mut frame = party.frames.frame(ComputeFrameKind::Extend);
-        let mut own = Zeroizing::new(vec![Block::ZERO; part.len()]);
-        party.figures.count(ComputePhase::Inputs, || {
-            if party.settings.scheme.has_offset() {
-                receiver.extend(choices, &mut own, frame.content())
-            } else {
-                receiver.random(choices, &mut own, frame.content())
-            }
-        })?;
-        party.frames.send(frame)?;
-        if keys.send(own).is_err() {
-            return Err(Error::Failed);
+/// The evaluator's side of an execution.
+pub(super) struct EvaluatorSide<'a> {
+    pub(super) execution: YaoExecution<'a>,
+    /// This party's input.
+    pub(super) input: &'a [u8],
+}
+
+impl EvaluatorSide<'_> {
+    /// Evaluates the circuit, and returns what `finish` makes of the outputs' labels.
+    ///
+    /// # Errors
+    /// If the other party computes something else, or the connection fails.
+    pub(super) fn run<'r, T>(
+        &self,
+        source: &dyn CircuitSource,
+        receiver: impl FnOnce() -> Result<&'r mut OtExtensionReceiver, Error> + Send,
+        finish: impl FnOnce(&Evaluator) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let frames = &self.execution.frames;
+        let (keys, received) = channel();
+        let (output, extended) = thread::scope(|scope| {
+            let extending = scope.spawn(|| {
+                let extended = self.extend(receiver, &keys);
+                drop(keys);
+                wipe_stack();
+                extended.inspect_err(|error| frames.fail(error))
+            });
+            let output = self.evaluated(source, &received).and_then(|it| finish(&it));
+            wipe_stack();
+            let output = output.inspect_err(|error| frames.fail(error));
+            (output, extending.join().unwrap_or(Err(Error::Failed)))
+        });
+        match (output, extended) {
+            (Err(error), Err(other)) => Err(error.more_specific(other)),
+            (Err(error), _) => Err(error),
+            (output, extended) => extended.and(output),
         }
     }
-    Ok(())
-}
 
-/// The evaluator's thread that evaluates.
-struct EvaluationThread<'a> {
-    party: &'a ComputeParty,
-    begin: ComputeBegin,
-    shape: &'a CircuitShape,
-    input: &'a [u8],
-}
+    /// Sends the columns of the extension, and passes the keys to the evaluating thread.
+    fn extend<'r>(
+        &self,
+        receiver: impl FnOnce() -> Result<&'r mut OtExtensionReceiver, Error>,
+        keys: &Sender<Zeroizing<Vec<Block>>>,
+    ) -> Result<(), Error> {
+        let YaoExecution { frames, figures, settings, .. } = &self.execution;
+        if self.execution.evaluator_inputs.is_empty() {
+            return Ok(());
+        }
+        let receiver = receiver()?;
+        figures.enter(ComputePhase::Inputs);
+        for part in self.transfers() {
+            let choices = &self.input[part.start / 8..part.end.div_ceil(8)];
+            let mut frame = frames.frame(ComputeFrameKind::Extend);
+            let mut own = Zeroizing::new(vec![Block::ZERO; part.len()]);
+            figures.count(ComputePhase::Inputs, || {
+                if settings.scheme.has_offset() {
+                    receiver.extend(choices, &mut own, frame.content())
+                } else {
+                    receiver.random(choices, &mut own, frame.content())
+                }
+            })?;
+            frames.send(frame)?;
+            if keys.send(own).is_err() {
+                return Err(Error::Failed);
+            }
+        }
+        Ok(())
+    }
 
-impl EvaluationThread<'_> {
-    fn run(
+    /// The ranges of this party's input bits in the frames of the transfers.
+    fn transfers(&self) -> impl Iterator<Item = Range<usize>> {
+        let YaoExecution { evaluator_inputs, .. } = &self.execution;
+        parts(evaluator_inputs.end - evaluator_inputs.start)
+    }
+
+    /// Takes the labels of both inputs, and evaluates the circuit.
+    fn evaluated(
         &self,
         source: &dyn CircuitSource,
         keys: &Receiver<Zeroizing<Vec<Block>>>,
-    ) -> Result<Option<Vec<u8>>, Error> {
-        let ComputeParty { frames, figures, settings, .. } = self.party;
-        let theirs = self.begin.check(&frames.expect(ComputeFrameKind::Begin)?)?;
+    ) -> Result<Evaluator, Error> {
+        let YaoExecution { frames, figures, settings, begin, shape, .. } = &self.execution;
+        let theirs = begin.check(&frames.expect(ComputeFrameKind::Begin)?)?;
         figures.leave(ComputePhase::Agreement);
         figures.enter(ComputePhase::Inputs);
         let public = Block::from_bytes(theirs.public);
-        let mut evaluator = Evaluator::new(settings.scheme, public, self.shape);
+        let mut evaluator = Evaluator::new(settings.scheme, public, shape);
         self.take_labels(&mut evaluator)?;
         self.take_answers(&mut evaluator, keys)?;
         figures.leave(ComputePhase::Inputs);
@@ -117,19 +148,16 @@ impl EvaluationThread<'_> {
         frames.set_evaluating(true);
         self.evaluate(&evaluator, source)?;
         figures.leave(ComputePhase::Gates);
-        figures.enter(ComputePhase::Output);
-        let output = self.output(&evaluator);
-        figures.leave(ComputePhase::Output);
-        output
+        Ok(evaluator)
     }
 
     /// Takes the labels of the garbler's input.
     fn take_labels(&self, evaluator: &mut Evaluator) -> Result<(), Error> {
-        let ComputeParty { frames, figures, .. } = self.party;
+        let YaoExecution { frames, figures, garbler_inputs, .. } = &self.execution;
         let seed = frames.expect_len(ComputeFrameKind::Labels, 16)?;
         figures.count(ComputePhase::Inputs, || {
             let seed = Block::from_bytes(seed[..].try_into().expect("16 bytes"));
-            for_each_label(seed, self.shape.garbler_inputs, |at, label| {
+            for_each_label(seed, garbler_inputs.clone(), |at, label| {
                 evaluator.set_input(at, label);
             });
         });
@@ -142,9 +170,9 @@ impl EvaluationThread<'_> {
         evaluator: &mut Evaluator,
         keys: &Receiver<Zeroizing<Vec<Block>>>,
     ) -> Result<(), Error> {
-        let ComputeParty { frames, figures, settings, .. } = self.party;
-        let first = self.shape.garbler_inputs;
-        for part in parts(self.shape.evaluator_inputs) {
+        let YaoExecution { frames, figures, settings, evaluator_inputs, .. } = &self.execution;
+        let first = evaluator_inputs.start;
+        for part in self.transfers() {
             let size = if settings.scheme.has_offset() { 16 } else { 32 };
             let answer = frames.expect_len(ComputeFrameKind::Answer, size * part.len())?;
             let keys = keys.recv().map_err(|_| Error::Failed)?;
@@ -167,7 +195,7 @@ impl EvaluationThread<'_> {
 
     /// Evaluates all gates as their tables arrive.
     fn evaluate(&self, evaluator: &Evaluator, source: &dyn CircuitSource) -> Result<(), Error> {
-        let ComputeParty { frames, figures, settings, .. } = self.party;
+        let YaoExecution { frames, figures, settings, .. } = &self.execution;
         let work = |memory: &mut PartLabelBuffer, job: &mut EvaluationJob<'_>| {
             let evaluate = || evaluator.evaluate(memory, &job.part, &job.tables);
             job.is_right = figures.count(ComputePhase::Gates, evaluate).is_ok();
@@ -204,9 +232,9 @@ impl EvaluationThread<'_> {
 
     /// Learns the output, and reports it if the garbler may learn it.
     fn output(&self, evaluator: &Evaluator) -> Result<Option<Vec<u8>>, Error> {
-        let ComputeParty { frames, settings, .. } = self.party;
+        let YaoExecution { frames, settings, shape, .. } = &self.execution;
         let learns = settings.learns;
-        let bytes = self.shape.outputs.len().div_ceil(8);
+        let bytes = shape.outputs.len().div_ceil(8);
         let is_learner = learns.includes(ComputeRole::Evaluator);
         let decoding =
             frames.expect_len(ComputeFrameKind::Decoding, if is_learner { bytes } else { 0 })?;

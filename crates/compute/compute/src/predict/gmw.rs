@@ -28,7 +28,7 @@ pub(super) fn traffic(
     let shape = source.shape();
     let output = shape.outputs.len().div_ceil(8);
     let revealed_len = |role| frame(if settings.learns.includes(role) { output } else { 0 });
-    let message = |count| frame(settings.transfers.message_len(triples::transfers(count)));
+    let message = |count| frame(settings.extension().message_len(triples::transfers(count)));
     let columns: u64 = triples::parts(shape.ands).map(message).sum();
     let both = frame(ComputeBegin::LEN) + frame(16) + opened;
     let sent = [

@@ -14,8 +14,8 @@ use super::{BLOCK, KEY, Output, session};
 use crate::queue::WeightedQueue;
 use crate::wire::{ComputeFrame, ComputeFrameKind, ComputeHello, HEADER_LEN, parse_header};
 use crate::{
-    ComputeAbortReason, ComputeProtocol, ComputeRole, ComputeSession, ComputeSettings, Error,
-    OtExtension, TransferKind, TransferSecurity,
+    ComputeAbortReason, ComputeProtocol, ComputeRole, ComputeSecurity, ComputeSession,
+    ComputeSettings, Error, TransferKind,
 };
 
 /// How long the parties wait for each other.
@@ -42,7 +42,7 @@ const FAULTS: [Fault; 6] =
     [Fault::Cut, Fault::Stall, Fault::Garbage, Fault::Short, Fault::Long, Fault::Other];
 
 /// The frames of an instance, and of what comes before it.
-const FRAMES: [ComputeFrameKind; 13] = [
+const FRAMES: [ComputeFrameKind; 15] = [
     ComputeFrameKind::Hello,
     ComputeFrameKind::Base,
     ComputeFrameKind::Begin,
@@ -56,6 +56,8 @@ const FRAMES: [ComputeFrameKind; 13] = [
     ComputeFrameKind::Triples,
     ComputeFrameKind::Open,
     ComputeFrameKind::Output,
+    ComputeFrameKind::Hashes,
+    ComputeFrameKind::Proof,
 ];
 
 /// Passes frames on, with a fault at the first of a kind.
@@ -108,13 +110,12 @@ fn relay(
 /// duration.
 fn run_with(
     schedule: &CircuitSchedule,
-    protocol: ComputeProtocol,
+    settings: ComputeSettings,
     (from, kind, fault): (ComputeRole, ComputeFrameKind, Fault),
 ) -> ([Output; 2], Duration) {
     let start = Instant::now();
     let (garbler, near) = UnixStream::pair().unwrap();
     let (evaluator, far) = UnixStream::pair().unwrap();
-    let settings = ComputeSettings { timeout: TIMEOUT, protocol, ..ComputeSettings::default() };
     let party = |socket: UnixStream, role: ComputeRole, input: &[u8]| {
         let mut session = session(&socket, role, settings);
         drop(socket);
@@ -140,20 +141,27 @@ fn run_with(
 
 #[test]
 fn every_fault_in_every_phase_ends_both_parties_with_an_error_of_one_line() {
-    check_all(ComputeProtocol::Yao, 12);
+    check_all(ComputeProtocol::Yao, ComputeSecurity::Evaluator, 12);
 }
 
 #[test]
 fn every_fault_in_every_phase_of_gmw_ends_both_parties_with_an_error_of_one_line() {
-    check_all(ComputeProtocol::Gmw, 13);
+    check_all(ComputeProtocol::Gmw, ComputeSecurity::SemiHonest, 13);
+}
+
+#[test]
+fn every_fault_in_every_phase_of_dual_execution_ends_both_parties_with_an_error_of_one_line() {
+    check_all(ComputeProtocol::Yao, ComputeSecurity::Malicious, 20);
 }
 
 /// Checks every fault in the first frame of each kind of each party.
-fn check_all(protocol: ComputeProtocol, kinds_of_frames: usize) {
+fn check_all(protocol: ComputeProtocol, security: ComputeSecurity, kinds_of_frames: usize) {
+    let settings =
+        ComputeSettings { timeout: TIMEOUT, protocol, security, ..ComputeSettings::default() };
     let schedule = &CircuitSchedule::new(&generate::aes128());
     let roles = |kind: ComputeFrameKind| {
         let roles = [ComputeRole::Garbler, ComputeRole::Evaluator].into_iter();
-        roles.filter(move |role| kind.is_from(*role)).map(move |role| (role, kind))
+        roles.filter(move |role| kind.is_from(*role, security)).map(move |role| (role, kind))
     };
     let frames = FRAMES.into_iter().filter(|kind| kind.is_of(protocol)).flat_map(roles);
     let frames: Vec<(ComputeRole, ComputeFrameKind)> = frames.collect();
@@ -161,7 +169,11 @@ fn check_all(protocol: ComputeProtocol, kinds_of_frames: usize) {
     for fault in FAULTS {
         thread::scope(|scope| {
             for &(from, kind) in &frames {
-                scope.spawn(move || check(schedule, protocol, (from, kind, fault)));
+                // In dual execution this frame is empty.
+                let is_empty = security.is_dual() && kind == ComputeFrameKind::Decoding;
+                if !(is_empty && fault == Fault::Short) {
+                    scope.spawn(move || check(schedule, settings, (from, kind, fault)));
+                }
             }
         });
     }
@@ -169,10 +181,10 @@ fn check_all(protocol: ComputeProtocol, kinds_of_frames: usize) {
 
 fn check(
     schedule: &CircuitSchedule,
-    protocol: ComputeProtocol,
+    settings: ComputeSettings,
     (from, kind, fault): (ComputeRole, ComputeFrameKind, Fault),
 ) {
-    let (outputs, took) = run_with(schedule, protocol, (from, kind, fault));
+    let (outputs, took) = run_with(schedule, settings, (from, kind, fault));
     let case = format!("{fault:?} in {kind:?} from the {from}: {outputs:?}");
     // A party waits for the timeout, and then briefly for the other's reason.
     assert!(took < 8 * TIMEOUT, "{took:?} {case}");
@@ -246,12 +258,12 @@ fn a_party_that_is_stopped_says_so() {
     }
 }
 
-/// The garbler's error when a bit of the evaluator's frames of a kind is changed.
-fn refused_with_change(changed: ComputeFrameKind, transfers: OtExtension) -> Error {
+/// The garbler's error when bits of the evaluator's frames of a kind are changed.
+fn refused_with_change(changed: ComputeFrameKind, settings: ComputeSettings) -> Error {
     let schedule = CircuitSchedule::new(&generate::aes128());
     let (garbler, near) = UnixStream::pair().unwrap();
     let (evaluator, far) = UnixStream::pair().unwrap();
-    let settings = ComputeSettings { timeout: TIMEOUT, transfers, ..ComputeSettings::default() };
+    let settings = ComputeSettings { timeout: TIMEOUT, ..settings };
     let ended = WeightedQueue::new(1);
     thread::scope(|scope| {
         scope.spawn(|| relay(&near, &far, None, &ended));
@@ -265,7 +277,10 @@ fn refused_with_change(changed: ComputeFrameKind, transfers: OtExtension) -> Err
                     break;
                 }
                 if kind == changed {
-                    content[3] ^= 1;
+                    // The receiver uses some of the tables and hashes only.
+                    let is_single = kind == ComputeFrameKind::Extend;
+                    let bytes = if is_single { 3..4 } else { 0..length };
+                    content[bytes].iter_mut().for_each(|byte| *byte ^= 1);
                 }
                 let _ = writer.write_all(&[&header[..], &content].concat());
             }
@@ -288,16 +303,29 @@ fn refused_with_change(changed: ComputeFrameKind, transfers: OtExtension) -> Err
 
 #[test]
 fn an_unproven_result_is_rejected() {
-    let error = refused_with_change(ComputeFrameKind::Result, ComputeSettings::default().transfers);
+    let error = refused_with_change(ComputeFrameKind::Result, ComputeSettings::default());
     assert!(matches!(error, Error::Unproven), "{error}");
     assert!(error.is_security());
 }
 
 #[test]
+fn an_unproven_output_of_dual_execution_is_rejected() {
+    let settings =
+        ComputeSettings { security: ComputeSecurity::Malicious, ..ComputeSettings::default() };
+    for changed in [ComputeFrameKind::Tables, ComputeFrameKind::Hashes, ComputeFrameKind::Proof] {
+        let error = refused_with_change(changed, settings);
+        assert!(matches!(error, Error::Disagree), "{changed:?}: {error}");
+        assert!(error.is_security());
+    }
+}
+
+#[test]
 fn transfers_that_fail_the_check_are_a_failed_security_check() {
-    for kind in TransferKind::ALL {
-        let transfers = OtExtension { kind, security: TransferSecurity::MaliciousReceiver };
-        let error = refused_with_change(ComputeFrameKind::Extend, transfers);
+    for (transfers, security) in TransferKind::ALL.into_iter().flat_map(|kind| {
+        [ComputeSecurity::Evaluator, ComputeSecurity::Malicious].map(|level| (kind, level))
+    }) {
+        let settings = ComputeSettings { transfers, security, ..ComputeSettings::default() };
+        let error = refused_with_change(ComputeFrameKind::Extend, settings);
         assert!(matches!(error, Error::Transfer { .. }), "{error}");
         assert!(error.is_security(), "{error}");
     }
@@ -308,8 +336,7 @@ fn tables_in_short_frames_take_no_more_memory_than_in_long_ones() {
     // A million frames of one byte: with what each takes beside its content, more than 32 MiB.
     let settings =
         ComputeSettings { timeout: Duration::from_millis(100), ..ComputeSettings::default() };
-    let ComputeSettings { protocol, transfers, .. } = settings;
-    let hello = ComputeHello { role: ComputeRole::Garbler, protocol, transfers };
+    let hello = ComputeHello::new(ComputeRole::Garbler, &settings);
     let mut sent = ComputeFrame::of(ComputeFrameKind::Hello, &hello.to_bytes()).into_bytes();
     sent.extend(ComputeFrame::of(ComputeFrameKind::Tables, &[0]).into_bytes().repeat(1_000_000));
     let session =

@@ -15,11 +15,13 @@ use super::{BLOCK, KEY};
 use crate::predict::ShutdownOnDropWriter;
 use crate::random::PartyRng;
 use crate::wire::{ComputeBegin, ComputeFrameKind, HEADER_LEN, parse_header};
-use crate::{ComputeProtocol, ComputeRole, ComputeSession, ComputeSettings, GarblingScheme};
+use crate::{
+    ComputeProtocol, ComputeRole, ComputeSecurity, ComputeSession, ComputeSettings, GarblingScheme,
+};
 
-/// What the parties send with the seeds of [`recorded`], for each scheme and for GMW: a change of
-/// these lines is a change on the wire. The first 8 bytes of SHA-256 over the frames of each kind,
-/// in the order of kinds, of the garbler and of the evaluator.
+/// What the parties send with the seeds of [`recorded`], for each scheme, GMW, and each level of
+/// security: a change of these lines is a change on the wire. The first 8 bytes of SHA-256 over the
+/// frames of each kind, in the order of kinds, of the garbler and of the evaluator.
 const TRACES: &str = include_str!("traces.baseline");
 
 /// Writes to a socket, and keeps a copy.
@@ -124,10 +126,14 @@ fn the_wire_trace_is_unchanged() {
         };
         format!("{name} {:016x} {:016x}\n", digest(&sent[0]), digest(&sent[1]))
     };
-    let yao = GarblingScheme::ALL
-        .map(|scheme| (scheme.name(), ComputeSettings { scheme, ..ComputeSettings::default() }));
-    let gmw = ComputeSettings { protocol: ComputeProtocol::Gmw, ..ComputeSettings::default() };
-    let all = yao.into_iter().chain([("gmw", gmw)]);
+    let default = ComputeSettings::default();
+    let trusting = ComputeSettings { security: ComputeSecurity::SemiHonest, ..default };
+    let yao =
+        GarblingScheme::ALL.map(|scheme| (scheme.name(), ComputeSettings { scheme, ..trusting }));
+    let gmw = ComputeSettings { protocol: ComputeProtocol::Gmw, ..default };
+    let levels = [ComputeSecurity::Evaluator, ComputeSecurity::Malicious]
+        .map(|security| (security.name(), ComputeSettings { security, ..default }));
+    let all = yao.into_iter().chain([("gmw", gmw)]).chain(levels);
     assert_eq!(
         all.map(line).collect::<String>(),
         TRACES,

@@ -1,7 +1,7 @@
 //! Frames.
 
 use crate::malformed::MalformedComputeFrame;
-use crate::settings::{ComputeProtocol, ComputeRole};
+use crate::settings::{ComputeProtocol, ComputeRole, ComputeSecurity};
 
 /// The bytes of a frame's kind and length.
 pub(crate) const HEADER_LEN: usize = 5;
@@ -25,10 +25,12 @@ pub(crate) enum ComputeFrameKind {
     Triples = 13,
     Open = 14,
     Output = 15,
+    Hashes = 16,
+    Proof = 17,
 }
 
 impl ComputeFrameKind {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Hello,
         Self::Base,
         Self::Begin,
@@ -44,6 +46,8 @@ impl ComputeFrameKind {
         Self::Triples,
         Self::Open,
         Self::Output,
+        Self::Hashes,
+        Self::Proof,
     ];
 
     pub(crate) fn parse(number: u8) -> Result<Self, MalformedComputeFrame> {
@@ -68,16 +72,22 @@ impl ComputeFrameKind {
             Self::Triples => "triples",
             Self::Open => "open",
             Self::Output => "output",
+            Self::Hashes => "hashes",
+            Self::Proof => "proof",
         }
     }
 
-    /// Whether a party of this role may send it.
-    pub(crate) fn is_from(self, role: ComputeRole) -> bool {
+    /// Whether a party of this role may send it. In dual execution, each party garbles and
+    /// evaluates.
+    pub(crate) fn is_from(self, role: ComputeRole, security: ComputeSecurity) -> bool {
+        let is_dual = security.is_dual();
         match self {
             Self::Labels | Self::Answer | Self::Tables | Self::Decoding => {
-                role == ComputeRole::Garbler
+                is_dual || role == ComputeRole::Garbler
             }
-            Self::Extend | Self::Result | Self::Triples => role == ComputeRole::Evaluator,
+            Self::Extend => is_dual || role == ComputeRole::Evaluator,
+            Self::Result | Self::Triples => !is_dual && role == ComputeRole::Evaluator,
+            Self::Hashes | Self::Proof => is_dual,
             Self::Hello
             | Self::Base
             | Self::Begin
@@ -89,6 +99,24 @@ impl ComputeFrameKind {
         }
     }
 
+    /// The role in which a party receives it, if that is determined.
+    pub(crate) fn receiving_role(self) -> Option<ComputeRole> {
+        match self {
+            Self::Labels | Self::Answer | Self::Tables | Self::Decoding | Self::Hashes => {
+                Some(ComputeRole::Evaluator)
+            }
+            Self::Extend | Self::Result | Self::Triples | Self::Proof => Some(ComputeRole::Garbler),
+            Self::Hello
+            | Self::Base
+            | Self::Begin
+            | Self::Alive
+            | Self::Abort
+            | Self::Share
+            | Self::Open
+            | Self::Output => None,
+        }
+    }
+
     /// Whether it is a frame of this protocol.
     pub(crate) fn is_of(self, protocol: ComputeProtocol) -> bool {
         match self {
@@ -97,7 +125,9 @@ impl ComputeFrameKind {
             | Self::Answer
             | Self::Tables
             | Self::Decoding
-            | Self::Result => protocol == ComputeProtocol::Yao,
+            | Self::Result
+            | Self::Hashes
+            | Self::Proof => protocol == ComputeProtocol::Yao,
             Self::Share | Self::Triples | Self::Open | Self::Output => {
                 protocol == ComputeProtocol::Gmw
             }
@@ -111,10 +141,12 @@ impl ComputeFrameKind {
             Self::Hello | Self::Labels | Self::Share => 16,
             Self::Base => 1 << 16,
             Self::Begin => 96,
+            Self::Proof => 32,
             Self::Open => 1 << 18,
             Self::Extend
             | Self::Answer
             | Self::Decoding
+            | Self::Hashes
             | Self::Result
             | Self::Triples
             | Self::Output => 1 << 20,
@@ -204,7 +236,7 @@ mod tests {
     #[test]
     fn unknown_and_long_frames_are_refused() {
         assert_eq!(parse_header([0; 5]), Err(MalformedComputeFrame::Kind(0)));
-        assert_eq!(parse_header([16, 0, 0, 0, 0]), Err(MalformedComputeFrame::Kind(16)));
+        assert_eq!(parse_header([18, 0, 0, 0, 0]), Err(MalformedComputeFrame::Kind(18)));
         for kind in ComputeFrameKind::ALL {
             let length = u32::try_from(kind.max_len()).unwrap() + 1;
             let [a, b, c, d] = length.to_be_bytes();

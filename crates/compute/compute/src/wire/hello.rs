@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use crate::malformed::MalformedComputeFrame;
-use crate::settings::{ComputeProtocol, ComputeRole, transfers_number};
+use crate::settings::transfers_number;
+use crate::settings::{ComputeProtocol, ComputeRole, ComputeSecurity, ComputeSettings};
 use ot::extension::OtExtension;
 
 const MAGIC: &[u8; 7] = b"SNDRYAO";
@@ -13,11 +14,17 @@ const VERSION: u8 = 1;
 pub(crate) struct ComputeHello {
     pub(crate) role: ComputeRole,
     pub(crate) protocol: ComputeProtocol,
+    pub(crate) security: ComputeSecurity,
     pub(crate) transfers: OtExtension,
 }
 
 impl ComputeHello {
     pub(crate) const LEN: usize = 16;
+
+    pub(crate) fn new(role: ComputeRole, settings: &ComputeSettings) -> Self {
+        let (security, transfers) = (settings.security(), settings.extension());
+        Self { role, protocol: settings.protocol, security, transfers }
+    }
 
     pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -26,6 +33,7 @@ impl ComputeHello {
         bytes[8] = self.role as u8;
         bytes[9] = transfers_number(self.transfers);
         bytes[10] = self.protocol as u8;
+        bytes[11] = self.security as u8;
         bytes
     }
 
@@ -55,6 +63,10 @@ impl ComputeHello {
         if theirs[10] != self.protocol as u8 {
             return Err(Error::Differs { what: "the protocol (--protocol)" });
         }
+        let security = ComputeSecurity::parse(theirs[11])?;
+        if security != self.security {
+            return Err(Error::Security { ours: self.security, theirs: security });
+        }
         if theirs[9] != transfers_number(self.transfers) {
             return Err(Error::Differs { what: "the kind of oblivious transfers (--transfers)" });
         }
@@ -65,11 +77,9 @@ impl ComputeHello {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::ComputeSettings;
 
     fn hello(role: ComputeRole) -> ComputeHello {
-        let ComputeSettings { protocol, transfers, .. } = ComputeSettings::default();
-        ComputeHello { role, protocol, transfers }
+        ComputeHello::new(role, &ComputeSettings::default())
     }
 
     #[test]
@@ -96,6 +106,9 @@ mod tests {
         assert!(with(8, 9).contains("role"));
         assert!(with(9, 2).contains("transfers"));
         assert!(with(10, 1).contains("--protocol"));
+        assert!(with(11, 0).contains("the other party has --security semi-honest"));
+        assert!(with(11, 2).contains("the other party has --security malicious"));
+        assert!(with(11, 3).contains("level of security"));
         assert!(text(&good[..15]).contains("15 bytes"));
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use compute::predict::{GmwSteps, PredictedTraffic, YaoSteps};
-use compute::{ComputeProtocol, ComputeRole, ComputeSettings};
+use compute::{ComputeProtocol, ComputeRole, ComputeSecurity, ComputeSettings, OutputLearners};
 use console::CommandFailure;
 use serde::Serialize;
 
@@ -20,8 +20,21 @@ pub(super) struct DryRunRequest<'a> {
     pub(super) circuit: &'a str,
     pub(super) role: ComputeRole,
     pub(super) settings: &'a ComputeSettings,
+    /// The levels of security that are compared.
+    pub(super) levels: Vec<ComputeSecurity>,
     pub(super) instances: u32,
     pub(super) json: bool,
+}
+
+/// The levels of security that are possible with these settings.
+pub(super) fn levels(settings: &ComputeSettings) -> Vec<ComputeSecurity> {
+    let is_possible = |level: &ComputeSecurity| match settings.protocol {
+        ComputeProtocol::Yao => {
+            *level != ComputeSecurity::Malicious || settings.learns == OutputLearners::Both
+        }
+        ComputeProtocol::Gmw => *level == ComputeSecurity::SemiHonest,
+    };
+    ComputeSecurity::ALL.into_iter().filter(is_possible).collect()
 }
 
 #[derive(Serialize)]
@@ -30,6 +43,7 @@ struct DryRunDocument<'a> {
     protocol: &'a str,
     /// `null` with GMW.
     scheme: Option<&'a str>,
+    security: &'a str,
     instances: u32,
     ands: u64,
     bytes_sent: u64,
@@ -45,6 +59,17 @@ struct DryRunDocument<'a> {
     reason: Option<&'a str>,
     /// All of it, from the connection on.
     predicted_s: f64,
+    /// What the run takes with each level of security.
+    levels: Vec<DryRunLevelDocument>,
+}
+
+#[derive(Serialize)]
+struct DryRunLevelDocument {
+    security: &'static str,
+    bytes_sent: u64,
+    bytes_received: u64,
+    round_trips: u32,
+    predicted_s: f64,
 }
 
 /// What the steps of a protocol take; `null` for those of the other one.
@@ -58,16 +83,17 @@ struct DryRunStepsDocument {
     gates_s: Option<f64>,
 }
 
-/// Predicts what `traffic` and the circuit take, and prints that.
+/// Predicts what the circuit and its `traffic` with given settings take, and prints that.
 ///
 /// # Errors
 /// If nobody listens at the address.
 pub(super) fn run(
     prediction: &DryRunRequest,
-    traffic: PredictedTraffic,
+    traffic_of: impl Fn(&ComputeSettings) -> PredictedTraffic,
     loaded: &LoadedCircuit,
 ) -> Result<(), CommandFailure> {
-    let &DryRunRequest { connecting, circuit, role, settings, instances, json } = prediction;
+    let &DryRunRequest { connecting, circuit, role, settings, instances, json, .. } = prediction;
+    let traffic = traffic_of(settings);
     let exchange = traffic.exchange(role);
     let network = match &connecting.connect {
         Some(address) => Some(network::examined(connecting, address, exchange, role)?),
@@ -77,6 +103,7 @@ pub(super) fn run(
     let waiting = time.unwrap_or_default();
     let failed = |error| super::failed(&error);
     let seconds = |time: Duration| Some(time.as_secs_f64());
+    let mut levels = Vec::new();
     let (set_up, predicted, steps) = match settings.protocol {
         ComputeProtocol::Yao => {
             let steps = YaoSteps::measure(&loaded.schedule, settings, MEASURING).map_err(failed)?;
@@ -86,6 +113,20 @@ pub(super) fn run(
                 evaluate_s: seconds(steps.evaluate),
                 ..DryRunStepsDocument::default()
             };
+            for &security in &prediction.levels {
+                let settings = ComputeSettings { security, ..*settings };
+                let steps = steps.with_transfers(&loaded.schedule, &settings).map_err(failed)?;
+                let traffic = traffic_of(&settings);
+                let exchange = traffic.exchange(role);
+                let time = network.as_ref().and_then(|network| network.time_of(exchange));
+                levels.push(DryRunLevelDocument {
+                    security: security.name(),
+                    bytes_sent: exchange.sent,
+                    bytes_received: exchange.received,
+                    round_trips: traffic.round_trips,
+                    predicted_s: steps.total(time.unwrap_or_default(), instances).as_secs_f64(),
+                });
+            }
             (steps.set_up, steps.total(waiting, instances), document)
         }
         ComputeProtocol::Gmw => {
@@ -102,6 +143,7 @@ pub(super) fn run(
         circuit,
         protocol: settings.protocol.name(),
         scheme: super::scheme_name(settings),
+        security: settings.security.name(),
         instances,
         ands: loaded.schedule.shape().ands,
         bytes_sent: exchange.sent,
@@ -114,6 +156,7 @@ pub(super) fn run(
         transport: network.as_ref().map(|it| it.transport),
         reason: network.as_ref().map(|it| &it.reason[..]),
         predicted_s: predicted.as_secs_f64(),
+        levels,
     };
     if json { console::print_json(&document) } else { print(&document) }
 }
@@ -149,5 +192,14 @@ fn print(document: &DryRunDocument) -> Result<(), CommandFailure> {
         }
         _ => line("network", "unknown: --connect measures the path to the other party".into())?,
     }
-    line("in all", format!("{} after the connection is established", ms(document.predicted_s)))
+    line("in all", format!("{} after the connection is established", ms(document.predicted_s)))?;
+    if !document.levels.is_empty() {
+        console::print_line("With each --security:")?;
+    }
+    for level in &document.levels {
+        let DryRunLevelDocument { security, bytes_sent, bytes_received, predicted_s, .. } = level;
+        let (sent, received, time) = (bytes_sent, bytes_received, ms(*predicted_s));
+        line(security, format!("{sent} bytes sent, {received} received, {time}"))?;
+    }
+    Ok(())
 }

@@ -18,6 +18,16 @@ pub(super) struct NetworkPrediction {
     pub(super) reason: String,
     /// `None`: nothing is known of this transport on the path.
     pub(super) time: Option<Duration>,
+    path: NetworkPath,
+    role: ComputeRole,
+    is_secure: bool,
+}
+
+impl NetworkPrediction {
+    /// The time of another exchange on the same path, with the same transport.
+    pub(super) fn time_of(&self, exchange: ExchangeProfile) -> Option<Duration> {
+        time(self.transport, &self.path, exchange, self.role, self.is_secure)
+    }
 }
 
 /// Measures the path to the party that listens at `address`, for the party of this role.
@@ -39,7 +49,7 @@ pub(super) fn examined(
     };
     let is_secure = !matches!(options.security, ConnectionSecurity::Insecure);
     let time = time(transport, &path, exchange, role, is_secure);
-    Ok(NetworkPrediction { transport, reason, time })
+    Ok(NetworkPrediction { transport, reason, time, path, role, is_secure })
 }
 
 /// The time until the run is over at the party that connects.

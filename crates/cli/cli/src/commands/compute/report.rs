@@ -44,6 +44,7 @@ struct ComputeDocument<'a> {
     protocol: &'a str,
     /// `null` with GMW.
     scheme: Option<&'a str>,
+    security: &'a str,
     transfers: &'a str,
     transport: &'a str,
     /// `null` if this party did not let `auto` choose it.
@@ -126,6 +127,7 @@ impl ComputeReport<'_> {
             circuit_digest: encode_string(&shape.digest),
             protocol: self.settings.protocol.name(),
             scheme: scheme_name(&self.settings),
+            security: self.settings.security.name(),
             transfers: arguments.protocol.transfers().name(),
             transport,
             reason: *reason,

@@ -62,7 +62,7 @@ pub(super) fn run(
     }
     // The garbler knows the order of this output: it gets the common values in another instance.
     let settings =
-        ComputeSettings { learns: OutputLearners::Evaluator, ..protocol.settings(name)? };
+        ComputeSettings { learns: OutputLearners::Evaluator, ..protocol.settings(name, None)? };
     let is_revealed = arguments.is_for_both()?;
     check_memory(rows)?;
     let set = PsiOwnSet::new(table.all_keys(), role, rows as usize)?;
@@ -70,14 +70,17 @@ pub(super) fn run(
     let of_protocol = settings.protocol;
     let circuit = move || Ok(schedule(&generate::intersection(rows, NUMBER_BITS), of_protocol));
     let mut loading = CircuitLoader::spawn(circuit)?;
-    let traffic =
-        |schedule: &CircuitSchedule| traffic(schedule, &settings, is_revealed.then_some(rows));
+    let traffic = |schedule: &CircuitSchedule, settings: &_| {
+        traffic(schedule, settings, is_revealed.then_some(rows))
+    };
     if arguments.dry_run {
         let loaded = loading.wait()?;
-        let (circuit, instances, settings) = ("psi", 1, &settings);
-        let prediction = DryRunRequest { connecting, circuit, role, settings, instances, json };
-        return dry_run::run(&prediction, traffic(&loaded.schedule), loaded);
+        let (circuit, instances, settings, levels) = ("psi", 1, &settings, Vec::new());
+        let prediction =
+            DryRunRequest { connecting, circuit, role, settings, levels, instances, json };
+        return dry_run::run(&prediction, |settings| traffic(&loaded.schedule, settings), loaded);
     }
+    let traffic = |schedule: &CircuitSchedule| traffic(schedule, &settings);
     let rest = arguments.others_command(&format!(" --rows {rows}"));
     let Arguments { phases, explain, .. } = arguments;
     let start =

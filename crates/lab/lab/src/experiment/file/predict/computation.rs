@@ -10,7 +10,7 @@ mod path;
 use std::time::Duration;
 
 use compute::predict::network_time;
-use compute::{ComputeProtocol, ComputeRole, ComputeSettings, TransferKind};
+use compute::{ComputeProtocol, ComputeRole, ComputeSecurity, ComputeSettings, TransferKind};
 use serde::Deserialize as _;
 use transport::choice::expected;
 
@@ -86,7 +86,8 @@ impl PredictedArguments {
             match word {
                 "--scheme" => read.settings.scheme = words.next()?.parse().ok()?,
                 "--protocol" => read.settings.protocol = protocol(words.next()?)?,
-                "--transfers" => read.settings.transfers.kind = transfers(words.next()?)?,
+                "--transfers" => read.settings.transfers = transfers(words.next()?)?,
+                "--security" => read.settings.security = security(words.next()?)?,
                 "--repeat" => read.instances = words.next()?.parse().ok()?,
                 "--transport" => words.next()?.clone_into(&mut read.transport),
                 "--congestion" => read.congestion = Some(words.next()?.to_owned()),
@@ -100,6 +101,10 @@ impl PredictedArguments {
 
 fn protocol(name: &str) -> Option<ComputeProtocol> {
     [ComputeProtocol::Yao, ComputeProtocol::Gmw].into_iter().find(|it| it.name() == name)
+}
+
+fn security(name: &str) -> Option<ComputeSecurity> {
+    ComputeSecurity::ALL.into_iter().find(|it| it.name() == name)
 }
 
 fn transfers(name: &str) -> Option<TransferKind> {

@@ -89,6 +89,7 @@ impl ComputationSteps {
                 inputs: a.inputs.min(b.inputs),
                 garble: a.garble.min(b.garble),
                 evaluate: a.evaluate.min(b.evaluate),
+                is_dual: a.is_dual,
             }),
             (Self::Gmw(a), Self::Gmw(b)) => Self::Gmw(GmwSteps {
                 set_up: a.set_up.min(b.set_up),
@@ -107,9 +108,11 @@ impl ComputationCosts {
         arguments: &PredictedArguments,
     ) -> Option<Self> {
         let PredictedArguments { settings, instances, .. } = arguments;
-        let ComputeSettings { protocol, scheme, transfers, .. } = settings;
-        let kind =
-            format!("{} {protocol:?} {scheme:?} {transfers:?} {instances}", function.digest());
+        let ComputeSettings { protocol, scheme, security, transfers, .. } = settings;
+        let kind = format!(
+            "{} {protocol:?} {scheme:?} {security:?} {transfers:?} {instances}",
+            function.digest()
+        );
         // Who asks for the same meanwhile waits.
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(costs) = known.get(&kind) {
