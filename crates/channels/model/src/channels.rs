@@ -5,8 +5,10 @@ mod set;
 mod subset;
 
 pub use channel::{
-    ChannelModel, ChannelModelError, DELAYS_MS, LossProbability, RATES, RiskProbability,
+    COSTS, ChannelModel, ChannelModelError, DELAYS_MS, LossProbability, RATES, RiskProbability,
 };
 pub(crate) use set::RiskGroupOutcome;
 pub use set::{ChannelSet, ChannelSetError, MAX_GROUPS, SharedRiskGroup};
-pub use subset::{ChannelSubset, MAX_CHANNELS, ShareSelection, ShareSelectionError};
+pub use subset::{
+    ChannelSubset, MAX_CHANNELS, ShareSelection, ShareSelectionError, channels_by_name,
+};

@@ -55,9 +55,9 @@ pub mod simulate;
 mod solver;
 
 pub use channels::{
-    ChannelModel, ChannelModelError, ChannelSet, ChannelSetError, ChannelSubset, DELAYS_MS,
+    COSTS, ChannelModel, ChannelModelError, ChannelSet, ChannelSetError, ChannelSubset, DELAYS_MS,
     LossProbability, MAX_CHANNELS, MAX_GROUPS, RATES, RiskProbability, ShareSelection,
-    ShareSelectionError, SharedRiskGroup,
+    ShareSelectionError, SharedRiskGroup, channels_by_name,
 };
 pub use planning::{
     ChannelQuantity, ChannelSensitivity, OptimalSchedule, OptimalityCertificate, ParetoFront,

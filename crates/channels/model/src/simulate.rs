@@ -31,7 +31,9 @@
 
 mod sample;
 
-use crate::channels::{ChannelSet, ChannelSubset, MAX_CHANNELS, ShareSelection, SharedRiskGroup};
+use crate::channels::{
+    ChannelModel, ChannelSet, ChannelSubset, MAX_CHANNELS, ShareSelection, SharedRiskGroup,
+};
 use crate::schedules::ShareSchedule;
 use sample::ScheduleSampler;
 
@@ -212,12 +214,12 @@ fn is_learnt(
     selection: ShareSelection,
     random: &mut impl FnMut() -> u64,
 ) -> bool {
-    let struck = struck(set.groups(), SharedRiskGroup::risk, random);
+    let struck = struck(set, SharedRiskGroup::risk, ChannelModel::risk, random);
     let mut seen = 0;
     for (index, channel) in set.channels().iter().enumerate() {
         if selection.channels().contains(index) {
             // The channel's own draw is in addition to the draws of its groups.
-            let own = happens(channel.risk(), random);
+            let own = !has_fate(set, index) && happens(channel.risk(), random);
             seen += usize::from(own || struck.contains(index));
         }
     }
@@ -230,12 +232,12 @@ fn delay_ms(
     selection: ShareSelection,
     random: &mut impl FnMut() -> u64,
 ) -> Option<f64> {
-    let struck = struck(set.groups(), SharedRiskGroup::loss, random);
+    let struck = struck(set, SharedRiskGroup::loss, ChannelModel::loss, random);
     let mut delays = [0.0; MAX_CHANNELS];
     let mut arrived = 0;
     for (index, channel) in set.channels().iter().enumerate() {
         if selection.channels().contains(index) {
-            let own = happens(channel.loss(), random);
+            let own = !has_fate(set, index) && happens(channel.loss(), random);
             if !own && !struck.contains(index) {
                 delays[arrived] = channel.delay_ms();
                 arrived += 1;
@@ -247,15 +249,32 @@ fn delay_ms(
     delays.get(selection.k() - 1).copied()
 }
 
-/// The channels of all groups whose shared event occurs. These events are independent of each
-/// other.
+/// The channels of all groups whose shared event occurs, and of all fates with a channel whose own
+/// event occurs. These events are independent of each other.
 fn struck(
-    groups: &[SharedRiskGroup],
-    probability: impl Fn(&SharedRiskGroup) -> f64,
+    set: &ChannelSet,
+    of_group: impl Fn(&SharedRiskGroup) -> f64,
+    of_channel: impl Fn(&ChannelModel) -> f64,
     random: &mut impl FnMut() -> u64,
 ) -> ChannelSubset {
-    let struck = groups.iter().filter(|group| happens(probability(group), random));
-    struck.flat_map(|group| group.channels().iter()).collect()
+    let mut struck = ChannelSubset::EMPTY;
+    for group in set.groups() {
+        if happens(of_group(group), random) {
+            struck = group.channels().iter().fold(struck, ChannelSubset::with);
+        }
+    }
+    for fate in set.shared_fates() {
+        let hits = fate.iter().filter(|i| happens(of_channel(&set.channels()[*i]), random));
+        if hits.count() > 0 {
+            struck = fate.iter().fold(struck, ChannelSubset::with);
+        }
+    }
+    struck
+}
+
+/// Whether a channel shares its fate with others.
+fn has_fate(set: &ChannelSet, channel: usize) -> bool {
+    set.shared_fates().iter().any(|fate| fate.contains(channel))
 }
 
 /// True with this probability, to within 2^-53. Probabilities of 0 and 1 use no random number.

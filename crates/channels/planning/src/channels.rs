@@ -1,11 +1,16 @@
 //! The channels of a plan, as a person writes them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::str::FromStr;
 
 use model::{
     ChannelModel, ChannelSet, ChannelSubset, LossProbability, RiskProbability, SharedRiskGroup,
+    channels_by_name,
 };
 use serde::Deserialize;
+
+/// The priority of a channel that is always used.
+pub const FIRST_PRIORITY: u8 = 1;
 
 /// The maximum length of a channel's name.
 const MAX_NAME_LEN: usize = 32;
@@ -17,6 +22,10 @@ pub struct PlanChannels {
     pub set: ChannelSet,
     /// The names in the set's order, all different.
     pub names: Vec<String>,
+    /// The priorities in the set's order: channels of a higher number are backups.
+    pub priorities: Vec<u8>,
+    /// The names of the shared fates in the set's order.
+    pub shared_fates: Vec<Option<String>>,
 }
 
 /// A channel as the user specified it.
@@ -26,6 +35,9 @@ pub struct NamedChannel {
     /// Without a name, its number from 1 is used.
     name: Option<String>,
     channel: ChannelModel,
+    /// Channels with the same one share their fate.
+    shared_fate: Option<String>,
+    priority: u8,
 }
 
 /// A group of channels that fail together, as the user specified it.
@@ -51,6 +63,10 @@ struct RawChannel {
     delay_ms: f64,
     #[serde(alias = "r")]
     rate: f64,
+    #[serde(default)]
+    cost_per_gb: f64,
+    shared_fate: Option<String>,
+    priority: Option<u8>,
 }
 
 /// A file of channels.
@@ -77,8 +93,56 @@ impl PlanChannels {
         let names = names(channels)?;
         let groups = groups.iter().map(|group| group.resolve(&names));
         let groups = groups.collect::<Result<Vec<_>, _>>()?;
-        let set = ChannelSet::with_groups(set.channels().to_vec(), groups);
-        Ok(Self { set: set.map_err(|error| error.to_string())?, names })
+        let fates: Vec<Option<&str>> =
+            channels.iter().map(|named| named.shared_fate.as_deref()).collect();
+        let fates = shared_fates(&fates)?;
+        let set = ChannelSet::with_groups(set.channels().to_vec(), groups)
+            .and_then(|set| set.with_shared_fates(fates));
+        let set = set.map_err(|error| error.to_string())?;
+        Ok(Self {
+            set,
+            names,
+            priorities: channels.iter().map(|named| named.priority).collect(),
+            shared_fates: channels.iter().map(|named| named.shared_fate.clone()).collect(),
+        })
+    }
+
+    /// Whether any channel has a price.
+    pub fn has_costs(&self) -> bool {
+        self.set.channels().iter().any(|channel| channel.cost() > 0.0)
+    }
+
+    /// The priorities that channels have, in ascending order.
+    pub fn levels(&self) -> BTreeSet<u8> {
+        self.priorities.iter().copied().collect()
+    }
+
+    /// The channels of this priority, and of all lower numbers. `None` if there are none.
+    pub fn up_to(&self, priority: u8) -> Option<Self> {
+        let priorities = self.priorities.iter().enumerate();
+        let kept = priorities.filter(|(_, of_channel)| **of_channel <= priority);
+        let kept: Vec<usize> = kept.map(|(channel, _)| channel).collect();
+        Some(Self {
+            set: self.set.restricted(kept.iter().copied().collect()).ok()?,
+            names: kept.iter().map(|channel| self.names[*channel].clone()).collect(),
+            priorities: kept.iter().map(|channel| self.priorities[*channel]).collect(),
+            shared_fates: kept.iter().map(|channel| self.shared_fates[*channel].clone()).collect(),
+        })
+    }
+}
+
+/// The channels of each shared fate, from the name of each channel's.
+///
+/// # Errors
+/// If only one channel has a name: one line.
+fn shared_fates(names: &[Option<&str>]) -> Result<Vec<ChannelSubset>, String> {
+    let fates = channels_by_name(names.iter().copied());
+    match fates.iter().find(|(_, channels)| channels.len() < 2) {
+        Some((name, _)) => Err(format!(
+            "only one channel has the shared_fate \"{name}\"; give it to all that share it, or \
+             leave it out"
+        )),
+        None => Ok(fates.into_values().collect()),
     }
 }
 
@@ -96,7 +160,7 @@ fn names(channels: &[NamedChannel]) -> Result<Vec<String>, String> {
 }
 
 impl NamedChannel {
-    /// Parses `z=0.1,l=0.01,d=2.5,r=5,name=fibre`, in any order.
+    /// Parses `z=0.1,l=0.01,d=2.5,r=5,name=fibre`, in any order, with the further keys of a file.
     ///
     /// # Errors
     /// If a key is missing, unknown, repeated or out of its range.
@@ -108,16 +172,33 @@ impl NamedChannel {
             delay_ms: keys.number(["d", "delay_ms"])?,
             rate: keys.number(["r", "rate"])?,
             name: keys.take("name").map(str::to_owned),
+            cost_per_gb: keys.optional("cost_per_gb")?.unwrap_or_default(),
+            shared_fate: keys.take("shared_fate").map(str::to_owned),
+            priority: keys.optional("priority")?,
         };
-        keys.refuse_more("z, l, d, r and name")?;
+        keys.refuse_more("z, l, d, r, name, cost_per_gb, shared_fate and priority")?;
         Self::try_from(raw)
+    }
+}
+
+impl NamedChannel {
+    /// The same with the name of its shared fate.
+    #[must_use]
+    pub fn with_shared_fate(self, shared_fate: Option<String>) -> Self {
+        Self { shared_fate, ..self }
+    }
+
+    /// The same with a priority.
+    #[must_use]
+    pub fn with_priority(self, priority: u8) -> Self {
+        Self { priority, ..self }
     }
 }
 
 impl From<ChannelModel> for NamedChannel {
     /// A channel without a name.
     fn from(channel: ChannelModel) -> Self {
-        Self { name: None, channel }
+        Self { name: None, channel, shared_fate: None, priority: FIRST_PRIORITY }
     }
 }
 
@@ -131,13 +212,19 @@ impl TryFrom<RawChannel> for NamedChannel {
             raw.delay_ms,
             raw.rate,
         )
+        .and_then(|channel| channel.with_cost(raw.cost_per_gb))
         .map_err(|error| error.to_string())?;
+        let priority = raw.priority.unwrap_or(FIRST_PRIORITY);
+        if priority < FIRST_PRIORITY {
+            return Err("priority = 0: give 1 to 255".into());
+        }
+        let shared_fate = raw.shared_fate;
         match raw.name {
             Some(name) if !is_name(&name) => Err(format!(
                 "\"{name}\" is not a valid name: give 1 to {MAX_NAME_LEN} characters, none of them \
                  + or a comma"
             )),
-            name => Ok(Self { name, channel }),
+            name => Ok(Self { name, channel, shared_fate, priority }),
         }
     }
 }
@@ -253,6 +340,14 @@ impl<'a> KeyValuePairs<'a> {
     fn proportion(&mut self, names: [&str; 2]) -> Result<f64, String> {
         let value = self.either(names)?;
         parse_proportion(value).map_err(|error| format!("{} = {error}", names[0]))
+    }
+
+    /// A number that may be missing.
+    fn optional<T: FromStr>(&mut self, key: &str) -> Result<Option<T>, String> {
+        let parse = |value: &str| {
+            value.parse().map_err(|_| format!("{key} = {value} is not a number that it can be"))
+        };
+        self.take(key).map(parse).transpose()
     }
 
     fn refuse_more(&self, known: &str) -> Result<(), String> {

@@ -38,6 +38,9 @@ struct ScheduleDocument {
     loss: f64,
     delay: f64,
     delivered_delay: f64,
+    /// The price of a GB; absent if no channel has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_per_gb: Option<f64>,
     /// The maximum improvement of the first objective that is still possible; absent without an
     /// objective.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,6 +144,7 @@ impl ScheduleDocument {
             loss: planned.averages.loss,
             delay: planned.averages.delay_ms,
             delivered_delay: planned.averages.delivered_delay_ms,
+            cost_per_gb: channels.has_costs().then_some(planned.averages.cost),
             gap: planned.gap,
             schedule: schedule.collect(),
             utilisation: planned.utilisation(&channels.set),
@@ -201,6 +205,7 @@ fn property_key(objective: ScheduleObjective) -> &'static str {
         ScheduleObjective::Delay => "delay",
         ScheduleObjective::DeliveredDelay => "delivered_delay",
         ScheduleObjective::Rate => "rate",
+        ScheduleObjective::Cost => "cost_per_gb",
     }
 }
 

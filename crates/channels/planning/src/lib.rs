@@ -29,5 +29,7 @@ pub use answer::{
     BestProperties, ImprovementEffect, ImprovementEffects, PlanAnswer, PlanProgress,
     PlannedSchedule, PropertyOverview,
 };
-pub use channels::{ChannelsFile, NamedChannel, NamedRiskGroup, PlanChannels, parse_proportion};
+pub use channels::{
+    ChannelsFile, FIRST_PRIORITY, NamedChannel, NamedRiskGroup, PlanChannels, parse_proportion,
+};
 pub use document::{PlanDocument, quantity_key};

@@ -48,18 +48,20 @@
 //!
 //! - `wire`: the bytes: `datagram`, `tokens`, `symbol`, `part`, `handshake`, `control`, `path`,
 //!   `terms`, `options`, `keys`.
-//! - `send`: `sender`, with its `encoder`; `schedule` chooses (k, M), `plan`, `bounds`, `spare` and
-//!   `similar_delays` compute schedules; `codel_queue`: packets that wait.
+//! - `send`: `sender`, with its `encoder`; `schedule` chooses (k, M), `plan`, `bounds`, `priority`,
+//!   `shared_fates`, `spare` and `similar_delays` compute schedules; `codel_queue`: packets that
+//!   wait.
 //! - `recv`: `receiver`, `reassembly` of symbols, `part_joiner`, `reorder_buffer` with its
 //!   `delay_equalizer`; `fault_tracker`: which channels are in quarantine; `sequence_window`,
 //!   `byte_ring`, `channel_bits`: their data.
 //! - `control`: `handshake`; `monitor`, which combines `incoming` and `outgoing` into an `estimate`
-//!   of each channel; `path_prober` for the MTU; `peer_address` and `unverified` datagrams.
+//!   of each channel; `path_prober` for the MTU; `peer_address` and `unverified` datagrams;
+//!   `quota`; `hello_probe`, which measures channels without an association.
 //! - `endpoint`: one end: its halves `inbound` and `outbound`, with the `frame_sender` before
 //!   it, and their `shared_state`; `client_demultiplexer`: which client has sent a datagram.
 //!
 //! The driver is `net`: the threads `sending`, `receiving` and `planning`, with `sending_peer`,
-//! `receiving_peer` and `received_packets` for each peer, and `status_source`;
+//! `receiving_peer` and `received_packets` for each peer, `status_source`, `quota` and `probe`;
 //! [`fail_closed`] keeps packets for the tunnel from leaving another way.
 //! [`config`] is read and checked before; [`status`] is what an end reports.
 
@@ -73,7 +75,9 @@ pub use keys::SharedKey;
 pub use net::fail_closed;
 pub use net::{
     IpTunnel, TunnelError, TunnelReloadError, TunnelReloader, TunnelStatusSource, TunnelStopper,
+    measure_channels,
 };
+pub use protocol::control::hello_probe::MeasuredChannel;
 pub use protocol::wire::datagram::MAX_CHANNELS;
 #[doc(hidden)]
 pub use protocol::{control, endpoint, recv, send, wire};

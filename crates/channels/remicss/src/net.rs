@@ -18,6 +18,8 @@ pub mod fail_closed;
 mod new_peer;
 mod peer_label;
 mod planning;
+mod probe;
+mod quota;
 mod received_packets;
 mod receiving;
 mod receiving_peer;
@@ -36,11 +38,12 @@ use std::thread;
 use std::time::Instant;
 
 use ipnet::IpNet;
+use model::ChannelSubset;
 use sharing::keyed::TAG_LEN;
 use tun::TunDevice;
 use tun::interface::InterfaceSettings;
 
-use crate::config::{PacketOrder, TunnelChannelConfig, TunnelConfig};
+use crate::config::{PacketOrder, TunnelChannelConfig, TunnelConfig, fates};
 use crate::protocol::control::handshake::SharedKey;
 use crate::protocol::endpoint::client_demultiplexer::{ClientDemultiplexer, TunnelPeerId};
 use crate::protocol::endpoint::outbound::SymbolSenderConfig;
@@ -49,6 +52,8 @@ use crate::protocol::wire::datagram::HEADER_LEN;
 pub use error::TunnelError;
 use new_peer::{KeyedPeer, NewTunnelPeer, PeerFactory};
 use planning::{LiveSettings, PlanningCommand, PlanningThread};
+pub use probe::measure_channels;
+use quota::{OpenedQuotaFile, QuotaThread};
 use receiving::{ReceivingThread, UnrecognisedLog};
 use receiving_peer::ReceivingContext;
 pub use reload::{TunnelReloadError, TunnelReloader};
@@ -68,6 +73,8 @@ pub struct IpTunnel {
     sending: SendingThread,
     receiving: ReceivingThread,
     planning: PlanningThread,
+    /// If quotas are kept.
+    quota: Option<QuotaThread>,
     status_source: TunnelStatusSource,
     stopper: TunnelStopper,
     reloader: TunnelReloader,
@@ -94,6 +101,7 @@ impl IpTunnel {
     pub fn open(config: &TunnelConfig, keys: Vec<SharedKey>) -> Result<Self, TunnelError> {
         let clock = TunnelClock(Instant::now());
         let clients = new_peer::keyed_clients(config, keys)?;
+        let quota_file = config.quota_file.as_deref().map(OpenedQuotaFile::open).transpose()?;
         let channels = bind(config)?;
         let sender_config = sender_config(config);
         let overhead = HEADER_LEN + 1 + if config.tamper_code { TAG_LEN } else { 0 };
@@ -117,6 +125,7 @@ impl IpTunnel {
         let (to_planning, requests) = mpsc::channel();
         let risks = config.channels.iter().map(|channel| channel.risk).collect();
         let risks: Arc<Mutex<Vec<f64>>> = Arc::new(Mutex::new(risks));
+        let configured = Arc::new(Mutex::new(config.channels.clone()));
         let mut sending = SendingThread {
             device: Arc::clone(&device),
             channels: channels.clone(),
@@ -136,6 +145,7 @@ impl IpTunnel {
             sending_waker: sending_waker.clone(),
             clock,
             peers: BTreeMap::new(),
+            left_out: ChannelSubset::EMPTY,
         };
         let mut receiving = ReceivingThread {
             context: ReceivingContext {
@@ -164,11 +174,14 @@ impl IpTunnel {
             device: device.name().to_owned(),
             clock,
             risks: Arc::clone(&risks),
+            configured: Arc::clone(&configured),
+            quotas: Arc::default(),
             peers: Arc::new(Mutex::new(sources)),
             written: Arc::clone(&receiving.counts),
             unrecognised: Arc::clone(&receiving.unrecognised),
             for_no_client: Arc::clone(&sending.for_no_client),
         };
+        let quota = quota_file.map(|file| file.watch(&configured, &status_source, &to_planning));
         let stopper = TunnelStopper {
             stops: Arc::clone(&receiving.stops),
             receiving_waker: receiving_waker.clone(),
@@ -179,6 +192,7 @@ impl IpTunnel {
             factory,
             device: device.name().to_owned(),
             risks,
+            configured,
             planning: to_planning,
             sending: to_sending,
             sending_waker,
@@ -187,7 +201,7 @@ impl IpTunnel {
             sources: Arc::clone(&status_source.peers),
             clients: Arc::new(Mutex::new(ids)),
         };
-        Ok(Self { device, sending, receiving, planning, status_source, stopper, reloader })
+        Ok(Self { device, sending, receiving, planning, quota, status_source, stopper, reloader })
     }
 
     /// The device's name.
@@ -218,14 +232,20 @@ impl IpTunnel {
     /// # Panics
     /// If a thread cannot be started, or has panicked.
     pub fn run(self) -> Result<(), TunnelError> {
-        let Self { sending, receiving, planning, stopper, reloader, status_source: _, device: _ } =
-            self;
+        let Self { sending, receiving, planning, quota, stopper, reloader, .. } = self;
 
         let start = |name: &str| thread::Builder::new().name(name.into());
         let planner = start("planning").spawn(move || planning.run()).expect("a thread");
         let receiver = start("receiving").spawn(move || receiving.run()).expect("a thread");
+        let (stop_quota, stops) = mpsc::channel();
+        let quota =
+            quota.map(|quota| start("quota").spawn(move || quota.run(&stops)).expect("a thread"));
         let result = sending.run();
         stopper.stop();
+        drop(stop_quota);
+        if let Some(quota) = quota {
+            quota.join().expect("the quota thread");
+        }
         receiver.join().expect("the receiving thread");
         // If it does not receive, it has ended.
         let _ = reloader.planning.send(PlanningCommand::Stop);
@@ -295,6 +315,7 @@ fn goal(config: &TunnelConfig) -> PlanGoal {
         keeps_order: config.order == PacketOrder::Auto,
         prefer: config.prefer,
         bounds: config.bounds,
+        fates: fates(&config.channels),
     }
 }
 

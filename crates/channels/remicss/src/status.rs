@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::protocol::control::quota::QuotaPeriod;
+use crate::protocol::control::quota::is_nearly_used_up;
+
 /// The status of one end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TunnelStatus {
@@ -101,6 +104,10 @@ pub struct MeasuredProperties {
     pub loss_out: Option<f64>,
     /// The mean delay of those that arrive, in ms, by the model as above.
     pub delay_ms: Option<f64>,
+    /// The price of a GB of what this end sends, by the model as above. Absent if no channel has a
+    /// price.
+    #[serde(default)]
+    pub cost_per_gb: Option<f64>,
     /// Symbols sent.
     pub sent_symbols: u64,
     /// The bytes of packets in them.
@@ -129,6 +136,29 @@ pub struct PredictedProperties {
     pub delay_ms: f64,
     /// The highest rate, in Mbit/s of IP packets on the channels.
     pub rate_mbit: f64,
+    /// The price of a GB. Absent if no channel has a price.
+    #[serde(default)]
+    pub cost_per_gb: Option<f64>,
+}
+
+/// What is used of a channel's quota.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QuotaStatus {
+    /// The quota: the bytes of IP packets in both directions.
+    pub bytes: u64,
+    /// Whether it is that of a `month` or of a `day`, in UTC.
+    pub period: QuotaPeriod,
+    /// The bytes that were used since the month or day began.
+    pub used_bytes: u64,
+    /// How long it has been used up, in seconds. Absent if it is not.
+    pub used_up_s: Option<f64>,
+}
+
+impl QuotaStatus {
+    /// Whether 80 % of it is used, or more.
+    pub fn is_nearly_used_up(&self) -> bool {
+        is_nearly_used_up(self.used_bytes, self.bytes)
+    }
 }
 
 /// The status of one channel.
@@ -146,6 +176,22 @@ pub struct TunnelChannelStatus {
     /// Since when no packet waits for it, because it would cost much rate, in seconds. It still
     /// gets a share of a packet if it is ready.
     pub spare_s: Option<f64>,
+    /// Since when it is in reserve, because channels of a lower priority number are enough, in
+    /// seconds.
+    #[serde(default)]
+    pub reserve_s: Option<f64>,
+    /// The configured name of the fate that it shares with other channels.
+    #[serde(default)]
+    pub shared_fate: Option<String>,
+    /// The configured priority. Absent if all channels have the same.
+    #[serde(default)]
+    pub priority: Option<u8>,
+    /// The configured price of a GB. Absent if it has none.
+    #[serde(default)]
+    pub cost_per_gb: Option<f64>,
+    /// What is used of its quota. Absent if it has none.
+    #[serde(default)]
+    pub quota: Option<QuotaStatus>,
     /// The configured risk. Absent if no channel has one.
     pub risk: Option<f64>,
     /// The estimated rate, in Mbit/s. Absent without a peer.

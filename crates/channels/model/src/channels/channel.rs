@@ -20,13 +20,17 @@ pub struct RiskProbability(pub f64);
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct LossProbability(pub f64);
 
-/// One channel: the quadruple (z, l, d, r) of III-B.
+/// The prices that a GB on a channel can have, in any currency.
+pub const COSTS: RangeInclusive<f64> = 0.0..=1e6;
+
+/// One channel: the quadruple (z, l, d, r) of III-B, and the price of what it carries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelModel {
     risk: f64,
     loss: f64,
     delay_ms: f64,
     rate: f64,
+    cost: f64,
 }
 
 /// Why the values do not define a channel.
@@ -44,6 +48,9 @@ pub enum ChannelModelError {
     /// The rate is too small, too large or not a number.
     #[error("rate r = {0} is not within 0.000001 to 1000000000")]
     Rate(f64),
+    /// The price is negative, too large or not a number.
+    #[error("a price of {0} for a GB is not within 0 to 1000000")]
+    Cost(f64),
 }
 
 impl ChannelModel {
@@ -73,7 +80,32 @@ impl ChannelModel {
         if !RATES.contains(&rate) {
             return Err(ChannelModelError::Rate(rate));
         }
-        Ok(Self { risk, loss, delay_ms, rate })
+        Ok(Self { risk, loss, delay_ms, rate, cost: 0.0 })
+    }
+
+    /// The same channel, on which each GB costs this price, in [`COSTS`]. Without a price it is
+    /// free.
+    ///
+    /// # Errors
+    /// If the price is outside its range, or not a number.
+    pub fn with_cost(self, cost: f64) -> Result<Self, ChannelModelError> {
+        if COSTS.contains(&cost) {
+            Ok(Self { cost, ..self })
+        } else {
+            Err(ChannelModelError::Cost(cost))
+        }
+    }
+
+    /// The same channel with a further, independent cause of its risk and of its loss.
+    pub(crate) fn with_cause(self, risk: f64, loss: f64) -> Self {
+        let either = |own: f64, other: f64| own + other * (1.0 - own);
+        // The largest loss below 1.
+        let most = 1.0 - f64::EPSILON / 2.0;
+        Self {
+            risk: either(self.risk, risk).min(1.0),
+            loss: either(self.loss, loss).min(most),
+            ..self
+        }
     }
 
     /// The probability that an adversary sees a share sent here: z.
@@ -94,5 +126,10 @@ impl ChannelModel {
     /// The largest number of shares that this channel carries in a unit of time: r.
     pub fn rate(&self) -> f64 {
         self.rate
+    }
+
+    /// The price of a GB on this channel.
+    pub fn cost(&self) -> f64 {
+        self.cost
     }
 }

@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::channel::{ChannelModel, LossProbability, RiskProbability};
 use super::subset::{ChannelSubset, MAX_CHANNELS};
 
-/// The largest number of groups of channels that share a risk.
+/// The largest number of groups of channels that share a risk, and of shared fates, together.
 pub const MAX_GROUPS: usize = 4;
 
 /// Channels that fail together because they share one provider, duct or power supply. With
@@ -67,7 +67,7 @@ pub enum ChannelSetError {
     /// More channels than [`MAX_CHANNELS`].
     #[error("{0} channels are more than the {MAX_CHANNELS} that a plan can be made for")]
     TooMany(usize),
-    /// More groups than [`MAX_GROUPS`].
+    /// More groups and shared fates than [`MAX_GROUPS`].
     #[error("{0} groups are more than the {MAX_GROUPS} that a plan can be made for")]
     TooManyGroups(usize),
     /// A group has fewer than two channels.
@@ -82,6 +82,9 @@ pub enum ChannelSetError {
     /// The loss of a group is not within 0 to less than 1.
     #[error("a group's loss l = {0} is not from 0 to below 1")]
     GroupLoss(f64),
+    /// A channel has two shared fates.
+    #[error("channel {0} has two shared fates; give it one")]
+    TwoFates(usize),
 }
 
 /// One outcome of the draws of all groups: its probability, and the probability of each channel in
@@ -99,6 +102,7 @@ pub(crate) struct RiskGroupOutcome {
 pub struct ChannelSet {
     channels: Vec<ChannelModel>,
     groups: Vec<SharedRiskGroup>,
+    fates: Vec<ChannelSubset>,
     /// The channels by delay, fastest first.
     by_delay: Vec<usize>,
     risk_scenarios: Vec<RiskGroupOutcome>,
@@ -138,21 +142,82 @@ impl ChannelSet {
         }
         let mut by_delay: Vec<usize> = (0..channels.len()).collect();
         by_delay.sort_by(|a, b| channels[*a].delay_ms().total_cmp(&channels[*b].delay_ms()));
-        let risks = channels.iter().map(ChannelModel::risk).collect();
-        let losses = channels.iter().map(ChannelModel::loss).collect();
-        Ok(Self {
-            by_delay,
-            risk_scenarios: scenarios(
-                risks,
-                groups.iter().map(|group| (group.channels, group.risk)),
-            ),
-            loss_scenarios: scenarios(
-                losses,
-                groups.iter().map(|group| (group.channels, group.loss)),
-            ),
-            channels,
-            groups,
-        })
+        let (risk_scenarios, loss_scenarios) = (Vec::new(), Vec::new());
+        let fates = Vec::new();
+        Ok(Self { channels, groups, fates, by_delay, risk_scenarios, loss_scenarios }
+            .with_scenarios())
+    }
+
+    /// The same set, where the channels of each of `fates` share their fate: an adversary who sees
+    /// a share on one of them sees those on all, and if one loses its share, all do. Each channel's
+    /// own z and l are draws as before. This bounds the risk and loss from above, whatever the
+    /// channels of a fate have in common: see docs/model.md.
+    ///
+    /// # Errors
+    /// If a fate has fewer than two channels, one that is not in the set, or one of another fate,
+    /// or there are more than [`MAX_GROUPS`] groups and fates.
+    pub fn with_shared_fates(self, fates: Vec<ChannelSubset>) -> Result<Self, ChannelSetError> {
+        let count = self.groups.len() + fates.len();
+        if count > MAX_GROUPS {
+            return Err(ChannelSetError::TooManyGroups(count));
+        }
+        let mut seen = ChannelSubset::EMPTY;
+        for fate in &fates {
+            if fate.len() < 2 {
+                return Err(ChannelSetError::SmallGroup);
+            }
+            for channel in fate.iter() {
+                if channel >= self.len() {
+                    return Err(ChannelSetError::UnknownChannel(channel));
+                }
+                if seen.contains(channel) {
+                    return Err(ChannelSetError::TwoFates(channel));
+                }
+                seen = seen.with(channel);
+            }
+        }
+        Ok(Self { fates, ..self }.with_scenarios())
+    }
+
+    /// The set of the channels of `kept` alone, in the same order, with the groups and fates of
+    /// which it has more than one channel. Of a group with one channel, its risk and loss are added
+    /// to the channel's own.
+    ///
+    /// # Errors
+    /// If `kept` has none of the channels.
+    pub fn restricted(&self, kept: ChannelSubset) -> Result<Self, ChannelSetError> {
+        let kept: Vec<usize> = kept.iter().filter(|channel| *channel < self.len()).collect();
+        let members = |channels: ChannelSubset| {
+            let places =
+                kept.iter().enumerate().filter(|(_, channel)| channels.contains(**channel));
+            places.map(|(place, _)| place).collect::<ChannelSubset>()
+        };
+        let mut channels: Vec<ChannelModel> = kept.iter().map(|i| self.channels[*i]).collect();
+        let mut groups = Vec::new();
+        for group in &self.groups {
+            let members = members(group.channels);
+            match members.iter().next() {
+                Some(only) if members.len() == 1 => {
+                    channels[only] = channels[only].with_cause(group.risk, group.loss);
+                }
+                Some(_) => groups.push(SharedRiskGroup { channels: members, ..*group }),
+                None => {}
+            }
+        }
+        let fates = self.fates.iter().map(|fate| members(*fate)).filter(|fate| fate.len() > 1);
+        Self::with_groups(channels, groups)?.with_shared_fates(fates.collect())
+    }
+
+    /// Computes the outcomes of groups and fates.
+    fn with_scenarios(self) -> Self {
+        let risks = self.channels.iter().map(ChannelModel::risk).collect();
+        let losses = self.channels.iter().map(ChannelModel::loss).collect();
+        let groups = self.groups.iter();
+        let risk_scenarios =
+            scenarios(risks, &self.fates, groups.clone().map(|group| (group.channels, group.risk)));
+        let loss_scenarios =
+            scenarios(losses, &self.fates, groups.map(|group| (group.channels, group.loss)));
+        Self { risk_scenarios, loss_scenarios, ..self }
     }
 
     /// The channels, in the order given.
@@ -163,6 +228,11 @@ impl ChannelSet {
     /// The groups.
     pub fn groups(&self) -> &[SharedRiskGroup] {
         &self.groups
+    }
+
+    /// The channels that share a fate.
+    pub fn shared_fates(&self) -> &[ChannelSubset] {
+        &self.fates
     }
 
     /// The number of channels: n.
@@ -192,13 +262,22 @@ impl ChannelSet {
     }
 }
 
-/// Every possible outcome of the groups' independent draws. Without groups there is one.
+/// Every possible outcome of the groups' independent draws. Without groups there is one. A shared
+/// fate is a group that is hit if one of its channels is, and these are hit in no other way.
 fn scenarios(
-    own: Vec<f64>,
+    mut own: Vec<f64>,
+    fates: &[ChannelSubset],
     groups: impl Iterator<Item = (ChannelSubset, f64)>,
 ) -> Vec<RiskGroupOutcome> {
+    let mut hit: Vec<(ChannelSubset, f64)> = groups.collect();
+    for fate in fates {
+        // Without a subtraction, so that tiny probabilities are as exact as others.
+        let any = fate.iter().fold(0.0, |any, channel| any + own[channel] * (1.0 - any));
+        fate.iter().for_each(|channel| own[channel] = 0.0);
+        hit.push((*fate, any.min(1.0)));
+    }
     let mut scenarios = vec![RiskGroupOutcome { probability: 1.0, channel_probabilities: own }];
-    for (channels, probability) in groups.filter(|(_, probability)| *probability > 0.0) {
+    for (channels, probability) in hit.into_iter().filter(|(_, probability)| *probability > 0.0) {
         let struck = scenarios.iter().map(|scenario| {
             let mut struck = scenario.clone();
             struck.probability *= probability;

@@ -1,5 +1,6 @@
 //! Sets of channels, and a selection of shares on one: the pair (k, M) of the paper's III-C.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use thiserror::Error;
@@ -82,6 +83,20 @@ impl FromIterator<usize> for ChannelSubset {
     fn from_iter<I: IntoIterator<Item = usize>>(channels: I) -> Self {
         channels.into_iter().fold(Self::EMPTY, Self::with)
     }
+}
+
+/// The channels that have each name, of the names of all channels in their order.
+pub fn channels_by_name<'a>(
+    names: impl IntoIterator<Item = Option<&'a str>>,
+) -> BTreeMap<&'a str, ChannelSubset> {
+    let mut channels = BTreeMap::new();
+    for (channel, name) in names.into_iter().enumerate() {
+        if let Some(name) = name {
+            let named = channels.entry(name).or_insert(ChannelSubset::EMPTY);
+            *named = named.with(channel);
+        }
+    }
+    channels
 }
 
 /// How one symbol is sent: one share on each channel of M, any k of which reconstruct it (III-C).

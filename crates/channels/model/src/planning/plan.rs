@@ -90,7 +90,7 @@ pub enum PlanError {
     #[error(transparent)]
     Request(#[from] PlanRequestError),
     /// No schedule meets this bound together with the bounds before it. Their order is risk, loss,
-    /// delay, after the rate.
+    /// delay and price, after the rate.
     #[error("{}", infeasible(*bound, *wanted, *best))]
     Infeasible {
         /// The first infeasible bound.
@@ -110,7 +110,9 @@ pub enum PlanError {
 fn infeasible(bound: ScheduleBound, wanted: f64, best: f64) -> String {
     let name = bound.property();
     let (unit, relation, extreme) = match bound {
-        ScheduleBound::MaxRisk | ScheduleBound::MaxLoss => ("", "at most", "least"),
+        ScheduleBound::MaxRisk | ScheduleBound::MaxLoss | ScheduleBound::MaxCost => {
+            ("", "at most", "least")
+        }
         ScheduleBound::MaxDelay | ScheduleBound::MaxDeliveredDelay => (" ms", "at most", "least"),
         ScheduleBound::MinRate => ("", "at least", "highest"),
     };
@@ -218,7 +220,7 @@ impl<'a> SchedulePlanner<'a> {
         }
     }
 
-    /// Adds the bounds of risk, loss and delay, one after the other.
+    /// Adds the bounds of risk, loss, delay and price, one after the other.
     fn keep_bounds(&mut self, requirements: &ScheduleRequirements) -> Result<(), PlanError> {
         let bounds = [
             (ScheduleBound::MaxRisk, requirements.max_risk, ScheduleObjective::Risk),
@@ -229,6 +231,7 @@ impl<'a> SchedulePlanner<'a> {
                 requirements.max_delivered_delay_ms,
                 ScheduleObjective::DeliveredDelay,
             ),
+            (ScheduleBound::MaxCost, requirements.max_cost, ScheduleObjective::Cost),
         ];
         for (bound, wanted, objective) in bounds {
             let Some(wanted) = wanted else { continue };
@@ -291,7 +294,7 @@ impl<'a> SchedulePlanner<'a> {
         };
         let mut rows = self.rows.clone();
         rows.push(ProgramRow { left: norm, relation: RowRelation::Equal, right: 1.0 });
-        self.solve(linear(objective), rows, unit)
+        self.solve(linear(self.set, objective), rows, unit)
     }
 
     /// Maximises the rate under the rows, with q = p R: one program gives both. The unit is near
@@ -310,7 +313,7 @@ impl<'a> SchedulePlanner<'a> {
                 });
             }
             let mut optimum =
-                self.solve(linear(ScheduleObjective::Rate), rows, ProgramUnit::Rate)?;
+                self.solve(linear(self.set, ScheduleObjective::Rate), rows, ProgramUnit::Rate)?;
             let rate = -optimum.value * unit;
             if rate < unit / 4.0 && rate > 0.0 {
                 unit = rate;
@@ -362,7 +365,7 @@ impl<'a> SchedulePlanner<'a> {
     /// Adds the row that a property is at most `value`, to the solver's precision in units of
     /// `unit`.
     fn keep_at_most(&mut self, objective: ScheduleObjective, value: f64, unit: f64) {
-        let mut left = linear(objective);
+        let mut left = linear(self.set, objective);
         let value = value * (1.0 + RELAXED.0);
         if objective == ScheduleObjective::DeliveredDelay {
             left.properties.delivered -= value;
@@ -380,6 +383,10 @@ impl<'a> SchedulePlanner<'a> {
                 let delays = self.set.channels().iter().map(ChannelModel::delay_ms);
                 delays.fold(1e-3, f64::max)
             }
+            ScheduleObjective::Cost => {
+                let costs = self.set.channels().iter().map(ChannelModel::cost);
+                costs.sum::<f64>().max(1e-3)
+            }
         }
     }
 
@@ -388,7 +395,7 @@ impl<'a> SchedulePlanner<'a> {
     }
 }
 
-fn linear(objective: ScheduleObjective) -> LinearFunction {
+fn linear(set: &ChannelSet, objective: ScheduleObjective) -> LinearFunction {
     let none = PropertyWeights::default();
     match objective {
         ScheduleObjective::Risk => weighted(PropertyWeights { risk: 1.0, ..none }),
@@ -399,6 +406,10 @@ fn linear(objective: ScheduleObjective) -> LinearFunction {
         }
         ScheduleObjective::Rate => {
             LinearFunction { constant: -DoubleDouble::ONE, ..LinearFunction::default() }
+        }
+        ScheduleObjective::Cost => {
+            let costs = set.channels().iter().map(|channel| channel.cost().into());
+            LinearFunction { channels: costs.collect(), ..LinearFunction::default() }
         }
     }
 }

@@ -21,6 +21,8 @@ pub enum ScheduleObjective {
     DeliveredDelay,
     /// The highest rate, in symbols per unit of time of the channels' rates.
     Rate,
+    /// The lowest price of a GB.
+    Cost,
 }
 
 /// A bound that a schedule must meet.
@@ -36,6 +38,8 @@ pub enum ScheduleBound {
     MaxDeliveredDelay,
     /// A lower bound of the rate.
     MinRate,
+    /// An upper bound of the price of a GB.
+    MaxCost,
 }
 
 impl ScheduleBound {
@@ -47,6 +51,7 @@ impl ScheduleBound {
             Self::MaxDelay => "delay",
             Self::MaxDeliveredDelay => "delay of the symbols that arrive",
             Self::MinRate => "rate",
+            Self::MaxCost => "price of a GB",
         }
     }
 }
@@ -82,6 +87,8 @@ pub struct ScheduleRequirements {
     pub max_delivered_delay_ms: Option<f64>,
     /// The lowest rate, in symbols per unit of time of the channels' rates.
     pub min_rate: Option<f64>,
+    /// The highest price of a GB of symbols.
+    pub max_cost: Option<f64>,
     /// The objectives, most important first. Each one selects among the schedules that are best in
     /// all before it.
     pub objectives: Vec<ScheduleObjective>,
@@ -101,6 +108,7 @@ impl Default for ScheduleRequirements {
             max_delay_ms: None,
             max_delivered_delay_ms: None,
             min_rate: None,
+            max_cost: None,
             objectives: Vec::new(),
         }
     }
@@ -204,6 +212,7 @@ impl PlanRequest {
             (ScheduleBound::MaxDelay, requirements.max_delay_ms, f64::MAX),
             (ScheduleBound::MaxDeliveredDelay, requirements.max_delivered_delay_ms, f64::MAX),
             (ScheduleBound::MinRate, requirements.min_rate, f64::MAX),
+            (ScheduleBound::MaxCost, requirements.max_cost, f64::MAX),
         ];
         for (bound, value, most) in bounds {
             if let Some(value) = value.filter(|value| !(0.0..=most).contains(value)) {
@@ -245,6 +254,7 @@ impl PlanRequest {
             ScheduleObjective::Delay => &mut bounded.0.max_delay_ms,
             ScheduleObjective::DeliveredDelay => &mut bounded.0.max_delivered_delay_ms,
             ScheduleObjective::Rate => &mut bounded.0.min_rate,
+            ScheduleObjective::Cost => &mut bounded.0.max_cost,
         };
         *bound = Some(value);
         bounded
@@ -285,6 +295,7 @@ impl ScheduleAverages {
             ScheduleObjective::Delay => self.delay_ms,
             ScheduleObjective::DeliveredDelay => self.delivered_delay_ms,
             ScheduleObjective::Rate => self.rate,
+            ScheduleObjective::Cost => self.cost,
         }
     }
 }

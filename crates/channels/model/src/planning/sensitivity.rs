@@ -78,7 +78,9 @@ impl ChannelSet {
             rate,
         );
         // Only a rate at the end of its range cannot be improved; then nothing changes.
-        channels[channel] = better.unwrap_or(old);
-        Self::with_groups(channels, self.groups().to_vec()).unwrap_or_else(|_| self.clone())
+        channels[channel] = better.and_then(|better| better.with_cost(old.cost())).unwrap_or(old);
+        Self::with_groups(channels, self.groups().to_vec())
+            .and_then(|set| set.with_shared_fates(self.shared_fates().to_vec()))
+            .unwrap_or_else(|_| self.clone())
     }
 }

@@ -45,6 +45,8 @@ pub struct ScheduleAverages {
     pub delivered_delay_ms: f64,
     /// The highest rate, at which the first channel is fully used, in symbols per unit of time.
     pub rate: f64,
+    /// The price of a GB of symbols: of its shares on all channels, each as long as its symbol.
+    pub cost: f64,
 }
 
 impl ShareSchedule {
@@ -121,7 +123,14 @@ impl ShareSchedule {
             delay_ms,
             delivered_delay_ms,
             rate: self.rate(set),
+            cost: self.cost(set),
         }
+    }
+
+    /// The price of a GB of symbols.
+    fn cost(&self, set: &ChannelSet) -> f64 {
+        let channels = set.channels().iter().enumerate();
+        channels.fold(0.0, |sum, (i, channel)| sum + self.channel_usage(i) * channel.cost())
     }
 
     /// The highest rate, at which the first channel is fully used, in symbols per unit of time.

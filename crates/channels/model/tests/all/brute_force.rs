@@ -282,6 +282,7 @@ impl Bounds {
             ScheduleBound::MaxDeliveredDelay => {
                 self.programs.keep_at_most(ScheduleObjective::DeliveredDelay, wanted);
             }
+            ScheduleBound::MaxCost => self.programs.keep_at_most(ScheduleObjective::Cost, wanted),
         }
         (!near).then_some(())
     }

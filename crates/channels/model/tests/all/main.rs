@@ -2,8 +2,10 @@
 
 mod bad_input;
 mod brute_force;
+mod costs;
 mod exact;
 mod extreme;
+mod fates;
 mod paper;
 mod properties;
 mod rational;

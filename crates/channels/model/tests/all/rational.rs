@@ -70,7 +70,9 @@ impl Column {
             ScheduleObjective::Risk => self.risk.clone(),
             ScheduleObjective::Loss => self.loss.clone(),
             ScheduleObjective::Delay => &self.delayed_ms / &self.delivered,
-            ScheduleObjective::DeliveredDelay | ScheduleObjective::Rate => {
+            ScheduleObjective::DeliveredDelay
+            | ScheduleObjective::Rate
+            | ScheduleObjective::Cost => {
                 unreachable!("not a weighted average")
             }
         }

@@ -132,6 +132,7 @@ pub(crate) struct Column {
     pub(crate) delay_ms: f64,
     pub(crate) delivered: f64,
     pub(crate) delayed_ms: f64,
+    pub(crate) cost: f64,
 }
 
 impl Column {
@@ -144,6 +145,7 @@ impl Column {
             delay_ms: delayed_ms / delivered,
             delivered,
             delayed_ms,
+            cost: selection.channels().iter().map(|i| set.channels()[i].cost()).sum(),
         }
     }
 
@@ -153,6 +155,7 @@ impl Column {
             ScheduleObjective::Risk => self.risk,
             ScheduleObjective::Loss => self.loss,
             ScheduleObjective::Delay => self.delay_ms,
+            ScheduleObjective::Cost => self.cost,
             ScheduleObjective::DeliveredDelay | ScheduleObjective::Rate => {
                 unreachable!("not a weighted average")
             }
@@ -206,6 +209,7 @@ pub(crate) fn averages(set: &ChannelSet, schedule: &ShareSchedule) -> ScheduleAv
         delay_ms: mean(&|column| column.delay_ms),
         delivered_delay_ms: mean(&|column| column.delayed_ms) / mean(&|column| column.delivered),
         rate: rates.fold(f64::INFINITY, f64::min),
+        cost: mean(&|column| column.cost),
     }
 }
 

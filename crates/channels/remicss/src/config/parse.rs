@@ -1,7 +1,6 @@
 //! Reads an end's configuration, and checks it in full.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -10,8 +9,10 @@ use service::config::{
     ConfigKeys, ConfigProblem, ConfigProblems, ConfigTable, ConfigValue, key, read,
 };
 
+use super::channel_use::{self, ChannelUse};
 use super::clients::{clients, settings_of_one_client};
 use super::networks::{networks, whole_network, whole_networks};
+use super::numbers::{number_in, refuse_number};
 use super::types::{
     PacketOrder, PlanBounds, PlanObjective, SchedulerKind, TunnelChannelConfig, TunnelConfig,
     TunnelEnd,
@@ -29,6 +30,7 @@ pub const KEYS: ConfigKeys = ConfigKeys(&[&[
     key("", "direct", "[\"192.168.1.0/24\"]"),
     key("", "allowed", "[\"10.9.0.0/24\"]"),
     key("", "key", "\"tunnel.key\""),
+    key("", "quota_file", "\"tunnel.quota\""),
     key("", "objective", "\"privacy\""),
     key("", "prefer", "\"rate\""),
     key("", "max_risk", "0.02"),
@@ -64,6 +66,11 @@ pub const KEYS: ConfigKeys = ConfigKeys(&[&[
     key("channel", "rate_mbit", "50"),
     key("channel", "loss", "0.01"),
     key("channel", "delay_ms", "15"),
+    key("channel", "shared_fate", "\"provider\""),
+    key("channel", "cost_per_gb", "5"),
+    key("channel", "priority", "2"),
+    key("channel", "quota_gb", "50"),
+    key("channel", "quota_period", "\"month\""),
 ]]);
 
 /// What to write for an address.
@@ -133,9 +140,13 @@ fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
     let schedulers = [("planned", SchedulerKind::Planned), ("dynamic", SchedulerKind::Dynamic)];
     let scheduler = table.choice("scheduler", &schedulers);
     let bounds = bounds(table, scheduler, channels.as_deref().unwrap_or_default());
+    let objectives = objectives(table);
+    let known = channels.as_deref().unwrap_or_default();
+    channel_use::check(table, scheduler, &objectives, known);
+    let quota_file = table.get("quota_file").and_then(|file| file.text());
     Some(TunnelConfig {
         bounds,
-        objectives: objectives(table),
+        objectives,
         prefer: table.choice(
             "prefer",
             &[("rate", PlanPreference::Rate), ("redundancy", PlanPreference::Redundancy)],
@@ -151,6 +162,7 @@ fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
         min_channels: min_channels?,
         reassembly_bytes: reassembly_mib? << 20,
         key: key.map(PathBuf::from),
+        quota_file: quota_file.map(PathBuf::from),
         channels: channels?,
         end,
         roaming,
@@ -205,6 +217,7 @@ fn objectives(table: &ConfigTable<'_>) -> Vec<PlanObjective> {
         ("privacy", PlanObjective::Privacy),
         ("loss", PlanObjective::Loss),
         ("delay", PlanObjective::Delay),
+        ("cost", PlanObjective::Cost),
     ];
     let Some(value) = table.get("objective") else { return vec![PlanObjective::default()] };
     let Some(values) = value.count().and_then(|_| value.list()) else {
@@ -296,6 +309,7 @@ fn channel(number: usize, table: &ConfigTable<'_>, end: TunnelEnd) -> Option<Tun
     let rate = table.get("rate_mbit").map(|rate| number_in(&rate, 0.001..=1e6));
     let loss = table.get("loss").and_then(|loss| number_in(&loss, 0.0..=1.0));
     let delay = table.get("delay_ms").and_then(|delay| number_in(&delay, 0.0..=1e6));
+    let ChannelUse { shared_fate, cost_per_gb, priority, quota } = ChannelUse::read(table);
     let found = match (end, server.is_some(), listen.is_some()) {
         (TunnelEnd::Client, true, false) | (TunnelEnd::Server, false, true) => None,
         (_, true, true) => Some("both `server` and `listen`"),
@@ -354,6 +368,10 @@ fn channel(number: usize, table: &ConfigTable<'_>, end: TunnelEnd) -> Option<Tun
         rate_bps,
         expected_loss: loss,
         expected_delay_ms: delay,
+        shared_fate,
+        cost_per_gb,
+        priority,
+        quota,
     })
 }
 
@@ -451,18 +469,4 @@ fn dial(table: &ConfigTable<'_>, name: &str, found: f64, least: f64, most: f64) 
     }
     let more = if found > most { ", or more channels" } else { "" };
     refuse_number(&table.get(name)?, found, &format!("{least} to {most}{more}"))
-}
-
-/// A number in this range.
-fn number_in(value: &ConfigValue<'_>, range: RangeInclusive<f64>) -> Option<f64> {
-    let found = value.number()?;
-    if range.contains(&found) {
-        return Some(found);
-    }
-    refuse_number(value, found, &format!("{} to {}", range.start(), range.end()))
-}
-
-fn refuse_number(value: &ConfigValue<'_>, found: f64, range: &str) -> Option<f64> {
-    value.out_of_range(found, range);
-    None
 }

@@ -302,3 +302,41 @@ fn clients_that_cannot_be_distinguished_are_refused() {
     let refused = TunnelConfig::from_toml(&many).unwrap_err().to_string();
     assert!(refused.contains("258 clients: give 256 at most"), "{refused}");
 }
+
+#[test]
+fn limits_of_channels_are_read() {
+    let text = CLIENT
+        .replace("mu = 2", "mu = 2\nquota_file = \"used\"\nobjective = [\"cost\", \"privacy\"]")
+        .replace(
+            "risk = 0.1",
+            "risk = 0.1\nshared_fate = \"a\"\ncost_per_gb = 5\nquota_gb = 1.5\nquota_period = \"day\"",
+        )
+        .replace("device = \"wwan0\"", "device = \"wwan0\"\nshared_fate = \"a\"\npriority = 2");
+    let config = TunnelConfig::from_toml(&text).unwrap();
+    let [first, second] = &config.channels[..] else { panic!() };
+    let quota = ChannelQuota { bytes: 1_500_000_000, period: QuotaPeriod::Day };
+    assert_eq!((first.quota, first.priority, second.priority), (Some(quota), 1, 2));
+    assert_eq!((second.quota, first.cost_per_gb), (None, 5.0));
+    assert_eq!(config.objectives, [PlanObjective::Cost, PlanObjective::Privacy]);
+    assert_eq!(fates(&config.channels).sets(), [model::ChannelSubset::first(2)]);
+}
+
+#[test]
+fn limits_that_contradict_others_are_refused() {
+    let first = |settings: &str| CLIENT.replace("risk = 0.1", &format!("risk = 0.1\n{settings}"));
+    let all = |settings: &str| CLIENT.replace("mu = 2", &format!("mu = 2\n{settings}"));
+    for (text, expected) in [
+        (first("shared_fate = \"a\""), "only one channel has the shared_fate \"a\""),
+        (first("shared_fate = \"\""), "\"\" is not a name"),
+        (first("quota_gb = 5"), "a channel has `quota_gb`, and there is no `quota_file`"),
+        (first("quota_period = \"day\""), "`quota_period` goes with `quota_gb`"),
+        (first("quota_gb = 0"), "quota_gb = 0"),
+        (first("priority = 0"), "priority = 0"),
+        (first("cost_per_gb = -1"), "cost_per_gb = -1"),
+        (all("objective = \"cost\""), "needs the `cost_per_gb` of the channels"),
+        (first("priority = 2").replace("mu = 2", "mu = 2\nscheduler = \"dynamic\""), "priorities"),
+    ] {
+        let message = TunnelConfig::from_toml(&text).unwrap_err().to_string();
+        assert!(message.contains(expected), "{expected}: {message}");
+    }
+}

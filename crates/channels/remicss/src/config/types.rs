@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use model::ScheduleObjective;
 use random::RandomSource;
 
+pub use crate::protocol::control::quota::{ChannelQuota, QuotaPeriod};
 pub use crate::protocol::send::bounds::PlanBounds;
 use crate::protocol::send::spare::PlanPreference;
 
@@ -20,7 +21,7 @@ pub enum SchedulerKind {
     Dynamic,
 }
 
-/// What the schedule minimises, at kappa, mu and full rate.
+/// What the schedule minimises, at kappa, mu and, except for the price, full rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlanObjective {
     /// The risk.
@@ -30,6 +31,8 @@ pub enum PlanObjective {
     Loss,
     /// The delay.
     Delay,
+    /// The price, at any rate within the bounds.
+    Cost,
 }
 
 impl From<PlanObjective> for ScheduleObjective {
@@ -38,6 +41,7 @@ impl From<PlanObjective> for ScheduleObjective {
             PlanObjective::Privacy => Self::Risk,
             PlanObjective::Loss => Self::Loss,
             PlanObjective::Delay => Self::Delay,
+            PlanObjective::Cost => Self::Cost,
         }
     }
 }
@@ -72,6 +76,14 @@ pub struct TunnelChannelConfig {
     pub expected_loss: Option<f64>,
     /// The expected delay d in ms, for plans without a tunnel. The tunnel measures it.
     pub expected_delay_ms: Option<f64>,
+    /// The name of the fate that it shares with all channels of this name.
+    pub shared_fate: Option<String>,
+    /// The price of a GB, in any currency.
+    pub cost_per_gb: f64,
+    /// Its priority, from 1. A channel of a higher number is in reserve.
+    pub priority: u8,
+    /// What it may carry, if that is limited.
+    pub quota: Option<ChannelQuota>,
 }
 
 /// A client of a server with several clients.
@@ -127,6 +139,8 @@ pub struct TunnelConfig {
     pub order: PacketOrder,
     /// The memory for shares that wait for others of their symbol, in bytes for each channel.
     pub reassembly_bytes: usize,
+    /// The file that keeps what is used of quotas.
+    pub quota_file: Option<PathBuf>,
     /// The file with the key that is shared with the peer.
     pub key: Option<PathBuf>,
     /// At a server: whether the client's addresses may change while the tunnel runs.

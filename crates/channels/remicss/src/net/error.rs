@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use random::RandomError;
 use thiserror::Error;
@@ -72,6 +73,27 @@ pub enum TunnelError {
         first: String,
         /// Another client's name.
         second: String,
+    },
+    /// What was used of quotas cannot be read.
+    #[error(
+        "cannot use {}: {reason}; repair it, or remove it to count the quotas from 0", .path.display()
+    )]
+    QuotaFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// What is used of quotas cannot be kept.
+    #[error(
+        "cannot write {}: {source}; give `quota_file` a path in a directory that this user may write",
+        .path.display()
+    )]
+    QuotaFileWrite {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
     },
     /// The terms of an association are invalid.
     #[error(transparent)]

@@ -23,6 +23,7 @@ use crate::protocol::endpoint::outbound::{SenderUpdate, SymbolSenderConfig};
 use crate::protocol::endpoint::shared_state::ChannelSnapshot;
 use crate::protocol::send::bounds::UnmetBound;
 use crate::protocol::send::plan::{PlanGoal, TunnelPlan, TunnelPlanError};
+use crate::protocol::send::priority::plan_by_priority;
 use crate::protocol::send::schedule::{
     DynamicScheduler, MeanThresholdError, PlannedScheduler, SymbolScheduler,
 };
@@ -43,6 +44,8 @@ pub(super) enum PlanningCommand {
     Plan(TunnelPeerId, TunnelPlanRequest),
     /// Plan with these settings from now on.
     Settings(LiveSettings),
+    /// Plan without these channels, whose quotas are used up, from now on.
+    LeftOut(ChannelSubset),
     /// There is another peer.
     Add(TunnelPeerId, Box<PlanningPeer>),
     /// A peer is gone for good.
@@ -58,6 +61,10 @@ pub(super) struct LiveSettings {
     pub(super) scheduler_kind: SchedulerKind,
     /// The channels' risks.
     pub(super) risks: Vec<f64>,
+    /// Their prices of a GB.
+    pub(super) costs: Vec<f64>,
+    /// Their priorities.
+    pub(super) priorities: Vec<u8>,
 }
 
 /// A request for a plan.
@@ -90,6 +97,8 @@ pub(super) struct PlanningThread {
     pub(super) sending_waker: ThreadWaker,
     pub(super) clock: TunnelClock,
     pub(super) peers: BTreeMap<TunnelPeerId, PlanningPeer>,
+    /// The channels whose quotas are used up.
+    pub(super) left_out: ChannelSubset,
 }
 
 /// What is planned for one peer.
@@ -121,6 +130,8 @@ pub(super) struct CurrentPlan {
     pub(super) unmet: Option<UnmetBound>,
     /// Since when each channel is spare, if it is.
     pub(super) spare_since: [Option<Duration>; MAX_CHANNELS],
+    /// Since when each channel is in reserve, if it is.
+    pub(super) reserve_since: [Option<Duration>; MAX_CHANNELS],
 }
 
 impl CurrentPlan {
@@ -155,6 +166,27 @@ impl CurrentPlan {
             }
         }
     }
+
+    /// Updates which channels are in reserve, and logs changes.
+    fn update_reserve(&mut self, reserve: ChannelSubset, label: &PeerLabel, now: Duration) {
+        for (index, since) in self.reserve_since.iter_mut().enumerate() {
+            let number = index + 1;
+            match (reserve.contains(index), *since) {
+                (true, None) => {
+                    info!("{label}channel {number}: in reserve, by its priority");
+                    *since = Some(now);
+                }
+                (false, Some(_)) => {
+                    warn!(
+                        "{label}channel {number}: no longer in reserve, as channels of lower priority \
+                         numbers are too few, or cannot keep the bounds"
+                    );
+                    *since = None;
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 impl PlanningThread {
@@ -180,6 +212,10 @@ impl PlanningThread {
                             changed.insert(*id);
                         }
                     }
+                    PlanningCommand::LeftOut(channels) => {
+                        self.left_out = channels;
+                        changed.extend(self.peers.keys().copied());
+                    }
                     PlanningCommand::Add(id, peer) => drop(self.peers.insert(id, *peer)),
                     PlanningCommand::Remove(id) => drop(self.peers.remove(&id)),
                     PlanningCommand::Stop => return,
@@ -202,12 +238,20 @@ impl PlanningThread {
         }
         // Without an association there is nothing to plan yet.
         let Some(snapshot) = &peer.snapshot else { return };
-        let snapshot = snapshot.with_risks(&self.settings.risks);
+        let snapshot = snapshot.with_settings(&self.settings.risks, &self.settings.costs);
+        let snapshot = snapshot.without(self.left_out);
         let request = TunnelPlanRequest { keys, snapshot };
         let goal = self.settings.goal;
         let goal = goal.with_floor(goal.floor.max(peer.agreed_floor));
-        let planned = goal.plan(&request.snapshot.channels, request.snapshot.up);
-        lock(&peer.current).update(planned.as_ref().ok(), &peer.label, self.clock.now());
+        let ChannelSnapshot { channels, up } = &request.snapshot;
+        let planned = plan_by_priority(&goal, channels, *up, &self.settings.priorities);
+        let reserve = planned.as_ref().map(|(_, reserve)| *reserve).unwrap_or_default();
+        let planned = planned.map(|(plan, _)| plan);
+        let now = self.clock.now();
+        let mut current = lock(&peer.current);
+        current.update(planned.as_ref().ok(), &peer.label, now);
+        current.update_reserve(reserve, &peer.label, now);
+        drop(current);
         match self.update(goal, &request, planned, peer) {
             Ok(update) => {
                 // If nobody receives, the tunnel stops.
@@ -256,6 +300,8 @@ impl PlanningThread {
         sender.set_packet_floor(goal.floor);
         if is_held {
             sender.set_up(ChannelSubset::EMPTY);
+        } else if !self.left_out.is_empty() {
+            sender.set_up(*up);
         }
         Ok(SenderUpdate::Associate(Box::new(sender)))
     }
@@ -380,9 +426,12 @@ mod tests {
                     keeps_order: false,
                     prefer: PlanPreference::Rate,
                     bounds: PlanBounds::default(),
+                    fates: Default::default(),
                 },
                 scheduler_kind: SchedulerKind::Planned,
                 risks: vec![0.1; CHANNELS],
+                costs: vec![0.0; CHANNELS],
+                priorities: vec![1; CHANNELS],
             },
             rng: RandomSource::Seeded,
             sender_config: SymbolSenderConfig {
@@ -394,6 +443,7 @@ mod tests {
             sending,
             sending_waker: ThreadWaker::new().unwrap(),
             clock: TunnelClock(Instant::now()),
+            left_out: ChannelSubset::EMPTY,
             peers: BTreeMap::from([(PEER, PlanningPeer::default())]),
         };
         let update = |outbound: &mut OutboundEndpoint| match commands

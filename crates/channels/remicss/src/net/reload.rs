@@ -57,6 +57,7 @@ pub struct TunnelReloader {
     pub(super) factory: PeerFactory,
     pub(super) device: String,
     pub(super) risks: Arc<Mutex<Vec<f64>>>,
+    pub(super) configured: Arc<Mutex<Vec<TunnelChannelConfig>>>,
     pub(super) planning: Sender<PlanningCommand>,
     pub(super) sending: Sender<SendingCommand>,
     pub(super) sending_waker: ThreadWaker,
@@ -69,12 +70,13 @@ pub struct TunnelReloader {
 
 impl TunnelReloader {
     /// Applies the settings that can change while the tunnel runs: `kappa`, `mu`, `objective`,
-    /// `prefer`, `scheduler`, the bounds, `min_threshold` (not below that of the start), and the
-    /// `risk` of each channel. They hold for packets that are sent from now on. At a server with
-    /// several clients, also the clients and `between_clients`: a client that is new or has another
-    /// key is added, and one that is missing is closed, without touching the others. With
-    /// `fail_closed`, the networks of all clients together stay as they are. No packet is
-    /// lost. `keys` is as for [`open`](super::IpTunnel::open).
+    /// `prefer`, `scheduler`, the bounds, `min_threshold` (not below that of the start), and of
+    /// each channel the risk, shared fate, price, priority and quota. They hold for packets that
+    /// are sent from now on. At a server with several clients, also the clients and
+    /// `between_clients`: a client that is new or has another key is added, and one that is
+    /// missing is closed, without touching the others. With `fail_closed`, the networks of all
+    /// clients together stay as they are. No packet is lost. `keys` is as for
+    /// [`open`](super::IpTunnel::open).
     ///
     /// # Errors
     /// If another setting has changed too, or the clients' keys cannot be used. Then nothing
@@ -100,6 +102,7 @@ impl TunnelReloader {
         let sent = self.planning.send(PlanningCommand::Settings(settings));
         sent.map_err(|_| TunnelReloadError::Ended)?;
         *lock(&self.risks) = risks;
+        lock(&self.configured).clone_from(&config.channels);
         Ok(())
     }
 
@@ -234,6 +237,8 @@ impl LiveSettings {
             goal: goal(config),
             scheduler_kind: config.scheduler,
             risks: config.channels.iter().map(|channel| channel.risk).collect(),
+            costs: config.channels.iter().map(|channel| channel.cost_per_gb).collect(),
+            priorities: config.channels.iter().map(|channel| channel.priority).collect(),
         }
     }
 }
@@ -255,6 +260,7 @@ fn changed_key(opened: &TunnelConfig, new: &TunnelConfig) -> Option<&'static str
         ("order", opened.order != new.order),
         ("reassembly_mib", opened.reassembly_bytes != new.reassembly_bytes),
         ("key", opened.key != new.key),
+        ("quota_file", opened.quota_file != new.quota_file),
         ("client", opened.clients.is_empty() != new.clients.is_empty()),
         ("roaming", opened.roaming != new.roaming),
         ("device", opened.device != new.device),
@@ -313,6 +319,7 @@ mod tests {
             factory,
             device: "sunder0".into(),
             risks: Arc::default(),
+            configured: Arc::default(),
             planning,
             sending: mpsc::channel().0,
             sending_waker: ThreadWaker::new().unwrap(),
@@ -325,6 +332,7 @@ mod tests {
             ("kappa = 2", "kappa = 3\nobjective = \"loss\"\nprefer = \"redundancy\""),
             ("mu = 2.5", "mu = 3\nscheduler = \"dynamic\""),
             ("risk = 0.1", "risk = 0.3"),
+            ("risk = 0.1", "risk = 0.3\npriority = 2\ncost_per_gb = 5"),
         ] {
             let text = if from == "kappa = 2" { ("mu = 2.5", "mu = 3") } else { ("mu", "mu") };
             let new = CONFIG.replacen(text.0, text.1, 1).replacen(from, to, 1);
@@ -333,6 +341,7 @@ mod tests {
             let Ok(PlanningCommand::Settings(settings)) = commands.try_recv() else { panic!() };
             assert_eq!((settings.goal.kappa, settings.goal.mu), (new.kappa, new.mu));
             assert_eq!(*lock(&reloader.risks), settings.risks);
+            assert_eq!(*lock(&reloader.configured), new.channels);
         }
         for (from, to, key) in [
             ("10.9.0.2/24", "10.9.0.3/24", "addresses"),
@@ -341,6 +350,7 @@ mod tests {
             ("mu = 2.5", "mu = 2.5\nroutes = [\"10.8.0.0/16\"]", "routes"),
             ("risk = 0.1", "rate_mbit = 5", "rate_mbit"),
             ("risk = 0.1", "device = \"eth0\"", "device"),
+            ("mu = 2.5", "mu = 2.5\nquota_file = \"other\"", "quota_file"),
         ] {
             let refused = Err(TunnelReloadError::NeedsRestart { key });
             assert_eq!(reloader.reload(&config(from, to), Vec::new()), refused, "{to}");

@@ -1,5 +1,6 @@
 //! The source of the status.
 
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use super::received_packets::DeviceWriteCounts;
 use super::receiving_peer::ReceivingCounts;
 use super::sending_peer::SendingCounts;
 use super::shared::{TunnelClock, lock};
-use crate::config::TunnelClientConfig;
+use crate::config::{TunnelChannelConfig, TunnelClientConfig, fates};
 use crate::net::status_of_clients::of_all;
 use crate::protocol::control::estimate::{ChannelEstimate, RateSource};
 use crate::protocol::endpoint::client_demultiplexer::{TunnelPeerId, UnrecognisedCounts};
@@ -20,8 +21,8 @@ use crate::protocol::recv::reassembly::ReassemblyCounts;
 use crate::protocol::recv::reorder_buffer::ReorderCounts;
 use crate::protocol::wire::control::TunnelChannelState;
 use crate::status::{
-    DropCounts, MeasuredProperties, PredictedProperties, ReorderStatus, TunnelChannelStatus,
-    TunnelClientStatus, TunnelStatus,
+    DropCounts, MeasuredProperties, PredictedProperties, QuotaStatus, ReorderStatus,
+    TunnelChannelStatus, TunnelClientStatus, TunnelStatus,
 };
 
 /// Reports the status of a tunnel at any time. Clones report on the same tunnel.
@@ -30,6 +31,10 @@ pub struct TunnelStatusSource {
     pub(super) device: String,
     pub(super) clock: TunnelClock,
     pub(super) risks: Arc<Mutex<Vec<f64>>>,
+    /// The channels' settings.
+    pub(super) configured: Arc<Mutex<Vec<TunnelChannelConfig>>>,
+    /// What is used of each channel's quota, if it has one. Empty until it was counted.
+    pub(super) quotas: Arc<Mutex<Vec<Option<QuotaStatus>>>>,
     /// The only peer, or the clients.
     pub(super) peers: Arc<Mutex<Vec<PeerStatusSource>>>,
     pub(super) written: Arc<Mutex<DeviceWriteCounts>>,
@@ -53,27 +58,43 @@ impl TunnelStatusSource {
     /// The current status.
     pub fn status(&self) -> TunnelStatus {
         let (now, risks) = (self.clock.now(), lock(&self.risks).clone());
+        let configured = lock(&self.configured).clone();
         let peers = lock(&self.peers).clone();
         let written = *lock(&self.written);
         let mut status = match peers.first() {
-            Some(peer) if peer.client.is_none() => peer.status(&risks, now),
-            _ => self.of_clients(&peers, &risks, now),
+            Some(peer) if peer.client.is_none() => peer.status(&risks, &configured, now),
+            _ => self.of_clients(&peers, &risks, &configured, now),
         };
         status.device.clone_from(&self.device);
+        let has_priorities = configured.windows(2).any(|two| two[0].priority != two[1].priority);
+        for (channel, configured) in status.channels.iter_mut().zip(&configured) {
+            channel.shared_fate.clone_from(&configured.shared_fate);
+            channel.priority = has_priorities.then_some(configured.priority);
+            channel.cost_per_gb = if_priced(configured.cost_per_gb, slice::from_ref(configured));
+        }
+        for (channel, quota) in status.channels.iter_mut().zip(lock(&self.quotas).iter()) {
+            channel.quota = *quota;
+        }
         status.dropped.malformed += written.malformed;
         status.dropped.undelivered += written.refused;
         status
     }
 
     /// The status of a server with these clients.
-    fn of_clients(&self, peers: &[PeerStatusSource], risks: &[f64], now: Duration) -> TunnelStatus {
+    fn of_clients(
+        &self,
+        peers: &[PeerStatusSource],
+        risks: &[f64],
+        configured: &[TunnelChannelConfig],
+        now: Duration,
+    ) -> TunnelStatus {
         let (mut mtu, mut clients) = (0, Vec::new());
         for peer in peers {
             let name = peer.client.as_ref().map(|client| client.name.clone()).unwrap_or_default();
             let networks = peer.client.iter().flat_map(|client| &client.networks);
             let networks = networks.map(ToString::to_string).collect();
             let since = lock(&peer.receiving).associated_since;
-            let status = peer.status(risks, now);
+            let status = peer.status(risks, configured, now);
             mtu = mtu.max(status.mtu);
             clients.push(TunnelClientStatus {
                 name,
@@ -103,7 +124,12 @@ impl TunnelStatusSource {
 
 impl PeerStatusSource {
     /// The status of a tunnel with this peer alone.
-    fn status(&self, risks: &[f64], now: Duration) -> TunnelStatus {
+    fn status(
+        &self,
+        risks: &[f64],
+        configured: &[TunnelChannelConfig],
+        now: Duration,
+    ) -> TunnelStatus {
         let sending = lock(&self.sending).clone();
         let receiving = lock(&self.receiving).clone();
         let is_associated = receiving.associated_since.is_some();
@@ -116,7 +142,7 @@ impl PeerStatusSource {
             associated: is_associated,
             // The rules are apart from the tunnel.
             closed: None,
-            achieved: self.achieved(risks, now, &sending, &receiving),
+            achieved: self.achieved(risks, configured, now, &sending, &receiving),
             predicted: predicted.map(|averages| PredictedProperties {
                 kappa: averages.kappa,
                 mu: averages.mu,
@@ -124,6 +150,7 @@ impl PeerStatusSource {
                 loss_out: averages.loss,
                 delay_ms: averages.delivered_delay_ms,
                 rate_mbit: averages.rate,
+                cost_per_gb: if_priced(averages.cost, configured),
             }),
             unmet_bound: plan.unmet.filter(|_| is_associated).map(|unmet| unmet.to_string()),
             mtu: receiving.mtu,
@@ -152,19 +179,21 @@ impl PeerStatusSource {
     fn achieved(
         &self,
         risks: &[f64],
+        configured: &[TunnelChannelConfig],
         now: Duration,
         sending: &SendingCounts,
         receiving: &ReceivingCounts,
     ) -> MeasuredProperties {
         let (sender, receiver, highest) = (&sending.sender, &receiving.receiver, receiving.highest);
         let mean = |sum: u64| part(sum, sender.symbols);
-        let modelled = self.modelled(risks, now, &sending.uses);
+        let modelled = self.modelled(risks, configured, now, &sending.uses);
         MeasuredProperties {
             kappa: mean(sender.k_sum),
             mu: mean(sender.m_sum),
             risk: modelled.and_then(|averages| if_known(risks, averages.risk)),
             loss_out: modelled.map(|averages| averages.loss),
             delay_ms: modelled.map(|averages| averages.delivered_delay_ms),
+            cost_per_gb: modelled.and_then(|averages| if_priced(averages.cost, configured)),
             sent_symbols: sender.symbols,
             sent_bytes: sender.bytes,
             received_symbols: receiver.symbols,
@@ -178,15 +207,20 @@ impl PeerStatusSource {
     fn modelled(
         &self,
         risks: &[f64],
+        configured: &[TunnelChannelConfig],
         now: Duration,
         uses: &[(ShareSelection, u64)],
     ) -> Option<ScheduleAverages> {
         let estimates = lock(&self.shared).monitor.as_ref()?.estimates(now);
-        let channels = ChannelSnapshot::new(&estimates, risks).channels;
+        let costs: Vec<f64> = configured.iter().map(|channel| channel.cost_per_gb).collect();
+        let channels =
+            ChannelSnapshot::new(&estimates, risks).with_settings(risks, &costs).channels;
+        let fates = fates(configured).sets();
+        let set = ChannelSet::new(channels).and_then(|set| set.with_shared_fates(fates)).ok()?;
         let symbols: u64 = uses.iter().map(|(_, symbols)| symbols).sum();
         let parts =
             uses.iter().map(|(threshold, part)| (*threshold, *part as f64 / symbols as f64));
-        Some(ShareSchedule::new(parts).ok()?.averages(&ChannelSet::new(channels).ok()?))
+        Some(ShareSchedule::new(parts).ok()?.averages(&set))
     }
 
     fn channels(
@@ -227,6 +261,11 @@ impl PeerStatusSource {
                 missing_s: missing.map(seconds),
                 not_up_s: not_up.map(seconds),
                 spare_s: plan.spare_since[index].filter(|_| known.is_some()).map(seconds),
+                reserve_s: plan.reserve_since[index].filter(|_| known.is_some()).map(seconds),
+                shared_fate: None,
+                priority: None,
+                cost_per_gb: None,
+                quota: None,
                 risk: if_known(risks, *risk),
                 rate_mbit: known.map(|known| mbit(known.estimate.known_bps)),
                 rate_from: known.map(|known| source(known.estimate.source).into()),
@@ -253,6 +292,11 @@ impl PeerStatusSource {
 /// A risk, if any channel has one configured.
 fn if_known(risks: &[f64], risk: f64) -> Option<f64> {
     risks.iter().any(|risk| *risk > 0.0).then_some(risk)
+}
+
+/// A price, if any channel has one configured.
+fn if_priced(cost: f64, configured: &[TunnelChannelConfig]) -> Option<f64> {
+    configured.iter().any(|channel| channel.cost_per_gb > 0.0).then_some(cost)
 }
 
 /// What is known of a channel during an association.

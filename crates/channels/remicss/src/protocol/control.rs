@@ -9,9 +9,11 @@
 
 pub mod estimate;
 pub mod handshake;
+pub mod hello_probe;
 pub mod incoming;
 pub mod monitor;
 pub mod outgoing;
 pub mod path_prober;
 pub mod peer_address;
+pub mod quota;
 pub mod unverified;

@@ -3,7 +3,9 @@
 pub mod bounds;
 pub(crate) mod codel_queue;
 pub mod plan;
+pub mod priority;
 pub mod schedule;
 pub mod sender;
+pub mod shared_fates;
 pub(crate) mod similar_delays;
 pub mod spare;

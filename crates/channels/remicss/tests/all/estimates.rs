@@ -3,6 +3,7 @@
 mod alternating_rate;
 mod faults;
 mod full_load;
+mod plan_changes;
 mod scenario;
 mod tunnel;
 

@@ -130,6 +130,7 @@ impl Scenario {
             keeps_order: true,
             prefer: PlanPreference::Rate,
             bounds: PlanBounds::default(),
+            fates: Default::default(),
         };
         let mut network = SimulatedNetwork::new(rng.next_u64());
         let mut links: Vec<SimulatedLinkId> = (0..2 * channels)

@@ -60,6 +60,7 @@ impl SharedServer {
                 keeps_order: true,
                 prefer: PlanPreference::Rate,
                 bounds: PlanBounds::default(),
+                fates: Default::default(),
             },
             now: Duration::ZERO,
             demultiplexer,

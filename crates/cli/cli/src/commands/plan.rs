@@ -2,10 +2,12 @@
 
 mod effects;
 mod plot;
+mod probe;
 mod refusal;
 mod report;
 mod simulation;
 mod tunnel_file;
+mod tunnel_toml;
 
 use std::cell::OnceCell;
 use std::io::ErrorKind;
@@ -56,6 +58,9 @@ A file for --channels:
   loss = 0.005
   delay_ms = 9
   rate = 40
+  cost_per_gb = 5           # the price of what it carries; 0 if left out
+  priority = 2              # used only if priority 1 is not enough
+  shared_fate = \"company\"  # seen, and lost, with all others of this name
   [[group]]         # channels that share a fate
   channels = [\"fibre\", \"dsl\"]
   risk = 0.05       # the probability that all of them are seen at once
@@ -64,7 +69,7 @@ A file for --channels:
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Arguments {
     /// A channel: risk z and loss l are probabilities, d is the one-way delay in ms, r the rate in
-    /// Mbit/s; may be repeated
+    /// Mbit/s; also with cost_per_gb, shared_fate and priority; may be repeated
     #[arg(
         long = "channel",
         value_name = "z=Z,l=L,d=D,r=R[,name=NAME]",
@@ -110,6 +115,9 @@ pub(crate) struct Arguments {
     /// The minimum rate in Mbit/s
     #[arg(long, value_name = "R")]
     min_rate: Option<f64>,
+    /// The maximum price of a GB
+    #[arg(long, value_name = "C")]
+    max_cost: Option<f64>,
     /// Show the effect of improving each channel's z, l, d and r by a tenth
     #[arg(long)]
     sensitivity: bool,
@@ -122,6 +130,21 @@ pub(crate) struct Arguments {
     /// Draw a Pareto front of two of rate, risk, loss, delay instead
     #[arg(long, value_name = "A,B", requires = "plot", value_parser = parse_front)]
     front: Option<(ScheduleObjective, ScheduleObjective)>,
+    /// Print the settings of a tunnel for the schedule, or its whole configuration if --channels is
+    /// one
+    #[arg(long, conflicts_with_all = ["json", "sensitivity", "simulate"])]
+    toml: bool,
+    /// Measure the channels of the tunnel in --channels, whose server must run, and print a file
+    /// for --channels
+    #[arg(
+        long,
+        requires = "file",
+        conflicts_with_all = [
+            "json", "toml", "sensitivity", "simulate", "plot", "kappa", "mu", "objectives",
+            "max_risk", "max_loss", "max_delay", "min_rate", "max_cost"
+        ]
+    )]
+    probe: bool,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -139,6 +162,8 @@ enum ObjectiveName {
     DeliveredDelay,
     /// The maximum rate
     Rate,
+    /// The minimum price of a GB
+    Cost,
 }
 
 /// Computes and prints the answer.
@@ -147,11 +172,14 @@ enum ObjectiveName {
 /// If the channels or the request are wrong, no schedule keeps the bounds, or the plot cannot be
 /// written.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
-    let PlanSubject { channels, requirements } = arguments.subject()?;
+    if arguments.probe {
+        return probe::run(arguments.file.as_deref().unwrap_or(Path::new("")));
+    }
+    let PlanSubject { channels, requirements, tunnel } = arguments.subject()?;
     let own = requirements.filter(|_| arguments.asks_for_nothing());
     let request = own.map_or_else(|| arguments.request(), PlanRequest::new);
     let request = request.map_err(|error| refuse(error.into()))?;
-    let answer = with_progress(|it| PlanAnswer::find(&channels.set, &request, it))?;
+    let (channels, answer) = find(channels, &request)?;
     let answer = if arguments.sensitivity {
         with_progress(|it| answer.with_effects(&channels.set, it))?
     } else {
@@ -162,11 +190,35 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     if let Some(path) = &arguments.plot {
         write_plot(path, &arguments.plot(&channels, &request)?)?;
     }
+    if arguments.toml {
+        let text = tunnel_toml::settings(&channels, &answer, tunnel.as_deref());
+        return console::print(text?.as_bytes());
+    }
     if arguments.json {
         console::print_json(&PlanDocument::new(&channels, &answer, trial.as_ref()))
     } else {
         report::print(&channels, &answer, trial.as_ref())
     }
+}
+
+/// The answer over the channels of the lowest priority numbers that are enough for kappa and mu and
+/// keep the bounds, or else over all, and these channels.
+fn find(
+    channels: PlanChannels,
+    request: &PlanRequest,
+) -> Result<(PlanChannels, PlanAnswer), CommandFailure> {
+    let mut levels = channels.levels();
+    // With the last level, all channels are used.
+    levels.pop_last();
+    for level in levels {
+        if let Some(used) = channels.up_to(level)
+            && let Ok(answer) = PlanAnswer::find(&used.set, request, &|_, _| {})
+        {
+            return Ok((used, answer));
+        }
+    }
+    let answer = with_progress(|it| PlanAnswer::find(&channels.set, request, it))?;
+    Ok((channels, answer))
 }
 
 /// Shows the progress of linear programs.
@@ -185,19 +237,21 @@ struct PlanSubject {
     channels: PlanChannels,
     /// The requirements in the configuration of a tunnel.
     requirements: Option<ScheduleRequirements>,
+    /// The text of that configuration.
+    tunnel: Option<String>,
 }
 
 /// The channels in a file, which may be the configuration of a tunnel.
 fn subject_of_file(path: &Path) -> Result<PlanSubject, CommandFailure> {
     let wrong = |message: String| CommandFailure::Usage(format!("{}: {message}", path.display()));
-    if let Some(config) = tunnel_file::read(path)? {
+    if let Some((text, config)) = tunnel_file::read(path)? {
         let channels = tunnel_file::channels(&config).map_err(wrong)?;
         let requirements = Some(tunnel_file::requirements(&config));
-        return Ok(PlanSubject { channels, requirements });
+        return Ok(PlanSubject { channels, requirements, tunnel: Some(text) });
     }
     let file: ChannelsFile = load_config_file("plan", path, |text| Ok(toml::from_str(text)?))?;
     let channels = PlanChannels::new(&file.channel, &file.group).map_err(wrong)?;
-    Ok(PlanSubject { channels, requirements: None })
+    Ok(PlanSubject { channels, requirements: None, tunnel: None })
 }
 
 impl Arguments {
@@ -212,12 +266,12 @@ impl Arguments {
             }
             None => PlanChannels::new(&self.channels, &self.groups).map_err(CommandFailure::Usage),
         };
-        Ok(PlanSubject { channels: channels?, requirements: None })
+        Ok(PlanSubject { channels: channels?, requirements: None, tunnel: None })
     }
 
     /// Whether there is no requirement among the options.
     fn asks_for_nothing(&self) -> bool {
-        let bounds = [self.max_risk, self.max_loss, self.max_delay, self.min_rate];
+        let bounds = [self.max_risk, self.max_loss, self.max_delay, self.min_rate, self.max_cost];
         let numbers = bounds.into_iter().chain([self.kappa, self.mu]);
         numbers.flatten().count() == 0 && self.objectives.is_empty()
     }
@@ -232,10 +286,11 @@ impl Arguments {
             max_loss: self.max_loss,
             max_delay_ms: self.max_delay,
             min_rate: self.min_rate,
+            max_cost: self.max_cost,
             objectives: self.objectives.iter().map(|name| name.objective()).collect(),
             ..ScheduleRequirements::default()
         };
-        let bounds = [self.max_risk, self.max_loss, self.max_delay, self.min_rate];
+        let bounds = [self.max_risk, self.max_loss, self.max_delay, self.min_rate, self.max_cost];
         let mut requirements = if self.limited { requirements.limited() } else { requirements };
         if requirements.objectives.is_empty() && bounds.iter().any(Option::is_some) {
             requirements.objectives.push(ScheduleObjective::Rate);
@@ -263,6 +318,7 @@ impl ObjectiveName {
             Self::Delay => ScheduleObjective::Delay,
             Self::DeliveredDelay => ScheduleObjective::DeliveredDelay,
             Self::Rate => ScheduleObjective::Rate,
+            Self::Cost => ScheduleObjective::Cost,
         }
     }
 }

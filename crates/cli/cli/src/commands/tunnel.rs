@@ -7,6 +7,7 @@ mod examine;
 mod invite;
 mod join;
 pub(crate) mod join_line;
+mod limits;
 mod metrics;
 mod page;
 
@@ -18,6 +19,7 @@ use closing::ClosedState;
 use console::CommandFailure;
 use keys::SharedKey;
 use keys::file::exposure;
+use model::channels_by_name;
 use remicss::IpTunnel as Running;
 use remicss::TunnelStatus;
 use remicss::config::{KEYS, TunnelChannelConfig, TunnelConfig, TunnelEnd};
@@ -46,7 +48,7 @@ const SERVER: &str = include_str!("tunnel-server.toml");
 /// Needs the right to create a network device (root, or `CAP_NET_ADMIN`). Its addresses and routes
 /// vanish when it ends, even if it is killed; with `fail_closed`, packets for them are refused
 /// then. Stops on SIGINT or SIGTERM. On SIGHUP it reads kappa, mu, the other settings of schedules,
-/// the risks and the clients again, without losing a packet. `RUST_LOG=debug` logs more.
+/// the risks, quotas and clients again, without losing a packet. `RUST_LOG=debug` logs more.
 #[derive(clap::Args)]
 #[command(after_help = help(), args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
@@ -81,6 +83,9 @@ and delay of a channel in that direction are as the peer reports them. `in` is
 the direction to this end. A rate marked `set` is from the configuration,
 `guess` is a tunnel's initial value, and `at least` is what a channel carried
 when no more was sent; other rates were measured. `wrong` counts changed shares.
+A channel is `spare` while no packet waits for it, in `reserve` while channels
+of lower priority numbers are enough, and has no `quota` left until the day or
+month ends.
 A server with several clients has a row for each: how long it has been
 associated, how many of its channels are `up` in both directions, its rates, and
 the risk of packets to it.";
@@ -96,8 +101,10 @@ impl ConfiguredDaemon for Tunnel {
     const KEYS: ConfigKeys = KEYS;
     type Config = TunnelConfig;
 
-    fn parse(text: &str, _config_dir: &Path) -> Result<TunnelConfig, ConfigProblems> {
-        TunnelConfig::from_toml(text)
+    fn parse(text: &str, config_dir: &Path) -> Result<TunnelConfig, ConfigProblems> {
+        let mut config = TunnelConfig::from_toml(text)?;
+        config.quota_file = config.quota_file.map(|file| config_dir.join(file));
+        Ok(config)
     }
 
     fn examine(config: &TunnelConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
@@ -134,8 +141,9 @@ fn help() -> String {
          Further settings, above the first [[channel]]: objective, max_risk, max_loss,\n\
          max_delay_ms, min_rate_mbit, prefer, scheduler, min_threshold, min_channels,\n\
          tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's),\n\
-         fail_closed, direct, allowed, mtu. Of a channel: loss and delay_ms, for\n\
-         sunder plan. A server with several clients has a [[client]] with name, key\n\
+         fail_closed, direct, allowed, mtu, quota_file. Of a channel: loss and\n\
+         delay_ms, for sunder plan; shared_fate; cost_per_gb; priority; quota_gb and\n\
+         quota_period. A server with several clients has a [[client]] with name, key\n\
          and networks for each, and may have between_clients.\n\
          docs/guides/tunnel.md has a table of all settings."
     )
@@ -202,7 +210,10 @@ fn key_files(config: &TunnelConfig) -> impl Iterator<Item = &PathBuf> {
 }
 
 /// Reads the shared keys from their files, relative to the configuration.
-fn read_keys(path: &Path, config: &TunnelConfig) -> Result<Vec<SharedKey>, CommandFailure> {
+pub(crate) fn read_keys(
+    path: &Path,
+    config: &TunnelConfig,
+) -> Result<Vec<SharedKey>, CommandFailure> {
     let read = |key: &PathBuf| SharedKey::read(&key_path(path, key));
     let keys: Result<Vec<SharedKey>, _> = key_files(config).map(read).collect();
     keys.map_err(|error| CommandFailure::Usage(error.to_string()))
@@ -283,11 +294,32 @@ fn risks(
     {
         add("channels", line, SHARED_FIX);
     }
+    for (channels, name) in exposed_fates(config) {
+        let what = format!(
+            "channels {channels} share the fate \"{name}\": who reads one of them reads all, and \
+             so all packets with a threshold of {} that are sent over them",
+            config.min_threshold
+        );
+        let fix = "raise min_threshold, set max_risk, or add channels by other providers";
+        add("shared_fate", what, fix);
+    }
     if !config.tamper_code {
         let what = "tamper_code is off: an attacker on one channel can change packets unnoticed";
         add("tamper_code", what.into(), "leave tamper_code out, at both ends");
     }
     risks
+}
+
+/// The shared fates with as many channels as the lowest threshold, by channel numbers and name.
+fn exposed_fates(config: &TunnelConfig) -> Vec<(String, &str)> {
+    let names = config.channels.iter().map(|channel| channel.shared_fate.as_deref());
+    let fates = channels_by_name(names).into_iter();
+    let exposed = fates.filter(|(_, channels)| channels.len() >= config.min_threshold.into());
+    let numbered = exposed.map(|(name, channels)| {
+        let numbers: Vec<String> = channels.iter().map(|index| (index + 1).to_string()).collect();
+        (numbers.join(" and "), name)
+    });
+    numbered.collect()
 }
 
 /// The settings that determine how a channel leaves this host.

@@ -376,3 +376,101 @@ fn wrong_files_are_refused_in_one_line() {
         assert!(message.contains(expected) && message.contains(name(&path)), "{text}: {message}");
     }
 }
+
+const LIMITS: &str = "[[channel]]\nname = \"fibre\"\nrisk = 0.1\nloss = 0.01\ndelay_ms = 5\nrate = 100
+cost_per_gb = 1\nshared_fate = \"company\"
+[[channel]]\nname = \"dsl\"\nrisk = 0.2\nloss = 0.01\ndelay_ms = 9\nrate = 40\nshared_fate = \"company\"
+[[channel]]\nname = \"lte\"\nrisk = 0.2\nloss = 0.02\ndelay_ms = 30\nrate = 20\ncost_per_gb = 10
+priority = 2\n";
+
+#[test]
+fn a_shared_fate_raises_the_risk_to_that_of_any_of_its_channels() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("limits.toml");
+    fs::write(&file, LIMITS).unwrap();
+    let file = name(&file);
+    // Both shares are seen if one of the channels is: 1 - 0.9 * 0.8.
+    let document = json(&format!("--channels {file} --kappa 2 --mu 2 --objective privacy"));
+    assert_near(&document["risk"], 0.28);
+    assert_near(&document["cost_per_gb"], 1.0);
+    assert_eq!(document["names"], serde_json::json!(["fibre", "dsl"]), "the backup is not needed");
+    let wrong = LIMITS.replacen("shared_fate = \"company\"", "", 1);
+    let alone = directory.path().join("alone.toml");
+    fs::write(&alone, wrong).unwrap();
+    let refused = refused(&format!("--channels {} --objective loss", name(&alone)));
+    assert!(refused.contains("only one channel has the shared_fate \"company\""), "{refused}");
+}
+
+#[test]
+fn a_backup_is_planned_with_if_others_are_not_enough() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("limits.toml");
+    fs::write(&file, LIMITS).unwrap();
+    let file = name(&file);
+    let names = |request: &str| json(&format!("--channels {file} {request}"))["names"].clone();
+    assert_eq!(names("--max-risk 0.3"), serde_json::json!(["fibre", "dsl"]));
+    // Two channels of one fate are seen with 0.28.
+    assert_eq!(names("--max-risk 0.08"), serde_json::json!(["fibre", "dsl", "lte"]));
+    assert_eq!(names("--kappa 1 --mu 3"), serde_json::json!(["fibre", "dsl", "lte"]));
+}
+
+#[test]
+fn the_least_price_is_found_within_bounds() {
+    let channels = "--channel z=0.1,l=0.01,d=5,r=10,name=a,cost_per_gb=1 \
+                    --channel z=0.1,l=0.01,d=5,r=10,name=b,cost_per_gb=5";
+    let cost = |request: &str| {
+        json(&format!("{channels} --objective cost {request}"))["cost_per_gb"].as_f64().unwrap()
+    };
+    assert!((cost("--kappa 1 --mu 1") - 1.0).abs() < 1e-6);
+    // Half of the symbols on each.
+    assert!((cost("--kappa 1 --mu 1 --min-rate 20") - 3.0).abs() < 1e-6);
+    let refused = refused(&format!("{channels} --kappa 2 --mu 2 --max-cost 5"));
+    assert!(refused.contains("--max-cost 5 cannot be met"), "{refused}");
+    assert!(refused.contains("the least price of a GB is 6"), "{refused}");
+}
+
+#[test]
+fn a_plan_is_written_as_the_settings_of_a_tunnel() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("limits.toml");
+    fs::write(&file, LIMITS).unwrap();
+    let request = "--max-risk 0.2 --objective loss --kappa 2 --mu 2.5 --toml";
+    let text = succeed(&format!("--channels {} {request}", name(&file)));
+    for line in [
+        "kappa = 2\n",
+        "mu = 2.5\n",
+        "max_risk = 0.2\n",
+        "objective = \"loss\"\n",
+        "[[channel]] # fibre\n",
+        "shared_fate = \"company\"\n",
+        "priority = 2\n",
+        "rate_mbit = 20\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    // With addresses it is a configuration, of which the plan can be made again and written back.
+    let addresses = "addresses = [\"10.9.0.2/24\"]\n";
+    let tunnel = format!("{addresses}# kept\n{}", text.replace("ADDRESS", "192.0.2.1"));
+    let path = directory.path().join("tunnel.toml");
+    fs::write(&path, &tunnel).unwrap();
+    let again = succeed(&format!("--channels {} --kappa 2 --mu 3 --toml", name(&path)));
+    assert_eq!(again.lines().count(), tunnel.lines().count(), "{again}");
+    assert!(again.contains("# kept\n") && again.contains("\nmu = 3\n"), "{again}");
+    assert!(again.contains("max_risk = 0.2"), "{again}");
+    let groups = format!("{MIXED} --group z=0.1,l=0,channels=fibre+dsl --max-risk 0.5 --toml");
+    assert!(refused(&groups).contains("a tunnel has no groups"));
+}
+
+#[test]
+fn a_probe_needs_the_configuration_of_a_client() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("three.toml");
+    fs::write(&file, FILE).unwrap();
+    let refused_file = refused(&format!("--channels {} --probe", name(&file)));
+    assert!(refused_file.contains("--probe needs the configuration of a tunnel"), "{refused_file}");
+    let server = "kappa = 1\nmu = 1\naddresses = []\nallowed = [\"10.9.0.0/24\"]\n\
+                  [[channel]]\nlisten = \"127.0.0.1:1\"\nclient = \"127.0.0.1\"\n";
+    fs::write(&file, server).unwrap();
+    let refused_server = refused(&format!("--channels {} --probe", name(&file)));
+    assert!(refused_server.contains("run --probe at the end that connects"), "{refused_server}");
+}

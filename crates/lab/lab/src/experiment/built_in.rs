@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 40] = [
+const ALL: [(&str, &str); 41] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -17,6 +17,7 @@ const ALL: [(&str, &str); 40] = [
     ("remicss-delay", include_str!("../../experiments/remicss-delay.toml")),
     ("remicss-identical", include_str!("../../experiments/remicss-identical.toml")),
     ("remicss-learning", include_str!("../../experiments/remicss-learning.toml")),
+    ("remicss-plans", include_str!("../../experiments/remicss-plans.toml")),
     ("remicss-unequal", include_str!("../../experiments/remicss-unequal.toml")),
     ("remicss-order", include_str!("../../experiments/remicss-order.toml")),
     ("quorum-sign", include_str!("../../experiments/quorum-sign.toml")),

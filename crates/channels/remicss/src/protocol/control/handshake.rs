@@ -21,7 +21,7 @@
 
 mod client;
 mod cookies;
-mod proof;
+pub(super) mod proof;
 mod secrets;
 mod server;
 mod timing;

@@ -53,6 +53,8 @@ pub struct ChannelMonitor {
     /// Whether this end requests new keys, and whether the other end does.
     wants_keys: bool,
     peer_wants_keys: bool,
+    /// The channels that are reported as down, whether or not shares arrive on them.
+    left_out: ChannelSubset,
 }
 
 /// Whether packets are sent or received.
@@ -83,7 +85,14 @@ impl ChannelMonitor {
             activity: TunnelActivity::new(now),
             wants_keys: false,
             peer_wants_keys: false,
+            left_out: ChannelSubset::EMPTY,
         }
+    }
+
+    /// Reports these channels to the other end as down from now on, so that it sends no packets on
+    /// them.
+    pub fn set_left_out(&mut self, left_out: ChannelSubset) {
+        self.left_out = left_out;
     }
 
     /// Requests new keys. The next message reports it to the other end.
@@ -154,7 +163,8 @@ impl ChannelMonitor {
         packets: u64,
     ) -> Option<Vec<u8>> {
         self.incoming.update(arrived, now);
-        let states: Vec<TunnelChannelState> = self.incoming.states(quarantined).collect();
+        let mut states: Vec<TunnelChannelState> = self.incoming.states(quarantined).collect();
+        self.left_out.iter().for_each(|channel| states[channel] = TunnelChannelState::Down);
         self.activity.notice(packets, now);
         let is_within = |time| self.reported_at.is_some_and(|at| now < at.saturating_add(time));
         let waits = now < self.due || (self.is_idle(now) && is_within(IDLE_REPORT_INTERVAL));
@@ -167,14 +177,16 @@ impl ChannelMonitor {
         if is_within(MIN_MESSAGE_INTERVAL) || (waits && !has_changed) {
             return None;
         }
-        (self.reported, self.reported_active, self.reported_at) = (states, is_active, Some(now));
         self.due = now.saturating_add(interval);
+        let mut reports = self.incoming.take_reports(quarantined, now);
+        reports.iter_mut().zip(&states).for_each(|(report, state)| report.state = *state);
+        (self.reported, self.reported_active, self.reported_at) = (states, is_active, Some(now));
         let message = ControlMessage {
             number: self.outgoing.send(now, sent, interval),
             sent_us: micros(now).unsigned_abs().min(LATEST_US - 1),
             is_active,
             wants_keys: self.wants_keys,
-            reports: self.incoming.take_reports(quarantined, now),
+            reports,
         };
         Some(message.encode())
     }

@@ -223,6 +223,7 @@ impl OutboundEndpoint {
             .map(|(datagrams, bytes)| SentCounts { datagrams: *datagrams, bytes: *bytes })
             .collect();
         let packets = counts.symbols + shared.packets;
+        monitor.set_left_out(shared.left_out);
         let message =
             monitor.poll_message(now, &totals, &shared.arrived, shared.quarantined, packets);
         if let Some(message) = message {

@@ -28,6 +28,9 @@ pub struct EndpointSharedState {
     pub arrived: Vec<ArrivalCounts>,
     /// The channels whose shares are not used.
     pub quarantined: ChannelSubset,
+    /// The channels on which the peer shall send no packets, because their quotas are used up here.
+    /// They are reported to it as down.
+    pub left_out: ChannelSubset,
     /// The MTU of each channel's path, for what this end sends.
     pub path_mtus: Vec<PathMtu>,
     /// The number of datagrams that were sent on each channel and are longer than what every path
@@ -97,6 +100,7 @@ impl EndpointSharedState {
             key_id: Some(key_id),
             packets: 0,
             quarantined: ChannelSubset::EMPTY,
+            left_out: self.left_out,
             path_mtus: Vec::new(),
             long_datagrams: [0; MAX_CHANNELS],
             changes: EstimateChangeDetector::default(),
@@ -185,14 +189,22 @@ impl Display for ChannelStateChange {
 }
 
 impl ChannelSnapshot {
-    /// The same channels with other risks.
-    pub(crate) fn with_risks(&self, risks: &[f64]) -> Self {
-        let channel = |(channel, risk): (&ChannelModel, &f64)| {
+    /// The same channels with other risks and prices of a GB.
+    pub(crate) fn with_settings(&self, risks: &[f64], costs: &[f64]) -> Self {
+        let channel = |((channel, risk), cost): ((&ChannelModel, &f64), &f64)| {
             let (loss, delay_ms, rate) = (channel.loss(), channel.delay_ms(), channel.rate());
             ChannelModel::new(RiskProbability(*risk), LossProbability(loss), delay_ms, rate)
-                .expect("a risk that was checked, and the values of a channel")
+                .and_then(|channel| channel.with_cost(*cost))
+                .expect("a risk and a price that were checked, and the values of a channel")
         };
-        Self { channels: self.channels.iter().zip(risks).map(channel).collect(), up: self.up }
+        let channels = self.channels.iter().zip(risks).zip(costs);
+        Self { channels: channels.map(channel).collect(), up: self.up }
+    }
+
+    /// The same without these channels among those that are up.
+    pub(crate) fn without(self, left_out: ChannelSubset) -> Self {
+        let up = self.up.iter().filter(|channel| !left_out.contains(*channel)).collect();
+        Self { up, ..self }
     }
 
     /// The channels with these estimates and risks.

@@ -35,6 +35,7 @@ impl Display for UnmetBound {
             ScheduleBound::MaxLoss => ("max_loss", "least loss", ""),
             ScheduleBound::MaxDelay => ("max_delay_ms", "least delay", " ms"),
             ScheduleBound::MaxDeliveredDelay => ("the delay", "least delay", " ms"),
+            ScheduleBound::MaxCost => ("the price of a GB", "least price", ""),
             ScheduleBound::MinRate => ("min_rate_mbit", "highest rate", " Mbit/s"),
         };
         let Self { wanted, best, .. } = self;

@@ -9,6 +9,7 @@ use model::{
 use thiserror::Error;
 
 use super::bounds::{PlanBounds, UnmetBound};
+use super::shared_fates::SharedFates;
 use super::similar_delays::longest_similar_ms;
 use super::spare::{PlanPreference, SpareChannels, first_better, smaller_sets};
 use crate::protocol::wire::channel_index::{ConfiguredIndex, LiveIndex};
@@ -31,8 +32,10 @@ pub struct PlanGoal {
     pub keeps_order: bool,
     /// What is sacrificed if redundancy costs much rate.
     pub prefer: PlanPreference,
-    /// The bounds. Within them the rate is the highest possible.
+    /// The bounds. Within them the rate is the highest possible, unless the price is minimised.
     pub bounds: PlanBounds,
+    /// The channels that share a fate.
+    pub fates: SharedFates,
 }
 
 /// Order may cost this part of the rate.
@@ -97,8 +100,11 @@ impl PlanGoal {
         }
         let plan = self.plan_in_order(channels, up)?;
         Ok(match self.prefer {
-            PlanPreference::Rate => self.without_costly_channels(channels, up, plan),
-            PlanPreference::Redundancy => plan,
+            // The cheapest plan uses no channel for its rate.
+            PlanPreference::Rate if self.objective != ScheduleObjective::Cost => {
+                self.without_costly_channels(channels, up, plan)
+            }
+            _ => plan,
         })
     }
 
@@ -131,7 +137,7 @@ impl PlanGoal {
         channels: &[ChannelModel],
         up: ChannelSubset,
     ) -> Result<TunnelPlan, TunnelPlanError> {
-        let live = LiveChannels::new(channels, up);
+        let live = LiveChannels::new(channels, self.fates, up);
         let plan = self.plan_over(&live, None)?;
         let shortest = if self.keeps_order { self.shortest_delays(&live, &plan) } else { None };
         let better = shortest.and_then(|delays_ms| {
@@ -219,6 +225,7 @@ impl PlanGoal {
             ScheduleObjective::Delay => averages.delay_ms,
             ScheduleObjective::DeliveredDelay => averages.delivered_delay_ms,
             ScheduleObjective::Rate => -averages.rate,
+            ScheduleObjective::Cost => averages.cost,
         }
     }
 
@@ -246,9 +253,13 @@ impl PlanGoal {
         request: &PlanRequest,
     ) -> Result<(OptimalSchedule, Option<UnmetBound>), PlanError> {
         let mut unmet = None;
-        if self.bounds != PlanBounds::default() {
-            let mut objectives = vec![ScheduleObjective::Rate];
-            objectives.extend(request.requirements().objectives.iter().copied());
+        let is_cheapest = self.objective == ScheduleObjective::Cost;
+        if is_cheapest || self.bounds != PlanBounds::default() {
+            let mut objectives = request.requirements().objectives.clone();
+            // What is requested comes before the rate if the price is minimised.
+            let requested = 1 + usize::from(self.second_objective.is_some());
+            objectives.insert(if is_cheapest { requested } else { 0 }, ScheduleObjective::Rate);
+            let first = objectives[0];
             let bounded = PlanRequest::new(ScheduleRequirements {
                 full_rate: false,
                 max_risk: self.bounds.max_risk,
@@ -258,9 +269,9 @@ impl PlanGoal {
                 objectives,
                 ..request.requirements().clone()
             })?;
-            let rate_only = || bounded.with_objectives(vec![ScheduleObjective::Rate]);
+            let first_only = || bounded.with_objectives(vec![first]);
             let planned = set.plan(&bounded).or_else(|error| match error {
-                PlanError::Solver(_) => set.plan(&rate_only()),
+                PlanError::Solver(_) => set.plan(&first_only()),
                 _ => Err(error),
             });
             match planned {
@@ -322,10 +333,13 @@ struct LiveChannels {
 }
 
 impl LiveChannels {
-    /// Those of the configured channels that are in `live`: at least one, and not too many.
-    fn new(channels: &[ChannelModel], live: ChannelSubset) -> Self {
-        let models = live.iter().map(|channel| channels[channel]).collect();
-        let set = ChannelSet::new(models).expect("at least one channel, and not too many");
+    /// Those of the configured channels that are in `live`: at least one, and not too many. `fates`
+    /// are of configured channels.
+    fn new(channels: &[ChannelModel], fates: SharedFates, live: ChannelSubset) -> Self {
+        let set = ChannelSet::new(channels.to_vec())
+            .and_then(|set| set.with_shared_fates(fates.sets()))
+            .and_then(|set| set.restricted(live));
+        let set = set.expect("at least one channel, not too many, and fates of channels");
         Self { set, live }
     }
 

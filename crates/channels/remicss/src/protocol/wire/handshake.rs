@@ -36,7 +36,7 @@ const ASSOCIATION_HEADER: usize = association::HEADER_LEN;
 
 /// The length of a Hello and of a Cookie. They are equal, so that a Hello with a forged source
 /// address causes no amplification.
-const HELLO_LEN: usize = PROOF.end + ASSOCIATION_HEADER + COOKIE_LEN;
+pub(crate) const HELLO_LEN: usize = PROOF.end + ASSOCIATION_HEADER + COOKIE_LEN;
 
 /// The maximum length of a handshake datagram: a List of 16 channels.
 const MAX_LEN: usize = LIST_HEAD + COOKIE_LEN * MAX_CHANNELS;

@@ -43,6 +43,9 @@ pub(super) struct Tunnel {
     pub(super) goal: PlanGoal,
     pub(super) sender: SymbolSender,
     pub(super) batches: Vec<DatagramBatch>,
+    /// The proportion of symbols with a share on each channel, by the plan in force; none while too
+    /// few channels are up.
+    pub(super) usage: Vec<f64>,
     next: Option<(Duration, (PlannedScheduler, ChannelSubset, SpareChannels))>,
     /// The offered load, in symbols in 1,000 s, and what is left of it to send.
     pub(super) offered: u64,
@@ -72,6 +75,7 @@ impl Tunnel {
             keeps_order: false,
             prefer: PlanPreference::Redundancy,
             bounds: PlanBounds::default(),
+            fates: Default::default(),
         };
         let channels = vec![
             ChannelModel::new(RiskProbability(0.0), LossProbability(0.0), 1.0, 10.0)
@@ -110,6 +114,7 @@ impl Tunnel {
             goal,
             sender,
             batches: (0..n).map(|_| DatagramBatch::default()).collect(),
+            usage: Vec::new(),
             next: None,
             offered: OFFERED_BPS / (FULL as u64 * 8),
             credit: 0,
@@ -164,8 +169,11 @@ impl Tunnel {
             let Ok(plan) = self.goal.plan(&snapshot.channels, snapshot.up) else {
                 // Too few channels are up.
                 self.sender.set_up(ChannelSubset::EMPTY);
+                self.usage = vec![0.0; self.batches.len()];
                 return;
             };
+            let usage = (0..self.batches.len()).map(|channel| plan.schedule.channel_usage(channel));
+            self.usage = usage.collect();
             let planned = PlannedScheduler::new(&plan.schedule, &snapshot.channels);
             let planned = planned.with_random_start(self.scenario.rng.below(u64::MAX));
             self.next = Some((now + PLANNING, (planned, snapshot.up, plan.spare)));

@@ -82,6 +82,7 @@ fn goal(kappa: f64, mu: f64) -> PlanGoal {
         keeps_order: true,
         prefer: PlanPreference::Redundancy,
         bounds: PlanBounds::default(),
+        fates: Default::default(),
     }
 }
 

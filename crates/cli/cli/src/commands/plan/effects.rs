@@ -79,12 +79,13 @@ fn name(effects: &ImprovementEffects) -> &'static str {
         ScheduleObjective::Delay => "Least delay",
         ScheduleObjective::DeliveredDelay => "Least delay of the symbols that arrive",
         ScheduleObjective::Rate => "Highest rate",
+        ScheduleObjective::Cost => "Least price of a GB",
     }
 }
 
 fn form(effects: &ImprovementEffects, value: f64) -> String {
     match effects.objective {
-        ScheduleObjective::Risk => short(value),
+        ScheduleObjective::Risk | ScheduleObjective::Cost => short(value),
         ScheduleObjective::Loss => percent(value),
         ScheduleObjective::Delay | ScheduleObjective::DeliveredDelay => {
             format!("{} ms", short(value))

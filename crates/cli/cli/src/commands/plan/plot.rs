@@ -176,6 +176,7 @@ fn name(objective: ScheduleObjective) -> &'static str {
         ScheduleObjective::Delay => "delay",
         ScheduleObjective::DeliveredDelay => "delay of the symbols that arrive",
         ScheduleObjective::Rate => "rate",
+        ScheduleObjective::Cost => "price of a GB",
     }
 }
 
@@ -187,6 +188,7 @@ fn unit(objective: ScheduleObjective) -> &'static str {
         ScheduleObjective::Delay => "delay, ms",
         ScheduleObjective::DeliveredDelay => "delay of the symbols that arrive, ms",
         ScheduleObjective::Rate => "rate, Mbit/s",
+        ScheduleObjective::Cost => "price of a GB",
     }
 }
 

@@ -27,6 +27,7 @@ fn option(bound: ScheduleBound) -> &'static str {
         ScheduleBound::MaxDelay => "--max-delay",
         ScheduleBound::MaxDeliveredDelay => "the maximum delay of the symbols that arrive,",
         ScheduleBound::MinRate => "--min-rate",
+        ScheduleBound::MaxCost => "--max-cost",
     }
 }
 
@@ -44,6 +45,7 @@ fn infeasible(bound: ScheduleBound, wanted: f64, best: f64) -> String {
         ScheduleBound::MaxLoss => format!("least loss is {}", rounded_up(best)),
         ScheduleBound::MaxDelay => format!("least delay is {} ms", rounded_up(best)),
         ScheduleBound::MaxDeliveredDelay => format!("least is {} ms", rounded_up(best)),
+        ScheduleBound::MaxCost => format!("least price of a GB is {}", rounded_up(best)),
         ScheduleBound::MinRate => format!("highest rate is {} Mbit/s", rounded_down(best)),
     };
     let option = option(bound);

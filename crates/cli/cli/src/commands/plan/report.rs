@@ -24,7 +24,7 @@ pub(super) fn print(
     let mut parts = vec![headline(channels, answer, console::wants_colour(&io::stdout()))];
     if let Some(planned) = &answer.planned {
         parts.extend([
-            properties(planned, trial),
+            properties(channels, planned, trial),
             schedule(channels, planned),
             use_of(channels, planned),
         ]);
@@ -65,6 +65,7 @@ fn best_in(planned: &PlannedSchedule, objective: ScheduleObjective) -> String {
             )
         }
         ScheduleObjective::Rate => format!("Highest rate: {} Mbit/s", short(averages.rate)),
+        ScheduleObjective::Cost => format!("Least price of a GB: {}", short(averages.cost)),
     }
 }
 
@@ -84,6 +85,7 @@ fn conditions(required: &ScheduleRequirements) -> String {
     add(required.max_loss, &|loss| format!("loss {loss} at most"));
     add(required.max_delay_ms, &|delay| format!("delay {delay} ms at most"));
     add(required.min_rate, &|rate| format!("{rate} Mbit/s at least"));
+    add(required.max_cost, &|cost| format!("price of a GB {cost} at most"));
     if required.min_k > 1 || required.min_m > 1 {
         conditions.push(format!("k {} and m {} at least", required.min_k, required.min_m));
     }
@@ -114,7 +116,11 @@ fn at_most(channels: &PlanChannels, answer: &PlanAnswer) -> String {
 }
 
 /// The averages of the schedule beside those of the simulation.
-fn properties(planned: &PlannedSchedule, trial: Option<&SimulationEstimates>) -> String {
+fn properties(
+    channels: &PlanChannels,
+    planned: &PlannedSchedule,
+    trial: Option<&SimulationEstimates>,
+) -> String {
     let averages = &planned.averages;
     let row = |name: &str, value: String, more: String, found: Option<String>| {
         [name.to_owned(), value, more, found.unwrap_or_default()]
@@ -158,6 +164,10 @@ fn properties(planned: &PlannedSchedule, trial: Option<&SimulationEstimates>) ->
         row("kappa", short(averages.kappa), String::new(), None),
         row("mu", short(averages.mu), String::new(), None),
     ];
+    if channels.has_costs() {
+        let more = String::from("for a GB of packets, on all channels");
+        rows.push(row("price", short(averages.cost), more, None));
+    }
     if let Some(trial) = trial {
         let heading =
             format!("simulated, {} symbols (99 % confidence)", short_count(trial.symbols));

@@ -12,16 +12,16 @@ use service::config::read_file;
 
 use crate::commands::load_config_file;
 
-/// The configuration in a file. `None` if it is not one of a tunnel.
+/// The text of a file, and the configuration in it. `None` if it is not one of a tunnel.
 ///
 /// # Errors
 /// If the file cannot be read, or is a wrong configuration of a tunnel.
-pub(super) fn read(path: &Path) -> Result<Option<TunnelConfig>, CommandFailure> {
+pub(super) fn read(path: &Path) -> Result<Option<(String, TunnelConfig)>, CommandFailure> {
     let text = read_file(path).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     // Every tunnel has this key, and a file of channels has not.
     let is_tunnel = toml::from_str(&text).is_ok_and(|it: toml::Table| it.contains_key("addresses"));
     let load = || load_config_file("tunnel", path, TunnelConfig::from_toml);
-    is_tunnel.then(load).transpose()
+    Ok(is_tunnel.then(load).transpose()?.map(|config| (text, config)))
 }
 
 /// The channels, as they are expected to be.
@@ -30,8 +30,10 @@ pub(super) fn read(path: &Path) -> Result<Option<TunnelConfig>, CommandFailure> 
 /// In one line, if a value is missing that the tunnel would measure.
 pub(super) fn channels(config: &TunnelConfig) -> Result<PlanChannels, String> {
     let channels = config.channels.iter().zip(1..);
-    let channels =
-        channels.map(|(channel, number)| model_of(channel, number).map(NamedChannel::from));
+    let channels = channels.map(|(channel, number)| {
+        let named = NamedChannel::from(model_of(channel, number)?);
+        Ok(named.with_priority(channel.priority).with_shared_fate(channel.shared_fate.clone()))
+    });
     PlanChannels::new(&channels.collect::<Result<Vec<_>, String>>()?, &[])
 }
 
@@ -40,23 +42,25 @@ fn model_of(channel: &TunnelChannelConfig, number: usize) -> Result<ChannelModel
     let missing = |key: &str| {
         format!(
             "channel {number} has no {key}, which the tunnel measures: add what you expect, or what \
-             sunder status shows"
+             sunder status shows, or plan with the output of sunder plan --probe"
         )
     };
     let rate = channel.rate_bps.ok_or_else(|| missing("rate_mbit"))?;
     let loss = channel.expected_loss.ok_or_else(|| missing("loss"))?;
     let delay_ms = channel.expected_delay_ms.ok_or_else(|| missing("delay_ms"))?;
     let (risk, rate) = (RiskProbability(channel.risk), rate as f64 / 1e6);
-    let model = ChannelModel::new(risk, LossProbability(loss), delay_ms, rate);
+    let model = ChannelModel::new(risk, LossProbability(loss), delay_ms, rate)
+        .and_then(|model| model.with_cost(channel.cost_per_gb));
     model.map_err(|error| format!("channel {number}: {error}"))
 }
 
 /// What the tunnel asks of its schedules: the highest rate at kappa and mu within the bounds, and
-/// the best one of its objective.
+/// the best one of its objective; or the lowest price first, if that is its objective.
 pub(super) fn requirements(config: &TunnelConfig) -> ScheduleRequirements {
-    let mut objectives = vec![ScheduleObjective::Rate];
-    objectives
-        .extend(config.objectives.iter().map(|objective| ScheduleObjective::from(*objective)));
+    let mut objectives: Vec<ScheduleObjective> =
+        config.objectives.iter().map(|objective| (*objective).into()).collect();
+    let is_cheapest = objectives.first() == Some(&ScheduleObjective::Cost);
+    objectives.insert(if is_cheapest { objectives.len() } else { 0 }, ScheduleObjective::Rate);
     ScheduleRequirements {
         kappa: Some(config.kappa),
         mu: Some(config.mu),

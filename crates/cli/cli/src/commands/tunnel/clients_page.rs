@@ -4,6 +4,7 @@ use console::table::{ColumnAlignment, aligned};
 use remicss::status::{DropCounts, TunnelChannelStatus, TunnelClientStatus, TunnelStatus};
 use service::status::ServiceProblem;
 
+use super::limits;
 use super::page::{channel_problems, closed_problem};
 use crate::commands::status::{UNKNOWN, format_number, rate as rate_of};
 
@@ -32,7 +33,8 @@ pub(super) fn page(now: &TunnelStatus, before: Option<&TunnelStatus>) -> String 
     let rows: Vec<[String; 6]> =
         [COLUMNS.map(|(name, _)| name.to_owned())].into_iter().chain(rows).collect();
     let table = aligned(&COLUMNS.map(|(_, side)| side), &rows);
-    format!("{running}\n\n{table}{}", dropped(&now.dropped))
+    let limits = limits::lines(&now.channels);
+    format!("{running}\n\n{table}{limits}{}", dropped(&now.dropped))
 }
 
 /// What is wrong with the server and its clients, and what to do.
@@ -49,7 +51,8 @@ pub(super) fn problems(now: &TunnelStatus) -> Vec<ServiceProblem> {
         });
         named.collect::<Vec<_>>()
     };
-    closed_problem(now).into_iter().chain(associated.flat_map(of_client)).collect()
+    let of_all = closed_problem(now).into_iter().chain(limits::quota_problems(&now.channels));
+    of_all.chain(associated.flat_map(of_client)).collect()
 }
 
 fn row(

@@ -6,7 +6,7 @@ use remicss::config::{TunnelChannelConfig, TunnelConfig, TunnelEnd};
 use remicss::status::TunnelChannelStatus;
 use tun::route::route_to;
 
-use super::{closing, risks};
+use super::{closing, limits, risks};
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::uplinks::{ChannelUplink, route};
 use crate::checks::{host, links, listeners};
@@ -27,11 +27,13 @@ pub(crate) fn findings(config: &TunnelConfig) -> Vec<CheckFinding> {
             && tunnel.0.device == config.device
         {
             findings.extend(tunnel.0.channels.iter().enumerate().filter_map(black_hole));
+            findings.extend(limits::findings(&tunnel.0.channels));
         }
     }
     for (index, channel) in config.channels.iter().enumerate() {
         findings.extend(of_channel(&format!("channel {}", index + 1), config.end, channel));
     }
+    findings.extend(config.quota_file.as_deref().and_then(unwritable));
     if !config.routes.is_empty() {
         let why = "hosts behind it do not reach the tunnel's `routes`";
         findings.extend(links::forwarding("routes", why));
@@ -67,6 +69,16 @@ fn own_device(name: &str) -> Option<CheckFinding> {
             "give the tunnel's `device` another name",
         )
     })
+}
+
+/// A file of quotas that cannot be written.
+fn unwritable(file: &Path) -> Option<CheckFinding> {
+    let directory = file.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let access = rustix::fs::access(directory, rustix::fs::Access::WRITE_OK);
+    let error = access.err()?;
+    let what = format!("{} cannot be written: {}: {error}", file.display(), directory.display());
+    let fix = "give `quota_file` a path in a directory that the tunnel's user may write";
+    Some(CheckFinding::new(FindingSeverity::Error, "quota_file", what, fix))
 }
 
 /// A channel of the running tunnel whose path loses packets that it carried before.

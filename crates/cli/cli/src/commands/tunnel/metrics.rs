@@ -105,6 +105,44 @@ pub(super) const METRICS: &[PrometheusMetric<TunnelServiceStatus>] = &[
             of_channels(status, samples, spare);
         },
     ),
+    gauge(
+        "sunder_tunnel_channel_reserve_seconds",
+        "How long the channel has been in reserve because of its priority; 0 if it is not. Absent \
+         if all channels have the same priority.",
+        |status, samples| {
+            let reserve = |channel: &TunnelChannelStatus| {
+                channel.priority.map(|_| channel.reserve_s.unwrap_or_default())
+            };
+            of_channels(status, samples, reserve);
+        },
+    ),
+    gauge(
+        "sunder_tunnel_channel_quota_bytes",
+        "The channel's quota of a day or month.",
+        |status, samples| of_channels(status, samples, |channel| Some(channel.quota?.bytes)),
+    ),
+    gauge(
+        "sunder_tunnel_channel_quota_used_bytes",
+        "What is used of the channel's quota.",
+        |status, samples| of_channels(status, samples, |channel| Some(channel.quota?.used_bytes)),
+    ),
+    gauge(
+        "sunder_tunnel_channel_quota_used_up_seconds",
+        "How long the channel's quota has been used up; 0 if it is not.",
+        |status, samples| {
+            of_channels(status, samples, |channel| {
+                Some(channel.quota?.used_up_s.unwrap_or_default())
+            });
+        },
+    ),
+    gauge(
+        "sunder_tunnel_cost_per_gb",
+        "The price of a GB of packets, if channels have prices.",
+        |status, samples| {
+            let predicted = status.0.predicted.and_then(|predicted| predicted.cost_per_gb);
+            modelled(samples, status.0.achieved.cost_per_gb, predicted);
+        },
+    ),
     gauge("sunder_tunnel_mtu_bytes", "The MTU of the device.", |status, samples| {
         samples.add(&[], status.0.mtu);
     }),

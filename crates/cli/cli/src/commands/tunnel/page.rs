@@ -4,6 +4,7 @@ use console::table::{ColumnAlignment, aligned};
 use remicss::status::{DropCounts, TunnelChannelStatus, TunnelStatus};
 use service::status::ServiceProblem;
 
+use super::limits;
 use crate::commands::status::{UNKNOWN, format_number, rate as rate_of};
 
 /// The page of a tunnel, with the rates since `before`.
@@ -18,8 +19,9 @@ pub(super) fn page(now: &TunnelStatus, before: Option<&TunnelStatus>) -> String 
     let second = COLUMNS.map(|(_, side)| side);
     let averages = aligned(&first, &averages(now, before));
     let channels = aligned(&second, &channels(now, before));
+    let limits = limits::lines(&now.channels);
     let dropped = dropped(&now.dropped, &now.channels);
-    format!("{running}\n\n{averages}\n{channels}{dropped}")
+    format!("{running}\n\n{averages}\n{channels}{limits}{dropped}")
 }
 
 /// What is wrong with a tunnel, and what to do.
@@ -29,12 +31,14 @@ pub(super) fn problems(now: &TunnelStatus) -> Vec<ServiceProblem> {
         let remedy = "change the bound, kappa or mu; sunder plan --channels shows what is possible";
         problems.push(ServiceProblem::new(unmet.clone(), None, remedy));
     }
+    problems.extend(limits::quota_problems(&now.channels));
     if !now.associated {
         let remedy = "check that the other end runs, and both configurations with sunder doctor";
         problems.push(ServiceProblem::new("there is no peer", None, remedy));
         return problems;
     }
     problems.extend(now.channels.iter().enumerate().flat_map(channel_problems));
+    problems.extend(limits::used_backups(&now.channels));
     problems
 }
 
@@ -133,7 +137,7 @@ fn averages(now: &TunnelStatus, before: Option<&TunnelStatus>) -> Vec<[String; 3
         (|number| format_number(number, 3, ""), |number| format_number(number, 1, " ms"));
     let row =
         |name: &str, achieved: String, predicted: String| [name.to_owned(), achieved, predicted];
-    vec![
+    let mut rows = vec![
         row("", "achieved".into(), "predicted".into()),
         row("kappa", mean(achieved.kappa), mean(predicted.map(|p| p.kappa))),
         row("mu", mean(achieved.mu), mean(predicted.map(|p| p.mu))),
@@ -147,7 +151,12 @@ fn averages(now: &TunnelStatus, before: Option<&TunnelStatus>) -> Vec<[String; 3
             format_number(predicted.map(|p| p.rate_mbit), 1, " Mbit/s"),
         ),
         row("rate in", speed(|status| status.achieved.received_bytes), UNKNOWN.into()),
-    ]
+    ];
+    if let Some(cost) = predicted.and_then(|it| it.cost_per_gb) {
+        let achieved = format_number(achieved.cost_per_gb, 2, "");
+        rows.push(row("price of a GB", achieved, format_number(Some(cost), 2, "")));
+    }
+    rows
 }
 
 /// The columns of channels: the configuration, the outbound and the inbound direction.
@@ -176,7 +185,7 @@ fn channels(now: &TunnelStatus, before: Option<&TunnelStatus>) -> Vec<[String; 1
         [
             (index + 1).to_string(),
             format_number(channel.risk, 2, ""),
-            channel.spare_s.map_or_else(|| known(&channel.state_out), |_| "spare".into()),
+            limits::use_of(channel).map_or_else(|| known(&channel.state_out), str::to_owned),
             percent(channel.loss_out),
             format_number(channel.delay_ms, 1, " ms"),
             format_number(channel.rate_mbit, 1, ""),
@@ -215,6 +224,11 @@ mod tests {
             missing_s: None,
             not_up_s: None,
             spare_s: None,
+            reserve_s: None,
+            shared_fate: None,
+            priority: None,
+            cost_per_gb: None,
+            quota: None,
             risk: None,
             rate_mbit: None,
             rate_from: None,
@@ -371,6 +385,7 @@ mod tests {
             loss_out: 0.03,
             delay_ms: 4.0,
             rate_mbit: 50.0,
+            cost_per_gb: None,
         });
         let channel = &mut now.channels[0];
         channel.state_out = Some("up".into());

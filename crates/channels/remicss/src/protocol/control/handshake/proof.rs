@@ -9,7 +9,11 @@ use keys::SharedKey;
 use crate::protocol::wire::handshake::PROOF;
 
 /// Writes the proof into a datagram.
-pub(super) fn prove(key: Option<&SharedKey>, channel: usize, datagram: &mut [u8]) {
+pub(in crate::protocol::control) fn prove(
+    key: Option<&SharedKey>,
+    channel: usize,
+    datagram: &mut [u8],
+) {
     if let Some(key) = key {
         let proof = key.authenticate(&proven(&[index(channel)], datagram));
         datagram[PROOF].copy_from_slice(&proof);
@@ -17,7 +21,11 @@ pub(super) fn prove(key: Option<&SharedKey>, channel: usize, datagram: &mut [u8]
 }
 
 /// Whether a datagram's proof is right, in constant time.
-pub(super) fn is_proven(key: Option<&SharedKey>, channel: usize, datagram: &[u8]) -> bool {
+pub(in crate::protocol::control) fn is_proven(
+    key: Option<&SharedKey>,
+    channel: usize,
+    datagram: &[u8],
+) -> bool {
     let Some(proof) = datagram.get(PROOF) else {
         return false;
     };

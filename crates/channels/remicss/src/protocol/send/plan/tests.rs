@@ -20,6 +20,7 @@ fn goal(kappa: f64, mu: f64, floor: u8) -> PlanGoal {
         keeps_order: true,
         prefer: PlanPreference::Redundancy,
         bounds: PlanBounds::default(),
+        fates: SharedFates::default(),
     }
 }
 
@@ -231,6 +232,7 @@ fn plan_of(kappa: f64, mu: f64, prefer: PlanPreference, channels: &[(f64, f64)])
         keeps_order: true,
         prefer,
         bounds,
+        fates: SharedFates::default(),
     };
     let plan = goal.plan(&models, ChannelSubset::first(channels.len())).unwrap();
     assert!((plan.averages.kappa - kappa).abs() < 1e-6, "privacy stays: {plan:?}");

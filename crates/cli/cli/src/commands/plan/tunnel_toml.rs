@@ -1,0 +1,170 @@
+//! Writes the settings of a tunnel for a plan.
+
+use std::fmt::Write as _;
+
+use console::CommandFailure;
+use model::ScheduleObjective;
+use planning::{FIRST_PRIORITY, PlanAnswer, PlanChannels};
+use remicss::TunnelConfig;
+
+/// A key above the first `[[channel]]` and its value.
+type Setting = (&'static str, String);
+
+/// The whole configuration with the plan's settings, if `tunnel` is the text of one; otherwise the
+/// lines for a new one.
+///
+/// # Errors
+/// If there is no schedule, a tunnel cannot have it, or the text cannot be changed.
+pub(super) fn settings(
+    channels: &PlanChannels,
+    answer: &PlanAnswer,
+    tunnel: Option<&str>,
+) -> Result<String, CommandFailure> {
+    let settings = plan_settings(channels, answer)?;
+    let text = match tunnel {
+        Some(text) => changed(text, &settings),
+        None => fragment(channels, &settings),
+    };
+    if tunnel.is_some() {
+        // Lines were changed, and not values: of a text in an unusual form, the result may be none.
+        let is_right = TunnelConfig::from_toml(&text).is_ok_and(|config| {
+            settings.iter().all(|(key, value)| match *key {
+                "kappa" => config.kappa.to_string() == *value,
+                "mu" => config.mu.to_string() == *value,
+                "min_threshold" => config.min_threshold.to_string() == *value,
+                _ => true,
+            })
+        });
+        if !is_right {
+            let lines = lines(&settings);
+            return Err(CommandFailure::Failed(format!(
+                "cannot write the settings into this file: it needs each key on a line of its own. \
+                 The settings are {}",
+                lines.trim_end().replace('\n', ", ")
+            )));
+        }
+    }
+    Ok(text)
+}
+
+fn plan_settings(
+    channels: &PlanChannels,
+    answer: &PlanAnswer,
+) -> Result<Vec<Setting>, CommandFailure> {
+    let refused = |text: &str| CommandFailure::Usage(String::from(text));
+    let planned = answer.planned.as_ref().ok_or_else(|| {
+        refused("--toml needs a schedule: give --kappa and --mu, an --objective or a bound")
+    })?;
+    if !channels.set.groups().is_empty() {
+        return Err(refused("a tunnel has no groups: give the channels a shared_fate instead"));
+    }
+    let requirements = answer.request.requirements();
+    if requirements.max_cost.is_some() {
+        return Err(refused("a tunnel has no --max-cost: use the objective cost instead"));
+    }
+    let averages = &planned.averages;
+    let entries = planned.schedule.entries().iter();
+    let least = entries.map(|(selection, _)| selection.k()).min().unwrap_or(1);
+    let mut settings = vec![
+        ("kappa", requirements.kappa.unwrap_or(averages.kappa).to_string()),
+        ("mu", requirements.mu.unwrap_or(averages.mu).to_string()),
+        ("min_threshold", least.to_string()),
+    ];
+    let objectives: Vec<&str> =
+        requirements.objectives.iter().filter_map(|it| tunnel_objective(*it)).collect();
+    match objectives[..] {
+        [] => {}
+        [only] => settings.push(("objective", format!("\"{only}\""))),
+        _ => settings.push(("objective", format!("[\"{}\"]", objectives.join("\", \"")))),
+    }
+    let bounds = [
+        ("max_risk", requirements.max_risk),
+        ("max_loss", requirements.max_loss),
+        ("max_delay_ms", requirements.max_delay_ms),
+        ("min_rate_mbit", requirements.min_rate),
+    ];
+    settings.extend(bounds.into_iter().filter_map(|(key, value)| Some((key, value?.to_string()))));
+    Ok(settings)
+}
+
+/// The objective's name in a tunnel's configuration. A tunnel seeks the highest rate anyway.
+fn tunnel_objective(objective: ScheduleObjective) -> Option<&'static str> {
+    match objective {
+        ScheduleObjective::Risk => Some("privacy"),
+        ScheduleObjective::Loss => Some("loss"),
+        ScheduleObjective::Delay | ScheduleObjective::DeliveredDelay => Some("delay"),
+        ScheduleObjective::Cost => Some("cost"),
+        ScheduleObjective::Rate => None,
+    }
+}
+
+fn lines(settings: &[Setting]) -> String {
+    settings.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
+}
+
+/// The text with these settings instead of those that it has, and all else as it was.
+fn changed(text: &str, settings: &[Setting]) -> String {
+    let mut left: Vec<&Setting> = settings.iter().collect();
+    let mut changed = String::new();
+    let mut is_above_tables = true;
+    for line in text.split_inclusive('\n') {
+        if is_above_tables && line.trim_start().starts_with('[') {
+            is_above_tables = false;
+            left.drain(..).for_each(|setting| changed += &lines(std::slice::from_ref(setting)));
+        }
+        let key = line.split_once('=').map(|(key, _)| key.trim()).unwrap_or_default();
+        let place = left.iter().position(|(name, _)| is_above_tables && *name == key);
+        match place {
+            Some(place) => changed += &lines(std::slice::from_ref(left.remove(place))),
+            None => changed += line,
+        }
+    }
+    changed
+}
+
+/// The lines for a new configuration.
+fn fragment(channels: &PlanChannels, settings: &[Setting]) -> String {
+    let mut text = String::from(
+        "# For tunnel.toml at both ends. Add `addresses` and `key`, and each channel's\n\
+         # `server` and `device` at the end that connects, or `listen` at the other.\n",
+    );
+    text += &lines(settings);
+    for (index, channel) in channels.set.channels().iter().enumerate() {
+        let (risk, loss) = (channel.risk(), channel.loss());
+        let (delay_ms, rate) = (channel.delay_ms(), channel.rate());
+        let _ = write!(
+            text,
+            "\n[[channel]] # {}\nserver = \"ADDRESS:6521\"\nrisk = {risk}\nrate_mbit = {rate}\n\
+             loss = {loss}\ndelay_ms = {delay_ms}\n",
+            channels.names[index]
+        );
+        if channel.cost() > 0.0 {
+            let _ = writeln!(text, "cost_per_gb = {}", channel.cost());
+        }
+        if channels.priorities[index] != FIRST_PRIORITY {
+            let _ = writeln!(text, "priority = {}", channels.priorities[index]);
+        }
+        if let Some(fate) = &channels.shared_fates[index] {
+            let _ = writeln!(text, "shared_fate = {}", toml::Value::from(fate.as_str()));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_replace_those_of_the_text_and_nothing_else() {
+        let text = "# a comment\nkappa = 2 # privacy\nmu=3\naddresses = []\n\n[[channel]]\n\
+                    server = \"192.0.2.1:1\"\nmu = 9\n";
+        let settings =
+            [("kappa", "2.5".into()), ("mu", "2.75".into()), ("max_risk", "0.01".into())];
+        assert_eq!(
+            changed(text, &settings),
+            "# a comment\nkappa = 2.5\nmu = 2.75\naddresses = []\n\nmax_risk = 0.01\n[[channel]]\n\
+             server = \"192.0.2.1:1\"\nmu = 9\n"
+        );
+    }
+}
