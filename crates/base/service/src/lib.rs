@@ -55,6 +55,7 @@
 //!   among several listeners; [`connection_limiter`]: limits the number of simultaneous
 //!   connections. `http`, with the feature of this name: an HTTP server whose
 //!   connections slow clients cannot keep.
+//! - [`remote_address`]: another host's address or name, which is looked up again if it fails.
 //! - [`status`]: the status socket; [`metrics`]: the same status in Prometheus's text format.
 //!
 //! Of `config`, `table`, `keys`, `path` and `syntax` are pure, and `file` reads. `metrics` is pure.
@@ -70,6 +71,7 @@ pub mod log;
 pub mod memory;
 pub mod metrics;
 pub mod reload;
+pub mod remote_address;
 pub mod signals;
 pub mod status;
 

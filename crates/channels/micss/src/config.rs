@@ -2,7 +2,6 @@
 
 pub(crate) mod intercept;
 mod parse;
-mod server;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use directory::config::{DirectoryClientConfig, DirectoryServerConfig};
 use random::RandomSource;
+use service::remote_address::RemoteAddress;
 
 use crate::MAX_CHANNELS;
 use crate::protocol::allow::AllowedService;
@@ -19,12 +19,11 @@ use crate::protocol::target::ServiceTarget;
 use intercept::InterceptConfig;
 
 pub use parse::{CLIENT_KEYS, SERVER_KEYS};
-pub use server::StreamServerAddress;
 
 /// The largest number of streams at a time, unless configured.
 pub(crate) const MAX_STREAMS: usize = 4096;
 
-/// How long an earlier server must be well before it is used again, unless configured.
+/// How long an earlier server must work before it is used again, unless configured.
 pub(crate) const SWITCH_BACK_AFTER: Duration = Duration::from_secs(60);
 
 /// The largest number of servers that take the gateway's place.
@@ -48,7 +47,7 @@ pub enum Integrity {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StreamChannelConfig {
     /// The server's address on this channel, or a name that has it.
-    pub server: StreamServerAddress,
+    pub server: RemoteAddress,
     /// The local address to use, which selects the network on many hosts.
     pub source: Option<IpAddr>,
     /// The network device to use.
@@ -107,7 +106,7 @@ pub struct MicssClientConfig {
     pub gateway: Option<RemoteServerConfig>,
     /// The servers that take the gateway's place while it is gone, in order of preference.
     pub backups: Vec<RemoteServerConfig>,
-    /// How long an earlier server must be well before new streams use it again.
+    /// How long an earlier server must work before new streams use it again.
     pub switch_back_after: Duration,
     /// The peers with channels of their own. No address belongs to two of them.
     pub peers: Vec<PeerConfig>,
@@ -229,6 +228,11 @@ impl MicssServerConfig {
 }
 
 impl MicssClientConfig {
+    /// Whether datagrams of applications are carried: by SOCKS5, or by interception.
+    pub fn carries_udp(&self) -> bool {
+        self.socks_udp || self.intercept.as_ref().is_some_and(InterceptConfig::intercepts_udp)
+    }
+
     /// All servers in the configuration, the gateway and its backups first.
     pub fn remotes(&self) -> impl Iterator<Item = &RemoteServerConfig> {
         self.gateway.iter().chain(&self.backups).chain(self.peers.iter().map(|peer| &peer.remote))

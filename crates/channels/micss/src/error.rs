@@ -6,8 +6,8 @@ use directory::DirectoryError;
 use random::RandomError;
 
 use crate::MAX_CHANNELS;
-use crate::config::StreamServerAddress;
 use crate::protocol::stream::{StreamFailure, StreamProtocolError};
+use service::remote_address::RemoteAddress;
 
 /// Why a stream failed. The application's connection is then always reset, never closed as if the
 /// stream had ended.
@@ -38,7 +38,7 @@ pub enum StreamError {
         /// The channel's index.
         channel: usize,
         /// The server's address on it.
-        server: StreamServerAddress,
+        server: RemoteAddress,
         /// The error of the system.
         source: io::Error,
     },

@@ -92,14 +92,16 @@
 //! - `cookie_quorum`: the cookies of a client. `admission`: whose connection or stream a server
 //!   evicts.
 //! - `failure_detector`: whether a channel is lost. `on_lost_channel`: what streams do then.
-//!   `server_choice`: which of several servers new streams use.
+//!   `server_choice`: which of several servers new streams use. `udp_flows`: which flow of
+//!   datagrams makes room for another.
 //! - `target`, `allow`, `bypass`, `socks`, `open_request`, `datagram`: where a stream leads.
 //!   `proxy_header`: tells a service the client's address.
 //!
 //! `net`:
 //!
-//! - [`client`]: `application` (one stream), `opening`, `udp_associate` (datagrams), `direct` (what
-//!   bypasses the channels), `peers` (the channels to a target), `gateway` (one of several
+//! - [`client`]: `application` (one stream), `opening`, `udp_associate` (datagrams by SOCKS5),
+//!   `intercepted_udp` and `udp_flow` (those that the kernel redirects), `direct` (what bypasses
+//!   the channels), `peers` (the channels to a target), `gateway` (one of several
 //!   servers), `pool` (ready connections). [`server`]: `pending_connections`, `request` (one
 //!   stream), `datagrams`, `open_streams`, `rejoins`.
 //! - `library`: streams of a program, without proxies.
@@ -107,8 +109,8 @@
 //!   `break_watcher`, `path_states`, `retained_memory`, `open_count`, `report`: what they need.
 //!   `datagrams`: to and from UDP. `program`: the end of a program.
 //! - `paths`: `monitor` observes and probes each `path`; `links`: notifications of the kernel.
-//! - [`intercept`]: has the kernel hand connections over: `rules`, `tables`, `nft`, `program`,
-//!   `challenge`.
+//! - [`intercept`]: has the kernel hand connections over: `rules`, `challenge`; and datagrams:
+//!   `conntrack` (where they were sent), `udp_socket`.
 //! - `socket`, `tcp_info`, `metrics`, `stop`: sockets, what the kernel knows of them, counts, the
 //!   end.
 //!

@@ -22,3 +22,4 @@ pub(crate) mod server_choice;
 pub mod socks;
 pub(crate) mod stream;
 pub mod target;
+pub(crate) mod udp_flows;

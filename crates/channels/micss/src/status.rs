@@ -19,7 +19,7 @@ pub struct MicssStatus {
     /// A client's interception, if it intercepts.
     #[serde(default)]
     pub interception: Option<InterceptionStatus>,
-    /// A client's connections that leave directly, if it lets any.
+    /// A client's connections that leave directly, if it lets any. Datagrams are not counted.
     #[serde(default)]
     pub bypass: Option<BypassStatus>,
     /// The datagrams that streams carry, if that is configured.
@@ -103,13 +103,20 @@ pub struct BypassStatus {
     pub failed: u64,
 }
 
-/// The datagrams that streams carry. Each application's association is one stream.
+/// The datagrams that streams carry. Each association of an application is one stream, and so is
+/// each intercepted flow, which counts as an association here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpStatus {
     /// The associations that are open.
     pub associations: u64,
     /// The associations that were opened.
     pub opened: u64,
+    /// Those of the open ones that are intercepted flows.
+    #[serde(default)]
+    pub intercepted: u64,
+    /// Intercepted flows that were ended to make room for others.
+    #[serde(default)]
+    pub evicted: u64,
     /// The datagrams that were sent over the channels.
     pub to_channels: u64,
     /// The datagrams that came over the channels and were sent on.
@@ -129,8 +136,8 @@ pub struct StreamServerStatus {
     pub used_s: Option<f64>,
     /// Why it does, if the choice has ever changed.
     pub reason: Option<String>,
-    /// How long it has been well, in seconds. `None` while it is gone.
-    pub well_s: Option<f64>,
+    /// How long it has worked, in seconds. `None` while it is gone.
+    pub working_s: Option<f64>,
     /// Why it cannot carry new streams, if it cannot.
     pub gone: Option<String>,
 }
@@ -145,6 +152,9 @@ pub struct InterceptionStatus {
     pub in_force: bool,
     /// How often another program has removed or changed the rules, and they were restored.
     pub restored: u64,
+    /// Whether datagrams are intercepted too.
+    #[serde(default)]
+    pub udp: bool,
 }
 
 /// Whether a channel can be used.

@@ -1,5 +1,5 @@
 //! One end of a tunnel: a TUN device, a UDP socket for each channel, and three threads, for one
-//! peer or, at a server, several clients.
+//! peer or, at a server, several clients. If servers have names, another thread looks them up.
 //!
 //! ```text
 //! device ─▶ sending ─▶ channels          channels ─▶ receiving ─▶ device
@@ -26,6 +26,7 @@ mod receiving_peer;
 mod reload;
 mod sending;
 mod sending_peer;
+mod server_names;
 mod shared;
 mod status_of_clients;
 mod status_source;
@@ -58,6 +59,7 @@ use receiving::{ReceivingThread, UnrecognisedLog};
 use receiving_peer::ReceivingContext;
 pub use reload::{TunnelReloadError, TunnelReloader};
 use sending::{SendingCommand, SendingThread};
+use server_names::ServerNamesThread;
 use shared::TunnelClock;
 use status_source::PeerStatusSource;
 pub use status_source::TunnelStatusSource;
@@ -73,8 +75,12 @@ pub struct IpTunnel {
     sending: SendingThread,
     receiving: ReceivingThread,
     planning: PlanningThread,
+<<<<<<< HEAD
     /// If quotas are kept.
     quota: Option<QuotaThread>,
+=======
+    names: Option<ServerNamesThread>,
+>>>>>>> f43396745a54f639797515ba596a4e78aa55edcf
     status_source: TunnelStatusSource,
     stopper: TunnelStopper,
     reloader: TunnelReloader,
@@ -100,6 +106,7 @@ impl IpTunnel {
     /// the same key, or the random source fails.
     pub fn open(config: &TunnelConfig, keys: Vec<SharedKey>) -> Result<Self, TunnelError> {
         let clock = TunnelClock(Instant::now());
+        let config = &server_names::look_up_servers(config);
         let clients = new_peer::keyed_clients(config, keys)?;
         let quota_file = config.quota_file.as_deref().map(OpenedQuotaFile::open).transpose()?;
         let channels = bind(config)?;
@@ -169,6 +176,10 @@ impl IpTunnel {
             unrecognised_log: UnrecognisedLog::default(),
             stops: Arc::default(),
         };
+        let first = new_peers.first().map(|peer| Arc::clone(&peer.status.shared));
+        let names = first.and_then(|shared| {
+            ServerNamesThread::new(config, shared, to_receiving.clone(), receiving_waker.clone())
+        });
         let sources = add_peers(new_peers, &mut receiving, &mut sending, &mut planning);
         let status_source = TunnelStatusSource {
             device: device.name().to_owned(),
@@ -201,7 +212,11 @@ impl IpTunnel {
             sources: Arc::clone(&status_source.peers),
             clients: Arc::new(Mutex::new(ids)),
         };
+<<<<<<< HEAD
         Ok(Self { device, sending, receiving, planning, quota, status_source, stopper, reloader })
+=======
+        Ok(Self { device, sending, receiving, planning, names, status_source, stopper, reloader })
+>>>>>>> f43396745a54f639797515ba596a4e78aa55edcf
     }
 
     /// The device's name.
@@ -232,15 +247,28 @@ impl IpTunnel {
     /// # Panics
     /// If a thread cannot be started, or has panicked.
     pub fn run(self) -> Result<(), TunnelError> {
+<<<<<<< HEAD
         let Self { sending, receiving, planning, quota, stopper, reloader, .. } = self;
+=======
+        let Self { sending, receiving, planning, names, stopper, reloader, .. } = self;
+>>>>>>> f43396745a54f639797515ba596a4e78aa55edcf
 
         let start = |name: &str| thread::Builder::new().name(name.into());
         let planner = start("planning").spawn(move || planning.run()).expect("a thread");
         let receiver = start("receiving").spawn(move || receiving.run()).expect("a thread");
+<<<<<<< HEAD
         let (stop_quota, stops) = mpsc::channel();
         let quota =
             quota.map(|quota| start("quota").spawn(move || quota.run(&stops)).expect("a thread"));
+=======
+        let (names_stopper, stop) = mpsc::channel();
+        if let Some(names) = names {
+            // Nothing waits for it, because a look-up may last long.
+            start("names").spawn(move || names.run(&stop)).expect("a thread");
+        }
+>>>>>>> f43396745a54f639797515ba596a4e78aa55edcf
         let result = sending.run();
+        drop(names_stopper);
         stopper.stop();
         drop(stop_quota);
         if let Some(quota) = quota {

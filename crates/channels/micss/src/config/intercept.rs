@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use crate::protocol::bypass::BypassRule;
+
 /// The longest name of an interface, in bytes.
 const MAX_INTERFACE: usize = 15;
 
@@ -12,9 +14,19 @@ pub struct InterceptConfig {
     pub(crate) port: u16,
     pub(crate) from: Vec<InterfaceName>,
     pub(crate) refused: Option<Vec<BypassProtocol>>,
+    pub(crate) udp: Option<InterceptUdpConfig>,
 }
 
-/// The expression with which nftables selects TCP connections, as in `tcp dport { 80, 443 }`.
+/// Which datagrams are intercepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InterceptUdpConfig {
+    pub(crate) matching: NftMatchExpression,
+    /// The destinations of datagrams that leave directly. Only networks have an effect.
+    pub(crate) bypass: Vec<BypassRule>,
+}
+
+/// The expression with which nftables selects TCP connections or UDP datagrams, as in
+/// `tcp dport { 80, 443 }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NftMatchExpression(pub(crate) String);
 
@@ -22,7 +34,8 @@ pub struct NftMatchExpression(pub(crate) String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceName(pub(crate) String);
 
-/// A protocol that is not intercepted and reveals in the clear where applications connect to.
+/// A protocol that reveals in the clear where applications connect to,
+/// unless it is intercepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BypassProtocol {
     /// UDP to port 443. If it is refused, browsers use TCP instead.
@@ -100,13 +113,25 @@ impl InterceptConfig {
     /// Redirects matching connections to this port: connections of this host, and connections of
     /// other hosts that arrive on one of these interfaces.
     pub fn new(matching: NftMatchExpression, port: u16, from: Vec<InterfaceName>) -> Self {
-        Self { matching, port, from, refused: None }
+        Self { matching, port, from, refused: None, udp: None }
     }
 
     /// Refuses these protocols to the hosts whose connections are intercepted.
     #[must_use]
     pub fn with_refused(self, refused: Vec<BypassProtocol>) -> Self {
         Self { refused: Some(refused), ..self }
+    }
+
+    /// Also intercepts matching datagrams of the same hosts, except those to the networks of these
+    /// rules.
+    #[must_use]
+    pub fn with_udp(self, matching: NftMatchExpression, bypass: Vec<BypassRule>) -> Self {
+        Self { udp: Some(InterceptUdpConfig { matching, bypass }), ..self }
+    }
+
+    /// Whether datagrams are intercepted.
+    pub fn intercepts_udp(&self) -> bool {
+        self.udp.is_some()
     }
 
     /// The protocols that are refused; `None` if that is not configured.

@@ -13,12 +13,13 @@ use random::RandomSource;
 use service::config::{
     ConfigKey, ConfigKeys, ConfigProblem, ConfigProblems, ConfigTable, ConfigValue, key, read,
 };
+use service::remote_address::RemoteAddress;
 
 use super::intercept::InterceptConfig;
 use super::{
     ConnectionPoolConfig, Integrity, LOST_CHANNEL_TIMEOUT, LostChannelPolicy, MAX_BACKUP_SERVERS,
     MAX_STREAMS, MicssClientConfig, MicssServerConfig, PeerConfig, PortForward, RemoteServerConfig,
-    SWITCH_BACK_AFTER, StreamChannelConfig, StreamServerAddress, UplinkConfig,
+    SWITCH_BACK_AFTER, StreamChannelConfig, UplinkConfig,
 };
 use crate::MAX_CHANNELS;
 use crate::protocol::allow::AllowedService;
@@ -38,6 +39,7 @@ const CLIENT: &[ConfigKey] = &[
     key("forward", "listen", "\"127.0.0.1:8080\""),
     key("forward", "target", "\"localhost:80\""),
     key("", "intercept", "\"tcp dport { 80, 443 }\""),
+    key("", "intercept_udp", "\"udp dport { 53, 443 }\""),
     key("", "intercept_port", "522"),
     key("", "intercept_from", "[\"eth0\"]"),
     key("", "intercept_refuse", "[\"quic\", \"dns\"]"),
@@ -261,8 +263,7 @@ fn refuse_repeated_names(tables: &[ConfigTable<'_>], channels: &[Option<StreamCh
 
 fn channel(table: &ConfigTable<'_>) -> Option<StreamChannelConfig> {
     let fix = "write HOST:PORT, with an IPv6 address in brackets";
-    let server =
-        table.require("server").and_then(|server| server.parsed_or::<StreamServerAddress>(fix));
+    let server = table.require("server").and_then(|server| server.parsed_or::<RemoteAddress>(fix));
     let UplinkConfig { source, device } = uplink(table);
     Some(StreamChannelConfig { server: server?, source, device, preamble: b"", max_segment: None })
 }
@@ -345,8 +346,19 @@ fn intercept(table: &ConfigTable<'_>) -> Option<InterceptConfig> {
     let refused = refused.map(|list| {
         list.iter().filter_map(|name| advised(name, "intercept_refuse:")).collect::<Vec<_>>()
     });
+    let by_udp = table.get("intercept_udp");
+    if by_udp.is_some() && !table.has("intercept") {
+        let what = "intercept_udp without intercept";
+        let problem = ConfigProblem::new(what, "set intercept for TCP, or leave this out");
+        table.report_key("intercept_udp", problem);
+    }
+    let by_udp = by_udp.and_then(|value| advised(&value, "intercept_udp ="));
     let matching = advised(&table.get("intercept")?, "intercept =")?;
     let intercept = InterceptConfig::new(matching, port.unwrap_or(INTERCEPT_PORT), from);
+    let intercept = match by_udp {
+        Some(by_udp) => intercept.with_udp(by_udp, bypass(table)),
+        None => intercept,
+    };
     Some(match refused {
         Some(refused) => intercept.with_refused(refused),
         None => intercept,

@@ -3,10 +3,12 @@
 mod application;
 mod direct;
 mod gateway;
+mod intercepted_udp;
 pub(crate) mod opening;
 mod peers;
 pub(crate) mod pool;
 mod udp_associate;
+mod udp_flow;
 
 use std::future::pending;
 use std::io;
@@ -16,17 +18,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::warn;
 
 use self::application::ApplicationListenerKind;
+use self::intercepted_udp::InterceptedUdp;
 use self::peers::PeerPools;
+use self::pool::ConnectionPool;
 use crate::config::MicssClientConfig;
 use crate::net::intercept::{InstalledInterceptRules, InstalledNftTables, InterceptConfig};
 use crate::net::metrics::StreamMetrics;
 use crate::net::socket::reset;
 use crate::net::stop::{BoxedFuture, drain};
+use crate::net::stream::driver::ReusableConnection;
 use crate::status::{InterceptionStatus, MicssStatus};
 use service::accept::RoundRobinAcceptor;
 use service::listening::{ConfiguredListener, listen};
@@ -47,6 +52,7 @@ pub struct MicssClient {
     listening: Vec<ConfiguredListener>,
     /// The kind of each listener.
     kinds: Vec<ApplicationListenerKind>,
+    udp: InterceptedUdp,
     installed: Option<Arc<InstalledInterceptRules>>,
     /// Rules that only serve connections that they have intercepted already.
     retired: Vec<Weak<InstalledInterceptRules>>,
@@ -87,6 +93,9 @@ impl MicssClient {
     async fn start(config: MicssClientConfig) -> io::Result<Self> {
         let (listening, kinds) = listen_all(&config, None, Vec::new()).await?;
         let peers = peers(&config, None).await?;
+        let stream_metrics = Arc::new(StreamMetrics::new());
+        let mut udp = InterceptedUdp::new(Arc::clone(&stream_metrics));
+        udp.replace(udp.listener(config.intercept.as_ref())?, config.max_streams);
         let tables = config.intercept.as_ref().map(|_| InstalledNftTables::new());
         let tables = tables.transpose()?.map(Arc::new);
         // No further step can fail: the new rules replace existing ones, and stay.
@@ -95,12 +104,9 @@ impl MicssClient {
         let installed = installed.transpose()?.map(Arc::new);
         let in_force = Arc::new(Mutex::new(Arc::new(ActiveClientConfig { config, peers })));
         let (reloader, reloads) = reloads();
-        let handle = MicssClientHandle {
-            stream_metrics: Arc::new(StreamMetrics::new()),
-            in_force,
-            reloader,
-        };
-        Ok(Self { handle, reloads, listening, kinds, installed, retired: Vec::new(), tables })
+        let handle = MicssClientHandle { stream_metrics, in_force, reloader };
+        let retired = Vec::new();
+        Ok(Self { handle, reloads, listening, kinds, udp, installed, retired, tables })
     }
 
     /// The addresses on which it listens: SOCKS5 first if configured, then the forwards in their
@@ -129,21 +135,27 @@ impl MicssClient {
             let stream_metrics = Arc::clone(&self.handle.stream_metrics);
             let mut in_force = self.handle.in_force();
             let mut filling = in_force.peers.keep_filled();
-            let mut streams = JoinSet::new();
+            let (mut streams, mut flows) = (JoinSet::new(), JoinSet::new());
             let mut finished = JoinSet::new();
             let (mut round_robin, mut too_many) =
                 (RoundRobinAcceptor::default(), LogRateLimiter::default());
+            let over_limit = Arc::clone(&stream_metrics);
+            let mut is_full = |open: usize, max_streams: usize| {
+                if open < max_streams {
+                    return false;
+                }
+                over_limit.over_limit.increment();
+                if let Some(refused) = too_many.count_event() {
+                    warn!(refused, max_streams, "streams refused: limit reached");
+                }
+                true
+            };
             let mut pause = Instant::now();
             loop {
                 tokio::select! {
                     () = &mut stop => break,
                     (index, application, _) = round_robin.accept(&self.listening) => {
-                        let max_streams = in_force.config.max_streams;
-                        if streams.len() >= max_streams {
-                            stream_metrics.over_limit.increment();
-                            if let Some(refused) = too_many.count_event() {
-                                warn!(refused, max_streams, "streams refused: limit reached");
-                            }
+                        if is_full(streams.len() + flows.len(), in_force.config.max_streams) {
                             reset(application);
                             continue;
                         }
@@ -158,11 +170,24 @@ impl MicssClient {
                             application::serve(config, peers, &stream_metrics, kind, application).await
                         });
                     }
-                    Some(stream) = streams.join_next() => {
-                        if let Ok(Some((pool, connections))) = stream {
-                            finished.spawn(async move { pool.put_back(connections).await });
+                    (flow, listener) = self.udp.next_flow() => {
+                        // A flow that is dropped gets no answers.
+                        let max_streams = in_force.config.max_streams;
+                        if is_full(streams.len() + flows.len(), max_streams)
+                            || is_full(flows.len(), InterceptedUdp::max_open(max_streams))
+                        {
+                            continue;
                         }
+                        let (in_force, stream_metrics) = (Arc::clone(&in_force), Arc::clone(&stream_metrics));
+                        let rules = self.installed.clone();
+                        flows.spawn(async move {
+                            let _needed = (rules, listener);
+                            let ActiveClientConfig { config, peers } = &*in_force;
+                            udp_flow::serve_flow(config, peers, &stream_metrics, flow).await
+                        });
                     }
+                    Some(stream) = streams.join_next() => put_back(&mut finished, stream),
+                    Some(flow) = flows.join_next() => put_back(&mut finished, flow),
                     Some(_) = finished.join_next() => {}
                     () = changed(self.tables.as_deref(), pause, &stream_metrics) => {
                         restore(self.installed.as_ref(), &self.retired, &stream_metrics);
@@ -179,8 +204,10 @@ impl MicssClient {
                     }
                 }
             }
+            // Flows of datagrams have no end of their own, and end with this.
+            self.udp.close();
             drop((self.listening, filling, finished));
-            drain(streams).await;
+            tokio::join!(drain(flows), drain(streams));
             // Only now: open streams were intercepted by these rules.
             drop(self.installed);
         })
@@ -192,7 +219,9 @@ impl MicssClient {
         let peers = peers(&config, Some(&before.peers)).await?;
         let places = self.listening.iter().cloned().zip(self.kinds.iter().cloned()).collect();
         let (listening, kinds) = listen_all(&config, Some(&before.config), places).await?;
+        let by_udp = self.udp.listener(config.intercept.as_ref())?;
         self.intercept(config.intercept.clone())?;
+        self.udp.replace(by_udp, config.max_streams);
         (self.listening, self.kinds) = (listening, kinds);
         let mut in_force = self.handle.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         *in_force = Arc::new(ActiveClientConfig { config, peers });
@@ -248,10 +277,11 @@ impl MicssClientHandle {
                 port: intercept.port(),
                 in_force: !self.stream_metrics.unrestored.load(Ordering::Relaxed),
                 restored: self.stream_metrics.restored.value(),
+                udp: intercept.intercepts_udp(),
             }),
             bypass: (!in_force.config.bypass.is_empty())
                 .then(|| self.stream_metrics.bypass.status()),
-            udp: in_force.config.socks_udp.then(|| self.stream_metrics.datagrams.status()),
+            udp: in_force.config.carries_udp().then(|| self.stream_metrics.datagrams.status()),
             servers: in_force.peers.server_status(),
             server_switches: in_force.peers.server_switches(),
             channels: in_force.peers.status(),
@@ -270,6 +300,16 @@ impl MicssClientHandle {
 
     fn in_force(&self) -> Arc<ActiveClientConfig> {
         Arc::clone(&self.in_force.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Returns the connections of a finished stream to their pool, if they can be reused.
+fn put_back(
+    finished: &mut JoinSet<()>,
+    stream: Result<Option<(Arc<ConnectionPool>, Vec<ReusableConnection>)>, JoinError>,
+) {
+    if let Ok(Some((pool, connections))) = stream {
+        finished.spawn(async move { pool.put_back(connections).await });
     }
 }
 

@@ -1,5 +1,6 @@
 //! Connections of applications to other hosts that the kernel hands to the client (MICSS,
-//! III-B): those of this host and, if configured, those that arrive on given interfaces.
+//! III-B): those of this host and, if configured, those that arrive on given interfaces. If
+//! configured, also datagrams.
 //!
 //! The rules (`rules.rs`) are one nftables table of the client, without routes or routing rules.
 //! The table is installed in one transaction, which replaces the table of a client that was killed,
@@ -9,7 +10,9 @@
 //! match.
 
 mod challenge;
+pub(crate) mod conntrack;
 mod rules;
+pub(crate) mod udp_socket;
 
 use std::collections::HashSet;
 use std::fs;
@@ -27,6 +30,7 @@ pub use crate::config::intercept::{
     NftMatchExpression, NftMatchExpressionError,
 };
 use challenge::PreexistingConnections;
+use conntrack::ConntrackSocket;
 pub(crate) use nftables::InstalledNftTables;
 use nftables::removal;
 pub use rules::OWN_MARK;
@@ -117,10 +121,14 @@ impl InterceptConfig {
     ///
     /// # Errors
     /// If `nft` is missing ([`ErrorKind::NotFound`]), if this process has no right to use it
-    /// ([`ErrorKind::PermissionDenied`]), or if the kernel would reject the rules. The error is one
-    /// line.
+    /// ([`ErrorKind::PermissionDenied`]), if the kernel would reject the rules, or if UDP is to be
+    /// intercepted and the kernel does not tell where datagrams were sent. The error is one line.
     pub fn check(&self) -> io::Result<()> {
-        nftables::check(&self.rules())
+        nftables::check(&self.rules())?;
+        if self.intercepts_udp() {
+            ConntrackSocket::open()?;
+        }
+        Ok(())
     }
 
     /// Installs the rules, and removes those of an earlier client with the same port.

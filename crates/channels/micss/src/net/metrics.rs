@@ -200,6 +200,9 @@ pub(crate) struct StreamMetrics {
 pub(crate) struct DatagramMetrics {
     open: AtomicMetric,
     opened: AtomicMetric,
+    intercepted: AtomicMetric,
+    /// Flows that were ended to make room.
+    pub(crate) evicted: AtomicMetric,
     pub(crate) to_channels: AtomicMetric,
     pub(crate) from_channels: AtomicMetric,
     pub(crate) dropped: AtomicMetric,
@@ -212,11 +215,18 @@ impl DatagramMetrics {
         OpenCount::new(&self.open)
     }
 
+    /// Counts an intercepted flow as open until the result is dropped.
+    pub(crate) fn intercept(&self) -> OpenCount<'_> {
+        OpenCount::new(&self.intercepted)
+    }
+
     /// The counts.
     pub(crate) fn status(&self) -> UdpStatus {
         UdpStatus {
             associations: self.open.value(),
             opened: self.opened.value(),
+            intercepted: self.intercepted.value(),
+            evicted: self.evicted.value(),
             to_channels: self.to_channels.value(),
             from_channels: self.from_channels.value(),
             dropped: self.dropped.value(),

@@ -23,7 +23,7 @@ pub async fn connect_channel(
 ) -> io::Result<TcpStream> {
     let StreamChannelConfig { server, source, device, preamble, max_segment } = channel;
     let attempt = server.attempt(*source).await?;
-    let address = attempt.address;
+    let address = attempt.address();
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if let Some(mark) = mark {
         SockRef::from(&socket).set_mark(mark)?;

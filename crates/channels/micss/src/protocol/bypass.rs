@@ -59,6 +59,14 @@ impl BypassRule {
         };
         includes_host && self.port.is_none_or(|port| port == target.port())
     }
+
+    /// The network and the port. `None` if the rule is one of names.
+    pub(crate) fn network(&self) -> Option<(IpNet, Option<u16>)> {
+        match &self.hosts {
+            BypassHosts::Network(network) => Some((*network, self.port)),
+            BypassHosts::Name(_) | BypassHosts::Subdomains(_) => None,
+        }
+    }
 }
 
 impl FromStr for BypassRule {

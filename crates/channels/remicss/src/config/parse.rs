@@ -8,6 +8,7 @@ use random::RandomSource;
 use service::config::{
     ConfigKeys, ConfigProblem, ConfigProblems, ConfigTable, ConfigValue, key, read,
 };
+use service::remote_address::RemoteAddress;
 
 use super::channel_use::{self, ChannelUse};
 use super::clients::{clients, settings_of_one_client};
@@ -76,6 +77,10 @@ pub const KEYS: ConfigKeys = ConfigKeys(&[&[
 /// What to write for an address.
 const ADDRESS: &str = "give an address, as in 192.0.2.20 or 2001:db8::2; names are not looked up";
 
+/// What to write for an address or a name, and a port.
+const HOST: &str = "give ADDRESS:PORT or NAME:PORT, as in 192.0.2.10:6521, [2001:db8::1]:6521 or \
+                    vpn.example.com:6521";
+
 /// What to write for an address and a port.
 const SOCKET: &str =
     "give ADDRESS:PORT, as in 192.0.2.10:6521 or [2001:db8::1]:6521; names are not looked up";
@@ -121,6 +126,7 @@ fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
     let roaming = flag(table, "roaming", false);
     if let Some(channels) = channels.as_ref().filter(|channels| !channels.is_empty())
         && !settings_of_one_client(table, channels)
+        && end == TunnelEnd::Server
     {
         known_client(table, channels);
     }
@@ -135,6 +141,7 @@ fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
     let direct = direct(table, fail_closed, &networks);
     if fail_closed {
         plain_device_names(table);
+        no_server_names(table, channels.as_deref().unwrap_or_default());
     }
     let allowed = table.get("allowed").map(|list| whole_networks(&list)).unwrap_or(networks);
     let schedulers = [("planned", SchedulerKind::Planned), ("dynamic", SchedulerKind::Dynamic)];
@@ -277,6 +284,18 @@ fn plain_device_names(table: &ConfigTable<'_>) {
     }
 }
 
+/// Rejects names of servers where the rules of the packet filter let only fixed addresses pass, and
+/// not the look-up of a name.
+fn no_server_names(table: &ConfigTable<'_>, channels: &[TunnelChannelConfig]) {
+    for (table, _) in
+        table.tables("channel").iter().zip(channels).filter(|it| it.1.server_name().is_some())
+    {
+        let what = "`fail_closed` needs the addresses of servers, not names";
+        let problem = ConfigProblem::new(what, "write the address").summarized(what);
+        table.report_key("server", problem);
+    }
+}
+
 /// The number of channels, if it is within the limits.
 fn channel_count(table: &ConfigTable<'_>, found: usize) -> Option<u8> {
     if !(1..=MAX_CHANNELS).contains(&found) {
@@ -302,7 +321,8 @@ fn channels(table: &ConfigTable<'_>) -> (TunnelEnd, Option<Vec<TunnelChannelConf
 fn channel(number: usize, table: &ConfigTable<'_>, end: TunnelEnd) -> Option<TunnelChannelConfig> {
     let address = |name: &str| table.get(name).map(|value| value.parsed_or::<IpAddr>(ADDRESS));
     let socket = |name: &str| table.get(name).map(|value| value.parsed_or::<SocketAddr>(SOCKET));
-    let (server, listen) = (socket("server"), socket("listen"));
+    let server = table.get("server").map(|value| value.parsed_or::<RemoteAddress>(HOST));
+    let listen = socket("listen");
     let (source, client) = (address("source"), address("client"));
     let device = table.get("device").and_then(|device| device.text()).map(str::to_owned);
     let risk = table.get("risk").map(|risk| number_in(&risk, 0.0..=1.0));
@@ -339,13 +359,17 @@ fn channel(number: usize, table: &ConfigTable<'_>, end: TunnelEnd) -> Option<Tun
     }
     let (server, listen) = (server.flatten(), listen.flatten());
     // A client may have any port.
-    let peer = server.or(client.flatten().map(|client| SocketAddr::new(client, 0)));
-    let local = match (listen, server) {
+    let peer = match &server {
+        Some(server) => server.known(),
+        None => client.flatten().map(|client| SocketAddr::new(client, 0)),
+    };
+    let local = match (listen, &server) {
         (Some(listen), _) => listen,
-        (None, Some(server)) => {
-            let any = match server.ip() {
-                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        (None, Some(_)) => {
+            // The family of a name is known when it is looked up.
+            let any = match peer {
+                Some(SocketAddr::V6(_)) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+                Some(SocketAddr::V4(_)) | None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             };
             SocketAddr::new(source.flatten().unwrap_or(any), 0)
         }
@@ -363,6 +387,7 @@ fn channel(number: usize, table: &ConfigTable<'_>, end: TunnelEnd) -> Option<Tun
     Some(TunnelChannelConfig {
         local,
         peer,
+        server,
         device,
         risk: risk.flatten().unwrap_or(0.0),
         rate_bps,

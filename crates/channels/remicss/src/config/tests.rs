@@ -71,6 +71,20 @@ fn either_end_is_read() {
 }
 
 #[test]
+fn a_server_may_have_a_name_unless_this_host_is_closed() {
+    let text = CLIENT.replace("192.0.2.1:6521", "vpn.example.com:6521");
+    let channels = TunnelConfig::from_toml(&text).unwrap().channels;
+    assert_eq!(channels[0].server_name(), Some("vpn.example.com"));
+    assert_eq!((channels[0].peer, channels[1].server_name()), (None, None));
+    assert_eq!(channels[0].local, "192.0.2.7:0".parse().unwrap());
+    let closed = text.replace("mu = 2", "mu = 2\nfail_closed = true");
+    let error = TunnelConfig::from_toml(&closed).unwrap_err().to_string();
+    assert!(error.contains("`fail_closed` needs the addresses of servers, not names"), "{error}");
+    let addressed = closed.replace("vpn.example.com", "192.0.2.1");
+    assert!(TunnelConfig::from_toml(&addressed).unwrap().fail_closed);
+}
+
+#[test]
 fn invalid_settings_are_rejected_with_a_fix() {
     let cases = [
         (CLIENT, "kappa = 1.5", "kappa = 0.5", "kappa = 0.5: give 1 to 2"),
@@ -97,8 +111,10 @@ fn invalid_settings_are_rejected_with_a_fix() {
         (SERVER, "kappa = 2", "kappa = 2\nroaming = true", "`client` says what they are"),
         (CLIENT, "mu = 2", "mu = 2\nroaming = true", "`roaming` is for the end that has `listen`"),
         (SERVER, "[[channel]]", "[[channel]]\nmin_threshold = 1", "above the first [[channel]]"),
-        (CLIENT, "192.0.2.1:6521", "a.example:1", "give ADDRESS:PORT, as in 192.0.2.10:6521"),
-        (CLIENT, "192.0.2.1:6521", "192.0.2.1", "give ADDRESS:PORT"),
+        (SERVER, "192.0.2.1:6521", "a.example:1", "give ADDRESS:PORT, as in 192.0.2.10:6521"),
+        (CLIENT, "192.0.2.1:6521", "192.0.2.1", "give ADDRESS:PORT or NAME:PORT"),
+        (CLIENT, "192.0.2.1:6521", "a.example", "give ADDRESS:PORT or NAME:PORT"),
+        (CLIENT, "192.0.2.1:6521", "a.example:0", "give ADDRESS:PORT or NAME:PORT"),
         (CLIENT, "192.0.2.7", "a.example", "\"a.example\": give an address, as in 192.0.2.20"),
         (CLIENT, "10.8.0.0/16", "10.8.0.1/16", "10.8.0.1/16 has host bits: write 10.8.0.0/16"),
     ];

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use model::ScheduleObjective;
 use random::RandomSource;
+use service::remote_address::RemoteAddress;
 
 pub use crate::protocol::control::quota::{ChannelQuota, QuotaPeriod};
 pub use crate::protocol::send::bounds::PlanBounds;
@@ -63,9 +64,11 @@ pub struct TunnelChannelConfig {
     /// The local address. At a client the port is 0, and the address is unspecified if none is
     /// configured.
     pub local: SocketAddr,
-    /// The peer's address. At a client: the server's. At a server: the client's, with port 0, if it
-    /// is configured.
+    /// The peer's address. At a client: the server's, unless it has a name. At a server: the
+    /// client's, with port 0, if it is configured.
     pub peer: Option<SocketAddr>,
+    /// At a client: the server's address, or the name that has it.
+    pub server: Option<RemoteAddress>,
     /// The network device to bind to.
     pub device: Option<String>,
     /// The probability z that an adversary reads the channel, 0 to 1.
@@ -164,6 +167,13 @@ pub struct TunnelConfig {
     pub between_clients: bool,
     /// The device's MTU in bytes. It is discovered if it is not configured.
     pub mtu: Option<u16>,
+}
+
+impl TunnelChannelConfig {
+    /// The name of the server, if one is configured.
+    pub fn server_name(&self) -> Option<&str> {
+        self.server.as_ref().and_then(RemoteAddress::name)
+    }
 }
 
 impl TunnelConfig {

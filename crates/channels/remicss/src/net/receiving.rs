@@ -2,6 +2,7 @@
 //! handshakes.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -36,6 +37,13 @@ pub(super) enum ReceivingCommand {
     Add(Box<ReceivingPeer>),
     /// A client is gone for good.
     Remove(TunnelPeerId),
+    /// The name of the server on a channel has this address now.
+    Server {
+        /// The channel's index.
+        channel: usize,
+        /// The address.
+        to: SocketAddr,
+    },
     /// The clients have these networks from now on.
     Networks {
         /// The networks.
@@ -106,6 +114,12 @@ impl ReceivingThread {
                         clients.remove(id);
                     }
                     self.peers.remove(&id);
+                }
+                ReceivingCommand::Server { channel, to } => {
+                    for peer in self.peers.values_mut() {
+                        peer.inbound.set_server(channel, to);
+                        peer.due = Duration::ZERO;
+                    }
                 }
                 ReceivingCommand::Networks { networks, between_clients } => {
                     for (id, peer) in &mut self.peers {

@@ -243,6 +243,20 @@ impl LiveSettings {
     }
 }
 
+/// Whether two channels have the same addresses at both ends. Those of a name are not compared:
+/// they are known for the running tunnel only.
+fn have_same_addresses(one: &TunnelChannelConfig, other: &TunnelChannelConfig) -> bool {
+    let own = |channel: &TunnelChannelConfig| match channel.server_name() {
+        Some(_) if channel.local.ip().is_unspecified() => None,
+        _ => Some(channel.local),
+    };
+    let is_same_server = match one.server_name() {
+        Some(_) => one.server == other.server,
+        None => one.peer == other.peer && other.server_name().is_none(),
+    };
+    is_same_server && own(one) == own(other)
+}
+
 /// The first setting that differs, of those that are read at the start only.
 fn changed_key(opened: &TunnelConfig, new: &TunnelConfig) -> Option<&'static str> {
     let channels = opened.channels.iter().zip(&new.channels);
@@ -251,7 +265,7 @@ fn changed_key(opened: &TunnelConfig, new: &TunnelConfig) -> Option<&'static str
     };
     let fixed = [
         ("channel", opened.channels.len() != new.channels.len() || opened.end != new.end),
-        ("channel", differ(|one, other| (one.local, one.peer) == (other.local, other.peer))),
+        ("channel", differ(have_same_addresses)),
         ("device", differ(|one, other| one.device == other.device)),
         ("rate_mbit", differ(|one, other| one.rate_bps == other.rate_bps)),
         ("min_channels", opened.min_channels != new.min_channels),
@@ -304,6 +318,22 @@ mod tests {
     fn config(from: &str, to: &str) -> TunnelConfig {
         assert!(CONFIG.contains(from), "{from}");
         TunnelConfig::from_toml(&CONFIG.replacen(from, to, 1)).unwrap()
+    }
+
+    /// The addresses of names are not compared: they change while the tunnel runs.
+    #[test]
+    fn a_name_stays_the_same_whatever_its_address_is() {
+        let mut opened = config("192.0.2.1:", "vpn.example.com:");
+        (opened.channels[0].peer, opened.channels[0].local) =
+            (Some("[2001:db8::1]:6521".parse().unwrap()), "[::]:0".parse().unwrap());
+        let changed = |to: &str| changed_key(&opened, &config("192.0.2.1:", to));
+        assert_eq!(changed("vpn.example.com:"), None);
+        assert_eq!(changed("VPN.example.com:"), None);
+        for other in ["vpn.example.org:", "192.0.2.1:", "[2001:db8::1]:"] {
+            assert_eq!(changed(other), Some("channel"), "{other}");
+        }
+        let addressed = config("kappa", "kappa");
+        assert_eq!(changed_key(&addressed, &opened), Some("channel"));
     }
 
     #[test]

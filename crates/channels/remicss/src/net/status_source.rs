@@ -280,7 +280,11 @@ impl PeerStatusSource {
                 received: received.datagrams,
                 received_bytes: received.bytes,
                 wrong: received.faults,
-                peer: receiving.peers.get(index).map(ToString::to_string),
+                peer: receiving
+                    .peers
+                    .get(index)
+                    .filter(|peer| !peer.ip().is_unspecified())
+                    .map(ToString::to_string),
                 wrong_source: strange.wrong_source,
                 wrong_token: strange.wrong_token,
             }

@@ -3,6 +3,7 @@
 mod estimates;
 mod handshake;
 mod ordering;
+mod moved_server;
 mod path_mtu;
 mod receiving;
 mod scenario;

@@ -4,8 +4,9 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use association::{AssociationMessage, AssociationMessageError, COOKIE_LEN, HEADER_LEN};
-use micss::config::{StreamChannelConfig, StreamServerAddress};
+use micss::config::StreamChannelConfig;
 use micss::intercept::OWN_MARK;
+use service::remote_address::RemoteAddress;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -93,7 +94,7 @@ fn answer_of(bytes: &[u8], start: Instant) -> Option<GreetingOutcome> {
 
 impl GreetingOutcome {
     /// What the result means for a channel to this server.
-    pub(crate) fn finding(&self, subject: &str, server: &StreamServerAddress) -> CheckFinding {
+    pub(crate) fn finding(&self, subject: &str, server: &RemoteAddress) -> CheckFinding {
         let (what, fix) = match self {
             Self::Greeted(after) => {
                 return CheckFinding::ok(
@@ -142,7 +143,7 @@ impl GreetingOutcome {
 }
 
 /// How to see whether packets find a server.
-fn route_check(server: &StreamServerAddress) -> String {
+fn route_check(server: &RemoteAddress) -> String {
     match (server.name(), server.known()) {
         (Some(name), _) => format!("check `getent ahosts {name}`, `ip route get` its addresses"),
         (None, known) => {

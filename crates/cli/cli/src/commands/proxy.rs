@@ -11,7 +11,7 @@ use micss::client::MicssClient;
 use micss::config::{
     CLIENT_KEYS, ConnectionPoolConfig, MicssClientConfig, RemoteServerConfig, StreamChannelConfig,
 };
-use micss::intercept;
+use micss::intercept::{self, InterceptConfig};
 use service::config::{ConfigKeys, ConfigProblems};
 use service::limits::OpenFileBudget;
 use service::signals::{self, StopSignals};
@@ -85,9 +85,9 @@ fn help() -> String {
         "Example: sunder proxy --config proxy.toml, with this in proxy.toml\n\n{EXAMPLE}\n\
          Then: curl --socks5-hostname 127.0.0.1:1080 http://localhost/\n\n\
          Further settings, above the first [[channel]]: threshold, integrity, rng,\n\
-         intercept_port, intercept_from, intercept_refuse, max_streams, on_lost_channel,\n\
-         lost_channel_timeout_s, send_client_address, socks_udp, bypass,\n\
-         switch_back_after_s; and below: [pool], [[backup_server]], [[peer]],\n\
+         intercept_udp, intercept_port, intercept_from, intercept_refuse, max_streams,\n\
+         on_lost_channel, lost_channel_timeout_s, send_client_address, socks_udp,\n\
+         bypass, switch_back_after_s; and below: [pool], [[backup_server]], [[peer]],\n\
          [directory], [[uplink]]. docs/guides/micss.md has a table of them."
     )
 }
@@ -185,11 +185,16 @@ fn most_channels(config: &MicssClientConfig) -> usize {
 /// Lowers the limits to what the limit of file descriptors allows.
 fn within_limits(config: MicssClientConfig) -> MicssClientConfig {
     let all = config.remotes().map(|remote| remote.channels.len()).sum::<usize>().max(1);
+    // A stream of datagrams has both ends of a connection within this process. An association of
+    // SOCKS5 also has a UDP socket and the application's connection.
+    let others = match (config.socks_udp, config.carries_udp()) {
+        (true, _) => 4,
+        (false, true) => 2,
+        (false, false) => 1,
+    };
     let wanted = OpenFileBudget {
         streams: config.max_streams,
-        // An association for UDP has a UDP socket too, and both ends of a connection within this
-        // process.
-        files_per_stream: most_channels(&config) + if config.socks_udp { 4 } else { 1 },
+        files_per_stream: most_channels(&config) + others,
         waiting: config.pool.keep.saturating_mul(all),
     };
     let possible = wanted.raise_limit_and_fit();
@@ -203,7 +208,11 @@ fn listener_purposes(config: &MicssClientConfig) -> Vec<String> {
     let socks = config.socks.iter().map(|_| "SOCKS5".to_owned());
     let forwards = config.forwards.iter().map(|forward| format!("to {}", forward.target));
     // One for IPv4 and one for IPv6.
-    let intercepted = config.intercept.iter().flat_map(|_| ["intercepted"; 2]).map(String::from);
+    let intercepted = config.intercept.iter().flat_map(|intercept| {
+        let what =
+            if intercept.intercepts_udp() { "intercepted, TCP and UDP" } else { "intercepted" };
+        [what; 2].map(String::from)
+    });
     socks.chain(forwards).chain(intercepted).collect()
 }
 
@@ -248,10 +257,12 @@ fn risks(
              uses";
         risks.push(risk("intercept_port", what, fix));
     }
-    if config.intercept.as_ref().is_some_and(|one| one.refused().is_none()) {
+    let leaves_udp = |one: &InterceptConfig| one.refused().is_none() && !one.intercepts_udp();
+    if config.intercept.as_ref().is_some_and(leaves_udp) {
         let what = "UDP leaves in the clear: DNS (port 53) and QUIC (port 443) of applications show where \
                     they connect to";
-        let fix = "set intercept_refuse = [\"quic\", \"dns\"], or [] to let them leave";
+        let fix = "set intercept_udp = \"udp dport { 53, 443 }\" to carry them, or \
+                   intercept_refuse = [\"quic\", \"dns\"] to refuse them, or [] to let them leave";
         risks.push(risk("intercept_refuse", what, fix));
     }
     if config.intercept.is_some() && intercept::lacks_ipv6() {

@@ -119,12 +119,12 @@ pub(crate) fn chromium_uses_tcp_instead_of_quic() {
     }
 }
 
-fn has_program(name: &str) -> bool {
+pub(crate) fn has_program(name: &str) -> bool {
     fs::exists(format!("/usr/bin/{name}")).unwrap()
 }
 
 /// A web server by TLS at port 443 of the server, whose answers offer HTTP/3 at the same port.
-fn offering_http3(topology: &Topology) -> crate::topology::Program {
+pub(crate) fn offering_http3(topology: &Topology) -> crate::topology::Program {
     let (key, certificate) = (topology.path("key"), topology.path("certificate"));
     let address = format!("subjectAltName=IP:{}", topology.v4("server", "a"));
     let arguments =
@@ -145,7 +145,7 @@ fn offering_http3(topology: &Topology) -> crate::topology::Program {
 }
 
 /// The page as Chromium shows it in the end.
-fn browse(topology: &Topology) -> String {
+pub(crate) fn browse(topology: &Topology) -> String {
     // Of a certificate that it does not know, it accepts no offer.
     let spki = "openssl x509 -in $0 -pubkey -noout | openssl pkey -pubin -outform der \
                 | openssl dgst -sha256 -binary | openssl base64";

@@ -14,6 +14,7 @@ mod rules;
 mod sent_ahead;
 mod states;
 mod topology;
+mod udp;
 
 use std::process::ExitCode;
 
@@ -84,6 +85,15 @@ fn main() -> ExitCode {
         clear_protocols::quic_and_dns_are_refused,
         clear_protocols::chromium_uses_tcp_instead_of_quic,
         sent_ahead::packets_sent_ahead_prevent_no_interception,
+        udp::datagrams_of_both_hosts_are_carried_and_answered_from_where_they_went,
+        udp::a_name_is_looked_up_over_the_channels,
+        udp::only_allowed_services_are_reached_and_bypassed_ones_directly,
+        udp::datagrams_are_refused_without_a_proxy,
+        udp::flows_that_are_older_than_the_proxy_are_refused,
+        udp::a_reload_changes_what_is_intercepted,
+        udp::a_file_crosses_by_quic,
+        udp::chromium_tries_quic_over_the_channels,
+        udp::a_host_with_many_flows_displaces_only_its_own,
         rules::installed_rules_match_printed_rules,
         rules::a_stop_removes_the_rules,
         rules::sighup_changes_the_rules,

@@ -56,5 +56,5 @@ pub(crate) fn new_streams_leave_a_silent_server_within_five_seconds() {
     let (mut again, code) = testbed.ask();
     assert!(code == 0 && echoes(&mut again));
     assert!(echoes(&mut open), "an open stream stays");
-    assert!(testbed.log(End::Client).contains("has been well for 3 s; new streams use it again"));
+    assert!(testbed.log(End::Client).contains("has worked for 3 s; new streams use it again"));
 }

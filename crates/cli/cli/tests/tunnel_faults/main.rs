@@ -31,6 +31,7 @@ mod recovery;
 mod relay;
 mod relayed_channels;
 mod reloads;
+mod server_names;
 mod small_packets;
 mod sniffer;
 mod strangers;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         return end;
     }
     let mut tests = tests![
+        server_names::a_server_that_moves_is_found_by_its_name,
         lost_channels::a_lost_channel_costs_packets_only_briefly,
         lost_channels::a_lost_channel_costs_no_packets_if_two_are_enough,
         lost_channels::a_lost_channel_is_logged,

@@ -152,6 +152,15 @@ impl Pair {
         fs::write(path, configuration(name, settings, channels)).unwrap();
     }
 
+    /// Writes a name in place of a server's address into the configuration of an end.
+    pub(crate) fn rename_server(&self, end: &str, address: SocketAddr, name: &str) {
+        let path = self.place.path().join(end).join("tunnel.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        let server = format!("server = \"{address}\"");
+        assert!(text.contains(&server), "{text}");
+        fs::write(path, text.replace(&server, &format!("server = \"{name}\""))).unwrap();
+    }
+
     /// Has an end read its configuration again.
     pub(crate) fn hang_up(&self, name: &str) {
         kill_process(Pid::from_child(&self.ends[name].process.0), Signal::HUP).unwrap();

@@ -1,5 +1,5 @@
 //! The servers for all targets that are not peers' addresses: one, or several in order of
-//! preference, of which the first one that is well carries new streams.
+//! preference, of which the first one that works carries new streams.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl GatewayServers {
     }
 
     /// Connections for a stream, and the pool to which they return. If the server that is used
-    /// fails before the stream has begun, the others that are well are tried in their order:
+    /// fails before the stream has begun, the others that work are tried in their order:
     /// nothing was sent yet.
     ///
     /// # Errors
@@ -120,8 +120,8 @@ impl GatewayServers {
                 (next, reason)
             }
             ServerSwitch::Back(next) => {
-                let well_s = self.switch_back_after.as_secs();
-                let reason = format!("{} has been well for {well_s} s", self.name(next));
+                let working_s = self.switch_back_after.as_secs();
+                let reason = format!("{} has worked for {working_s} s", self.name(next));
                 info!("{reason}; new streams use it again, and open streams stay where they are");
                 (next, reason)
             }
@@ -145,8 +145,8 @@ impl GatewayServers {
                 is_used,
                 used_s: is_used.then(|| now.saturating_sub(choice.since()).as_secs_f64()),
                 reason: reason.clone().filter(|_| is_used),
-                well_s: choice
-                    .well_since(server)
+                working_s: choice
+                    .working_since(server)
                     .map(|since| now.saturating_sub(since).as_secs_f64()),
                 gone: pool.why_gone(),
             }

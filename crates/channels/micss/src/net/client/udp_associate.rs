@@ -15,7 +15,9 @@ use crate::StreamError;
 use crate::config::MicssClientConfig;
 use crate::net::client::pool::ConnectionPool;
 use crate::net::metrics::StreamMetrics;
-use crate::net::stream::datagrams::{DatagramSide, relay_datagrams};
+use crate::net::stream::datagrams::{
+    DatagramArrival, DatagramSide, IDLE_TIMEOUT, receive_from, relay_datagrams,
+};
 use crate::net::stream::driver::ReusableConnection;
 use crate::net::stream::program::MicssStream;
 use crate::protocol::datagram::{SOCKS_HEADER, parse_datagram, parse_socks_datagram};
@@ -58,13 +60,14 @@ pub(super) async fn associate(
     let (stream, other_end, _) = MicssStream::new().await?;
     driver.count_spare(stream_metrics.count_spare());
     driver.connect(other_end);
-    let side = SocksDatagrams { peer, source: Mutex::new(stated_source(&stated, peer)) };
+    let source = Mutex::new(stated_source(&stated, peer));
+    let side = SocksDatagrams { socket: &socket, peer, source };
     let left = async {
         // The association ends with the connection, on which nothing more is expected.
         let mut bytes = [0; 64];
         while matches!(application.read(&mut bytes).await, Ok(1..)) {}
     };
-    let relayed = relay_datagrams(stream, &socket, &side, &stream_metrics.datagrams, left);
+    let relayed = relay_datagrams(stream, &side, &stream_metrics.datagrams, IDLE_TIMEOUT, left);
     let (result, ()) = tokio::join!(driver.run(), relayed);
     Ok((pool, result?))
 }
@@ -85,27 +88,38 @@ async fn bind(application: &TcpStream) -> io::Result<(UdpSocket, IpAddr)> {
 }
 
 /// The datagrams of one application.
-struct SocksDatagrams {
+struct SocksDatagrams<'a> {
+    socket: &'a UdpSocket,
     /// The host of the application. Datagrams of other hosts are dropped.
     peer: IpAddr,
     /// The application's socket: the one that it has stated, or that of the first datagram.
     source: Mutex<Option<SocketAddr>>,
 }
 
-impl DatagramSide for SocksDatagrams {
-    fn handle_from_socket(&self, bytes: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
-        let carried = parse_socks_datagram(bytes).ok()?;
-        if from.ip() != self.peer {
-            return None;
+impl DatagramSide for SocksDatagrams<'_> {
+    async fn receive(&self, buffer: &mut [u8]) -> DatagramArrival {
+        let (len, from) = receive_from(self.socket, buffer).await;
+        let carried = parse_socks_datagram(&buffer[..len]).ok();
+        match carried.filter(|_| self.is_source(from)) {
+            Some(carried) => DatagramArrival::Carried(carried.to_vec()),
+            None => DatagramArrival::Dropped,
         }
-        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
-        (*source.get_or_insert(from) == from).then(|| carried.to_vec())
     }
 
-    async fn handle_from_stream(&self, bytes: &[u8]) -> Option<(Vec<u8>, SocketAddr)> {
-        parse_datagram(bytes).ok()?;
+    async fn deliver(&self, bytes: &[u8]) -> bool {
         let source = *self.source.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(([&SOCKS_HEADER[..], bytes].concat(), source?))
+        let (Ok(_), Some(source)) = (parse_datagram(bytes), source) else { return false };
+        let datagram = [&SOCKS_HEADER[..], bytes].concat();
+        self.socket.send_to(&datagram, source).await.is_ok()
+    }
+}
+
+impl SocksDatagrams<'_> {
+    /// Whether a valid datagram from this address is the application's. The first one from its host
+    /// decides, unless the application has stated its port.
+    fn is_source(&self, from: SocketAddr) -> bool {
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        from.ip() == self.peer && *source.get_or_insert(from) == from
     }
 }
 

@@ -1,13 +1,19 @@
 //! The rules, as input of `nft`. A connection that matches is redirected to the client's port
 //! (`local`, `forwarded`), passed to the client's listener and to no other program's (`arriving`,
 //! `hand_over`), and refused if it would nevertheless leave the host unchanged (`leaving`,
-//! `passing`).
+//! `passing`). So is a datagram, and all that one socket sends to one destination is a connection
+//! to the kernel.
 
 use std::fmt::Write;
 use std::fs;
 use std::slice;
 
-use crate::config::intercept::{BypassProtocol, InterceptConfig, InterfaceName};
+use ipnet::IpNet;
+
+use crate::config::intercept::{
+    BypassProtocol, InterceptConfig, InterceptUdpConfig, InterfaceName,
+};
+use crate::protocol::bypass::BypassRule;
 
 /// The mark of the client's own connections, which are not intercepted: "SN".
 pub const OWN_MARK: u32 = 0x534E_0000;
@@ -51,14 +57,19 @@ const LOCAL: &str = "fib daddr type local accept";
 /// intercepted.
 pub(super) fn in_force(intercept: &InterceptConfig, earlier: &[InterceptConfig]) -> String {
     let port = intercept.port;
-    let redirect = format!("{} redirect to :{port}", compared(intercept));
+    let mut redirected = vec![format!("{} redirect to :{port}", compared(intercept))];
+    if let Some(udp) = &intercept.udp {
+        redirected.extend(bypassed(udp));
+        redirected.push(format!("{} redirect to :{port}", compared_udp(udp)));
+    }
+    let with = |first: String| [vec![first, LOCAL.to_owned()], redirected.clone()].concat();
     let mut chains = NftTableText::new(&intercept.table());
-    chains.add("local", "nat hook output priority -110", &[&own(), LOCAL, &redirect]);
+    chains.add("local", "nat hook output priority -110", &with(own()));
     if intercept.intercepts_forwarded() {
         let from = format!("iifname != {} accept", names(&intercept.from));
-        chains.add("forwarded", "nat hook prerouting priority -110", &[&from, LOCAL, &redirect]);
+        chains.add("forwarded", "nat hook prerouting priority -110", &with(from));
     }
-    chains.hand_over(port);
+    chains.hand_over(port, intercepts_udp(intercept, earlier));
     chains.refuse(Some(intercept), earlier);
     chains.end()
 }
@@ -69,7 +80,7 @@ pub(super) fn in_force(intercept: &InterceptConfig, earlier: &[InterceptConfig])
 pub(super) fn retired(last: &InterceptConfig, earlier: &[InterceptConfig]) -> String {
     let mut chains = NftTableText::new(&last.table());
     chains.add("local", "nat hook output priority -110", &[]);
-    chains.hand_over(last.port);
+    chains.hand_over(last.port, intercepts_udp(last, earlier));
     chains.refuse(None, &[earlier, slice::from_ref(last)].concat());
     chains.end()
 }
@@ -90,12 +101,12 @@ impl NftTableText {
     }
 
     /// Adds a chain at a hook. It accepts packets on which its rules have no verdict.
-    fn add(&mut self, name: &str, hook: &str, rules: &[&str]) {
+    fn add(&mut self, name: &str, hook: &str, rules: &[String]) {
         let first = format!("type {hook}; policy accept;");
-        self.chain(name, &[&[first.as_str()], rules].concat());
+        self.chain(name, &[&[first], rules].concat());
     }
 
-    fn chain(&mut self, name: &str, rules: &[&str]) {
+    fn chain(&mut self, name: &str, rules: &[String]) {
         let rules: String =
             rules.iter().fold(String::new(), |text, rule| text + "\t\t" + rule + "\n");
         // Writing to a string cannot fail.
@@ -105,23 +116,26 @@ impl NftTableText {
     /// Packets that were redirected to the port go to a transparent listener, which is the
     /// client's, since opening one needs a privilege. All other packets to the port are refused.
     /// Loopback addresses do not leave by other interfaces, even if `lo` has no IPv6 address.
-    fn hand_over(&mut self, port: u16) {
-        let to_port = format!("tcp dport {port}");
-        self.add(
-            "arriving",
-            "filter hook prerouting priority -90",
-            &[&format!("{to_port} fib daddr type local goto hand_over")],
-        );
-        let tproxy = format!("meta l4proto tcp ct status dnat tproxy to :{port} accept");
-        self.chain("hand_over", &[&tproxy, "meta l4proto tcp reject with tcp reset"]);
-        self.add(
-            "outside",
-            "filter hook postrouting priority 0",
-            &[
-                &format!("oifname != \"lo\" ip daddr 127.0.0.0/8 {to_port} drop"),
-                &format!("oifname != \"lo\" ip6 daddr ::1 {to_port} drop"),
-            ],
-        );
+    fn hand_over(&mut self, port: u16, has_udp: bool) {
+        let tcp = ("tcp", "reject with tcp reset");
+        let protocols = [Some(tcp), has_udp.then_some(("udp", "reject"))].into_iter().flatten();
+        let (mut arriving, mut handed, mut outside) = (Vec::new(), Vec::new(), Vec::new());
+        for (protocol, refusal) in protocols {
+            let to_port = format!("{protocol} dport {port}");
+            arriving.push(format!("{to_port} fib daddr type local goto hand_over"));
+            let of_protocol = format!("meta l4proto {protocol}");
+            handed.push(format!("{of_protocol} ct status dnat tproxy to :{port} accept"));
+            handed.push(format!("{of_protocol} {refusal}"));
+            outside.push(format!("oifname != \"lo\" ip daddr 127.0.0.0/8 {to_port} drop"));
+            outside.push(format!("oifname != \"lo\" ip6 daddr ::1 {to_port} drop"));
+        }
+        if has_udp {
+            // The kernel has forgotten the flow, so it would not translate this answer.
+            outside.push(format!("udp sport {port} ct direction original drop"));
+        }
+        self.add("arriving", "filter hook prerouting priority -90", &arriving);
+        self.chain("hand_over", &handed);
+        self.add("outside", "filter hook postrouting priority 0", &outside);
     }
 
     /// Refuses packets that match and were not redirected, for whatever reason: the kernel does not
@@ -132,11 +146,12 @@ impl NftTableText {
     fn refuse(&mut self, intercept: Option<&InterceptConfig>, earlier: &[InterceptConfig]) {
         // A challenge must not count as a packet of the tracked connection.
         let untracked = format!("meta mark {CHALLENGE_MARK:#010x} notrack");
-        self.add("challenging", "filter hook output priority raw", &[&untracked]);
-        self.add("challenged", "filter hook prerouting priority raw", &[&untracked]);
+        let untracked = [untracked];
+        self.add("challenging", "filter hook output priority raw", &untracked);
+        self.add("challenged", "filter hook prerouting priority raw", &untracked);
         let opening = "ct state new tcp flags & (fin | syn | rst | ack) == syn";
         let set = OPENED_BY_PEER.replace("label", "label set");
-        self.add("opening", "filter hook prerouting priority -90", &[&format!("{opening} {set}")]);
+        self.add("opening", "filter hook prerouting priority -90", &[format!("{opening} {set}")]);
         let dropped = |one: &InterceptConfig| format!("{} ct state invalid drop", compared(one));
         let refused = |one: &InterceptConfig| format!("{} reject with tcp reset", compared(one));
         // A late packet of an intercepted connection may be invalid and must not reset it. But if
@@ -152,7 +167,10 @@ impl NftTableText {
         leaving.extend(drops().map(|(_, verdict)| verdict));
         leaving.push(RESETS.to_owned());
         leaving.extend(refusals().map(|(_, verdict)| verdict));
-        let leaving: Vec<&str> = leaving.iter().map(String::as_str).collect();
+        leaving.extend(intercept.into_iter().filter(|one| one.intercepts_udp()).map(udp_answers));
+        let datagrams =
+            || intercept.into_iter().flat_map(|one| one.udp.iter().map(move |udp| (one, udp)));
+        leaving.extend(datagrams().flat_map(|(_, udp)| refused_datagrams(udp)));
         self.add("leaving", "filter hook output priority -90", &leaving);
         let forwarded = |(one, verdict): (&InterceptConfig, String)| {
             one.intercepts_forwarded().then(|| format!("iifname {} {verdict}", names(&one.from)))
@@ -163,10 +181,13 @@ impl NftTableText {
         let protocols: Vec<String> = protocols.filter_map(forwarded).collect();
         let drops: Vec<String> = drops().filter_map(forwarded).collect();
         let refusals: Vec<String> = refusals().filter_map(forwarded).collect();
+        let datagrams = datagrams().flat_map(|(one, udp)| {
+            refused_datagrams(udp).into_iter().map(move |verdict| (one, verdict))
+        });
+        let datagrams: Vec<String> = datagrams.filter_map(forwarded).collect();
         if !drops.is_empty() || !refusals.is_empty() {
-            let passing =
-                [protocols, vec![answers()], drops, vec![RESETS.to_owned()], refusals].concat();
-            let passing: Vec<&str> = passing.iter().map(String::as_str).collect();
+            let resets = vec![RESETS.to_owned()];
+            let passing = [protocols, vec![answers()], drops, resets, refusals, datagrams].concat();
             self.add("passing", "filter hook forward priority -90", &passing);
         }
     }
@@ -200,6 +221,38 @@ fn own() -> String {
 
 fn compared(intercept: &InterceptConfig) -> String {
     format!("meta l4proto tcp {}", intercept.matching.0)
+}
+
+fn compared_udp(udp: &InterceptUdpConfig) -> String {
+    format!("meta l4proto udp {}", udp.matching.0)
+}
+
+/// Whether there are datagrams that these or earlier rules have redirected.
+fn intercepts_udp(intercept: &InterceptConfig, earlier: &[InterceptConfig]) -> bool {
+    earlier.iter().chain([intercept]).any(InterceptConfig::intercepts_udp)
+}
+
+/// Accepts the client's answers to datagrams of other hosts.
+fn udp_answers(intercept: &InterceptConfig) -> String {
+    format!("udp sport {} ct direction reply ct status dnat accept", intercept.port)
+}
+
+/// Accepts datagrams that leave directly, and refuses all others that match.
+fn refused_datagrams(udp: &InterceptUdpConfig) -> Vec<String> {
+    let mut rules = bypassed(udp);
+    rules.push(format!("{} reject", compared_udp(udp)));
+    rules
+}
+
+/// Accepts datagrams that leave directly.
+fn bypassed(udp: &InterceptUdpConfig) -> Vec<String> {
+    let networks = udp.bypass.iter().filter_map(BypassRule::network);
+    let rule = |(network, port): (IpNet, Option<u16>)| {
+        let family = if network.addr().is_ipv4() { "ip" } else { "ip6" };
+        let port = port.map(|port| format!(" udp dport {port}")).unwrap_or_default();
+        format!("meta l4proto udp {family} daddr {network}{port} accept")
+    };
+    networks.map(rule).collect()
 }
 
 fn names(interfaces: &[InterfaceName]) -> String {

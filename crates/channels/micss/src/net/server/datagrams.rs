@@ -15,7 +15,9 @@ use tracing::warn;
 
 use crate::config::MicssServerConfig;
 use crate::net::metrics::{LimitedLogEvent, StreamMetrics};
-use crate::net::stream::datagrams::{DatagramSide, relay_datagrams};
+use crate::net::stream::datagrams::{
+    DatagramArrival, DatagramSide, IDLE_TIMEOUT, receive_from, relay_datagrams,
+};
 use crate::net::stream::program::MicssStream;
 use crate::protocol::datagram::parse_datagram;
 use crate::protocol::target::{ServiceTarget, TargetHost};
@@ -59,16 +61,18 @@ pub(super) async fn carry(
     let side = ServerDatagrams {
         config: &config,
         stream_metrics: &stream_metrics,
+        socket: &socket,
         is_v6,
         contacts: Mutex::default(),
         names: Mutex::default(),
     };
-    relay_datagrams(stream, &socket, &side, &stream_metrics.datagrams, pending()).await;
+    relay_datagrams(stream, &side, &stream_metrics.datagrams, IDLE_TIMEOUT, pending()).await;
 }
 
 struct ServerDatagrams<'a> {
     config: &'a MicssServerConfig,
     stream_metrics: &'a StreamMetrics,
+    socket: &'a UdpSocket,
     /// Whether the socket has addresses of IPv6, to which those of IPv4 are mapped.
     is_v6: bool,
     /// The services to which the stream has sent, the last one at the end.
@@ -78,16 +82,30 @@ struct ServerDatagrams<'a> {
 }
 
 impl DatagramSide for ServerDatagrams<'_> {
-    fn handle_from_socket(&self, bytes: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
+    async fn receive(&self, buffer: &mut [u8]) -> DatagramArrival {
+        let (len, from) = receive_from(self.socket, buffer).await;
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
         // Nobody else may send to the client.
         let contacts = self.contacts.lock().unwrap_or_else(PoisonError::into_inner);
-        contacts
-            .contains(&from)
-            .then(|| [ServiceTarget::address(from).encode(), bytes.to_vec()].concat())
+        if !contacts.contains(&from) {
+            return DatagramArrival::Dropped;
+        }
+        let header = ServiceTarget::address(from).encode();
+        DatagramArrival::Carried([&header, &buffer[..len]].concat())
     }
 
-    async fn handle_from_stream(&self, bytes: &[u8]) -> Option<(Vec<u8>, SocketAddr)> {
+    async fn deliver(&self, bytes: &[u8]) -> bool {
+        match self.destination(bytes).await {
+            Some((payload, to)) => self.socket.send_to(payload, to).await.is_ok(),
+            None => false,
+        }
+    }
+}
+
+impl ServerDatagrams<'_> {
+    /// The payload of a datagram, and where to send it. `None` if it is not allowed, or if there is
+    /// no such place.
+    async fn destination<'b>(&self, bytes: &'b [u8]) -> Option<(&'b [u8], SocketAddr)> {
         let (target, payload) = parse_datagram(bytes).ok()?;
         if !self.config.allow_udp.iter().any(|allowed| allowed.includes(&target)) {
             if let Some(occurrences) = self.stream_metrics.log_permit(LimitedLogEvent::NotAllowed) {
@@ -109,11 +127,9 @@ impl DatagramSide for ServerDatagrams<'_> {
             IpAddr::V4(address) if self.is_v6 => address.to_ipv6_mapped().into(),
             other => other,
         };
-        Some((payload.to_vec(), SocketAddr::new(mapped, target.port())))
+        Some((payload, SocketAddr::new(mapped, target.port())))
     }
-}
 
-impl ServerDatagrams<'_> {
     /// Receives from this service, in place of the one to which the stream has not sent for the
     /// longest time.
     fn remember(&self, contact: SocketAddr) {

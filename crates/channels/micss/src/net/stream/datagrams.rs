@@ -1,4 +1,4 @@
-//! Moves datagrams between a UDP socket and a stream that carries them.
+//! Moves datagrams between UDP and a stream that carries them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,33 +13,52 @@ use crate::net::metrics::DatagramMetrics;
 use crate::net::stream::program::MicssStream;
 use crate::protocol::datagram::MAX_DATAGRAM;
 
-/// How long a stream of datagrams may carry none, in either direction, before it ends.
+/// How long a stream of datagrams may carry none, in either direction, before it ends, unless its
+/// side knows better.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long the peer may take to end its direction after this end has.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Decides about the datagrams of one stream, and translates them.
+/// The datagrams of one stream at the side of UDP: receives and sends them, decides about them, and
+/// translates them.
 pub(crate) trait DatagramSide: Sync {
-    /// Handles a datagram that has arrived at the socket. Returns what the stream carries: target
-    /// and payload. `None` drops it.
-    fn handle_from_socket(&self, bytes: &[u8], from: SocketAddr) -> Option<Vec<u8>>;
+    /// Waits for a datagram. The buffer is for the longest one.
+    fn receive(&self, buffer: &mut [u8]) -> impl Future<Output = DatagramArrival> + Send;
 
-    /// Handles a datagram that the stream has carried. Returns what is sent from the socket, and to
-    /// which address. `None` drops it.
-    fn handle_from_stream(
-        &self,
-        bytes: &[u8],
-    ) -> impl Future<Output = Option<(Vec<u8>, SocketAddr)>> + Send;
+    /// Sends a datagram that the stream has carried: target and payload. Returns whether it was
+    /// sent; if not, it is dropped.
+    fn deliver(&self, bytes: &[u8]) -> impl Future<Output = bool> + Send;
 }
 
-/// Moves datagrams until either direction of the stream ends, it is idle for too long, or `stop`
-/// completes. Then it ends the stream in order.
+/// What has become of a received datagram.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum DatagramArrival {
+    /// The stream carries this: target and payload.
+    Carried(Vec<u8>),
+    /// It is dropped.
+    Dropped,
+    /// There is none, and no more will come.
+    End,
+}
+
+/// Receives a datagram at a socket. Returns its length and its sender.
+pub(crate) async fn receive_from(socket: &UdpSocket, buffer: &mut [u8]) -> (usize, SocketAddr) {
+    loop {
+        // An earlier datagram that could not be delivered is not an error of the socket.
+        if let Ok(received) = socket.recv_from(buffer).await {
+            return received;
+        }
+    }
+}
+
+/// Moves datagrams until either direction of the stream ends, none was carried for the time `idle`,
+/// no more come, or `stop` completes. Then it ends the stream in order.
 pub(crate) async fn relay_datagrams(
     stream: MicssStream,
-    socket: &UdpSocket,
     side: &impl DatagramSide,
     metrics: &DatagramMetrics,
+    idle: Duration,
     stop: impl Future<Output = ()>,
 ) {
     let _open = metrics.open();
@@ -49,26 +68,23 @@ pub(crate) async fn relay_datagrams(
     let outward = async {
         let mut buffer = vec![0; MAX_DATAGRAM];
         loop {
-            // An earlier datagram that could not be delivered is not an error of the socket.
-            let Ok((len, from)) = socket.recv_from(&mut buffer).await else { continue };
-            let carried = side.handle_from_socket(&buffer[..len], from);
-            match carried.filter(|carried| carried.len() <= MAX_DATAGRAM) {
-                Some(carried) => {
+            match side.receive(&mut buffer).await {
+                DatagramArrival::Carried(carried) if carried.len() <= MAX_DATAGRAM => {
                     touch();
                     write_datagram(&mut writer, &carried).await?;
                     metrics.to_channels.increment();
                 }
-                None => metrics.dropped.increment(),
+                DatagramArrival::Carried(_) | DatagramArrival::Dropped => {
+                    metrics.dropped.increment();
+                }
+                DatagramArrival::End => return Ok(()),
             }
         }
     };
     let inward = async {
         let mut buffer = Vec::new();
         while read_datagram(&mut reader, &mut buffer).await? {
-            let sent = match side.handle_from_stream(&buffer).await {
-                Some((bytes, to)) => socket.send_to(&bytes, to).await.is_ok(),
-                None => false,
-            };
+            let sent = side.deliver(&buffer).await;
             if sent {
                 touch();
             }
@@ -77,9 +93,9 @@ pub(crate) async fn relay_datagrams(
         }
         Ok(())
     };
-    let idle = async {
+    let is_idle = async {
         loop {
-            let deadline = *used.lock().unwrap_or_else(PoisonError::into_inner) + IDLE_TIMEOUT;
+            let deadline = *used.lock().unwrap_or_else(PoisonError::into_inner) + idle;
             if deadline <= Instant::now() {
                 return;
             }
@@ -89,7 +105,7 @@ pub(crate) async fn relay_datagrams(
     let ended: io::Result<()> = tokio::select! {
         ended = outward => ended,
         ended = inward => ended,
-        () = idle => Ok(()),
+        () = is_idle => Ok(()),
         () = stop => Ok(()),
     };
     // What has arrived and was not read would make the end a reset.

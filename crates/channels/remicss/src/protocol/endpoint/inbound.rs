@@ -468,10 +468,14 @@ impl InboundEndpoint {
             }
         }
         match &mut self.handshake {
-            EndpointHandshake::Client(connecting) => {
+            EndpointHandshake::Client(connecting) => loop {
                 let (channel, bytes) = connecting.client.as_mut()?.poll_transmit(now)?;
-                Some((channel, connecting.servers[channel], bytes))
-            }
+                let to = connecting.servers[channel];
+                // The address of a name may be unknown.
+                if !to.ip().is_unspecified() {
+                    return Some((channel, to, bytes));
+                }
+            },
             EndpointHandshake::Server(server) => {
                 server.poll_transmit().map(|reply| (reply.channel, reply.to, reply.bytes))
             }
@@ -498,6 +502,21 @@ impl InboundEndpoint {
     /// The peer's address on each channel; empty without an association.
     pub fn peers(&self) -> Vec<SocketAddr> {
         self.peers.iter().map(PeerAddressTracker::current).collect()
+    }
+
+    /// Uses another address of the server on a channel, which does not work at the one before. Does
+    /// nothing at a server.
+    pub fn set_server(&mut self, channel: usize, to: SocketAddr) {
+        let EndpointHandshake::Client(connecting) = &mut self.handshake else { return };
+        let Some(server) = connecting.servers.get_mut(channel) else { return };
+        *server = to;
+        if let Some(peer) = self.peers.get_mut(channel) {
+            *peer = PeerAddressTracker::new(to, PeerMobility::Fixed);
+            if let Some(paths) = &mut self.paths {
+                paths.restart(channel);
+            }
+            self.events.push_back(TunnelEvent::Moved { channel, to });
+        }
     }
 
     /// The highest number of a verified symbol under the current keys.

@@ -75,6 +75,12 @@ pub struct ChannelSnapshot {
 }
 
 impl EndpointSharedState {
+    /// Whether a channel belongs to the association and is up in both directions.
+    pub fn works(&self, channel: usize) -> bool {
+        let is_fine = |since: &[Option<Duration>]| since.get(channel).is_some_and(Option::is_none);
+        self.monitor.is_some() && is_fine(&self.missing) && is_fine(&self.not_up)
+    }
+
     /// Starts an association with these members of `channels` channels, which the monitor knows.
     /// Learnt rates are kept.
     pub fn begin(

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use console::CommandFailure;
-use micss::config::StreamServerAddress;
+use service::remote_address::RemoteAddress;
 
 use super::required;
 use crate::commands::proxy::Proxy;
@@ -22,7 +22,7 @@ Applications use SOCKS5 at 127.0.0.1:1080.")]
 pub(super) struct Arguments {
     /// The server's address on each network, one for each channel; a name instead is looked up
     #[arg(long, value_name = "HOST:PORT")]
-    server: Vec<StreamServerAddress>,
+    server: Vec<RemoteAddress>,
     /// This host's network device for each channel, in the same order
     #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     console::print_line(&format!("sunder proxy --config {file}"))
 }
 
-fn config(socks: SocketAddr, servers: &[StreamServerAddress], devices: &[String]) -> String {
+fn config(socks: SocketAddr, servers: &[RemoteAddress], devices: &[String]) -> String {
     let mut text = format!(
         "# The client's end of streams over several channels: sunder proxy --config FILE.
 # `sunder proxy --help` names all settings, and docs/guides/micss.md explains them.

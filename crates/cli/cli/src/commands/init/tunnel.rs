@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use console::CommandFailure;
+use service::remote_address::RemoteAddress;
 
 use super::required;
 use crate::commands::tunnel::Tunnel;
@@ -23,6 +24,10 @@ pub(super) struct Arguments {
     /// An address of this host on each of its uplinks, one for each channel
     #[arg(long, value_name = "ADDR")]
     listen: Vec<SocketAddr>,
+    /// The address or name of each channel, with its port, as the other end reaches it, in their
+    /// order (default: the addresses of --listen)
+    #[arg(long, value_name = "ADDR")]
+    server: Vec<RemoteAddress>,
     /// The mean number of shares that are needed to read a packet (default: 2, or 1 with one
     /// channel)
     #[arg(long, value_name = "X")]
@@ -52,18 +57,25 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let key_name = client.map_or_else(|| KEY_FILE.to_owned(), |name| format!("{name}.key"));
     let key_file = NewKeyFile::of(out, &key_name)?;
     check_absent(&[out, &key_file.path])?;
-    let channels = required(
+    let listens = required(
         &arguments.listen,
         "--listen",
         "Addresses of this host, one on each uplink, such as 192.0.2.10:6521",
     )?;
-    let [kappa, mu] = match channels.len() {
+    let servers = arguments.server.clone();
+    if !servers.is_empty() && servers.len() != listens.len() {
+        let count = listens.len();
+        let what = format!("give --server {count} times, once for each --listen, in their order");
+        return Err(CommandFailure::Usage(what));
+    }
+    let [kappa, mu] = match listens.len() {
         1 => [1.0, 1.0],
         2 => [2.0, 2.0],
         _ => [2.0, 3.0],
     };
     let kappa = arguments.kappa.unwrap_or(kappa);
     let mu = arguments.mu.unwrap_or(mu.max(kappa));
+    let channels = listens.into_iter().map(RemoteAddress::from).collect();
     let ends = TunnelEnds { channels, kappa, mu, network: arguments.network, client: ONLY_CLIENT };
     let text = ends.server(&key_file.value, client);
     check::<Tunnel>(&text, out)?;
@@ -78,6 +90,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         "the other end runs this line, which contains the tunnel's key: send it where nobody else \
          reads it",
     );
+    let ends = if servers.is_empty() { ends } else { TunnelEnds { channels: servers, ..ends } };
     let line = TunnelJoinLine { ends, key };
     console::print_line(&format!("sunder tunnel join '{}'", *line.to_text()))
 }

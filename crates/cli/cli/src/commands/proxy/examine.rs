@@ -42,6 +42,12 @@ fn entrances(config: &MicssClientConfig) -> Vec<CheckFinding> {
         let rights = host::ProcessCapabilities::of_this_process();
         findings.push(host::interception(intercept, rights, FindingSeverity::Error));
         findings.push(listener(("intercept_port".into(), any(intercept.port()))));
+        if intercept.intercepts_udp() {
+            let (subject, address) = ("intercept_port, UDP", any(intercept.port()));
+            findings.push(listeners::udp(subject, address, || {
+                listeners::address_in_use(subject, address, "proxy")
+            }));
+        }
         let interfaces = intercept.interfaces();
         findings.extend(interfaces.filter_map(|name| links::device("intercept_from", name)));
         if intercept.intercepts_forwarded() {

@@ -108,6 +108,16 @@ pub(super) const METRICS: &[PrometheusMetric<StreamServiceStatus>] = &[
     ),
     gauge("sunder_udp_associations", "Open associations for UDP.", of!(udp.associations)),
     counter("sunder_udp_associations_total", "Associations for UDP.", of!(udp.opened)),
+    gauge(
+        "sunder_udp_intercepted",
+        "Open associations for UDP that are intercepted flows.",
+        of!(udp.intercepted),
+    ),
+    counter(
+        "sunder_udp_evicted_total",
+        "Intercepted flows of UDP that were ended to make room for others.",
+        of!(udp.evicted),
+    ),
     counter(
         "sunder_datagrams_to_channels_total",
         "Datagrams that were sent over the channels.",
@@ -136,7 +146,7 @@ pub(super) const METRICS: &[PrometheusMetric<StreamServiceStatus>] = &[
         |named, samples| of_servers(named, samples, |server| server.is_used),
     ),
     gauge(
-        "sunder_server_well",
+        "sunder_server_works",
         "Whether new streams can use this one of several servers.",
         |named, samples| of_servers(named, samples, |server| server.gone.is_none()),
     ),

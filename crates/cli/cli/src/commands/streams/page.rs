@@ -118,15 +118,19 @@ fn limits(limits: &ServerLimitStatus) -> String {
 }
 
 fn udp(udp: &UdpStatus) -> String {
-    let UdpStatus { associations, opened, to_channels, from_channels, dropped } = udp;
+    let UdpStatus { associations, opened, intercepted, evicted, .. } = udp;
+    let UdpStatus { to_channels, from_channels, dropped, .. } = udp;
     let open = match associations {
         0 => "no association".to_owned(),
         1 => "1 association".to_owned(),
         more => format!("{more} associations"),
     };
+    let counts = [(intercepted, "of these intercepted"), (evicted, "ended to make room")];
+    let counts = counts.into_iter().filter(|(count, _)| **count > 0);
+    let counts: String = counts.map(|(count, what)| format!(", {count} {what}")).collect();
     format!(
-        "  UDP: {open} open of {opened}; datagrams: {to_channels} to the channels, {from_channels} from \
-         them, {dropped} dropped\n"
+        "  UDP: {open} open of {opened}{counts}; datagrams: {to_channels} to the channels, \
+         {from_channels} from them, {dropped} dropped\n"
     )
 }
 
@@ -149,7 +153,7 @@ fn servers(servers: &[StreamServerStatus]) -> String {
             (None, true) => {
                 format!("  {name}: USED by new streams{}{reason}\n", age(server.used_s))
             }
-            (None, false) => format!("  {name}: well{}, not used\n", age(server.well_s)),
+            (None, false) => format!("  {name}: works{}, not used\n", age(server.working_s)),
             (Some(why), true) => format!("  {name}: GONE, and so are all others: {why}\n"),
             (Some(why), false) => format!("  {name}: GONE: {why}\n"),
         }
@@ -158,13 +162,14 @@ fn servers(servers: &[StreamServerStatus]) -> String {
 }
 
 fn interception(interception: &InterceptionStatus) -> String {
-    let InterceptionStatus { port, in_force, restored } = interception;
+    let InterceptionStatus { port, in_force, restored, udp } = interception;
+    let protocols = if *udp { ", TCP and UDP" } else { "" };
     let missing = if *in_force { "" } else { ", RULES MISSING: in the clear" };
     let restored = match restored {
         0 => String::new(),
         times => format!(", rules removed by another program and restored: {times}"),
     };
-    format!("  interception: at port {port}{missing}{restored}\n")
+    format!("  interception: at port {port}{protocols}{missing}{restored}\n")
 }
 
 fn streams(streams: &StreamCounts, redundancy: &StreamRedundancy) -> String {
@@ -320,10 +325,26 @@ mod tests {
     }
 
     #[test]
+    fn interception_of_udp_and_its_flows_are_shown() {
+        let mut proxy = one();
+        let interception = InterceptionStatus { port: 522, in_force: true, restored: 0, udp: true };
+        proxy.status.interception = Some(interception);
+        let flows =
+            UdpStatus { associations: 3, opened: 9, intercepted: 2, ..UdpStatus::default() };
+        proxy.status.udp = Some(UdpStatus { evicted: 4, ..flows });
+        let shown = page("proxy", &proxy, None);
+        assert!(shown.contains("  interception: at port 522, TCP and UDP\n"), "{shown}");
+        let line = "  UDP: 3 associations open of 9, 2 of these intercepted, 4 ended to make room; \
+                    datagrams: 0 to the channels, 0 from them, 0 dropped\n";
+        assert!(shown.contains(line), "{shown}");
+    }
+
+    #[test]
     fn rules_that_are_missing_are_named() {
         let line = |in_force, restored| {
             let mut proxy = one();
-            proxy.status.interception = Some(InterceptionStatus { port: 522, in_force, restored });
+            proxy.status.interception =
+                Some(InterceptionStatus { port: 522, in_force, restored, udp: false });
             page("proxy", &proxy, None).lines().nth(3).unwrap().to_owned()
         };
         assert_eq!(line(true, 0), "  interception: at port 522");
@@ -340,13 +361,13 @@ mod tests {
             is_used: false,
             used_s: None,
             reason: None,
-            well_s: None,
+            working_s: None,
             gone: Some("no answer for 3 s".into()),
         };
         let mut proxy = one();
         let reason = Some("server 1 is gone".to_owned());
         let used = StreamServerStatus { is_used: true, reason, gone: None, ..server("2") };
-        let used = StreamServerStatus { used_s: Some(12.0), well_s: Some(90.0), ..used };
+        let used = StreamServerStatus { used_s: Some(12.0), working_s: Some(90.0), ..used };
         proxy.status.servers = vec![server("1"), used];
         let page = page("proxy", &proxy, None);
         for line in [

@@ -1,7 +1,9 @@
 //! The configurations of both ends of a new tunnel, pure.
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
+
+use service::remote_address::RemoteAddress;
 
 use crate::new_files::quoted;
 
@@ -11,8 +13,8 @@ pub(crate) const KEY_FILE: &str = "tunnel.key";
 /// What both ends of a tunnel have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TunnelEnds {
-    /// The server's address of each channel.
-    pub(crate) channels: Vec<SocketAddr>,
+    /// The server's address of each channel. In a server's configuration it is no name.
+    pub(crate) channels: Vec<RemoteAddress>,
     /// The mean threshold.
     pub(crate) kappa: f64,
     /// The mean number of shares.

@@ -113,11 +113,22 @@ fn of_channel(subject: &str, end: TunnelEnd, channel: &TunnelChannelConfig) -> V
     if findings.iter().any(|finding| finding.level == FindingSeverity::Error) {
         return findings;
     }
-    let uplink = ChannelUplink {
-        to: channel.peer.map(|peer| peer.ip()),
-        source,
-        device: channel.device.as_deref(),
-    };
+    let mut to = channel.peer.map(|peer| peer.ip());
+    if let Some(server) = channel.server.as_ref().filter(|it| it.name().is_some()) {
+        match server.look_up_again(source.map(|own| own.is_ipv4())) {
+            Ok(found) => to = Some(found.ip()),
+            Err(error) => {
+                let fix = "check the name and this host's resolver, or write the address";
+                findings.push(CheckFinding::new(
+                    FindingSeverity::Error,
+                    subject,
+                    error.to_string(),
+                    fix,
+                ));
+            }
+        }
+    }
+    let uplink = ChannelUplink { to, source, device: channel.device.as_deref() };
     if let Some(to) = uplink.to {
         findings.push(match route_to(to, uplink.source, uplink.device) {
             Ok(found) => {

@@ -7,6 +7,7 @@ use console::CommandFailure;
 use keys::storage::{self, Durability};
 use remicss::config::{TunnelConfig, TunnelEnd};
 use service::config::read_file;
+use service::remote_address::RemoteAddress;
 
 use super::Tunnel;
 use super::ends::{TunnelEnds, client_table};
@@ -31,10 +32,10 @@ pub(super) struct Arguments {
     /// A network behind the client, from which it may also send
     #[arg(long, value_name = "NETWORK")]
     network: Vec<String>,
-    /// The server's address of each channel as the client reaches it, in their order (default: the
-    /// `listen` addresses)
+    /// The server's address or name of each channel, with its port, as the client reaches it, in
+    /// their order (default: the `listen` addresses)
     #[arg(long, value_name = "ADDR")]
-    server: Vec<SocketAddr>,
+    server: Vec<RemoteAddress>,
     /// The server's configuration; the key is in a directory beside it
     #[arg(long, value_name = "FILE", default_value = "tunnel.toml")]
     config: PathBuf,
@@ -90,7 +91,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 }
 
 /// The server's addresses as the client reaches them.
-fn channels(arguments: &Arguments, config: &TunnelConfig) -> Result<Vec<SocketAddr>, String> {
+fn channels(arguments: &Arguments, config: &TunnelConfig) -> Result<Vec<RemoteAddress>, String> {
     let count = config.channels.len();
     if !arguments.server.is_empty() {
         let is_right = arguments.server.len() == count;
@@ -104,7 +105,7 @@ fn channels(arguments: &Arguments, config: &TunnelConfig) -> Result<Vec<SocketAd
                     each channel"
             .into());
     }
-    Ok(listens)
+    Ok(listens.into_iter().map(RemoteAddress::from).collect())
 }
 
 /// The network of the server's own addresses, and the last byte of one that no client has.

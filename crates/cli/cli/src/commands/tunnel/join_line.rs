@@ -2,13 +2,14 @@
 //!
 //! It consists of words with commas between them: `sunder-tunnel`, `kappa=X`, `mu=X`,
 //! `network=ADDR`, `client=N` if the client's address ends with another number than 2, `key=` with
-//! 64 hexadecimal digits, and the server's address of each channel. A shell takes it as one word,
-//! and a person sees what is in it.
+//! 64 hexadecimal digits, and the server's address or name of each channel. A shell takes it as one
+//! word, and a person sees what is in it.
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use keys::KEY_LEN;
+use service::remote_address::RemoteAddress;
 use zeroize::Zeroizing;
 
 use super::ends::{ONLY_CLIENT, TunnelEnds};
@@ -87,7 +88,7 @@ impl TunnelJoinLine {
         }
         let channels = words
             .map(|word| word.parse().map_err(|_| incomplete("an address is wrong")))
-            .collect::<Result<Vec<SocketAddr>, String>>()?;
+            .collect::<Result<Vec<RemoteAddress>, String>>()?;
         if channels.is_empty() {
             return Err(incomplete("it has no channels"));
         }
@@ -101,7 +102,9 @@ mod tests {
 
     fn line() -> TunnelJoinLine {
         let ends = TunnelEnds {
-            channels: vec!["192.0.2.1:6521".parse().unwrap(), "[2001:db8::1]:9".parse().unwrap()],
+            channels: ["192.0.2.1:6521", "[2001:db8::1]:9", "vpn.example.com:6521"]
+                .map(|it| it.parse().unwrap())
+                .into(),
             kappa: 1.5,
             mu: 2.0,
             network: Ipv4Addr::new(10, 7, 3, 0),

@@ -1,7 +1,8 @@
 //! A proxy with several servers: new streams leave a server that is gone, and return to it.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -96,7 +97,7 @@ fn new_streams_use_the_next_server_and_return() {
     let page = proxy.status(&[]);
     assert!(page.contains("USED by new streams for") && page.contains("GONE: "), "{page}");
     let metrics = proxy.status(&["--metrics"]);
-    for (metric, value) in [("used", 0), ("well", 0)] {
+    for (metric, value) in [("used", 0), ("works", 0)] {
         let name = format!("sunder_server_{metric}{{");
         let line = metrics.lines().find(|line| line.starts_with(&name)).unwrap();
         assert!(line.ends_with(&format!("server=\"1\"}} {value}")), "{line}");
@@ -106,7 +107,7 @@ fn new_streams_use_the_next_server_and_return() {
     // The first server is back. Open streams stay at the second one.
     let first = server_at(&listen, &target);
     let line = proxy.wait_for("new streams use it again");
-    assert!(line.contains("server 1 (127.0.1.1:") && line.contains("well for 2 s"), "{line}");
+    assert!(line.contains("server 1 (127.0.1.1:") && line.contains("worked for 2 s"), "{line}");
     assert_eq!(servers(&proxy), [(true, false), (false, false)]);
     assert!(stream(forward).is_some());
     first.wait_for("stream opened");
@@ -144,12 +145,11 @@ fn a_spare_channel_is_a_backup_server_at_the_same_host() {
 /// Forwards connections until it is dropped.
 struct Relay {
     address: SocketAddr,
-    program: std::process::Child,
+    program: Child,
 }
 
 impl Relay {
     fn to(server: SocketAddr) -> Self {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let script = format!(
             "import socket, threading\n\
              def move(a, b):\n\
@@ -157,19 +157,19 @@ impl Relay {
              \x20 while data := a.recv(65536): b.sendall(data)\n\
              \x20except OSError: pass\n\
              \x20for s in (a, b): s.close()\n\
-             listener = socket.create_server(('{}', {}))\n\
+             listener = socket.create_server(('127.0.0.1', 0))\n\
+             print('%s:%d' % listener.getsockname(), flush=True)\n\
              while True:\n\
              \x20a, _ = listener.accept(); b = socket.create_connection(('{}', {}))\n\
              \x20for pair in ((a, b), (b, a)): threading.Thread(target=move, args=pair).start()\n",
-            address.ip(),
-            address.port(),
             server.ip(),
             server.port()
         );
-        let program = std::process::Command::new("python3").arg("-c").arg(script).spawn().unwrap();
-        let relay = Self { address, program };
-        wait_until("the relay", Duration::from_secs(60), || TcpStream::connect(address).is_ok());
-        relay
+        let mut command = Command::new("python3");
+        let mut program = command.arg("-c").arg(script).stdout(Stdio::piped()).spawn().unwrap();
+        let mut address = String::new();
+        BufReader::new(program.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        Self { address: address.trim().parse().unwrap(), program }
     }
 }
 

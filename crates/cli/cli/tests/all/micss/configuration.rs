@@ -47,6 +47,11 @@ fn a_wrong_configuration_is_refused_in_one_line() {
         ),
         (
             "proxy",
+            &format!("socks = \"127.0.0.1:0\"\nintercept_udp = \"udp dport 53\"\n{channel}"),
+            "line 2: intercept_udp without intercept: set intercept for TCP, or leave this out",
+        ),
+        (
+            "proxy",
             &format!("socks = \"127.0.0.1:0\"\nswitch_back_after_s = 9\n{channel}"),
             "line 2: switch_back_after_s without a [[backup_server]]: add one",
         ),

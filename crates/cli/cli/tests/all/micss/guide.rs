@@ -64,6 +64,8 @@ fn the_examples_in_the_guide_are_correct() {
         with_bypass,
         with_intercept,
         with_others,
+        with_intercepted_udp,
+        with_services_of_a_browser,
         with_refused,
         with_threshold,
         with_proxy_protocol,
@@ -74,7 +76,7 @@ fn the_examples_in_the_guide_are_correct() {
         with_backup,
     ] = configurations(&guide)[..]
     else {
-        panic!("sixteen configurations")
+        panic!("eighteen configurations")
     };
     let server = Service::start("serve", serve, 3);
     assert_eq!(server.listening, printed(&guide, "serve"));
@@ -94,9 +96,13 @@ fn the_examples_in_the_guide_are_correct() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(
         directory.path().join("proxy.toml"),
-        [with_intercept, with_others, with_refused, with_threshold, proxy].concat(),
+        [with_intercepted_udp, with_others, with_refused, with_threshold, proxy].concat(),
     )
     .unwrap();
+    let intercepting = [with_intercept, proxy].concat();
+    assert!(micss::config::MicssClientConfig::from_toml(&intercepting).is_ok(), "{intercepting}");
+    let services = ["listen = [\"127.0.0.1:0\"]\n", with_services_of_a_browser].concat();
+    assert!(micss::config::MicssServerConfig::from_toml(&services).is_ok(), "{services}");
     let command = guide.lines().find(|line| line.ends_with("--print-rules")).unwrap();
     let rules = Command::new(env!("CARGO_BIN_EXE_sunder"))
         .args(command.split_whitespace().skip(2))
