@@ -23,8 +23,13 @@ enum Gate {
     Eq(bool),
     Eqw(u16),
     Mand(u16, u16, u16, u16),
+    /// Two inputs, and one of [`NAMES`].
+    Named(u16, u16, u8),
     Line(Vec<u32>, String),
 }
+
+/// Other names of gates of two inputs.
+const NAMES: [&str; 4] = ["OR", "NOR", "NAND", "XNOR"];
 
 /// Reads a text with these lengths of inputs and outputs, and checks what is read.
 pub fn check(input: &Input, lengths: &str) {
@@ -66,6 +71,10 @@ fn text(input: &Input, lengths: &str) -> Vec<u8> {
                 wires += 1;
                 let [a, b, c, d] = [a, b, c, d].map(|wire| of(*wire));
                 format!("4 2 {a} {b} {c} {d} {out} {} MAND", out + 1)
+            }
+            Gate::Named(a, b, name) => {
+                let name = NAMES[usize::from(*name) % NAMES.len()];
+                format!("2 1 {} {} {out} {name} # {name}", of(*a), of(*b))
             }
             Gate::Line(numbers, name) => {
                 let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();

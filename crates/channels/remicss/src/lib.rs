@@ -61,12 +61,8 @@
 //!   it, and their `shared_state`; `client_demultiplexer`: which client has sent a datagram.
 //!
 //! The driver is `net`: the threads `sending`, `receiving` and `planning`, with `sending_peer`,
-<<<<<<< HEAD
 //! `receiving_peer` and `received_packets` for each peer, `status_source`, `quota` and `probe`;
-=======
-//! `receiving_peer` and `received_packets` for each peer, and `status_source`; `server_names` looks
-//! up names of servers;
->>>>>>> f43396745a54f639797515ba596a4e78aa55edcf
+//! `server_names` looks up names of servers;
 //! [`fail_closed`] keeps packets for the tunnel from leaving another way.
 //! [`config`] is read and checked before; [`status`] is what an end reports.
 

@@ -75,12 +75,9 @@ pub struct IpTunnel {
     sending: SendingThread,
     receiving: ReceivingThread,
     planning: PlanningThread,
-<<<<<<< HEAD
     /// If quotas are kept.
     quota: Option<QuotaThread>,
-=======
     names: Option<ServerNamesThread>,
->>>>>>> f43396745a54f639797515ba596a4e78aa55edcf
     status_source: TunnelStatusSource,
     stopper: TunnelStopper,
     reloader: TunnelReloader,
@@ -212,11 +209,17 @@ impl IpTunnel {
             sources: Arc::clone(&status_source.peers),
             clients: Arc::new(Mutex::new(ids)),
         };
-<<<<<<< HEAD
-        Ok(Self { device, sending, receiving, planning, quota, status_source, stopper, reloader })
-=======
-        Ok(Self { device, sending, receiving, planning, names, status_source, stopper, reloader })
->>>>>>> f43396745a54f639797515ba596a4e78aa55edcf
+        Ok(Self {
+            device,
+            sending,
+            receiving,
+            planning,
+            quota,
+            names,
+            status_source,
+            stopper,
+            reloader,
+        })
     }
 
     /// The device's name.
@@ -247,26 +250,19 @@ impl IpTunnel {
     /// # Panics
     /// If a thread cannot be started, or has panicked.
     pub fn run(self) -> Result<(), TunnelError> {
-<<<<<<< HEAD
-        let Self { sending, receiving, planning, quota, stopper, reloader, .. } = self;
-=======
-        let Self { sending, receiving, planning, names, stopper, reloader, .. } = self;
->>>>>>> f43396745a54f639797515ba596a4e78aa55edcf
+        let Self { sending, receiving, planning, quota, names, stopper, reloader, .. } = self;
 
         let start = |name: &str| thread::Builder::new().name(name.into());
         let planner = start("planning").spawn(move || planning.run()).expect("a thread");
         let receiver = start("receiving").spawn(move || receiving.run()).expect("a thread");
-<<<<<<< HEAD
         let (stop_quota, stops) = mpsc::channel();
         let quota =
             quota.map(|quota| start("quota").spawn(move || quota.run(&stops)).expect("a thread"));
-=======
         let (names_stopper, stop) = mpsc::channel();
         if let Some(names) = names {
             // Nothing waits for it, because a look-up may last long.
             start("names").spawn(move || names.run(&stop)).expect("a thread");
         }
->>>>>>> f43396745a54f639797515ba596a4e78aa55edcf
         let result = sending.run();
         drop(names_stopper);
         stopper.stop();

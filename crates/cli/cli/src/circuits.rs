@@ -1,11 +1,16 @@
 //! Circuits by name or file, and their inputs and outputs as hexadecimal numbers.
 
+mod values;
+
 use std::fs;
 use std::path::Path;
 
-use circuit::{Circuit, CircuitSchedule, bits, bristol, generate};
+use circuit::bristol::{self, BristolReadReason};
+use circuit::{Circuit, CircuitSchedule, generate, netlist};
 use console::CommandFailure;
 use zeroize::Zeroizing;
+
+pub(crate) use values::{InputNumbers, ValueOrderOptions};
 
 /// A generated circuit by its name, or that of a file.
 ///
@@ -22,24 +27,56 @@ pub(crate) fn load(name: &str) -> Result<Circuit, CommandFailure> {
         )),
         _ => CommandFailure::reading(Path::new(name), &error),
     })?;
-    bristol::read(&text).map_err(|error| CommandFailure::Usage(format!("{name}: {error}")))
+    let wrong = |error: String| CommandFailure::Usage(format!("{name}: {error}"));
+    if text.trim_ascii_start().starts_with(b"{") {
+        return netlist::read(&text).map_err(|error| wrong(error.to_string()));
+    }
+    bristol::read(&text).map_err(|error| {
+        let failure = wrong(error.to_string());
+        match error.reason {
+            BristolReadReason::NoCounts => failure.and(
+                "a file in Verilog or BLIF has to be converted with yosys first, see \
+                 `sunder circuit convert --help`",
+            ),
+            _ => failure,
+        }
+    })
 }
 
-/// A circuit of [`load`], or a generated one and how often it is repeated: NAME:N is the circuit N
-/// times, each time on its last output as the evaluator's input.
+/// A circuit of [`load`] to which the garbler gives these input values.
 ///
 /// # Errors
-/// As [`load`], and if there is no number.
-pub(crate) fn load_repeated(name: &str) -> Result<(Circuit, Option<u64>), CommandFailure> {
-    let repeated =
-        name.split_once(':').and_then(|(circuit, times)| Some((generate::named(circuit)?, times)));
-    let Some((circuit, times)) = repeated else { return Ok((load(name)?, None)) };
+/// As [`load`], and if there is no such value.
+pub(crate) fn load_assigned(
+    name: &str,
+    of_garbler: Option<&InputNumbers>,
+) -> Result<Circuit, CommandFailure> {
+    let circuit = load(name)?;
+    match of_garbler {
+        Some(numbers) => numbers.of_garbler(circuit),
+        None => Ok(circuit),
+    }
+}
+
+/// A circuit of [`load_assigned`], or a generated one and how often it is repeated: NAME:N is the
+/// circuit N times, each time on its last output as the evaluator's input.
+///
+/// # Errors
+/// As [`load_assigned`], and if there is no number.
+pub(crate) fn load_repeated(
+    name: &str,
+    of_garbler: Option<&InputNumbers>,
+) -> Result<(Circuit, Option<u64>), CommandFailure> {
+    let repeated = name.split_once(':').filter(|(circuit, _)| generate::NAMES.contains(circuit));
+    let Some((circuit, times)) = repeated else {
+        return Ok((load_assigned(name, of_garbler)?, None));
+    };
     let times = times.parse().map_err(|_| {
         CommandFailure::Usage(format!(
             "{name}: give the number of repetitions after the colon, as in aes128:1000"
         ))
     })?;
-    Ok((circuit, Some(times)))
+    Ok((load_assigned(circuit, of_garbler)?, Some(times)))
 }
 
 /// The schedule of a circuit of [`load_repeated`]; `schedule` makes that of one which is not
@@ -49,9 +86,10 @@ pub(crate) fn load_repeated(name: &str) -> Result<(Circuit, Option<u64>), Comman
 /// As [`load_repeated`], and if the circuit cannot be repeated.
 pub(crate) fn schedule(
     name: &str,
+    of_garbler: Option<&InputNumbers>,
     schedule: impl FnOnce(&Circuit) -> CircuitSchedule,
 ) -> Result<CircuitSchedule, CommandFailure> {
-    let (circuit, rounds) = load_repeated(name)?;
+    let (circuit, rounds) = load_repeated(name, of_garbler)?;
     let Some(times) = rounds else { return Ok(schedule(&circuit)) };
     CircuitSchedule::repeated(&circuit, times).ok_or_else(|| {
         CommandFailure::Usage(format!(
@@ -59,36 +97,6 @@ pub(crate) fn schedule(
              repeated, at least once"
         ))
     })
-}
-
-/// The bits of a party's input: bit i is bit `i mod 8` of byte `i div 8`.
-///
-/// # Errors
-/// If it is not hexadecimal, or does not have as many bytes as the circuit needs.
-pub(crate) fn input(party: &str, hex: &str, bits: u32) -> Result<Vec<bool>, CommandFailure> {
-    let bits = bits as usize;
-    let bytes = parse_hex(hex).map_err(|error| {
-        CommandFailure::Usage(format!("the {party}'s input is not hexadecimal: {error}"))
-    })?;
-    if bytes.len() != bits.div_ceil(8) {
-        return Err(CommandFailure::Usage(format!(
-            "the {party}'s input has {} bytes, but the circuit needs {} ({bits} bits)",
-            bytes.len(),
-            bits.div_ceil(8)
-        )));
-    }
-    let mut input = bits::of_bytes(&bytes);
-    if input.split_off(bits).contains(&true) {
-        return Err(CommandFailure::Usage(format!(
-            "the {party}'s input has {bits} bits, but a higher bit of its last byte is not 0"
-        )));
-    }
-    Ok(input)
-}
-
-/// Bits as a hexadecimal number.
-pub(crate) fn to_hex(output: &[bool]) -> String {
-    base16ct::lower::encode_string(&bits::to_bytes(output))
 }
 
 /// The bytes of a hexadecimal number, which may have white space in it.

@@ -179,6 +179,12 @@ pub struct CircuitShape {
     pub garbler_inputs: u32,
     /// The number of input bits of the evaluator, at the places that follow.
     pub evaluator_inputs: u32,
+    /// The number of bits of each input value of the garbler.
+    pub garbler_values: Vec<u32>,
+    /// The number of bits of each input value of the evaluator.
+    pub evaluator_values: Vec<u32>,
+    /// The number of bits of each output value.
+    pub output_values: Vec<u32>,
     /// The places of the output bits after the last part. A place can occur more than once, and
     /// can be that of an input or of a constant.
     pub outputs: Vec<Wire>,

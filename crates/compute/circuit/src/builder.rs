@@ -1,6 +1,7 @@
 //! Builds circuits, and omits gates that are redundant because of constants or equal earlier gates.
 
 mod integers;
+mod signed;
 mod sorting;
 mod tables;
 
@@ -9,6 +10,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::batch::{ONE, Wire, ZERO};
 use crate::circuit::{Circuit, GateKind};
+pub use signed::sign_extended;
 
 /// Builds a circuit gate by gate.
 ///
@@ -87,6 +89,11 @@ impl CircuitBuilder {
         self.circuit.input(index).collect()
     }
 
+    /// The number of gates so far.
+    pub(crate) fn gates(&self) -> usize {
+        self.circuit.len()
+    }
+
     /// The XOR of two bits.
     ///
     /// # Panics
@@ -143,6 +150,41 @@ impl CircuitBuilder {
         let [not_a, not_b] = [self.not(a), self.not(b)];
         let neither = self.and(not_a, not_b);
         self.not(neither)
+    }
+
+    /// The output values of another circuit, whose input values are these.
+    ///
+    /// ```
+    /// use sunder_circuit::{CircuitBuilder, generate};
+    ///
+    /// // AES-128 under the XOR of a key of each party.
+    /// let mut builder = CircuitBuilder::new(&[128, 256]);
+    /// let (share, other) = (builder.input(0), builder.input(1));
+    /// let (other_share, block) = other.split_at(128);
+    /// let key = builder.xor_bits(&share, other_share);
+    /// let encrypted = builder.embed(&generate::aes128(), &[&key, block]);
+    /// let circuit = builder.finish(&[&encrypted[0]]);
+    /// assert_eq!(circuit.counts().ands, 6_400);
+    /// ```
+    ///
+    /// # Panics
+    /// If the number of values or of their bits is not that of the circuit's inputs.
+    pub fn embed(&mut self, circuit: &Circuit, inputs: &[&[Wire]]) -> Vec<Vec<Wire>> {
+        let bits: Vec<usize> = inputs.iter().map(|value| value.len()).collect();
+        let expected = circuit.input_values().iter().map(|&bits| bits as usize);
+        assert!(expected.eq(bits.iter().copied()), "inputs of {bits:?} bits");
+        let mut wires = vec![ZERO, ONE];
+        wires.extend(inputs.iter().copied().flatten());
+        for gate in circuit.gates() {
+            let [a, b] = [gate.a, gate.b].map(|wire| wires[wire as usize]);
+            wires.push(match gate.kind {
+                GateKind::Xor => self.xor(a, b),
+                GateKind::And => self.and(a, b),
+            });
+        }
+        let mut outputs = circuit.outputs().iter().map(|&wire| wires[wire as usize]);
+        let values = circuit.output_values().iter();
+        values.map(|&bits| outputs.by_ref().take(bits as usize).collect()).collect()
     }
 
     /// The circuit with these output values, without gates that no output needs.

@@ -14,6 +14,8 @@ use crate::batch::{FIRST_INPUT, ONE, Wire, ZERO};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circuit {
     inputs: Vec<u32>,
+    /// How many of the input values are the garbler's.
+    garbler_values: usize,
     /// The output of the first gate.
     first_gate: Wire,
     output_values: Vec<u32>,
@@ -59,7 +61,8 @@ pub struct CircuitCounts {
 
 impl Circuit {
     /// A circuit without gates or outputs. `inputs` has the number of bits of each input value: the
-    /// first is the garbler's, all others are the evaluator's.
+    /// first is the garbler's, all others are the evaluator's, unless
+    /// [`with_garbler_values`](Self::with_garbler_values) changes that.
     ///
     /// # Panics
     /// If the inputs have 2^31 bits or more together.
@@ -68,6 +71,7 @@ impl Circuit {
         assert!(bits < 1 << 31, "too many inputs");
         Self {
             inputs: inputs.to_vec(),
+            garbler_values: inputs.len().min(1),
             first_gate: FIRST_INPUT + inputs.iter().sum::<u32>(),
             output_values: Vec::new(),
             kinds: Vec::new(),
@@ -184,6 +188,43 @@ impl Circuit {
         self
     }
 
+    /// The circuit to which the garbler gives the input values with these indices, and the
+    /// evaluator all others. The garbler's values become the first ones. Otherwise values keep
+    /// their order.
+    ///
+    /// # Panics
+    /// If there are fewer values.
+    #[must_use]
+    pub fn with_garbler_values(mut self, indices: &[usize]) -> Self {
+        let mut is_garblers = vec![false; self.inputs.len()];
+        for &index in indices {
+            is_garblers[index] = true;
+        }
+        let mut numbers: Vec<Wire> = (0..self.first_gate).collect();
+        let mut inputs = Vec::with_capacity(self.inputs.len());
+        let mut next = FIRST_INPUT;
+        for of_garbler in [true, false] {
+            let mut wire = FIRST_INPUT;
+            for (&bits, &is_garblers) in self.inputs.iter().zip(&is_garblers) {
+                if is_garblers == of_garbler {
+                    numbers[wire as usize..][..bits as usize]
+                        .iter_mut()
+                        .zip(next..)
+                        .for_each(|(number, new)| *number = new);
+                    inputs.push(bits);
+                    next += bits;
+                }
+                wire += bits;
+            }
+        }
+        for wire in self.a.iter_mut().chain(&mut self.b).chain(&mut self.outputs) {
+            *wire = numbers.get(*wire as usize).map_or(*wire, |&number| number);
+        }
+        self.garbler_values = is_garblers.iter().filter(|&&it| it).count();
+        self.inputs = inputs;
+        self
+    }
+
     /// The wires of input value `index`.
     ///
     /// # Panics
@@ -204,17 +245,27 @@ impl Circuit {
 
     /// The number of input bits of the garbler.
     pub fn garbler_inputs(&self) -> u32 {
-        self.inputs.first().copied().unwrap_or(0)
+        self.garbler_values().iter().sum()
     }
 
     /// The number of input bits of the evaluator.
     pub fn evaluator_inputs(&self) -> u32 {
-        self.inputs.iter().skip(1).sum()
+        self.evaluator_values().iter().sum()
     }
 
-    /// The number of bits of each input value. The first is the garbler's.
+    /// The number of bits of each input value, of the garbler's values first.
     pub fn input_values(&self) -> &[u32] {
         &self.inputs
+    }
+
+    /// The number of bits of each input value of the garbler.
+    pub fn garbler_values(&self) -> &[u32] {
+        &self.inputs[..self.garbler_values]
+    }
+
+    /// The number of bits of each input value of the evaluator.
+    pub fn evaluator_values(&self) -> &[u32] {
+        &self.inputs[self.garbler_values..]
     }
 
     /// The number of bits of each output value.

@@ -23,12 +23,14 @@
 //!
 //! All modules are pure.
 //!
-//! - `circuit`: a circuit in memory. `builder`: builds one: `integers`, `sorting`, `tables`.
-//!   [`generate`]: generators of circuits, one file for each.
+//! - `circuit`: a circuit in memory. `builder`: builds one: `integers`, `signed`, `sorting`,
+//!   `tables`. [`generate`]: generators of circuits, one file for each.
 //! - `batch`: batches of gates, and the interface of what supplies them. `schedule`: a circuit as
 //!   batches: `part_boundaries`, the `order` in a `part`, `places` in the arena, and `rounds` of a
 //!   circuit that is repeated.
-//! - [`bristol`]: both text formats. `evaluate`: plain evaluation. [`bits`]: bits and bytes.
+//! - [`bristol`]: both text formats. [`netlist`]: netlists of yosys: the `document`, its `cells`,
+//!   and the `order` in which they are added to a circuit. `evaluate`: plain evaluation. [`bits`]:
+//!   bits and bytes.
 
 mod batch;
 pub mod bits;
@@ -37,13 +39,14 @@ mod builder;
 mod circuit;
 mod evaluate;
 pub mod generate;
+pub mod netlist;
 mod schedule;
 
 pub use batch::{
     AndGate, ArenaCopy, CircuitPart, CircuitShape, CircuitSource, FIRST_INPUT, GarblingGateCounts,
     GateBatch, LinearGate, MAX_ANDS, MAX_LINEAR, MAX_UNDER_WAY, ONE, Wire, ZERO,
 };
-pub use builder::{CircuitBuilder, constant};
+pub use builder::{CircuitBuilder, constant, sign_extended};
 pub use circuit::{Circuit, CircuitCounts, Gate, GateKind};
 pub use evaluate::evaluate_64;
 pub use schedule::CircuitSchedule;

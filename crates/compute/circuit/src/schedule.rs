@@ -86,6 +86,7 @@ impl CircuitSchedule {
         }
         let (mut shape, parts) = scheduled(&rounds::with_copied_outputs(circuit), true, part);
         let rounds = Some(RepeatedCircuitRounds::new(&mut shape, &parts, times));
+        shape.output_values = circuit.output_values().to_vec();
         shape.digest = rounds::digest(circuit, times);
         Some(Self(Arc::new(CircuitScheduleParts { shape, parts, rounds })))
     }
@@ -130,6 +131,9 @@ fn scheduled(
         let shape = CircuitShape {
             garbler_inputs: circuit.garbler_inputs(),
             evaluator_inputs: circuit.evaluator_inputs(),
+            garbler_values: circuit.garbler_values().to_vec(),
+            evaluator_values: circuit.evaluator_values().to_vec(),
+            output_values: circuit.output_values().to_vec(),
             outputs: places.of(circuit.outputs()),
             places: places.count(),
             part_places: part_places.unwrap_or(FIRST_INPUT),

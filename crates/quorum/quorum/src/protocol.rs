@@ -14,7 +14,7 @@ pub(crate) mod rsa;
 pub mod server;
 pub(crate) mod share;
 pub mod signing;
-pub mod unix_seconds;
+pub(crate) mod unix_seconds;
 pub(crate) mod voting;
 pub(crate) mod wire;
 

@@ -83,6 +83,7 @@ mod user_state;
 pub mod window;
 
 pub use error::{ConnectionStep, Error};
+pub use keys::{IdentityPublicKey, IdentitySecretKey};
 pub use messages::MessageStream;
 pub use model::{ExchangeProfile, NetworkPath};
 pub use net::{

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::warn;
 
@@ -186,8 +186,8 @@ impl MicssClient {
                             udp_flow::serve_flow(config, peers, &stream_metrics, flow).await
                         });
                     }
-                    Some(stream) = streams.join_next() => put_back(&mut finished, stream),
-                    Some(flow) = flows.join_next() => put_back(&mut finished, flow),
+                    Some(stream) = streams.join_next() => put_back(&mut finished, stream.ok().flatten()),
+                    Some(flow) = flows.join_next() => put_back(&mut finished, flow.ok().flatten()),
                     Some(_) = finished.join_next() => {}
                     () = changed(self.tables.as_deref(), pause, &stream_metrics) => {
                         restore(self.installed.as_ref(), &self.retired, &stream_metrics);
@@ -306,9 +306,9 @@ impl MicssClientHandle {
 /// Returns the connections of a finished stream to their pool, if they can be reused.
 fn put_back(
     finished: &mut JoinSet<()>,
-    stream: Result<Option<(Arc<ConnectionPool>, Vec<ReusableConnection>)>, JoinError>,
+    ended: Option<(Arc<ConnectionPool>, Vec<ReusableConnection>)>,
 ) {
-    if let Ok(Some((pool, connections))) = stream {
+    if let Some((pool, connections)) = ended {
         finished.spawn(async move { pool.put_back(connections).await });
     }
 }

@@ -206,7 +206,7 @@ fn a_configured_rate_stays_and_loss_and_delay_are_measured() {
         }
         let tolerated_ms = lateness.tolerated.as_secs_f64() * 1e3;
         let expected_ms = f64::max(5.0, 1.5 * delays[0]);
-        assert!((tolerated_ms - expected_ms).abs() < 2.0, "{tolerated_ms}, not {expected_ms} ms");
+        assert!((tolerated_ms - expected_ms).abs() < 3.0, "{tolerated_ms}, not {expected_ms} ms");
     }
 }
 

@@ -2,8 +2,8 @@
 
 mod estimates;
 mod handshake;
-mod ordering;
 mod moved_server;
+mod ordering;
 mod path_mtu;
 mod receiving;
 mod scenario;

@@ -17,7 +17,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::Path;
 use std::time::Duration;
 
-use circuit::CircuitSchedule;
+use circuit::{CircuitSchedule, bits};
 use clap::{Subcommand, ValueEnum};
 use compute::predict::PredictedTraffic;
 use compute::{
@@ -27,9 +27,10 @@ use compute::{
 use console::CommandFailure;
 use zeroize::Zeroizing;
 
-use crate::circuits;
+use crate::circuits::{self, InputNumbers, ValueOrderOptions};
 use connection::ComputeConnectOptions;
 use dry_run::DryRunRequest;
+use loading::{CircuitLoader, CircuitRequest};
 use phases::PhaseFileOptions;
 use report::ComputeReport;
 use running::{ComputeSessionSetup, RunningComputation};
@@ -65,17 +66,24 @@ pub(crate) struct Arguments {
     /// The circuit: aes128 (the garbler's key, the evaluator's block), sha256 (one padded block of
     /// 64 bytes, of which the garbler has the first), mincut (the minimum of 12,500 numbers of 20
     /// bits of each party), aes128:N or sha256:N (N rounds, each with the output of the previous
-    /// round as the evaluator's input), or a file in one of Bristol's formats
+    /// round as the evaluator's input), or a file: one of Bristol's formats, or a netlist of yosys
     #[arg(long, value_name = "NAME|FILE", required = true)]
     circuit: Option<String>,
-    /// This party's input in hexadecimal; in a FILE's circuit, bit i is bit (i mod 8) of byte (i
-    /// div 8). All users of this host can see it in the list of processes: --input-file keeps it
+    /// This party's input in hexadecimal. In a FILE's circuit, each value begins with a byte, and
+    /// its bit i is bit (i mod 8) of byte (i div 8), unless --bit-order or --byte-order changes
+    /// that. All users of this host can see it in the list of processes: --input-file keeps it
     /// secret
     #[arg(long, value_name = "HEX")]
     input: Option<String>,
     /// A file with the input in hexadecimal, which may have white space in it; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     input_file: Option<std::path::PathBuf>,
+    /// The input values of a FILE's circuit that this party gives, by their numbers from 1, as 1,3,
+    /// or none. The other party gives all others [default: the garbler gives the first]
+    #[arg(long, value_name = "NUMBERS")]
+    inputs: Option<InputNumbers>,
+    #[command(flatten)]
+    order: ValueOrderOptions,
     /// The protocol: yao, or gmw for comparison: fewer bytes with --transfers softspoken4, but half
     /// a round trip for each level of ANDs
     #[arg(long = "protocol", value_enum, value_name = "NAME", default_value = "yao")]
@@ -368,9 +376,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let (role, name) = (arguments.role(), arguments.circuit());
     let settings = arguments.protocol.settings(arguments.protocol_name, arguments.security)?;
     let instances = u32::try_from(arguments.repeat.get()).unwrap_or(u32::MAX);
-    let connecting = &arguments.connecting;
+    let Arguments { connecting, inputs, order, .. } = arguments;
+    let protocol = settings.protocol;
+    let request = CircuitRequest { name, role, protocol, inputs: inputs.as_ref(), order: *order };
     if arguments.dry_run {
-        let mut loading = loading::start(name, role, settings.protocol, None)?;
+        let mut loading = request.start(None)?;
         let loaded = loading.wait()?;
         let (circuit, json, settings) = (name, arguments.json, &settings);
         let levels = dry_run::levels(settings);
@@ -380,16 +390,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         return dry_run::run(&prediction, traffic, loaded);
     }
     let input = input(arguments)?;
-    let mut loading = loading::start(name, role, settings.protocol, Some(&input))?;
-    let rest = others_command(arguments);
+    let mut loading = request.start(Some(&input))?;
+    let rest = others_command(arguments, &mut loading)?;
     let Arguments { phases, explain, .. } = arguments;
     let start =
         ComputeSessionSetup { connecting, role, settings, rest: &rest, explain: *explain, phases };
     let traffic = |schedule: &CircuitSchedule| PredictedTraffic::of(schedule, &settings, instances);
-    let check = |schedule: &CircuitSchedule| loading::check(schedule, role, &input);
+    let mut packed = Zeroizing::default();
+    let check = |schedule: &CircuitSchedule| {
+        packed = request.packed(schedule, &input)?;
+        Ok(())
+    };
     let mut running = start.open(&mut loading, traffic, check)?;
     let schedule = &loading.wait()?.schedule;
-    let output = compute(&mut running, schedule, &input, arguments.repeat.get())?;
+    let output = compute(&mut running, schedule, &packed, arguments.repeat.get())?;
+    let values = &schedule.shape().output_values;
+    let output = output.map(|output| order.bytes(values, &bits::of_bytes(&output)));
     let (transport, reason) = (running.transport, running.reason.take());
     let costs = running.finish(settings.protocol)?;
     let (shape, output, reason) = (schedule.shape(), output.as_deref(), reason.as_deref());
@@ -397,7 +413,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 }
 
 /// What the other party's command has besides the address.
-fn others_command(arguments: &Arguments) -> String {
+///
+/// # Errors
+/// If this party gives certain input values, and the file is not a circuit.
+fn others_command(
+    arguments: &Arguments,
+    loading: &mut CircuitLoader,
+) -> Result<String, CommandFailure> {
     let repeat = match arguments.repeat.get() {
         1 => String::new(),
         instances => format!(" --repeat {instances}"),
@@ -406,12 +428,20 @@ fn others_command(arguments: &Arguments) -> String {
         None | Some(ComputeSecurity::Evaluator) => String::new(),
         Some(level) => format!(" --security {level}"),
     };
-    format!(
-        "--role {} --circuit {} --input-file FILE{}{security}{repeat}",
+    let inputs = match &arguments.inputs {
+        Some(inputs) => {
+            let shape = loading.wait()?.schedule.shape();
+            let count = shape.garbler_values.len() + shape.evaluator_values.len();
+            format!(" --inputs {}", inputs.others(count))
+        }
+        None => String::new(),
+    };
+    Ok(format!(
+        "--role {} --circuit {}{inputs} --input-file FILE{}{security}{repeat}",
         arguments.role().other(),
         arguments.circuit(),
         arguments.protocol.options(arguments.protocol_name)
-    )
+    ))
 }
 
 /// Runs all instances, and shows how far they are.
@@ -495,8 +525,10 @@ fn failed(error: &Error) -> CommandFailure {
             CommandFailure::Refused(message)
         }
         Error::Sizes { .. } | Error::Differs { what: "the circuit" } => {
-            CommandFailure::Usage(message)
-                .and("compare the SHA-256 that `sunder circuit info` prints at both parties")
+            CommandFailure::Usage(message).and(
+                "compare the SHA-256 that `sunder circuit info` prints at both parties, and \
+                     their --inputs",
+            )
         }
         Error::Aborted {
             reason:

@@ -341,12 +341,50 @@ fn wrong_circuits_and_inputs_are_refused_before_anybody_is_asked() {
         ("--circuit bad.txt --input 00", "bad.txt"),
         ("--circuit and.txt --input 02", "more than the 1 bits"),
         ("--circuit and.txt --input 0001", "the input has 2 bytes"),
+        ("--circuit and.txt --input 01 --bit-order msb", "more than the 1 bits"),
+        ("--circuit and.txt --input 01 --inputs 3", "the circuit has 2 input values"),
+        ("--circuit and.txt --input 01 --inputs 1,1", "1 is there twice"),
+        ("--circuit aes128 --inputs 1 --input 00", "--inputs is for circuits of files"),
     ] {
         let arguments = format!("--role garbler --listen 127.0.0.1:0 {arguments}");
         let ended = Running::start(place.path(), &words(&arguments)).end();
         assert!(ended.code > 0, "{}", ended.errors);
         assert!(ended.error().contains(expected), "{}", ended.errors);
     }
+}
+
+#[test]
+fn each_party_gives_the_values_that_it_names() {
+    let place = tempfile::tempdir().unwrap();
+    // The AND of the first bits of the values 1 and 2, and the NOT of that of the value 3.
+    let three = "2 8\n3 3 1 2\n2 1 1\n\n2 1 0 3 6 AND\n1 1 4 7 INV\n";
+    fs::write(place.path().join("three.txt"), three).unwrap();
+    fs::write(place.path().join("empty"), "").unwrap();
+    for (garbler, evaluator, inputs, outputs) in [
+        // The values are all 1 in their first bits, but for the third in the last case.
+        ("--inputs 3,1 --input 8080 --bit-order msb", "--input 01", "--inputs 2", ["8000", "0100"]),
+        ("--inputs none --input-file empty", "--input 010101", "--inputs 1,2,3", ["0100"; 2]),
+        ("--inputs 3,2,1 --input 010100", "--input-file empty", "--inputs none", ["0101"; 2]),
+    ] {
+        let garbler = format!("--role garbler --circuit three.txt {garbler}");
+        let (mut garbler, address) = Running::listen(place.path(), &words(&garbler));
+        let command = garbler.others_command();
+        assert!(command.contains(&format!("three.txt {inputs} --input-file FILE")), "{command}");
+        let evaluator = format!("--circuit three.txt {inputs} {evaluator} --connect {address}");
+        let evaluator = [&["--role", "evaluator"], &words(&evaluator)[..]].concat();
+        let evaluator = Running::start(place.path(), &evaluator).end();
+        assert_eq!([garbler.end().output(), evaluator.output()], outputs);
+    }
+    // Parties that do not agree on them are told so.
+    let garbler = words("--role garbler --circuit three.txt --input 01");
+    let (garbler, address) = Running::listen(place.path(), &garbler);
+    let evaluator = format!("--role evaluator --inputs 3 --input 01 --connect {address}");
+    let evaluator = [&words(&evaluator)[..], &["--circuit", "three.txt"]].concat();
+    let evaluator = Running::start(place.path(), &evaluator).end();
+    let both = [garbler.end(), evaluator];
+    assert_eq!([both[0].code, both[1].code], [2, 2], "{}{}", both[0].errors, both[1].errors);
+    let is_explained = |ended: &Ended| ended.error().contains("and their --inputs");
+    assert!(both.iter().any(is_explained), "{}{}", both[0].errors, both[1].errors);
 }
 
 #[test]

@@ -238,6 +238,29 @@ fn the_commands_of_the_guides_to_tunnels_and_streams_print_what_is_there() {
     );
 }
 
+/// The server listens on addresses, and its client knows it by names.
+#[test]
+fn a_client_gets_the_names_of_its_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let names = ["vpn-a.example.com:6521", "vpn-b.example.com:6521"];
+    let listen = ["--listen", "192.0.2.1:6521", "--listen", "192.0.2.2:6521"];
+    let servers = ["--server", names[0], "--server", names[1]];
+    let init = [&["init", "tunnel"][..], &listen, &servers].concat();
+    let line = printed(path, &init);
+    let server = fs::read_to_string(path.join("tunnel.toml")).unwrap();
+    assert!(server.contains("listen = \"192.0.2.2:6521\"") && !server.contains("vpn"), "{server}");
+    printed(path, &[arguments_of(&line), vec!["--out", "client.toml"]].concat());
+    let client = fs::read_to_string(path.join("client.toml")).unwrap();
+    for name in names {
+        assert!(client.contains(&format!("server = \"{name}\"")), "{client}");
+    }
+    let few = [&["init", "tunnel", "--out", "few.toml"][..], &listen, &servers[..2]].concat();
+    let refused = refused(path, &few);
+    assert!(refused.contains("give --server 2 times, once for each --listen"), "{refused}");
+    assert!(!path.join("few.toml").exists());
+}
+
 #[test]
 fn a_line_with_the_key_can_come_from_standard_input() {
     let directory = tempfile::tempdir().unwrap();

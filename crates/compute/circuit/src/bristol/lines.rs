@@ -1,15 +1,18 @@
 //! Lines of text, and the words in them.
 
-/// The lines of a text that are not blank, each with its number, from 1.
+/// The lines of a text, without comments, each with its number, from 1.
 #[derive(Clone, Copy)]
 pub(super) struct BristolLines<'a> {
     rest: &'a [u8],
     number: usize,
 }
 
+/// The mark that some editors write at the start of a file in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 impl<'a> BristolLines<'a> {
     pub(super) fn new(text: &'a [u8]) -> Self {
-        Self { rest: text, number: 0 }
+        Self { rest: text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text), number: 0 }
     }
 
     /// The number of the last line.
@@ -22,8 +25,8 @@ impl<'a> BristolLines<'a> {
         self.rest.len()
     }
 
-    /// The next line, and nothing of it if it is blank.
-    pub(super) fn next_line(&mut self) -> Option<&'a [u8]> {
+    /// The next line, and nothing of it if it is blank or a comment.
+    fn next_line(&mut self) -> Option<&'a [u8]> {
         if self.rest.is_empty() {
             return None;
         }
@@ -31,7 +34,7 @@ impl<'a> BristolLines<'a> {
         let (line, rest) = self.rest.split_at(end);
         self.rest = rest.get(1..).unwrap_or_default();
         self.number += 1;
-        Some(line.trim_ascii())
+        Some(without_comment(line).trim_ascii())
     }
 
     /// The next line that is not blank.
@@ -43,6 +46,12 @@ impl<'a> BristolLines<'a> {
             }
         }
     }
+}
+
+/// A line up to `#` or `//`.
+fn without_comment(line: &[u8]) -> &[u8] {
+    let is_comment = |at: usize| line[at] == b'#' || line[at..].starts_with(b"//");
+    &line[..(0..line.len()).find(|&at| is_comment(at)).unwrap_or(line.len())]
 }
 
 /// The words of a line.

@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::BristolFormat;
 use super::lines::{BristolLines, number, words};
 use crate::batch::{FIRST_INPUT, ONE, Wire, ZERO};
-use crate::circuit::{Circuit, GateKind};
+use crate::circuit::Circuit;
 
 /// The greatest number of input bits of a file.
 pub const MAX_INPUTS: u32 = 1 << 24;
@@ -119,9 +119,9 @@ impl BristolHeader {
         let counts = lines.next_text().and_then(numbers).ok_or(BristolReadReason::NoCounts)?;
         let [gates, wires] = counts[..] else { return Err(BristolReadReason::NoCounts) };
         let second = lines.next_text().and_then(numbers).ok_or(BristolReadReason::NoLengths)?;
-        // A third line of numbers is of Bristol Fashion; in the old format it is blank, or a gate.
+        // A third line of numbers is of Bristol Fashion: in the old format, a gate follows.
         let mut ahead = *lines;
-        let third = ahead.next_line().filter(|line| !line.is_empty()).and_then(numbers);
+        let third = ahead.next_text().and_then(numbers);
         let (format, inputs, outputs) = if let Some(third) = third {
             *lines = ahead;
             (BristolFormat::Fashion, values(&second)?, values(&third)?)
@@ -262,12 +262,11 @@ fn gate(
     let arity = |needed| BristolReadReason::Arity { name: shorten_word(name), needed };
     let is_fashion = format == BristolFormat::Fashion;
     match (name, all) {
-        (b"XOR" | b"AND", &[2, 1, a, b, out]) => {
-            let kind = if name == b"AND" { GateKind::And } else { GateKind::Xor };
+        (b"XOR" | b"XNOR" | b"AND" | b"NAND" | b"OR" | b"NOR", &[2, 1, a, b, out]) => {
             let [a, b] = [wires.read(a)?, wires.read(b)?];
-            wires.define(out, circuit.push(kind, a, b))
+            wires.define(out, binary(circuit, name, a, b))
         }
-        (b"INV", &[1, 1, a, out]) => {
+        (b"INV" | b"NOT", &[1, 1, a, out]) => {
             let a = wires.read(a)?;
             wires.define(out, circuit.not(a))
         }
@@ -293,13 +292,28 @@ fn gate(
             }
             Ok(())
         }
-        (b"XOR" | b"AND", _) => Err(arity("`2 1`, two inputs and one output")),
-        (b"INV", _) => Err(arity("`1 1`, one input and one output")),
+        (b"XOR" | b"XNOR" | b"AND" | b"NAND" | b"OR" | b"NOR", _) => {
+            Err(arity("`2 1`, two inputs and one output"))
+        }
+        (b"INV" | b"NOT", _) => Err(arity("`1 1`, one input and one output")),
         (b"EQW", _) if is_fashion => Err(arity("`1 1`, one input and one output")),
         (b"EQ", _) if is_fashion => Err(arity("`1 1`, 0 or 1, and one output")),
         (b"MAND", _) if is_fashion => Err(arity("`2n n`, 2n inputs and n outputs")),
         _ => Err(BristolReadReason::UnknownGate(shorten_word(name))),
     }
+}
+
+/// Adds a gate of two inputs, as XORs and at most one AND.
+fn binary(circuit: &mut Circuit, name: &[u8], a: Wire, b: Wire) -> Wire {
+    let out = match name {
+        b"AND" | b"NAND" => circuit.and(a, b),
+        b"XOR" | b"XNOR" => circuit.xor(a, b),
+        _ => {
+            let (differ, both) = (circuit.xor(a, b), circuit.and(a, b));
+            circuit.xor(differ, both)
+        }
+    };
+    if name.starts_with(b"N") || name == b"XNOR" { circuit.not(out) } else { out }
 }
 
 /// A word for an error.

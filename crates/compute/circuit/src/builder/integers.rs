@@ -54,6 +54,36 @@ impl CircuitBuilder {
         product
     }
 
+    /// `a / b`, with as many bits as `a`, and `a % b`, with as many bits as `b`. If `b` is 0, all
+    /// bits of the quotient are 1, and the remainder has the low bits of `a`.
+    ///
+    /// About one AND for each pair of bits of `a` and `b`.
+    pub fn divide(&mut self, a: &[Wire], b: &[Wire]) -> (Vec<Wire>, Vec<Wire>) {
+        // Whether the bits of b from i on are 0.
+        let mut is_zero_from = vec![ONE; b.len() + 1];
+        for (i, &bit) in b.iter().enumerate().rev() {
+            let not_bit = self.not(bit);
+            is_zero_from[i] = self.and(is_zero_from[i + 1], not_bit);
+        }
+        // Long division: the remainder grows bit by bit, up to one bit more than b has.
+        let mut remainder = Vec::with_capacity(b.len() + 1);
+        let mut quotient = Vec::with_capacity(a.len());
+        for &bit in a.iter().rev() {
+            remainder.insert(0, bit);
+            let compared = remainder.len().min(b.len());
+            let mut not_b: Vec<Wire> = b[..compared].iter().map(|&bit| self.not(bit)).collect();
+            not_b.resize(remainder.len(), ONE);
+            let (difference, is_not_less) = self.add_carry(&remainder, &not_b, ONE);
+            let fits = self.and(is_not_less, is_zero_from[compared]);
+            remainder = self.select(fits, &difference, &remainder);
+            remainder.truncate(b.len());
+            quotient.push(fits);
+        }
+        quotient.reverse();
+        remainder.resize(b.len(), ZERO);
+        (quotient, remainder)
+    }
+
     /// Whether `a < b`. One AND a bit.
     pub fn less(&mut self, a: &[Wire], b: &[Wire]) -> Wire {
         // The borrow of a - b: b's bit where the bits differ, else the borrow so far.
@@ -90,6 +120,13 @@ impl CircuitBuilder {
         }
     }
 
+    /// The OR of all bits, in logarithmic depth.
+    pub fn any(&mut self, bits: &[Wire]) -> Wire {
+        let not_bits: Vec<Wire> = bits.iter().map(|&bit| self.not(bit)).collect();
+        let none = self.all(&not_bits);
+        self.not(none)
+    }
+
     /// `a` if `condition`, else `b`. One AND a bit.
     pub fn select(&mut self, condition: Wire, a: &[Wire], b: &[Wire]) -> Vec<Wire> {
         pairs(a, b)
@@ -114,26 +151,33 @@ impl CircuitBuilder {
 
     /// `a << by` modulo 2^width, for a number of bits that is a value itself.
     pub fn shift_left(&mut self, a: &[Wire], by: &[Wire]) -> Vec<Wire> {
+        let (within, beyond) = by.split_at(distance_bits(a.len()).min(by.len()));
         let mut shifted = a.to_vec();
-        for (i, &bit) in by.iter().enumerate() {
-            let distance = shift_distance(i, a.len());
-            let mut moved = vec![ZERO; distance];
-            moved.extend_from_slice(&shifted[..a.len() - distance]);
+        for (i, &bit) in within.iter().enumerate() {
+            let mut moved = vec![ZERO; 1 << i];
+            moved.extend_from_slice(&shifted[..a.len() - (1 << i)]);
             shifted = self.select(bit, &moved, &shifted);
         }
-        shifted
+        self.unless_any(beyond, &shifted)
     }
 
     /// `a >> by`, for a number of bits that is a value itself.
     pub fn shift_right(&mut self, a: &[Wire], by: &[Wire]) -> Vec<Wire> {
+        let (within, beyond) = by.split_at(distance_bits(a.len()).min(by.len()));
         let mut shifted = a.to_vec();
-        for (i, &bit) in by.iter().enumerate() {
-            let distance = shift_distance(i, a.len());
-            let mut moved = shifted[distance..].to_vec();
+        for (i, &bit) in within.iter().enumerate() {
+            let mut moved = shifted[1 << i..].to_vec();
             moved.resize(a.len(), ZERO);
             shifted = self.select(bit, &moved, &shifted);
         }
-        shifted
+        self.unless_any(beyond, &shifted)
+    }
+
+    /// `a` if none of the bits is 1, else 0.
+    fn unless_any(&mut self, bits: &[Wire], a: &[Wire]) -> Vec<Wire> {
+        let any = self.any(bits);
+        let none = self.not(any);
+        self.and_bit(none, a)
     }
 
     /// The number of ones, with just as many bits as it needs.
@@ -155,9 +199,9 @@ impl CircuitBuilder {
     }
 }
 
-/// By how much bit `i` of a number of bits shifts a value of a width.
-fn shift_distance(i: usize, width: usize) -> usize {
-    u32::try_from(i).ok().and_then(|i| 1_usize.checked_shl(i)).map_or(width, |by| by.min(width))
+/// How many bits of a distance are for distances within a value of `width` bits.
+fn distance_bits(width: usize) -> usize {
+    (usize::BITS - width.saturating_sub(1).leading_zeros()) as usize
 }
 
 fn pairs(a: &[Wire], b: &[Wire]) -> impl Iterator<Item = (Wire, Wire)> {

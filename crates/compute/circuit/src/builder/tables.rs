@@ -4,15 +4,20 @@ use super::CircuitBuilder;
 use crate::batch::{ONE, Wire, ZERO};
 
 impl CircuitBuilder {
-    /// Entry `index` of a table of values.
+    /// Value `index` of a list, counted from 0. It is 0 if there are fewer values.
+    ///
+    /// One AND less than there are values for each bit of a value, if there are 2^n values for an
+    /// index of n bits.
     ///
     /// # Panics
-    /// If there are not 2^n values for an index of n bits, or their widths differ.
+    /// If there is no value, or the widths of the values differ.
     pub fn choose(&mut self, values: &[Vec<Wire>], index: &[Wire]) -> Vec<Wire> {
-        assert_eq!(values.len(), 1 << index.len(), "the number of values");
+        let zero = vec![ZERO; values[0].len()];
         let mut values = values.to_vec();
         for &bit in index {
-            values = values.chunks(2).map(|pair| self.select(bit, &pair[1], &pair[0])).collect();
+            let pairs = values.chunks(2);
+            let chosen = pairs.map(|pair| self.select(bit, pair.get(1).unwrap_or(&zero), &pair[0]));
+            values = chosen.collect();
         }
         values.swap_remove(0)
     }

@@ -73,6 +73,83 @@ fn all_gates_of_bristol_fashion_are_read() {
 }
 
 #[test]
+fn other_names_of_gates_are_lowered_to_and_and_xor() {
+    type Gate = fn(bool, bool) -> bool;
+    let gates: [(&str, Gate); 7] = [
+        ("AND", |x, y| x & y),
+        ("NAND", |x, y| !(x & y)),
+        ("OR", |x, y| x | y),
+        ("NOR", |x, y| !(x | y)),
+        ("XOR", |x, y| x ^ y),
+        ("XNOR", |x, y| x == y),
+        ("NOT", |x, _| !x),
+    ];
+    for (name, function) in gates {
+        let line = if name == "NOT" { "1 1 0 2 NOT" } else { &format!("2 1 0 1 2 {name}") };
+        for header in ["1 1 1", "2 1 1\n1 1"] {
+            let circuit = read(format!("1 3\n{header}\n\n{line}\n").as_bytes()).unwrap();
+            assert!(circuit.counts().ands <= 1);
+            for (x, y) in [(false, false), (false, true), (true, false), (true, true)] {
+                assert_eq!(circuit.evaluate(&[x, y]), [function(x, y)], "{name} {x} {y}");
+            }
+        }
+    }
+}
+
+#[test]
+fn comments_and_a_byte_order_mark_are_left_out() {
+    let plain = "2 5\n2 1 2\n1 1\n\n2 1 0 1 3 AND\n2 1 3 2 4 XOR\n";
+    let circuit = read(plain.as_bytes()).unwrap();
+    for text in [
+        format!("\u{feff}{plain}"),
+        format!("// source: a page\n// edit: none\n\n{plain}"),
+        format!("\u{feff}# made by a tool\n{plain}# the end"),
+        plain.replace("2 1 2\n", "2 1 2 # inputs\n# outputs:\n\n").replace("AND", "AND//both"),
+    ] {
+        assert_eq!(read(text.as_bytes()).unwrap(), circuit, "{text:?}");
+    }
+    let old = "2 5\n// lengths\n1 2 1\n2 1 0 1 3 AND\n\n2 1 3 2 4 XOR\n";
+    assert_eq!(read(old.as_bytes()).unwrap().digest(), circuit.digest());
+}
+
+#[test]
+fn input_values_are_assigned_to_the_parties() {
+    let mut rng = fastrand::Rng::with_seed(5);
+    for _ in 0..200 {
+        let lengths: Vec<u32> = (0..rng.usize(1..6)).map(|_| rng.u32(0..9)).collect();
+        let mut circuit = Circuit::new(&lengths);
+        for _ in 0..50 {
+            let (a, b) = (rng.u32(..circuit.wires()), rng.u32(..circuit.wires()));
+            if rng.bool() {
+                circuit.and(a, b)
+            } else {
+                circuit.xor(a, b)
+            };
+        }
+        let outputs: Vec<u32> = (0..20).map(|_| rng.u32(..circuit.wires())).collect();
+        circuit.output(&outputs);
+        let garblers: Vec<usize> = (0..lengths.len()).filter(|_| rng.bool()).collect();
+        let assigned = circuit.clone().with_garbler_values(&garblers);
+        let inputs: Vec<Vec<u64>> =
+            lengths.iter().map(|&bits| random_inputs(&mut rng, bits)).collect();
+        let (of_garbler, of_evaluator): (Vec<usize>, Vec<usize>) =
+            (0..lengths.len()).partition(|index| garblers.contains(index));
+        let of = |indices: &[usize]| -> Vec<u64> {
+            indices.iter().flat_map(|&index| inputs[index].clone()).collect()
+        };
+        let order = [of(&of_garbler), of(&of_evaluator)];
+        assert_eq!(assigned.garbler_inputs() as usize, order[0].len());
+        assert_eq!(assigned.evaluator_inputs() as usize, order[1].len());
+        assert_eq!(assigned.garbler_values().len(), garblers.len());
+        assert_eq!(assigned.evaluate_64(&order.concat()), circuit.evaluate_64(&inputs.concat()));
+    }
+    // As a circuit is without it, the garbler gives the first value.
+    let circuit = aes128();
+    assert_eq!(circuit.clone().with_garbler_values(&[0]), circuit);
+    assert_ne!(circuit.clone().with_garbler_values(&[1]).digest(), circuit.digest());
+}
+
+#[test]
 fn a_wrong_text_is_refused_with_its_line() {
     let old = |gates: &str| format!("2 4\n1 1 1\n\n{gates}");
     let name = |name: &str| BristolReadReason::UnknownGate(name.into());
@@ -103,7 +180,11 @@ fn a_wrong_text_is_refused_with_its_line() {
             2,
             BristolReadReason::TooShort { gates: 1, wires: 4_000_000_002 },
         ),
-        (old("2 1 0 1 2 AND\n2 1 0 1 3 NOR\n"), 5, name("NOR")),
+        (old("2 1 0 1 2 AND\n2 1 0 1 3 MUX\n"), 5, name("MUX")),
+        (old("# a\n2 1 0 1 2 AND // b\n2 1 0 1 3 MUX # c\n"), 6, name("MUX")),
+        (old("2 1 0 1 2 AND\n2 1 0 1 3 //AND\n"), 5, name("3")),
+        (old("2 1 0 1 2 AND\n1 1 0 1 3 NOR\n"), 5, arity("NOR", two)),
+        (old("2 1 0 1 2 AND\n2 1 0 1 3 NOT\n"), 5, arity("NOT", "`1 1`, one input and one output")),
         (old("2 1 0 1 2 AND\n1 1 0 3 EQW\n"), 5, name("EQW")),
         (old("2 1 0 1 2 and\n2 1 0 1 3 AND\n"), 4, name("and")),
         (old("2 1 0 1 2 AND\n2 1 0 3 AND\n"), 5, arity("AND", two)),

@@ -1,6 +1,8 @@
 //! The builder: arithmetic, sorting, tables and folding against plain Rust.
 
-use sunder_circuit::{Circuit, CircuitBuilder, FIRST_INPUT, ONE, Wire, ZERO, constant};
+use sunder_circuit::{
+    Circuit, CircuitBuilder, FIRST_INPUT, ONE, Wire, ZERO, constant, sign_extended,
+};
 
 use crate::common::{check_schedule, evaluate, number, random_circuit, random_inputs, value};
 
@@ -49,6 +51,117 @@ fn integers_of_any_width_are_computed_as_in_rust() {
     check_pairs([3, 3], |b, x, y| vec![b.or(x[0], y[0])], |x, y| (x | y) & 1);
 }
 
+/// The number that the low `bits` bits of `value` are in two's complement.
+fn signed(value: u64, bits: u32) -> i64 {
+    if bits == 0 { 0 } else { (value << (64 - bits)).cast_signed() >> (64 - bits) }
+}
+
+#[test]
+fn numbers_are_divided_as_in_rust() {
+    for (a_bits, b_bits) in [(1, 1), (4, 4), (8, 3), (3, 8), (16, 16), (31, 7), (24, 31), (0, 3)] {
+        let [all_a, all_b] = [a_bits, b_bits].map(|bits| (1_u64 << bits) - 1);
+        let widths = [a_bits, b_bits];
+        // A divisor of 0 gives what the documentation says.
+        let divide = |x: u64, y: u64| x.checked_div(y).unwrap_or(all_a);
+        let modulo = |x: u64, y: u64| x.checked_rem(y).unwrap_or(x) & all_b;
+        check_pairs(widths, |b, x, y| b.divide(x, y).0, divide);
+        check_pairs(widths, |b, x, y| b.divide(x, y).1, modulo);
+        let signed_divide = |x: u64, y: u64| {
+            let (x, y) = (signed(x, a_bits), signed(y, b_bits));
+            let otherwise = if x < 0 { 1 } else { -1 };
+            let quotient = if y == 0 { otherwise } else { x.wrapping_div(y) };
+            quotient.cast_unsigned() & all_a
+        };
+        let signed_modulo = |x: u64, y: u64| {
+            let (x, y) = (signed(x, a_bits), signed(y, b_bits));
+            let remainder = if y == 0 { x } else { x.wrapping_rem(y) };
+            remainder.cast_unsigned() & all_b
+        };
+        check_pairs(widths, |b, x, y| b.divide_signed(x, y).0, signed_divide);
+        check_pairs(widths, |b, x, y| b.divide_signed(x, y).1, signed_modulo);
+    }
+}
+
+#[test]
+fn every_small_pair_is_divided_as_in_rust() {
+    let mut builder = CircuitBuilder::new(&[5, 5]);
+    let [x, y] = [builder.input(0), builder.input(1)];
+    let (quotient, remainder) = builder.divide(&x, &y);
+    let (signed_quotient, signed_remainder) = builder.divide_signed(&x, &y);
+    let circuit = builder.finish(&[&quotient, &remainder, &signed_quotient, &signed_remainder]);
+    let pairs: Vec<(u64, u64)> = (0..32).flat_map(|x| (1..32).map(move |y| (x, y))).collect();
+    let inputs: Vec<Vec<bool>> =
+        pairs.iter().map(|&(x, y)| [number(x, 5), number(y, 5)].concat()).collect();
+    for ((x, y), output) in pairs.into_iter().zip(evaluate(&circuit, &inputs)) {
+        let (sx, sy) = (signed(x, 5), signed(y, 5));
+        let expected =
+            [x / y, x % y, (sx / sy).cast_unsigned() & 31, (sx % sy).cast_unsigned() & 31];
+        let values: Vec<u64> = output.chunks(5).map(value).collect();
+        assert_eq!(values, expected, "{x} and {y}");
+    }
+}
+
+#[test]
+fn signed_numbers_of_any_width_are_computed_as_in_rust() {
+    for bits in [1, 2, 3, 7, 16, 31] {
+        let all = (1_u64 << bits) - 1;
+        let both = [bits, bits];
+        let of = |value: u64| signed(value, bits);
+        check_pairs(both, |b, x, _| b.negate(x), |x, _| x.wrapping_neg() & all);
+        check_pairs(both, |b, x, _| b.absolute(x), |x, _| of(x).unsigned_abs());
+        check_pairs(
+            both,
+            |b, x, y| b.negate_if(y[0], x),
+            |x, y| (if y & 1 == 1 { x.wrapping_neg() } else { x }) & all,
+        );
+        check_pairs(both, |b, x, y| vec![b.less_signed(x, y)], |x, y| (of(x) < of(y)).into());
+        check_pairs(both, CircuitBuilder::multiply_signed, |x, y| {
+            (of(x) * of(y)).cast_unsigned() & ((1 << (2 * bits)) - 1)
+        });
+        check_pairs([bits, 6], CircuitBuilder::shift_right_signed, |x, by| {
+            (of(x) >> by).cast_unsigned() & all
+        });
+        check_pairs(
+            both,
+            |_, x, _| sign_extended(x, 40),
+            |x, _| of(x).cast_unsigned() & ((1 << 40) - 1),
+        );
+        check_pairs(both, |b, x, _| vec![b.any(x)], |x, _| (x != 0).into());
+    }
+    let product = |x, y| (signed(x, 5) * signed(y, 9)).cast_unsigned() & ((1 << 14) - 1);
+    check_pairs([5, 9], CircuitBuilder::multiply_signed, product);
+}
+
+#[test]
+fn a_list_has_zeros_after_its_end() {
+    for count in 1..20_u64 {
+        let list: Vec<Vec<Wire>> = (0..count).map(|i| constant(i * 7 + 1, 8)).collect();
+        let chosen = |b: &mut CircuitBuilder, index: &[Wire], _: &[Wire]| b.choose(&list, index);
+        check_pairs([6, 0], chosen, |i, _| if i < count { i * 7 + 1 } else { 0 });
+    }
+}
+
+#[test]
+fn an_embedded_circuit_computes_the_same() {
+    let mut rng = fastrand::Rng::with_seed(11);
+    for _ in 0..300 {
+        let gates = rng.usize(..100);
+        let mut circuit = random_circuit(&mut rng, gates);
+        let last = circuit.wires() - 1;
+        circuit.output(&[last, ZERO]);
+        let mut builder = CircuitBuilder::new(circuit.input_values());
+        let inputs: Vec<Vec<Wire>> =
+            (0..circuit.input_values().len()).map(|index| builder.input(index)).collect();
+        let inputs: Vec<&[Wire]> = inputs.iter().map(Vec::as_slice).collect();
+        let outputs = builder.embed(&circuit, &inputs);
+        let outputs: Vec<&[Wire]> = outputs.iter().map(Vec::as_slice).collect();
+        let embedding = builder.finish(&outputs);
+        assert_eq!(embedding.output_values(), circuit.output_values());
+        let words = random_inputs(&mut rng, circuit.first_gate() - FIRST_INPUT);
+        assert_eq!(embedding.evaluate_64(&words), circuit.evaluate_64(&words));
+    }
+}
+
 #[test]
 fn an_operation_takes_one_and_a_bit() {
     assert_eq!(ands(CircuitBuilder::add), 31);
@@ -57,6 +170,9 @@ fn an_operation_takes_one_and_a_bit() {
     assert_eq!(ands(|b, x, y| vec![b.equal(x, y)]), 31);
     assert_eq!(ands(|b, x, y| b.select(x[0], x, y)), 32);
     assert_eq!(ands(|b, x, _| b.count_ones(x)), 32 - 1);
+    assert_eq!(ands(|b, x, y| vec![b.less_signed(x, y)]), 32);
+    assert_eq!(ands(|b, x, _| b.negate(x)), 30);
+    assert!(ands(|b, x, y| b.divide(x, y).0) <= 33 * 33);
     assert_eq!(ands(|b, x, _| b.add(x, &constant(0, 32))), 0);
     assert_eq!(ands(|b, x, _| b.multiply(x, &constant(8, 32))), 0);
 }

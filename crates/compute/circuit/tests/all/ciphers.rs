@@ -5,7 +5,7 @@ use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use sha2::{Digest, Sha256};
 use sunder_circuit::generate::{aes128, sha256, sha256_message};
-use sunder_circuit::{Circuit, CircuitSchedule, bits};
+use sunder_circuit::{Circuit, CircuitBuilder, CircuitSchedule, bits};
 
 use crate::common::{check_batches, check_bytes, hex};
 
@@ -58,6 +58,25 @@ fn sha256_gives_the_vectors_of_the_standard() {
     }
     let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     assert_eq!(run(&sha256_message(0, 0), b""), hex(empty));
+}
+
+#[test]
+fn embedded_ciphers_give_the_vectors_of_the_standards() {
+    // FIPS 197, C.1, with the key as the XOR of two; FIPS 180-4 of what AES gives.
+    let mut builder = CircuitBuilder::new(&[128, 256]);
+    let (share, other) = (builder.input(0), builder.input(1));
+    let (other_share, block) = other.split_at(128);
+    let key = builder.xor_bits(&share, other_share);
+    let encrypted = builder.embed(&aes128(), &[&key, block]).concat();
+    let digest = builder.embed(&sha256_message(16, 0), &[&encrypted, &[]]).concat();
+    let circuit = builder.finish(&[&encrypted, &digest]);
+    let key = hex("000102030405060708090a0b0c0d0e0f");
+    let block = hex("00112233445566778899aabbccddeeff");
+    let share = [0x5a; 16];
+    let other: Vec<u8> = key.iter().map(|byte| byte ^ 0x5a).collect();
+    let output = run(&circuit, &[&share[..], &other, &block].concat());
+    let encrypted = hex("69c4e0d86a7b0430d8cdb78070b4c55a");
+    assert_eq!(output, [&encrypted[..], &Sha256::digest(&encrypted)].concat());
 }
 
 #[test]

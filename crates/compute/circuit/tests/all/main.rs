@@ -6,5 +6,6 @@ mod building;
 mod ciphers;
 mod common;
 mod minima;
+mod netlists;
 mod published;
 mod schedules;

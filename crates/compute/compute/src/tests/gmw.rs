@@ -244,8 +244,7 @@ fn the_predicted_bytes_are_those_that_are_sent() {
     let expected = expected(&circuit, [&input, &input]);
     let instance =
         || Instance { schedule: schedule.clone(), inputs: [&input; 2], expected: expected.clone() };
-    for kind in TransferKind::ALL {
-        let transfers = OtExtension { kind, ..gmw().transfers };
+    for transfers in TransferKind::ALL {
         let settings = ComputeSettings { transfers, ..gmw() };
         let [garbler, evaluator] = check(&[instance(), instance()], settings);
         let traffic = PredictedTraffic::of(&schedule, &settings, 2);

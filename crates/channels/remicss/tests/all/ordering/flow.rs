@@ -268,6 +268,10 @@ impl Flow {
             (bbr.shortest, bbr.shortest_at) = (round_trip, now);
         }
         bbr.measures_until = bbr.measures_until.filter(|until| now < *until);
+        if self.acknowledged < IDLE_PACKETS {
+            // The connection, and not the path, limits the rate.
+            return;
+        }
         let highest = bbr.highest();
         bbr.phase = match bbr.phase {
             BbrPhase::Startup { rate, .. } if highest >= 1.25 * rate => {

@@ -4,14 +4,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use circuit::{Circuit, CircuitSchedule, generate};
+use circuit::{Circuit, CircuitSchedule, bits, generate};
 use compute::{ComputeProtocol, ComputeRole, PhaseFigures};
 use console::CommandFailure;
 use console::CommandProgress;
 use rustix::time::ClockId;
+use zeroize::Zeroizing;
 
 use super::measuring::PhaseMeasurement;
-use crate::circuits;
+use crate::circuits::{self, InputNumbers, ValueOrderOptions};
 
 /// How long a party waits for a circuit before it meets the other one: what is wrong with a file
 /// is then reported before. A larger file is read while the transfers are set up.
@@ -85,45 +86,92 @@ fn lost() -> CommandFailure {
     CommandFailure::Failed("loading the circuit has failed".into())
 }
 
-/// Begins to load a circuit, for a party with this input; without one, with half of a block of
-/// SHA-256.
-///
-/// # Errors
-/// If there is no such circuit, or the input does not fit it, as far as that is known at once.
-pub(super) fn start(
-    name: &str,
-    role: ComputeRole,
-    protocol: ComputeProtocol,
-    input: Option<&[u8]>,
-) -> Result<CircuitLoader, CommandFailure> {
-    let mut loading = if name == "sha256" {
-        let own = input.map_or(32, <[u8]>::len);
-        let Some(rest) = 64_usize.checked_sub(own) else {
-            let message = format!("sha256: one block has 64 bytes, but the input has {own}");
+/// Which circuit a party needs.
+pub(super) struct CircuitRequest<'a> {
+    pub(super) name: &'a str,
+    pub(super) role: ComputeRole,
+    pub(super) protocol: ComputeProtocol,
+    /// The input values that this party gives, unless the garbler gives the first.
+    pub(super) inputs: Option<&'a InputNumbers>,
+    pub(super) order: ValueOrderOptions,
+}
+
+impl CircuitRequest<'_> {
+    /// Begins to load the circuit, for a party with this input; without one, with half of a block
+    /// of SHA-256.
+    ///
+    /// # Errors
+    /// If there is no such circuit, or the input does not fit it, as far as that is known at once.
+    pub(super) fn start(&self, input: Option<&[u8]>) -> Result<CircuitLoader, CommandFailure> {
+        let &Self { name, role, protocol, inputs, .. } = self;
+        let is_generated = generate::NAMES.contains(&name.split(':').next().unwrap_or(name));
+        if inputs.is_some() && is_generated {
+            let message = format!("--inputs is for circuits of files; leave it out for {name}");
             return Err(CommandFailure::Usage(message));
+        }
+        let mut loading = if name == "sha256" {
+            let own = input.map_or(32, <[u8]>::len);
+            let Some(rest) = 64_usize.checked_sub(own) else {
+                let message = format!("sha256: one block has 64 bytes, but the input has {own}");
+                return Err(CommandFailure::Usage(message));
+            };
+            let garbler = if role == ComputeRole::Garbler { own } else { rest };
+            let garbler = u32::try_from(garbler).unwrap_or(0);
+            CircuitLoader::spawn(move || Ok(schedule(&generate::sha256(garbler), protocol)))?
+        } else {
+            let (name, inputs) = (name.to_owned(), inputs.cloned());
+            CircuitLoader::spawn(move || load(&name, role, inputs.as_ref(), protocol))?
         };
-        let garbler = if role == ComputeRole::Garbler { own } else { rest };
-        let garbler = u32::try_from(garbler).unwrap_or(0);
-        CircuitLoader::spawn(move || Ok(schedule(&generate::sha256(garbler), protocol)))?
-    } else {
-        let name = name.to_owned();
-        CircuitLoader::spawn(move || {
-            circuits::schedule(&name, |circuit| schedule(circuit, protocol))
-        })?
-    };
-    let Some(input) = input else { return Ok(loading) };
-    match name {
-        "sha256" => {}
-        "aes128" => require(name, input.len(), 16)?,
-        "mincut" => require(name, input.len(), 31_250)?,
-        _ => {
-            if let Some(loaded) = loading.try_wait()? {
-                check(&loaded.schedule, role, input)?;
-                loading.loaded = Some(loaded);
+        let Some(input) = input else { return Ok(loading) };
+        match name {
+            "sha256" => {}
+            "aes128" => require(name, input.len(), 16)?,
+            "mincut" => require(name, input.len(), 31_250)?,
+            _ => {
+                if let Some(loaded) = loading.try_wait()? {
+                    self.packed(&loaded.schedule, input)?;
+                    loading.loaded = Some(loaded);
+                }
             }
         }
+        Ok(loading)
     }
-    Ok(loading)
+
+    /// The input as a session takes it.
+    ///
+    /// # Errors
+    /// If it is not one for the circuit.
+    pub(super) fn packed(
+        &self,
+        schedule: &CircuitSchedule,
+        input: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, CommandFailure> {
+        let values = match self.role {
+            ComputeRole::Garbler => &schedule.shape().garbler_values,
+            ComputeRole::Evaluator => &schedule.shape().evaluator_values,
+        };
+        let bits = self.order.bits("input", values, input)?;
+        Ok(Zeroizing::new(bits::to_bytes(&bits)))
+    }
+}
+
+/// The circuit of a file, or a generated one, with the input values that a party gives.
+fn load(
+    name: &str,
+    role: ComputeRole,
+    inputs: Option<&InputNumbers>,
+    protocol: ComputeProtocol,
+) -> Result<CircuitSchedule, CommandFailure> {
+    match (inputs, role) {
+        (Some(inputs), ComputeRole::Evaluator) => {
+            // The garbler gives all others.
+            let circuit = circuits::load(name)?;
+            let of_garbler = inputs.others(circuit.input_values().len());
+            inputs.check(&circuit)?;
+            Ok(schedule(&of_garbler.of_garbler(circuit)?, protocol))
+        }
+        _ => circuits::schedule(name, inputs, |circuit| schedule(circuit, protocol)),
+    }
 }
 
 /// A circuit in the order in which a protocol evaluates it.
@@ -140,38 +188,4 @@ fn require(name: &str, given: usize, expected: usize) -> Result<(), CommandFailu
         return Ok(());
     }
     Err(CommandFailure::Usage(format!("{name}: the input must have {expected} bytes, not {given}")))
-}
-
-/// Checks that the input is one for the circuit.
-///
-/// # Errors
-/// If it is not.
-pub(super) fn check(
-    schedule: &CircuitSchedule,
-    role: ComputeRole,
-    input: &[u8],
-) -> Result<(), CommandFailure> {
-    let shape = schedule.shape();
-    let bits = match role {
-        ComputeRole::Garbler => shape.garbler_inputs,
-        ComputeRole::Evaluator => shape.evaluator_inputs,
-    };
-    let expected = bits.div_ceil(8) as usize;
-    if input.len() != expected {
-        let given = input.len();
-        let message = format!(
-            "the input has {given} bytes, but the circuit needs {bits} bits ({expected} bytes) of \
-             the {role}"
-        );
-        return Err(CommandFailure::Usage(message));
-    }
-    let rest = bits % 8;
-    if rest != 0 && input[expected - 1] >> rest != 0 {
-        let message = format!(
-            "the input has more than the {bits} bits that the circuit needs of \
-                               the {role}"
-        );
-        return Err(CommandFailure::Usage(message));
-    }
-    Ok(())
 }

@@ -170,7 +170,7 @@ impl QuorumNodeConfig {
                 rules,
                 delays,
                 timeouts,
-                refresh_every: refresh_every?,
+                refresh_every,
             })
         })
     }
@@ -221,12 +221,13 @@ fn master_key(table: &ConfigTable<'_>) -> Option<MasterKeySource> {
     }
 }
 
-fn refresh_every(table: &ConfigTable<'_>) -> Option<Option<Duration>> {
-    let Some(value) = table.get("refresh_every") else { return Some(None) };
-    match humantime::parse_duration(value.text()?) {
-        Ok(every) if (MIN_REFRESH_EVERY..=MAX_REFRESH_EVERY).contains(&every) => Some(Some(every)),
-        parsed => {
-            let what = parsed.map_or("not a period", |_| "out of range").to_owned();
+fn refresh_every(table: &ConfigTable<'_>) -> Option<Duration> {
+    let value = table.get("refresh_every")?;
+    let parsed = humantime::parse_duration(value.text()?);
+    match parsed {
+        Ok(every) if (MIN_REFRESH_EVERY..=MAX_REFRESH_EVERY).contains(&every) => Some(every),
+        _ => {
+            let what = if parsed.is_ok() { "out of range" } else { "not a period" };
             value.refuse(what, "give a period from 1m to 1000d, for example \"7d\" or \"12h\"");
             None
         }
