@@ -258,16 +258,7 @@ impl Connection {
     /// closed.
     #[allow(clippy::wrong_self_convention, reason = "Python has no methods that consume")]
     fn into_socket<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let mut half = self.lock()?;
-        let connection = match std::mem::replace(&mut *half, PySplitState::Closed) {
-            PySplitState::Both(both) => both.connection,
-            PySplitState::Closed => return closed("connection"),
-            other => {
-                *half = other;
-                return Err(PyValueError::new_err("the connection is split"));
-            }
-        };
-        drop(half);
+        let connection = self.take()?;
         let socket = py.detach(|| into_socket(connection)).map_err(exception)?;
         let keywords = PyDict::new(py);
         keywords.set_item("fileno", socket.as_raw_fd())?;
@@ -329,6 +320,22 @@ impl Connection {
             }
             TryLockError::Poisoned(_) => busy("a bug of the library has ended the connection"),
         })
+    }
+
+    /// The whole connection. This object is closed.
+    ///
+    /// # Errors
+    /// If it is split or closed.
+    pub(crate) fn take(&self) -> PyResult<transport::Connection> {
+        let mut half = self.lock()?;
+        match std::mem::replace(&mut *half, PySplitState::Closed) {
+            PySplitState::Both(both) => Ok(both.connection),
+            PySplitState::Closed => closed("connection"),
+            other => {
+                *half = other;
+                Err(PyValueError::new_err("the connection is split"))
+            }
+        }
     }
 
     /// Runs a read without the interpreter's lock.

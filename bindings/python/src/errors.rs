@@ -21,9 +21,13 @@ pub(crate) const SIGNALS_EVERY: std::time::Duration = std::time::Duration::from_
 
 /// The exception of a failed read or write.
 pub(crate) fn exception(error: io::Error) -> PyErr {
+    with_text(&error, error.to_string())
+}
+
+/// The same, with a text that says more.
+pub(crate) fn with_text(error: &io::Error, text: String) -> PyErr {
     use io::ErrorKind as Kind;
-    let text = error.to_string();
-    match Error::of(&error) {
+    match Error::of(error) {
         Some(error) if error.is_security() => return python::NotAuthenticated::new_err(text),
         Some(Error::TooLong { .. }) => return python::MessageTooLong::new_err(text),
         Some(Error::Resolve { .. }) => return python::Unreachable::new_err(text),
@@ -53,6 +57,16 @@ pub(crate) fn failed(error: Error) -> PyErr {
 /// The exception for the use of a closed object.
 pub(crate) fn closed<T>(what: &str) -> PyResult<T> {
     Err(python::Closed::new_err(format!("the {what} is closed")))
+}
+
+/// The exception for a connection that ended too early.
+pub(crate) fn closed_early(text: String) -> PyErr {
+    python::Closed::new_err(text)
+}
+
+/// The exception for a failure that is not one of the connection.
+pub(crate) fn failed_here(text: String) -> PyErr {
+    python::Error::new_err(text)
 }
 
 /// The exception for a time limit of the caller.

@@ -44,7 +44,8 @@
 //! - `session`: a run of either party over a connection.
 //! - `cuckoo`: in which bins an item may be, and the receiver's table. `code`: the code words of
 //!   items. `oblivious_prf`: the masks of items in bins. `masks`: sorted masks. These are pure.
-//! - `terms`: what a party computes. `hello`: the first message. `error`.
+//! - `values`: values as items. `terms`: what a party computes. `hello`: the first message.
+//!   `error`.
 
 mod code;
 mod cuckoo;
@@ -56,7 +57,9 @@ mod session;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub use error::Error;
 pub use session::{PsiOutcome, PsiProgress, PsiTraffic, find_common};
 pub use terms::{MAX_ITEMS, PsiLearners, PsiRole, PsiTerms};
+pub use values::{PsiNormalization, comparison, item};

@@ -92,7 +92,8 @@ impl QuicEndpoint {
         } else {
             (
                 QuicRefusalReason::OtherKey,
-                "it expects another key here, or connects without encryption",
+                "its first packet does not fit this end's key: another key was given there, it \
+                 connects without encryption, or bytes were changed on the way",
             )
         };
         let ids = QuicConnectionIds::from_initial(first);

@@ -22,8 +22,11 @@ pub enum QuicError {
     /// The listener has too many connections.
     #[error("the listener refused the connection")]
     Refused,
-    /// The listener has another key than the one with which the first packets were encrypted.
-    #[error("the listener there has another key than the expected one")]
+    /// The listener cannot read the first packets: it has another key than the one with which they
+    /// were encrypted, or they were changed.
+    #[error(
+        "the listener there has another key than the expected one, or bytes were changed on the way"
+    )]
     OtherKey,
     /// The listener does not encrypt.
     #[error("the listener there does not encrypt")]

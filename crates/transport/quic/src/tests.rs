@@ -66,7 +66,8 @@ fn keys_decide_who_connects() {
     for listener in [Some(other), None] {
         let stranger = crate::QuicConfig { listener, ..client.clone() };
         let error = Pair::connect(1, path(1, 50_000_000, 0), &stranger, &server).err().unwrap();
-        assert_eq!(error, "the listener there has another key than the expected one");
+        let expected = "another key than the expected one, or bytes were changed on the way";
+        assert!(error.contains(expected), "{error}");
     }
     let insecure = crate::QuicConfig { listener: None, ..server.clone() };
     let error = Pair::connect(1, path(1, 50_000_000, 0), &client, &insecure).err().unwrap();

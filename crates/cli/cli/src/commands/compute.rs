@@ -382,10 +382,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     if arguments.dry_run {
         let mut loading = request.start(None)?;
         let loaded = loading.wait()?;
-        let (circuit, json, settings) = (name, arguments.json, &settings);
-        let levels = dry_run::levels(settings);
-        let prediction =
-            DryRunRequest { connecting, circuit, role, settings, levels, instances, json };
+        let prediction = DryRunRequest {
+            connecting,
+            circuit: name,
+            role,
+            settings: &settings,
+            levels: dry_run::levels(&settings),
+            instances,
+            reading: Duration::ZERO,
+            json: arguments.json,
+        };
         let traffic = |settings: &_| PredictedTraffic::of(&loaded.schedule, settings, instances);
         return dry_run::run(&prediction, traffic, loaded);
     }

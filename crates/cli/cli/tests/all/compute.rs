@@ -181,7 +181,8 @@ fn two_processes_compute_by_gmw() {
         assert_eq!(predicted["bytes_received"], ran["bytes_received"]);
         assert_eq!((&predicted["garble_s"], &predicted["scheme"]), (&Value::Null, &Value::Null));
         assert!(predicted["triples_s"].as_f64().unwrap() > 0.0);
-        assert!(predicted["predicted_s"].as_f64() > predicted["gates_s"].as_f64());
+        assert!(predicted["predicted_run_s"].as_f64() > predicted["gates_s"].as_f64());
+        check_sum(&predicted);
     }
 }
 
@@ -492,21 +493,50 @@ fn two_parties_meet_at_a_relay() {
 #[test]
 fn a_party_that_goes_or_says_nothing_is_given_up() {
     let place = tempfile::tempdir().unwrap();
-    let arguments = format!("--role garbler --circuit aes128 --input {KEY} --timeout 1");
     let options = ConnectionOptions {
         transport: TransportChoice::Named("tcp"),
         ..ConnectionOptions::new(ConnectionSecurity::Insecure)
     };
-    for is_silent in [true, false] {
-        let (garbler, address) = Running::listen(place.path(), &words(&arguments));
-        let connection = connect(&address, &options).unwrap();
-        let kept = is_silent.then_some(connection);
-        let ended = garbler.end();
-        drop(kept);
-        assert_eq!(ended.code, 1, "{}", ended.errors);
-        let expected = if is_silent { "nothing from the other party for 1 s" } else { "ended" };
-        assert!(ended.error().contains(expected), "{}", ended.errors);
+    for command in listeners(place.path()) {
+        for is_silent in [true, false] {
+            let arguments = format!("{command} --timeout 1 --wait 600");
+            let (listening, address) = Running::started(place.path(), &words(&arguments));
+            let connection = connect(&address, &options).unwrap();
+            let kept = is_silent.then_some(connection);
+            let ended = listening.end();
+            drop(kept);
+            assert_eq!(ended.code, 1, "{command}: {}", ended.errors);
+            let expected = if is_silent { "nothing from the other party for" } else { "ended" };
+            assert!(ended.error().contains(expected), "{command}: {}", ended.errors);
+        }
     }
+}
+
+#[test]
+fn a_party_that_listens_waits_no_longer_than_it_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    for command in listeners(place.path()) {
+        let ended = Running::start(place.path(), &words(&format!("{command} --wait 1"))).end();
+        assert_eq!(ended.code, 1, "{command}: {}", ended.errors);
+        let expected = "the other party has not connected within 1 s";
+        assert!(ended.error().contains(expected), "{command}: {}", ended.errors);
+    }
+}
+
+/// A command that listens, of each protocol and role.
+fn listeners(place: &Path) -> Vec<String> {
+    fs::write(place.join("a.csv"), "email\nann@example.com\n").unwrap();
+    let circuit = format!("--circuit aes128 --input {KEY}");
+    let commands = [
+        format!("--role garbler {circuit}"),
+        format!("--role evaluator {circuit}"),
+        format!("--role garbler --protocol gmw {circuit}"),
+        "psi a.csv --role sender".to_owned(),
+        "psi a.csv --role receiver".to_owned(),
+        "psi a.csv --role sender --protocol circuit --rows 2".to_owned(),
+        "psi a.csv --role receiver --protocol gmw --rows 2".to_owned(),
+    ];
+    commands.into_iter().map(|command| command + " --listen 127.0.0.1:0").collect()
 }
 
 #[test]
@@ -573,8 +603,20 @@ fn a_dry_run_says_the_bytes_that_a_run_takes() {
         assert_eq!(predicted["bytes_received"], ran["bytes_received"]);
         assert!(predicted["predicted_s"].as_f64().unwrap() > 0.0);
         assert_eq!(predicted["network_s"], Value::Null);
+        assert!(predicted["peak_memory_bytes"].as_u64().unwrap() > 1 << 20);
+        check_sum(&predicted);
         let shown = Running::start(place.path(), &words(&arguments)).end();
         assert!(shown.output().contains("round trips   2"), "{}", shown.printed);
         assert!(shown.output().contains("malicious     "), "{}", shown.printed);
+        assert!(shown.output().contains("loading       "), "{}", shown.printed);
+        assert!(shown.output().ends_with(" ms, without the network"), "{}", shown.printed);
     }
+}
+
+/// Checks that a prediction has all of a run: also the loading before it.
+fn check_sum(predicted: &Value) {
+    let [load, run, all] =
+        ["load_s", "predicted_run_s", "predicted_s"].map(|name| predicted[name].as_f64().unwrap());
+    assert!(load > 0.0 && run > 0.0, "{predicted}");
+    assert!((load + run - all).abs() < 1e-6, "{predicted}");
 }

@@ -135,7 +135,7 @@ fn wrong_keys_and_names_are_refused_in_one_line() {
     receiver.options[1] = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c".into();
     let (code, error) = failed(&receiver.send(from.path(), "a", &[]));
     assert_eq!(code, 3);
-    assert!(error.contains("another key"), "{error}");
+    assert!(error.contains("the given key is not its key"), "{error}");
     receiver.options = vec!["--insecure".into()];
     let (code, error) = failed(&receiver.send(from.path(), "a", &[]));
     assert_eq!(code, 3);

@@ -155,7 +155,7 @@ fn times() {
                         Pair::new(&format!("rate_mbit = {rate_mbit}, delay_ms = {delay_ms}"));
                     let options = format!("--circuit {circuit} --transport {transport}");
                     let Compared { predicted, ran: [ran, _] } = pair.compare(role, input, &options);
-                    let (expected, took) = (seconds(&predicted["predicted_s"]), took(&ran));
+                    let (expected, took) = (seconds(&predicted["predicted_run_s"]), took(&ran));
                     let error = expected / took - 1.0;
                     let is_valid = pair.network.late_ms() <= MAX_LATE_MS;
                     println!(

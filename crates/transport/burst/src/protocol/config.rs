@@ -58,8 +58,11 @@ pub enum Error {
     /// No answer arrived in time.
     #[error("no answer: is a listener of burst there, and does a firewall let UDP through?")]
     NoAnswer,
-    /// The listener says that it has another key than the expected one.
-    #[error("the listener there has another key than the expected one")]
+    /// The listener cannot read the first packet: it has another key than the expected one, or the
+    /// packet was changed.
+    #[error(
+        "the listener there has another key than the expected one, or bytes were changed on the way"
+    )]
     OtherKey,
     /// The listener does not accept this client's key.
     #[error("the listener there does not expect a connection from this client's key")]

@@ -137,7 +137,10 @@ impl BurstListener {
 
     fn refuse(&self, client: BurstConnectionId, reason: BurstRefusalReason) -> DatagramRouting {
         let why = match (reason, &self.security) {
-            (BurstRefusalReason::OtherKey, _) => "it expects another key here",
+            (BurstRefusalReason::OtherKey, _) => {
+                "its first packet does not fit this end's key: another key was given there, or \
+                 bytes were changed on the way"
+            }
             (BurstRefusalReason::UnknownKey, _) => "its key is not one that may connect here",
             (BurstRefusalReason::OtherMode, BurstListenerSecurity::Noise(..)) => {
                 "it connects without encryption, which is refused here; give it this end's key"

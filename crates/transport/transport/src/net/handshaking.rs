@@ -46,9 +46,12 @@ pub(super) fn initiate(
         ACCEPTED => {}
         REFUSED => {
             let refusal = HandshakeRefusal::parse(steps.receive::<1>(ConnectionStep::Answer)?[0]);
-            return Err(
-                steps.security(refusal.map_or_else(|e| e, TransportHandshakeError::Refused))
-            );
+            return Err(steps.security(match refusal {
+                // This end encrypts: what it has sent, or the answer, was changed.
+                Ok(HandshakeRefusal::Plain) => TransportHandshakeError::WrongReply,
+                Ok(refusal) => TransportHandshakeError::Refused(refusal),
+                Err(error) => error,
+            }));
         }
         _ => return Err(steps.security(TransportHandshakeError::WrongReply)),
     }

@@ -57,8 +57,12 @@ pub enum TransportHandshakeError {
     /// The mode is unknown.
     #[error("the first message has the unknown mode {0}")]
     Mode(u8),
-    /// The connecting end expects another key here, or has stated none.
-    #[error("it expects another key here than {}", .0)]
+    /// The first message does not fit this end's key. The connecting end expects another key here,
+    /// or the message was changed.
+    #[error(
+        "its first message does not fit this end's key {}: another key was given there, or bytes \
+         were changed on the way", .0
+    )]
     OtherKeyExpected(Box<IdentityPublicKey>),
     /// The connecting end has proven its key, which is not accepted here.
     #[error("its key {} is not one that may connect here", .0)]
@@ -81,8 +85,11 @@ pub enum TransportHandshakeError {
     /// The other end has rejected the connection for this reason.
     #[error("it refuses: {0}")]
     Refused(HandshakeRefusal),
-    /// The answer is invalid.
-    #[error("the other end has not proven that it has the expected key")]
+    /// The answer is invalid, or was changed.
+    #[error(
+        "the other end has not proven that it has the expected key: check the address and the \
+         key, or bytes were changed on the way"
+    )]
     WrongReply,
 }
 
@@ -131,8 +138,11 @@ pub enum HandshakeRefusal {
     /// The accepting end has another version.
     #[error("it has another version of the handshake: update the older one")]
     Version = 1,
-    /// The accepting end has another key.
-    #[error("it has another key than the one given; compare with the key that it prints")]
+    /// The accepting end has another key, or cannot read the first message because it was changed.
+    #[error(
+        "the given key is not its key, or bytes were changed on the way: compare with the key that \
+         it prints"
+    )]
     OtherKey = 2,
     /// The accepting end does not accept this end's key.
     #[error("it does not expect a connection from this end's key")]

@@ -18,6 +18,9 @@ use transport::{
 use super::measuring::PhaseMeasurement;
 use crate::commands::transport::{failed, parse_choice, reachable, security};
 
+/// How long a party tries to connect to a party that does not listen yet, without `--wait`.
+const DEFAULT_WAIT: Duration = Duration::from_secs(10);
+
 /// How often a party tries to connect to a party that does not listen yet.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -35,9 +38,10 @@ pub(super) struct ComputeConnectOptions {
     /// Connect to the other party, which listens there
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) connect: Option<String>,
-    /// How long to try to connect if the other party does not listen yet, in seconds
-    #[arg(long, value_name = "S", default_value_t = 10)]
-    wait: u32,
+    /// How long to wait for the other party, in seconds [default: 10 for the party that connects;
+    /// the party that listens waits without limit]
+    #[arg(long, value_name = "S")]
+    wait: Option<u32>,
     /// The transport: auto, or the name of one. The party that connects chooses
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_choice)]
     transport: TransportChoice,
@@ -75,6 +79,11 @@ impl ComputeConnectOptions {
     fn address(&self) -> &str {
         let address = self.listen.as_ref().or(self.connect.as_ref()).or(self.via.as_ref());
         address.map_or("", String::as_str)
+    }
+
+    /// How long to wait for the other party.
+    fn wait(&self) -> Option<Duration> {
+        self.wait.map(|wait| Duration::from_secs(wait.into()))
     }
 
     /// Whether no other host is involved.
@@ -136,13 +145,13 @@ pub(super) fn connect_parties(
         if is_plain {
             note_without_encryption();
         }
-        return retry(address, &options, Duration::from_secs(connecting.wait.into()));
+        return retry(address, &options, connecting.wait().unwrap_or(DEFAULT_WAIT));
     }
     let listener = listen(connecting, &options, rest)?;
     if is_plain {
         note_without_encryption();
     }
-    accept(&listener, &options)
+    accept(&listener, &options, connecting.wait())
 }
 
 fn note_without_encryption() {
@@ -188,12 +197,22 @@ fn listen(
     Ok(listener)
 }
 
-/// The first connection.
+/// The first connection, within `wait`; without it, whenever it comes.
 fn accept(
     listener: &Listener,
     options: &ConnectionOptions,
+    wait: Option<Duration>,
 ) -> Result<PartyConnection, CommandFailure> {
-    let connection = listener.accept().map_err(|error| failed(&error))?;
+    let accepted = match wait {
+        Some(wait) => listener.accept_timeout(wait),
+        None => listener.accept().map(Some),
+    };
+    let connection = accepted.map_err(|error| failed(&error))?.ok_or_else(|| {
+        let waited = wait.unwrap_or_default().as_secs();
+        CommandFailure::Failed(format!(
+            "the other party has not connected within {waited} s: start it, or give a longer --wait"
+        ))
+    })?;
     let transport = connection.transport();
     if options.transport != TransportChoice::Auto
         && options.transport != TransportChoice::Named(transport)

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use compute::predict::{GmwSteps, PredictedTraffic, YaoSteps};
-use compute::{ComputeProtocol, ComputeRole, ComputeSecurity, ComputeSettings, OutputLearners};
+use compute::{
+    ComputeProtocol, ComputeRole, ComputeSecurity, ComputeSettings, OutputLearners, peak_memory,
+};
 use console::CommandFailure;
+use indicatif::HumanBytes;
 use serde::Serialize;
 
 use super::connection::ComputeConnectOptions;
@@ -23,6 +26,8 @@ pub(super) struct DryRunRequest<'a> {
     /// The levels of security that are compared.
     pub(super) levels: Vec<ComputeSecurity>,
     pub(super) instances: u32,
+    /// What this party has read before the circuit was loaded.
+    pub(super) reading: Duration,
     pub(super) json: bool,
 }
 
@@ -49,6 +54,9 @@ struct DryRunDocument<'a> {
     bytes_sent: u64,
     bytes_received: u64,
     round_trips: u32,
+    /// Of this process, which has loaded the circuit and computed a part of it.
+    peak_memory_bytes: u64,
+    /// Reading and loading, as measured.
     load_s: f64,
     set_up_s: f64,
     #[serde(flatten)]
@@ -57,7 +65,9 @@ struct DryRunDocument<'a> {
     network_s: Option<f64>,
     transport: Option<&'a str>,
     reason: Option<&'a str>,
-    /// All of it, from the connection on.
+    /// From the connection on.
+    predicted_run_s: f64,
+    /// All of it, from the beginning on.
     predicted_s: f64,
     /// What the run takes with each level of security.
     levels: Vec<DryRunLevelDocument>,
@@ -92,7 +102,8 @@ pub(super) fn run(
     traffic_of: impl Fn(&ComputeSettings) -> PredictedTraffic,
     loaded: &LoadedCircuit,
 ) -> Result<(), CommandFailure> {
-    let &DryRunRequest { connecting, circuit, role, settings, instances, json, .. } = prediction;
+    let &DryRunRequest { connecting, circuit, role, settings, instances, reading, json, .. } =
+        prediction;
     let traffic = traffic_of(settings);
     let exchange = traffic.exchange(role);
     let network = match &connecting.connect {
@@ -103,8 +114,9 @@ pub(super) fn run(
     let waiting = time.unwrap_or_default();
     let failed = |error| super::failed(&error);
     let seconds = |time: Duration| Some(time.as_secs_f64());
+    let load = reading + loaded.load.time;
     let mut levels = Vec::new();
-    let (set_up, predicted, steps) = match settings.protocol {
+    let (set_up, run, steps) = match settings.protocol {
         ComputeProtocol::Yao => {
             let steps = YaoSteps::measure(&loaded.schedule, settings, MEASURING).map_err(failed)?;
             let document = DryRunStepsDocument {
@@ -124,7 +136,8 @@ pub(super) fn run(
                     bytes_sent: exchange.sent,
                     bytes_received: exchange.received,
                     round_trips: traffic.round_trips,
-                    predicted_s: steps.total(time.unwrap_or_default(), instances).as_secs_f64(),
+                    predicted_s: (load + steps.total(time.unwrap_or_default(), instances))
+                        .as_secs_f64(),
                 });
             }
             (steps.set_up, steps.total(waiting, instances), document)
@@ -149,13 +162,15 @@ pub(super) fn run(
         bytes_sent: exchange.sent,
         bytes_received: exchange.received,
         round_trips: traffic.round_trips,
-        load_s: loaded.load.time.as_secs_f64(),
+        peak_memory_bytes: peak_memory(),
+        load_s: load.as_secs_f64(),
         set_up_s: set_up.as_secs_f64(),
         steps,
         network_s: time.map(|it| it.as_secs_f64()),
         transport: network.as_ref().map(|it| it.transport),
         reason: network.as_ref().map(|it| &it.reason[..]),
-        predicted_s: predicted.as_secs_f64(),
+        predicted_run_s: run.as_secs_f64(),
+        predicted_s: (load + run).as_secs_f64(),
         levels,
     };
     if json { console::print_json(&document) } else { print(&document) }
@@ -173,6 +188,8 @@ fn print(document: &DryRunDocument) -> Result<(), CommandFailure> {
     line("sent", format!("{} bytes", document.bytes_sent))?;
     line("received", format!("{} bytes", document.bytes_received))?;
     line("round trips", document.round_trips.to_string())?;
+    line("memory", HumanBytes(document.peak_memory_bytes).to_string())?;
+    line("loading", ms(document.load_s))?;
     line("set-up", ms(document.set_up_s))?;
     let steps = &document.steps;
     for (name, seconds) in [
@@ -192,14 +209,14 @@ fn print(document: &DryRunDocument) -> Result<(), CommandFailure> {
         }
         _ => line("network", "unknown: --connect measures the path to the other party".into())?,
     }
-    line("in all", format!("{} after the connection is established", ms(document.predicted_s)))?;
+    let beside = if document.network_s.is_some() { "" } else { ", without the network" };
     if !document.levels.is_empty() {
-        console::print_line("With each --security:")?;
+        console::print_line("in all, with each --security:")?;
     }
     for level in &document.levels {
         let DryRunLevelDocument { security, bytes_sent, bytes_received, predicted_s, .. } = level;
         let (sent, received, time) = (bytes_sent, bytes_received, ms(*predicted_s));
         line(security, format!("{sent} bytes sent, {received} received, {time}"))?;
     }
-    Ok(())
+    line("in all", format!("{}{beside}", ms(document.predicted_s)))
 }

@@ -13,13 +13,13 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use compute::ComputeRole;
 use console::CommandFailure;
-use psi::{Error, MAX_ITEMS, PsiRole};
+use psi::{Error, MAX_ITEMS, PsiNormalization, PsiRole};
 use serde::Serialize;
 
 use super::connection::ComputeConnectOptions;
 use super::phases::PhaseFileOptions;
 use super::{ComputeProtocolName, ComputeProtocolOptions, OutputRecipient};
-use normalize::NormalizationRule;
+use normalize::NormalizationRuleName;
 use table::{PsiTable, PsiTableSource};
 
 /// Finds the values that one column of each party's CSV file have in common.
@@ -42,7 +42,7 @@ pub(super) struct Arguments {
     /// How values are made equal that are written differently: one rule for all columns, or one for
     /// each. Both parties give the same
     #[arg(long, value_enum, value_name = "RULE", value_delimiter = ',')]
-    normalize: Vec<NormalizationRule>,
+    normalize: Vec<NormalizationRuleName>,
     /// The character between the columns
     #[arg(long, value_name = "CHARACTER", default_value = ",", value_parser = delimiter)]
     delimiter: u8,
@@ -165,7 +165,7 @@ impl Arguments {
         } else {
             " --column NAME".repeat(self.column.len())
         };
-        let rules: Vec<&str> = self.normalize.iter().map(|rule| rule.name()).collect();
+        let rules: Vec<&str> = self.normalize.iter().map(|it| it.rule().name()).collect();
         let rules = if rules.is_empty() {
             String::new()
         } else {
@@ -189,20 +189,17 @@ impl Arguments {
 /// If the file has no such column or too many values, or the other party fails.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     arguments.is_for_both()?;
+    let rules: Vec<PsiNormalization> = arguments.normalize.iter().map(|it| it.rule()).collect();
     let source = PsiTableSource {
         path: &arguments.file,
         columns: &arguments.column,
-        rules: &arguments.normalize,
+        rules: &rules,
         delimiter: arguments.delimiter,
     };
     match arguments.protocol_name {
         PsiProtocolName::Oprf => by_oprf::run(arguments, &source),
-        PsiProtocolName::Circuit => {
-            by_circuit::run(arguments, ComputeProtocolName::Yao, &source.read()?)
-        }
-        PsiProtocolName::Gmw => {
-            by_circuit::run(arguments, ComputeProtocolName::Gmw, &source.read()?)
-        }
+        PsiProtocolName::Circuit => by_circuit::run(arguments, ComputeProtocolName::Yao, &source),
+        PsiProtocolName::Gmw => by_circuit::run(arguments, ComputeProtocolName::Gmw, &source),
     }
 }
 

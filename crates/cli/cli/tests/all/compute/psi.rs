@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Ended, Running, words};
+use super::{Ended, Running, check_sum, words};
 
 /// Runs the receiver and the sender.
 fn both(place: &Path, receiver: &str, sender: &str) -> [Ended; 2] {
@@ -46,6 +46,7 @@ fn circuits_find_common_values() {
             "psi a.csv --column email --rows 7 --protocol circuit --role garbler --dry-run {options}"
         );
         let predicted = Running::start(place.path(), &words(&predicted)).end().json();
+        check_sum(&predicted);
         for bytes in ["bytes_sent", "bytes_received"] {
             assert_eq!(predicted[bytes], garbler[bytes], "{options}");
         }

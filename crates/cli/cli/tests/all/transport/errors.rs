@@ -143,7 +143,7 @@ fn causes_are_named_alike_over_all_transports() {
             check(cause, transport, &seen, expected);
             assert!(seen.after < MAX_TIME, "{cause}, {transport}: {:?}", seen.after);
         };
-        let words = "it refuses: it has another key than the one given";
+        let words = "it refuses: the given key is not its key, or bytes were changed on the way";
         sent("another key was given", &open, &["--key", OTHER_KEY], (3, words));
         let words = "it refuses: it does not expect a connection from this end's key";
         let key = key_of(&strict);
@@ -174,9 +174,9 @@ fn the_receiver_logs_whom_it_refuses() {
     std::fs::write(place.join("a"), "text").unwrap();
     std::fs::create_dir(place.join("inbox")).unwrap();
     let cases: [(&[&str], Option<&str>, &[&str]); 4] = [
-        (&[], Some(OTHER_KEY), &["expects another key here"]),
+        (&[], Some(OTHER_KEY), &["another key was given there"]),
         (&["--peer", OTHER_KEY], None, &["is not one that may connect here"]),
-        (&[], Some("--insecure"), &["connects without encryption", "it expects another key here"]),
+        (&[], Some("--insecure"), &["connects without encryption"]),
         (
             &["--insecure"],
             Some(OTHER_KEY),
@@ -280,6 +280,16 @@ fn changed_bytes_are_named_at_the_sender_in_both_directions() {
         (
             "a byte of the answer was changed",
             [None, Some(20)],
+            "the other end has not proven that it has the expected key",
+        ),
+        (
+            "a byte of the first message was changed",
+            [Some(60), None],
+            "the given key is not its key, or bytes were changed on the way",
+        ),
+        (
+            "the mode in the first message was changed",
+            [Some(9), None],
             "the other end has not proven that it has the expected key",
         ),
         (

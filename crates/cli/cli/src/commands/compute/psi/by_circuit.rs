@@ -1,5 +1,7 @@
 //! Common values by a circuit that merges both parties' sorted values.
 
+use std::time::Instant;
+
 use circuit::{Circuit, CircuitSchedule, generate};
 use compute::predict::PredictedTraffic;
 use compute::{
@@ -15,7 +17,7 @@ use super::super::report::ComputeCosts;
 use super::super::running::{ComputeSessionSetup, RunningComputation};
 use super::super::{ComputeProtocolName, failed, scheme_name};
 use super::numbers::{self, NUMBER_BITS, PsiOwnSet};
-use super::table::PsiTable;
+use super::table::PsiTableSource;
 use super::{Arguments, PsiResult};
 
 /// The default of `--rows`.
@@ -51,8 +53,9 @@ pub(super) struct CircuitPsiDocument<'a> {
 pub(super) fn run(
     arguments: &Arguments,
     name: ComputeProtocolName,
-    table: &PsiTable,
+    source: &PsiTableSource,
 ) -> Result<(), CommandFailure> {
+    let begun = Instant::now();
     let Arguments { connecting, protocol, json, .. } = arguments;
     let (role, json) = (arguments.role.compute_role(), *json);
     let rows = arguments.rows.unwrap_or(DEFAULT_ROWS);
@@ -65,8 +68,10 @@ pub(super) fn run(
         ComputeSettings { learns: OutputLearners::Evaluator, ..protocol.settings(name, None)? };
     let is_revealed = arguments.is_for_both()?;
     check_memory(rows)?;
+    let table = source.read()?;
     let set = PsiOwnSet::new(table.all_keys(), role, rows as usize)?;
     let input = set.input()?;
+    let reading = begun.elapsed();
     let of_protocol = settings.protocol;
     let circuit = move || Ok(schedule(&generate::intersection(rows, NUMBER_BITS), of_protocol));
     let mut loading = CircuitLoader::spawn(circuit)?;
@@ -75,9 +80,16 @@ pub(super) fn run(
     };
     if arguments.dry_run {
         let loaded = loading.wait()?;
-        let (circuit, instances, settings, levels) = ("psi", 1, &settings, Vec::new());
-        let prediction =
-            DryRunRequest { connecting, circuit, role, settings, levels, instances, json };
+        let prediction = DryRunRequest {
+            connecting,
+            circuit: "psi",
+            role,
+            settings: &settings,
+            levels: Vec::new(),
+            instances: 1,
+            reading,
+            json,
+        };
         return dry_run::run(&prediction, |settings| traffic(&loaded.schedule, settings), loaded);
     }
     let traffic = |schedule: &CircuitSchedule| traffic(schedule, &settings);
@@ -106,7 +118,7 @@ pub(super) fn run(
     };
     let learns = is_revealed || role == ComputeRole::Evaluator;
     PsiResult {
-        table,
+        table: &table,
         common: common.filter(|_| learns),
         own_values: set.len(),
         run_s: costs.run_s,

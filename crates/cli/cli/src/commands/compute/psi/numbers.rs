@@ -13,8 +13,6 @@ use random::{RandomError, RandomGenerator};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::table::digest;
-
 /// The bits of a number.
 pub(super) const NUMBER_BITS: u32 = 64;
 
@@ -85,7 +83,7 @@ impl PsiOwnSet {
     /// The digests of the values of the numbers that are not 0, in ascending order.
     pub(super) fn digests_of(&self, numbers: &[u8]) -> Vec<u128> {
         let found = parse(numbers).filter_map(|number| self.values.get(&number));
-        let found: BTreeSet<u128> = found.map(|value| digest(value)).collect();
+        let found: BTreeSet<u128> = found.map(|value| psi::item(value.as_bytes())).collect();
         found.into_iter().collect()
     }
 }
@@ -141,7 +139,7 @@ mod tests {
         let set = set(&["x", "y", "z"], ComputeRole::Evaluator, 4);
         let numbers = [number("z"), 0, number("other"), number("x")];
         let bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_le_bytes).collect();
-        let mut expected = ["x", "z"].map(digest);
+        let mut expected = ["x", "z"].map(|value| psi::item(value.as_bytes()));
         expected.sort_unstable();
         assert_eq!(set.digests_of(&bytes), expected);
         assert_eq!(set.digests_of(&sorted(&bytes)), expected);

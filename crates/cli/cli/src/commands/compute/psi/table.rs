@@ -9,9 +9,8 @@ use std::path::Path;
 use console::CommandFailure;
 use csv::ByteRecord;
 use flate2::read::MultiGzDecoder;
-use sha2::{Digest as _, Sha256};
+use psi::PsiNormalization;
 
-use super::normalize::NormalizationRule;
 use super::quotes;
 
 /// The bytes with which a file begins that gzip has compressed.
@@ -26,7 +25,7 @@ pub(super) struct PsiTableSource<'a> {
     /// The names of the key columns; none stands for the only column.
     pub(super) columns: &'a [String],
     /// The rule for all of them, or one for each.
-    pub(super) rules: &'a [NormalizationRule],
+    pub(super) rules: &'a [PsiNormalization],
     pub(super) delimiter: u8,
 }
 
@@ -48,7 +47,7 @@ struct PsiRow {
 /// How the key of a row is found.
 struct TableKeys {
     places: Vec<usize>,
-    rules: Vec<NormalizationRule>,
+    rules: Vec<PsiNormalization>,
 }
 
 impl PsiTableSource<'_> {
@@ -85,7 +84,7 @@ impl PsiTableSource<'_> {
                 named(&format!("line {line} is not in UTF-8: convert it, with iconv for example"))
             })?;
             if let Some(key) = key {
-                rows.push(PsiRow { place, digest: digest(&key) });
+                rows.push(PsiRow { place, digest: psi::item(key.as_bytes()) });
             }
         }
         Ok(PsiTable { data, delimiter: self.delimiter, header, keys, rows })
@@ -136,7 +135,7 @@ impl PsiTableSource<'_> {
             columns => columns.iter().map(place).collect::<Result<Vec<_>, _>>()?,
         };
         let rules = match self.rules {
-            [] => vec![NormalizationRule::Trim; places.len()],
+            [] => vec![PsiNormalization::Trim; places.len()],
             &[rule] => vec![rule; places.len()],
             rules if rules.len() == places.len() => rules.to_vec(),
             rules => {
@@ -188,17 +187,10 @@ impl TableKeys {
     }
 }
 
-/// A key as the protocol compares it.
-pub(super) fn digest(key: &str) -> u128 {
-    let digest = Sha256::new().chain_update(b"sunder psi 2").chain_update(key).finalize();
-    digest.first_chunk().map_or(0, |first| u128::from_le_bytes(*first))
-}
-
 impl PsiTable {
     /// A digest of how keys are made, which must be the same at both parties.
     pub(super) fn comparison(&self) -> [u8; 32] {
-        let rules: Vec<&str> = self.keys.rules.iter().map(|rule| rule.name()).collect();
-        Sha256::digest(rules.join(",")).into()
+        psi::comparison(&self.keys.rules)
     }
 
     /// The digests of the different keys, in ascending order.
