@@ -52,6 +52,12 @@ pub enum Error {
         /// How many there may be.
         most: usize,
     },
+    /// This party's numbers are too large.
+    #[error("the numbers are too large: their absolute values are more than {most} in all")]
+    TooLarge {
+        /// The maximum sum of absolute values, in units of the last decimal place.
+        most: i64,
+    },
     /// The other party has sent an invalid message.
     #[error("the other party sends {0}")]
     Malformed(&'static str),

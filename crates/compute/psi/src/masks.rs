@@ -17,10 +17,23 @@ pub(crate) fn mask_len(receiver: usize, sender: usize) -> usize {
     (STATISTICAL_BITS + bits(receiver) + bits(sender)).div_ceil(8) as usize
 }
 
-/// A mask, of a digest's first `len` bytes, with the number of an item.
+/// A mask, of a digest's first `len` bytes.
+pub(crate) fn mask(digest: &[u8; 16], len: usize) -> u128 {
+    u128::from_le_bytes(*digest) & ((1 << (8 * len)) - 1)
+}
+
+/// A mask with the number of an item.
 pub(crate) fn numbered(digest: &[u8; 16], len: usize, item: u32) -> NumberedMask {
-    let mask = u128::from_le_bytes(*digest) & ((1 << (8 * len)) - 1);
-    mask << 32 | u128::from(item)
+    mask(digest, len) << 32 | u128::from(item)
+}
+
+/// The masks of a message, of `len` bytes each.
+pub(crate) fn parse(message: &[u8], len: usize) -> impl Iterator<Item = u128> {
+    message.chunks_exact(len).map(move |bytes| {
+        let mut mask = [0; 16];
+        mask[..len].copy_from_slice(bytes);
+        u128::from_le_bytes(mask)
+    })
 }
 
 /// The item's number.
@@ -57,10 +70,7 @@ impl MaskComparison {
     /// Compares the sender's next masks, of `len` bytes each. Returns whether they are in ascending
     /// order.
     pub(crate) fn compare(&mut self, message: &[u8], len: usize) -> bool {
-        for bytes in message.chunks_exact(len) {
-            let mut mask = [0; 16];
-            mask[..len].copy_from_slice(bytes);
-            let mask = u128::from_le_bytes(mask);
+        for mask in parse(message, len) {
             if mask < self.last {
                 return false;
             }

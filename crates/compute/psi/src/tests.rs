@@ -8,7 +8,10 @@ use std::thread;
 use blocks::Block;
 use proptest::prelude::*;
 
-use crate::{Error, PsiLearners, PsiOutcome, PsiRole, PsiTerms, PsiTraffic, find_common};
+use crate::{
+    Error, MAX_SUM, PsiFunction, PsiLearners, PsiNumbers, PsiOutcome, PsiProgress, PsiRole,
+    PsiSession, PsiSum, PsiTerms, PsiTraffic, find_common,
+};
 
 fn items(numbers: impl IntoIterator<Item = u128>) -> Vec<Block> {
     numbers.into_iter().map(Block::from).collect()
@@ -19,17 +22,37 @@ fn terms(role: PsiRole) -> PsiTerms {
 }
 
 fn run(
-    (receiver, of_receiver): (PsiTerms, Vec<Block>),
-    (sender, of_sender): (PsiTerms, Vec<Block>),
+    receiver: (PsiTerms, Vec<Block>),
+    sender: (PsiTerms, Vec<Block>),
+) -> [Result<PsiOutcome, Error>; 2] {
+    run_functions([PsiFunction::Common; 2], receiver, sender)
+}
+
+/// Runs the receiver and the sender, each with what it says is computed.
+fn run_functions(
+    [of_receiver, of_sender]: [PsiFunction<'_>; 2],
+    receiver: (PsiTerms, Vec<Block>),
+    sender: (PsiTerms, Vec<Block>),
 ) -> [Result<PsiOutcome, Error>; 2] {
     let (here, there) = UnixStream::pair().unwrap();
-    let other = thread::spawn(move || {
-        let reader = there.try_clone().unwrap();
-        find_common(reader, ShutDown(there), &sender, &of_sender, &mut |_| {})
-    });
-    let reader = here.try_clone().unwrap();
-    let ours = find_common(reader, ShutDown(here), &receiver, &of_receiver, &mut |_| {});
-    [ours, other.join().unwrap()]
+    let party = |stream: UnixStream, (terms, items): (PsiTerms, Vec<Block>), function| {
+        let reader = stream.try_clone().unwrap();
+        let mut last = None;
+        let mut progress = |now: PsiProgress| {
+            assert!(now.done <= now.of && last.is_none_or(|last| last <= now.done));
+            last = Some(now.done);
+        };
+        PsiSession::agree(reader, ShutDown(stream), &terms, &items, function)?.run(&mut progress)
+    };
+    thread::scope(|scope| {
+        let other = scope.spawn(|| party(there, sender, of_sender));
+        let ours = party(here, receiver, of_receiver);
+        [ours, other.join().unwrap()]
+    })
+}
+
+fn numbers(values: &[i64], decimals: u8) -> PsiFunction<'_> {
+    PsiFunction::Sum(PsiNumbers { column: [5; 32], values, decimals })
 }
 
 /// Ends its direction when it is dropped.
@@ -81,6 +104,78 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn counts_and_sums_are_those_of_the_common_items(
+        a in prop::collection::hash_set(0..100_u128, 0..60),
+        b in prop::collection::hash_map(0..100_u128, -1_000_000..1_000_000_i64, 0..60),
+        hides in any::<bool>(),
+        sums in any::<bool>(),
+        both in any::<bool>(),
+    ) {
+        let hidden_size = hides.then_some(70);
+        let learners = if both { PsiLearners::Both } else { PsiLearners::Receiver };
+        let terms = |role| PsiTerms { learners, hidden_size, ..terms(role) };
+        let (others, values): (Vec<u128>, Vec<i64>) = b.iter().unzip();
+        let functions =
+            if sums { [numbers(&[], 0), numbers(&values, 2)] } else { [PsiFunction::Count; 2] };
+        let common: Vec<&u128> = a.iter().filter(|number| b.contains_key(*number)).collect();
+        let sum = common.iter().map(|number| b[*number]).sum();
+        let expected = (Some(common.len()), sums.then_some(PsiSum { value: sum, decimals: 2 }));
+        let receiver = (terms(PsiRole::Receiver), items(a.iter().copied()));
+        let sender = (terms(PsiRole::Sender), items(others));
+        let [receiver, sender] = run_functions(functions, receiver, sender).map(Result::unwrap);
+        prop_assert_eq!((receiver.count, receiver.sum), expected);
+        prop_assert_eq!((sender.count, sender.sum), if both { expected } else { (None, None) });
+        prop_assert_eq!((receiver.common, sender.common), (None, None));
+    }
+}
+
+#[test]
+fn counts_of_several_pieces_and_unequal_sizes() {
+    for (a, b) in [(9_000, 1), (1, 9_000), (5_000, 6_000), (0, 3)] {
+        let receiver = (terms(PsiRole::Receiver), items(0..a));
+        let sender = (terms(PsiRole::Sender), items((0..b).map(|it| 3 * it)));
+        let expected = Some((0..b).filter(|it| 3 * it < a).count());
+        let functions = [PsiFunction::Count; 2];
+        for outcome in run_functions(functions, receiver, sender) {
+            assert_eq!(outcome.unwrap().count, expected);
+        }
+    }
+}
+
+#[test]
+fn numbers_that_are_too_large_are_refused_before_anything_is_sent() {
+    let (set, values) = (items([1, 2]), [MAX_SUM, -1]);
+    let refused = PsiSession::agree(
+        std::io::empty(),
+        std::io::sink(),
+        &terms(PsiRole::Sender),
+        &set,
+        numbers(&values, 0),
+    );
+    assert!(matches!(refused.err(), Some(Error::TooLarge { most: MAX_SUM })));
+}
+
+/// A receiver that sends the same point twice would see from the number of equal masks which of its
+/// items they belong to, and a sender would see from a refusal that its item is common.
+#[test]
+fn equal_points_show_nothing() {
+    let receiver = (terms(PsiRole::Receiver), items([1, 1]));
+    let sender = (terms(PsiRole::Sender), items([1, 2]));
+    let [_, sender] = run_functions([PsiFunction::Count; 2], receiver, sender);
+    assert!(sender.unwrap_err().to_string().contains("equal points"));
+    for (own, count) in [([1, 3], 1), ([2, 3], 0)] {
+        let receiver = (terms(PsiRole::Receiver), items(own));
+        let sender = (terms(PsiRole::Sender), items([1, 1]));
+        for outcome in run_functions([PsiFunction::Count; 2], receiver, sender) {
+            assert_eq!(outcome.unwrap().count, Some(count));
+        }
+    }
+}
+
 #[test]
 fn sets_of_several_pieces_and_unequal_sizes() {
     for (a, b) in [(20_000, 1), (1, 20_000), (30_000, 30_000)] {
@@ -104,6 +199,17 @@ fn only_the_receiver_learns_if_that_is_agreed() {
 
 #[test]
 fn nothing_is_computed_on_different_terms() {
+    let functions = [PsiFunction::Common, PsiFunction::Count, numbers(&[0], 0)];
+    for (ours, others) in [(0, 1), (1, 0), (1, 2), (2, 0)] {
+        let results = run_functions(
+            [functions[ours], functions[others]],
+            (terms(PsiRole::Receiver), items([1])),
+            (terms(PsiRole::Sender), items([1])),
+        );
+        for result in results {
+            assert!(result.unwrap_err().to_string().contains("(--count, --sum)"));
+        }
+    }
     let other = [
         PsiTerms { learners: PsiLearners::Receiver, ..terms(PsiRole::Sender) },
         PsiTerms { comparison: [8; 32], ..terms(PsiRole::Sender) },
@@ -148,19 +254,28 @@ fn traffic_is_as_predicted() {
             let _ = self.0.shutdown(std::net::Shutdown::Write);
         }
     }
-    let (here, there) = UnixStream::pair().unwrap();
-    let counting = |stream: UnixStream, role, count| {
+    let counting = |stream: UnixStream, role, count, function| {
         let terms = PsiTerms { learners: PsiLearners::Receiver, ..terms(role) };
         let mut sent = 0;
         let reader = stream.try_clone().unwrap();
         let writer = Counted(stream, &mut sent);
-        find_common(reader, writer, &terms, &items(0..count), &mut |_| {}).unwrap();
+        let items = items(0..count);
+        let session = PsiSession::agree(reader, writer, &terms, &items, function).unwrap();
+        session.run(&mut |_| {}).unwrap();
         sent
     };
-    let other = thread::spawn(move || counting(there, PsiRole::Sender, 2_000));
-    let receiver = counting(here, PsiRole::Receiver, 1_000);
-    let sender = other.join().unwrap();
-    assert_eq!(PsiTraffic { receiver, sender }, PsiTraffic::of(1_000, 2_000));
+    let values = [1; 2_000];
+    for function in [PsiFunction::Common, PsiFunction::Count, numbers(&values, 0)] {
+        let (here, there) = UnixStream::pair().unwrap();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| counting(there, PsiRole::Sender, 2_000, function));
+            let receiver = counting(here, PsiRole::Receiver, 1_000, function);
+            let sender = other.join().unwrap();
+            let predicted = PsiTraffic::of_function(&function, 1_000, 2_000);
+            assert_eq!(PsiTraffic { receiver, sender }, predicted, "{function:?}");
+        });
+    }
+    assert_eq!(PsiTraffic::of(5, 6), PsiTraffic::of_function(&PsiFunction::Common, 5, 6));
 }
 
 /// Whatever the other party sends, there is an error, and no panic.
@@ -192,7 +307,7 @@ fn changed_and_cut_messages_are_errors() {
             let _ = std::io::copy(&mut back_from, &mut back_to);
             let _ = back_to.shutdown(std::net::Shutdown::Write);
         });
-        let place = random.u64(..if role == PsiRole::Receiver { 28_000 } else { 3_000 });
+        let place = random.u64(..if role == PsiRole::Receiver { 60_000 } else { 3_000 });
         let cuts = random.bool();
         let _ = std::io::copy(&mut (&from).take(place), &mut to);
         let mut byte = [0];

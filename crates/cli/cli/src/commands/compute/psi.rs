@@ -1,11 +1,15 @@
-//! `sunder compute psi`: the rows of this party's table whose key the other party's table has too.
+//! `sunder compute psi`: the rows of this party's table whose key the other party's table has too,
+//! or how many they are.
 
 mod by_circuit;
-mod by_oprf;
+mod by_session;
+mod decimal;
 mod normalize;
 mod numbers;
 mod prediction;
 mod quotes;
+mod record;
+pub(super) mod runs;
 mod table;
 
 use std::path::PathBuf;
@@ -13,24 +17,30 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use compute::ComputeRole;
 use console::CommandFailure;
-use psi::{Error, MAX_ITEMS, PsiNormalization, PsiRole};
+use keys::IdentityPublicKey;
+use psi::{Error, MAX_ITEMS, PsiFunction, PsiNormalization, PsiRole, PsiSum};
 use serde::Serialize;
 
 use super::connection::ComputeConnectOptions;
 use super::phases::PhaseFileOptions;
-use super::{ComputeProtocolName, ComputeProtocolOptions, OutputRecipient};
+use super::{ComputeProtocolName, ComputeProtocolOptions};
 use normalize::NormalizationRuleName;
+use record::{PsiBudget, PsiBudgetOptions};
 use table::{PsiTable, PsiTableSource};
 
 /// Finds the values that one column of each party's CSV file have in common.
 ///
 /// Each party learns these values, and about the others only how many different ones there are;
-/// with --rows only that there are at most so many. The file may be compressed by gzip.
+/// with --rows only that there are at most so many. With --count or --sum it learns only how many
+/// are common, and a sum. The file may be compressed by gzip.
 ///
-/// Security is semi-honest: it holds if both parties run this program unchanged. A party can put
-/// any values into its own file, and learns which of them the other party has.
+/// A party can put any values into its own file, and learns which of them the other party has.
+/// --max-runs and --max-rows limit this. A receiver that runs a changed program learns no more from
+/// a run, except with --count, --sum, or --protocol. A sender that runs a changed program can learn
+/// more if it learns the result (--output-to).
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(super) struct Arguments {
     /// The file: comma-separated values, with the names of the columns in the first row
     #[arg(value_name = "FILE")]
@@ -53,14 +63,32 @@ pub(super) struct Arguments {
           value_parser = clap::value_parser!(u32).range(1..=MAX_ITEMS as i64))]
     rows: Option<u32>,
     /// What to print of what is common
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "values")]
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "values",
+          conflicts_with_all = ["count", "sum"])]
     print: PrintedResult,
+    /// Compute only how many values are common: neither party learns which. A million values of
+    /// each party take minutes
+    #[arg(long, conflicts_with = "protocol_name")]
+    count: bool,
+    /// Compute only how many values are common, and the sum of the numbers in this column of the
+    /// sender's file for them. Both parties give the same name
+    #[arg(long, value_name = "COLUMN", conflicts_with_all = ["count", "protocol_name"])]
+    sum: Option<String>,
     /// This party's role; the other party takes the other role
     #[arg(long, value_enum)]
     role: PsiRoleName,
+    /// Who learns the result
+    #[arg(long, value_enum, value_name = "WHO", default_value = "both")]
+    output_to: PsiOutputRecipient,
+    /// Only the receiver learns the result, as with --output-to receiver
+    #[arg(long, conflicts_with = "output_to")]
+    private_output: bool,
+    #[command(flatten)]
+    budget: PsiBudgetOptions,
     /// The protocol: oprf, or circuit or gmw for comparison: they are far slower
-    #[arg(long = "protocol", value_enum, value_name = "NAME", default_value = "oprf")]
-    protocol_name: PsiProtocolName,
+    /// [default: oprf]
+    #[arg(long = "protocol", value_enum, value_name = "NAME")]
+    protocol_name: Option<PsiProtocolName>,
     #[command(flatten)]
     connecting: ComputeConnectOptions,
     #[command(flatten)]
@@ -124,6 +152,18 @@ enum PsiRoleName {
     Sender,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum PsiOutputRecipient {
+    /// Both parties
+    Both,
+    /// The receiver only
+    #[value(alias = "evaluator")]
+    Receiver,
+    /// It is an error with an explanation
+    #[value(alias = "garbler", hide = true)]
+    Sender,
+}
+
 impl PsiRoleName {
     fn role(self) -> PsiRole {
         match self {
@@ -147,10 +187,10 @@ impl Arguments {
     /// # Errors
     /// If only the sender is to.
     fn is_for_both(&self) -> Result<bool, CommandFailure> {
-        match self.protocol.output_to() {
-            OutputRecipient::Both => Ok(true),
-            OutputRecipient::Evaluator => Ok(false),
-            OutputRecipient::Garbler => {
+        match self.output_to {
+            PsiOutputRecipient::Both => Ok(!self.private_output),
+            PsiOutputRecipient::Receiver => Ok(false),
+            PsiOutputRecipient::Sender => {
                 let message =
                     "only the receiver can be the only one that learns: swap the roles instead";
                 Err(CommandFailure::Usage(message.into()))
@@ -171,15 +211,51 @@ impl Arguments {
         } else {
             format!(" --normalize {}", rules.join(","))
         };
-        let protocol = match self.protocol_name {
-            PsiProtocolName::Oprf => "",
-            PsiProtocolName::Circuit => " --protocol circuit",
-            PsiProtocolName::Gmw => " --protocol gmw",
+        let result = match &self.sum {
+            Some(column) => format!(" --sum {}", quoted(column)),
+            None if self.count => " --count".to_owned(),
+            None => String::new(),
         };
-        let (circuit, recipient) =
-            (self.protocol.circuit_options(), self.protocol.recipient_option());
+        let protocol = match self.protocol_name {
+            None | Some(PsiProtocolName::Oprf) => "",
+            Some(PsiProtocolName::Circuit) => " --protocol circuit",
+            Some(PsiProtocolName::Gmw) => " --protocol gmw",
+        };
+        let circuit = self.protocol.circuit_options();
+        let recipient = match self.is_for_both() {
+            Ok(false) => " --output-to receiver",
+            _ => "",
+        };
         let role = self.role.role().other();
-        format!("psi FILE{columns}{rules}{rows} --role {role}{protocol}{circuit}{recipient}")
+        format!(
+            "psi FILE{columns}{rules}{rows}{result} --role {role}{protocol}{circuit}{recipient}"
+        )
+    }
+
+    /// What is computed, in the record of runs.
+    fn result_name(&self) -> &'static str {
+        match &self.sum {
+            Some(_) => "sum",
+            None if self.count => "count",
+            None => "values",
+        }
+    }
+
+    /// The budget of the other party, from whose key a connection is. `None` if it learns nothing.
+    ///
+    /// # Errors
+    /// If it has used it up, or it cannot be recorded.
+    fn budget_of(
+        &self,
+        peer: Option<IdentityPublicKey>,
+    ) -> Result<Option<PsiBudget<'_>>, CommandFailure> {
+        if !self.is_for_both()? && self.role.role() == PsiRole::Receiver {
+            return Ok(None);
+        }
+        let named = peer.filter(|peer| self.connecting.names(peer));
+        let budget = PsiBudget::new(&self.budget, named)?;
+        budget.check()?;
+        Ok(Some(budget))
     }
 }
 
@@ -195,11 +271,35 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         columns: &arguments.column,
         rules: &rules,
         delimiter: arguments.delimiter,
+        numbers: match arguments.role.role() {
+            PsiRole::Sender => arguments.sum.as_deref(),
+            PsiRole::Receiver => None,
+        },
     };
     match arguments.protocol_name {
-        PsiProtocolName::Oprf => by_oprf::run(arguments, &source),
-        PsiProtocolName::Circuit => by_circuit::run(arguments, ComputeProtocolName::Yao, &source),
-        PsiProtocolName::Gmw => by_circuit::run(arguments, ComputeProtocolName::Gmw, &source),
+        None | Some(PsiProtocolName::Oprf) => by_session::run(arguments, &source),
+        Some(PsiProtocolName::Circuit) => {
+            by_circuit::run(arguments, ComputeProtocolName::Yao, &source)
+        }
+        Some(PsiProtocolName::Gmw) => by_circuit::run(arguments, ComputeProtocolName::Gmw, &source),
+    }
+}
+
+/// The name of the protocol that computes a function without a circuit.
+fn protocol_name(function: &PsiFunction<'_>) -> &'static str {
+    match function {
+        PsiFunction::Common => "oprf",
+        PsiFunction::Count | PsiFunction::Sum(_) => "ddh",
+    }
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 
@@ -209,6 +309,10 @@ struct PsiResult<'a> {
     /// The digests of the common keys, in ascending order. `None` if this party does not learn
     /// them.
     common: Option<Vec<u128>>,
+    /// How many they are. `None` if this party does not learn that.
+    count: Option<usize>,
+    /// The sum of the sender's numbers for them, if this party learns it.
+    sum: Option<PsiSum>,
     own_values: usize,
     run_s: f64,
     transport: &'a str,
@@ -219,6 +323,10 @@ struct PsiResult<'a> {
 struct PsiDocument<'a, C> {
     /// `null` if this party does not learn them.
     common: Option<Vec<String>>,
+    /// `null` if this party does not learn it.
+    count: Option<usize>,
+    /// `null` if this party does not learn it, or no numbers are summed.
+    sum: Option<f64>,
     #[serde(flatten)]
     costs: &'a C,
 }
@@ -228,27 +336,30 @@ impl PsiResult<'_> {
     fn print(&self, arguments: &Arguments, costs: &impl Serialize) -> Result<(), CommandFailure> {
         let keys =
             || self.common.as_ref().map(|common| self.table.keys_of(common).into_iter().collect());
+        let Self { count, own_values, run_s, transport, .. } = self;
+        let sum = self.sum.map(|sum| decimal::text(sum.value, sum.decimals));
         if arguments.json {
-            return console::print_json(&PsiDocument { common: keys(), costs });
+            // Sums have at most 13 digits, which such a number represents.
+            let sum = sum.and_then(|sum| sum.parse().ok());
+            return console::print_json(&PsiDocument { common: keys(), count: *count, sum, costs });
         }
-        let Some(common) = &self.common else {
-            console::note("only the other party learns the common values");
+        let Some(count) = count else {
+            console::note("only the other party learns the result");
             return Ok(());
         };
-        match arguments.print {
-            PrintedResult::Values => {
+        match (arguments.print, &self.common) {
+            (_, None) => console::print_line(&sum.unwrap_or_else(|| count.to_string()))?,
+            (PrintedResult::Values, Some(_)) => {
                 for key in keys().unwrap_or_else(Vec::new) {
                     console::print_line(&key)?;
                 }
             }
-            PrintedResult::Rows => {
+            (PrintedResult::Rows, Some(common)) => {
                 for row in self.table.rows_of(common) {
                     console::print(row)?;
                 }
             }
         }
-        let Self { own_values, run_s, transport, .. } = self;
-        let count = common.len();
         console::note(&format!(
             "{count} of {own_values} values are common; {run_s:.3} s by {transport}"
         ));
@@ -269,7 +380,8 @@ fn failed(error: &Error) -> CommandFailure {
         | Error::SameRole { .. }
         | Error::Differs { .. }
         | Error::NotThisProtocol
-        | Error::TooMany { .. } => CommandFailure::Usage(message),
+        | Error::TooMany { .. }
+        | Error::TooLarge { .. } => CommandFailure::Usage(message),
         Error::Ended | Error::Silent | Error::NoBin | Error::Random(_) => {
             CommandFailure::Failed(message)
         }

@@ -64,8 +64,7 @@ pub(super) fn run(
         return Err(CommandFailure::Usage(message));
     }
     // The garbler knows the order of this output: it gets the common values in another instance.
-    let settings =
-        ComputeSettings { learns: OutputLearners::Evaluator, ..protocol.settings(name, None)? };
+    let settings = protocol.settings(name, None, OutputLearners::Evaluator)?;
     let is_revealed = arguments.is_for_both()?;
     check_memory(rows)?;
     let table = source.read()?;
@@ -99,6 +98,9 @@ pub(super) fn run(
         ComputeSessionSetup { connecting, role, settings, rest: &rest, explain: *explain, phases };
     let mut running = start.open(&mut loading, traffic, |_| Ok(()))?;
     let schedule = &loading.wait()?.schedule;
+    if let Some(budget) = arguments.budget_of(running.peer)? {
+        budget.charge(arguments.result_name(), rows.into())?;
+    }
     let common = find(&mut running, schedule, &input, is_revealed.then_some(rows));
     let common = common.map_err(|error| explained(&error, rows))?;
     let common = common.map(|numbers| set.digests_of(&numbers));
@@ -119,7 +121,9 @@ pub(super) fn run(
     let learns = is_revealed || role == ComputeRole::Evaluator;
     PsiResult {
         table: &table,
+        count: common.as_ref().filter(|_| learns).map(Vec::len),
         common: common.filter(|_| learns),
+        sum: None,
         own_values: set.len(),
         run_s: costs.run_s,
         transport,

@@ -1,4 +1,4 @@
-//! What a run by an oblivious pseudorandom function will take.
+//! What a run will take.
 
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -6,15 +6,17 @@ use std::time::{Duration, Instant};
 
 use blocks::Block;
 use console::CommandFailure;
-use psi::{PsiLearners, PsiRole, PsiTerms, find_common};
+use psi::{PsiFunction, PsiLearners, PsiNumbers, PsiRole, PsiSession, PsiTerms};
 use serde::Serialize;
 use transport::ExchangeProfile;
 
 use super::super::network;
-use super::{Arguments, failed};
+use super::{Arguments, failed, protocol_name};
 
-/// The number of items of a measurement.
+/// The number of items of a measurement: of masks by an oblivious pseudorandom function, and by
+/// points, which take far longer.
 const MEASURED_ITEMS: usize = 20_000;
+const MEASURED_POINTS: usize = 2_000;
 
 #[derive(Serialize)]
 struct PsiPredictionDocument<'a> {
@@ -44,6 +46,7 @@ pub(super) fn predict(
     values: usize,
     load: Duration,
     exchange: ExchangeProfile,
+    function: &PsiFunction<'_>,
 ) -> Result<(), CommandFailure> {
     let connecting = &arguments.connecting;
     let network = match &connecting.connect {
@@ -53,10 +56,10 @@ pub(super) fn predict(
         }
         None => None,
     };
-    let compute = measure(values)?;
+    let compute = measure(values, function)?;
     let time = network.as_ref().and_then(|network| network.time);
     let document = PsiPredictionDocument {
-        protocol: "oprf",
+        protocol: protocol_name(function),
         values,
         bytes_sent: exchange.sent,
         bytes_received: exchange.received,
@@ -72,30 +75,44 @@ pub(super) fn predict(
 }
 
 /// How long both parties compute, by a measurement on this host.
-fn measure(values: usize) -> Result<Duration, CommandFailure> {
-    let small = run(0)?;
-    let measured = values.min(MEASURED_ITEMS);
-    let large = run(measured)?;
+fn measure(values: usize, function: &PsiFunction<'_>) -> Result<Duration, CommandFailure> {
+    let small = run(0, function)?;
+    let most = match function {
+        PsiFunction::Common => MEASURED_ITEMS,
+        PsiFunction::Count | PsiFunction::Sum(_) => MEASURED_POINTS,
+    };
+    let measured = values.min(most);
+    let large = run(measured, function)?;
     #[expect(clippy::cast_precision_loss, reason = "at most 2^24")]
     let times = values as f64 / measured.max(1) as f64;
     Ok(small + large.saturating_sub(small).mul_f64(times))
 }
 
 /// A run of so many items with itself.
-fn run(items: usize) -> Result<Duration, CommandFailure> {
+fn run(items: usize, function: &PsiFunction<'_>) -> Result<Duration, CommandFailure> {
     let system = |error: std::io::Error| CommandFailure::Failed(error.to_string());
     let (here, there) = UnixStream::pair().map_err(system)?;
-    let party = move |stream: UnixStream, role| {
+    let zeros = vec![0; items];
+    let function = match function {
+        PsiFunction::Sum(numbers) => {
+            PsiFunction::Sum(PsiNumbers { values: &zeros, decimals: 0, ..*numbers })
+        }
+        function => *function,
+    };
+    let party = |stream: UnixStream, role| {
         let items: Vec<Block> = (0..items as u128).map(Block::from).collect();
         let (learners, comparison) = (PsiLearners::Receiver, [0; 32]);
         let terms = PsiTerms { role, learners, hidden_size: None, comparison };
         let reader = stream.try_clone()?;
-        find_common(reader, stream, &terms, &items, &mut |_| {}).map(drop)
+        PsiSession::agree(reader, stream, &terms, &items, function)?.run(&mut |_| {}).map(drop)
     };
     let begun = Instant::now();
-    let other = thread::Builder::new().spawn(move || party(there, PsiRole::Sender));
-    let ours = party(here, PsiRole::Receiver);
-    let theirs = other.map_err(system)?.join();
+    let (ours, theirs) = thread::scope(|scope| {
+        let sender = || party(there, PsiRole::Sender);
+        let other = thread::Builder::new().spawn_scoped(scope, sender);
+        let ours = party(here, PsiRole::Receiver);
+        Ok::<_, CommandFailure>((ours, other.map_err(system)?.join()))
+    })?;
     ours.map_err(|error| failed(&error))?;
     theirs
         .map_err(|_| CommandFailure::Failed("the measurement has failed".into()))?

@@ -9,8 +9,9 @@ use std::path::Path;
 use console::CommandFailure;
 use csv::ByteRecord;
 use flate2::read::MultiGzDecoder;
-use psi::PsiNormalization;
+use psi::{MAX_DECIMALS, PsiNormalization};
 
+use super::decimal::Decimal;
 use super::quotes;
 
 /// The bytes with which a file begins that gzip has compressed.
@@ -27,6 +28,15 @@ pub(super) struct PsiTableSource<'a> {
     /// The rule for all of them, or one for each.
     pub(super) rules: &'a [PsiNormalization],
     pub(super) delimiter: u8,
+    /// The name of the column of numbers, if they are summed.
+    pub(super) numbers: Option<&'a str>,
+}
+
+/// The numbers of a table's different keys.
+pub(super) struct TableNumbers {
+    /// In units of the last decimal place, in the order of the keys' digests.
+    pub(super) values: Vec<i64>,
+    pub(super) decimals: u8,
 }
 
 /// The rows that have a key, with their places in the file.
@@ -42,6 +52,8 @@ pub(super) struct PsiTable {
 struct PsiRow {
     place: Range<usize>,
     digest: u128,
+    /// Zero if numbers are not summed.
+    number: Decimal,
 }
 
 /// How the key of a row is found.
@@ -63,6 +75,7 @@ impl PsiTableSource<'_> {
         let mut reader = csv::ReaderBuilder::new().delimiter(self.delimiter).from_reader(&*data);
         let header = reader.byte_headers().map_err(|error| named(&explained(&error)))?.clone();
         let keys = self.keys(&header)?;
+        let numbers = self.numbers.map(|name| self.place(&header, name)).transpose()?;
         let begin = |reader: &csv::Reader<&[u8]>| {
             usize::try_from(reader.position().byte()).unwrap_or(usize::MAX)
         };
@@ -83,8 +96,16 @@ impl PsiTableSource<'_> {
             let key = keys.of(&record).map_err(|()| {
                 named(&format!("line {line} is not in UTF-8: convert it, with iconv for example"))
             })?;
+            let number = numbers.map_or(Some(Decimal::default()), |at| number(&record, at));
+            let number = number.ok_or_else(|| {
+                let column = self.numbers.unwrap_or_default();
+                named(&format!(
+                    "line {line}: {column} is no number: write digits, with a point before \
+                     decimal places"
+                ))
+            })?;
             if let Some(key) = key {
-                rows.push(PsiRow { place, digest: psi::item(key.as_bytes()) });
+                rows.push(PsiRow { place, digest: psi::item(key.as_bytes()), number });
             }
         }
         Ok(PsiTable { data, delimiter: self.delimiter, header, keys, rows })
@@ -105,34 +126,38 @@ impl PsiTableSource<'_> {
         Ok(data)
     }
 
+    /// The place of a column.
+    fn place(&self, header: &ByteRecord, wanted: &str) -> Result<usize, CommandFailure> {
+        let mut places = header.iter().enumerate().filter(|(_, name)| column_name(name) == wanted);
+        match (places.next(), places.next()) {
+            (Some((place, _)), None) => Ok(place),
+            (None, _) => Err(self.missing(header, &format!("no column {wanted}"))),
+            (Some(_), Some(_)) => Err(CommandFailure::Usage(format!(
+                "{}: two columns have the name {wanted}: rename one of them",
+                self.path.display()
+            ))),
+        }
+    }
+
+    fn missing(&self, header: &ByteRecord, what: &str) -> CommandFailure {
+        let names: Vec<String> = header.iter().map(column_name).collect();
+        let (path, columns) = (self.path.display(), names.join(", "));
+        let missing = CommandFailure::Usage(format!("{path}: {what}; the columns are {columns}"));
+        match names.len() {
+            1 => missing.and("--delimiter sets the character between columns"),
+            _ => missing,
+        }
+    }
+
     /// The places of the key columns, and their rules.
     fn keys(&self, header: &ByteRecord) -> Result<TableKeys, CommandFailure> {
-        let path = self.path.display();
-        let names: Vec<_> =
-            header.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
-        let missing = |what: String| {
-            let columns = names.join(", ");
-            let missing =
-                CommandFailure::Usage(format!("{path}: {what}; the columns are {columns}"));
-            match names.len() {
-                1 => missing.and("--delimiter sets the character between columns"),
-                _ => missing,
-            }
-        };
-        let place = |wanted: &String| {
-            let mut places = names.iter().enumerate().filter(|(_, name)| *name == wanted);
-            match (places.next(), places.next()) {
-                (Some((place, _)), None) => Ok(place),
-                (None, _) => Err(missing(format!("no column {wanted}"))),
-                (Some(_), Some(_)) => Err(CommandFailure::Usage(format!(
-                    "{path}: two columns have the name {wanted}: rename one of them"
-                ))),
-            }
-        };
         let places = match self.columns {
-            [] if names.len() == 1 => vec![0],
-            [] => return Err(missing("which column? give --column".to_owned())),
-            columns => columns.iter().map(place).collect::<Result<Vec<_>, _>>()?,
+            [] if header.len() == 1 => vec![0],
+            [] => return Err(self.missing(header, "which column? give --column")),
+            columns => {
+                let places = columns.iter().map(|wanted| self.place(header, wanted));
+                places.collect::<Result<Vec<_>, _>>()?
+            }
         };
         let rules = match self.rules {
             [] => vec![PsiNormalization::Trim; places.len()],
@@ -148,6 +173,16 @@ impl PsiTableSource<'_> {
         };
         Ok(TableKeys { places, rules })
     }
+}
+
+fn column_name(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).trim().to_owned()
+}
+
+/// The number of a row in a column. `None` if there is none.
+fn number(record: &ByteRecord, place: usize) -> Option<Decimal> {
+    let text = std::str::from_utf8(record.get(place).unwrap_or_default()).ok()?;
+    Decimal::parse(text).filter(|number| number.places() <= MAX_DECIMALS)
 }
 
 /// What is wrong with a file.
@@ -199,6 +234,20 @@ impl PsiTable {
         digests.sort_unstable();
         digests.dedup();
         digests
+    }
+
+    /// The numbers of the different keys: of a key in several rows, their sum. `None` if one is too
+    /// large.
+    pub(super) fn numbers(&self, digests: &[u128]) -> Option<TableNumbers> {
+        let decimals = self.rows.iter().map(|row| row.number.places()).max().unwrap_or(0);
+        let mut values = vec![0_i64; digests.len()];
+        for row in &self.rows {
+            if let Ok(place) = digests.binary_search(&row.digest) {
+                let number = row.number.in_units_of(decimals)?;
+                values[place] = values[place].checked_add(number)?;
+            }
+        }
+        Some(TableNumbers { values, decimals })
     }
 
     /// The different keys, in ascending order, of the rows with these digests, which are in
