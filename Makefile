@@ -83,6 +83,7 @@ speed:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 python3 ip:iproute2
 	$(CARGO) build --release --locked --package sunder-cli
 	scripts/tunnel-speed
+	scripts/psi-speed
 
 docs:
 	$(CARGO) doc --workspace --no-deps --locked

@@ -367,6 +367,7 @@ impl PyCircuitInteger {
     }
 
     /// A value of a circuit is not known while the circuit is built.
+    #[allow(clippy::unused_self, reason = "Python passes it")]
     fn __bool__(&self) -> PyResult<bool> {
         let text = "the value is not known while the circuit is built: use builder.select(...) in \
                     place of if, and & | ~ in place of and, or, not";

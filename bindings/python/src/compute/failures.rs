@@ -18,7 +18,7 @@ mod python {
 pub(super) fn of_session(error: &Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::Io { source, .. } => errors::with_text(source, text),
+        Error::Io { source, .. } | Error::System(source) => errors::with_text(source, text),
         Error::Ended { .. } | Error::Failed => errors::closed_early(text),
         Error::Silent { .. } => errors::timed_out(&text),
         Error::Aborted {
@@ -27,6 +27,7 @@ pub(super) fn of_session(error: &Error) -> PyErr {
             ..
         }
         | Error::Differs { .. }
+        | Error::Security { .. }
         | Error::Sizes { .. }
         | Error::SameRole { .. }
         | Error::Version { .. } => python::Disagreement::new_err(text),
@@ -34,9 +35,11 @@ pub(super) fn of_session(error: &Error) -> PyErr {
         Error::NotThisProtocol
         | Error::Malformed { .. }
         | Error::Transfer { .. }
-        | Error::Unproven => python::InvalidMessage::new_err(text),
-        Error::InputLen { .. } | Error::TooLarge => PyValueError::new_err(text),
-        Error::System(source) => errors::with_text(source, text),
+        | Error::Unproven
+        | Error::Disagree => python::InvalidMessage::new_err(text),
+        Error::InputLen { .. } | Error::TooLarge | Error::PrivateOutput => {
+            PyValueError::new_err(text)
+        }
     }
 }
 
@@ -53,7 +56,7 @@ pub(super) fn of_intersection(error: &psi::Error) -> PyErr {
         psi::Error::NotThisProtocol | psi::Error::Malformed(_) | psi::Error::Transfer(_) => {
             python::InvalidMessage::new_err(text)
         }
-        psi::Error::TooMany { .. } => PyValueError::new_err(text),
+        psi::Error::TooMany { .. } | psi::Error::TooLarge { .. } => PyValueError::new_err(text),
         psi::Error::NoBin | psi::Error::Random(_) => errors::failed_here(text),
     }
 }

@@ -91,16 +91,16 @@ pub(crate) fn intersect(
     let role =
         chosen("role", role, &[("receiver", PsiRole::Receiver), ("sender", PsiRole::Sender)])?;
     let rules = PsiNormalization::ALL.map(|rule| (rule.name(), rule));
-    let rule = chosen("normalize", normalize, &rules)?;
+    let normalization = chosen("normalize", normalize, &rules)?;
     let learners = [("both", PsiLearners::Both), ("receiver", PsiLearners::Receiver)];
     let learners = chosen("output_to", output_to, &learners)?;
     let limit = seconds(timeout)?;
-    let set = py.detach(|| PyPsiItems::new(&values, rule)).map_err(|number| {
+    let set = py.detach(|| PyPsiItems::new(&values, normalization)).map_err(|number| {
         let text = format!("value {number} is not in UTF-8: with normalize=\"exact\" it may be");
         PyValueError::new_err(text)
     })?;
     drop(values);
-    let comparison = psi::comparison(&[rule]);
+    let comparison = psi::comparison(&[normalization]);
     let terms = PsiTerms { role, learners, hidden_size: rows, comparison };
 
     let connection = connection.take()?;

@@ -1,7 +1,7 @@
 //! The settings of a session, by their names in Python.
 
 use compute::{
-    ComputeProtocol, ComputeRole, ComputeSettings, GarblingScheme, OtExtension, OutputLearners,
+    ComputeProtocol, ComputeRole, ComputeSecurity, ComputeSettings, GarblingScheme, OutputLearners,
     TransferKind,
 };
 use pyo3::exceptions::PyValueError;
@@ -30,7 +30,7 @@ impl PyComputeSettings<'_> {
             self.protocol,
             &[("yao", ComputeProtocol::Yao), ("gmw", ComputeProtocol::Gmw)],
         )?;
-        let kind = chosen(
+        let transfers = chosen(
             "transfers",
             self.transfers,
             &[
@@ -52,8 +52,11 @@ impl PyComputeSettings<'_> {
         let schemes = GarblingScheme::ALL.map(|scheme| (scheme.name(), scheme));
         let scheme = chosen("scheme", self.scheme, &schemes)?;
         let defaults = ComputeSettings::default();
-        let transfers = OtExtension { kind, ..defaults.transfers };
-        Ok((role, ComputeSettings { protocol, scheme, transfers, learns, ..defaults }))
+        let security = match protocol {
+            ComputeProtocol::Yao => defaults.security,
+            ComputeProtocol::Gmw => ComputeSecurity::SemiHonest,
+        };
+        Ok((role, ComputeSettings { protocol, security, scheme, transfers, learns, ..defaults }))
     }
 }
 

@@ -39,7 +39,6 @@ use std::thread;
 use std::time::Instant;
 
 use ipnet::IpNet;
-use model::ChannelSubset;
 use sharing::keyed::TAG_LEN;
 use tun::TunDevice;
 use tun::interface::InterfaceSettings;
@@ -52,10 +51,10 @@ use crate::protocol::send::plan::PlanGoal;
 use crate::protocol::wire::datagram::HEADER_LEN;
 pub use error::TunnelError;
 use new_peer::{KeyedPeer, NewTunnelPeer, PeerFactory};
-use planning::{LiveSettings, PlanningCommand, PlanningThread};
+use planning::{PlanningCommand, PlanningThread};
 pub use probe::measure_channels;
 use quota::{OpenedQuotaFile, QuotaThread};
-use receiving::{ReceivingThread, UnrecognisedLog};
+use receiving::ReceivingThread;
 use receiving_peer::ReceivingContext;
 pub use reload::{TunnelReloadError, TunnelReloader};
 use sending::{SendingCommand, SendingThread};
@@ -140,39 +139,22 @@ impl IpTunnel {
             networks: has_clients.then(|| Arc::clone(&networks)),
             for_no_client: Arc::default(),
         };
-        let mut planning = PlanningThread {
-            settings: LiveSettings::of(config),
-            rng: config.rng,
-            sender_config,
-            commands: requests,
+        let to_sender = (to_sending.clone(), sending_waker.clone());
+        let mut planning = PlanningThread::new(config, requests, to_sender, clock);
+        let context = ReceivingContext {
+            device: Arc::clone(&device),
+            channels,
             sending: to_sending.clone(),
             sending_waker: sending_waker.clone(),
-            clock,
-            peers: BTreeMap::new(),
-            left_out: ChannelSubset::EMPTY,
+            planning: to_planning.clone(),
+            mtu_range: least_mtu(config).min(mtu)..=mtu,
+            follows_paths: !has_clients,
+            overhead,
+            risks: Arc::clone(&risks),
         };
-        let mut receiving = ReceivingThread {
-            context: ReceivingContext {
-                device: Arc::clone(&device),
-                channels,
-                sending: to_sending.clone(),
-                sending_waker: sending_waker.clone(),
-                planning: to_planning.clone(),
-                mtu_range: least_mtu(config).min(mtu)..=mtu,
-                follows_paths: !has_clients,
-                overhead,
-                risks: Arc::clone(&risks),
-            },
-            peers: BTreeMap::new(),
-            clients: has_clients.then(|| ClientDemultiplexer::new(config.channels.len())),
-            commands: receiving_commands,
-            waker: receiving_waker.clone(),
-            clock,
-            counts: Arc::default(),
-            unrecognised: Arc::default(),
-            unrecognised_log: UnrecognisedLog::default(),
-            stops: Arc::default(),
-        };
+        let demultiplexer = has_clients.then(|| ClientDemultiplexer::new(config.channels.len()));
+        let (commands, waker) = (receiving_commands, receiving_waker.clone());
+        let mut receiving = ReceivingThread::new(context, demultiplexer, commands, waker, clock);
         let first = new_peers.first().map(|peer| Arc::clone(&peer.status.shared));
         let names = first.and_then(|shared| {
             ServerNamesThread::new(config, shared, to_receiving.clone(), receiving_waker.clone())

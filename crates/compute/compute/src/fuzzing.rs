@@ -50,7 +50,7 @@ pub fn peer(
     let all = [builder.input(0), builder.input(1)].concat();
     let sum = builder.count_ones(&all);
     let schedule = CircuitSchedule::new(&builder.finish(&[&sum]));
-    let settings = ComputeSettings { protocol, security, scheme, ..ComputeSettings::default() };
+    let settings = ComputeSettings { protocol, scheme, security, ..ComputeSettings::default() };
     let hello = ComputeHello::new(role.other(), &settings);
     let mut sent = frame(ComputeFrameKind::Hello as u8, &hello.to_bytes());
     for (kind, content) in frames {

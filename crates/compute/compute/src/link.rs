@@ -292,6 +292,18 @@ impl PartyFrameQueues {
         self.shared.setup.pop().ok_or_else(|| self.ended(ComputePhase::Setup))
     }
 
+    /// Ends the set-up: from now on, its frames are refused.
+    ///
+    /// # Errors
+    /// If the other party has sent one too many.
+    pub(crate) fn end_setup(&self) -> Result<(), Error> {
+        self.shared.setup.close();
+        match self.shared.setup.try_pop() {
+            Some(_) => Err(unexpected(ComputeFrameKind::Base)),
+            None => Ok(()),
+        }
+    }
+
     /// Waits for a frame of an instance.
     ///
     /// # Errors
@@ -367,6 +379,11 @@ fn check_len(kind: ComputeFrameKind, content: Vec<u8>, expected: usize) -> Resul
     Err(Error::Malformed { phase: phase_of(kind), source })
 }
 
+fn unexpected(kind: ComputeFrameKind) -> Error {
+    let source = MalformedComputeFrame::Unexpected { kind: kind.name() };
+    Error::Malformed { phase: phase_of(kind), source }
+}
+
 fn write(shared: &PartyLinkState, mut writer: impl Write) -> io::Result<()> {
     let result = write_frames(shared, &mut writer);
     if let Err(error) = &result {
@@ -429,8 +446,18 @@ fn receive_frames(
         other => other,
     })?;
     ours.check(&content)?;
+    let mut have_tables_ended = false;
     loop {
         let (kind, content) = receive_frame(shared, reader, ours, false)?;
+        // Nobody would take tables after the last ones of an instance.
+        match kind {
+            ComputeFrameKind::Begin => have_tables_ended = false,
+            ComputeFrameKind::Tables | ComputeFrameKind::Decoding if have_tables_ended => {
+                return Err(unexpected(kind));
+            }
+            ComputeFrameKind::Decoding => have_tables_ended = true,
+            _ => {}
+        }
         let queued = match kind {
             ComputeFrameKind::Alive => continue,
             ComputeFrameKind::Abort => {
@@ -447,8 +474,8 @@ fn receive_frames(
                 .push(Vec::new(), 0, shared.timeout)
                 .and_then(|()| shared.push_control(ComputeRole::Evaluator, kind, content)),
             ComputeFrameKind::Base => shared.setup.push(content, 1, shared.timeout),
-            // Both roles of a party compare it with theirs.
-            ComputeFrameKind::Begin if ours.security.is_dual() => shared
+            // Both roles of a party begin and end with it.
+            ComputeFrameKind::Begin | ComputeFrameKind::Proof if ours.security.is_dual() => shared
                 .push_control(ComputeRole::Garbler, kind, content.clone())
                 .and_then(|()| shared.push_control(ComputeRole::Evaluator, kind, content)),
             _ => shared.push_control(kind.receiving_role().unwrap_or(ours.role), kind, content),
@@ -457,8 +484,7 @@ fn receive_frames(
             if shared.has_given_up.load(Ordering::Relaxed) {
                 return Err(Error::Failed);
             }
-            let source = MalformedComputeFrame::Unexpected { kind: kind.name() };
-            return Err(Error::Malformed { phase: phase_of(kind), source });
+            return Err(unexpected(kind));
         }
     }
 }

@@ -124,6 +124,7 @@ impl ComputeParty {
             };
             random::wipe_stack();
             figures.leave(ComputePhase::Setup);
+            let made = made.and_then(|ends| frames.end_setup().map(|()| ends));
             made.inspect_err(|error| frames.fail(error))
         }
     }

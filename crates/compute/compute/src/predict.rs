@@ -196,10 +196,11 @@ impl YaoSteps {
     /// parties compute concurrently.
     pub fn total(&self, network: Duration, instances: u32) -> Duration {
         // Gates are garbled while the transfers are set up.
-        let gates = match self.is_dual {
-            false => self.garble.max(self.evaluate),
+        let gates = if self.is_dual {
             // Both use the same cores.
-            true => self.garble + self.evaluate,
+            self.garble + self.evaluate
+        } else {
+            self.garble.max(self.evaluate)
         };
         let computing = self.inputs + gates;
         self.set_up + network.max(computing * instances)

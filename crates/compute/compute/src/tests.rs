@@ -209,7 +209,7 @@ fn against_both_parties_no_output_is_private() {
     let circuit = generate::aes128();
     for learns in [OutputLearners::Garbler, OutputLearners::Evaluator] {
         let security = ComputeSecurity::Malicious;
-        let settings = ComputeSettings { learns, security, ..ComputeSettings::default() };
+        let settings = ComputeSettings { security, learns, ..ComputeSettings::default() };
         let errors = refused([&circuit; 2], [&KEY, &BLOCK], [settings; 2]);
         assert!(errors.iter().any(|error| error.contains("leave out --output-to")), "{errors:?}");
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use model::{MAX_GROUPS, channels_by_name};
-use service::config::{ConfigProblem, ConfigTable};
+use service::config::{ConfigProblem, ConfigTable, ConfigValue};
 
 use super::numbers::number_in;
 use super::types::{ChannelQuota, PlanObjective, QuotaPeriod, SchedulerKind, TunnelChannelConfig};
@@ -28,7 +28,7 @@ impl ChannelUse {
     /// Reads those of a channel.
     pub(super) fn read(table: &ConfigTable<'_>) -> Self {
         let fate = table.get("shared_fate");
-        let shared_fate = fate.as_ref().and_then(|fate| fate.text()).map(str::to_owned);
+        let shared_fate = fate.as_ref().and_then(ConfigValue::text).map(str::to_owned);
         let is_name = |name: &str| {
             (1..=MAX_FATE_LEN).contains(&name.chars().count()) && !name.contains(char::is_control)
         };

@@ -17,7 +17,7 @@ use super::sending::SendingCommand;
 use super::sending_peer::SendingPeerCommand;
 use super::shared::{TunnelClock, lock};
 use super::waker::ThreadWaker;
-use crate::config::SchedulerKind;
+use crate::config::{SchedulerKind, TunnelConfig};
 use crate::protocol::endpoint::client_demultiplexer::TunnelPeerId;
 use crate::protocol::endpoint::outbound::{SenderUpdate, SymbolSenderConfig};
 use crate::protocol::endpoint::shared_state::ChannelSnapshot;
@@ -190,6 +190,26 @@ impl CurrentPlan {
 }
 
 impl PlanningThread {
+    /// Without peers. Plans are sent to the thread that sends.
+    pub(super) fn new(
+        config: &TunnelConfig,
+        commands: Receiver<PlanningCommand>,
+        (sending, sending_waker): (Sender<SendingCommand>, ThreadWaker),
+        clock: TunnelClock,
+    ) -> Self {
+        Self {
+            settings: LiveSettings::of(config),
+            rng: config.rng,
+            sender_config: super::sender_config(config),
+            commands,
+            sending,
+            sending_waker,
+            clock,
+            peers: BTreeMap::new(),
+            left_out: ChannelSubset::EMPTY,
+        }
+    }
+
     /// Handles commands until it is stopped.
     pub(super) fn run(mut self) {
         while let Ok(command) = self.commands.recv() {
@@ -375,6 +395,7 @@ mod tests {
     use crate::protocol::endpoint::outbound::OutboundEndpoint;
     use crate::protocol::send::bounds::PlanBounds;
     use crate::protocol::send::sender::SymbolSendError;
+    use crate::protocol::send::shared_fates::SharedFates;
     use crate::protocol::send::spare::PlanPreference;
     use crate::protocol::wire::datagram::SymbolKind;
     use crate::protocol::wire::keys::DirectionKeys;
@@ -426,7 +447,7 @@ mod tests {
                     keeps_order: false,
                     prefer: PlanPreference::Rate,
                     bounds: PlanBounds::default(),
-                    fates: Default::default(),
+                    fates: SharedFates::default(),
                 },
                 scheduler_kind: SchedulerKind::Planned,
                 risks: vec![0.1; CHANNELS],

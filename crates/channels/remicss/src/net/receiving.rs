@@ -76,6 +76,28 @@ pub(super) struct UnrecognisedLog {
 }
 
 impl ReceivingThread {
+    /// Without peers. If there are to be clients, `clients` finds the one of a datagram.
+    pub(super) fn new(
+        context: ReceivingContext,
+        clients: Option<ClientDemultiplexer>,
+        commands: Receiver<ReceivingCommand>,
+        waker: ThreadWaker,
+        clock: TunnelClock,
+    ) -> Self {
+        Self {
+            context,
+            peers: BTreeMap::new(),
+            clients,
+            commands,
+            waker,
+            clock,
+            counts: Arc::default(),
+            unrecognised: Arc::default(),
+            unrecognised_log: UnrecognisedLog::default(),
+            stops: Arc::default(),
+        }
+    }
+
     /// Receives until it is stopped.
     pub(super) fn run(mut self) {
         let mut receive_buffer = DatagramReceiveBuffer::new();

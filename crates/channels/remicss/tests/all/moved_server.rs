@@ -8,6 +8,7 @@ use sunder_remicss::control::handshake::SharedKey;
 use sunder_remicss::endpoint::settings::KeyRenewalLimits;
 use sunder_remicss::send::bounds::PlanBounds;
 use sunder_remicss::send::plan::PlanGoal;
+use sunder_remicss::send::shared_fates::SharedFates;
 use sunder_remicss::send::spare::PlanPreference;
 use sunder_remicss::wire::terms::TunnelTerms;
 
@@ -45,6 +46,7 @@ impl MovingServer {
                 keeps_order: true,
                 prefer: PlanPreference::Redundancy,
                 bounds: PlanBounds::default(),
+                fates: SharedFates::default(),
             },
             now: Duration::ZERO,
             client: end(0),

@@ -60,17 +60,13 @@ fn flows_in_order_have_the_rate_of_the_plan_over_all_channels() {
     }
 }
 
-/// A receiver that only restores the order does not give equal delays.
 #[test]
-fn a_bbr_flow_needs_equal_delays() {
+fn a_bbr_flow_fills_a_distant_channel() {
     let channels = vec![channel(0.0, 2.0, 50.0), channel(0.0, 80.0, 20.0), channel(0.0, 3.0, 10.0)];
     let full = full_rate(&channels, 2.0, 2.0);
-    let mut equal = OrderedTunnel::new(channels.clone(), 2.0, 2.0);
-    let mut unequal = OrderedTunnel::new(channels, 2.0, 2.0).without_equal_delays();
-    let (with, without) =
-        (measure(&mut equal, 1, FlowKind::Bbr), measure(&mut unequal, 1, FlowKind::Bbr));
-    assert!(with >= 0.9 * full, "{with:.1} of {full:.1} Mbit/s");
-    assert!(without < 0.7 * full, "{without:.1} of {full:.1} Mbit/s");
+    let mut tunnel = OrderedTunnel::new(channels, 2.0, 2.0);
+    let rate = measure(&mut tunnel, 1, FlowKind::Bbr);
+    assert!(rate >= 0.9 * full, "{rate:.1} of {full:.1} Mbit/s");
 }
 
 /// Whether a flow has paused or not, and whatever channels its packets use.

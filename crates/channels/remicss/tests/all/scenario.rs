@@ -24,6 +24,7 @@ use sunder_remicss::send::bounds::PlanBounds;
 use sunder_remicss::send::plan::PlanGoal;
 use sunder_remicss::send::schedule::PlannedScheduler;
 use sunder_remicss::send::sender::SymbolSendError;
+use sunder_remicss::send::shared_fates::SharedFates;
 use sunder_remicss::send::spare::{PlanPreference, SpareChannels};
 use sunder_remicss::wire::datagram::{DatagramClass, SymbolKind};
 use sunder_remicss::wire::keys::TunnelKeys;
@@ -130,7 +131,7 @@ impl Scenario {
             keeps_order: true,
             prefer: PlanPreference::Rate,
             bounds: PlanBounds::default(),
-            fates: Default::default(),
+            fates: SharedFates::default(),
         };
         let mut network = SimulatedNetwork::new(rng.next_u64());
         let mut links: Vec<SimulatedLinkId> = (0..2 * channels)

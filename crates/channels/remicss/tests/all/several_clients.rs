@@ -10,6 +10,7 @@ use sunder_remicss::endpoint::client_demultiplexer::{ClientDemultiplexer, Tunnel
 use sunder_remicss::endpoint::settings::KeyRenewalLimits;
 use sunder_remicss::send::bounds::PlanBounds;
 use sunder_remicss::send::plan::PlanGoal;
+use sunder_remicss::send::shared_fates::SharedFates;
 use sunder_remicss::send::spare::PlanPreference;
 use sunder_remicss::wire::terms::TunnelTerms;
 
@@ -60,7 +61,7 @@ impl SharedServer {
                 keeps_order: true,
                 prefer: PlanPreference::Rate,
                 bounds: PlanBounds::default(),
-                fates: Default::default(),
+                fates: SharedFates::default(),
             },
             now: Duration::ZERO,
             demultiplexer,

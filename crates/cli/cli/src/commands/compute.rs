@@ -55,6 +55,7 @@ const MAX_INPUT_TEXT: u64 = 128 << 20;
     subcommand_negates_reqs = true,
     after_help = HELP
 )]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<ComputeCommand>,
@@ -92,6 +93,12 @@ pub(crate) struct Arguments {
     /// [default: evaluator]
     #[arg(long, value_enum, value_name = "LEVEL")]
     security: Option<ComputeSecurityName>,
+    /// Who learns the output
+    #[arg(long, value_enum, value_name = "WHO", default_value = "both")]
+    output_to: OutputRecipient,
+    /// Only the evaluator learns the output, as with --output-to evaluator
+    #[arg(long, conflicts_with = "output_to")]
+    private_output: bool,
     #[command(flatten)]
     protocol: ComputeProtocolOptions,
     /// How many times to compute the function after one set-up
@@ -141,12 +148,6 @@ struct ComputeProtocolOptions {
     /// [default: iknp]
     #[arg(long, value_enum, value_name = "NAME")]
     transfers: Option<ObliviousTransferName>,
-    /// Who learns the output
-    #[arg(long, value_enum, value_name = "WHO", default_value = "both")]
-    output_to: OutputRecipient,
-    /// Only the evaluator learns the output, as with --output-to evaluator
-    #[arg(long, conflicts_with = "output_to")]
-    private_output: bool,
     /// How long the other party may be silent, in seconds
     #[arg(long, value_name = "S", default_value = "30", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
@@ -163,7 +164,7 @@ impl ComputeProtocolOptions {
             ComputeProtocolName::Yao => "",
             ComputeProtocolName::Gmw => " --protocol gmw",
         };
-        protocol.to_owned() + &self.circuit_options() + self.recipient_option()
+        protocol.to_owned() + &self.circuit_options()
     }
 
     /// Those of them that belong to circuits.
@@ -179,14 +180,6 @@ impl ComputeProtocolOptions {
         scheme + &transfers
     }
 
-    fn recipient_option(&self) -> &'static str {
-        match self.output_to() {
-            OutputRecipient::Both => "",
-            OutputRecipient::Evaluator => " --output-to evaluator",
-            OutputRecipient::Garbler => " --output-to garbler",
-        }
-    }
-
     fn transfers(&self) -> ObliviousTransferName {
         self.transfers.unwrap_or(ObliviousTransferName::Iknp)
     }
@@ -195,16 +188,13 @@ impl ComputeProtocolOptions {
         Duration::from_secs(self.timeout.into())
     }
 
-    fn output_to(&self) -> OutputRecipient {
-        if self.private_output { OutputRecipient::Evaluator } else { self.output_to }
-    }
-
     /// # Errors
     /// If there are options that do not fit together.
     fn settings(
         &self,
         name: ComputeProtocolName,
         security: Option<ComputeSecurityName>,
+        learns: OutputLearners,
     ) -> Result<ComputeSettings, CommandFailure> {
         let protocol = name.protocol();
         if self.scheme.is_some() && protocol == compute::ComputeProtocol::Gmw {
@@ -217,11 +207,6 @@ impl ComputeProtocolOptions {
             let message = "--protocol gmw is semi-honest: leave out --security, or use yao";
             return Err(CommandFailure::Usage(message.into()));
         }
-        let learns = match self.output_to() {
-            OutputRecipient::Both => OutputLearners::Both,
-            OutputRecipient::Evaluator => OutputLearners::Evaluator,
-            OutputRecipient::Garbler => OutputLearners::Garbler,
-        };
         let defaults = ComputeSettings::default();
         let security = security.map_or(defaults.security, ComputeSecurityName::level);
         let security = match protocol {
@@ -324,6 +309,7 @@ impl ObliviousTransferName {
 #[derive(Subcommand)]
 enum ComputeCommand {
     Psi(Box<psi::Arguments>),
+    PsiRuns(psi::runs::PsiRunsArguments),
 }
 
 impl Arguments {
@@ -333,6 +319,10 @@ impl Arguments {
 
     fn circuit(&self) -> &str {
         self.circuit.as_deref().unwrap_or_default()
+    }
+
+    fn output_to(&self) -> OutputRecipient {
+        if self.private_output { OutputRecipient::Evaluator } else { self.output_to }
     }
 }
 
@@ -365,16 +355,39 @@ enum OutputRecipient {
     Garbler,
 }
 
+impl OutputRecipient {
+    fn learners(self) -> OutputLearners {
+        match self {
+            Self::Both => OutputLearners::Both,
+            Self::Evaluator => OutputLearners::Evaluator,
+            Self::Garbler => OutputLearners::Garbler,
+        }
+    }
+
+    /// The option, for the other party's command.
+    fn option(self) -> &'static str {
+        match self {
+            Self::Both => "",
+            Self::Evaluator => " --output-to evaluator",
+            Self::Garbler => " --output-to garbler",
+        }
+    }
+}
+
 /// Computes.
 ///
 /// # Errors
 /// If the input or the circuit is wrong, or the other party fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
-    if let Some(ComputeCommand::Psi(arguments)) = &arguments.command {
-        return psi::run(arguments);
+    match &arguments.command {
+        Some(ComputeCommand::Psi(arguments)) => return psi::run(arguments),
+        Some(ComputeCommand::PsiRuns(arguments)) => return psi::runs::run(arguments),
+        None => {}
     }
     let (role, name) = (arguments.role(), arguments.circuit());
-    let settings = arguments.protocol.settings(arguments.protocol_name, arguments.security)?;
+    let learns = arguments.output_to().learners();
+    let settings =
+        arguments.protocol.settings(arguments.protocol_name, arguments.security, learns)?;
     let instances = u32::try_from(arguments.repeat.get()).unwrap_or(u32::MAX);
     let Arguments { connecting, inputs, order, .. } = arguments;
     let protocol = settings.protocol;
@@ -443,10 +456,11 @@ fn others_command(
         None => String::new(),
     };
     Ok(format!(
-        "--role {} --circuit {}{inputs} --input-file FILE{}{security}{repeat}",
+        "--role {} --circuit {}{inputs} --input-file FILE{}{}{security}{repeat}",
         arguments.role().other(),
         arguments.circuit(),
-        arguments.protocol.options(arguments.protocol_name)
+        arguments.protocol.options(arguments.protocol_name),
+        arguments.output_to().option()
     ))
 }
 

@@ -58,10 +58,10 @@ A file for --channels:
   loss = 0.005
   delay_ms = 9
   rate = 40
-  cost_per_gb = 5           # the price of what it carries; 0 if left out
-  priority = 2              # used only if priority 1 is not enough
-  shared_fate = \"company\"  # seen, and lost, with all others of this name
-  [[group]]         # channels that share a fate
+  cost_per_gb = 5   # the price of what it carries; 0 if left out
+  priority = 1      # 2: used only if the channels of priority 1 are not enough
+  [[group]]         # channels that share a fate; or give each of them the same
+                    # name, as in shared_fate = \"company\"
   channels = [\"fibre\", \"dsl\"]
   risk = 0.05       # the probability that all of them are seen at once
   loss = 0.001      # the probability that all of them lose their share at once"
@@ -69,7 +69,7 @@ A file for --channels:
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Arguments {
     /// A channel: risk z and loss l are probabilities, d is the one-way delay in ms, r the rate in
-    /// Mbit/s; also with cost_per_gb, shared_fate and priority; may be repeated
+    /// Mbit/s; also with `cost_per_gb`, `shared_fate` and priority; may be repeated
     #[arg(
         long = "channel",
         value_name = "z=Z,l=L,d=D,r=R[,name=NAME]",
@@ -191,8 +191,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         write_plot(path, &arguments.plot(&channels, &request)?)?;
     }
     if arguments.toml {
-        let text = tunnel_toml::settings(&channels, &answer, tunnel.as_deref());
-        return console::print(text?.as_bytes());
+        let text = tunnel_toml::settings(&channels, &answer, tunnel.as_deref())?;
+        return console::print(text.trim_end().as_bytes());
     }
     if arguments.json {
         console::print_json(&PlanDocument::new(&channels, &answer, trial.as_ref()))

@@ -68,7 +68,7 @@ fn the_examples_in_the_guide_to_computing_are_correct() {
     let path = format!("{sunder}:{}", std::env::var("PATH").unwrap());
     let mut expected = Vec::new();
     let scripts: Vec<&str> = guide.split("```sh\n").skip(1).collect();
-    assert_eq!(scripts.len(), 5);
+    assert_eq!(scripts.len(), 6);
     let verilog = blocks(&guide, "verilog").next().unwrap();
     fs::write(place.path().join("salaries.v"), verilog).unwrap();
     for script in scripts {

@@ -102,7 +102,11 @@ const NUMBERS: &[Mistake] = &[
     ("plan", 2, &["there is no channel", "--channel"]),
     ("plan --channel z=0.1", 2, &["l is missing", "loss"]),
     ("plan --channel 0.1,0.01,5,100", 2, &["\"0.1\" is not KEY=VALUE"]),
-    ("plan --channel x=1,z=0.1,l=0,d=5,r=100", 2, &["x is unknown", "z, l, d, r and name"]),
+    (
+        "plan --channel x=1,z=0.1,l=0,d=5,r=100",
+        2,
+        &["x is unknown", "z, l, d, r, name, cost_per_gb, shared_fate and priority"],
+    ),
     ("plan --channel z=1.1,l=0,d=5,r=100", 2, &["risk z = 1.1", "within 0 to 1"]),
     ("plan --channel z=0.1,l=1,d=5,r=100", 2, &["loss l = 1", "leave out a channel"]),
     ("plan --channel z=0.1,l=0,d=5ms,r=100", 2, &["d = 5ms", "delay in ms"]),

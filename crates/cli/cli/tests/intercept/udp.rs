@@ -144,7 +144,7 @@ fn status(topology: &Topology) -> String {
 pub(crate) fn a_name_is_looked_up_over_the_channels() {
     let topology = Topology::new();
     let server = topology.v4("server", "b");
-    let (name_server, asked) = NameServer::start(&topology, server.into());
+    let (_name_server, asked) = NameServer::start(&topology, server.into());
     let _server = allow_udp(&topology, &format!("[\"{server}:53\"]"));
     let proxy = proxy(&topology, &settings());
     let resolv = topology.write("resolv.conf", format!("nameserver {server}\n"));
@@ -161,7 +161,6 @@ pub(crate) fn a_name_is_looked_up_over_the_channels() {
     let asked = asked.lock().unwrap().clone();
     assert!(asked.iter().all(IpAddr::is_ipv4) && !asked.is_empty(), "{asked:?}");
     proxy.wait_for("flow of UDP intercepted", 1);
-    drop(name_server);
     let captures = topology.captures();
     assert_eq!(datagrams(&captures, DNS), 0);
     let name = b"\x03www\x07example\x03org";

@@ -278,8 +278,7 @@ fn gate(
             wires.define(out, if value == 1 { ONE } else { ZERO })
         }
         (b"MAND", &[inputs, outputs, ref all @ ..])
-            if is_fashion
-                && outputs > 0
+            if outputs > 0
                 && u64::from(inputs) == 2 * u64::from(outputs)
                 && all.len() as u64 == 3 * u64::from(outputs) =>
         {
@@ -298,7 +297,7 @@ fn gate(
         (b"INV" | b"NOT", _) => Err(arity("`1 1`, one input and one output")),
         (b"EQW", _) if is_fashion => Err(arity("`1 1`, one input and one output")),
         (b"EQ", _) if is_fashion => Err(arity("`1 1`, 0 or 1, and one output")),
-        (b"MAND", _) if is_fashion => Err(arity("`2n n`, 2n inputs and n outputs")),
+        (b"MAND", _) => Err(arity("`2n n`, 2n inputs and n outputs")),
         _ => Err(BristolReadReason::UnknownGate(shorten_word(name))),
     }
 }

@@ -108,6 +108,9 @@ fn comments_and_a_byte_order_mark_are_left_out() {
     ] {
         assert_eq!(read(text.as_bytes()).unwrap(), circuit, "{text:?}");
     }
+    // Some files in the old format have gates of several ANDs.
+    let several = read(b"1 6\n2 2 2\n\n4 2 0 1 2 3 4 5 MAND\n").unwrap();
+    assert_eq!((several.counts().ands, several.outputs().len()), (2, 2));
     let old = "2 5\n// lengths\n1 2 1\n2 1 0 1 3 AND\n\n2 1 3 2 4 XOR\n";
     assert_eq!(read(old.as_bytes()).unwrap().digest(), circuit.digest());
 }

@@ -20,6 +20,7 @@ use super::evaluator::EvaluatorSide;
 use super::garbler::{DrawnGarbling, GarblerSide, selected};
 use super::{YaoExecution, pack, parts};
 use crate::error::{ComputePhase, Error};
+use crate::link::PartyFrameQueues;
 use crate::party::{ComputeParty, ObliviousTransferSetUp};
 use crate::settings::ComputeRole;
 use crate::wire::{ComputeFrame, ComputeFrameKind};
@@ -78,7 +79,8 @@ pub(crate) fn run_circuits(
                 move || receivers.recv().map_err(|_| Error::Failed),
                 |labels| DualOutput::take(&evaluator.execution, labels),
             )?;
-            to_comparison.send(output).map_err(|_| Error::Failed)
+            to_comparison.send(output).map_err(|_| Error::Failed)?;
+            expect_end(&evaluator.execution.frames)
         });
         let theirs = garbler.run(
             garbled,
@@ -98,6 +100,13 @@ pub(crate) fn run_circuits(
     let output = comparison.output(&theirs);
     party.figures.leave(ComputePhase::Output);
     output
+}
+
+/// Waits until the other party has sent everything to this one as the evaluator. A frame too many
+/// may be one with a wrong kind, which this party waits for as the garbler.
+fn expect_end(frames: &PartyFrameQueues) -> Result<(), Error> {
+    let proof = frames.expect(ComputeFrameKind::Proof);
+    proof.map(drop).inspect_err(|error| frames.fail(error))
 }
 
 /// Sends the hashes of both labels of each output, that of 0 first.

@@ -124,8 +124,10 @@ impl<'a> GarblerSide<'a> {
             let control = scope.spawn(|| {
                 let result = self.reply(sender, &answered, last);
                 wipe_stack();
+                // First, so that the other party is told this error and not a consequence of it.
+                let result = result.inspect_err(|error| frames.fail(error));
                 answered.close();
-                result.inspect_err(|error| frames.fail(error))
+                result
             });
             let garbled = self.garble(source, &answered).and_then(|()| finish());
             wipe_stack();

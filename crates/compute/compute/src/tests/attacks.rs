@@ -147,17 +147,19 @@ impl CircuitSource for ForgedCircuit {
     }
 }
 
-/// The agreed circuit: both inputs of 32 bits, ANDed.
+/// The agreed circuit, whose output is zeros.
 fn agreed() -> CircuitSchedule {
-    CircuitSchedule::new(&and_of([0, 1]))
+    CircuitSchedule::new(&circuit_of(circuit::ONE))
 }
 
-/// 32 ANDs of the bits of two inputs.
-fn and_of(inputs: [usize; 2]) -> Circuit {
+/// ANDs of each of the evaluator's bits with its sum with a constant. With 1 they are zeros, with 0
+/// the bits. An evaluator has the same label of both constants, and does the same for both
+/// circuits.
+fn circuit_of(constant: Wire) -> Circuit {
     let mut circuit = Circuit::new(&[32, 32]);
-    let [first, second] = inputs.map(|input| circuit.input(input).collect::<Vec<Wire>>());
-    let pairs = first.into_iter().zip(second);
-    let ands: Vec<Wire> = pairs.map(|(a, b)| circuit.and(a, b)).collect();
+    let bits: Vec<Wire> = circuit.input(1).collect();
+    let sums: Vec<Wire> = bits.iter().map(|bit| circuit.xor(*bit, constant)).collect();
+    let ands: Vec<Wire> = bits.iter().zip(sums).map(|(bit, it)| circuit.and(*bit, it)).collect();
     circuit.output(&ands);
     circuit
 }
@@ -167,7 +169,7 @@ fn and_of(inputs: [usize; 2]) -> Circuit {
 fn attack_the_input(security: ComputeSecurity, input: [u8; 4]) -> [Output; 2] {
     let (here, there) = UnixStream::pair().unwrap();
     let agreed = &agreed();
-    let forged = ForgedCircuit::new(&and_of([1, 1]), agreed);
+    let forged = ForgedCircuit::new(&circuit_of(circuit::ZERO), agreed);
     thread::scope(|scope| {
         let victim = scope.spawn(move || {
             let mut session = session(&there, ComputeRole::Evaluator, settings(security));
@@ -216,12 +218,12 @@ fn malicious_level_a_garbler_of_another_circuit_learns_one_bit() {
     assert_eq!(victim.unwrap().as_deref(), Some(&[0; 4][..]), "the output is right");
 }
 
-/// The proof of an evaluator with `input`, whose garbler garbles the AND of the inputs `garbled`.
-fn proof_of_victim(garbled: [usize; 2], input: [u8; 4]) -> Vec<u8> {
+/// The proof of an evaluator with `input`, whose garbler garbles the circuit of this constant.
+fn proof_of_victim(garbled: Wire, input: [u8; 4]) -> Vec<u8> {
     let (here, near) = UnixStream::pair().unwrap();
     let (there, far) = UnixStream::pair().unwrap();
     let agreed = &agreed();
-    let forged = ForgedCircuit::new(&and_of(garbled), agreed);
+    let forged = ForgedCircuit::new(&circuit_of(garbled), agreed);
     let settings = settings(ComputeSecurity::Malicious);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -260,7 +262,7 @@ fn proof_of_victim(garbled: [usize; 2], input: [u8; 4]) -> Vec<u8> {
 /// the comparison depends on its input.
 #[test]
 fn malicious_level_a_proof_is_sent_whatever_was_evaluated() {
-    let proofs = [([0, 1], SECRET), ([1, 1], [0; 4]), ([1, 1], SECRET)]
+    let proofs = [(circuit::ONE, SECRET), (circuit::ZERO, [0; 4]), (circuit::ZERO, SECRET)]
         .map(|(garbled, input)| proof_of_victim(garbled, input));
     assert!(proofs.iter().all(|proof| proof.len() == 32), "{proofs:?}");
 }

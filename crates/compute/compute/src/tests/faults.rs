@@ -60,6 +60,69 @@ const FRAMES: [ComputeFrameKind; 15] = [
     ComputeFrameKind::Proof,
 ];
 
+/// Passes frames on to an end. The first frame of the extension comes with another kind, after the
+/// last hashes, so that the receiver has its output by then.
+fn relay_late(from: &UnixStream, to: &UnixStream, kind: ComputeFrameKind) {
+    let (mut reader, mut writer) = (from, to);
+    let (mut held, mut have_hashes_passed) = (None, false);
+    let mut header = [0; HEADER_LEN];
+    while reader.read_exact(&mut header).is_ok() {
+        let (passed, length) = parse_header(header).unwrap();
+        let mut content = vec![0; length];
+        if reader.read_exact(&mut content).is_err() {
+            break;
+        }
+        // Either can be first.
+        have_hashes_passed |= passed == ComputeFrameKind::Hashes;
+        let mut frames = Vec::new();
+        match passed {
+            ComputeFrameKind::Extend => held = Some((kind, content)),
+            _ => frames.push((passed, content)),
+        }
+        if have_hashes_passed {
+            frames.extend(held.take());
+        }
+        let frames = frames.iter().map(|(kind, it)| ComputeFrame::of(*kind, it).into_bytes());
+        if writer.write_all(&frames.collect::<Vec<_>>().concat()).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+#[test]
+fn a_late_frame_of_another_kind_ends_both_parties_of_dual_execution() {
+    let security = ComputeSecurity::Malicious;
+    let settings = ComputeSettings { timeout: TIMEOUT, security, ..ComputeSettings::default() };
+    let schedule = &CircuitSchedule::new(&generate::aes128());
+    for kind in [
+        ComputeFrameKind::Base,
+        ComputeFrameKind::Answer,
+        ComputeFrameKind::Tables,
+        ComputeFrameKind::Decoding,
+        ComputeFrameKind::Hashes,
+    ] {
+        let (garbler, near) = UnixStream::pair().unwrap();
+        let (evaluator, far) = UnixStream::pair().unwrap();
+        let run = |socket: UnixStream, role: ComputeRole, input: &[u8]| {
+            let mut session = session(&socket, role, settings);
+            drop(socket);
+            session.run(schedule, input).unwrap_err()
+        };
+        let ended = WeightedQueue::new(1);
+        let errors = thread::scope(|scope| {
+            scope.spawn(|| relay(&near, &far, None, &ended));
+            scope.spawn(|| relay_late(&far, &near, kind));
+            let other = scope.spawn(|| run(evaluator, ComputeRole::Evaluator, &BLOCK));
+            [run(garbler, ComputeRole::Garbler, &KEY), other.join().unwrap()]
+        });
+        assert!(matches!(errors[0], Error::Malformed { .. }), "{kind:?}: {errors:?}");
+        // The connection can be closed before it can read the reason.
+        let is_end = matches!(errors[1], Error::Aborted { .. } | Error::Ended { .. });
+        assert!(is_end, "{kind:?}: {errors:?}");
+    }
+}
+
 /// Passes frames on, with a fault at the first of a kind.
 fn relay(
     from: &UnixStream,
@@ -324,7 +387,7 @@ fn transfers_that_fail_the_check_are_a_failed_security_check() {
     for (transfers, security) in TransferKind::ALL.into_iter().flat_map(|kind| {
         [ComputeSecurity::Evaluator, ComputeSecurity::Malicious].map(|level| (kind, level))
     }) {
-        let settings = ComputeSettings { transfers, security, ..ComputeSettings::default() };
+        let settings = ComputeSettings { security, transfers, ..ComputeSettings::default() };
         let error = refused_with_change(ComputeFrameKind::Extend, settings);
         assert!(matches!(error, Error::Transfer { .. }), "{error}");
         assert!(error.is_security(), "{error}");

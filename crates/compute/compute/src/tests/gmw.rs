@@ -253,8 +253,8 @@ fn the_predicted_bytes_are_those_that_are_sent() {
         };
         let sent = [&garbler, &evaluator].map(|it| sum(it, |phase| phase.bytes_sent));
         let received = [&evaluator, &garbler].map(|it| sum(it, |phase| phase.bytes_received));
-        assert_eq!([traffic.garbler, traffic.evaluator], sent, "{kind:?}");
-        assert_eq!(sent, received, "{kind:?}");
+        assert_eq!([traffic.garbler, traffic.evaluator], sent, "{transfers:?}");
+        assert_eq!(sent, received, "{transfers:?}");
         // In each instance those of the seeds, of the levels and of the output, and one more.
         assert_eq!(traffic.round_trips, (2 * (circuit.depth() + 2) + 1).div_ceil(2));
     }

@@ -105,7 +105,7 @@ impl ComputeFrameKind {
             Self::Labels | Self::Answer | Self::Tables | Self::Decoding | Self::Hashes => {
                 Some(ComputeRole::Evaluator)
             }
-            Self::Extend | Self::Result | Self::Triples | Self::Proof => Some(ComputeRole::Garbler),
+            Self::Extend | Self::Result | Self::Triples => Some(ComputeRole::Garbler),
             Self::Hello
             | Self::Base
             | Self::Begin
@@ -113,7 +113,8 @@ impl ComputeFrameKind {
             | Self::Abort
             | Self::Share
             | Self::Open
-            | Self::Output => None,
+            | Self::Output
+            | Self::Proof => None,
         }
     }
 

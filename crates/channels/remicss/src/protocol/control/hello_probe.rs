@@ -149,7 +149,7 @@ impl ProbedChannel {
         });
         let mut round_trips: Vec<f64> = round_trips.collect();
         let trains = self.hellos[singles.len()..].chunks(TRAIN_LEN as usize);
-        let mut times: Vec<f64> = trains.filter_map(|train| self.slot(train)).collect();
+        let mut times: Vec<f64> = trains.filter_map(Self::slot).collect();
         let slot = median(&mut times);
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         #[expect(clippy::cast_precision_loss, reason = "a length")]
@@ -166,7 +166,7 @@ impl ProbedChannel {
 
     /// The mean time from one Cookie of a train to the next, in seconds.
     #[expect(clippy::cast_precision_loss, reason = "a train is short")]
-    fn slot(&self, train: &[SentHello]) -> Option<f64> {
+    fn slot(train: &[SentHello]) -> Option<f64> {
         let arrivals: Vec<Duration> = train.iter().filter_map(|hello| hello.answered_at).collect();
         if arrivals.len() * 100 < train.len() * TRAIN_ANSWERED_PERCENT {
             return None;
@@ -194,6 +194,7 @@ mod tests {
 
     /// Probes two channels of which the server answers the first, with a delay, a rate, and each
     /// `lost`th Hello lost.
+    #[expect(clippy::cast_precision_loss, reason = "a length")]
     fn probe(key: Option<&SharedKey>, mbit: f64, lost: usize) -> Vec<MeasuredChannel> {
         let generator = RandomGenerator::seeded().unwrap();
         let mut probe = HelloProbe::new(key.cloned(), &[28, 28], generator, MS);

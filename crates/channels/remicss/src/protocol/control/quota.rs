@@ -181,6 +181,9 @@ impl QuotaFile {
     }
 
     /// The JSON.
+    ///
+    /// # Panics
+    /// Never: text and numbers can be written.
     pub fn text(&self) -> String {
         serde_json::to_string_pretty(self).expect("text and numbers") + "\n"
     }

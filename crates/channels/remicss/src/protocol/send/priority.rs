@@ -49,6 +49,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::send::bounds::PlanBounds;
+    use crate::protocol::send::shared_fates::SharedFates;
     use crate::protocol::send::spare::PlanPreference;
 
     fn channel(risk: f64, rate: f64) -> ChannelModel {
@@ -65,7 +66,7 @@ mod tests {
             keeps_order: false,
             prefer: PlanPreference::Redundancy,
             bounds,
-            fates: Default::default(),
+            fates: SharedFates::default(),
         }
     }
 

@@ -31,11 +31,14 @@ fn wait_for(tunnel: &mut Tunnel, what: &str, is_expected: impl Fn(&[f64]) -> boo
     tunnel.scenario.now().saturating_sub(began)
 }
 
+/// What changes a path.
+type Fault = fn(&mut Path);
+
 /// A channel that is cut is not used. One that loses half of its datagrams is used so little that
 /// the bound is kept. Afterwards the channels are used equally again.
 #[test]
 fn faults_change_the_plan_within_two_seconds_and_back() {
-    let faults: [(&str, fn(&mut Path), f64); 2] = [
+    let faults: [(&str, Fault, f64); 2] = [
         ("cut", |path| path.is_cut = true, 0.0),
         ("loses half", |path| path.lost = 500, MAX_LOSS / 0.5),
     ];
@@ -80,7 +83,7 @@ fn a_channel_that_the_peer_leaves_out_is_not_used_until_it_is_available() {
     tunnel.scenario.ends[1].monitor.set_left_out(ChannelSubset::EMPTY.with(1));
     wait_for(&mut tunnel, "left out", |usage| usage[1] == 0.0);
     tunnel.run(Duration::from_secs(5));
-    assert_eq!(tunnel.usage[1], 0.0);
+    assert!(tunnel.usage[1] <= 0.0, "{:?}", tunnel.usage);
     tunnel.scenario.ends[1].monitor.set_left_out(ChannelSubset::EMPTY);
     wait_for(&mut tunnel, "available", are_equal);
 }

@@ -13,6 +13,7 @@ use sunder_remicss::send::bounds::PlanBounds;
 use sunder_remicss::send::plan::PlanGoal;
 use sunder_remicss::send::schedule::PlannedScheduler;
 use sunder_remicss::send::sender::{SymbolSendError, SymbolSender};
+use sunder_remicss::send::shared_fates::SharedFates;
 use sunder_remicss::send::spare::{PlanPreference, SpareChannels};
 use sunder_remicss::wire::datagram::{HEADER_LEN, SymbolKind};
 use sunder_remicss::wire::keys::{DirectionKeys, TagPoints, TunnelKeys};
@@ -75,7 +76,7 @@ impl Tunnel {
             keeps_order: false,
             prefer: PlanPreference::Redundancy,
             bounds: PlanBounds::default(),
-            fates: Default::default(),
+            fates: SharedFates::default(),
         };
         let channels = vec![
             ChannelModel::new(RiskProbability(0.0), LossProbability(0.0), 1.0, 10.0)

@@ -17,6 +17,7 @@ use sunder_remicss::send::bounds::PlanBounds;
 use sunder_remicss::send::plan::PlanGoal;
 use sunder_remicss::send::schedule::PlannedScheduler;
 use sunder_remicss::send::sender::{SymbolSendError, SymbolSender};
+use sunder_remicss::send::shared_fates::SharedFates;
 use sunder_remicss::send::spare::PlanPreference;
 use sunder_remicss::wire::datagram::SymbolKind;
 use sunder_remicss::wire::keys::{DirectionKeys, TagPoints, TunnelKeys};
@@ -48,7 +49,6 @@ pub(crate) struct OrderedTunnel {
     sender: SymbolSender,
     batches: Vec<DatagramBatch>,
     receiver: SymbolReceiver,
-    has_equal_delays: bool,
     flows: Vec<Flow>,
     queue: VecDeque<FlowPacket>,
     busy_until: Duration,
@@ -82,7 +82,7 @@ fn goal(kappa: f64, mu: f64) -> PlanGoal {
         keeps_order: true,
         prefer: PlanPreference::Redundancy,
         bounds: PlanBounds::default(),
-        fates: Default::default(),
+        fates: SharedFates::default(),
     }
 }
 
@@ -142,7 +142,6 @@ impl OrderedTunnel {
                 goal.floor,
                 SymbolReceiverLimits { window: 1 << 14, ..SymbolReceiverLimits::default() },
             ),
-            has_equal_delays: true,
             flows: Vec::new(),
             queue: VecDeque::new(),
             busy_until: Duration::ZERO,
@@ -151,13 +150,6 @@ impl OrderedTunnel {
         };
         tunnel.set_receiver(up);
         tunnel
-    }
-
-    /// The receiver only restores the order.
-    pub(crate) fn without_equal_delays(mut self) -> Self {
-        self.has_equal_delays = false;
-        self.set_receiver(ChannelSubset::first(self.channels.len()));
-        self
     }
 
     /// Sets what the receiver's monitor knows of its channels.
@@ -177,9 +169,7 @@ impl OrderedTunnel {
         let slowest = up.iter().map(|it| self.channels[it].rate()).fold(f64::INFINITY, f64::min);
         let burst = Duration::from_secs_f64(3.0 * 8e-6 * FULL as f64 / slowest);
         self.receiver.set_window((spread + burst) * 5 / 4 + 2 * MS);
-        if self.has_equal_delays {
-            self.receiver.set_lateness(&ChannelLateness { channels, tolerated: TOLERATED });
-        }
+        self.receiver.set_lateness(&ChannelLateness { channels, tolerated: TOLERATED });
     }
 
     /// The rate of the plan, in Mbit/s.

@@ -91,6 +91,11 @@ impl ComputeConnectOptions {
         self.via.is_none() && self.address().split(',').all(is_loopback)
     }
 
+    /// Whether `--key` gives this key.
+    pub(super) fn names(&self, key: &IdentityPublicKey) -> bool {
+        self.key.contains(key)
+    }
+
     /// Why the transport is used, if it was not chosen here.
     pub(super) fn default_reason(&self) -> &'static str {
         if self.connect.is_some() { "as --transport says" } else { "the other party has chosen it" }

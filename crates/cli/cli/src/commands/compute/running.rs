@@ -12,6 +12,7 @@ use compute::{
 use console::CommandFailure;
 use console::CommandProgress;
 use console::signals;
+use keys::IdentityPublicKey;
 
 use super::connection::{self, ComputeConnectOptions, PartyConnection};
 use super::failed;
@@ -45,6 +46,8 @@ pub(super) struct RunningComputation {
     pub(super) transport: &'static str,
     /// Why `auto` has chosen the transport, if this party let it.
     pub(super) reason: Option<String>,
+    /// The key of the other party, if it has proved that it has one.
+    pub(super) peer: Option<IdentityPublicKey>,
     /// Writes the phases, if that is wanted.
     writing: Option<PollingThread>,
     start: Instant,
@@ -85,6 +88,7 @@ impl ComputeSessionSetup<'_> {
         }
         let transport = connection.transport();
         let reason = connection.decision().map(|decision| decision.reason.clone());
+        let peer = connection.peer();
         let (begun, begun_at) = (Instant::now(), SystemTime::now());
         let session = ComputeSession::start(connection, self.role, self.settings);
         let session = session.map_err(|error| failed(&error))?;
@@ -110,6 +114,7 @@ impl ComputeSessionSetup<'_> {
             session,
             transport,
             reason,
+            peer,
             writing,
             start: loading.start,
             connected_at: begun,

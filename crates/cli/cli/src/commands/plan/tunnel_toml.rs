@@ -98,8 +98,9 @@ fn tunnel_objective(objective: ScheduleObjective) -> Option<&'static str> {
     }
 }
 
-fn lines(settings: &[Setting]) -> String {
-    settings.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
+fn lines<'a>(settings: impl IntoIterator<Item = &'a Setting>) -> String {
+    let lines = settings.into_iter().map(|(key, value)| format!("{key} = {value}\n"));
+    lines.collect::<Vec<_>>().concat()
 }
 
 /// The text with these settings instead of those that it has, and all else as it was.
@@ -110,16 +111,20 @@ fn changed(text: &str, settings: &[Setting]) -> String {
     for line in text.split_inclusive('\n') {
         if is_above_tables && line.trim_start().starts_with('[') {
             is_above_tables = false;
-            left.drain(..).for_each(|setting| changed += &lines(std::slice::from_ref(setting)));
+            changed += &lines(left.drain(..));
         }
         let key = line.split_once('=').map(|(key, _)| key.trim()).unwrap_or_default();
         let place = left.iter().position(|(name, _)| is_above_tables && *name == key);
         match place {
-            Some(place) => changed += &lines(std::slice::from_ref(left.remove(place))),
+            Some(place) => changed += &lines([left.remove(place)]),
             None => changed += line,
         }
     }
-    changed
+    if !left.is_empty() && !changed.is_empty() && !changed.ends_with('\n') {
+        changed.push('\n');
+    }
+    // There are no tables, or they would have been added before.
+    changed + &lines(left)
 }
 
 /// The lines for a new configuration.

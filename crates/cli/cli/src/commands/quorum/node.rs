@@ -184,12 +184,14 @@ mod tests {
     fn the_examples_in_the_guide_are_a_group_and_configurations() {
         let blocks = GUIDE.split("```toml\n").skip(1);
         let blocks: Vec<&str> = blocks.map(|rest| rest.split("```").next().unwrap()).collect();
-        let [nodes, first, joining] = blocks[..] else { panic!("three examples") };
+        let [nodes, first, joining, weekly] = blocks[..] else { panic!("four examples") };
         let group = quorum::nodes::parse_nodes(nodes).unwrap();
         assert!(QuorumNodeConfig::from_toml(first).unwrap().share.is_some());
         let joining = QuorumNodeConfig::from_toml(joining).unwrap();
         assert_eq!((joining.share, joining.peers.len()), (None, 1));
         assert_eq!(joining.peers[0].key, group.members()[0].identity);
+        let weekly = QuorumNodeConfig::from_toml(&format!("{weekly}{first}")).unwrap();
+        assert_eq!(weekly.refresh_every.map(|it| it.as_secs()), Some(7 * 86_400));
     }
 
     #[test]

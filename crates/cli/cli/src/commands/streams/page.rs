@@ -127,7 +127,8 @@ fn udp(udp: &UdpStatus) -> String {
     };
     let counts = [(intercepted, "of these intercepted"), (evicted, "ended to make room")];
     let counts = counts.into_iter().filter(|(count, _)| **count > 0);
-    let counts: String = counts.map(|(count, what)| format!(", {count} {what}")).collect();
+    let named = counts.map(|(count, what)| format!(", {count} {what}"));
+    let counts: String = named.collect();
     format!(
         "  UDP: {open} open of {opened}{counts}; datagrams: {to_channels} to the channels, \
          {from_channels} from them, {dropped} dropped\n"

@@ -16,7 +16,7 @@ use keys::{IdentitySecretKey, storage};
 use quorum::api::{ApiEncoding, QuorumApiClient};
 use quorum::node::QuorumNodeStatus;
 use quorum::nodes::parse_nodes;
-use quorum::{QuorumShareFile, ceremony_files};
+use quorum::{QuorumShareFile, UnixSeconds, ceremony_files};
 use random::RandomGenerator;
 use rustix::process::Signal;
 use serde::Deserialize;
@@ -172,7 +172,8 @@ impl<'a> RunningServers<'a> {
         let (first, next) = all.split_at(group);
         let key = key(self.site.modulus_bits)?;
         let members = parse_nodes(&tables("server", first)?).map_err(text)?;
-        let files = QuorumShareFile::deal(&key, &members, &mut generator).map_err(text)?;
+        let time = UnixSeconds::from_system(SystemTime::now());
+        let files = QuorumShareFile::deal(&key, &members, time, &mut generator).map_err(text)?;
         ceremony_files::write(self.directory.path(), &files).map_err(text)?;
         self.write("next.toml", &tables("server", next)?)?;
         for number in all {

@@ -4,6 +4,8 @@ use super::*;
 use world::BEGINNING;
 
 const DAY: Duration = Duration::from_secs(86_400);
+const ALMOST_A_DAY: Duration = Duration::from_secs(81_400);
+const REST_OF_THE_DAY: Duration = Duration::from_secs(5_000);
 const ALL: [Number; 4] = [1, 2, 3, 4];
 
 /// A group that refreshes itself every day, in its first epoch.
@@ -24,9 +26,9 @@ fn epoch(world: &World) -> u64 {
 fn a_group_gets_new_shares_each_day_without_an_operator() {
     let mut world = daily(21);
     for number in 2..5 {
-        world.now += DAY - Duration::from_secs(5_000);
+        world.now += ALMOST_A_DAY;
         assert!(!world.run(|world| epoch(world) == number), "too early");
-        world.now += Duration::from_secs(5_000);
+        world.now += REST_OF_THE_DAY;
         let due = BEGINNING.0 + world.now.as_secs();
         assert!(world.run(|world| world.have_epoch(number, &ALL)), "epoch {number}");
         let header = world.nodes[&1].saved.start.as_ref().unwrap().header().clone();
