@@ -253,21 +253,26 @@ impl PsiTable {
     /// The different keys, in ascending order, of the rows with these digests, which are in
     /// ascending order.
     pub(super) fn keys_of(&self, digests: &[u128]) -> BTreeSet<String> {
-        let rows = self.rows.iter().filter(|row| digests.binary_search(&row.digest).is_ok());
-        rows.filter_map(|row| self.key(&row.place)).collect()
+        self.keys_in(self.rows.iter().filter(|row| digests.binary_search(&row.digest).is_ok()))
     }
 
     /// All different keys.
     pub(super) fn all_keys(&self) -> BTreeSet<String> {
-        self.rows.iter().filter_map(|row| self.key(&row.place)).collect()
+        self.keys_in(self.rows.iter())
     }
 
-    fn key(&self, place: &Range<usize>) -> Option<String> {
+    /// The keys of these rows. One reader reads all of them, because making one takes longer than
+    /// reading a row.
+    fn keys_in<'a>(&self, rows: impl Iterator<Item = &'a PsiRow>) -> BTreeSet<String> {
+        let mut text = Vec::new();
+        for row in rows {
+            text.extend_from_slice(&self.data[row.place.clone()]);
+            text.push(b'\n');
+        }
         let mut reader = csv::ReaderBuilder::new();
-        let reader = reader.delimiter(self.delimiter).has_headers(false);
-        let mut record = ByteRecord::new();
-        let read = reader.from_reader(&self.data[place.clone()]).read_byte_record(&mut record);
-        read.ok().and_then(|_| self.keys.of(&record).ok()).flatten()
+        let reader = reader.delimiter(self.delimiter).has_headers(false).flexible(true);
+        let records = reader.from_reader(&text[..]).into_byte_records();
+        records.map_while(Result::ok).filter_map(|it| self.keys.of(&it).ok().flatten()).collect()
     }
 
     /// The first row of the file, and the rows with these digests, as they are in the file but for
