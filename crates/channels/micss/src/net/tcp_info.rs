@@ -33,6 +33,9 @@ const RECEIVE_BUFFER_LOCK: c_int = 2;
 pub(crate) struct TcpInfoSample {
     /// The time since the last packet from the peer.
     pub(crate) since_received: Duration,
+    /// Whether the peer may not hear this end, although its packets arrive here: it has buffer
+    /// space and has not acknowledged retransmitted data.
+    pub(crate) may_be_unheard: bool,
     /// Whether the peer has not acknowledged something, except for data for which it has no buffer
     /// space.
     pub(crate) is_unanswered: bool,
@@ -52,12 +55,22 @@ pub(crate) fn sample(socket: RawFd) -> Option<TcpInfoSample> {
     let micros = u64::from(info.tcpi_rtt) + 4 * u64::from(info.tcpi_rttvar);
     Some(TcpInfoSample {
         since_received: ms(info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv)),
+        // A kernel before Linux 5.4 does not report the window, and leaves it zero.
+        may_be_unheard: info.tcpi_retransmits > 0 && info.tcpi_snd_wnd > 0,
         is_unanswered: info.tcpi_unacked > 0,
         unanswered_probes: u32::from(info.tcpi_retransmits) + u32::from(info.tcpi_probes),
         round_trip: (info.tcpi_rtt > 0).then(|| Duration::from_micros(micros)),
         sent: info.tcpi_data_segs_out.into(),
         resent: info.tcpi_total_retrans.into(),
     })
+}
+
+impl TcpInfoSample {
+    /// The time since the last packet that shows that the peer hears this end, if the last packet
+    /// does.
+    pub(crate) fn since_answer(&self) -> Option<Duration> {
+        (!self.may_be_unheard).then_some(self.since_received)
+    }
 }
 
 /// The time since the peer was last heard, if it has not acknowledged retransmitted data; otherwise

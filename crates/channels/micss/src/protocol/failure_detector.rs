@@ -138,7 +138,8 @@ pub(crate) struct PathObservation {
     pub(crate) is_wanted: bool,
     /// Whether streams have just moved bytes, or one has just begun.
     pub(crate) in_use: bool,
-    /// The time since the peer was heard on any of the connections.
+    /// The time since the last packet on any of the connections that shows that the peer hears this
+    /// end.
     pub(crate) since_received: Option<Duration>,
     /// The maximum number of consecutive probes without an answer on a connection: keepalives,
     /// retransmissions, and connection attempts.

@@ -30,6 +30,9 @@ const MAX_SAMPLED: usize = 16;
 /// The maximum number of connections on which the kernel sends probes.
 const MAX_PROBED: usize = 4;
 
+/// A connection that had an answer less than this ago shows that the channel works.
+const JUST_NOW: Duration = Duration::from_millis(100);
+
 /// The minimum number of packets for an estimate of the loss.
 const MIN_SENT: u64 = 50;
 
@@ -256,7 +259,7 @@ impl MonitoredPath {
         let seen = PathObservation {
             is_wanted: in_use || !samples.is_empty(),
             in_use,
-            since_received: samples.iter().map(|(_, seen)| seen.since_received).min(),
+            since_received: samples.iter().filter_map(|(_, seen)| seen.since_answer()).min(),
             unanswered_probes: tries.max(self.connecting.load(Ordering::Relaxed)),
             round_trip: samples.iter().filter_map(|(_, seen)| seen.round_trip).max(),
             loss: loss(&samples),
@@ -310,7 +313,7 @@ impl MonitoredPath {
         for (&id, &socket) in connections.open.iter().rev().take(MAX_SAMPLED) {
             let Some(seen) = sample(socket) else { continue };
             samples.push((id, seen));
-            if !all && seen.since_received < Duration::from_millis(100) {
+            if !all && seen.since_answer().is_some_and(|since| since < JUST_NOW) {
                 break;
             }
         }
