@@ -36,8 +36,10 @@ const MAX_ROWS: u32 = 1000;
 /// How many kinds of computations are remembered.
 const MAX_KNOWN: usize = 256;
 
-/// The lowest priority.
-const LOWEST: i32 = 19;
+/// The priority of a measurement, from 0 (normal) to 19 (lowest): a trial that runs meanwhile gets
+/// three times as much of a processor. At the lowest priority, a measurement beside a few busy
+/// programs takes minutes, and a run that waits for it does not begin.
+const PRIORITY: i32 = 5;
 
 /// What was measured, by the kind of the computation.
 static KNOWN: Mutex<BTreeMap<String, ComputationCosts>> = Mutex::new(BTreeMap::new());
@@ -175,7 +177,7 @@ fn measured_aside(
 ) -> Option<ComputationCosts> {
     let measure = || {
         // This is about this thread only. Without it, the measurement is not wrong.
-        let _ = setpriority_process(None, LOWEST);
+        let _ = setpriority_process(None, PRIORITY);
         measured(function, settings, instances)
     };
     thread::scope(|scope| {
