@@ -9,7 +9,7 @@ DESTDIR ?=
 # `sudo`, for a PREFIX in which only root can write.
 SUDO ?=
 FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst transport \
-	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api \
+	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api signature_format \
 	bristol_old bristol_fashion netlist ot compute udp probe mix agent archive datagrams
 
 .PHONY: help demo test lint bench speed docs book fuzz soak browser neon figures setup setup-lab setup-lint setup-book setup-deb audit \
@@ -123,7 +123,7 @@ neon:
 	scripts/neon
 
 setup:
-	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync iperf3 psql:postgresql openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd ping:iputils-ping bwrap:bubblewrap prlimit:util-linux faketime gcc g++ pkg-config libudt.so:libudt-dev chromium chromedriver:chromium-driver zbarimg:zbar-tools zsh fish yosys
+	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync iperf3 psql:postgresql openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd gpg gpgv ping:iputils-ping bwrap:bubblewrap prlimit:util-linux faketime gcc g++ pkg-config libudt.so:libudt-dev chromium chromedriver:chromium-driver zbarimg:zbar-tools zsh fish yosys
 
 setup-lab:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk g++ libudt.so:libudt-dev

@@ -57,7 +57,9 @@ struct Input {
 
 const CONFIG: &str = "identity = \"i\"\npublic_key = \"p\"\nstore = \"s\"\nmaster_key = \"m\"\n\
     share = \"x\"\nlisten = [\"192.0.2.1:6530\"]\nsocket = \"q.sock\"\nneed_delay_s = 3\n\
-    [[rule]]\nprefix = \"release \"\nmax_len = 20\n";
+    [[rule]]\nprefix = \"release \"\nmax_len = 20\n[[rule]]\nformat = \"x509-cert\"\n\
+    issuer = \"CN=a\"\nsubject = \"CN=*\"\nnames = [\"*.a\"]\nmax_validity = \"1d\"\n\
+    [[rule]]\nformat = \"jwt\"\nfields = [\"a=*\", \"b?=1\"]\nmax_validity = \"1h\"\n";
 
 fuzz_target!(|input: Input| {
     for bytes in [&input.any, &input.share.of_one(&EXAMPLES.shares)] {

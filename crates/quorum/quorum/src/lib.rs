@@ -71,7 +71,7 @@
 //! - [`server`]: one server: `signing` and `answering`, `refreshing`, `inviting`, `voting`. `epoch`
 //!   is what it follows from `start`, `participation` its part in a run, `change` what it stores.
 //! - [`signing`]: `request` combines `partial` signatures; `answer`: messages; `evidence` of wrong
-//!   ones; `health` of the servers. [`policy`]: which messages may be signed.
+//!   ones; `health` of the servers. [`policy`]: which messages may be signed, by a `rule` or not.
 //! - [`refresh`]: moves the key. `old_server` sends a `dealing` with a `manifest`; `new_server`
 //!   checks it, or files a `complaint`. `agreement` is the state that follows from each `entry` of
 //!   the log. `possession`, `recovery`, `session`, `retries`: proofs, servers that missed it, keys,

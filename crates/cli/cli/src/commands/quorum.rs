@@ -2,10 +2,16 @@
 
 mod clients;
 mod examine;
+mod files;
+mod format_name;
+mod git_sign;
 mod init;
 mod metrics;
 mod node;
 mod page;
+mod prepare;
+mod servers;
+mod sign;
 
 use std::path::{Path, PathBuf};
 
@@ -46,8 +52,10 @@ enum QuorumCommand {
     Init(init::Arguments),
     Identity(QuorumIdentityArguments),
     Node(node::Arguments),
+    Prepare(prepare::QuorumPrepareArguments),
     Register(clients::QuorumRegisterArguments),
-    Sign(clients::QuorumSignArguments),
+    Sign(sign::QuorumSignArguments),
+    GitSign(git_sign::QuorumGitSignArguments),
     Refresh(clients::QuorumRefreshArguments),
     Pubkey(clients::QuorumPubkeyArguments),
     Headers(clients::QuorumHeadersArguments),
@@ -125,8 +133,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         QuorumCommand::Init(arguments) => init::run(arguments),
         QuorumCommand::Identity(arguments) => identity(&arguments.file),
         QuorumCommand::Node(arguments) => node::run(arguments),
+        QuorumCommand::Prepare(arguments) => prepare::prepare(arguments),
         QuorumCommand::Register(arguments) => clients::register(arguments),
-        QuorumCommand::Sign(arguments) => clients::sign(arguments),
+        QuorumCommand::Sign(arguments) => sign::sign(arguments),
+        QuorumCommand::GitSign(arguments) => git_sign::git_sign(arguments),
         QuorumCommand::Refresh(arguments) => clients::refresh(arguments),
         QuorumCommand::Pubkey(arguments) => clients::pubkey(arguments),
         QuorumCommand::Headers(arguments) => clients::headers(arguments),

@@ -1,10 +1,18 @@
 //! Which messages a server may sign.
 
+mod rule;
+
 use base16ct::HexDisplay;
 use sha2::{Digest, Sha256};
 
 use super::group::HEADER_MAGIC;
 use super::signing::MAX_MESSAGE_LEN;
+use super::unix_seconds::UnixSeconds;
+
+pub use rule::{
+    CertificateRule, DocumentRule, FieldRequirement, InvalidFieldRequirement, SignableContent,
+    SigningRule, TokenRule,
+};
 
 /// The SHA-256 of a whole message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,16 +29,6 @@ impl std::fmt::Display for MessageDigest {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{:x}", HexDisplay(&self.0))
     }
-}
-
-/// A rule of a server's configuration. The server signs messages that match, even if they are not
-/// registered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SigningRule {
-    /// The prefix that the messages must have. Not empty.
-    pub prefix: Vec<u8>,
-    /// The largest length of a message in bytes, including the prefix.
-    pub max_len: usize,
 }
 
 /// Why a user's message is neither signed nor registered.
@@ -66,7 +64,8 @@ pub fn check_message(message: &[u8]) -> Result<(), MessageRefusal> {
     Ok(())
 }
 
-/// Checks that a user's message may be signed, because it is registered or a rule allows it.
+/// Checks that a user's message may be signed, because it is registered or a rule allows it at this
+/// time.
 ///
 /// # Errors
 /// If it may not be signed.
@@ -74,15 +73,14 @@ pub fn check_signable(
     message: &[u8],
     rules: &[SigningRule],
     is_registered: bool,
+    time: UnixSeconds,
 ) -> Result<(), MessageRefusal> {
+    // Before any rule: no rule allows what only the servers themselves sign.
     check_message(message)?;
-    let is_allowed = rules.iter().any(|rule| rule.allows(message));
-    if is_registered || is_allowed { Ok(()) } else { Err(MessageRefusal::NotRegistered) }
-}
-
-impl SigningRule {
-    fn allows(&self, message: &[u8]) -> bool {
-        message.len() <= self.max_len && message.starts_with(&self.prefix)
+    if is_registered || rule::is_allowed(rules, message, time) {
+        Ok(())
+    } else {
+        Err(MessageRefusal::NotRegistered)
     }
 }
 
@@ -92,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_message_is_registered_or_allowed_by_a_rule() {
-        let rules = [SigningRule { prefix: b"release ".to_vec(), max_len: 12 }];
+        let rules = [SigningRule::with_prefix(b"release ", 12)];
         for (message, registered, expected) in [
             (&b"release 1.0"[..], false, Ok(())),
             (b"release 1.10", false, Ok(())),
@@ -103,19 +101,25 @@ mod tests {
             (b"", false, Err(MessageRefusal::NotRegistered)),
             (b"", true, Ok(())),
         ] {
-            assert_eq!(check_signable(message, &rules, registered), expected);
+            assert_eq!(check_signable(message, &rules, registered, UnixSeconds(0)), expected);
         }
     }
 
     #[test]
     fn headers_and_long_messages_are_rejected_despite_signing_rules() {
-        let rules = [SigningRule { prefix: b"SNDR".to_vec(), max_len: usize::MAX }];
+        let rules = [SigningRule::with_prefix(b"SNDR", usize::MAX)];
         let header = [&HEADER_MAGIC[..], b"..."].concat();
-        assert_eq!(check_signable(&header, &rules, true), Err(MessageRefusal::Header));
+        assert_eq!(
+            check_signable(&header, &rules, true, UnixSeconds(0)),
+            Err(MessageRefusal::Header)
+        );
         assert_eq!(check_message(&HEADER_MAGIC), Err(MessageRefusal::Header));
-        assert_eq!(check_signable(&header[..15], &rules, false), Ok(()));
+        assert_eq!(check_signable(&header[..15], &rules, false, UnixSeconds(0)), Ok(()));
         let long = vec![b'S'; MAX_MESSAGE_LEN + 1];
-        assert_eq!(check_signable(&long, &rules, true), Err(MessageRefusal::TooLong));
+        assert_eq!(
+            check_signable(&long, &rules, true, UnixSeconds(0)),
+            Err(MessageRefusal::TooLong)
+        );
         assert_eq!(check_message(&long[1..]), Ok(()));
     }
 }

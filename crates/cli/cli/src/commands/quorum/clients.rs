@@ -1,26 +1,24 @@
-//! The commands that ask a running server: `register`, `sign`, `refresh`, `pubkey`; and
-//! `verify-epochs`.
+//! The commands that ask a running server: `register`, `refresh`, `pubkey`; and `verify-epochs`.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
 use console::CommandFailure;
 use console::CommandProgress;
-use hyper::body::Bytes;
-use keys::{RsaPublicKey, storage};
+use formats::{jwt, ssh};
+use keys::RsaPublicKey;
 use quorum::UnixSeconds;
-use quorum::api::{
-    ApiEncoding, MAX_BODY_LEN, QuorumApiClient, QuorumApiError, RefreshStatus, RefreshStep,
-};
+use quorum::api::{QuorumApiClient, QuorumApiError, RefreshStatus, RefreshStep};
 use quorum::group::{GroupHeader, verify_chain};
 use quorum::server::GroupStart;
 use serde::Serialize;
 use tokio::time::sleep;
 
+use super::files::{read_bounded, read_message, write_new};
+use super::format_name::SignatureFormatName;
 use super::page;
+use super::servers::{GroupKeyOptions, QuorumServersOptions, ServerFailure};
 
 /// How often a server is asked how far a refresh is.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -36,10 +34,14 @@ pub(super) struct QuorumSocketOptions {
     socket: PathBuf,
 }
 
-/// Allows a server to sign a file.
+/// Allows a server to sign files.
 ///
 /// From now on the server signs exactly these bytes, even after a restart. f+1 servers must allow
 /// it. A server keeps 65,536 registrations, and then removes the oldest.
+///
+/// With --format, prints what a signature of the file would mean, and refuses a file of another
+/// format. Without it, refuses what `sunder quorum prepare` writes, and all that a verifier of
+/// these formats could accept.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: sunder quorum register --socket /run/sunder/quorum-office/api release.txt"
@@ -47,35 +49,12 @@ pub(super) struct QuorumSocketOptions {
 pub(super) struct QuorumRegisterArguments {
     #[command(flatten)]
     server: QuorumSocketOptions,
-    /// The file, of at most 1 MiB
-    file: PathBuf,
-}
-
-/// Has a file signed by f+1 servers, and writes FILE.sig.
-///
-/// The file must be registered or allowed by a rule at f+1 servers, including this one. An existing
-/// FILE.sig is not overwritten. Exit code 3: the server refuses to sign the file.
-#[derive(clap::Args)]
-#[command(
-    after_help = "Example: sunder quorum sign --socket /run/sunder/quorum-office/api release.txt
-Then: openssl dgst -sha256 -verify public.pem -signature release.txt.sig release.txt"
-)]
-pub(super) struct QuorumSignArguments {
-    #[command(flatten)]
-    server: QuorumSocketOptions,
-    /// How the file is encoded, with SHA-256
-    #[arg(long, value_enum, default_value_t = SignatureEncodingName::Pkcs1)]
-    encoding: SignatureEncodingName,
-    /// The file, of at most 1 MiB
-    file: PathBuf,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum SignatureEncodingName {
-    /// PKCS #1 v1.5
-    Pkcs1,
-    /// PSS with a salt of 32 bytes
-    Pss,
+    /// The format, as for `sign`
+    #[arg(long, value_enum, default_value_t = SignatureFormatName::Raw)]
+    format: SignatureFormatName,
+    /// Files of at most 1 MiB, or - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
 }
 
 /// Approves a refresh, which moves the key to other servers, and shows its progress.
@@ -102,14 +81,31 @@ pub(super) struct QuorumRefreshArguments {
     no_wait: bool,
 }
 
-/// Prints the group's public key in PEM, as a running server knows it.
+/// Prints the group's public key, as a running server knows it.
+///
+/// An OpenPGP key contains a signature: `sunder quorum prepare openpgp-key` begins one.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum pubkey --socket /run/sunder/quorum-office/api \\
              > public.pem
 Then: openssl dgst -sha256 -verify public.pem -signature FILE.sig FILE")]
 pub(super) struct QuorumPubkeyArguments {
     #[command(flatten)]
-    server: QuorumSocketOptions,
+    servers: QuorumServersOptions,
+    #[command(flatten)]
+    key: GroupKeyOptions,
+    /// The form of the key
+    #[arg(long, value_enum, default_value_t = PublicKeyFormat::Pem)]
+    format: PublicKeyFormat,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum PublicKeyFormat {
+    /// PEM, for openssl
+    Pem,
+    /// One line, for OpenSSH
+    Ssh,
+    /// A JSON Web Key
+    Jwk,
 }
 
 /// Writes the headers of all epochs with their signatures to a new file, for `verify-epochs`.
@@ -119,7 +115,7 @@ pub(super) struct QuorumPubkeyArguments {
 )]
 pub(super) struct QuorumHeadersArguments {
     #[command(flatten)]
-    server: QuorumSocketOptions,
+    servers: QuorumServersOptions,
     /// The file to write
     file: PathBuf,
 }
@@ -128,8 +124,13 @@ pub(super) struct QuorumHeadersArguments {
 ///
 /// Each group has signed the header of its epoch, which names the previous header. Exit code 3: the
 /// chain is broken.
+///
+/// With --socket, it gets the headers of all these servers, skips wrong ones, and takes the longest
+/// chain. So one correct server that is up to date is enough.
 #[derive(clap::Args)]
-#[command(after_help = "Example: sunder quorum verify-epochs --pubkey public.pem headers")]
+#[command(after_help = "Example: sunder quorum verify-epochs --pubkey public.pem headers
+Or:      sunder quorum verify-epochs --pubkey public.pem \\
+             --socket office-1.sock --socket office-2.sock")]
 pub(super) struct VerifyEpochsArguments {
     /// The public key, in PEM
     #[arg(long, value_name = "FILE")]
@@ -143,8 +144,16 @@ pub(super) struct VerifyEpochsArguments {
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
+    /// The socket of a server, in place of a file of headers
+    #[arg(
+        long = "socket",
+        value_name = "PATH",
+        conflicts_with = "headers",
+        required_unless_present = "headers"
+    )]
+    sockets: Vec<PathBuf>,
     /// The headers, as `sunder quorum headers` writes them
-    headers: PathBuf,
+    headers: Option<PathBuf>,
 }
 
 /// What `verify-epochs --json` prints.
@@ -164,28 +173,23 @@ struct EpochServerDocument {
 }
 
 pub(super) fn register(arguments: &QuorumRegisterArguments) -> Result<(), CommandFailure> {
-    let message = read_message(&arguments.file)?;
-    let registered = arguments.server.ask(async |client| client.register(message).await)?;
-    let what = if registered.new { "is registered" } else { "was registered already" };
-    console::print_line(&format!("SHA-256 {} {what}", registered.digest))
-}
-
-pub(super) fn sign(arguments: &QuorumSignArguments) -> Result<(), CommandFailure> {
-    let message = read_message(&arguments.file)?;
-    let encoding = match arguments.encoding {
-        SignatureEncodingName::Pkcs1 => ApiEncoding::Pkcs1,
-        SignatureEncodingName::Pss => ApiEncoding::Pss,
-    };
-    let mut path = arguments.file.clone().into_os_string();
-    path.push(".sig");
-    let path = PathBuf::from(path);
-    // Before anything is signed.
-    if path.exists() {
-        return Err(exists(&path));
+    // All are checked before one is registered.
+    let mut messages = Vec::new();
+    for file in &arguments.files {
+        let message = read_message(file)?;
+        let line = arguments.format.describe(&file.display().to_string(), &message)?;
+        messages.push((message, line));
     }
-    let signature = arguments.server.ask(async |client| client.sign(message, encoding).await)?;
-    write_new(&path, &signature)?;
-    console::print_line(&format!("{}: the signature", path.display()))
+    for (message, line) in messages {
+        let registered = arguments.server.ask(async |client| client.register(message).await)?;
+        let what = if registered.new { "is registered" } else { "was registered already" };
+        let meaning = match arguments.format {
+            SignatureFormatName::Raw => String::new(),
+            _ => format!(": {line}"),
+        };
+        console::print_line(&format!("SHA-256 {} {what}{meaning}", registered.digest))?;
+    }
+    Ok(())
 }
 
 pub(super) fn refresh(arguments: &QuorumRefreshArguments) -> Result<(), CommandFailure> {
@@ -239,28 +243,76 @@ async fn follow(
 }
 
 pub(super) fn pubkey(arguments: &QuorumPubkeyArguments) -> Result<(), CommandFailure> {
-    let pem = arguments.server.ask(async |client| client.public_key().await)?;
-    console::print(pem.trim_ascii_end())
+    let key = arguments.key.key(&arguments.servers)?;
+    let text = match arguments.format {
+        PublicKeyFormat::Pem => key.to_pem(),
+        PublicKeyFormat::Ssh => ssh::public_key_line(&key),
+        PublicKeyFormat::Jwk => jwt::json_web_key(&key).to_string(),
+    };
+    console::print(text.trim_end().as_bytes())
 }
 
 pub(super) fn headers(arguments: &QuorumHeadersArguments) -> Result<(), CommandFailure> {
-    let headers = arguments.server.ask(async |client| client.headers().await)?;
+    let headers = arguments
+        .servers
+        .ask(async |client| client.headers().await.map_err(ServerFailure::from))?;
     write_new(&arguments.file, &headers)
 }
 
 pub(super) fn verify_epochs(arguments: &VerifyEpochsArguments) -> Result<(), CommandFailure> {
     let key = RsaPublicKey::read(&arguments.pubkey);
     let key = key.map_err(|error| CommandFailure::Usage(error.to_string()))?;
-    let path = &arguments.headers;
-    let bytes = read_bounded(path, MAX_HEADERS)?;
-    let chain = GroupStart::parse_chain(&bytes)
-        .map_err(|error| CommandFailure::Usage(format!("{}: {error}", path.display())))?;
+    let (name, last) = match &arguments.headers {
+        Some(path) => {
+            let bytes = read_bounded(path, MAX_HEADERS)?;
+            (path.display().to_string(), last_epoch(&key, &path.display().to_string(), &bytes)?)
+        }
+        None => newest_epoch(&key, &arguments.sockets)?,
+    };
+    show_epoch(arguments, &name, &last)
+}
+
+/// The last epoch of a chain of headers.
+fn last_epoch(key: &RsaPublicKey, name: &str, bytes: &[u8]) -> Result<GroupHeader, CommandFailure> {
+    let chain = GroupStart::parse_chain(bytes)
+        .map_err(|error| CommandFailure::Usage(format!("{name}: {error}")))?;
     let headers: Vec<Vec<u8>> = chain.iter().map(|it| it.header.to_bytes()).collect();
     let pairs = headers.iter().zip(&chain).map(|(bytes, it)| (&bytes[..], &it.signature[..]));
-    let last = verify_chain(pairs, |message, signature| key.verify(message, signature))
-        .map_err(|error| CommandFailure::Refused(format!("{}: {error}", path.display())))?;
-    check_age(arguments, &last)
-        .map_err(|why| CommandFailure::Refused(format!("{}: {why}", path.display())))?;
+    verify_chain(pairs, |message, signature| key.verify(message, signature))
+        .map_err(|error| CommandFailure::Refused(format!("{name}: {error}")))
+}
+
+/// The newest epoch that one of the servers proves, and the server's socket.
+fn newest_epoch(
+    key: &RsaPublicKey,
+    sockets: &[PathBuf],
+) -> Result<(String, GroupHeader), CommandFailure> {
+    let runtime = service::runtime()?;
+    let mut newest: Option<(String, GroupHeader)> = None;
+    for socket in sockets {
+        let name = socket.display().to_string();
+        let answer = runtime.block_on(QuorumApiClient::new(socket).headers());
+        let found = answer.map_err(|error| CommandFailure::Failed(error.to_string()));
+        match found.and_then(|bytes| last_epoch(key, &name, &bytes)) {
+            Ok(epoch) if newest.as_ref().is_none_or(|(_, it)| it.epoch < epoch.epoch) => {
+                newest = Some((name, epoch));
+            }
+            Ok(_) => {}
+            Err(failure) if sockets.len() == 1 => return Err(failure),
+            Err(failure) => console::warning(failure.message()),
+        }
+    }
+    let why = "none of the servers has proved an epoch: see the warnings, or name other servers";
+    newest.ok_or_else(|| CommandFailure::Failed(why.into()))
+}
+
+/// Prints the servers of an epoch, if it is as new as required.
+fn show_epoch(
+    arguments: &VerifyEpochsArguments,
+    name: &str,
+    last: &GroupHeader,
+) -> Result<(), CommandFailure> {
+    check_age(arguments, last).map_err(|why| CommandFailure::Refused(format!("{name}: {why}")))?;
     let faulty = last.group.combination().faulty();
     let members = last.group.members();
     let began = last.time.map(|time| time.to_string());
@@ -330,33 +382,4 @@ impl QuorumSocketOptions {
             }
         })
     }
-}
-
-fn read_message(path: &Path) -> Result<Bytes, CommandFailure> {
-    let message = read_bounded(path, MAX_BODY_LEN as u64)?;
-    Ok(message.into())
-}
-
-/// A file of at most this length.
-fn read_bounded(path: &Path, max: u64) -> Result<Vec<u8>, CommandFailure> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(max + 1).read_to_end(&mut bytes));
-    read.map_err(|error| CommandFailure::reading(path, &error))?;
-    if bytes.len() as u64 > max {
-        let what = format!("{} has more than {max} bytes", path.display());
-        return Err(CommandFailure::Usage(what));
-    }
-    Ok(bytes)
-}
-
-fn exists(path: &Path) -> CommandFailure {
-    CommandFailure::Usage(format!("{} already exists, and is not overwritten", path.display()))
-}
-
-/// Writes a new file, all of it or nothing.
-fn write_new(path: &Path, content: &[u8]) -> Result<(), CommandFailure> {
-    storage::create(path, content, 0o666).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => exists(path),
-        _ => CommandFailure::writing(path, &error),
-    })
 }

@@ -85,7 +85,8 @@ fn help() -> String {
          `address` for each server of the group that has the key.\n\
          Further settings, above the first [[...]]: master_credential (in place of\n\
          master_key), socket_access, max_connections, audit_mib, sign_timeout_s,\n\
-         need_delay_s, grace_delay_s.\n\
+         need_delay_s, grace_delay_s. Of a [[rule]]: format, prefix_hex, fields,\n\
+         signatures, issuer, subject, names, purposes, authorities, max_validity.\n\
          docs/guides/quorum.md has a table of them."
     )
 }
@@ -173,6 +174,7 @@ mod tests {
     use crate::daemon::tests::names;
 
     const GUIDE: &str = include_str!("../../../../../../docs/guides/quorum.md");
+    const SIGNING_GUIDE: &str = include_str!("../../../../../../docs/guides/quorum-signing.md");
 
     #[test]
     fn the_example_is_a_configuration() {
@@ -192,6 +194,17 @@ mod tests {
         assert_eq!(joining.peers[0].key, group.members()[0].identity);
         let weekly = QuorumNodeConfig::from_toml(&format!("{weekly}{first}")).unwrap();
         assert_eq!(weekly.refresh_every.map(|it| it.as_secs()), Some(7 * 86_400));
+    }
+
+    /// The rules in the guide of formats.
+    #[test]
+    fn the_rules_in_the_guide_are_rules() {
+        let blocks = SIGNING_GUIDE.split("```toml\n").skip(1);
+        let rules: String = blocks.map(|rest| rest.split("```").next().unwrap()).collect();
+        let config = QuorumNodeConfig::from_toml(
+            &EXAMPLE.replace("[[rule]]", &format!("{rules}\n[[rule]]")),
+        );
+        assert_eq!(config.unwrap().rules.len(), 5);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The configuration of `sunder quorum node`.
 
+mod rules;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,10 +17,9 @@ use crate::net::store::audit;
 use crate::protocol::policy::SigningRule;
 use crate::protocol::refresh::RefreshDelays;
 use crate::protocol::server::SigningTimeouts;
-use crate::protocol::signing::MAX_MESSAGE_LEN;
 
 /// The keys of the configuration.
-pub const KEYS: ConfigKeys = ConfigKeys(&[NODE_KEYS]);
+pub const KEYS: ConfigKeys = ConfigKeys(&[NODE_KEYS, rules::RULE_KEYS]);
 
 const NODE_KEYS: &[ConfigKey] = &[
     key("", "identity", "\"identity.key\""),
@@ -45,8 +46,6 @@ const NODE_KEYS: &[ConfigKey] = &[
     key("peer", "identity", "\"3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c\""),
     key("peer", "address", "\"192.0.2.2:6530\""),
     key("", "rule", "[{ prefix = \"release \", max_len = 200 }]"),
-    key("rule", "prefix", "\"release \""),
-    key("rule", "max_len", "200"),
 ];
 
 /// The interval between the first two sends of the same item.
@@ -145,7 +144,7 @@ impl QuorumNodeConfig {
                 Some(value) => value.integer_in(1..=1 << 20),
             };
             let peers = table.tables("peer").iter().filter_map(read_peer).collect();
-            let rules = table.tables("rule").iter().filter_map(read_rule).collect();
+            let rules = table.tables("rule").iter().filter_map(rules::read_rule).collect();
             let delays = RefreshDelays {
                 need: seconds("need_delay_s", 30),
                 grace: seconds("grace_delay_s", 60),
@@ -255,20 +254,6 @@ fn read_peer(table: &ConfigTable<'_>) -> Option<QuorumPeer> {
     Some(QuorumPeer { key: key?, address: address? })
 }
 
-fn read_rule(table: &ConfigTable<'_>) -> Option<SigningRule> {
-    let prefix = table.require("prefix").and_then(|it| {
-        let text = it.text()?;
-        if text.is_empty() {
-            it.refuse("an empty prefix allows every message", "write how the messages begin");
-            return None;
-        }
-        Some(text.as_bytes().to_vec())
-    });
-    let max = i64::try_from(MAX_MESSAGE_LEN).unwrap_or(i64::MAX);
-    let max_len = table.get("max_len").and_then(|it| it.integer_in(1..=max));
-    Some(SigningRule { prefix: prefix?, max_len: max_len.unwrap_or(MAX_MESSAGE_LEN) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,7 +276,7 @@ mod tests {
             keys::IdentitySecretKey::new(&[1; 32]).public()
         );
         let config = QuorumNodeConfig::from_toml(&more).unwrap();
-        assert_eq!(config.rules, [SigningRule { prefix: b"release ".to_vec(), max_len: 20 }]);
+        assert_eq!(config.rules, [SigningRule::with_prefix(b"release ", 20)]);
         assert_eq!((config.peers.len(), config.socket_access), (1, SocketAccess::Group));
     }
 

@@ -108,7 +108,8 @@ impl QuorumServer {
         encoding: RsaEncoding,
     ) {
         let is_registered = self.registered.contains(&MessageDigest::of(&message));
-        let allowed = policy::check_signable(&message, &self.settings.rules, is_registered);
+        let allowed =
+            policy::check_signable(&message, &self.settings.rules, is_registered, self.time);
         let waiting: usize = self.waiting.iter().map(|it| it.message.len()).sum();
         let is_full = self.waiting.len() >= MAX_WAITING || waiting > MAX_WAITING_BYTES;
         let refusal = match allowed {
@@ -374,7 +375,7 @@ impl QuorumServer {
             return Ok(());
         }
         let is_registered = self.registered.contains(&MessageDigest::of(message));
-        policy::check_signable(message, &self.settings.rules, is_registered)
+        policy::check_signable(message, &self.settings.rules, is_registered, self.time)
     }
 
     /// Handles a computed answer.

@@ -1,0 +1,71 @@
+//! The formats of signatures as options name them.
+
+use clap::ValueEnum;
+use console::CommandFailure;
+use formats::SignatureFormat;
+use formats::openpgp::OpenPgpMessage;
+
+/// The value of `--format`.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub(super) enum SignatureFormatName {
+    /// The bytes of the signature of any file
+    Raw,
+    /// A certification request (PKCS #10), in PEM
+    X509Csr,
+    /// A certificate, in PEM
+    X509Cert,
+    /// A detached signature (PKCS #7), in DER
+    Cms,
+    /// A detached or cleartext signature, in armor
+    Openpgp,
+    /// The group's key with a user ID, in armor
+    OpenpgpKey,
+    /// A JSON Web Token: RS256 or PS256
+    Jwt,
+    /// A commit or tag of git: a detached OpenPGP signature
+    Git,
+}
+
+impl SignatureFormatName {
+    /// The format of the messages.
+    pub(super) fn format(self) -> SignatureFormat {
+        match self {
+            Self::Raw => SignatureFormat::Raw,
+            Self::X509Csr => SignatureFormat::X509Csr,
+            Self::X509Cert => SignatureFormat::X509Cert,
+            Self::Cms => SignatureFormat::Cms,
+            Self::Openpgp | Self::Git => SignatureFormat::OpenPgp,
+            Self::OpenpgpKey => SignatureFormat::OpenPgpKey,
+            Self::Jwt => SignatureFormat::Jwt,
+        }
+    }
+
+    /// The ending of the files that are written.
+    pub(super) fn ending(self) -> &'static str {
+        match self {
+            Self::Raw => "sig",
+            Self::X509Csr => "csr",
+            Self::X509Cert => "crt",
+            Self::Cms => "p7s",
+            Self::Openpgp | Self::OpenpgpKey | Self::Git => "asc",
+            Self::Jwt => "jwt",
+        }
+    }
+
+    /// One line that says what a signature of a message means.
+    ///
+    /// # Errors
+    /// If it is a message of another format.
+    pub(super) fn describe(self, name: &str, message: &[u8]) -> Result<String, CommandFailure> {
+        let wrong = |why: String| CommandFailure::Usage(format!("{name}: {why}"));
+        let line = self.format().describe(message).map_err(|error| wrong(error.to_string()))?;
+        let is_object =
+            |content: &[u8]| content.starts_with(b"object ") || content.starts_with(b"tree ");
+        if self == Self::Git
+            && !OpenPgpMessage::parse(message).is_ok_and(|it| is_object(it.content))
+        {
+            return Err(wrong("this is not what is signed in a commit or tag of git".into()));
+        }
+        Ok(line)
+    }
+}

@@ -1,0 +1,231 @@
+//! `sign`: signatures of files, in the formats of stock tools.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use console::{CommandFailure, CommandProgress};
+use formats::FormatEncoding;
+use formats::cms::SignerCertificate;
+use hyper::body::Bytes;
+use keys::RsaPublicKey;
+use quorum::api::ApiEncoding;
+
+use super::files::{exists, is_standard, read_bounded, read_message, write_new, write_standard};
+use super::format_name::SignatureFormatName;
+use super::servers::{GroupKeyOptions, QuorumServersOptions, ServerFailure};
+
+/// The longest file of a certificate, in bytes.
+const MAX_CERTIFICATE: usize = 1 << 20;
+
+/// Has files signed by f+1 servers, and writes the signatures to new files.
+///
+/// A file must be registered or allowed by a rule at f+1 servers, including the one that is asked.
+/// Without --format the signature of FILE is FILE.sig. In the other formats, FILE is what
+/// `sunder quorum prepare` has written, FILE.tbs, and the result has the ending .csr, .crt, .p7s,
+/// .asc or .jwt in place of .tbs. Existing files are not overwritten. Exit code 3: the server
+/// refuses to sign the file.
+///
+/// All signatures are RSA with SHA-256 and PKCS #1 v1.5, except for --encoding pss and JSON Web
+/// Tokens with PS256.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: sunder quorum sign --socket /run/sunder/quorum-office/api release.txt
+Then: openssl dgst -sha256 -verify public.pem -signature release.txt.sig release.txt
+Or:   sunder quorum sign --socket /run/sunder/quorum-office/api \\
+          --format x509-cert www.tbs
+docs/guides/quorum-signing.md shows every format."
+)]
+pub(super) struct QuorumSignArguments {
+    #[command(flatten)]
+    servers: QuorumServersOptions,
+    #[command(flatten)]
+    key: GroupKeyOptions,
+    /// The form of the signature
+    #[arg(long, value_enum, default_value_t = SignatureFormatName::Raw)]
+    format: SignatureFormatName,
+    /// How the file is encoded, with SHA-256: for --format raw
+    #[arg(long, value_enum)]
+    encoding: Option<SignatureEncodingName>,
+    /// The certificate of the group's key, in PEM: for --format cms
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// The file to write, or - for standard output: for one FILE
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Files of at most 1 MiB, or - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum SignatureEncodingName {
+    /// PKCS #1 v1.5
+    Pkcs1,
+    /// PSS with a salt of 32 bytes
+    Pss,
+}
+
+/// A file to sign.
+struct SigningTask {
+    /// For messages.
+    name: String,
+    message: Bytes,
+    /// `None`: standard output.
+    target: Option<PathBuf>,
+}
+
+pub(super) fn sign(arguments: &QuorumSignArguments) -> Result<(), CommandFailure> {
+    let format = arguments.format;
+    check_options(arguments)?;
+    let tasks = tasks(arguments)?;
+    let key = match format {
+        SignatureFormatName::Raw => arguments.key.in_file()?,
+        _ => Some(arguments.key.key(&arguments.servers)?),
+    };
+    let certificate = signer_certificate(arguments, key.as_ref())?;
+    for task in tasks.iter().filter(|_| format != SignatureFormatName::Raw) {
+        format.describe(&task.name, &task.message)?;
+        let checked =
+            key.as_ref().map_or(Ok(()), |key| format.format().check_key(&task.message, key));
+        checked.map_err(|error| CommandFailure::Usage(format!("{}: {error}", task.name)))?;
+    }
+    let progress = (tasks.len() > 1).then(|| CommandProgress::steps(tasks.len() as u64));
+    let mut failures = Vec::new();
+    for task in &tasks {
+        if let Some(progress) = &progress {
+            progress.doing(format!("  {}", console::printable(&task.name)));
+        }
+        let signed = sign_one(arguments, task, key.as_ref(), certificate.as_ref());
+        failures.extend(signed.err().map(|failure| (task, failure)));
+        if let Some(progress) = &progress {
+            progress.advance(1);
+        }
+    }
+    drop(progress);
+    let count = failures.len();
+    let Some((_, last)) = failures.last() else { return Ok(()) };
+    if tasks.len() == 1 {
+        return Err(failures.remove(0).1);
+    }
+    for (task, failure) in &failures {
+        console::warning(&format!("{}: {}", task.name, failure.message()));
+    }
+    let summary = format!("{count} of {} files are not signed", tasks.len());
+    Err(match last {
+        CommandFailure::Refused(_) => CommandFailure::Refused(summary),
+        _ => CommandFailure::Failed(summary),
+    })
+}
+
+fn check_options(arguments: &QuorumSignArguments) -> Result<(), CommandFailure> {
+    let format = arguments.format;
+    let wrong = |why: &str| Err(CommandFailure::Usage(why.into()));
+    if arguments.encoding.is_some() && format != SignatureFormatName::Raw {
+        return wrong(
+            "--encoding is for --format raw; the other formats determine it: leave it out",
+        );
+    }
+    match (&arguments.certificate, format == SignatureFormatName::Cms) {
+        (None, true) => {
+            return wrong("--format cms needs --certificate, the certificate of the group's key");
+        }
+        (Some(_), false) => return wrong("--certificate is for --format cms: leave it out"),
+        _ => {}
+    }
+    if arguments.out.is_some() && arguments.files.len() > 1 {
+        return wrong("--out is for one FILE: leave it out, and each signature gets its own name");
+    }
+    Ok(())
+}
+
+/// The files with what they contain, after a check that nothing would be overwritten.
+fn tasks(arguments: &QuorumSignArguments) -> Result<Vec<SigningTask>, CommandFailure> {
+    let mut names = HashSet::new();
+    let mut tasks = Vec::new();
+    for file in &arguments.files {
+        let target = match &arguments.out {
+            Some(out) => out.clone(),
+            None if is_standard(file) => file.clone(),
+            None => target_of(file, arguments.format),
+        };
+        let target = (!is_standard(&target)).then_some(target);
+        if let Some(target) = target.as_deref().filter(|target| target.exists()) {
+            return Err(exists(target));
+        }
+        let name =
+            if is_standard(file) { "standard input".into() } else { file.display().to_string() };
+        if !names.insert(target.clone()) {
+            let why = format!("{name}: two signatures would be written to the same file");
+            return Err(CommandFailure::Usage(why));
+        }
+        tasks.push(SigningTask { name, message: read_message(file)?, target });
+    }
+    Ok(tasks)
+}
+
+fn target_of(file: &Path, format: SignatureFormatName) -> PathBuf {
+    let is_prepared = format != SignatureFormatName::Raw
+        && file.extension().is_some_and(|ending| ending == "tbs");
+    let mut path =
+        if is_prepared { file.with_extension("") } else { file.to_owned() }.into_os_string();
+    path.push(".");
+    path.push(format.ending());
+    path.into()
+}
+
+fn signer_certificate(
+    arguments: &QuorumSignArguments,
+    key: Option<&RsaPublicKey>,
+) -> Result<Option<SignerCertificate>, CommandFailure> {
+    let (Some(path), Some(key)) = (&arguments.certificate, key) else { return Ok(None) };
+    let text = read_bounded(path, MAX_CERTIFICATE as u64)?;
+    let text = String::from_utf8_lossy(&text);
+    let certificate = SignerCertificate::from_pem(&text, key);
+    let wrong = |error| CommandFailure::Usage(format!("{}: {error}", path.display()));
+    certificate.map(Some).map_err(wrong)
+}
+
+fn sign_one(
+    arguments: &QuorumSignArguments,
+    task: &SigningTask,
+    key: Option<&RsaPublicKey>,
+    certificate: Option<&SignerCertificate>,
+) -> Result<(), CommandFailure> {
+    let format = arguments.format.format();
+    let failed =
+        |error: formats::FormatError| CommandFailure::Usage(format!("{}: {error}", task.name));
+    let encoding = match format.encoding(&task.message).map_err(failed)? {
+        FormatEncoding::Pss => ApiEncoding::Pss,
+        FormatEncoding::Pkcs1 if arguments.encoding == Some(SignatureEncodingName::Pss) => {
+            ApiEncoding::Pss
+        }
+        FormatEncoding::Pkcs1 => ApiEncoding::Pkcs1,
+    };
+    let signature = signature_of(&arguments.servers, &task.message, encoding, key)?;
+    let signed = format.wrap(&task.message, &signature, certificate).map_err(failed)?;
+    match &task.target {
+        Some(target) => {
+            write_new(target, &signed)?;
+            console::print_line(&format!("{}: the signature", target.display()))
+        }
+        None => write_standard(&signed),
+    }
+}
+
+/// Has a message signed, and checks the signature if the key is known.
+pub(super) fn signature_of(
+    servers: &QuorumServersOptions,
+    message: &Bytes,
+    encoding: ApiEncoding,
+    key: Option<&RsaPublicKey>,
+) -> Result<Bytes, CommandFailure> {
+    servers.ask(async |client| {
+        let signature = client.sign(message.clone(), encoding).await?;
+        if key.is_some_and(|key| !key.verify(message, &signature)) {
+            let why = "the server's signature is not by the group's key: use another server";
+            return Err(ServerFailure::Wrong(why.into()));
+        }
+        Ok(signature)
+    })
+}

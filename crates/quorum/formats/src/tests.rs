@@ -1,0 +1,240 @@
+//! Messages of each format, and bytes that could be of two.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::jwt::token;
+use crate::openpgp::{OpenPgpKind, document, key_with_user_id};
+use crate::x509::{AlternativeName, CertificatePurpose};
+
+fn key() -> RsaPublicKey {
+    let mut modulus = [0xc5; 256];
+    modulus[255] = 0x0d;
+    RsaPublicKey::new(&modulus).unwrap()
+}
+
+fn certificate() -> CertificateFields {
+    let key = key();
+    CertificateFields {
+        serial: vec![0xf1, 2, 3],
+        issuer: "CN=Office,O=A\\, B".parse().unwrap(),
+        not_before: 1_700_000_000,
+        not_after: 2_600_000_000,
+        subject: "CN=www.example.org".parse().unwrap(),
+        key: key.to_der(),
+        is_authority: false,
+        names: ["www.example.org", "*.example.org", "192.0.2.1", "2001:db8::1", "a@example.org"]
+            .map(|name| name.parse::<AlternativeName>().unwrap())
+            .to_vec(),
+        purposes: vec![CertificatePurpose::ServerAuth, CertificatePurpose::CodeSigning],
+    }
+}
+
+/// A message of each format.
+fn messages() -> Vec<(SignatureFormat, Vec<u8>)> {
+    let key = key();
+    let request = CertificationRequestFields {
+        subject: "CN=www.example.org,C=US".parse().unwrap(),
+        key: key.to_der(),
+        names: vec!["www.example.org".parse().unwrap()],
+    };
+    let document =
+        |kind| document(&key, b"- a text \nof two lines\n", kind, 1_700_000_000).unwrap();
+    vec![
+        (SignatureFormat::Raw, b"release 1.0\n".to_vec()),
+        (SignatureFormat::X509Csr, request.to_signed_bytes()),
+        (SignatureFormat::X509Cert, certificate().to_signed_bytes(&key)),
+        (SignatureFormat::Cms, CmsAttributes::of(b"a", Some(1_700_000_000)).to_signed_bytes()),
+        (SignatureFormat::Cms, CmsAttributes::of(b"a", None).to_signed_bytes()),
+        (SignatureFormat::OpenPgp, document(OpenPgpKind::Binary)),
+        (SignatureFormat::OpenPgp, document(OpenPgpKind::Cleartext)),
+        (SignatureFormat::OpenPgpKey, key_with_user_id(&key, "Office <a@example.org>").unwrap()),
+        (SignatureFormat::Jwt, token(&key, b"{\"sub\": \"a\"}", JwtAlgorithm::Ps256).unwrap()),
+    ]
+}
+
+#[test]
+fn each_message_is_of_its_format_and_of_no_other() {
+    for (format, message) in messages() {
+        assert_eq!(SignatureFormat::of(&message), Ok(format));
+        for other in SignatureFormat::ALL {
+            let described = other.describe(&message);
+            if other == format {
+                assert_eq!(described.unwrap().lines().count(), 1);
+            } else {
+                assert_eq!(described, Err(FormatError::OtherFormat(format)));
+            }
+        }
+        assert_eq!(format.check_key(&message, &key()), Ok(()));
+    }
+}
+
+#[test]
+fn certificates_and_requests_are_parsed_to_their_fields() {
+    let bytes = certificate().to_signed_bytes(&key());
+    assert_eq!(CertificateFields::parse(&bytes), Ok(certificate()));
+    let authority = CertificateFields { is_authority: true, names: vec![], ..certificate() };
+    let bytes = authority.to_signed_bytes(&key());
+    assert_eq!(CertificateFields::parse(&bytes), Ok(authority.clone()));
+    let shown = authority.to_string();
+    assert!(shown.starts_with("certificate of an authority for CN=www.example.org by "), "{shown}");
+    let name: x509::DistinguishedName = "CN=Office, O=A\\, B\\\\C".parse().unwrap();
+    assert_eq!(name.to_string(), "CN=Office,O=A\\, B\\\\C");
+    for wrong in ["", "CN", "CN=", "XX=a", "CN=a,,O=b", "C=\u{e9}", "CN=a\nb", "CN=a\\"] {
+        assert!(wrong.parse::<x509::DistinguishedName>().is_err(), "{wrong:?}");
+    }
+}
+
+/// An attacker has something registered in one format that a verifier of another would accept.
+#[test]
+fn bytes_that_two_formats_sign_are_of_none() {
+    let key = key();
+    // A certificate whose last bytes, in its last name, are a trailer of OpenPGP.
+    let signed = document(&key, b"", OpenPgpKind::Binary, 1_700_000_000).unwrap();
+    let mut fields = der::sequence(&[&[0xa0, 3, 2, 1, 2], &der::value(0x04, &signed)]);
+    assert!(OpenPgpMessage::parse(&fields).is_ok());
+    assert_eq!(SignatureFormat::of(&fields), Err(FormatError::Ambiguous));
+    // Signed attributes, likewise.
+    fields = der::value(der::SET, &der::sequence(&[&[der::OID, 1, 1], &der::value(4, &signed)]));
+    assert_eq!(SignatureFormat::of(&fields), Err(FormatError::Ambiguous));
+    // A token whose payload is not encoded (RFC 7797), with a trailer of OpenPGP.
+    let header = "eyJhbGciOiJSUzI1NiIsImI2NCI6ZmFsc2UsImNyaXQiOlsiYjY0Il19.".as_bytes();
+    let token = document(&key, header, OpenPgpKind::Binary, 1_700_000_000).unwrap();
+    assert_eq!(SignatureFormat::of(&token), Err(FormatError::Ambiguous));
+    assert_eq!(
+        SignatureFormat::of(&[header, b"any text"].concat()),
+        Err(FormatError::Unsupported(SignatureFormat::Jwt))
+    );
+}
+
+/// Bytes that are registered as they are must not be accepted in a format by a lenient verifier.
+#[test]
+fn lenient_forms_are_not_raw() {
+    let certificate = certificate().to_signed_bytes(&key());
+    let content = &certificate[4..];
+    let lengths: [&[u8]; 3] =
+        [&[0x80], &[0x83, 0, certificate[2], certificate[3]], &certificate[1..4]];
+    for len in lengths {
+        let end: &[u8] = if len == [0x80] { &[0, 0] } else { &[] };
+        let lenient = [&[der::SEQUENCE], len, content, end].concat();
+        assert_ne!(SignatureFormat::of(&lenient), Ok(SignatureFormat::Raw));
+    }
+    // A revocation list of version 1 begins with an algorithm.
+    let list = der::sequence(&[&der::SHA256_WITH_RSA, &[der::SEQUENCE, 0]]);
+    assert_eq!(
+        SignatureFormat::of(&list),
+        Err(FormatError::Unsupported(SignatureFormat::X509Cert))
+    );
+    // OpenPGP, version 3: the type of a signature and a time; version 5 and 6.
+    let unsupported = Err(FormatError::Unsupported(SignatureFormat::OpenPgp));
+    let time = 1_700_000_000_u32.to_be_bytes();
+    assert_eq!(SignatureFormat::of(&[b"a", &[0], &time[..]].concat()), unsupported);
+    for (version, len) in [(5, &[0, 0, 0, 0, 0, 0, 0, 6][..]), (6, &[0, 0, 0, 6])] {
+        let hashed = [version, 0, 1, 8, 0, 0];
+        let message = [b"a", &hashed[..], &[version, 0xff], len].concat();
+        assert_eq!(SignatureFormat::of(&message), unsupported, "{version}");
+    }
+}
+
+#[test]
+fn ordinary_files_are_raw() {
+    for text in [
+        "",
+        "0",
+        "1.0\n",
+        "0fe1c1d0c2c3f4b8  image.iso\n",
+        "{\"type\":\"release\"}",
+        "file.name\n",
+        "a.b.c",
+        "SSHSIG",
+    ] {
+        assert_eq!(SignatureFormat::of(text.as_bytes()), Ok(SignatureFormat::Raw), "{text:?}");
+    }
+    // Digits in every length: the second digit could be a length.
+    for len in 0..300 {
+        let text = vec![b'0'; len];
+        assert_eq!(SignatureFormat::of(&text), Ok(SignatureFormat::Raw), "{len}");
+    }
+}
+
+#[test]
+fn texts_are_canonical_and_other_bytes_are_no_texts() {
+    let key = key();
+    let signed = |text: &[u8]| document(&key, text, OpenPgpKind::Cleartext, 1_700_000_000);
+    let message = signed(b"- a\t \n\nb").unwrap();
+    let parsed = OpenPgpMessage::parse(&message).unwrap();
+    assert_eq!((parsed.content, parsed.created), (&b"- a\r\n\r\nb"[..], 1_700_000_000));
+    let form = SignatureFormat::OpenPgp.wrap(&message, &[1; 256], None).unwrap();
+    let form = String::from_utf8(form).unwrap();
+    let begin =
+        "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n- - a\n\nb\n-----BEGIN PGP SIG";
+    assert!(form.starts_with(begin), "{form}");
+    for wrong in [&b"\xff"[..], b"a\rb", b"a\0b"] {
+        assert_eq!(signed(wrong), Err(FormatError::NotText));
+    }
+}
+
+#[test]
+fn claims_are_unambiguous_objects() {
+    let token = |claims: &str| token(&key(), claims.as_bytes(), JwtAlgorithm::Rs256);
+    for wrong in ["", "[]", "1", "{\"a\":1,\"a\":1}", "{\"a\":{\"b\":1,\"b\":2}}", "{}{}"] {
+        assert_eq!(token(wrong), Err(FormatError::Claims), "{wrong}");
+    }
+    assert_eq!(json::parse_object(&[b'['; 100_000]), None);
+    // A header with more than an algorithm, a type and a key.
+    for header in [r#"{"alg":"none"}"#, r#"{"alg":"RS256","crit":["b64"]}"#, r#"{"typ":"JWT"}"#] {
+        let digits = base64ct::Base64UrlUnpadded::encode_string;
+        let message = format!("{}.{}", digits(header.as_bytes()), digits(b"{}"));
+        assert_eq!(JwtMessage::parse(message.as_bytes()), Err(FormatError::Jwt), "{header}");
+    }
+    let message = token("{}").unwrap();
+    assert!(JwtMessage::parse(&[&message[..], b"="].concat()).is_err());
+}
+
+/// RFC 7638, 3.1.
+#[test]
+fn the_thumbprint_of_a_key_is_that_of_the_standard() {
+    let modulus = "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tS\
+        oc_BJECPebWKRXjBZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FD\
+        W2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6\
+        WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw";
+    let modulus = base64ct::Base64UrlUnpadded::decode_vec(modulus).unwrap();
+    let key = jwt::json_web_key(&RsaPublicKey::new(&modulus).unwrap());
+    assert_eq!(key["kid"], "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
+    assert_eq!(key["e"], "AQAB");
+}
+
+proptest! {
+    /// Whatever was changed, it is refused or parsed, and has a form only if it is parsed.
+    #[test]
+    fn changed_messages_are_refused_or_parsed(
+        which in 0..9_usize,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        cut in any::<prop::sample::Index>(),
+        is_cut in any::<bool>(),
+    ) {
+        let mut message = messages().swap_remove(which).1;
+        for (at, byte) in changes {
+            let at = at.index(message.len());
+            message[at] = byte;
+        }
+        if is_cut {
+            message.truncate(cut.index(message.len()));
+        }
+        let found = SignatureFormat::of(&message);
+        for format in SignatureFormat::ALL {
+            if let Ok(line) = format.describe(&message) {
+                prop_assert_eq!(found, Ok(format));
+                prop_assert!(!line.contains('\n'));
+                let _ = format.encoding(&message).unwrap();
+                let _ = format.check_key(&message, &key());
+                let _ = format.wrap(&message, &[1; 256], None);
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_have_at_most_one_format(message in prop::collection::vec(any::<u8>(), 0..80)) {
+        let _ = SignatureFormat::of(&message);
+    }
+}

@@ -1,0 +1,184 @@
+use formats::jwt::{JwtAlgorithm, token};
+use formats::openpgp::document;
+use keys::RsaPublicKey;
+
+use super::*;
+use crate::protocol::group::HEADER_MAGIC;
+use crate::protocol::policy::{MessageRefusal, check_signable};
+
+const NOW: UnixSeconds = UnixSeconds(1_700_000_000);
+
+fn key() -> RsaPublicKey {
+    RsaPublicKey::new(&[0xc5; 256]).unwrap()
+}
+
+fn fields<const N: usize>(fields: [&str; N]) -> Vec<FieldRequirement> {
+    fields.map(|field| field.parse().unwrap()).to_vec()
+}
+
+fn allows(content: &SignableContent, message: &[u8]) -> bool {
+    let rules = [SigningRule { content: content.clone(), max_len: 1_000 }];
+    check_signable(message, &rules, false, NOW).is_ok()
+}
+
+fn certificate_rule() -> CertificateRule {
+    CertificateRule {
+        issuer: "CN=Office".parse().unwrap(),
+        subject: "CN=*.example.org,O=Example".parse().unwrap(),
+        names: vec!["*.example.org".into(), "192.0.2.1".into()],
+        purposes: vec![CertificatePurpose::ServerAuth],
+        allows_authorities: false,
+        max_validity_s: 86_400,
+    }
+}
+
+fn certificate() -> CertificateFields {
+    CertificateFields {
+        serial: vec![1],
+        issuer: "CN=Office".parse().unwrap(),
+        not_before: NOW.0,
+        not_after: NOW.0 + 86_400,
+        subject: "CN=www.example.org,O=Example".parse().unwrap(),
+        key: key().to_der(),
+        is_authority: false,
+        names: vec!["www.example.org".parse().unwrap(), "192.0.2.1".parse().unwrap()],
+        purposes: vec![CertificatePurpose::ServerAuth],
+    }
+}
+
+#[test]
+fn certificates_are_allowed_only_within_their_rule() {
+    let content = SignableContent::Certificate(certificate_rule());
+    let message = |certificate: &CertificateFields| certificate.to_signed_bytes(&key());
+    assert!(allows(&content, &message(&certificate())));
+    let name = |name: &str| vec![name.parse().unwrap()];
+    let subject = |subject: &str| subject.parse().unwrap();
+    for wrong in [
+        CertificateFields { issuer: subject("CN=Another"), ..certificate() },
+        CertificateFields { subject: subject("CN=www.example.org"), ..certificate() },
+        CertificateFields { subject: subject("O=Example,CN=www.example.org"), ..certificate() },
+        CertificateFields { subject: subject("CN=www.example.com,O=Example"), ..certificate() },
+        CertificateFields { names: name("www.example.com"), ..certificate() },
+        CertificateFields { names: name("a.b.example.org"), ..certificate() },
+        CertificateFields { names: name("example.org"), ..certificate() },
+        CertificateFields { names: name("*.example.org"), ..certificate() },
+        CertificateFields { names: name("192.0.2.2"), ..certificate() },
+        CertificateFields { names: name("a@www.example.org"), ..certificate() },
+        CertificateFields { is_authority: true, ..certificate() },
+        CertificateFields { purposes: vec![], ..certificate() },
+        CertificateFields { purposes: vec![CertificatePurpose::CodeSigning], ..certificate() },
+        CertificateFields { not_after: NOW.0 + 86_401, ..certificate() },
+    ] {
+        assert!(!allows(&content, &message(&wrong)), "{wrong}");
+    }
+    let authority = CertificateFields { is_authority: true, ..certificate() };
+    let rule = CertificateRule { allows_authorities: true, ..certificate_rule() };
+    assert!(allows(&SignableContent::Certificate(rule), &message(&authority)));
+}
+
+#[test]
+fn json_objects_have_exactly_the_required_fields() {
+    let content = SignableContent::Json(fields(["type=release", "version=1.*", "count?=3"]));
+    for (message, expected) in [
+        (r#"{"type":"release","version":"1.2"}"#, true),
+        (r#" {"version": "1.", "count": 3, "type": "release"}"#, true),
+        (r#"{"type":"release","version":"2.1.2"}"#, false),
+        (r#"{"type":"release"}"#, false),
+        (r#"{"type":"release","version":"1.2","more":1}"#, false),
+        (r#"{"type":"release","version":"1.2","count":4}"#, false),
+        (r#"{"type":"release","version":"1.2","count":[3]}"#, false),
+        (r#"{"type":"release","version":"1.\u0000"}"#, false),
+        (r#"{"type":"release","type":"release","version":"1.2"}"#, false),
+        (r#"{"type":"other","type":"release","version":"1.2"}"#, false),
+        (r#"{"type":"release","version":"1.2"} x"#, false),
+        (r#"["type","release"]"#, false),
+    ] {
+        assert_eq!(allows(&content, message.as_bytes()), expected, "{message}");
+    }
+}
+
+#[test]
+fn tokens_end_in_time_and_have_exactly_the_required_claims() {
+    let claims = fields(["iss=office", "sub=*"]);
+    let content = SignableContent::Token(TokenRule { claims, max_validity_s: 3_600 });
+    for (claims, expected) in [
+        (r#"{"iss":"office","sub":"a","exp":1700003600}"#, true),
+        (r#"{"iss":"office","sub":"a","exp":1700003600,"iat":1,"nbf":1700000000}"#, true),
+        (r#"{"iss":"office","sub":"a","exp":1700003601}"#, false),
+        (r#"{"iss":"office","sub":"a","exp":"1700003600"}"#, false),
+        (r#"{"iss":"office","sub":"a","exp":1700003600.5}"#, false),
+        (r#"{"iss":"office","sub":"a"}"#, false),
+        (r#"{"iss":"another","sub":"a","exp":1700003600}"#, false),
+        (r#"{"iss":"office","sub":"a","exp":1700003600,"admin":true}"#, false),
+    ] {
+        let message = token(&key(), claims.as_bytes(), JwtAlgorithm::Rs256).unwrap();
+        assert_eq!(allows(&content, &message), expected, "{claims}");
+    }
+}
+
+#[test]
+fn documents_begin_as_required_and_have_the_kind() {
+    let rule = DocumentRule { prefix: b"object ".to_vec(), kinds: vec![OpenPgpKind::Binary] };
+    let content = SignableContent::Document(rule);
+    let message = |text: &[u8], kind| document(&key(), text, kind, 1_700_000_000).unwrap();
+    assert!(allows(&content, &message(b"object 1", OpenPgpKind::Binary)));
+    assert!(!allows(&content, &message(b"object 1", OpenPgpKind::Cleartext)));
+    assert!(!allows(&content, &message(b"tree 1", OpenPgpKind::Binary)));
+    assert!(allows(
+        &content,
+        &message(&[b"object ", &[b'a'; 993][..]].concat(), OpenPgpKind::Binary)
+    ));
+    assert!(!allows(
+        &content,
+        &message(&[b"object ", &[b'a'; 994][..]].concat(), OpenPgpKind::Binary)
+    ));
+    assert!(!allows(&content, b"object 1"));
+}
+
+/// A rule for one format allows no message of another one, and no rule allows a header.
+#[test]
+fn rules_allow_neither_other_formats_nor_headers() {
+    let certificate = certificate().to_signed_bytes(&key());
+    let document = document(&key(), b"release 1", OpenPgpKind::Binary, 1_700_000_000).unwrap();
+    let token = token(&key(), b"{}", JwtAlgorithm::Rs256).unwrap();
+    for message in [&certificate, &document, &token] {
+        let prefix = SignableContent::Prefix(message[..4].to_vec());
+        assert!(!allows(&prefix, message), "{message:?}");
+        assert!(allows(&prefix, &[&message[..4], b" text"].concat()));
+    }
+    let header = [&HEADER_MAGIC[..], b"header"].concat();
+    let document =
+        formats::openpgp::document(&key(), &header, OpenPgpKind::Binary, 1_700_000_000).unwrap();
+    let rule = DocumentRule { prefix: vec![HEADER_MAGIC[0]], kinds: vec![OpenPgpKind::Binary] };
+    let rules = [
+        SigningRule::with_prefix(&HEADER_MAGIC[..1], 1_000),
+        SigningRule { content: SignableContent::Document(rule), max_len: 1_000 },
+    ];
+    for message in [&header, &document] {
+        assert_eq!(check_signable(message, &rules, false, NOW), Err(MessageRefusal::Header));
+        assert_eq!(check_signable(message, &rules, true, NOW), Err(MessageRefusal::Header));
+    }
+}
+
+#[test]
+fn patterns_match_whole_texts() {
+    for (pattern, text, expected) in [
+        ("", "", true),
+        ("a", "a", true),
+        ("a", "ab", false),
+        ("*", "", true),
+        ("*", "a\nb", false),
+        ("a*", "ab", true),
+        ("*b", "ab", true),
+        ("a*a", "a", false),
+        ("a*b*c", "a-b-b-c", true),
+        ("a*bc*c", "abc", false),
+        ("a*b*c", "acb", false),
+        ("**", "x", true),
+    ] {
+        assert_eq!(is_match(pattern, text), expected, "{pattern} {text}");
+    }
+    for wrong in ["", "a", "=a", "?=a"] {
+        assert_eq!(wrong.parse::<FieldRequirement>(), Err(InvalidFieldRequirement), "{wrong}");
+    }
+}
