@@ -32,7 +32,8 @@ help:
 	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'
 	@echo 'make install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)   the program, man pages, completions of shells,'
 	@echo '             units for systemd; make uninstall removes it'
-	@echo 'make install-lib PREFIX=$(PREFIX)   the transport layer for C and C++: headers and libraries'
+	@echo 'make install-lib PREFIX=$(PREFIX)   the transport layer for C and C++: headers and libraries;'
+	@echo '             the PKCS #11 module of quorums'
 	@echo 'make portable   the program for systems with glibc $(GLIBC) or newer, target/portable/sunder'
 	@echo 'make wheel   the Python package for such systems, in target/wheels; make wheel-test uses it'
 	@echo 'make compare-builds   builds the program in two folders, and compares byte for byte'
@@ -123,7 +124,7 @@ neon:
 	scripts/neon
 
 setup:
-	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync iperf3 psql:postgresql openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd gpg gpgv ping:iputils-ping bwrap:bubblewrap prlimit:util-linux faketime gcc g++ pkg-config libudt.so:libudt-dev chromium chromedriver:chromium-driver zbarimg:zbar-tools zsh fish yosys
+	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync iperf3 psql:postgresql openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd gpg gpgv pkcs11-tool:opensc ping:iputils-ping bwrap:bubblewrap prlimit:util-linux faketime gcc g++ pkg-config libudt.so:libudt-dev chromium chromedriver:chromium-driver zbarimg:zbar-tools zsh fish yosys
 
 setup-lab:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk g++ libudt.so:libudt-dev
@@ -184,8 +185,10 @@ compatibility:
 	scripts/compatibility "$$(scripts/old-program)" target/release/sunder
 
 install-lib:
-	CARGO_PROFILE_RELEASE_DEBUG=none $(CARGO) build --release --locked --package sunder-transport-c
+	CARGO_PROFILE_RELEASE_DEBUG=none $(CARGO) build --release --locked --package sunder-transport-c --package sunder-pkcs11
 	$(SUDO) env DESTDIR=$(DESTDIR) scripts/install-lib target/release $(PREFIX)
+	$(SUDO) install -D -m 755 target/release/libsunder_pkcs11.so \
+		$(DESTDIR)$(PREFIX)/lib/pkcs11/libsunder_pkcs11.so
 
 uninstall:
 	$(SUDO) env DESTDIR=$(DESTDIR) scripts/uninstall $(PREFIX)
@@ -196,9 +199,10 @@ deb: setup-deb
 	rm -rf target/deb
 	$(DIST) --profile dist --package sunder-cli --no-default-features --features services
 	cp target/dist/sunder target/packages/sunder
-	$(DIST) --profile dist --package sunder-cli --package sunder-transport-c
+	$(DIST) --profile dist --package sunder-cli --package sunder-transport-c --package sunder-pkcs11
 	cp target/dist/sunder target/packages/sunder-lab
-	cp target/dist/libsunder_transport_c.so target/dist/libsunder_transport_c.a target/packages
+	cp target/dist/libsunder_transport_c.so target/dist/libsunder_transport_c.a \
+		target/dist/libsunder_pkcs11.so target/packages
 	PYO3_BUILD_EXTENSION_MODULE=1 $(DIST:%target=%target/python) --release \
 		--manifest-path bindings/python/Cargo.toml
 	cp target/python/release/libsunder_transport_python.so target/packages

@@ -1,5 +1,5 @@
 //! RSA public keys, and the verification of signatures: PKCS #1 v1.5 and PSS (RFC 8017), both with
-//! SHA-256. There are no private keys here: a group of servers signs.
+//! SHA-256, and the first with SHA-512. There are no private keys here: a group of servers signs.
 
 mod encoding;
 mod pem;
@@ -131,14 +131,25 @@ impl RsaPublicKey {
         self.bits() as usize / 8
     }
 
-    /// Whether `signature` is this key's signature of the message, with PKCS #1 v1.5, or with PSS
-    /// and a salt of [`SALT_LEN`] bytes.
+    /// Whether `signature` is this key's signature of the message with SHA-256, and with PKCS #1
+    /// v1.5, or with PSS and a salt of [`SALT_LEN`] bytes.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         let Some(encoded) = self.raise(signature) else { return false };
         let is_by = |encoding: RsaEncoding| {
             encoding.encode(message, self.byte_len()).as_ref() == Some(&encoded)
         };
         is_by(RsaEncoding::Pkcs1) || RsaEncoding::pss_of(&encoded).is_some_and(is_by)
+    }
+
+    /// Whether `signature` is this key's signature of the message in this encoding.
+    pub fn verify_encoding(
+        &self,
+        encoding: &RsaEncoding,
+        message: &[u8],
+        signature: &[u8],
+    ) -> bool {
+        let encoded = encoding.encode(message, self.byte_len());
+        encoded.is_some() && self.raise(signature) == encoded
     }
 
     /// A number to the power of e. `None` if it is not below N or has another length.

@@ -27,14 +27,13 @@
 //!
 //! - [`x509`]: certificates and requests for them, with `name`. [`cms`]: detached signatures.
 //! - [`openpgp`]: signatures and keys. [`jwt`]: tokens and keys. [`json`]: objects without repeated
-//!   names. [`ssh`]: the key as OpenSSH writes it. `der`: the encoding of X.509 and CMS.
+//!   names. `der`: the encoding of X.509 and CMS.
 
 pub mod cms;
 mod der;
 pub mod json;
 pub mod jwt;
 pub mod openpgp;
-pub mod ssh;
 #[cfg(test)]
 mod tests;
 pub mod x509;

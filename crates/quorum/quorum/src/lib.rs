@@ -82,13 +82,14 @@
 //! - `link`: one connection of two servers: `handshake`, `records`, `lanes`, `backoff`.
 //! - `ceremony`, `combination`, `share`, `rsa`, `integer`: the dealer, which server holds which
 //!   shares, and the arithmetic. [`group`], `voting`, `wire`: epochs, voting keys, encodings.
+//! - [`ssh`]: the group's key and an agent's messages in the formats of OpenSSH.
 //!
 //! [`log`] is the agreement log as the service sees it, with one in memory. `net` is the driver:
 //!
 //! - [`node`]: a server: `core` is the event loop, `local` and `incoming` are requests, `answers`
 //!   writes the audit of partial signatures. `health`, `problem_tracker` and `status` report what
 //!   is wrong. `config`, `open`: the start.
-//! - [`api`]: the local API: `server`, `route`, `client`. [`store`]: the files of a server.
+//! - [`api`]: the local API: `server`, `route`, `client`, `failover`. [`store`]: files of a server.
 //!   [`links`]: connections between servers. [`consensus`]: the thread and the disk of the log.
 //! - [`nodes`], [`ceremony_files`]: other files. `full_disk`: advice in errors. [`in_process`]:
 //!   whole groups in one process, to measure.
@@ -113,6 +114,7 @@ pub use protocol::rsa::modulus::{FixedBase, RsaElement, RsaModulus, RsaModulusEr
 pub use protocol::server;
 pub use protocol::share::{SEED_LEN, ShareExpansionSeed, ShareRange, SplitInteger};
 pub use protocol::signing;
+pub use protocol::ssh;
 pub use protocol::unix_seconds::UnixSeconds;
 pub use protocol::voting::VotingSecret;
 pub use protocol::wire::{MalformedEncoding, Sha256Digest};

@@ -14,6 +14,7 @@ pub(crate) mod rsa;
 pub mod server;
 pub(crate) mod share;
 pub mod signing;
+pub mod ssh;
 pub(crate) mod unix_seconds;
 pub(crate) mod voting;
 pub(crate) mod wire;

@@ -57,6 +57,29 @@ fn signatures_of_openssl_are_verified() {
     }
 }
 
+#[test]
+fn signatures_of_openssl_are_verified_in_one_encoding_only() {
+    let (place, public) = new_key("-pkeyopt rsa_keygen_bits:2048");
+    let key = RsaPublicKey::from_pem(&public).unwrap();
+    fs::write(place.path().join("message"), "a message").unwrap();
+    for (hash, expected) in [("-sha256", RsaEncoding::Pkcs1), ("-sha512", RsaEncoding::Pkcs1Sha512)]
+    {
+        openssl(place.path(), &format!("dgst {hash} -sign key -out signature message"));
+        let signature = fs::read(place.path().join("signature")).unwrap();
+        let pss = RsaEncoding::Pss { salt: [0; SALT_LEN] };
+        for encoding in [RsaEncoding::Pkcs1, RsaEncoding::Pkcs1Sha512, pss] {
+            let is_right = key.verify_encoding(&encoding, b"a message", &signature);
+            assert_eq!(is_right, encoding == expected, "{hash} {encoding:?}");
+            assert!(!key.verify_encoding(&encoding, b"another", &signature));
+        }
+        // Headers of groups are signed with SHA-256 only.
+        assert_eq!(key.verify(b"a message", &signature), expected == RsaEncoding::Pkcs1);
+    }
+    let short = RsaPublicKey::danger_of_any_size(&[0xff; 64]).unwrap();
+    assert!(!short.verify_encoding(&RsaEncoding::Pkcs1Sha512, b"a message", &[0; 64]));
+    assert!(!short.verify_encoding(&RsaEncoding::Pkcs1Sha512, b"a message", &[]));
+}
+
 /// Checks everything that `verify` accepts against the definition of the encoding, with numbers
 /// instead of signatures.
 #[test]
@@ -73,6 +96,7 @@ fn only_the_encoding_itself_is_accepted() {
         let pss = RsaEncoding::Pss { salt }.encode(b"a message", len);
         assert_eq!(pss.is_some(), len >= 66, "{len}");
         assert_eq!(RsaEncoding::Pkcs1.encode(b"a message", len).is_some(), len >= 62, "{len}");
+        assert_eq!(RsaEncoding::Pkcs1Sha512.encode(b"a message", len), None, "{len}");
         assert_eq!(RsaEncoding::pss_of(&vec![1; len]).is_some(), len >= 65, "{len}");
     }
 }

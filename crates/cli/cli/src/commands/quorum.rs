@@ -12,6 +12,7 @@ mod page;
 mod prepare;
 mod servers;
 mod sign;
+mod ssh_agent;
 
 use std::path::{Path, PathBuf};
 
@@ -58,6 +59,7 @@ enum QuorumCommand {
     GitSign(git_sign::QuorumGitSignArguments),
     Refresh(clients::QuorumRefreshArguments),
     Pubkey(clients::QuorumPubkeyArguments),
+    SshAgent(ssh_agent::QuorumSshAgentArguments),
     Headers(clients::QuorumHeadersArguments),
     VerifyEpochs(clients::VerifyEpochsArguments),
     Backup(QuorumBackupArguments),
@@ -139,6 +141,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         QuorumCommand::GitSign(arguments) => git_sign::git_sign(arguments),
         QuorumCommand::Refresh(arguments) => clients::refresh(arguments),
         QuorumCommand::Pubkey(arguments) => clients::pubkey(arguments),
+        QuorumCommand::SshAgent(arguments) => ssh_agent::run(arguments),
         QuorumCommand::Headers(arguments) => clients::headers(arguments),
         QuorumCommand::VerifyEpochs(arguments) => clients::verify_epochs(arguments),
         QuorumCommand::Backup(QuorumBackupArguments { config, file }) => {

@@ -174,6 +174,7 @@ const OTHERS: &[Mistake] = &[
     ("init proxy --out proxy.toml", 2, &["proxy.toml exists", "--out"]),
     ("quorum init", 2, &["give --nodes <FILE>", "--out <DIR>"]),
     ("quorum sign plan.txt", 2, &["give --socket <PATH>"]),
+    ("quorum ssh-agent", 2, &["give --socket <PATH>", "--listen <PATH>"]),
     ("quorum sign --socket none plan.txt", 1, &["no server answers at none", "running"]),
     ("doctor proxy", 2, &["proxy is one argument too many", "usage: sunder doctor"]),
     ("status --watch --json", 2, &["--watch", "--json", "leave one of them out"]),

@@ -7,5 +7,7 @@ mod earlier_version;
 mod formats;
 mod group;
 mod operation;
+mod pkcs11;
 mod refresh;
+mod ssh;
 mod wiping;

@@ -4,6 +4,7 @@
 //! refresh. The permissions of the socket are the only access control.
 
 mod client;
+mod failover;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod route;
@@ -18,6 +19,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use client::{QuorumApiClient, QuorumApiError};
+pub use failover::{GroupApiClient, GroupApiError};
 pub use server::{ApiSocket, SocketAccess};
 
 /// The longest body of a request, in bytes.
@@ -26,13 +28,15 @@ pub const MAX_BODY_LEN: usize = crate::protocol::signing::MAX_MESSAGE_LEN;
 /// The document that specifies the API, in JSON.
 pub const OPENAPI: &str = include_str!("../../../../../docs/formats/quorum-api.json");
 
-/// How a message is encoded before it is signed, with SHA-256.
+/// How a message is encoded before it is signed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApiEncoding {
-    /// EMSA-PKCS1-v1_5.
+    /// EMSA-PKCS1-v1_5, with SHA-256.
     #[default]
     Pkcs1,
-    /// EMSA-PSS, with a random salt of 32 bytes.
+    /// EMSA-PKCS1-v1_5, with SHA-512.
+    Pkcs1Sha512,
+    /// EMSA-PSS, with SHA-256 and a random salt of 32 bytes.
     Pss,
 }
 
@@ -41,12 +45,15 @@ impl ApiEncoding {
     pub fn name(self) -> &'static str {
         match self {
             Self::Pkcs1 => "pkcs1",
+            Self::Pkcs1Sha512 => "pkcs1-sha512",
             Self::Pss => "pss",
         }
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        [Self::Pkcs1, Self::Pss].into_iter().find(|encoding| encoding.name() == name)
+        [Self::Pkcs1, Self::Pkcs1Sha512, Self::Pss]
+            .into_iter()
+            .find(|encoding| encoding.name() == name)
     }
 }
 

@@ -6,12 +6,13 @@ use std::time::{Duration, SystemTime};
 use clap::ValueEnum;
 use console::CommandFailure;
 use console::CommandProgress;
-use formats::{jwt, ssh};
+use formats::jwt;
 use keys::RsaPublicKey;
 use quorum::UnixSeconds;
 use quorum::api::{QuorumApiClient, QuorumApiError, RefreshStatus, RefreshStep};
 use quorum::group::{GroupHeader, verify_chain};
 use quorum::server::GroupStart;
+use quorum::ssh;
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -19,6 +20,7 @@ use super::files::{read_bounded, read_message, write_new};
 use super::format_name::SignatureFormatName;
 use super::page;
 use super::servers::{GroupKeyOptions, QuorumServersOptions, ServerFailure};
+use super::ssh_agent;
 
 /// How often a server is asked how far a refresh is.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -246,7 +248,7 @@ pub(super) fn pubkey(arguments: &QuorumPubkeyArguments) -> Result<(), CommandFai
     let key = arguments.key.key(&arguments.servers)?;
     let text = match arguments.format {
         PublicKeyFormat::Pem => key.to_pem(),
-        PublicKeyFormat::Ssh => ssh::public_key_line(&key),
+        PublicKeyFormat::Ssh => ssh::public_key_line(&key, ssh_agent::COMMENT),
         PublicKeyFormat::Jwk => jwt::json_web_key(&key).to_string(),
     };
     console::print(text.trim_end().as_bytes())

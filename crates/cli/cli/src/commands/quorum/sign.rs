@@ -9,6 +9,7 @@ use formats::FormatEncoding;
 use formats::cms::SignerCertificate;
 use hyper::body::Bytes;
 use keys::RsaPublicKey;
+use keys::rsa::RsaEncoding;
 use quorum::api::ApiEncoding;
 
 use super::files::{exists, is_standard, read_bounded, read_message, write_new, write_standard};
@@ -26,8 +27,8 @@ const MAX_CERTIFICATE: usize = 1 << 20;
 /// .asc or .jwt in place of .tbs. Existing files are not overwritten. Exit code 3: the server
 /// refuses to sign the file.
 ///
-/// All signatures are RSA with SHA-256 and PKCS #1 v1.5, except for --encoding pss and JSON Web
-/// Tokens with PS256.
+/// All signatures are RSA with SHA-256 and PKCS #1 v1.5, except for --encoding and JSON Web Tokens
+/// with PS256.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: sunder quorum sign --socket /run/sunder/quorum-office/api release.txt
@@ -44,7 +45,7 @@ pub(super) struct QuorumSignArguments {
     /// The form of the signature
     #[arg(long, value_enum, default_value_t = SignatureFormatName::Raw)]
     format: SignatureFormatName,
-    /// How the file is encoded, with SHA-256: for --format raw
+    /// How the file is encoded: for --format raw
     #[arg(long, value_enum)]
     encoding: Option<SignatureEncodingName>,
     /// The certificate of the group's key, in PEM: for --format cms
@@ -60,9 +61,11 @@ pub(super) struct QuorumSignArguments {
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum SignatureEncodingName {
-    /// PKCS #1 v1.5
+    /// PKCS #1 v1.5 with SHA-256
     Pkcs1,
-    /// PSS with a salt of 32 bytes
+    /// PKCS #1 v1.5 with SHA-512
+    Pkcs1Sha512,
+    /// PSS with SHA-256 and a salt of 32 bytes
     Pss,
 }
 
@@ -197,10 +200,11 @@ fn sign_one(
         |error: formats::FormatError| CommandFailure::Usage(format!("{}: {error}", task.name));
     let encoding = match format.encoding(&task.message).map_err(failed)? {
         FormatEncoding::Pss => ApiEncoding::Pss,
-        FormatEncoding::Pkcs1 if arguments.encoding == Some(SignatureEncodingName::Pss) => {
-            ApiEncoding::Pss
-        }
-        FormatEncoding::Pkcs1 => ApiEncoding::Pkcs1,
+        FormatEncoding::Pkcs1 => match arguments.encoding {
+            None | Some(SignatureEncodingName::Pkcs1) => ApiEncoding::Pkcs1,
+            Some(SignatureEncodingName::Pkcs1Sha512) => ApiEncoding::Pkcs1Sha512,
+            Some(SignatureEncodingName::Pss) => ApiEncoding::Pss,
+        },
     };
     let signature = signature_of(&arguments.servers, &task.message, encoding, key)?;
     let signed = format.wrap(&task.message, &signature, certificate).map_err(failed)?;
@@ -222,7 +226,13 @@ pub(super) fn signature_of(
 ) -> Result<Bytes, CommandFailure> {
     servers.ask(async |client| {
         let signature = client.sign(message.clone(), encoding).await?;
-        if key.is_some_and(|key| !key.verify(message, &signature)) {
+        let is_signature = |key: &RsaPublicKey| match encoding {
+            ApiEncoding::Pkcs1Sha512 => {
+                key.verify_encoding(&RsaEncoding::Pkcs1Sha512, message, &signature)
+            }
+            ApiEncoding::Pkcs1 | ApiEncoding::Pss => key.verify(message, &signature),
+        };
+        if !key.is_none_or(is_signature) {
             let why = "the server's signature is not by the group's key: use another server";
             return Err(ServerFailure::Wrong(why.into()));
         }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -35,6 +36,14 @@ pub enum QuorumApiError {
         path: PathBuf,
         /// The system's error.
         source: io::Error,
+    },
+    /// The server accepted the connection, and has not answered in time.
+    #[error("no answer from {} within {} s: is the server stopped?", .path.display(), .limit.as_secs())]
+    TimedOut {
+        /// The socket.
+        path: PathBuf,
+        /// The time limit.
+        limit: Duration,
     },
     /// The server closed the connection, or its answer does not match the specification.
     #[error("{} answers, but not as `sunder quorum node`: {what}", .path.display())]
@@ -145,6 +154,11 @@ impl QuorumApiClient {
         self.parse(&body)
     }
 
+    /// The socket.
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     async fn json<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -200,7 +214,7 @@ impl QuorumApiClient {
         }
     }
 
-    fn stranger(&self, what: &str) -> QuorumApiError {
+    pub(super) fn stranger(&self, what: &str) -> QuorumApiError {
         QuorumApiError::Stranger { path: self.socket.clone(), what: what.to_owned() }
     }
 }

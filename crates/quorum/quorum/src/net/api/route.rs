@@ -93,7 +93,8 @@ pub(super) fn operation(
     match (operation, query) {
         (ApiOperation::Sign(_), Some(query)) => {
             let encoding = query.strip_prefix("encoding=").and_then(ApiEncoding::from_name);
-            let reason = "the query must be encoding=pkcs1 or encoding=pss, or be left out";
+            let reason = "the query must be encoding=pkcs1, encoding=pkcs1-sha512 or \
+                          encoding=pss, or be left out";
             encoding.map_or_else(|| malformed(reason), |encoding| Ok(ApiOperation::Sign(encoding)))
         }
         (_, Some(_)) => malformed("this path takes no query: leave it out"),

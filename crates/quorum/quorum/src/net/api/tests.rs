@@ -363,6 +363,32 @@ fn the_client_gets_what_the_server_says() {
 }
 
 #[test]
+fn servers_of_a_group_are_asked_in_turn() {
+    let (empty, full) = (Served::new(Fake::default()), Served::new(Fake::default()));
+    full.fake.registered.lock().unwrap().insert(b"message".to_vec());
+    // It accepts connections, as a server that is stopped (SIGSTOP) does, and never answers.
+    let hanging = empty.path().with_extension("hanging");
+    let _listener = std::os::unix::net::UnixListener::bind(&hanging).unwrap();
+    let missing = empty.path().with_extension("missing");
+    let sign = |sockets: &[&PathBuf]| {
+        let sockets: Vec<PathBuf> = sockets.iter().copied().cloned().collect();
+        let client = GroupApiClient::new(&sockets);
+        full.runtime.block_on(client.sign(Bytes::from_static(b"message"), ApiEncoding::Pkcs1Sha512))
+    };
+    let (empty, full) = (empty.path(), full.path());
+    let signed = sign(&[&missing, &hanging, &empty, &full]).unwrap();
+    assert_eq!(signed, "pkcs1-sha512 message");
+    // Each error names its socket, and what all say is said once.
+    let refused = sign(&[&missing, &empty, &empty]).unwrap_err();
+    let text = refused.to_string();
+    assert!(refused.is_forbidden() && text.lines().count() == 1, "{text}");
+    assert!(text.contains("is `sunder quorum node` running"), "{text}");
+    assert!(text.ends_with("; not registered") && text.matches("not registered").count() == 1);
+    let late = sign(&[&hanging]).unwrap_err();
+    assert!(!late.is_forbidden() && late.to_string().contains("no answer from"), "{late}");
+}
+
+#[test]
 fn without_a_server_the_client_says_so() {
     let place = TempDir::new().unwrap();
     let client = QuorumApiClient::new(&place.path().join("socket"));

@@ -82,6 +82,7 @@ impl ApiEncoding {
     ) -> Result<rsa::RsaEncoding, RandomError> {
         Ok(match self {
             Self::Pkcs1 => rsa::RsaEncoding::Pkcs1,
+            Self::Pkcs1Sha512 => rsa::RsaEncoding::Pkcs1Sha512,
             Self::Pss => rsa::RsaEncoding::Pss { salt: generator.array()? },
         })
     }

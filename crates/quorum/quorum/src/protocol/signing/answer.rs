@@ -19,6 +19,7 @@ const FULL: u16 = 0;
 
 const PKCS1: u8 = 1;
 const PSS: u8 = 2;
+const PKCS1_SHA512: u8 = 3;
 
 /// The length in bytes of a signature of an identity key.
 const SIGNATURE_LEN: usize = 64;
@@ -86,6 +87,7 @@ impl PartialSignQuery {
         bytes.extend(self.signers.map_or(FULL, |signers| signers.0).to_be_bytes());
         match &self.encoding {
             RsaEncoding::Pkcs1 => bytes.push(PKCS1),
+            RsaEncoding::Pkcs1Sha512 => bytes.push(PKCS1_SHA512),
             RsaEncoding::Pss { salt } => {
                 bytes.push(PSS);
                 bytes.extend_from_slice(salt);
@@ -101,6 +103,7 @@ impl PartialSignQuery {
         let (signers, rest) = rest.split_first_chunk()?;
         let (encoding, message) = match rest.split_first()? {
             (&PKCS1, message) => (RsaEncoding::Pkcs1, message),
+            (&PKCS1_SHA512, message) => (RsaEncoding::Pkcs1Sha512, message),
             (&PSS, rest) => {
                 let (salt, message) = rest.split_first_chunk::<SALT_LEN>()?;
                 (RsaEncoding::Pss { salt: *salt }, message)

@@ -332,7 +332,8 @@ impl SignRequest {
     /// Checks whether a product is the signature. If so, reports it.
     fn accept(&mut self, product: &RsaElement) -> bool {
         let signature = product.to_be_bytes();
-        let right = self.group.key.public().verify(&self.query.message, &signature);
+        let PartialSignQuery { encoding, message, .. } = &self.query;
+        let right = self.group.key.public().verify_encoding(encoding, message, &signature);
         if right && !self.signed {
             self.signed = true;
             self.outputs.push_back(SignRequestOutput::Event(SignRequestEvent::Signed(signature)));

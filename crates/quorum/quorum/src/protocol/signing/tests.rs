@@ -122,7 +122,9 @@ impl World {
         });
         let signatures: Vec<_> = signatures.collect();
         assert_eq!(signatures.len(), 1, "{events:?}");
-        assert!(self.group.key.public().verify(MESSAGE, &signatures[0]));
+        let (key, signature) = (self.group.key.public(), &signatures[0]);
+        let is_sha512 = || key.verify_encoding(&RsaEncoding::Pkcs1Sha512, MESSAGE, signature);
+        assert!(key.verify(MESSAGE, signature) || is_sha512());
         (signatures[0].clone(), self.accused(events))
     }
 
@@ -159,10 +161,16 @@ fn openssl_accepts(world: &World, encoding: RsaEncoding, signature: &[u8]) {
     write("public", world.group.key.public().to_pem().as_bytes());
     write("message", MESSAGE);
     write("signature", signature);
-    let pss = ["-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:32"];
+    let options: &[&str] = match encoding {
+        RsaEncoding::Pkcs1 => &["-sha256"],
+        RsaEncoding::Pkcs1Sha512 => &["-sha512"],
+        RsaEncoding::Pss { .. } => {
+            &["-sha256", "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:32"]
+        }
+    };
     let output = Command::new("openssl")
-        .args(["dgst", "-sha256", "-verify", "public", "-signature", "signature"])
-        .args(pss.iter().filter(|_| encoding != RsaEncoding::Pkcs1))
+        .args(["dgst", "-verify", "public", "-signature", "signature"])
+        .args(options)
         .arg("message")
         .current_dir(place.path())
         .output()
@@ -174,6 +182,7 @@ fn openssl_accepts(world: &World, encoding: RsaEncoding, signature: &[u8]) {
 fn every_f_plus_1_servers_sign_and_openssl_verifies() {
     let groups = [
         (small_key(), 1, PSS),
+        (small_key(), 1, RsaEncoding::Pkcs1Sha512),
         (large_key(), 1, RsaEncoding::Pkcs1),
         (small_key(), 2, RsaEncoding::Pkcs1),
     ];
@@ -192,7 +201,7 @@ fn every_f_plus_1_servers_sign_and_openssl_verifies() {
             let answers = servers.map(|server| world.answer(server, &query(encoding)));
             let values: Vec<RsaElement> = answers.flat_map(|answer| answer.values).collect();
             let signature = world.group.key.modulus().product(&values).to_be_bytes();
-            assert!(world.group.key.public().verify(MESSAGE, &signature));
+            assert!(world.group.key.public().verify_encoding(&encoding, MESSAGE, &signature));
             openssl_accepts(&world, encoding, &signature);
         }
     }
@@ -236,7 +245,7 @@ fn every_choice_of_many_servers_makes_one_signature_that_openssl_verifies() {
 fn without_faults_f_plus_1_servers_are_asked() {
     for faulty in 1..=2 {
         let world = World::new(&small_key(), faulty);
-        for encoding in [RsaEncoding::Pkcs1, PSS] {
+        for encoding in [RsaEncoding::Pkcs1, RsaEncoding::Pkcs1Sha512, PSS] {
             let mut request = world.request(encoding, &world.health());
             let (events, sent) =
                 world.run(&mut request, |server, query| Some(world.answer(server, query)));
@@ -439,13 +448,15 @@ fn evidence_against_correct_servers_is_not_accepted() {
 fn requests_of_other_groups_are_refused() {
     let world = World::new(&short_key(), 1);
     let signers = QuickSigners::new(&world.group.combination, [1, 2].map(ServerIndex));
-    for encoding in [RsaEncoding::Pkcs1, PSS] {
+    for encoding in [RsaEncoding::Pkcs1, RsaEncoding::Pkcs1Sha512, PSS] {
         let query = PartialSignQuery { epoch: 3, signers, encoding, message: MESSAGE.to_vec() };
         assert_eq!(PartialSignQuery::parse(&world.group, &query.to_bytes()), Some(query.clone()));
         let server = &world.servers[0];
         let refused = server.shares.answer(&query, &server.identity);
-        let expected =
-            if encoding == PSS { PartialSignError::Number } else { PartialSignError::NotASigner };
+        let expected = match encoding {
+            RsaEncoding::Pkcs1 => PartialSignError::NotASigner,
+            _ => PartialSignError::Number,
+        };
         assert_eq!(refused, Err(expected));
         let other = PartialSignQuery { epoch: 4, ..query.clone() };
         assert_eq!(PartialSignQuery::parse(&world.group, &other.to_bytes()), None);
