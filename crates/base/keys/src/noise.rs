@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 use crate::{IdentityPublicKey, IdentitySecretKey};
 
 const NOISE: &str = "Noise_IK_25519_ChaChaPoly_SHA256";
+const NOISE_SEALED: &str = "Noise_N_25519_ChaChaPoly_SHA256";
 const KEY_LEN: usize = 32;
 
 /// The length of the tag of each encrypted part of a message.
@@ -55,6 +56,59 @@ pub fn handshake(
     let built =
         if public.is_some() { builder.build_initiator() } else { builder.build_responder() };
     built.expect("all keys and primitives of the pattern are there")
+}
+
+/// How much longer a sealed secret is, in bytes: an ephemeral key and a tag.
+pub const SEALED_OVERHEAD: usize = KEY_LEN + TAG_LEN;
+
+/// The longest secret that is sealed to an identity, in bytes.
+const MAX_SEALED: usize = 1024;
+
+/// Encrypts a short secret so that only `recipient` can decrypt it, with Noise N. It does not show
+/// who has encrypted it, and who obtains the recipient's key later can decrypt it. `prologue` names
+/// the protocol and what the secret belongs to.
+#[expect(clippy::missing_panics_doc, reason = "the pattern and its primitives are all there")]
+pub fn seal_to(
+    recipient: &IdentityPublicKey,
+    prologue: &[u8],
+    secret: &[u8; KEY_LEN],
+    ephemeral: EphemeralKey,
+) -> Vec<u8> {
+    let params = NOISE_SEALED.parse().expect("the name of a protocol of Noise");
+    let public = recipient.x25519();
+    let mut state = Builder::with_resolver(params, Box::new(NoisePrimitives(ephemeral.0)))
+        .remote_public_key(&public)
+        .and_then(|builder| builder.prologue(prologue)?.build_initiator())
+        .expect("all keys and primitives of the pattern are there");
+    let mut sealed = vec![0; KEY_LEN + SEALED_OVERHEAD];
+    // An identity's key is not of small order.
+    let len = state.write_message(secret, &mut sealed).expect("the secret is short");
+    sealed.truncate(len);
+    sealed
+}
+
+/// Decrypts the output of [`seal_to`]. `None` if it is for another recipient, was sealed with
+/// another prologue, or was changed.
+#[expect(clippy::missing_panics_doc, reason = "the pattern and its primitives are all there")]
+pub fn open_sealed(
+    own: &IdentitySecretKey,
+    prologue: &[u8],
+    sealed: &[u8],
+) -> Option<Zeroizing<Vec<u8>>> {
+    if sealed.len() > MAX_SEALED {
+        return None;
+    }
+    let params = NOISE_SEALED.parse().expect("the name of a protocol of Noise");
+    let private = own.x25519();
+    // The recipient draws no ephemeral key.
+    let mut state = Builder::with_resolver(params, Box::new(NoisePrimitives(Zeroizing::default())))
+        .local_private_key(&*private)
+        .and_then(|builder| builder.prologue(prologue)?.build_responder())
+        .expect("all keys and primitives of the pattern are there");
+    let mut secret = Zeroizing::new(vec![0; MAX_SEALED]);
+    let len = state.read_message(sealed, &mut secret).ok()?;
+    secret.truncate(len);
+    Some(secret)
 }
 
 /// Provides the primitives for one handshake, with an ephemeral key that was drawn in advance.
@@ -248,6 +302,24 @@ mod tests {
         assert_eq!(acceptor.read_message(7, &message[..len], &mut text).unwrap(), 5);
         assert_eq!(text[..5], *b"there");
         assert!(acceptor.read_message(8, &message[..len], &mut text).is_err());
+    }
+
+    #[test]
+    fn a_sealed_secret_is_for_its_recipient_and_prologue_only() {
+        let (one, two) = (IdentitySecretKey::new(&[1; 32]), IdentitySecretKey::new(&[2; 32]));
+        let ephemeral = || EphemeralKey(Zeroizing::new([3; KEY_LEN]));
+        let sealed = seal_to(&one.public(), b"test", &[9; KEY_LEN], ephemeral());
+        assert_eq!(sealed.len(), KEY_LEN + SEALED_OVERHEAD);
+        assert_eq!(open_sealed(&one, b"test", &sealed).unwrap()[..], [9; KEY_LEN]);
+        assert!(open_sealed(&two, b"test", &sealed).is_none());
+        assert!(open_sealed(&one, b"text", &sealed).is_none());
+        for index in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[index] ^= 1;
+            assert!(open_sealed(&one, b"test", &changed).is_none(), "byte {index}");
+            assert!(open_sealed(&one, b"test", &sealed[..index]).is_none(), "{index} bytes");
+        }
+        assert!(open_sealed(&one, b"test", &[0; 70_000]).is_none());
     }
 
     #[test]

@@ -72,6 +72,7 @@
 //!   is what it follows from `start`, `participation` its part in a run, `change` what it stores.
 //! - [`signing`]: `request` combines `partial` signatures; `answer`: messages; `evidence` of wrong
 //!   ones; `health` of the servers. [`policy`]: which messages may be signed, by a `rule` or not.
+//!   [`review`]: which registrations wait, at all servers.
 //! - [`refresh`]: moves the key. `old_server` sends a `dealing` with a `manifest`; `new_server`
 //!   checks it, or files a `complaint`. `agreement` is the state that follows from each `entry` of
 //!   the log. `possession`, `recovery`, `session`, `retries`: proofs, servers that missed it, keys,
@@ -102,6 +103,7 @@ mod net;
 mod protocol;
 
 pub use net::{api, ceremony_files, consensus, in_process, links, node, nodes, store};
+pub use protocol::ceremony::bundle::{QuorumBundle, QuorumBundleError};
 pub use protocol::ceremony::share_file::{QuorumShareFile, QuorumShareFileError};
 pub use protocol::ceremony::{CeremonyError, DealerKey, PrimeSearchProgress};
 pub use protocol::combination::{CombinatorialSharing, GroupTooLarge, Label, ServerIndex};
@@ -109,6 +111,7 @@ pub use protocol::group;
 pub use protocol::integer::SecretInteger;
 pub use protocol::policy;
 pub use protocol::refresh;
+pub use protocol::review;
 pub use protocol::rsa::key::{GroupPublicKey, GroupPublicKeyError};
 pub use protocol::rsa::modulus::{FixedBase, RsaElement, RsaModulus, RsaModulusError};
 pub use protocol::server;

@@ -10,6 +10,7 @@ mod metrics;
 mod node;
 mod page;
 mod prepare;
+mod review;
 mod servers;
 mod sign;
 mod ssh_agent;
@@ -57,7 +58,11 @@ enum QuorumCommand {
     Register(clients::QuorumRegisterArguments),
     Sign(sign::QuorumSignArguments),
     GitSign(git_sign::QuorumGitSignArguments),
+    Pending(review::QuorumPendingArguments),
+    Show(review::QuorumShowArguments),
+    Withdraw(review::QuorumWithdrawArguments),
     Refresh(clients::QuorumRefreshArguments),
+    Bundle(review::QuorumBundleArguments),
     Pubkey(clients::QuorumPubkeyArguments),
     SshAgent(ssh_agent::QuorumSshAgentArguments),
     Headers(clients::QuorumHeadersArguments),
@@ -139,7 +144,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         QuorumCommand::Register(arguments) => clients::register(arguments),
         QuorumCommand::Sign(arguments) => sign::sign(arguments),
         QuorumCommand::GitSign(arguments) => git_sign::git_sign(arguments),
+        QuorumCommand::Pending(arguments) => review::pending(arguments),
+        QuorumCommand::Show(arguments) => review::show(arguments),
+        QuorumCommand::Withdraw(arguments) => review::withdraw(arguments),
         QuorumCommand::Refresh(arguments) => clients::refresh(arguments),
+        QuorumCommand::Bundle(arguments) => review::bundle(arguments),
         QuorumCommand::Pubkey(arguments) => clients::pubkey(arguments),
         QuorumCommand::SshAgent(arguments) => ssh_agent::run(arguments),
         QuorumCommand::Headers(arguments) => clients::headers(arguments),

@@ -133,6 +133,18 @@ fn the_first_steps_with_a_quorum_are_correct() {
     assert!(printed.ends_with("release.txt.sig: the signature\nVerified OK\n"), "{printed}");
 }
 
+/// Four servers in nine commands, and the key moves to four others with no configuration changed.
+#[test]
+fn the_set_up_in_the_guide_to_quorums_is_correct() {
+    let guide = document("docs/guides/quorum.md");
+    let scripts: Vec<&str> = blocks(&guide, "sh").collect();
+    let [script] = scripts[..] else { panic!("one script") };
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let printed = run_first_steps(&[], &script.replace("6530", &port.to_string()));
+    assert_eq!(printed.matches("Verified OK\n").count(), 2, "{printed}");
+    assert!(printed.contains("Release 1.0\\n"), "{printed}");
+}
+
 #[test]
 fn the_first_steps_with_two_parties_are_correct() {
     let printed = run_first_steps(&[], &first_steps_at_free_ports("compute", &["7001"]));

@@ -172,7 +172,7 @@ const OTHERS: &[Mistake] = &[
     ("key show none.key", 2, &["no such file", "sunder key new none.key"]),
     ("key show plan.txt", 2, &["64 hexadecimal digits"]),
     ("init proxy --out proxy.toml", 2, &["proxy.toml exists", "--out"]),
-    ("quorum init", 2, &["give --nodes <FILE>", "--out <DIR>"]),
+    ("quorum init", 2, &["give --nodes <FILE>", "--bundle <FILE>"]),
     ("quorum sign plan.txt", 2, &["give --socket <PATH>"]),
     ("quorum ssh-agent", 2, &["give --socket <PATH>", "--listen <PATH>"]),
     ("quorum sign --socket none plan.txt", 1, &["no server answers at none", "running"]),

@@ -9,5 +9,6 @@ mod group;
 mod operation;
 mod pkcs11;
 mod refresh;
+mod review;
 mod ssh;
 mod wiping;

@@ -119,19 +119,23 @@ fn a_server_of_a_quorum_is_set_up_by_a_command() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let init = ["init", "quorum", "--listen", "192.0.2.1:6530", "--out", "office.toml"];
-    let entry = printed(path, &init);
+    let line = printed(path, &init);
     let identity = printed(path, &["key", "public", "office/identity.key"]);
-    let expected = format!("[[server]]\nidentity = \"{identity}\"\naddress = \"192.0.2.1:6530\"");
-    assert_eq!(entry, expected);
+    assert_eq!(line, format!("{identity}@192.0.2.1:6530"));
     for file in ["office.toml", "office/identity.key", "office/master.key"] {
         assert!(is_private(&path.join(file)), "{file}");
     }
     let config = fs::read_to_string(path.join("office.toml")).unwrap();
-    assert!(config.contains("share = \"office/server.share\""), "{config}");
+    assert!(config.contains("bundle = \"office/group.bundle\""), "{config}");
     assert!(refused(path, &init).contains("exists, and is kept"));
     let joins = ["init", "quorum", "--listen", "192.0.2.1:6530", "--joins", "--out", "new.toml"];
     printed(path, &joins);
     assert!(!fs::read_to_string(path.join("new.toml")).unwrap().contains("share ="));
+    fs::write(path.join("broken"), "no bundle").unwrap();
+    let broken =
+        ["init", "quorum", "--listen", "192.0.2.1:1", "--joins", "broken", "--out", "b.toml"];
+    assert!(refused(path, &broken).contains("not a bundle of a quorum"));
+    assert!(!path.join("b.toml").exists());
 }
 
 #[test]

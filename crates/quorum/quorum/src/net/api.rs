@@ -1,12 +1,15 @@
 //! The local API: HTTP/1.1 over a Unix socket, specified in `docs/formats/quorum-api.json`.
 //!
-//! Anyone who may connect to the socket may register messages, have them signed and start a
-//! refresh. The permissions of the socket are the only access control.
+//! A server has one to three sockets. Each allows some operations ([`ApiPermissions`]): to sign, to
+//! register messages, and to administer, which is to start or cancel a refresh. All allow to read.
+//! The permissions of the sockets' files are the only access control.
 
+mod access;
 mod client;
 mod failover;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod review;
 mod route;
 mod server;
 #[cfg(test)]
@@ -18,9 +21,16 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use access::{ApiCaller, ApiPermissions, SocketAccess};
 pub use client::{QuorumApiClient, QuorumApiError};
 pub use failover::{GroupApiClient, GroupApiError};
-pub use server::{ApiSocket, SocketAccess};
+pub use review::{
+    ListChange, ListChangeKind, ListedServer, PendingRegistration, PendingReview, PendingSource,
+    ProposedList,
+};
+pub use server::ApiSocket;
+
+use crate::protocol::policy::MessageDigest;
 
 /// The longest body of a request, in bytes.
 pub const MAX_BODY_LEN: usize = crate::protocol::signing::MAX_MESSAGE_LEN;
@@ -64,6 +74,9 @@ pub struct RegisterResponse {
     pub digest: String,
     /// Whether it was not registered before.
     pub new: bool,
+    /// Until when it may be signed (RFC 3339). Empty in answers of earlier versions.
+    #[serde(default)]
+    pub until: String,
 }
 
 /// The witnesses of the current epoch.
@@ -164,6 +177,8 @@ pub enum ApiRefusalKind {
     Malformed,
     /// The policy does not allow it.
     Forbidden,
+    /// There is no such thing.
+    NotFound,
     /// It conflicts with a refresh that is open, or with another state of the server.
     Conflict,
     /// Too many requests are running.
@@ -203,33 +218,55 @@ impl std::error::Error for ApiRefusal {}
 
 /// The service behind the API. Its methods correspond to the operations of the thesis, 4.2 and 4.3.
 pub trait LocalService: Send + Sync + 'static {
-    /// `register_message`: allows this server to sign a message. `user` is the caller's user ID.
+    /// `register_message`: allows this server to sign a message.
     fn register(
         &self,
         message: Bytes,
-        user: Option<u32>,
+        caller: ApiCaller,
     ) -> impl Future<Output = Result<RegisterResponse, ApiRefusal>> + Send;
+
+    /// Withdraws the registration of a message.
+    fn withdraw(
+        &self,
+        digest: MessageDigest,
+        caller: ApiCaller,
+    ) -> impl Future<Output = Result<(), ApiRefusal>> + Send;
+
+    /// The bytes of a registered message, if they are kept.
+    fn registered_message(
+        &self,
+        digest: MessageDigest,
+    ) -> impl Future<Output = Result<Vec<u8>, ApiRefusal>> + Send;
+
+    /// The registrations and the proposed lists of servers that wait.
+    fn pending(&self) -> impl Future<Output = Result<PendingReview, ApiRefusal>> + Send;
 
     /// `sign_message`: requests a signature from f+1 servers.
     fn sign(
         &self,
         message: Bytes,
         encoding: ApiEncoding,
-        user: Option<u32>,
+        caller: ApiCaller,
     ) -> impl Future<Output = Result<Vec<u8>, ApiRefusal>> + Send;
 
     /// `start_refresh`: approves a refresh to the servers that a `NODES.toml` lists.
     fn start_refresh(
         &self,
         nodes: String,
-        user: Option<u32>,
+        caller: ApiCaller,
     ) -> impl Future<Output = Result<RefreshStatus, ApiRefusal>> + Send;
 
     /// Cancels the refresh that is open or approved.
     fn cancel_refresh(
         &self,
-        user: Option<u32>,
+        caller: ApiCaller,
     ) -> impl Future<Output = Result<RefreshStatus, ApiRefusal>> + Send;
+
+    /// Withdraws this server's approval of a refresh that is not open yet.
+    fn withdraw_approval(
+        &self,
+        caller: ApiCaller,
+    ) -> impl Future<Output = Result<(), ApiRefusal>> + Send;
 
     /// The open refresh, or the last one since the server's start.
     fn refresh(&self) -> Option<RefreshStatus>;
@@ -252,9 +289,15 @@ pub trait LocalService: Send + Sync + 'static {
     /// If the server knows none.
     fn headers(&self) -> Result<Vec<u8>, ApiRefusal>;
 
+    /// A bundle without shares, from which a server can join the current group by a refresh.
+    ///
+    /// # Errors
+    /// If the server knows no group.
+    fn bundle(&self) -> Result<Vec<u8>, ApiRefusal>;
+
     /// The health of the server.
     fn health(&self) -> NodeHealth;
 
     /// Records a request that was refused before it reached the service.
-    fn refused(&self, request: &'static str, reason: &str);
+    fn refused(&self, request: &'static str, reason: &str, caller: ApiCaller);
 }

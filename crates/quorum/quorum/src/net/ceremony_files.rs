@@ -9,6 +9,7 @@ use keys::file::exposure;
 use keys::storage;
 use zeroize::Zeroizing;
 
+use crate::protocol::ceremony::bundle::{MAX_BUNDLE_LEN, QuorumBundle, QuorumBundleError};
 use crate::protocol::ceremony::share_file::{
     MAX_SHARE_FILE_LEN, QuorumShareFile, QuorumShareFileError,
 };
@@ -48,6 +49,14 @@ pub enum CeremonyFileError {
         path: PathBuf,
         /// Why it is not a share file.
         source: QuorumShareFileError,
+    },
+    /// It is not a bundle, or not for this server.
+    #[error("{}: {source}", .path.display())]
+    Bundle {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: QuorumBundleError,
     },
 }
 
@@ -93,6 +102,26 @@ pub fn write(
         paths.push(path);
     }
     Ok(paths)
+}
+
+/// Writes a bundle to a new file, which everybody may read.
+///
+/// # Errors
+/// If the file exists or cannot be written.
+pub fn write_bundle(path: &Path, bundle: &QuorumBundle) -> Result<(), CeremonyFileError> {
+    storage::create(path, &bundle.to_bytes(), 0o644).map_err(of_file(path))
+}
+
+/// Reads a bundle.
+///
+/// # Errors
+/// If the file cannot be read, or is not a bundle.
+pub fn read_bundle(path: &Path) -> Result<QuorumBundle, CeremonyFileError> {
+    let mut content = Vec::new();
+    let file = File::open(path).map_err(of_file(path))?;
+    file.take(MAX_BUNDLE_LEN).read_to_end(&mut content).map_err(of_file(path))?;
+    QuorumBundle::parse(&content)
+        .map_err(|source| CeremonyFileError::Bundle { path: path.to_owned(), source })
 }
 
 /// Reads and completely checks the file of one server.

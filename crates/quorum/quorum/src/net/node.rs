@@ -12,13 +12,16 @@ mod incoming;
 mod local;
 mod open;
 mod problem_tracker;
+mod registering;
+mod registrations;
+mod review;
 mod status;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use keys::RsaPublicKey;
 use random::RandomError;
@@ -33,7 +36,7 @@ use crate::protocol::server::{QuorumServerSettings, SavedStateError};
 use local::{MAX_COMMANDS, NodeCommand};
 use status::PublishedNodeState;
 
-pub use config::{KEYS, MasterKeySource, QuorumNodeConfig};
+pub use config::{ConfiguredSocket, KEYS, MasterKeySource, QuorumNodeConfig};
 pub use open::{NodeOpenError, OpenedNode, back_up, open, restore};
 pub use status::QuorumNodeStatus;
 
@@ -86,6 +89,10 @@ pub struct NodeNetwork {
     pub inboxes: [TopicInbox; 3],
     /// The servers of the configuration.
     pub peers: Vec<QuorumPeer>,
+    /// The servers of a bundle, to connect with until a group is known.
+    pub bundled: Vec<QuorumPeer>,
+    /// How long a registration lasts.
+    pub registration_expires: Duration,
 }
 
 /// A running node. Local users access it through its [`NodeHandle`]. It stops when this is dropped.

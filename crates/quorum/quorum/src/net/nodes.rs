@@ -48,6 +48,36 @@ pub fn parse_nodes(text: &str) -> Result<QuorumGroup, ConfigProblems> {
     })
 }
 
+/// The text of a list of servers.
+pub fn nodes_text(servers: &[QuorumMember]) -> String {
+    let server = |it: &QuorumMember| {
+        format!("[[server]]\nidentity = \"{}\"\naddress = \"{}\"\n", it.identity, it.address)
+    };
+    servers.iter().map(server).collect::<Vec<_>>().join("\n")
+}
+
+/// A server in one line: its identity and its address with `@` between them.
+pub fn server_line(server: &QuorumMember) -> String {
+    format!("{}@{}", server.identity, server.address)
+}
+
+/// Reads a server from the line that [`server_line`] makes.
+///
+/// # Errors
+/// What is wrong, in one line.
+pub fn parse_server_line(line: &str) -> Result<QuorumMember, String> {
+    let form = || {
+        format!(
+            "\"{line}\" is not a server: give the line IDENTITY@ADDRESS that `sunder init quorum` \
+             has printed there"
+        )
+    };
+    let (identity, address) = line.trim().split_once('@').ok_or_else(form)?;
+    let identity = identity.parse().map_err(|_| form())?;
+    let address = address.parse().map_err(|_| form())?;
+    Ok(QuorumMember { identity, address })
+}
+
 fn read_server(table: &ConfigTable<'_>) -> Option<QuorumMember> {
     let fix = "give the 64 digits that `sunder quorum identity FILE` says on that server";
     let identity = table.require("identity").and_then(|it| it.parsed_or::<IdentityPublicKey>(fix));
@@ -89,6 +119,17 @@ mod tests {
         assert_eq!(group.members().len(), 7);
         assert_eq!(group.members()[6].identity, IdentitySecretKey::new(&[7; 32]).public());
         assert_eq!(group.members()[6].address.to_string(), "192.0.2.7:6530");
+    }
+
+    #[test]
+    fn a_server_in_one_line_is_the_same_in_a_list() {
+        let group = parse_nodes(&nodes(4)).unwrap();
+        let lines: Vec<String> = group.members().iter().map(server_line).collect();
+        let members: Vec<_> = lines.iter().map(|line| parse_server_line(line).unwrap()).collect();
+        assert_eq!(parse_nodes(&nodes_text(&members)).unwrap(), group);
+        for wrong in ["", "x", "00@192.0.2.1:1", &lines[0].replace(":6530", "")] {
+            assert!(parse_server_line(wrong).unwrap_err().contains("IDENTITY@ADDRESS"), "{wrong}");
+        }
     }
 
     #[test]

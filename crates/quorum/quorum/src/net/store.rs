@@ -3,11 +3,12 @@
 //! A store is a directory with
 //!
 //! - `epochs.sqlite`: the state of a server, its shares and its voting key, encrypted under keys of
-//!   its epoch, what it keeps during a refresh, encrypted under the key of the run, and the digests
-//!   of registered messages;
+//!   its epoch, what it keeps during a refresh, encrypted under the key of the run, and the
+//!   registered messages;
 //! - `epoch-N.key`, `voting-N.key` and `run-ID.key`: the keys for the shares and the voting key of
 //!   an epoch, and for a run, encrypted under the [`MasterKey`];
 //! - `audit.log`: see [`audit`];
+//! - `group.bundle`: the public key and the servers of the bundle from which it was started;
 //! - `evidence-N-S`: the proof that server S of epoch N has answered wrongly;
 //! - `lock`: locked while a process has the store open.
 //!
@@ -40,6 +41,7 @@ use std::time::SystemTime;
 use keys::storage::{self, Durability};
 use rusqlite::Connection;
 
+use crate::protocol::ceremony::bundle::QuorumBundle;
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::policy::MessageDigest;
 use audit::{AuditEvent, AuditLog};
@@ -50,7 +52,12 @@ use sealing_key::SealingKeyScope;
 pub use error::QuorumStoreError;
 pub use examine::{QuorumStoreSummary, examine};
 pub use master_key::{MasterKey, MasterKeyError};
-pub use registry::{MAX_REGISTERED, MessageRegistration};
+pub use registry::{
+    MAX_KEPT_LEN, MAX_KEPT_TOTAL, MAX_REGISTERED, MessageRegistration, RegistrationRequest,
+};
+
+/// The file with the public part of a bundle in a store's directory.
+pub const BUNDLE_FILE: &str = "group.bundle";
 
 /// The file of the agreement log in a store's directory.
 pub const LOG_FILE: &str = "log.sqlite";
@@ -211,6 +218,22 @@ impl QuorumStore {
         replaced.map_err(of_file(path))?;
         let evidence = MessageDigest::of(evidence).to_string();
         self.record(&AuditEvent::WrongAnswer { epoch, server, evidence }, now)
+    }
+
+    /// The file with the public part of the bundle from which the server was started.
+    pub fn bundle_file(&self) -> PathBuf {
+        self.directory.join(BUNDLE_FILE)
+    }
+
+    /// Keeps the public part of a bundle. A newer one replaces it.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn keep_bundle(&self, bundle: &QuorumBundle) -> Result<(), QuorumStoreError> {
+        let path = self.bundle_file();
+        let replaced =
+            storage::replace(&path, &bundle.public_part().to_bytes(), 0o600, Durability::Synced);
+        replaced.map_err(of_file(path))
     }
 
     /// Writes an event to the audit log.

@@ -1,5 +1,6 @@
 //! The dealer ceremony: it generates an RSA key of two safe primes, splits it, and deletes it.
 
+pub(crate) mod bundle;
 pub(crate) mod share_file;
 
 use std::convert::Infallible;

@@ -23,6 +23,13 @@ impl MessageDigest {
     pub fn of(message: &[u8]) -> Self {
         Self(Sha256::digest(message).into())
     }
+
+    /// The digest with these 64 hexadecimal digits. `None` if they are not.
+    pub fn from_hex(digits: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        let decoded = base16ct::mixed::decode(digits, &mut bytes).ok()?;
+        (decoded.len() == 32).then_some(Self(bytes))
+    }
 }
 
 impl std::fmt::Display for MessageDigest {
@@ -42,10 +49,11 @@ pub enum MessageRefusal {
     /// It begins like a header.
     #[error("the message begins like a header of a group, which only the servers themselves sign")]
     Header,
-    /// It is not registered, and no rule allows it.
+    /// It is not registered, or not any more, and no rule allows it.
     #[error(
-        "the message is not registered here and no rule of the configuration allows it: register \
-         it at every server that is to sign it: sunder quorum register --socket PATH FILE"
+        "the message is not registered here, or not any more, and no rule of the configuration \
+         allows it: register it at every server that is to sign it: sunder quorum register \
+         --socket PATH FILE"
     )]
     NotRegistered,
 }

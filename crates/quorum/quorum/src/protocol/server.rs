@@ -4,6 +4,7 @@
 //! returns.
 
 mod answering;
+mod approving;
 mod change;
 mod due_refresh;
 mod epoch;
@@ -28,9 +29,9 @@ use random::{RandomError, RandomGenerator};
 
 pub use change::{EncodedShareList, SavedServerState, SavedStateChange};
 pub use output::{
-    EpochStatus, LocalRequestId, NewerEpochStatus, QuorumServerEvent, QuorumServerJob,
-    QuorumServerJobResult, QuorumServerOutput, QuorumServerStatus, RefreshRunStatus, SignRefusal,
-    SigningTimeouts,
+    ApprovedGroup, EpochStatus, LocalRequestId, NewerEpochStatus, QuorumServerEvent,
+    QuorumServerJob, QuorumServerJobResult, QuorumServerOutput, QuorumServerStatus,
+    RefreshRunStatus, SignRefusal, SigningTimeouts,
 };
 pub(crate) use start::chain_to_bytes;
 use start::has_same_headers;
@@ -67,6 +68,8 @@ pub struct QuorumServerSettings {
     pub processors: usize,
     /// How old an epoch may become before this server approves new shares for the same group.
     pub refresh_every: Option<Duration>,
+    /// How long an approval of a refresh waits for those of others, before it is withdrawn.
+    pub approval_expires: Duration,
 }
 
 /// Why the saved state of a server cannot be used.
@@ -98,6 +101,12 @@ pub enum RefreshRefusal {
     /// No refresh is open.
     #[error("no refresh is open")]
     None,
+    /// The agreement log has no approval of this server, or the refresh has begun.
+    #[error(
+        "the agreement log has no approval of this server to withdraw; a refresh that has begun ends with `sunder \
+         quorum refresh --cancel` at f+1 servers"
+    )]
+    NotApproved,
 }
 
 /// A server.
@@ -127,6 +136,8 @@ pub struct QuorumServer {
     operator_request_at: Duration,
     /// The time of the system's clock.
     time: UnixSeconds,
+    /// Since when this server's approval waits for others.
+    approved_since: Option<UnixSeconds>,
     /// When a refresh that is due can begin, after one was cancelled.
     due_refresh_from: Duration,
     peers: Vec<QuorumMember>,
@@ -140,6 +151,7 @@ pub struct QuorumServer {
 #[derive(Clone)]
 enum OperatorRequest {
     Approve(QuorumGroup),
+    Withdraw,
     Cancel,
 }
 
@@ -172,6 +184,7 @@ impl QuorumServer {
             operator_request: None,
             operator_request_at: now,
             time: UnixSeconds(0),
+            approved_since: None,
             due_refresh_from: now,
             peers: Vec::new(),
             changes: Vec::new(),
@@ -308,10 +321,11 @@ impl QuorumServer {
         delays: RefreshDelays,
         timeouts: SigningTimeouts,
         refresh_every: Option<Duration>,
+        approval_expires: Duration,
     ) {
         let settings = &mut self.settings;
         (settings.rules, settings.delays, settings.timeouts) = (rules, delays, timeouts);
-        settings.refresh_every = refresh_every;
+        (settings.refresh_every, settings.approval_expires) = (refresh_every, approval_expires);
     }
 
     /// Sets the time of the system's clock. New epochs are marked with it, and it decides when
@@ -328,52 +342,6 @@ impl QuorumServer {
     /// A registration was evicted.
     pub fn unregistered(&mut self, message: &MessageDigest) {
         self.registered.remove(message);
-    }
-
-    /// Approves a refresh to a group, at the request of this server's operator.
-    ///
-    /// # Errors
-    /// If this server is not a member of the group, or another refresh is open.
-    pub fn start_refresh(
-        &mut self,
-        group: QuorumGroup,
-        now: Duration,
-    ) -> Result<(), RefreshRefusal> {
-        let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
-        let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
-        let approved = epoch.index.and_then(|index| epoch.agreement.approvals().get(&index));
-        let wanted = match (epoch.agreement.run(), &self.operator_request) {
-            (Some(run), _) => Some(run.group()),
-            (None, Some(OperatorRequest::Approve(wanted))) => Some(wanted),
-            (None, Some(OperatorRequest::Cancel)) => return Err(RefreshRefusal::UnderWay),
-            (None, None) => approved,
-        };
-        match wanted {
-            Some(wanted) if *wanted == group => Ok(()),
-            Some(_) => Err(RefreshRefusal::UnderWay),
-            None => {
-                (self.operator_request, self.operator_request_at) =
-                    (Some(OperatorRequest::Approve(group)), now);
-                Ok(())
-            }
-        }
-    }
-
-    /// Votes to cancel the open refresh, at the request of this server's operator. The refresh ends
-    /// when f+1 servers have voted so.
-    /// # Errors
-    /// If this server is not a member of the group, or no refresh is open.
-    pub fn cancel_refresh(&mut self, now: Duration) -> Result<(), RefreshRefusal> {
-        let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
-        let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
-        if epoch.agreement.run().is_none()
-            && !epoch.agreement.has_approvals()
-            && self.operator_request.is_none()
-        {
-            return Err(RefreshRefusal::None);
-        }
-        (self.operator_request, self.operator_request_at) = (Some(OperatorRequest::Cancel), now);
-        Ok(())
     }
 
     /// Where this server's chain of epochs starts, with the witnesses.
@@ -393,6 +361,7 @@ impl QuorumServer {
             requests,
             next_refresh: self.next_refresh(),
             is_operator_request_pending: self.operator_request.is_some(),
+            approval_expires: self.approval_expires(),
         }
     }
 
@@ -401,25 +370,11 @@ impl QuorumServer {
         self.step_requests(now);
         self.step_headers(now);
         self.approve_due_refresh(now);
+        self.expire_approval(now);
         self.submit_operator_request(now);
         self.step_recovery();
         self.step_voting(now, generator)?;
         self.step_refresh(now, generator)
-    }
-
-    /// Submits the operator's request, repeatedly until it is committed.
-    fn submit_operator_request(&mut self, now: Duration) {
-        let (Some(requested), Some(epoch)) = (&self.operator_request, &self.epoch) else { return };
-        let Some(index) = epoch.index.filter(|_| self.operator_request_at <= now) else { return };
-        let identity = &self.settings.identity;
-        let entry = match requested {
-            OperatorRequest::Approve(group) => {
-                epoch.agreement.approval(index, group.clone(), identity)
-            }
-            OperatorRequest::Cancel => epoch.agreement.cancellation(index, identity),
-        };
-        self.operator_request_at = now + self.settings.timeouts.retry;
-        self.submit(&entry);
     }
 
     fn submit(&mut self, entry: &LogEntry) {

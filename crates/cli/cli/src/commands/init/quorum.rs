@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use console::CommandFailure;
 use keys::IdentitySecretKey;
+use quorum::group::QuorumMember;
+use quorum::nodes::server_line;
+use quorum::{Sha256Digest, ceremony_files};
 use service::status::name_of;
 
 use super::required;
@@ -17,15 +20,16 @@ use crate::new_files::{NewKeyFile, check, check_absent, quoted, random_key, writ
 #[command(after_help = "\
 Example: sunder init quorum --out /etc/sunder/quorum/office.toml \\
              --listen 192.0.2.1:6530
-prints this server's entry for the list of servers, nodes.toml.
-Then: sunder quorum init")]
+prints one line for this server. With the lines of all:
+sunder quorum init --bundle group.bundle SERVER SERVER SERVER SERVER")]
 pub(super) struct Arguments {
     /// An address of this host where the other servers connect
     #[arg(long, value_name = "ADDR")]
     listen: Vec<SocketAddr>,
-    /// This server joins a group that has a key, by a refresh, and so gets no share file
-    #[arg(long)]
-    joins: bool,
+    /// This server joins a group that has a key, by a refresh, and so gets no shares. BUNDLE is a
+    /// bundle of the group, from its ceremony or from `sunder quorum bundle`
+    #[arg(long, value_name = "BUNDLE", num_args = 0..=1)]
+    joins: Option<Option<PathBuf>>,
     /// The directory for what the server keeps [default: /var/lib/sunder/quorum-NAME]
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
@@ -43,11 +47,18 @@ pub(super) struct Arguments {
 /// As [`super::run`].
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let file = &arguments.out;
-    let [identity, master, public, share] =
-        ["identity.key", "master.key", "public.pem", "server.share"]
-            .map(|name| NewKeyFile::of(file, name));
-    let (identity, master, public, share) = (identity?, master?, public?, share?);
+    let [identity, master, bundle] =
+        ["identity.key", "master.key", "group.bundle"].map(|name| NewKeyFile::of(file, name));
+    let (identity, master, bundle) = (identity?, master?, bundle?);
     check_absent(&[file, &identity.path, &master.path])?;
+    let joined = match arguments.joins.as_ref().and_then(Option::as_ref) {
+        Some(path) => {
+            check_absent(&[&bundle.path])?;
+            let found = ceremony_files::read_bundle(path);
+            Some(found.map_err(|error| CommandFailure::Usage(error.to_string()))?)
+        }
+        None => None,
+    };
     let listen = required(
         &arguments.listen,
         "--listen",
@@ -69,22 +80,12 @@ identity = {}
 # The key that encrypts the store.
 master_key = {}
 
-# The group's public key: public.pem of `sunder quorum init`.
-public_key = {}
+# The bundle of the group: the file that `sunder quorum init --bundle` or `sunder quorum bundle` has
+# written. The first start takes what it needs into the store.
+bundle = {}
 ",
-        identity.value, master.value, public.value
+        identity.value, master.value, bundle.value
     );
-    if !arguments.joins {
-        let _ = write!(
-            text,
-            "
-# The share file of this server, such as server-1.share of `sunder quorum init`. The first start
-# takes the shares into the store, and destroys the file.
-share = {}
-",
-            share.value
-        );
-    }
     let addresses: Vec<String> = listen.iter().map(|it| quoted(&it.to_string())).collect();
     let _ = write!(
         text,
@@ -102,37 +103,28 @@ socket = {}
         addresses.join(", "),
         place(&arguments.socket, default("/run", "/api"))?
     );
-    if arguments.joins {
-        text.push_str(
-            "
-# Each server of the group that has the key:
-# [[peer]]
-# identity = \"8a88e3...\"
-# address = \"192.0.2.1:6530\"
-",
-        );
-    }
     check::<Quorum>(&text, file)?;
     let key = random_key()?;
     identity.write(&key)?;
     master.write(&*random_key()?)?;
     write(&text, file)?;
-    let (file, public, share) = (file.display(), public.path.display(), share.path.display());
-    console::note(&format!("{file} is written; this server's entry for nodes.toml is:"));
-    console::print(
-        format!(
-            "[[server]]\nidentity = \"{}\"\naddress = \"{}\"",
-            IdentitySecretKey::new(&key).public(),
-            listen[0]
-        )
-        .as_bytes(),
-    )?;
-    console::note(&if arguments.joins {
-        format!("copy public.pem to {public}, and add a [[peer]] for each old server")
-    } else {
-        format!(
-            "after `sunder quorum init`, copy public.pem to {public}, and the share file to {share}"
-        )
+    if let Some(joined) = &joined {
+        ceremony_files::write_bundle(&bundle.path, &joined.public_part())
+            .map_err(|error| CommandFailure::Failed(error.to_string()))?;
+    }
+    let (file, bundle) = (file.display(), bundle.path.display());
+    console::note(&format!("{file} is written; the line for this server is:"));
+    let server =
+        QuorumMember { identity: IdentitySecretKey::new(&key).public(), address: listen[0] };
+    console::print(server_line(&server).as_bytes())?;
+    console::note(&match &joined {
+        Some(joined) => format!(
+            "the public key of the group has the SHA-256 {}: compare it with that of its servers",
+            Sha256Digest(joined.public().digest())
+        ),
+        None => format!(
+            "copy the group's bundle to {bundle}, or name it with --bundle at the first start"
+        ),
     });
     console::note(&format!("then start the server with: sunder quorum node --config {file}"));
     Ok(())

@@ -10,7 +10,8 @@ use formats::jwt;
 use keys::RsaPublicKey;
 use quorum::UnixSeconds;
 use quorum::api::{QuorumApiClient, QuorumApiError, RefreshStatus, RefreshStep};
-use quorum::group::{GroupHeader, verify_chain};
+use quorum::group::{GroupHeader, QuorumMember, verify_chain};
+use quorum::nodes::{nodes_text, parse_server_line};
 use quorum::server::GroupStart;
 use quorum::ssh;
 use serde::Serialize;
@@ -38,8 +39,9 @@ pub(super) struct QuorumSocketOptions {
 
 /// Allows a server to sign files.
 ///
-/// From now on the server signs exactly these bytes, even after a restart. f+1 servers must allow
-/// it. A server keeps 65,536 registrations, and then removes the oldest.
+/// From now on the server signs exactly these bytes, even after a restart, until the registration
+/// expires (`registration_expires`) or is withdrawn. f+1 servers must allow it. A server keeps
+/// 65,536 registrations, and then removes the oldest. All servers show what waits: `pending`.
 ///
 /// With --format, prints what a signature of the file would mean, and refuses a file of another
 /// format. Without it, refuses what `sunder quorum prepare` writes, and all that a verifier of
@@ -64,7 +66,8 @@ pub(super) struct QuorumRegisterArguments {
 /// The refresh begins when f+1 servers have approved the same new group: run this at f+1 of them.
 /// The new servers must be running. Afterwards the new group signs under the same public key, and
 /// the old servers wipe their shares. Stopping this command does not stop the refresh. To abandon a
-/// refresh that cannot finish, run --cancel at f+1 servers; then another one can be approved.
+/// refresh that cannot finish, run --cancel at f+1 servers; then another one can be approved. While
+/// fewer than f+1 servers have approved it, --withdraw takes back this server's approval.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum refresh --socket /run/sunder/quorum-office/api \\
              --to nodes.toml
@@ -73,11 +76,19 @@ pub(super) struct QuorumRefreshArguments {
     #[command(flatten)]
     server: QuorumSocketOptions,
     /// The servers of the new group, in TOML, as for `sunder quorum init`
-    #[arg(long, value_name = "FILE", required_unless_present = "cancel")]
+    #[arg(long, value_name = "FILE",
+        required_unless_present_any = ["cancel", "withdraw", "servers"])]
     to: Option<PathBuf>,
     /// Cancel the refresh that is open or approved
-    #[arg(long, conflicts_with = "to")]
+    #[arg(long, conflicts_with_all = ["to", "withdraw", "servers"])]
     cancel: bool,
+    /// Withdraw this server's approval of a refresh that has not begun
+    #[arg(long, conflicts_with_all = ["to", "servers"])]
+    withdraw: bool,
+    /// The servers of the new group in their order, in place of --to: the lines of `sunder init
+    /// quorum`
+    #[arg(value_name = "SERVER", conflicts_with = "to", value_parser = parse_server_line)]
+    servers: Vec<QuorumMember>,
     /// Do not wait until the refresh is done or cancelled
     #[arg(long)]
     no_wait: bool,
@@ -185,18 +196,28 @@ pub(super) fn register(arguments: &QuorumRegisterArguments) -> Result<(), Comman
     for (message, line) in messages {
         let registered = arguments.server.ask(async |client| client.register(message).await)?;
         let what = if registered.new { "is registered" } else { "was registered already" };
+        let until = match &*registered.until {
+            "" => String::new(),
+            until => format!(", until {until}"),
+        };
         let meaning = match arguments.format {
             SignatureFormatName::Raw => String::new(),
             _ => format!(": {line}"),
         };
-        console::print_line(&format!("SHA-256 {} {what}{meaning}", registered.digest))?;
+        console::print_line(&format!("SHA-256 {} {what}{until}{meaning}", registered.digest))?;
     }
     Ok(())
 }
 
 pub(super) fn refresh(arguments: &QuorumRefreshArguments) -> Result<(), CommandFailure> {
+    if arguments.withdraw {
+        arguments.server.ask(async |client| client.withdraw_approval().await)?;
+        return console::print_line("the approval is withdrawn here");
+    }
     let nodes = arguments.to.as_deref().map(service::config::read_file).transpose();
     let nodes = nodes.map_err(|error| CommandFailure::Usage(error.to_string()))?;
+    let listed = (!arguments.servers.is_empty()).then(|| nodes_text(&arguments.servers));
+    let nodes = nodes.or(listed);
     let is_waiting = !arguments.no_wait;
     let done = arguments.server.ask(async |client| {
         let begun = match nodes {
@@ -319,7 +340,7 @@ fn show_epoch(
     let members = last.group.members();
     let began = last.time.map(|time| time.to_string());
     if arguments.json {
-        let server = |member: &quorum::group::QuorumMember| EpochServerDocument {
+        let server = |member: &QuorumMember| EpochServerDocument {
             identity: member.identity.to_string(),
             address: member.address.to_string(),
         };
@@ -368,7 +389,7 @@ fn check_age(arguments: &VerifyEpochsArguments, last: &GroupHeader) -> Result<()
 
 impl QuorumSocketOptions {
     /// Asks the server.
-    fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         request: impl AsyncFnOnce(&QuorumApiClient) -> Result<T, QuorumApiError>,
     ) -> Result<T, CommandFailure> {

@@ -1,7 +1,6 @@
 //! Tests a server's configuration on this host.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,11 +11,12 @@ use keys::file::exposure;
 use keys::trusted::{TrustError, TrustedFolder};
 use keys::{IdentityPublicKey, IdentitySecretKey, RsaPublicKey};
 use quorum::api::{QuorumApiClient, QuorumApiError, RefreshStatus};
-use quorum::ceremony_files::read_share_file;
+use quorum::ceremony_files::{read_bundle, read_share_file};
 use quorum::group::QuorumGroup;
 use quorum::links::{LinkProbeResult, QuorumPeer, probe_all};
-use quorum::node::{MasterKeySource, QuorumNodeConfig};
-use quorum::store::{MasterKey, QuorumStoreError, QuorumStoreSummary};
+use quorum::node::{ConfiguredSocket, MasterKeySource, QuorumNodeConfig};
+use quorum::store::{BUNDLE_FILE, MasterKey, QuorumStoreError, QuorumStoreSummary};
+use quorum::{QuorumBundle, Sha256Digest};
 use rustix::fs::statvfs;
 use service::memory;
 
@@ -40,18 +40,8 @@ pub(super) fn findings(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, C
     let mut findings = Vec::new();
     let identity = identity(&config.config_dir.join(&config.identity), &mut findings);
     let identity = identity.map(Arc::new);
-    let public = match RsaPublicKey::read(&config.config_dir.join(&config.public_key)) {
-        Ok(key) => {
-            findings
-                .push(CheckFinding::ok("public_key", format!("an RSA key of {} bits", key.bits())));
-            Some(key)
-        }
-        Err(failed) => {
-            let fix = "copy public.pem from the ceremony";
-            findings.push(error("public_key", failed.to_string(), fix));
-            None
-        }
-    };
+    let bundle = bundle(config, identity.as_deref(), &mut findings);
+    let public = public_key(config, bundle.as_ref(), &mut findings);
     let directory = config.config_dir.join(&config.store);
     let master = master_key(config, &mut findings);
     let examined = master.and_then(|master| store(&directory, &master, &mut findings));
@@ -70,7 +60,9 @@ pub(super) fn findings(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, C
     if is_known {
         share(config, start.is_some(), identity.as_deref(), public.as_ref(), &mut findings);
     }
-    findings.extend(socket(&config.config_dir.join(&config.socket)));
+    for ConfiguredSocket { key, path, .. } in config.sockets() {
+        findings.extend(socket(key, &config.config_dir.join(path)));
+    }
     let mut names: HashMap<[u8; 32], IdentityPublicKey> = HashMap::new();
     for peer in &config.peers {
         if names.insert(peer.key.to_bytes(), peer.key).is_some() {
@@ -119,6 +111,66 @@ fn identity(path: &Path, findings: &mut Vec<CheckFinding>) -> Option<IdentitySec
     };
     findings.push(finding);
     key
+}
+
+/// The bundle of the configuration, or what the store has kept of it.
+fn bundle(
+    config: &QuorumNodeConfig,
+    identity: Option<&IdentitySecretKey>,
+    findings: &mut Vec<CheckFinding>,
+) -> Option<QuorumBundle> {
+    let path = config.config_dir.join(config.bundle.as_ref()?);
+    let kept = config.config_dir.join(&config.store).join(BUNDLE_FILE);
+    let (path, is_kept) = if path.exists() { (path, false) } else { (kept, true) };
+    if is_kept && !path.exists() {
+        let what = "it does not exist, and the store has none";
+        let fix = "copy the group's bundle there, or name it with --bundle at the first start";
+        findings.push(error("bundle", what, fix));
+        return None;
+    }
+    let bundle = match read_bundle(&path) {
+        Ok(bundle) => bundle,
+        Err(failed) => {
+            findings.push(error("bundle", failed.to_string(), "copy it again"));
+            return None;
+        }
+    };
+    let key = Sha256Digest(bundle.public().digest());
+    let what = format!("its public key has the SHA-256 {key}");
+    let is_listed = |identity: &&IdentitySecretKey| {
+        bundle.header().group.index_of(&identity.public()).is_some()
+    };
+    let share = identity.filter(|_| bundle.has_shares()).filter(is_listed);
+    findings.push(match share.map(|identity| bundle.share_of(identity)) {
+        Some(Err(failed)) => error("bundle", failed.to_string(), "copy it again"),
+        _ => CheckFinding::ok("bundle", what),
+    });
+    Some(bundle)
+}
+
+fn public_key(
+    config: &QuorumNodeConfig,
+    bundle: Option<&QuorumBundle>,
+    findings: &mut Vec<CheckFinding>,
+) -> Option<RsaPublicKey> {
+    let Some(path) = &config.public_key else { return bundle.map(|it| it.public().clone()) };
+    match RsaPublicKey::read(&config.config_dir.join(path)) {
+        Ok(key) if bundle.is_some_and(|bundle| *bundle.public() != key) => {
+            let what = "it is not the key of the bundle";
+            findings.push(error("public_key", what, "leave it out, or copy both again"));
+            None
+        }
+        Ok(key) => {
+            let what = format!("an RSA key of {} bits", key.bits());
+            findings.push(CheckFinding::ok("public_key", what));
+            Some(key)
+        }
+        Err(failed) => {
+            let fix = "copy public.pem from the ceremony";
+            findings.push(error("public_key", failed.to_string(), fix));
+            None
+        }
+    }
 }
 
 fn master_key(config: &QuorumNodeConfig, findings: &mut Vec<CheckFinding>) -> Option<MasterKey> {
@@ -215,20 +267,22 @@ fn space_of(place: &Path, free: u64, files: u64) -> CheckFinding {
     CheckFinding::ok("space", format!("{mib} MiB are free at {shown}"))
 }
 
-/// Only the times in logs depend on the clock.
+/// No signature depends on the clock, but when registrations and approvals expire.
 fn clock(store: Option<&QuorumStoreSummary>, now: SystemTime) -> CheckFinding {
     let written = store.and_then(|store| store.audit_written);
     match written.and_then(|written| written.duration_since(now).ok()) {
         Some(behind) if behind > CLOCK_TOLERANCE => {
             let what = format!(
                 "it is {} s behind the last line of the audit log, so the times in one of them are \
-                 wrong; nothing else depends on the clock",
+                 wrong; by the clock, registrations and approvals expire, and epochs become old",
                 behind.as_secs()
             );
             let fix = "set the clock, for example with NTP";
             CheckFinding::new(FindingSeverity::Warning, "clock", what, fix)
         }
-        _ => CheckFinding::ok("clock", "only the times in logs depend on it"),
+        _ => {
+            CheckFinding::ok("clock", "times in logs, and when registrations expire, depend on it")
+        }
     }
 }
 
@@ -241,11 +295,11 @@ fn share(
     findings: &mut Vec<CheckFinding>,
 ) {
     let Some(share) = &config.share else {
-        if config.peers.is_empty() && !has_state {
+        if config.peers.is_empty() && config.bundle.is_none() && !has_state {
             findings.push(error(
                 "share",
-                "neither `share` nor a [[peer]] is set: the server cannot get shares",
-                "name the file from the ceremony, or the servers of the group that has the key",
+                "neither `bundle`, `share` nor a [[peer]] is set: the server cannot get shares",
+                "name the bundle of the group, or the servers of the group that has the key",
             ));
         }
         return;
@@ -278,12 +332,12 @@ fn share(
     }
 }
 
-fn socket(path: &Path) -> Option<CheckFinding> {
+fn socket(key: &str, path: &Path) -> Option<CheckFinding> {
     if path.as_os_str().len() > MAX_SOCKET_PATH {
         let what = format!("{} has more than {MAX_SOCKET_PATH} bytes", path.display());
-        return Some(error("socket", what, "choose a shorter path"));
+        return Some(error(key, what, "choose a shorter path"));
     }
-    TrustedFolder::containing(path).err().map(|error| untrusted("socket", &error))
+    TrustedFolder::containing(path).err().map(|error| untrusted(key, &error))
 }
 
 /// Whether the group knows this server, at an address where it listens.
@@ -336,9 +390,7 @@ async fn running(
             let fix = "`sunder status` shows its links, and its log shows the reasons";
             findings.push(error("server", health.problem, fix));
         }
-        Err(QuorumApiError::Unconnected { source, .. })
-            if source.kind() == io::ErrorKind::PermissionDenied =>
-        {
+        Err(QuorumApiError::Denied { .. }) => {
             let fix = "run this as the server's user, or as root";
             let what = format!("this user may not ask at {}", path.display());
             findings.push(CheckFinding::new(FindingSeverity::Note, "server", what, fix));
@@ -375,7 +427,10 @@ fn all_peers(config: &QuorumNodeConfig, store: Option<&QuorumStoreSummary>) -> V
     let mut groups = Vec::new();
     groups.extend(start.map(|start| &start.header().group));
     groups.extend(refresh.map(|refresh| &refresh.header.group));
+    let bundle = config.bundle.as_ref().map(|bundle| config.config_dir.join(bundle));
+    let bundle = bundle.and_then(|path| read_bundle(&path).ok());
     if start.is_none() {
+        groups.extend(bundle.as_ref().map(|bundle| &bundle.header().group));
         groups.extend(share.as_ref().map(|file| &file.header.group));
     }
     let members = groups.into_iter().flat_map(QuorumGroup::members);

@@ -6,29 +6,38 @@ use std::time::SystemTime;
 use clap::ValueEnum;
 use console::CommandFailure;
 use quorum::ceremony_files::{self, CeremonyFileError, PUBLIC_KEY_FILE};
-use quorum::group::QuorumGroup;
-use quorum::nodes::parse_nodes;
-use quorum::{CombinatorialSharing, DealerKey, QuorumShareFile, Sha256Digest, UnixSeconds};
+use quorum::group::{QuorumGroup, QuorumMember};
+use quorum::nodes::{nodes_text, parse_nodes, parse_server_line};
+use quorum::{
+    CombinatorialSharing, DealerKey, QuorumBundle, QuorumShareFile, Sha256Digest, UnixSeconds,
+};
 use random::RandomGenerator;
 use serde::Serialize;
 
 use crate::commands::load_config_file;
+use crate::new_files::check_absent;
 
 /// A list of servers, shown by `--help`.
 const EXAMPLE: &str = include_str!("nodes.toml");
 
 /// Generates a key, splits it into shares for the servers of a group, and erases it.
 ///
-/// Writes `DIR/public.pem`, and `DIR/server-1.share`, `DIR/server-2.share` and so on, one for each
-/// server, readable by you only. Take each to its server, where `sunder quorum node` reads it once
-/// and destroys it. The files of f+1 servers together can sign: run this on a host that you trust
-/// for an hour, and refresh the group right afterwards.
+/// Writes one bundle for all servers, in which the shares of each are encrypted to its identity.
+/// Copy it to them by any channel, and compare the SHA-256 of the public key, which each server
+/// logs at its first start. Run this on a host that you trust for an hour, and refresh the group
+/// right afterwards: until then, a stolen identity key decrypts the server's shares in the bundle.
+///
+/// With --out in place of --bundle, it writes `DIR/public.pem`, and `DIR/server-1.share`,
+/// `DIR/server-2.share` and so on, which are not encrypted: the files of f+1 servers can sign.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(super) struct Arguments {
     /// The servers, in TOML
-    #[arg(long, value_name = "FILE")]
-    nodes: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "servers")]
+    nodes: Option<PathBuf>,
+    /// The servers in their order, in place of --nodes: the lines of `sunder init quorum`
+    #[arg(value_name = "SERVER", conflicts_with = "nodes", value_parser = parse_server_line)]
+    servers: Vec<QuorumMember>,
     /// The number of faulty servers that the group tolerates, 1 to 4, to check the list against it:
     /// a group of 3F+1 servers tolerates F
     #[arg(short, long, value_name = "F", value_parser = clap::value_parser!(u8).range(1..))]
@@ -36,9 +45,12 @@ pub(super) struct Arguments {
     /// The kind and the size of the key
     #[arg(long, value_enum, default_value_t = RsaKeyKind::Rsa2048)]
     key: RsaKeyKind,
-    /// The directory for the files, which must be empty or not exist
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    /// The bundle to write, a new file
+    #[arg(long, value_name = "FILE", required_unless_present = "out")]
+    bundle: Option<PathBuf>,
+    /// The directory for files that are not encrypted, which must be empty or not exist
+    #[arg(long, value_name = "DIR", conflicts_with = "bundle")]
+    out: Option<PathBuf>,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -69,7 +81,8 @@ impl RsaKeyKind {
 
 fn help() -> String {
     format!(
-        "Example: sunder quorum init --nodes nodes.toml --out ceremony, with this in \
+        "Example: sunder quorum init --bundle group.bundle SERVER SERVER SERVER SERVER\n\
+         Or:      sunder quorum init --nodes nodes.toml --bundle group.bundle, with this in \
          nodes.toml\n\n{EXAMPLE}\n`sunder quorum identity FILE` prints the identity of a server."
     )
 }
@@ -83,7 +96,8 @@ struct QuorumInitDocument<'a> {
     bits: u32,
     /// The SHA-256 of the public key's DER, in hexadecimal digits.
     key: String,
-    public: PathBuf,
+    /// `null` with --bundle.
+    public: Option<PathBuf>,
     files: &'a [PathBuf],
 }
 
@@ -96,24 +110,42 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         CombinatorialSharing::new(faulty)
             .map_err(|error| CommandFailure::Usage(error.to_string()))?;
     }
-    let group: QuorumGroup = load_config_file("quorum init", &arguments.nodes, parse_nodes)?;
+    let group: QuorumGroup = match &arguments.nodes {
+        Some(nodes) => load_config_file("quorum init", nodes, parse_nodes)?,
+        None => parse_nodes(&nodes_text(&arguments.servers)).map_err(|problems| {
+            CommandFailure::Usage(format!("the servers: {}", problems.first()))
+        })?,
+    };
     let combination = group.combination();
     if let Some(faulty) = arguments.f
         && usize::from(faulty) != combination.faulty()
     {
         let (servers, needed) = (combination.server_count(), 3 * faulty + 1);
-        let path = arguments.nodes.display();
-        let message = format!("{path}: {servers} servers, but f = {faulty} needs {needed}");
+        let nodes = arguments.nodes.as_ref().map(|path| format!("{}: ", path.display()));
+        let nodes = nodes.unwrap_or_default();
+        let message = format!("{nodes}{servers} servers, but f = {faulty} needs {needed}");
         return Err(CommandFailure::Usage(message));
     }
     // Before the time is spent.
-    ceremony_files::create_directory(&arguments.out).map_err(|error| failed(&error))?;
+    if let Some(directory) = &arguments.out {
+        ceremony_files::create_directory(directory).map_err(|error| failed(&error))?;
+    }
+    if let Some(bundle) = &arguments.bundle {
+        check_absent(&[bundle])?;
+    }
     let key = demo::make_quorum_key(arguments.key.bits())?;
     let random = |error: random::RandomError| CommandFailure::Failed(error.to_string());
     let mut generator = RandomGenerator::seeded().map_err(random)?;
     let time = UnixSeconds::from_system(SystemTime::now());
     let files = QuorumShareFile::deal(&key, &group, time, &mut generator).map_err(random)?;
-    let paths = ceremony_files::write(&arguments.out, &files).map_err(|error| failed(&error))?;
+    let paths = if let Some(directory) = &arguments.out {
+        ceremony_files::write(directory, &files).map_err(|error| failed(&error))?
+    } else {
+        let path = arguments.bundle.clone().unwrap_or_default();
+        let bundle = QuorumBundle::seal(&files, &mut generator).map_err(random)?;
+        ceremony_files::write_bundle(&path, &bundle).map_err(|error| failed(&error))?;
+        vec![path]
+    };
     report(arguments, &key, &group, &paths)
 }
 
@@ -123,7 +155,7 @@ fn report(
     group: &QuorumGroup,
     paths: &[PathBuf],
 ) -> Result<(), CommandFailure> {
-    let public = arguments.out.join(PUBLIC_KEY_FILE);
+    let public = arguments.out.as_ref().map(|directory| directory.join(PUBLIC_KEY_FILE));
     let digest = Sha256Digest(key.group().public().digest()).to_string();
     let combination = group.combination();
     if arguments.json {
@@ -137,11 +169,21 @@ fn report(
             files: paths,
         });
     }
+    let Some(public) = public else {
+        let bundle = paths.first().cloned().unwrap_or_default();
+        console::print_line(&format!("the public key has the SHA-256 {digest}"))?;
+        console::note(&format!(
+            "copy {} to all servers, and compare the SHA-256 that they log at their first start",
+            bundle.display()
+        ));
+        return Ok(());
+    };
     console::print_line(&format!("{}: the public key, SHA-256 {digest}", public.display()))?;
     for (path, member) in paths.iter().zip(group.members()) {
         let path: &Path = path;
         console::print_line(&format!("{}: for {}", path.display(), member.address))?;
     }
+    console::note("the share files are secret and not encrypted; --bundle encrypts them");
     Ok(())
 }
 

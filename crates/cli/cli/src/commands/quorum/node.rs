@@ -10,7 +10,8 @@ use quorum::api::ApiSocket;
 use quorum::consensus::{self, ConsensusLog};
 use quorum::log::LogFailed;
 use quorum::node::{
-    self, KEYS, LogInboxSource, LogStart, OpenedNode, QuorumNode, QuorumNodeConfig,
+    self, ConfiguredSocket, KEYS, LogInboxSource, LogStart, OpenedNode, QuorumNode,
+    QuorumNodeConfig,
 };
 use quorum::store::LOG_FILE;
 use service::config::{ConfigKeys, ConfigProblems};
@@ -32,8 +33,9 @@ pub(super) const EXAMPLE: &str = include_str!("node.toml");
 /// Runs one server of a group.
 ///
 /// Keeps links with the other servers, signs with them the messages that are registered or allowed
-/// by a rule, and takes part in refreshes. Local users reach it through its socket. Anyone who may
-/// connect to the socket may register, sign and refresh.
+/// by a rule, and takes part in refreshes. Local users reach it through its sockets: `socket` to
+/// sign, `register_socket` to register, `admin_socket` to refresh. Without the last two, `socket`
+/// is for all of it.
 ///
 /// Stops on SIGINT or SIGTERM. Reads its configuration again on SIGHUP: rules, peers, delays and
 /// timeouts take effect at once, and the log names the changed settings that need a restart.
@@ -44,6 +46,10 @@ pub(super) struct Arguments {
     /// The configuration, in TOML
     #[arg(long, value_name = "FILE")]
     pub(super) config: PathBuf,
+    /// The bundle of the group, in place of the configuration's `bundle`: for the first start,
+    /// which takes over what the server needs
+    #[arg(long, value_name = "FILE")]
+    bundle: Option<PathBuf>,
 }
 
 /// The daemon.
@@ -80,13 +86,16 @@ impl ConfiguredDaemon for Quorum {
 fn help() -> String {
     format!(
         "Example: sunder quorum node --config office.toml, with this in office.toml\n\n{EXAMPLE}\n\
-         A server that is to join in a refresh has no `share`, but a [[peer]] with\n\
-         `identity` and \
-         `address` for each server of the group that has the key.\n\
-         Further settings, above the first [[...]]: master_credential (in place of\n\
-         master_key), socket_access, max_connections, audit_mib, sign_timeout_s,\n\
-         need_delay_s, grace_delay_s. Of a [[rule]]: format, prefix_hex, fields,\n\
-         signatures, issuer, subject, names, purposes, authorities, max_validity.\n\
+         A server that is to join in a refresh has no `share`, but a bundle, or a\n\
+         [[peer]] with `identity` and `address` for each server of the group that has\n\
+         the key.\n\
+         Further settings, above the first [[...]]: bundle (in place of public_key and\n\
+         share), master_credential (in place of master_key), socket_access,\n\
+         register_socket, register_access, admin_socket, admin_access,\n\
+         max_connections, audit_mib, sign_timeout_s, registration_expires,\n\
+         proposal_expires, need_delay_s, grace_delay_s. Of a [[rule]]: format,\n\
+         prefix_hex, fields, signatures, issuer, subject, names, purposes,\n\
+         authorities, max_validity.\n\
          docs/guides/quorum.md has a table of them."
     )
 }
@@ -97,7 +106,11 @@ fn help() -> String {
 /// If the configuration is wrong, something that it names cannot be opened, or the server fails.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     signals::catch_hangups()?;
-    let config = load_config::<Quorum>(&arguments.config)?;
+    let mut config = load_config::<Quorum>(&arguments.config)?;
+    if let Some(bundle) = &arguments.bundle {
+        let path = std::path::absolute(bundle);
+        config.shared_bundle = Some(path.map_err(|error| CommandFailure::reading(bundle, &error))?);
+    }
     daemon::run(serve(arguments.config.clone(), config))
 }
 
@@ -133,11 +146,15 @@ async fn serve(path: PathBuf, config: QuorumNodeConfig) -> Result<(), CommandFai
         QuorumNode::start(settings, store, network, start_log).map_err(|it| failed(&it))?;
     let handle = node.handle();
     let api = Arc::new(node.handle());
-    let path_of_socket = config.config_dir.join(&config.socket);
-    let (access, connections) = (config.socket_access, config.max_connections);
-    let socket = ApiSocket::open(&path_of_socket, access, connections, api);
-    let _socket = socket.map_err(|error| failed(&error))?;
-    info!(%identity, socket = %path_of_socket.display(), "this server");
+    let mut sockets = Vec::new();
+    for ConfiguredSocket { key, path, access, allowed } in config.sockets() {
+        let path = config.config_dir.join(path);
+        let (connections, api) = (config.max_connections, Arc::clone(&api));
+        let socket = ApiSocket::open(&path, access, allowed, connections, api);
+        let failed = |error: io::Error| CommandFailure::Failed(format!("{key}: {error}"));
+        sockets.push(socket.map_err(failed)?);
+        info!(%identity, setting = key, socket = %path.display(), "this server");
+    }
     let (source, name) = (node.handle(), name_of(&path));
     let status = move || QuorumServiceStatus(source.status(name.clone()));
     let _status = daemon::answer_status::<Quorum>(status);
@@ -186,9 +203,12 @@ mod tests {
     fn the_examples_in_the_guide_are_a_group_and_configurations() {
         let blocks = GUIDE.split("```toml\n").skip(1);
         let blocks: Vec<&str> = blocks.map(|rest| rest.split("```").next().unwrap()).collect();
-        let [nodes, first, joining, weekly] = blocks[..] else { panic!("four examples") };
+        let [nodes, first, sockets, joining, weekly] = blocks[..] else { panic!("five examples") };
         let group = quorum::nodes::parse_nodes(nodes).unwrap();
-        assert!(QuorumNodeConfig::from_toml(first).unwrap().share.is_some());
+        assert!(QuorumNodeConfig::from_toml(first).unwrap().bundle.is_some());
+        let rest: Vec<&str> = first.lines().filter(|line| !line.starts_with("socket")).collect();
+        let sockets = QuorumNodeConfig::from_toml(&format!("{sockets}{}", rest.join("\n")));
+        assert_eq!(sockets.unwrap().sockets().len(), 3);
         let joining = QuorumNodeConfig::from_toml(joining).unwrap();
         assert_eq!((joining.share, joining.peers.len()), (None, 1));
         assert_eq!(joining.peers[0].key, group.members()[0].identity);

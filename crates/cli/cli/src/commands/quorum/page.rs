@@ -1,7 +1,11 @@
 //! The page that `sunder status` shows for a server of a quorum.
 
+use std::fmt::Write as _;
+
 use console::table::{ColumnAlignment, aligned};
-use quorum::api::{AwaitedServer, RefreshStatus, RefreshStep};
+use quorum::api::{
+    AwaitedServer, ListChange, ListChangeKind, PendingReview, RefreshStatus, RefreshStep,
+};
 use quorum::links::LinkStatus;
 use quorum::node::QuorumNodeStatus;
 use service::status::ServiceProblem;
@@ -29,10 +33,62 @@ pub(super) fn page(now: &QuorumNodeStatus, _before: Option<&QuorumNodeStatus>) -
     };
     let signed = format!("signed {}, refused {}\n", now.signed, now.refused);
     let refresh = now.refresh.as_ref().map_or(String::new(), refresh);
+    let pending = pending(&now.pending);
     format!(
-        "{head}\n{times}{without_vote}{signed}{refresh}\n{}",
+        "{head}\n{times}{without_vote}{signed}{refresh}{pending}\n{}",
         aligned(&SIDES, &links(&now.links))
     )
+}
+
+/// What waits for review, in one line and a line for each change of a proposed list.
+fn pending(review: &PendingReview) -> String {
+    // Another server states its number, which can be any.
+    let counts = review.servers.iter().map(|server| server.registrations);
+    let count = counts.fold(0, u64::saturating_add);
+    let registrations = match count {
+        0 => String::new(),
+        count => format!("{count} registrations wait: sunder quorum pending\n"),
+    };
+    registrations + &lists(review)
+}
+
+/// The proposed lists of servers.
+pub(super) fn lists(review: &PendingReview) -> String {
+    let mut page = String::new();
+    for list in &review.lists {
+        let approved: Vec<String> = list.approved_by.iter().map(u64::to_string).collect();
+        let digest: String = list.group.chars().take(16).collect();
+        let _ = write!(
+            page,
+            "list {digest} for epoch {}, approved by {} ({} of {})",
+            list.epoch,
+            approved.join(", "),
+            approved.len(),
+            list.needed
+        );
+        page += &match (&list.until, list.begun) {
+            (_, true) => ", has begun:\n".to_owned(),
+            (Some(until), false) => format!(", expires here at {until}:\n"),
+            (None, false) => ":\n".to_owned(),
+        };
+        if list.changes.is_empty() {
+            page += "  the same servers get new shares\n";
+        }
+        list.changes.iter().for_each(|change| page += &line(change));
+    }
+    page
+}
+
+fn line(change: &ListChange) -> String {
+    let ListChange { identity, address, before, .. } = change;
+    match (change.change, before) {
+        (ListChangeKind::Added, _) => format!("  + {identity} {address}\n"),
+        (ListChangeKind::Removed, _) => format!("  - {identity} {address}\n"),
+        (ListChangeKind::Moved, Some(before)) => {
+            format!("  > {identity} from {before} to {address}\n")
+        }
+        (ListChangeKind::Moved, None) => format!("  > {identity} to {address}\n"),
+    }
 }
 
 /// What is wrong with a server, and what to do.

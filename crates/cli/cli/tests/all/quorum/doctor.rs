@@ -40,7 +40,7 @@ fn doctor_names_what_is_wrong_with_a_server_of_a_quorum() {
     for expected in [
         "store: it has the shares of epoch 1",
         "server: it runs in epoch 1, and 3 others are connected",
-        "clock: only the times in logs depend on it",
+        "clock: times in logs, and when registrations expire, depend on it",
     ] {
         assert!(fine.contains(expected), "{expected}: {fine}");
     }

@@ -1,6 +1,7 @@
 //! A client of a server's local API.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +13,10 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use super::{ApiEncoding, EpochWitnesses, NodeHealth, RefreshStatus, RegisterResponse};
+use super::{
+    ApiEncoding, EpochWitnesses, NodeHealth, PendingReview, RefreshStatus, RegisterResponse,
+};
+use crate::protocol::policy::MessageDigest;
 
 /// The longest answer that is read, in bytes: the headers of 80,000 epochs.
 const MAX_ANSWER_LEN: usize = 64 << 20;
@@ -44,6 +48,19 @@ pub enum QuorumApiError {
         path: PathBuf,
         /// The time limit.
         limit: Duration,
+    },
+    /// This user may not use the socket.
+    #[error(
+        "this user may not use {}: become a member of the socket's group{}, and log in again",
+        .path.display(), .group.map_or_else(String::new, |it| format!(" (number {it})"))
+    )]
+    Denied {
+        /// The socket.
+        path: PathBuf,
+        /// The number of its group, if it can be read.
+        group: Option<u32>,
+        /// The system's error.
+        source: io::Error,
     },
     /// The server closed the connection, or its answer does not match the specification.
     #[error("{} answers, but not as `sunder quorum node`: {what}", .path.display())]
@@ -84,6 +101,30 @@ impl QuorumApiClient {
         self.json(Method::POST, "/v1/messages", message).await
     }
 
+    /// Withdraws the registration of a message.
+    ///
+    /// # Errors
+    /// When the server does not answer, or refuses.
+    pub async fn withdraw(&self, digest: MessageDigest) -> Result<(), QuorumApiError> {
+        self.ask(Method::DELETE, &format!("/v1/messages/{digest}"), Bytes::new()).await.map(drop)
+    }
+
+    /// The bytes of a registered message.
+    ///
+    /// # Errors
+    /// When the server does not answer, or does not have them.
+    pub async fn registered_message(&self, digest: MessageDigest) -> Result<Bytes, QuorumApiError> {
+        self.ask(Method::GET, &format!("/v1/messages/{digest}"), Bytes::new()).await
+    }
+
+    /// The registrations and the proposed lists of servers that wait.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn pending(&self) -> Result<PendingReview, QuorumApiError> {
+        self.json(Method::GET, "/v1/pending", Bytes::new()).await
+    }
+
     /// Requests a signature of a message.
     ///
     /// # Errors
@@ -111,6 +152,22 @@ impl QuorumApiClient {
     /// When the server does not answer, or refuses.
     pub async fn cancel_refresh(&self) -> Result<RefreshStatus, QuorumApiError> {
         self.json(Method::DELETE, "/v1/refreshes", Bytes::new()).await
+    }
+
+    /// Withdraws the server's approval of a refresh that is not open yet.
+    ///
+    /// # Errors
+    /// When the server does not answer, or refuses.
+    pub async fn withdraw_approval(&self) -> Result<(), QuorumApiError> {
+        self.ask(Method::DELETE, "/v1/refreshes/approval", Bytes::new()).await.map(drop)
+    }
+
+    /// A bundle without shares, from which a server can join the current group by a refresh.
+    ///
+    /// # Errors
+    /// When the server does not answer, or knows no group.
+    pub async fn bundle(&self) -> Result<Bytes, QuorumApiError> {
+        self.ask(Method::GET, "/v1/bundle", Bytes::new()).await
     }
 
     /// The open refresh, or the last one.
@@ -189,9 +246,8 @@ impl QuorumApiClient {
         path: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), QuorumApiError> {
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .map_err(|source| QuorumApiError::Unconnected { path: self.socket.clone(), source })?;
+        let stream =
+            UnixStream::connect(&self.socket).await.map_err(|source| self.unconnected(source))?;
         let stranger = |error: &dyn std::fmt::Display| self.stranger(&error.to_string());
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| stranger(&error))?;
@@ -212,6 +268,15 @@ impl QuorumApiClient {
                 Err(error) => Err(stranger(&error)),
             },
         }
+    }
+
+    fn unconnected(&self, source: io::Error) -> QuorumApiError {
+        let path = self.socket.clone();
+        if source.kind() != io::ErrorKind::PermissionDenied {
+            return QuorumApiError::Unconnected { path, source };
+        }
+        let group = std::fs::metadata(&path).ok().map(|found| found.gid());
+        QuorumApiError::Denied { path, group, source }
     }
 
     pub(super) fn stranger(&self, what: &str) -> QuorumApiError {

@@ -10,11 +10,11 @@ use tokio::task::yield_now;
 
 use super::server::{limits, serve};
 use super::{
-    ApiEncoding, ApiRefusal, ApiRefusalKind, EpochWitnesses, LocalService, NodeHealth,
-    RefreshStatus, RegisterResponse,
+    ApiCaller, ApiEncoding, ApiPermissions, ApiRefusal, ApiRefusalKind, EpochWitnesses,
+    LocalService, NodeHealth, PendingReview, RefreshStatus, RegisterResponse,
 };
 use crate::net::nodes::parse_nodes;
-use crate::protocol::policy::check_message;
+use crate::protocol::policy::{MessageDigest, check_message};
 
 /// A service that refuses all that it can refuse.
 struct Refusing;
@@ -24,23 +24,39 @@ fn refuse<T>(why: impl std::fmt::Display) -> Result<T, ApiRefusal> {
 }
 
 impl LocalService for Refusing {
-    async fn register(
-        &self,
-        message: Bytes,
-        _: Option<u32>,
-    ) -> Result<RegisterResponse, ApiRefusal> {
+    async fn register(&self, message: Bytes, _: ApiCaller) -> Result<RegisterResponse, ApiRefusal> {
         check_message(&message).or_else(refuse)?;
-        Ok(RegisterResponse { digest: String::new(), new: true })
+        Ok(RegisterResponse { digest: String::new(), new: true, until: String::new() })
     }
 
-    async fn sign(&self, _: Bytes, _: ApiEncoding, _: Option<u32>) -> Result<Vec<u8>, ApiRefusal> {
+    async fn withdraw(&self, _: MessageDigest, _: ApiCaller) -> Result<(), ApiRefusal> {
+        refuse("not\nregistered")
+    }
+
+    async fn registered_message(&self, _: MessageDigest) -> Result<Vec<u8>, ApiRefusal> {
+        refuse("not\nregistered")
+    }
+
+    async fn pending(&self) -> Result<PendingReview, ApiRefusal> {
+        Ok(PendingReview::default())
+    }
+
+    async fn withdraw_approval(&self, _: ApiCaller) -> Result<(), ApiRefusal> {
+        refuse("none")
+    }
+
+    fn bundle(&self) -> Result<Vec<u8>, ApiRefusal> {
+        refuse("none")
+    }
+
+    async fn sign(&self, _: Bytes, _: ApiEncoding, _: ApiCaller) -> Result<Vec<u8>, ApiRefusal> {
         refuse("not\nregistered")
     }
 
     async fn start_refresh(
         &self,
         nodes: String,
-        _: Option<u32>,
+        _: ApiCaller,
     ) -> Result<RefreshStatus, ApiRefusal> {
         match parse_nodes(&nodes) {
             Ok(_) => refuse("no member"),
@@ -48,7 +64,7 @@ impl LocalService for Refusing {
         }
     }
 
-    async fn cancel_refresh(&self, _: Option<u32>) -> Result<RefreshStatus, ApiRefusal> {
+    async fn cancel_refresh(&self, _: ApiCaller) -> Result<RefreshStatus, ApiRefusal> {
         refuse("none")
     }
 
@@ -76,7 +92,7 @@ impl LocalService for Refusing {
         NodeHealth { ok, problem, problem_s, warning, epoch, height, waiting_s, connected, needed }
     }
 
-    fn refused(&self, request: &'static str, reason: &str) {
+    fn refused(&self, request: &'static str, reason: &str, _: ApiCaller) {
         assert!(!request.is_empty() && !reason.contains('\n'));
     }
 }
@@ -90,7 +106,8 @@ pub fn request(bytes: &[u8]) -> Vec<u8> {
     let answers = runtime.block_on(async {
         let (mut user, server) = duplex(1 << 20);
         let serving = tokio::spawn(async {
-            serve(&HttpServer::new(limits(1)), server, Some(0), Arc::new(Refusing)).await;
+            let caller = (ApiCaller::default(), ApiPermissions::ALL);
+            serve(&HttpServer::new(limits(1)), server, caller, Arc::new(Refusing)).await;
         });
         let (mut reader, mut writer) = tokio::io::split(&mut user);
         let mut answers = Vec::new();
@@ -122,11 +139,16 @@ pub fn request(bytes: &[u8]) -> Vec<u8> {
 /// Requests to change.
 pub fn examples() -> Vec<Vec<u8>> {
     let mut examples = Vec::new();
+    let of_message = format!("/v1/messages/{}", "0a".repeat(32));
     for (method, path, body) in [
         ("POST", "/v1/messages", "message"),
         ("POST", "/v1/messages", "SNDR-QUORUM-HDR\0"),
         ("POST", "/v1/signatures?encoding=pss", "message"),
         ("POST", "/v1/refreshes", "[[server]]\nidentity = \"00\"\naddress = \"192.0.2.1:1\"\n"),
+        ("GET", "/v1/messages/00", ""),
+        ("DELETE", &of_message[..], ""),
+        ("DELETE", "/v1/refreshes/approval", ""),
+        ("GET", "/v1/pending", ""),
         ("GET", "/v1/health", ""),
         ("GET", "/v1/headers", ""),
         ("PUT", "/v1/nothing", "x"),

@@ -6,19 +6,25 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use serde::Serialize;
 
-use super::{ApiEncoding, ApiRefusal, ApiRefusalKind};
+use super::{ApiEncoding, ApiPermissions, ApiRefusal, ApiRefusalKind};
+use crate::protocol::policy::MessageDigest;
 
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ApiOperation {
     Register,
+    Withdraw(MessageDigest),
+    Show(MessageDigest),
+    Pending,
     Sign(ApiEncoding),
     StartRefresh,
     CancelRefresh,
+    WithdrawApproval,
     Refresh,
     Witnesses,
     PublicKey,
     Headers,
+    Bundle,
     Health,
     Specification,
 }
@@ -28,28 +34,72 @@ impl ApiOperation {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Register => "register",
+            Self::Withdraw(_) => "withdraw",
+            Self::Show(_) => "show",
+            Self::Pending => "pending",
             Self::Sign(_) => "sign",
             Self::StartRefresh | Self::Refresh => "refresh",
             Self::CancelRefresh => "cancel",
+            Self::WithdrawApproval => "withdraw-approval",
             Self::Witnesses => "witnesses",
             Self::PublicKey => "public-key",
             Self::Headers => "headers",
+            Self::Bundle => "bundle",
             Self::Health => "health",
             Self::Specification => "specification",
         }
     }
+
+    /// Why a socket with these permissions does not allow it, in one line that says what to do.
+    /// `None` if it does.
+    pub(super) fn missing_permission(self, allowed: ApiPermissions) -> Option<&'static str> {
+        match self {
+            Self::Register if !allowed.register => Some(
+                "this socket is not for registering: use the `register_socket` of the server's \
+                 configuration, as a user whom its `register_access` allows",
+            ),
+            Self::Withdraw(_) if !(allowed.register || allowed.administer) => Some(
+                "this socket is not for withdrawing: use the `register_socket` or the \
+                 `admin_socket` of the server's configuration",
+            ),
+            Self::Sign(_) if !allowed.sign => Some(
+                "this socket is not for signing: use the `socket` of the server's configuration, \
+                 as a user whom its `socket_access` allows",
+            ),
+            Self::StartRefresh | Self::CancelRefresh | Self::WithdrawApproval
+                if !allowed.administer =>
+            {
+                Some(
+                    "this socket is not for refreshes: use the `admin_socket` of the server's \
+                     configuration, as a user whom its `admin_access` allows",
+                )
+            }
+            _ => None,
+        }
+    }
 }
+
+/// The path of one message, with its SHA-256 in place of the last part.
+const MESSAGE_PATH: &str = "/v1/messages/{digest}";
+
+/// Stands for the digest in [`ROUTES`].
+const ANY: MessageDigest = MessageDigest([0; 32]);
 
 /// The operations by path and method.
 pub(super) const ROUTES: &[(&str, &Method, ApiOperation)] = &[
     ("/v1/messages", &Method::POST, ApiOperation::Register),
+    (MESSAGE_PATH, &Method::GET, ApiOperation::Show(ANY)),
+    (MESSAGE_PATH, &Method::DELETE, ApiOperation::Withdraw(ANY)),
+    ("/v1/pending", &Method::GET, ApiOperation::Pending),
     ("/v1/signatures", &Method::POST, ApiOperation::Sign(ApiEncoding::Pkcs1)),
     ("/v1/refreshes", &Method::POST, ApiOperation::StartRefresh),
     ("/v1/refreshes", &Method::GET, ApiOperation::Refresh),
     ("/v1/refreshes", &Method::DELETE, ApiOperation::CancelRefresh),
+    ("/v1/refreshes/approval", &Method::DELETE, ApiOperation::WithdrawApproval),
     ("/v1/witnesses", &Method::GET, ApiOperation::Witnesses),
     ("/v1/public-key", &Method::GET, ApiOperation::PublicKey),
     ("/v1/headers", &Method::GET, ApiOperation::Headers),
+    ("/v1/bundle", &Method::GET, ApiOperation::Bundle),
     ("/v1/health", &Method::GET, ApiOperation::Health),
     ("/v1/openapi.json", &Method::GET, ApiOperation::Specification),
 ];
@@ -74,6 +124,8 @@ pub(super) fn operation(
 ) -> Result<ApiOperation, UnknownOperation> {
     let unknown =
         |status, reason: &str| UnknownOperation { status, reason: reason.into(), allowed: None };
+    let digest = path.strip_prefix("/v1/messages/").map(MessageDigest::from_hex);
+    let path = if digest.is_some() { MESSAGE_PATH } else { path };
     let of_path: Vec<_> = ROUTES.iter().filter(|(known, ..)| *known == path).collect();
     if of_path.is_empty() {
         let reason = "there is no such path: GET /v1/openapi.json lists all of them";
@@ -98,6 +150,15 @@ pub(super) fn operation(
             encoding.map_or_else(|| malformed(reason), |encoding| Ok(ApiOperation::Sign(encoding)))
         }
         (_, Some(_)) => malformed("this path takes no query: leave it out"),
+        (ApiOperation::Show(_) | ApiOperation::Withdraw(_), None) => {
+            let Some(digest) = digest.flatten() else {
+                return malformed("the path must end with a SHA-256, 64 hexadecimal digits");
+            };
+            Ok(match operation {
+                ApiOperation::Show(_) => ApiOperation::Show(digest),
+                _ => ApiOperation::Withdraw(digest),
+            })
+        }
         (operation, None) => Ok(*operation),
     }
 }
@@ -135,6 +196,7 @@ pub(super) fn refusal(refusal: &ApiRefusal) -> Response<Full<Bytes>> {
     let status = match refusal.kind {
         ApiRefusalKind::Malformed => StatusCode::BAD_REQUEST,
         ApiRefusalKind::Forbidden => StatusCode::FORBIDDEN,
+        ApiRefusalKind::NotFound => StatusCode::NOT_FOUND,
         ApiRefusalKind::Conflict => StatusCode::CONFLICT,
         ApiRefusalKind::Busy => StatusCode::TOO_MANY_REQUESTS,
         ApiRefusalKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,

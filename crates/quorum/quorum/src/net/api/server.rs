@@ -20,7 +20,10 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::route::{self, ApiOperation, operation};
-use super::{ApiRefusal, ApiRefusalKind, LocalService, MAX_BODY_LEN, OPENAPI};
+use super::{
+    ApiCaller, ApiPermissions, ApiRefusal, ApiRefusalKind, LocalService, MAX_BODY_LEN, OPENAPI,
+    SocketAccess,
+};
 
 /// The longest path of a Unix socket, in bytes.
 const MAX_PATH: usize = 107;
@@ -33,16 +36,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long an answer waits for a client that does not read.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The users who may connect to the socket, and so use the API.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SocketAccess {
-    /// The user as whom the server runs, and root.
-    #[default]
-    Owner,
-    /// Additionally, the members of the group of the server's process.
-    Group,
-}
 
 /// A socket on which the API is served. It is removed when this is dropped.
 #[derive(Debug)]
@@ -65,11 +58,12 @@ impl ApiSocket {
     /// process left behind is replaced.
     ///
     /// # Errors
-    /// If another process listens there, another user could replace the socket, or the system
-    /// reports an error.
+    /// If another process listens there, another user could replace the socket, its group cannot be
+    /// set, or the system reports an error.
     pub fn open(
         path: &Path,
-        access: SocketAccess,
+        access: &SocketAccess,
+        allowed: ApiPermissions,
         max_connections: usize,
         service: Arc<impl LocalService>,
     ) -> io::Result<Self> {
@@ -95,18 +89,21 @@ impl ApiSocket {
             Ok(_) => fs::remove_file(&path)?,
             Err(_) => {}
         }
-        let mode = match access {
-            SocketAccess::Owner => 0o600,
-            SocketAccess::Group => 0o660,
-        };
-        let listener = service::listening::listen_unix(&path, mode)?;
+        let listener = service::listening::listen_unix(&path, 0o600)?;
+        access.apply(&path).inspect_err(|_| {
+            // The error that is reported says more than a socket that remains.
+            let _ = fs::remove_file(&path);
+        })?;
         let server = HttpServer::new(limits(max_connections));
         let task = tokio::spawn(async move {
             let accepted = |stream: UnixStream| {
                 let (server, service) = (server.clone(), Arc::clone(&service));
                 async move {
-                    let user = stream.peer_cred().ok().map(|peer| peer.uid());
-                    serve(&server, stream, user, service).await;
+                    let caller = stream.peer_cred().map_or_else(
+                        |_| ApiCaller::default(),
+                        |peer| ApiCaller { uid: Some(peer.uid()), gid: Some(peer.gid()) },
+                    );
+                    serve(&server, stream, (caller, allowed), service).await;
                 }
             };
             server.accept(listener, accepted).await;
@@ -124,39 +121,44 @@ pub(super) fn limits(connections: usize) -> HttpLimits {
 pub(super) async fn serve(
     server: &HttpServer,
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    user: Option<u32>,
+    (caller, allowed): (ApiCaller, ApiPermissions),
     service: Arc<impl LocalService>,
 ) {
     let answer = |request| {
         let service = Arc::clone(&service);
-        async move { answer(request, &*service, user).await }
+        async move { answer(request, &*service, caller, allowed).await }
     };
     let served = server.serve(stream, answer).await;
     // A client that disconnects does not want the answer.
     if served.is_err_and(|error| error.is_parse()) {
-        service.refused("request", "it is not HTTP/1.1");
+        service.refused("request", "it is not HTTP/1.1", caller);
     }
 }
 
 async fn answer(
     request: Request<Incoming>,
     service: &impl LocalService,
-    user: Option<u32>,
+    caller: ApiCaller,
+    allowed: ApiPermissions,
 ) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     let operation = match operation(&head.method, head.uri.path(), head.uri.query()) {
         Ok(operation) => operation,
         Err(unknown) => {
-            let mut answer = refuse(service, "request", unknown.status, &unknown.reason);
+            let mut answer = refuse(service, "request", unknown.status, &unknown.reason, caller);
             if let Some(methods) = unknown.allowed {
                 answer.headers_mut().insert(ALLOW, methods);
             }
             return answer;
         }
     };
+    // Before the body is read.
+    if let Some(reason) = operation.missing_permission(allowed) {
+        return refuse(service, operation.name(), StatusCode::FORBIDDEN, reason, caller);
+    }
     let body = match read(body).await {
         Ok(body) => body,
-        Err((status, reason)) => return refuse(service, operation.name(), status, reason),
+        Err((status, reason)) => return refuse(service, operation.name(), status, reason, caller),
     };
     let takes_body = matches!(
         operation,
@@ -164,9 +166,9 @@ async fn answer(
     );
     if !takes_body && !body.is_empty() {
         let reason = "this request takes no body: leave it out";
-        return refuse(service, operation.name(), StatusCode::BAD_REQUEST, reason);
+        return refuse(service, operation.name(), StatusCode::BAD_REQUEST, reason, caller);
     }
-    let answer = perform(operation, body, service, user).await;
+    let answer = perform(operation, body, service, caller).await;
     answer.unwrap_or_else(|refusal| route::refusal(&refusal))
 }
 
@@ -176,8 +178,9 @@ fn refuse(
     request: &'static str,
     status: StatusCode,
     reason: &str,
+    caller: ApiCaller,
 ) -> Response<Full<Bytes>> {
-    service.refused(request, reason);
+    service.refused(request, reason, caller);
     route::error(status, reason)
 }
 
@@ -185,30 +188,42 @@ async fn perform(
     operation: ApiOperation,
     body: Bytes,
     service: &impl LocalService,
-    user: Option<u32>,
+    caller: ApiCaller,
 ) -> Result<Response<Full<Bytes>>, ApiRefusal> {
     const OCTETS: &str = "application/octet-stream";
     Ok(match operation {
         ApiOperation::Register => {
-            let registered = service.register(body, user).await?;
+            let registered = service.register(body, caller).await?;
             let status = if registered.new { StatusCode::CREATED } else { StatusCode::OK };
             route::json(status, &registered)
         }
+        ApiOperation::Withdraw(digest) => {
+            service.withdraw(digest, caller).await?;
+            empty()
+        }
+        ApiOperation::Show(digest) => {
+            route::answer(StatusCode::OK, OCTETS, service.registered_message(digest).await?)
+        }
+        ApiOperation::Pending => route::json(StatusCode::OK, &service.pending().await?),
         ApiOperation::Sign(encoding) => {
-            route::answer(StatusCode::OK, OCTETS, service.sign(body, encoding, user).await?)
+            route::answer(StatusCode::OK, OCTETS, service.sign(body, encoding, caller).await?)
         }
         ApiOperation::StartRefresh => {
             let malformed = |_| {
                 let reason = "the body must be a NODES.toml, text in UTF-8";
-                service.refused(operation.name(), reason);
+                service.refused(operation.name(), reason, caller);
                 ApiRefusal::new(ApiRefusalKind::Malformed, reason)
             };
             let nodes = String::from_utf8(body.into()).map_err(malformed)?;
-            let refresh = service.start_refresh(nodes, user).await?;
+            let refresh = service.start_refresh(nodes, caller).await?;
             route::json(StatusCode::ACCEPTED, &refresh)
         }
         ApiOperation::CancelRefresh => {
-            route::json(StatusCode::ACCEPTED, &service.cancel_refresh(user).await?)
+            route::json(StatusCode::ACCEPTED, &service.cancel_refresh(caller).await?)
+        }
+        ApiOperation::WithdrawApproval => {
+            service.withdraw_approval(caller).await?;
+            empty()
         }
         ApiOperation::Refresh => match service.refresh() {
             Some(refresh) => route::json(StatusCode::OK, &refresh),
@@ -219,6 +234,7 @@ async fn perform(
             route::answer(StatusCode::OK, "application/x-pem-file", service.public_key()?)
         }
         ApiOperation::Headers => route::answer(StatusCode::OK, OCTETS, service.headers()?),
+        ApiOperation::Bundle => route::answer(StatusCode::OK, OCTETS, service.bundle()?),
         ApiOperation::Health => {
             let health = service.health();
             let status = if health.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -228,6 +244,13 @@ async fn perform(
             route::answer(StatusCode::OK, "application/json", OPENAPI.as_bytes())
         }
     })
+}
+
+/// An answer without content.
+fn empty() -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
 }
 
 /// Reads a body of bounded length within a bounded time.

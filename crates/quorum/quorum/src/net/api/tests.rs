@@ -37,24 +37,97 @@ fn state(step: RefreshStep) -> RefreshStatus {
     }
 }
 
+/// What waits, with a value for each field.
+fn waiting() -> PendingReview {
+    let identity = "0a".repeat(32);
+    let (address, time) = ("192.0.2.1:6530".parse().unwrap(), "2026-12-06T00:00:00Z".to_owned());
+    let registration = |server, len| PendingRegistration {
+        server,
+        identity: identity.clone(),
+        digest: "0b".repeat(32),
+        len,
+        first: "6d65".into(),
+        uid: len.map(|_| 1000),
+        registered: time.clone(),
+        until: time.clone(),
+    };
+    let source = |server, age_s| PendingSource {
+        server,
+        identity: identity.clone(),
+        registrations: 1,
+        age_s,
+    };
+    let change =
+        |change, before| ListChange { change, identity: identity.clone(), address, before };
+    let list = ProposedList {
+        group: "0c".repeat(32),
+        epoch: 2,
+        approved_by: vec![1],
+        needed: 2,
+        begun: false,
+        until: Some(time.clone()),
+        servers: vec![ListedServer { identity: identity.clone(), address }],
+        changes: vec![
+            change(ListChangeKind::Added, None),
+            change(ListChangeKind::Removed, None),
+            change(ListChangeKind::Moved, Some(address)),
+        ],
+    };
+    PendingReview {
+        registrations: vec![registration(Some(1), Some(7)), registration(None, None)],
+        servers: vec![source(Some(1), Some(0)), source(None, None)],
+        lists: vec![ProposedList { until: None, ..list.clone() }, list],
+    }
+}
+
 impl LocalService for Fake {
     async fn register(
         &self,
         message: Bytes,
-        user: Option<u32>,
+        caller: ApiCaller,
     ) -> Result<RegisterResponse, ApiRefusal> {
-        assert_eq!(user, Some(rustix::process::geteuid().as_raw()));
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let expected = ApiCaller { uid: Some(uid.as_raw()), gid: Some(gid.as_raw()) };
+        assert_eq!(caller, expected);
         check_message(&message).map_err(|why| ApiRefusal::new(ApiRefusalKind::Forbidden, why))?;
         let digest = MessageDigest::of(&message).to_string();
         let new = self.registered.lock().unwrap().insert(message.to_vec());
-        Ok(RegisterResponse { digest, new })
+        Ok(RegisterResponse { digest, new, until: "2026-12-06T00:00:00Z".into() })
+    }
+
+    async fn withdraw(&self, digest: MessageDigest, _: ApiCaller) -> Result<(), ApiRefusal> {
+        let mut registered = self.registered.lock().unwrap();
+        let before = registered.len();
+        registered.retain(|message| MessageDigest::of(message) != digest);
+        let missing = || ApiRefusal::new(ApiRefusalKind::NotFound, "not registered");
+        (registered.len() < before).then_some(()).ok_or_else(missing)
+    }
+
+    async fn registered_message(&self, digest: MessageDigest) -> Result<Vec<u8>, ApiRefusal> {
+        let registered = self.registered.lock().unwrap();
+        let found = registered.iter().find(|message| MessageDigest::of(message) == digest);
+        found.cloned().ok_or_else(|| ApiRefusal::new(ApiRefusalKind::NotFound, "not registered"))
+    }
+
+    async fn pending(&self) -> Result<PendingReview, ApiRefusal> {
+        Ok(waiting())
+    }
+
+    async fn withdraw_approval(&self, _: ApiCaller) -> Result<(), ApiRefusal> {
+        let none = || ApiRefusal::new(ApiRefusalKind::Conflict, "there is none");
+        (!self.is_ill).then_some(()).ok_or_else(none)
+    }
+
+    fn bundle(&self) -> Result<Vec<u8>, ApiRefusal> {
+        let none = || ApiRefusal::new(ApiRefusalKind::Unavailable, "no group");
+        (!self.is_ill).then(|| vec![1, 2]).ok_or_else(none)
     }
 
     async fn sign(
         &self,
         message: Bytes,
         encoding: ApiEncoding,
-        _user: Option<u32>,
+        _: ApiCaller,
     ) -> Result<Vec<u8>, ApiRefusal> {
         if !self.registered.lock().unwrap().contains(&message[..]) {
             return Err(ApiRefusal::new(ApiRefusalKind::Forbidden, "not\nregistered"));
@@ -65,7 +138,7 @@ impl LocalService for Fake {
     async fn start_refresh(
         &self,
         nodes: String,
-        _: Option<u32>,
+        _: ApiCaller,
     ) -> Result<RefreshStatus, ApiRefusal> {
         if nodes.is_empty() {
             return Err(ApiRefusal::new(ApiRefusalKind::Malformed, "no nodes"));
@@ -73,7 +146,7 @@ impl LocalService for Fake {
         Ok(state(RefreshStep::Approving))
     }
 
-    async fn cancel_refresh(&self, _: Option<u32>) -> Result<RefreshStatus, ApiRefusal> {
+    async fn cancel_refresh(&self, _: ApiCaller) -> Result<RefreshStatus, ApiRefusal> {
         let none = || ApiRefusal::new(ApiRefusalKind::Conflict, "there is none");
         (!self.is_ill).then_some(state(RefreshStep::Cancelled)).ok_or_else(none)
     }
@@ -103,7 +176,7 @@ impl LocalService for Fake {
         NodeHealth { ok, problem, problem_s, warning, epoch, height, waiting_s, connected, needed }
     }
 
-    fn refused(&self, request: &'static str, reason: &str) {
+    fn refused(&self, request: &'static str, reason: &str, _: ApiCaller) {
         self.refused.lock().unwrap().push((request, reason.to_owned()));
     }
 }
@@ -117,13 +190,18 @@ struct Served {
 
 impl Served {
     fn new(fake: Fake) -> Self {
+        Self::allowing(fake, ApiPermissions::ALL)
+    }
+
+    fn allowing(fake: Fake, allowed: ApiPermissions) -> Self {
         let (runtime, place) = (Runtime::new().unwrap(), TempDir::new().unwrap());
         let fake = Arc::new(fake);
         let socket = {
             let _guard = runtime.enter();
             ApiSocket::open(
                 &place.path().join("socket"),
-                SocketAccess::Owner,
+                &SocketAccess::Owner,
+                allowed,
                 64,
                 Arc::clone(&fake),
             )
@@ -241,10 +319,16 @@ fn assert_documented(method: &str, path: &str, answer: &(u16, String, Vec<u8>)) 
     let document = document();
     let (status, content_type, body) = answer;
     let path = path.split('?').next().unwrap();
+    let is_message = path.starts_with("/v1/messages/");
+    let path = if is_message { "/v1/messages/{digest}" } else { path };
     let operation = &document["paths"][path][method.to_lowercase()];
     let response = &operation["responses"][status.to_string()];
     let text = String::from_utf8_lossy(body);
     assert!(response.is_object(), "{method} {path}: {status} is not documented: {text}");
+    if *status == 204 {
+        assert!(body.is_empty() && response["content"].is_null(), "{method} {path}");
+        return;
+    }
     let content = &response["content"][content_type];
     assert!(content.is_object(), "{method} {path}: {status} {content_type} is not documented");
     if content_type == "application/json" {
@@ -274,6 +358,7 @@ fn answers_are_as_documented() {
     for is_ill in [false, true] {
         let served = Served::new(Fake { is_ill, ..Fake::default() });
         let header = &crate::protocol::group::HEADER_MAGIC[..];
+        let of_message = &format!("/v1/messages/{}", MessageDigest::of(b"message"));
         let requests: &[(&str, &str, &[u8], u16)] = &[
             ("POST", "/v1/messages", b"message", 201),
             ("POST", "/v1/messages", b"message", 200),
@@ -283,6 +368,14 @@ fn answers_are_as_documented() {
             ("POST", "/v1/signatures?encoding=pss", b"message", 200),
             ("POST", "/v1/signatures?encoding=raw", b"message", 400),
             ("POST", "/v1/signatures", b"another", 403),
+            ("GET", of_message, b"", 200),
+            ("GET", "/v1/messages/0a", b"", 400),
+            ("GET", "/v1/pending", b"", 200),
+            ("DELETE", of_message, b"", 204),
+            ("DELETE", of_message, b"", 404),
+            ("GET", of_message, b"", 404),
+            ("DELETE", "/v1/refreshes/approval", b"", if is_ill { 409 } else { 204 }),
+            ("GET", "/v1/bundle", b"", if is_ill { 503 } else { 200 }),
             ("POST", "/v1/refreshes", b"[[node]]", 202),
             ("POST", "/v1/refreshes", b"", 400),
             ("POST", "/v1/refreshes", b"\xff", 400),
@@ -402,16 +495,66 @@ fn the_socket_is_for_whom_the_configuration_says() {
     let (runtime, place) = (Runtime::new().unwrap(), TempDir::new().unwrap());
     let _guard = runtime.enter();
     let path = place.path().join("socket");
-    let open = |access| ApiSocket::open(&path, access, 64, Arc::new(Fake::default()));
-    for (access, mode) in [(SocketAccess::Owner, 0o600), (SocketAccess::Group, 0o660)] {
-        let socket = open(access).unwrap();
+    let open = |access: &SocketAccess| {
+        ApiSocket::open(&path, access, ApiPermissions::ALL, 64, Arc::new(Fake::default()))
+    };
+    let own = rustix::process::getegid().as_raw().to_string();
+    for (access, mode) in [
+        (SocketAccess::Owner, 0o600),
+        (SocketAccess::Group, 0o660),
+        (SocketAccess::NamedGroup(own), 0o660),
+    ] {
+        let socket = open(&access).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
-        let again = open(access).unwrap_err().to_string();
+        let again = open(&access).unwrap_err().to_string();
         assert!(again.contains("in use by another process"), "{again}");
         drop(socket);
         assert!(!path.exists());
     }
+    let missing = open(&SocketAccess::NamedGroup("no such group".into())).unwrap_err().to_string();
+    assert!(missing.contains("groupadd no such group") && !path.exists(), "{missing}");
     std::fs::write(&path, "a file").unwrap();
-    let refused = open(SocketAccess::Owner).unwrap_err().to_string();
+    let refused = open(&SocketAccess::Owner).unwrap_err().to_string();
     assert!(refused.contains("is not a socket") && path.exists(), "{refused}");
+}
+
+/// A user with one permission can do nothing else, and is told which one is missing.
+#[test]
+fn each_permission_allows_its_operations_and_no_others() {
+    let none = ApiPermissions::default();
+    let of_message = &format!("/v1/messages/{}", MessageDigest::of(b"message"));
+    let operations: &[(&str, &str, &[u8], [bool; 3], &str)] = &[
+        ("POST", "/v1/messages", b"message", [false, true, false], "register_socket"),
+        ("POST", "/v1/signatures", b"message", [true, false, false], "`socket`"),
+        ("POST", "/v1/refreshes", b"[[node]]", [false, false, true], "admin_socket"),
+        ("DELETE", "/v1/refreshes", b"", [false, false, true], "admin_socket"),
+        ("DELETE", "/v1/refreshes/approval", b"", [false, false, true], "admin_socket"),
+        ("DELETE", of_message, b"", [false, true, true], "register_socket"),
+        ("GET", "/v1/pending", b"", [true; 3], ""),
+        ("GET", "/v1/health", b"", [true; 3], ""),
+    ];
+    for (index, allowed) in [
+        ApiPermissions { sign: true, ..none },
+        ApiPermissions { register: true, ..none },
+        ApiPermissions { administer: true, ..none },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let served = Served::allowing(Fake::default(), allowed);
+        served.fake.registered.lock().unwrap().insert(b"message".to_vec());
+        let mut refused = 0;
+        for (method, path, body, may, missing) in operations {
+            let answer = served.ask(method, path, body);
+            assert_documented(method, path, &answer);
+            if may[index] {
+                assert!(answer.0 < 300, "{method} {path}: {}", answer.0);
+                continue;
+            }
+            refused += 1;
+            let reason = String::from_utf8(answer.2).unwrap();
+            assert!(answer.0 == 403 && reason.contains(missing), "{method} {path}: {reason}");
+        }
+        assert_eq!(served.fake.refused.lock().unwrap().len(), refused);
+    }
 }

@@ -3,7 +3,7 @@
 mod rules;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keys::IdentityPublicKey;
@@ -11,7 +11,7 @@ use service::config::{
     ConfigKey, ConfigKeys, ConfigProblem, ConfigProblems, ConfigTable, key, read,
 };
 
-use crate::net::api::SocketAccess;
+use crate::net::api::{ApiPermissions, SocketAccess};
 use crate::net::links::{QuorumPeer, ServerAddress};
 use crate::net::store::audit;
 use crate::protocol::policy::SigningRule;
@@ -27,14 +27,21 @@ const NODE_KEYS: &[ConfigKey] = &[
     key("", "store", "\"/var/lib/sunder/quorum-a\""),
     key("", "master_key", "\"master.key\""),
     key("", "master_credential", "\"quorum-master\""),
+    key("", "bundle", "\"group.bundle\""),
     key("", "share", "\"server-1.share\""),
     key("", "listen", "[\"192.0.2.1:6530\"]"),
     key("", "socket", "\"/run/sunder/quorum.sock\""),
     key("", "socket_access", "\"owner\""),
+    key("", "register_socket", "\"/run/sunder/quorum-register.sock\""),
+    key("", "register_access", "\"group:release\""),
+    key("", "admin_socket", "\"/run/sunder/quorum-admin.sock\""),
+    key("", "admin_access", "\"owner\""),
     key("", "max_connections", "1024"),
     key("", "audit_mib", "1024"),
     key("", "sign_timeout_s", "10"),
     key("", "refresh_every", "\"7d\""),
+    key("", "registration_expires", "\"7d\""),
+    key("", "proposal_expires", "\"1d\""),
     key("", "need_delay_s", "30"),
     key("", "grace_delay_s", "60"),
     key(
@@ -59,9 +66,16 @@ const AGAIN_DELAY: Duration = Duration::from_secs(2);
 /// it is transferred.
 const MAX_CONNECTIONS: usize = 1_024;
 
-/// A refresh takes some seconds, and a group must not do nothing else.
-const MIN_REFRESH_EVERY: Duration = Duration::from_secs(60);
-const MAX_REFRESH_EVERY: Duration = Duration::from_secs(1_000 * 86_400);
+/// The shortest period between refreshes, and until something expires. A refresh takes some
+/// seconds, and a group must not do nothing else.
+const MIN_PERIOD: Duration = Duration::from_secs(60);
+const MAX_PERIOD: Duration = Duration::from_secs(1_000 * 86_400);
+
+/// How long a registration lasts by default.
+const REGISTRATION_EXPIRES: Duration = Duration::from_secs(7 * 86_400);
+
+/// How long an approval of a refresh waits for those of others by default.
+const PROPOSAL_EXPIRES: Duration = Duration::from_secs(86_400);
 
 /// A day, in seconds.
 const MAX_DELAY_S: i64 = 86_400;
@@ -76,8 +90,14 @@ pub struct QuorumNodeConfig {
     pub config_dir: PathBuf,
     /// The file of the identity key.
     pub identity: PathBuf,
-    /// The file of the group's public key, in PEM.
-    pub public_key: PathBuf,
+    /// The file of the group's public key, in PEM. Without it, a bundle has it.
+    pub public_key: Option<PathBuf>,
+    /// The bundle with the public key, the servers and the encrypted shares. It is read at the
+    /// first start.
+    pub bundle: Option<PathBuf>,
+    /// A bundle that is read in place of `bundle`, and left as it is: other servers may read the
+    /// same file. It is no setting of the configuration.
+    pub shared_bundle: Option<PathBuf>,
     /// The directory of the store.
     pub store: PathBuf,
     /// Where the key is that encrypts the store's keys.
@@ -90,6 +110,14 @@ pub struct QuorumNodeConfig {
     pub socket: PathBuf,
     /// The users who may access it.
     pub socket_access: SocketAccess,
+    /// The socket to register messages. Without it, `socket` is also for this.
+    pub register_socket: Option<PathBuf>,
+    /// The users who may access it.
+    pub register_access: SocketAccess,
+    /// The socket to administer refreshes. Without it, `socket` is also for this.
+    pub admin_socket: Option<PathBuf>,
+    /// The users who may access it.
+    pub admin_access: SocketAccess,
     /// The largest number of local users' connections at a time.
     pub max_connections: usize,
     /// The largest length of the audit log with its full files, in MiB.
@@ -105,6 +133,23 @@ pub struct QuorumNodeConfig {
     pub timeouts: SigningTimeouts,
     /// How old an epoch may become before this server approves new shares for the same group.
     pub refresh_every: Option<Duration>,
+    /// How long a registration lasts.
+    pub registration_expires: Duration,
+    /// How long this server's approval of a refresh waits for those of others.
+    pub proposal_expires: Duration,
+}
+
+/// A socket of the local API.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfiguredSocket<'a> {
+    /// The setting that names it.
+    pub key: &'static str,
+    /// Its path.
+    pub path: &'a Path,
+    /// The users who may access it.
+    pub access: &'a SocketAccess,
+    /// What it allows.
+    pub allowed: ApiPermissions,
 }
 
 /// Where the master key is.
@@ -128,13 +173,19 @@ impl QuorumNodeConfig {
                 let seconds = table.get(name).and_then(|it| it.integer_in(1..=MAX_DELAY_S));
                 Duration::from_secs(seconds.unwrap_or(default))
             };
-            let (identity, public_key) = (file("identity"), file("public_key"));
+            let optional = |name: &str| table.get(name).and_then(|it| it.text()).map(PathBuf::from);
+            let (identity, public_key) = (file("identity"), optional("public_key"));
             let (store, socket) = (file("store"), file("socket"));
             let master_key = master_key(table);
-            let share = table.get("share").and_then(|it| it.text()).map(PathBuf::from);
+            let (share, bundle) = (optional("share"), optional("bundle"));
+            check_sources(table);
             let listen = listen(table);
-            let access = [("owner", SocketAccess::Owner), ("group", SocketAccess::Group)];
-            let socket_access = table.choice("socket_access", &access);
+            let socket_access = access(table, "socket_access");
+            let (register_access, admin_access) =
+                (access(table, "register_access"), access(table, "admin_access"));
+            let (register_socket, admin_socket) =
+                (optional("register_socket"), optional("admin_socket"));
+            check_sockets(table);
             let max_connections = match table.get("max_connections") {
                 None => Some(MAX_CONNECTIONS),
                 Some(value) => value.integer_in(1..=16_384),
@@ -150,19 +201,26 @@ impl QuorumNodeConfig {
                 grace: seconds("grace_delay_s", 60),
                 resend: RESEND_DELAY,
             };
-            let refresh_every = refresh_every(table);
+            let refresh_every = period(table, "refresh_every");
+            let expires = |name, default| period(table, name).unwrap_or(default);
             let timeouts =
                 SigningTimeouts { sign: seconds("sign_timeout_s", 10), retry: AGAIN_DELAY };
             Some(Self {
                 config_dir: PathBuf::new(),
                 identity: identity?,
-                public_key: public_key?,
+                public_key,
+                bundle,
+                shared_bundle: None,
                 store: store?,
                 master_key: master_key?,
                 share,
                 listen: listen?,
                 socket: socket?,
-                socket_access,
+                socket_access: socket_access?,
+                register_socket,
+                register_access: register_access?,
+                admin_socket,
+                admin_access: admin_access?,
                 max_connections: max_connections?,
                 audit_mib: audit_mib?,
                 peers,
@@ -170,14 +228,38 @@ impl QuorumNodeConfig {
                 delays,
                 timeouts,
                 refresh_every,
+                registration_expires: expires("registration_expires", REGISTRATION_EXPIRES),
+                proposal_expires: expires("proposal_expires", PROPOSAL_EXPIRES),
             })
         })
     }
 }
 
 impl QuorumNodeConfig {
-    /// The changed settings that take effect only after a restart. `share` is not one of them,
-    /// because it is read once.
+    /// The sockets of the local API, with what each allows.
+    pub fn sockets(&self) -> Vec<ConfiguredSocket<'_>> {
+        let (register, admin) = (self.register_socket.as_deref(), self.admin_socket.as_deref());
+        let socket = |key, path, access, allowed| ConfiguredSocket { key, path, access, allowed };
+        let none = ApiPermissions::default();
+        let rest = ApiPermissions {
+            sign: true,
+            register: register.is_none(),
+            administer: admin.is_none(),
+        };
+        let mut sockets = vec![socket("socket", &*self.socket, &self.socket_access, rest)];
+        sockets.extend(register.map(|path| {
+            let allowed = ApiPermissions { register: true, ..none };
+            socket("register_socket", path, &self.register_access, allowed)
+        }));
+        sockets.extend(admin.map(|path| {
+            let allowed = ApiPermissions { administer: true, ..none };
+            socket("admin_socket", path, &self.admin_access, allowed)
+        }));
+        sockets
+    }
+
+    /// The changed settings that take effect only after a restart. `share` and `bundle` are not
+    /// among them, because they are read once.
     pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
         let differs = [
             ("identity", self.identity != new.identity),
@@ -187,6 +269,10 @@ impl QuorumNodeConfig {
             ("listen", self.listen != new.listen),
             ("socket", self.socket != new.socket),
             ("socket_access", self.socket_access != new.socket_access),
+            ("register_socket", self.register_socket != new.register_socket),
+            ("register_access", self.register_access != new.register_access),
+            ("admin_socket", self.admin_socket != new.admin_socket),
+            ("admin_access", self.admin_access != new.admin_access),
             ("max_connections", self.max_connections != new.max_connections),
             ("audit_mib", self.audit_mib != new.audit_mib),
         ];
@@ -220,11 +306,76 @@ fn master_key(table: &ConfigTable<'_>) -> Option<MasterKeySource> {
     }
 }
 
-fn refresh_every(table: &ConfigTable<'_>) -> Option<Duration> {
-    let value = table.get("refresh_every")?;
+/// A bundle has the public key and the shares.
+fn check_sources(table: &ConfigTable<'_>) {
+    if !table.has("bundle") && !table.has("public_key") {
+        table.refuse(
+            "neither `bundle` nor `public_key`, which say which key the group has",
+            "name the file that `sunder quorum init --bundle` has written, as in bundle = \
+             \"group.bundle\"",
+        );
+    }
+    if table.has("bundle") && table.has("share") {
+        let problem = ConfigProblem::new(
+            "both `bundle` and `share` are given, and a bundle has the shares",
+            "leave `share` out",
+        );
+        table.report_key("share", problem);
+    }
+}
+
+/// Each socket that is named has a path, and users who may only sign cannot move the key.
+fn check_sockets(table: &ConfigTable<'_>) {
+    if table.has("register_socket") && !table.has("admin_socket") {
+        let problem = ConfigProblem::new(
+            "there is no `admin_socket`, so users of `socket` could move the key",
+            "give an `admin_socket` too",
+        );
+        table.report_key("register_socket", problem);
+    }
+    for (access, socket) in
+        [("register_access", "register_socket"), ("admin_access", "admin_socket")]
+    {
+        if table.has(access) && !table.has(socket) {
+            let problem =
+                ConfigProblem::new(format!("there is no `{socket}`"), format!("give a `{socket}`"));
+            table.report_key(access, problem);
+        }
+    }
+    let sockets = ["socket", "register_socket", "admin_socket"];
+    let paths = sockets.map(|name| table.get(name).and_then(|value| value.text()));
+    for (index, name) in sockets.iter().enumerate().skip(1) {
+        if paths[index].is_some() && paths[..index].contains(&paths[index]) {
+            let problem = ConfigProblem::new("another socket has this path", "give it another one");
+            table.report_key(name, problem);
+        }
+    }
+}
+
+fn access(table: &ConfigTable<'_>, name: &str) -> Option<SocketAccess> {
+    let Some(value) = table.get(name) else { return Some(SocketAccess::Owner) };
+    match value.text()? {
+        "owner" => Some(SocketAccess::Owner),
+        "group" => Some(SocketAccess::Group),
+        text => match text.strip_prefix("group:").filter(|group| !group.is_empty()) {
+            Some(group) => Some(SocketAccess::NamedGroup(group.to_owned())),
+            None => {
+                value.refuse(
+                    format!("\"{text}\" is not known"),
+                    "give \"owner\", \"group\" (the group of the server's process), or \
+                     \"group:NAME\"",
+                );
+                None
+            }
+        },
+    }
+}
+
+fn period(table: &ConfigTable<'_>, name: &str) -> Option<Duration> {
+    let value = table.get(name)?;
     let parsed = humantime::parse_duration(value.text()?);
     match parsed {
-        Ok(every) if (MIN_REFRESH_EVERY..=MAX_REFRESH_EVERY).contains(&every) => Some(every),
+        Ok(every) if (MIN_PERIOD..=MAX_PERIOD).contains(&every) => Some(every),
         _ => {
             let what = if parsed.is_ok() { "out of range" } else { "not a period" };
             value.refuse(what, "give a period from 1m to 1000d, for example \"7d\" or \"12h\"");
@@ -296,12 +447,17 @@ mod tests {
         // Every setting is in one of the two lists.
         let others = "identity = \"j\"\npublic_key = \"q\"\nstore = \"t\"\nmaster_credential = \"m\"\n\
                       listen = [\"192.0.2.2:6530\"]\nsocket = \"r.sock\"\nsocket_access = \"group\"\n\
-                      max_connections = 9\naudit_mib = 9\n";
+                      max_connections = 9\naudit_mib = 9\n\
+                      register_socket = \"s.sock\"\nregister_access = \"group:1\"\n\
+                      admin_socket = \"t.sock\"\nadmin_access = \"group:2\"\n";
         let mut named = config.needs_restart(&QuorumNodeConfig::from_toml(others).unwrap());
         named.extend([
             "share",
+            "bundle",
             "sign_timeout_s",
             "refresh_every",
+            "registration_expires",
+            "proposal_expires",
             "need_delay_s",
             "grace_delay_s",
             "peer",
@@ -312,6 +468,35 @@ mod tests {
         all.sort_unstable();
         named.sort_unstable();
         assert_eq!(named, all);
+    }
+
+    #[test]
+    fn each_socket_allows_what_no_other_one_does() {
+        let allowed = |more: &str| -> Vec<ApiPermissions> {
+            let config = QuorumNodeConfig::from_toml(&format!("{LEAST}{more}")).unwrap();
+            config.sockets().iter().map(|it| it.allowed).collect()
+        };
+        let none = ApiPermissions::default();
+        let sign = ApiPermissions { sign: true, ..none };
+        let register = ApiPermissions { register: true, ..none };
+        let administer = ApiPermissions { administer: true, ..none };
+        assert_eq!(allowed(""), [ApiPermissions::ALL]);
+        let admin = "admin_socket = \"a\"\nadmin_access = \"group:admin\"\n";
+        assert_eq!(allowed(admin), [ApiPermissions { register: true, ..sign }, administer]);
+        let all = format!("{admin}register_socket = \"r\"\n");
+        assert_eq!(allowed(&all), [sign, register, administer]);
+        let problem = |more: &str| {
+            let found = QuorumNodeConfig::from_toml(&format!("{LEAST}{more}"));
+            found.unwrap_err().to_string()
+        };
+        assert!(problem("register_socket = \"r\"\n").contains("could move the key"));
+        assert!(problem("admin_access = \"owner\"\n").contains("give a `admin_socket`"));
+        assert!(problem("socket_access = \"group:\"\n").contains("\"group:NAME\""));
+        assert!(problem("admin_socket = \"q.sock\"\n").contains("another socket has this path"));
+        assert!(problem("bundle = \"b\"\nshare = \"s\"\n").contains("leave `share` out"));
+        let without = LEAST.replace("public_key = \"p\"\n", "");
+        let error = QuorumNodeConfig::from_toml(&without).unwrap_err().to_string();
+        assert!(error.contains("neither `bundle` nor `public_key`"), "{error}");
     }
 
     #[test]

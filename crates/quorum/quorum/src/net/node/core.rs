@@ -1,6 +1,6 @@
 //! The event loop, which passes inputs to a server and executes its outputs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -15,7 +15,8 @@ use tracing::{debug, info, warn};
 use super::answers::{AnswerAuditRecord, AnswerCounter};
 use super::config::QuorumNodeConfig;
 use super::incoming::NodeInboxes;
-use super::local::{NodeCommand, PendingSignRequest, RegistrationReply};
+use super::local::{NodeCommand, PendingSignRequest};
+use super::registrations::{NodeRegistrations, is_review};
 use super::status::PublishedNodeState;
 use super::{LogInboxSource, LogStart, NodeError, NodeNetwork, lock};
 use crate::log::{AgreementLog, CommittedEntries, LogFailed, SubmitError};
@@ -25,8 +26,8 @@ use crate::net::store::audit;
 use crate::protocol::group::QuorumMember;
 use crate::protocol::policy::MessageDigest;
 use crate::protocol::server::{
-    LocalRequestId, QuorumServer, QuorumServerEvent, QuorumServerJob, QuorumServerJobResult,
-    QuorumServerOutput, QuorumServerSettings, SignRefusal,
+    ApprovedGroup, LocalRequestId, QuorumServer, QuorumServerEvent, QuorumServerJob,
+    QuorumServerJobResult, QuorumServerOutput, QuorumServerSettings, SignRefusal,
 };
 use crate::protocol::unix_seconds::UnixSeconds;
 
@@ -38,13 +39,18 @@ const MAX_BATCH: usize = 16;
 
 /// A node's server, with everything that it uses.
 pub(super) struct NodeEventLoop<L, F> {
-    server: QuorumServer,
-    store: QuorumStore,
+    pub(super) server: QuorumServer,
+    pub(super) store: QuorumStore,
     generator: RandomGenerator,
-    links: Arc<QuorumLinks>,
+    pub(super) links: Arc<QuorumLinks>,
+    pub(super) registrations: NodeRegistrations,
+    /// The registered messages that were not signed yet.
+    pub(super) unused: HashSet<MessageDigest>,
     /// The members of the groups.
     members: Vec<QuorumMember>,
     configured_peers: Vec<QuorumPeer>,
+    /// The servers of a bundle, until a group is known.
+    bundled_peers: Vec<QuorumPeer>,
     incoming: NodeInboxes,
     log: Option<L>,
     start_log: F,
@@ -55,7 +61,7 @@ pub(super) struct NodeEventLoop<L, F> {
     requests: HashMap<LocalRequestId, PendingSignRequest>,
     next_request: u64,
     answers: AnswerCounter,
-    shared: Arc<Mutex<PublishedNodeState>>,
+    pub(super) shared: Arc<Mutex<PublishedNodeState>>,
     start: Instant,
 }
 
@@ -97,20 +103,23 @@ where
 {
     pub(super) fn new(
         settings: QuorumServerSettings,
-        store: QuorumStore,
+        mut store: QuorumStore,
         network: NodeNetwork,
         start_log: F,
         shared: Arc<Mutex<PublishedNodeState>>,
         start: Instant,
     ) -> Result<Self, NodeError> {
+        for digest in store.expire(UnixSeconds::from_system(SystemTime::now()))? {
+            let event = audit::AuditEvent::Expired { digest: digest.to_string() };
+            store.record(&event, SystemTime::now())?;
+        }
         let (saved, registered) = (store.saved()?, store.registered()?);
+        let unused = store.unused()?;
+        let registrations = NodeRegistrations::new(&store, network.registration_expires)?;
         let has_begun = saved.start.is_some();
         let server = QuorumServer::new(settings, saved, registered, start.elapsed())?;
-        let NodeNetwork { links, inboxes: [for_log, signing, refresh], peers } = network;
-        // A server that has begun knows the servers of its groups, and outputs them first.
-        if !has_begun {
-            links.set_peers(&peers);
-        }
+        let NodeNetwork { links, inboxes: [for_log, signing, refresh], peers, bundled, .. } =
+            network;
         let (sender, done) = mpsc::unbounded_channel();
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let jobs = NodeJobRunner {
@@ -122,8 +131,11 @@ where
             store,
             generator: RandomGenerator::seeded()?,
             links,
+            registrations,
+            unused,
             members: Vec::new(),
             configured_peers: peers,
+            bundled_peers: bundled,
             incoming: NodeInboxes::new(signing, refresh),
             log: None,
             start_log,
@@ -136,6 +148,10 @@ where
             shared,
             start,
         };
+        // A server that has begun knows the servers of its groups, and outputs them first.
+        if !has_begun {
+            core.connect();
+        }
         core.publish_start();
         Ok(core)
     }
@@ -165,8 +181,10 @@ where
                 _ = &mut stopped => return Ok(()),
                 Some(command) = commands.recv() => self.command(command)?,
                 first = self.incoming.next() => {
+                    let now = self.now();
                     for server in self.incoming.take(first) {
                         self.server.handle_link_up(&server);
+                        self.registrations.handle_link_up(&server, now);
                     }
                 }
                 Some(done) = self.done.recv() => {
@@ -181,6 +199,8 @@ where
                 // The log runs independently, so its progress is read again.
                 _ = ticks.tick() => {
                     self.watch();
+                    self.expire_registrations()?;
+                    self.ask_for_registrations()?;
                     while let Some(repeated) = self.answers.poll(Instant::now()) {
                         self.record_answers(repeated)?;
                     }
@@ -189,7 +209,7 @@ where
         }
     }
 
-    fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         self.start.elapsed()
     }
 
@@ -198,6 +218,10 @@ where
         for _ in 0..MAX_BATCH {
             let now = self.now();
             let Some((topic, message)) = self.incoming.pop(now) else { return Ok(()) };
+            if is_review(topic, &message.bytes) {
+                self.handle_review(message.from(), &message.bytes)?;
+                continue;
+            }
             let queued = self.links.queued(message.from(), LinkLane::Urgent);
             self.server.handle_message(now, message.from(), topic, &message.bytes, queued);
             self.do_outputs()?;
@@ -207,54 +231,68 @@ where
 
     fn command(&mut self, command: NodeCommand) -> Result<(), NodeError> {
         match command {
-            NodeCommand::Register(message, reply) => {
-                let registration = self.store.register(message)?;
-                if registration.is_new {
-                    self.server.registered(message);
-                    self.record(&audit::AuditEvent::Registered { digest: message.to_string() })?;
-                }
-                if let Some(evicted) = registration.evicted {
-                    warn!(message = %evicted, "the oldest registration was removed");
-                    self.server.unregistered(&evicted);
-                }
-                // The caller may be gone.
-                let _ = reply.send(RegistrationReply { is_new: registration.is_new });
+            // The callers may be gone.
+            NodeCommand::Register(message, by, reply) => {
+                let registered = self.register(&message, by)?;
+                let _ = reply.send(registered);
             }
-            NodeCommand::Sign(message, encoding, reply) => {
+            NodeCommand::Withdraw(digest, by, reply) => {
+                let was_registered = self.withdraw(digest, by)?;
+                let _ = reply.send(was_registered);
+            }
+            NodeCommand::Show(digest, reply) => {
+                let _ = reply.send(self.store.registered_message(digest)?);
+            }
+            NodeCommand::Pending(reply) => {
+                self.publish_registrations()?;
+                let _ = reply.send(());
+            }
+            NodeCommand::Sign(message, encoding, by, reply) => {
                 let id = LocalRequestId(self.next_request);
                 self.next_request += 1;
                 let digest = MessageDigest::of(&message);
-                self.requests.insert(id, PendingSignRequest { digest, reply });
+                self.requests.insert(id, PendingSignRequest { digest, by, reply });
                 let encoding = encoding.with_salt(&mut self.generator)?;
                 let now = self.now();
                 self.server.sign(now, id, message.into(), encoding);
             }
-            NodeCommand::StartRefresh(group, reply) => {
+            NodeCommand::StartRefresh(group, by, reply) => {
                 let (now, digest) = (self.now(), group.digest());
                 let started = self.server.start_refresh(group, now);
                 if started.is_ok() {
                     let (epoch, group) = (self.epoch() + 1, digest.to_string());
-                    self.record(&audit::AuditEvent::RefreshApproved { epoch, group })?;
+                    self.record(&audit::AuditEvent::RefreshApproved { epoch, group, by })?;
                 }
                 // The caller reads the state next.
                 self.publish();
                 let _ = reply.send(started);
             }
-            NodeCommand::CancelRefresh(reply) => {
-                let now = self.now();
+            NodeCommand::CancelRefresh(by, reply) => {
+                let (now, group) = (self.now(), self.proposed_group());
                 let cancelled = self.server.cancel_refresh(now);
                 if cancelled.is_ok() {
                     let epoch = self.epoch() + 1;
-                    self.record(&audit::AuditEvent::RefreshCancelled { epoch })?;
+                    self.record(&audit::AuditEvent::RefreshCancelled { epoch, group, by })?;
                 }
                 self.publish();
                 let _ = reply.send(cancelled);
             }
+            NodeCommand::WithdrawApproval(by, reply) => {
+                let (now, group) = (self.now(), self.proposed_group());
+                let withdrawn = self.server.withdraw_approval(now);
+                if withdrawn.is_ok() {
+                    let epoch = self.epoch() + 1;
+                    self.record(&audit::AuditEvent::ApprovalWithdrawn { epoch, group, by })?;
+                }
+                let _ = reply.send(withdrawn);
+            }
             NodeCommand::Record(event) => self.record(&event)?,
             NodeCommand::Reload(config, reply) => {
                 let QuorumNodeConfig { rules, delays, timeouts, refresh_every, peers, .. } =
-                    *config;
-                self.server.reconfigure(rules, delays, timeouts, refresh_every);
+                    (*config).clone();
+                let expires = config.proposal_expires;
+                self.registrations.lifetime = config.registration_expires;
+                self.server.reconfigure(rules, delays, timeouts, refresh_every, expires);
                 self.configured_peers = peers;
                 self.connect();
                 let _ = reply.send(());
@@ -267,8 +305,17 @@ where
         self.server.status().epoch.map_or(0, |epoch| epoch.epoch)
     }
 
-    fn record(&mut self, event: &audit::AuditEvent) -> Result<(), NodeError> {
-        if let audit::AuditEvent::Refused { request, reason, count: occurrences } = event {
+    /// The digest of the group of the open refresh, or of the one that this server has approved.
+    fn proposed_group(&self) -> Option<String> {
+        let epoch = self.server.status().epoch?;
+        let open = epoch.run.map(|run| run.group);
+        let is_own = |it: &&ApprovedGroup| epoch.index.is_some_and(|own| it.servers.contains(&own));
+        let approved = epoch.approvals.iter().find(is_own).map(|it| it.group.clone());
+        open.or(approved).map(|group| group.digest().to_string())
+    }
+
+    pub(super) fn record(&mut self, event: &audit::AuditEvent) -> Result<(), NodeError> {
+        if let audit::AuditEvent::Refused { request, reason, count: occurrences, .. } = event {
             warn!(request, reason, occurrences, "a local user's request was refused");
         }
         Ok(self.store.record(event, SystemTime::now())?)
@@ -311,6 +358,7 @@ where
             QuorumServerOutput::Reply { id, result } => self.reply(id, result)?,
             QuorumServerOutput::Peers(members) => {
                 self.members = members;
+                self.registrations.set_peers(self.members.iter().map(|it| it.identity));
                 self.connect();
             }
             QuorumServerOutput::Log { applied } => {
@@ -352,15 +400,22 @@ where
         id: LocalRequestId,
         result: Result<Vec<u8>, SignRefusal>,
     ) -> Result<(), NodeError> {
-        let Some(PendingSignRequest { digest, reply }) = self.requests.remove(&id) else {
+        let Some(PendingSignRequest { digest, by, reply }) = self.requests.remove(&id) else {
             return Ok(());
         };
+        if result.is_ok() {
+            self.note_used(digest)?;
+        }
         lock(&self.shared).count(result.is_ok());
         let event = match &result {
             Ok(_) => {
-                Some(audit::AuditEvent::Signed { digest: digest.to_string(), epoch: self.epoch() })
+                let (digest, epoch) = (digest.to_string(), self.epoch());
+                Some(audit::AuditEvent::Signed { digest, epoch, by })
             }
-            Err(refusal) => lock(&self.shared).refusals.refused("sign", &refusal.to_string()),
+            Err(refusal) => {
+                let reason = refusal.to_string();
+                lock(&self.shared).refusals.refused("sign", &reason, Some(digest), by)
+            }
         };
         event.iter().try_for_each(|event| self.record(event))?;
         // The caller may be gone.
@@ -376,14 +431,16 @@ where
             address: member.address.into(),
         };
         let signed = self.members.iter().map(peer);
-        let peers: Vec<QuorumPeer> = self.configured_peers.iter().cloned().chain(signed).collect();
-        self.links.set_peers(&peers);
+        let configured = self.configured_peers.iter().cloned();
+        let bundled = self.bundled_peers.iter().filter(|_| self.members.is_empty()).cloned();
+        self.links.set_peers(&configured.chain(signed).chain(bundled).collect::<Vec<_>>());
     }
 
     /// Writes the event to the store if it must be kept.
     fn keep(&mut self, event: &QuorumServerEvent) -> Result<(), NodeError> {
         match event {
             QuorumServerEvent::Answered { to, message } => {
+                self.note_used(*message)?;
                 match self.answers.answered(Instant::now(), *to, *message) {
                     Some(first) => self.record_answers(first),
                     None => Ok(()),
@@ -392,6 +449,10 @@ where
             QuorumServerEvent::RefreshDue { epoch, group } => {
                 let (epoch, group) = (*epoch, group.to_string());
                 self.record(&audit::AuditEvent::RefreshDue { epoch, group })
+            }
+            QuorumServerEvent::ApprovalExpired { epoch, group } => {
+                let (epoch, group) = (*epoch, group.to_string());
+                self.record(&audit::AuditEvent::ApprovalExpired { epoch, group })
             }
             QuorumServerEvent::WrongAnswer { server, evidence } => {
                 let (epoch, evidence) = (self.epoch(), evidence.to_bytes());
@@ -418,6 +479,9 @@ where
                     epoch,
                     "the group is as old as `refresh_every`: this server approves new shares"
                 );
+            }
+            QuorumServerEvent::ApprovalExpired { epoch, .. } => {
+                info!(epoch, "too few servers have approved the list in time: it is withdrawn");
             }
             QuorumServerEvent::RunOpened { epoch, run } => info!(epoch, %run, "a refresh begins"),
             QuorumServerEvent::RunCancelled => info!("the refresh was cancelled"),
@@ -457,7 +521,7 @@ where
         }
     }
 
-    fn refused_message(&self, from: &IdentityPublicKey, why: &str) {
+    pub(super) fn refused_message(&self, from: &IdentityPublicKey, why: &str) {
         self.links.count_refused(from);
         if let Some(occurrences) = lock(&self.shared).refused_messages.count_event_of(8) {
             warn!(server = %from, %why, occurrences, "a message was refused");

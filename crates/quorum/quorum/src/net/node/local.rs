@@ -1,6 +1,7 @@
 //! Requests of local users.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use bytes::Bytes;
 use keys::rsa;
@@ -11,15 +12,17 @@ use tokio::sync::oneshot;
 use super::config::QuorumNodeConfig;
 use super::{NodeHandle, lock};
 use crate::net::api::{
-    ApiEncoding, ApiRefusal, ApiRefusalKind, EpochWitnesses, LocalService, NodeHealth,
-    RefreshStatus, RegisterResponse,
+    ApiCaller, ApiEncoding, ApiRefusal, ApiRefusalKind, EpochWitnesses, LocalService, NodeHealth,
+    PendingReview, RefreshStatus, RegisterResponse,
 };
 use crate::net::links::{LinkProbeResult, QuorumPeer};
 use crate::net::nodes::parse_nodes;
-use crate::net::store::audit;
+use crate::net::store::{MAX_KEPT_LEN, audit};
+use crate::protocol::ceremony::bundle::QuorumBundle;
 use crate::protocol::group::{QuorumGroup, QuorumMember};
 use crate::protocol::policy::{self, MessageDigest};
 use crate::protocol::server::{RefreshRefusal, SignRefusal};
+use crate::protocol::unix_seconds::UnixSeconds;
 
 /// The largest number of waiting commands.
 pub(super) const MAX_COMMANDS: usize = 64;
@@ -27,11 +30,17 @@ pub(super) const MAX_COMMANDS: usize = 64;
 /// A command of a local user to the server's thread.
 #[derive(Debug)]
 pub(super) enum NodeCommand {
-    Register(MessageDigest, oneshot::Sender<RegistrationReply>),
-    Sign(Bytes, ApiEncoding, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
-    /// The digest is the group's.
-    StartRefresh(QuorumGroup, oneshot::Sender<Result<(), RefreshRefusal>>),
-    CancelRefresh(oneshot::Sender<Result<(), RefreshRefusal>>),
+    Register(Bytes, ApiCaller, oneshot::Sender<RegistrationReply>),
+    /// Replies whether it was registered.
+    Withdraw(MessageDigest, ApiCaller, oneshot::Sender<bool>),
+    /// Replies with the bytes, if they are kept, of a message, if it is registered.
+    Show(MessageDigest, oneshot::Sender<Option<Option<Vec<u8>>>>),
+    /// Publishes what waits for review.
+    Pending(oneshot::Sender<()>),
+    Sign(Bytes, ApiEncoding, ApiCaller, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
+    StartRefresh(QuorumGroup, ApiCaller, oneshot::Sender<Result<(), RefreshRefusal>>),
+    CancelRefresh(ApiCaller, oneshot::Sender<Result<(), RefreshRefusal>>),
+    WithdrawApproval(ApiCaller, oneshot::Sender<Result<(), RefreshRefusal>>),
     /// An event for the audit log.
     Record(audit::AuditEvent),
     Reload(Box<QuorumNodeConfig>, oneshot::Sender<()>),
@@ -41,6 +50,7 @@ pub(super) enum NodeCommand {
 #[derive(Debug)]
 pub(super) struct RegistrationReply {
     pub(super) is_new: bool,
+    pub(super) until: UnixSeconds,
 }
 
 /// The largest number of refusals of one kind of request that are recorded in 10 s.
@@ -58,9 +68,11 @@ impl RefusalRateLimiter {
         &mut self,
         request: &'static str,
         reason: &str,
+        digest: Option<MessageDigest>,
+        by: ApiCaller,
     ) -> Option<audit::AuditEvent> {
         let count = self.0.entry(request).or_default().count_event_of(MAX_RECORDED)?;
-        Some(audit::AuditEvent::refused(request, reason, count))
+        Some(audit::AuditEvent::refused(request, reason, count, digest, by))
     }
 
     /// Counts a refusal that cannot be recorded now.
@@ -72,6 +84,7 @@ impl RefusalRateLimiter {
 /// A running request for a signature.
 pub(super) struct PendingSignRequest {
     pub(super) digest: MessageDigest,
+    pub(super) by: ApiCaller,
     pub(super) reply: oneshot::Sender<Result<Vec<u8>, SignRefusal>>,
 }
 
@@ -110,7 +123,11 @@ impl NodeHandle {
 
     /// Probes each server of a new group that is not in the current one with the same address. With
     /// a wrong digit in the list, a member would not exist and never answer.
-    async fn find_new_servers(&self, group: &QuorumGroup) -> Result<(), ApiRefusal> {
+    async fn find_new_servers(
+        &self,
+        group: &QuorumGroup,
+        caller: ApiCaller,
+    ) -> Result<(), ApiRefusal> {
         let known = |member: &&QuorumMember| {
             let shared = lock(&self.shared);
             let start = shared.start();
@@ -140,33 +157,46 @@ impl NodeHandle {
                 missing.join(", ")
             ),
         );
-        self.record_refusal("refresh", &refusal.reason);
+        let digest = Some(MessageDigest(group.digest().0));
+        self.record_refusal("refresh", &refusal.reason, digest, caller);
         Err(refusal)
     }
 
     /// The state of the refresh that was just approved or cancelled.
-    fn refreshing(
-        &self,
-        request: &'static str,
-        done: Result<(), RefreshRefusal>,
-    ) -> Result<RefreshStatus, ApiRefusal> {
-        done.map_err(|refusal| {
-            let kind = match refusal {
-                RefreshRefusal::NoMember => ApiRefusalKind::Forbidden,
-                RefreshRefusal::UnderWay | RefreshRefusal::None => ApiRefusalKind::Conflict,
-            };
-            self.record_refusal(request, &refusal.to_string());
-            ApiRefusal::new(kind, refusal)
-        })?;
+    fn refreshing(&self) -> Result<RefreshStatus, ApiRefusal> {
         let none = || ApiRefusal::new(ApiRefusalKind::Unavailable, "the refresh has already ended");
         self.refresh_status().ok_or_else(none)
     }
 
-    fn record_refusal(&self, request: &'static str, reason: &str) {
+    /// Records a refusal of a refresh.
+    fn refuse_refresh(
+        &self,
+        request: &'static str,
+        refusal: RefreshRefusal,
+        digest: Option<MessageDigest>,
+        caller: ApiCaller,
+    ) -> ApiRefusal {
+        let kind = match refusal {
+            RefreshRefusal::NoMember => ApiRefusalKind::Forbidden,
+            RefreshRefusal::UnderWay | RefreshRefusal::None | RefreshRefusal::NotApproved => {
+                ApiRefusalKind::Conflict
+            }
+        };
+        self.record_refusal(request, &refusal.to_string(), digest, caller);
+        ApiRefusal::new(kind, refusal)
+    }
+
+    fn record_refusal(
+        &self,
+        request: &'static str,
+        reason: &str,
+        digest: Option<MessageDigest>,
+        caller: ApiCaller,
+    ) {
         let mut shared = lock(&self.shared);
         match self.commands.try_reserve() {
             Ok(place) => {
-                if let Some(event) = shared.refusals.refused(request, reason) {
+                if let Some(event) = shared.refusals.refused(request, reason, digest, caller) {
                     place.send(NodeCommand::Record(event));
                 }
             }
@@ -180,24 +210,51 @@ impl LocalService for NodeHandle {
     async fn register(
         &self,
         message: Bytes,
-        _user: Option<u32>,
+        caller: ApiCaller,
     ) -> Result<RegisterResponse, ApiRefusal> {
+        let digest = MessageDigest::of(&message);
         if let Err(refusal) = policy::check_message(&message) {
-            self.record_refusal("register", &refusal.to_string());
+            self.record_refusal("register", &refusal.to_string(), Some(digest), caller);
             return Err(ApiRefusal::new(ApiRefusalKind::Forbidden, refusal));
         }
-        let digest = MessageDigest::of(&message);
-        let registering = self.ask(|reply| NodeCommand::Register(digest, reply)).await?;
-        Ok(RegisterResponse { digest: digest.to_string(), new: registering.is_new })
+        let registered = self.ask(|reply| NodeCommand::Register(message, caller, reply)).await?;
+        let RegistrationReply { is_new, until } = registered;
+        Ok(RegisterResponse { digest: digest.to_string(), new: is_new, until: until.to_string() })
+    }
+
+    async fn withdraw(&self, digest: MessageDigest, caller: ApiCaller) -> Result<(), ApiRefusal> {
+        if self.ask(|reply| NodeCommand::Withdraw(digest, caller, reply)).await? {
+            return Ok(());
+        }
+        let refusal = not_registered();
+        self.record_refusal("withdraw", &refusal.reason, Some(digest), caller);
+        Err(refusal)
+    }
+
+    async fn registered_message(&self, digest: MessageDigest) -> Result<Vec<u8>, ApiRefusal> {
+        let found = self.ask(|reply| NodeCommand::Show(digest, reply)).await?;
+        found.ok_or_else(not_registered)?.ok_or_else(|| {
+            let reason = format!(
+                "the server has only the first bytes of this message: it keeps messages of at \
+                 most {MAX_KEPT_LEN} bytes, as long as it has space for them; ask the user who \
+                 has registered it"
+            );
+            ApiRefusal::new(ApiRefusalKind::NotFound, reason)
+        })
+    }
+
+    async fn pending(&self) -> Result<PendingReview, ApiRefusal> {
+        self.ask(NodeCommand::Pending).await?;
+        Ok(lock(&self.shared).pending_review(&self.links.own(), Instant::now()))
     }
 
     async fn sign(
         &self,
         message: Bytes,
         encoding: ApiEncoding,
-        _user: Option<u32>,
+        caller: ApiCaller,
     ) -> Result<Vec<u8>, ApiRefusal> {
-        let signed = self.ask(|reply| NodeCommand::Sign(message, encoding, reply)).await?;
+        let signed = self.ask(|reply| NodeCommand::Sign(message, encoding, caller, reply)).await?;
         signed.map_err(|refusal| {
             let kind = match refusal {
                 SignRefusal::Policy(_) => ApiRefusalKind::Forbidden,
@@ -213,23 +270,32 @@ impl LocalService for NodeHandle {
     async fn start_refresh(
         &self,
         nodes: String,
-        _user: Option<u32>,
+        caller: ApiCaller,
     ) -> Result<RefreshStatus, ApiRefusal> {
         let group = parse_nodes(&nodes).map_err(|problems| {
             let problem = problems.first().in_one_line(&nodes);
             let refusal =
                 ApiRefusal::new(ApiRefusalKind::Malformed, format!("the list of servers{problem}"));
-            self.record_refusal("refresh", &refusal.reason);
+            let digest = Some(MessageDigest::of(nodes.as_bytes()));
+            self.record_refusal("refresh", &refusal.reason, digest, caller);
             refusal
         })?;
-        self.find_new_servers(&group).await?;
-        let started = self.ask(|reply| NodeCommand::StartRefresh(group, reply)).await?;
-        self.refreshing("refresh", started)
+        self.find_new_servers(&group, caller).await?;
+        let digest = Some(MessageDigest(group.digest().0));
+        let started = self.ask(|reply| NodeCommand::StartRefresh(group, caller, reply)).await?;
+        started.map_err(|it| self.refuse_refresh("refresh", it, digest, caller))?;
+        self.refreshing()
     }
 
-    async fn cancel_refresh(&self, _user: Option<u32>) -> Result<RefreshStatus, ApiRefusal> {
-        let cancelled = self.ask(NodeCommand::CancelRefresh).await?;
-        self.refreshing("cancel", cancelled)
+    async fn cancel_refresh(&self, caller: ApiCaller) -> Result<RefreshStatus, ApiRefusal> {
+        let cancelled = self.ask(|reply| NodeCommand::CancelRefresh(caller, reply)).await?;
+        cancelled.map_err(|it| self.refuse_refresh("cancel", it, None, caller))?;
+        self.refreshing()
+    }
+
+    async fn withdraw_approval(&self, caller: ApiCaller) -> Result<(), ApiRefusal> {
+        let withdrawn = self.ask(|reply| NodeCommand::WithdrawApproval(caller, reply)).await?;
+        withdrawn.map_err(|it| self.refuse_refresh("withdraw-approval", it, None, caller))
     }
 
     fn refresh(&self) -> Option<RefreshStatus> {
@@ -260,13 +326,25 @@ impl LocalService for NodeHandle {
         Ok(start.chain_to_bytes())
     }
 
+    fn bundle(&self) -> Result<Vec<u8>, ApiRefusal> {
+        let shared = lock(&self.shared);
+        let start = shared.start().ok_or_else(no_epoch)?;
+        Ok(QuorumBundle::without_shares(self.public.clone(), start.header().clone()).to_bytes())
+    }
+
     fn health(&self) -> NodeHealth {
         self.status(String::new()).health
     }
 
-    fn refused(&self, request: &'static str, reason: &str) {
-        self.record_refusal(request, reason);
+    fn refused(&self, request: &'static str, reason: &str, caller: ApiCaller) {
+        self.record_refusal(request, reason, None, caller);
     }
+}
+
+fn not_registered() -> ApiRefusal {
+    let reason = "no message with this SHA-256 is registered here, or not any more: `sunder quorum \
+                  pending` shows where it is";
+    ApiRefusal::new(ApiRefusalKind::NotFound, reason)
 }
 
 fn no_epoch() -> ApiRefusal {
@@ -281,17 +359,20 @@ mod tests {
     #[test]
     fn repeated_refusals_are_counted_and_few_are_recorded() {
         let mut refusals = RefusalRateLimiter::default();
+        let refused = |refusals: &mut RefusalRateLimiter, request| {
+            refusals.refused(request, "no", None, ApiCaller::default())
+        };
         let count = |event| match event {
             audit::AuditEvent::Refused { count, .. } => count,
             other => panic!("{other:?}"),
         };
         let recorded: u64 =
-            (0..100).filter_map(|_| refusals.refused("sign", "no")).map(count).sum();
+            (0..100).filter_map(|_| refused(&mut refusals, "sign")).map(count).sum();
         assert_eq!(recorded, 16);
-        assert_eq!(refusals.refused("register", "no").map(count), Some(1), "another kind");
+        assert_eq!(refused(&mut refusals, "register").map(count), Some(1), "another kind");
         // Refusals that could not be recorded are in the next count.
         refusals.count("refresh");
         refusals.count("refresh");
-        assert_eq!(refusals.refused("refresh", "no").map(count), Some(3));
+        assert_eq!(refused(&mut refusals, "refresh").map(count), Some(3));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use keys::file::exposure;
+use keys::storage::{self, Durability};
 use keys::{IdentityPublicKey, IdentitySecretKey, KEY_LEN, KeyFileError, RsaPublicKey};
 use random::{RandomError, RandomGenerator};
 use service::listening::listen;
@@ -14,10 +15,15 @@ use zeroize::Zeroizing;
 
 use super::config::{MasterKeySource, QuorumNodeConfig};
 use super::{NodeError, NodeNetwork};
-use crate::net::ceremony_files::{CeremonyFileError, destroy_share_file, read_share_file};
-use crate::net::links::QuorumLinks;
+use crate::net::ceremony_files::{
+    CeremonyFileError, destroy_share_file, read_bundle, read_share_file,
+};
+use crate::net::links::{QuorumLinks, QuorumPeer};
 use crate::net::store::{MasterKey, MasterKeyError, QuorumStore, QuorumStoreError};
+use crate::protocol::ceremony::bundle::QuorumBundle;
+use crate::protocol::ceremony::share_file::QuorumShareFile;
 use crate::protocol::server::{GroupStart, QuorumServerSettings, SavedStateChange};
+use crate::protocol::wire::Sha256Digest;
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +55,23 @@ pub enum NodeOpenError {
         /// The file.
         path: PathBuf,
     },
+    /// There is no bundle yet.
+    #[error(
+        "bundle: {} does not exist, and the store has none: copy the file that `sunder quorum init \
+         --bundle` has written there, or name it with --bundle at the first start", .path.display()
+    )]
+    NoBundle {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The configuration names no public key.
+    #[error("there is neither `bundle` nor `public_key`: name the bundle of the group")]
+    NoPublicKey,
+    /// The bundle and `public_key` differ.
+    #[error(
+        "`public_key` is not the key of the bundle: leave `public_key` out, or copy both again"
+    )]
+    OtherKey,
     /// The share file belongs to another server or another key.
     #[error("share: {} is not for this server: {what}", .path.display())]
     OtherShare {
@@ -88,9 +111,17 @@ pub struct OpenedNode {
 /// If one of these steps fails.
 pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError> {
     let identity = read_identity(config)?;
-    let public = RsaPublicKey::read(&config.config_dir.join(&config.public_key))?;
     let mut store = open_store(config)?;
     store.set_max_audit_len(config.audit_mib << 20);
+    let bundle = take_bundle(config, &mut store, &IdentitySecretKey::new(&identity))?;
+    let bundled = bundle.as_ref().map(|bundle| bundle.public().clone());
+    let public = match &config.public_key {
+        Some(path) => RsaPublicKey::read(&config.config_dir.join(path))?,
+        None => bundled.clone().ok_or(NodeOpenError::NoPublicKey)?,
+    };
+    if bundled.is_some_and(|bundled| bundled != public) {
+        return Err(NodeOpenError::OtherKey);
+    }
     if let Some(share) = &config.share {
         let path = config.config_dir.join(share);
         take_shares(&path, &mut store, &IdentitySecretKey::new(&identity).public(), &public)?;
@@ -103,10 +134,22 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
         delays: config.delays,
         timeouts: config.timeouts,
         refresh_every: config.refresh_every,
+        approval_expires: config.proposal_expires,
         processors: std::thread::available_parallelism().map_or(1, usize::from),
     };
     let (links, inboxes) = QuorumLinks::start(IdentitySecretKey::new(&identity), listening);
-    let network = NodeNetwork { links: Arc::new(links), inboxes, peers: config.peers.clone() };
+    let own = IdentitySecretKey::new(&identity).public();
+    let listed = bundle.iter().flat_map(|bundle| bundle.header().group.members());
+    let others = listed.filter(|member| member.identity != own);
+    let bundled =
+        others.map(|it| QuorumPeer { key: it.identity, address: it.address.into() }).collect();
+    let network = NodeNetwork {
+        links: Arc::new(links),
+        inboxes,
+        peers: config.peers.clone(),
+        bundled,
+        registration_expires: config.registration_expires,
+    };
     Ok(OpenedNode { settings, store, network })
 }
 
@@ -117,6 +160,44 @@ fn read_identity(config: &QuorumNodeConfig) -> Result<Zeroizing<[u8; KEY_LEN]>, 
         Some(error) => Err(NodeOpenError::Exposed { what: error.problem(), fix: error.advice() }),
         None => Ok(identity),
     }
+}
+
+/// Reads the bundle if it exists, takes over its shares if the store is empty, and keeps its public
+/// part in the store, so that later starts do not need it.
+fn take_bundle(
+    config: &QuorumNodeConfig,
+    store: &mut QuorumStore,
+    identity: &IdentitySecretKey,
+) -> Result<Option<QuorumBundle>, NodeOpenError> {
+    let configured = config.bundle.as_ref().map(|bundle| config.config_dir.join(bundle));
+    let Some(path) = config.shared_bundle.clone().or(configured) else { return Ok(None) };
+    let kept_at = store.bundle_file();
+    let kept = if kept_at.exists() { Some(read_bundle(&kept_at)?) } else { None };
+    if !path.exists() {
+        let kept = kept.filter(|_| config.shared_bundle.is_none());
+        return kept.map(Some).ok_or(NodeOpenError::NoBundle { path });
+    }
+    let bundle = read_bundle(&path)?;
+    if kept.is_some_and(|kept| kept.public() != bundle.public()) {
+        return Err(NodeOpenError::OtherShare { path, what: "the store has another public key" });
+    }
+    let key = Sha256Digest(bundle.public().digest());
+    info!(%key, "the SHA-256 of the bundle's public key: compare it with that of the ceremony");
+    let is_listed = bundle.header().group.index_of(&identity.public()).is_some();
+    if bundle.has_shares() && is_listed && store.saved()?.start.is_none() {
+        let of_bundle = |source| CeremonyFileError::Bundle { path: path.clone(), source };
+        save_shares(&bundle.share_of(identity).map_err(of_bundle)?, store)?;
+    }
+    store.keep_bundle(&bundle)?;
+    // A server that has lost its store must not begin with the same shares and voting key again.
+    if bundle.has_shares() && config.shared_bundle.is_none() {
+        let public = bundle.public_part().to_bytes();
+        if let Err(error) = storage::replace(&path, &public, 0o644, Durability::Synced) {
+            let path = path.display();
+            warn!(%path, %error, "the store has the shares, but the bundle has them too: remove it");
+        }
+    }
+    Ok(Some(bundle))
 }
 
 fn master_key(config: &QuorumNodeConfig) -> Result<MasterKey, MasterKeyError> {
@@ -178,17 +259,20 @@ fn take_shares(
     if has_state {
         info!("the store has a state already, and the share file is destroyed unused");
     } else {
-        let shares =
-            file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
-        let start =
-            SavedStateChange::Start(GroupStart::first(file.header.clone(), &file.witnesses));
-        let shares = SavedStateChange::Shares { epoch: file.header.epoch, shares };
-        let secret = Zeroizing::new(*file.voting.to_bytes());
-        let voting = SavedStateChange::Voting { epoch: file.header.epoch, life: None, secret };
-        store.save(&[start, shares, voting], &mut RandomGenerator::seeded()?, SystemTime::now())?;
+        save_shares(&file, store)?;
     }
     if let Err(error) = destroy_share_file(path) {
         warn!(%error, "the store has the shares, but their file remains: destroy it yourself");
     }
     Ok(())
+}
+
+/// Saves the shares of the ceremony in an empty store.
+fn save_shares(file: &QuorumShareFile, store: &mut QuorumStore) -> Result<(), NodeOpenError> {
+    let shares = file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
+    let start = SavedStateChange::Start(GroupStart::first(file.header.clone(), &file.witnesses));
+    let shares = SavedStateChange::Shares { epoch: file.header.epoch, shares };
+    let secret = Zeroizing::new(*file.voting.to_bytes());
+    let voting = SavedStateChange::Voting { epoch: file.header.epoch, life: None, secret };
+    Ok(store.save(&[start, shares, voting], &mut RandomGenerator::seeded()?, SystemTime::now())?)
 }

@@ -7,13 +7,17 @@ use service::log::LogRateLimiter;
 
 use super::local::RefusalRateLimiter;
 use super::problem_tracker::ProblemTracker;
+use super::registrations::ServerRegistrations;
 use super::{NodeHandle, lock};
 use crate::log::{Height, LogProgress};
-use crate::net::api::{AwaitedServer, NodeHealth, RefreshStatus, RefreshStep};
+use crate::net::api::{AwaitedServer, NodeHealth, PendingReview, RefreshStatus, RefreshStep};
 use crate::net::links::{LinkStatus, SentBytes};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::{QuorumGroup, QuorumMember};
 use crate::protocol::server::{self, EpochStatus, GroupStart, QuorumServerEvent};
+
+/// The largest number of registrations in a status.
+const MAX_SHOWN: usize = 64;
 
 /// The state that the server's thread publishes.
 #[derive(Debug, Default)]
@@ -32,6 +36,8 @@ pub(super) struct PublishedNodeState {
     pub(super) refusals: RefusalRateLimiter,
     wrong_answers: u64,
     pub(super) watch: ProblemTracker,
+    /// The registrations that wait at each server, this one first.
+    pub(super) registrations: Vec<ServerRegistrations>,
 }
 
 /// The status of a node, for people and scripts.
@@ -64,6 +70,10 @@ pub struct QuorumNodeStatus {
     pub without_vote: Vec<u64>,
     /// The open refresh, or the last one.
     pub refresh: Option<RefreshStatus>,
+    /// The registrations and the proposed lists of servers that wait for review. Of the former, the
+    /// first 64.
+    #[serde(default)]
+    pub pending: PendingReview,
     /// The messages that were signed for local users.
     pub signed: u64,
     /// The requests of local users that were refused.
@@ -183,11 +193,12 @@ fn over(epoch: u64, step: RefreshStep) -> RefreshStatus {
 /// or cancellation is pending.
 fn refresh(epoch: &EpochStatus, has_wish: bool, current: &QuorumGroup) -> Option<RefreshStatus> {
     let needed = current.combination().signer_count();
-    let approvals = epoch.approvals.iter().map(Vec::len).max().unwrap_or(0);
+    let approvals = epoch.approvals.iter().map(|it| it.servers.len()).max().unwrap_or(0);
     let (step, done, of, missing, group) = match &epoch.run {
         None if approvals == 0 && epoch.cancelled.is_empty() && !has_wish => return None,
         None => {
-            let approved: Vec<ServerIndex> = epoch.approvals.concat();
+            let approved: Vec<ServerIndex> =
+                epoch.approvals.iter().flat_map(|it| it.servers.clone()).collect();
             let servers = current.combination().servers();
             let missing = servers.filter(|server| !approved.contains(server)).collect();
             (RefreshStep::Approving, approvals, needed, missing, current)
@@ -234,7 +245,8 @@ fn refresh_problem(epoch: &EpochStatus) -> Option<(String, &'static str)> {
     };
     Some(match &epoch.run {
         None if epoch.approvals.len() > 1 => {
-            let lists: Vec<String> = epoch.approvals.iter().map(|it| numbers(it)).collect();
+            let lists: Vec<String> =
+                epoch.approvals.iter().map(|it| numbers(&it.servers)).collect();
             let problem =
                 format!("different lists of servers are approved (by {})", lists.join("; by "));
             let remedy = "cancel the refresh at f+1 servers with `sunder quorum refresh --cancel`, \
@@ -275,6 +287,8 @@ impl NodeHandle {
         let epoch = shared.server.as_ref().and_then(|server| server.epoch.as_ref());
         let faulty = epoch.map_or(0, |epoch| epoch.faulty);
         let health = shared.health(&links, Instant::now());
+        let mut pending = shared.pending_review(&self.links.own(), Instant::now());
+        pending.registrations.truncate(MAX_SHOWN);
         QuorumNodeStatus {
             name,
             uptime_s: self.start.elapsed().as_secs_f64(),
@@ -292,6 +306,7 @@ impl NodeHandle {
                 .and_then(|it| it.next_refresh)
                 .map(|it| it.to_string()),
             refresh,
+            pending,
             signed: shared.signed,
             refused: shared.refused,
             wrong_answers: shared.wrong_answers,
@@ -317,6 +332,7 @@ mod tests {
             requests: 0,
             next_refresh: None,
             is_operator_request_pending: false,
+            approval_expires: None,
         };
         let mut shared = PublishedNodeState::default();
         for height in 1..=20 {

@@ -1,6 +1,8 @@
 //! Servers with real links on loopback, stores in files, local users at their sockets, and the
 //! in-memory log.
 
+mod review;
+
 use std::fs;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
@@ -21,7 +23,6 @@ use super::*;
 use crate::log::memory::MemoryLog;
 use crate::net::api::{
     ApiEncoding, ApiSocket, QuorumApiClient, QuorumApiError, RefreshStatus, RefreshStep,
-    SocketAccess,
 };
 use crate::net::ceremony_files;
 use crate::net::consensus::{self, ConsensusLog, ConsensusMonitor};
@@ -200,8 +201,11 @@ fn run<L: AgreementLog + Send + 'static>(
     let OpenedNode { settings, store, network } = opened;
     let node = QuorumNode::start(settings, store, network, start_log).unwrap();
     let handle = Arc::new(node.handle());
-    let socket = ApiSocket::open(&config.socket, SocketAccess::Owner, 64, handle).unwrap();
-    Running { node, socket, client: QuorumApiClient::new(&config.socket) }
+    let [ConfiguredSocket { path, access, allowed, .. }] = config.sockets()[..] else {
+        panic!("one socket")
+    };
+    let socket = ApiSocket::open(path, access, allowed, 64, handle).unwrap();
+    Running { node, socket, client: QuorumApiClient::new(path) }
 }
 
 /// Waits until something holds.

@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use tracing::info;
 
 use super::error::{QuorumStoreError, of_file};
+use crate::net::api::ApiCaller;
 use crate::protocol::policy::MessageDigest;
 
 /// The name of the file.
@@ -71,6 +72,22 @@ pub enum AuditEvent {
     Registered {
         /// The SHA-256 of the message, in hexadecimal digits.
         digest: String,
+        /// The local user.
+        #[serde(flatten)]
+        by: ApiCaller,
+    },
+    /// A registration was withdrawn by a local user.
+    Withdrawn {
+        /// The SHA-256 of the message, in hexadecimal digits.
+        digest: String,
+        /// The local user.
+        #[serde(flatten)]
+        by: ApiCaller,
+    },
+    /// A registration has expired.
+    Expired {
+        /// The SHA-256 of the message, in hexadecimal digits.
+        digest: String,
     },
     /// A message was signed for a local user.
     Signed {
@@ -78,6 +95,9 @@ pub enum AuditEvent {
         digest: String,
         /// The epoch.
         epoch: u64,
+        /// The local user.
+        #[serde(flatten)]
+        by: ApiCaller,
     },
     /// Partial signatures were sent to another server.
     Answered {
@@ -106,6 +126,27 @@ pub enum AuditEvent {
         epoch: u64,
         /// The SHA-256 of the new group, in hexadecimal digits.
         group: String,
+        /// The local user.
+        #[serde(flatten)]
+        by: ApiCaller,
+    },
+    /// The approval of a refresh was withdrawn by a local user.
+    ApprovalWithdrawn {
+        /// The epoch that was to begin.
+        epoch: u64,
+        /// The SHA-256 of the new group, in hexadecimal digits.
+        group: Option<String>,
+        /// The local user.
+        #[serde(flatten)]
+        by: ApiCaller,
+    },
+    /// This server withdraws its approval of a refresh, because too few others have approved it in
+    /// time.
+    ApprovalExpired {
+        /// The epoch that was to begin.
+        epoch: u64,
+        /// The SHA-256 of the new group, in hexadecimal digits.
+        group: String,
     },
     /// This server has approved new shares for the same group, as `refresh_every` says.
     RefreshDue {
@@ -118,6 +159,12 @@ pub enum AuditEvent {
     RefreshCancelled {
         /// The epoch that was to begin.
         epoch: u64,
+        /// The SHA-256 of the new group, in hexadecimal digits, if one was approved or open.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
+        /// The local user.
+        #[serde(flatten)]
+        by: ApiCaller,
     },
     /// The oldest files were removed because the total length exceeded the limit.
     Removed {
@@ -132,6 +179,13 @@ pub enum AuditEvent {
         reason: String,
         /// The number of such refusals since the last one that was recorded.
         count: u64,
+        /// The SHA-256 of the message or the list that the request was about, in hexadecimal
+        /// digits, if it had one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<String>,
+        /// The local user.
+        #[serde(flatten)]
+        by: ApiCaller,
     },
 }
 
@@ -142,14 +196,27 @@ fn one() -> u64 {
 
 impl AuditEvent {
     /// A refusal, with texts truncated to a bounded length.
-    pub fn refused(request: &str, reason: &str, count: u64) -> Self {
+    pub fn refused(
+        request: &str,
+        reason: &str,
+        count: u64,
+        digest: Option<MessageDigest>,
+        by: ApiCaller,
+    ) -> Self {
         let short = |text: &str| text.chars().take(MAX_TEXT / 4).collect();
-        Self::Refused { request: short(request), reason: short(reason), count }
+        let digest = digest.map(|digest| digest.to_string());
+        Self::Refused { request: short(request), reason: short(reason), count, digest, by }
     }
 
     /// Whether the event must be durable before the next step.
     fn is_durable(&self) -> bool {
-        !matches!(self, Self::Signed { .. } | Self::Answered { .. } | Self::Refused { .. })
+        !matches!(
+            self,
+            Self::Signed { .. }
+                | Self::Answered { .. }
+                | Self::Refused { .. }
+                | Self::Expired { .. }
+        )
     }
 }
 

@@ -24,7 +24,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const APPLICATION: i64 = 0x534E_4451;
 
 /// The version of the tables.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 const TABLES: &str = "\
     CREATE TABLE state (\
@@ -63,6 +63,19 @@ const TABLES: &str = "\
         place INTEGER PRIMARY KEY AUTOINCREMENT, \
         digest BLOB NOT NULL UNIQUE CHECK (length(digest) = 32)\
     ) STRICT;";
+
+/// What version 2 adds to a registration: its time and its end, in Unix seconds, whether it was
+/// used, the user's ID, the message's length, and its first bytes or all of it. Registrations of
+/// version 1 begin anew, and last as long as the default.
+const UPGRADE: &str = "\
+    ALTER TABLE message ADD COLUMN registered INTEGER NOT NULL DEFAULT 0; \
+    ALTER TABLE message ADD COLUMN expires INTEGER NOT NULL DEFAULT 0; \
+    ALTER TABLE message ADD COLUMN used INTEGER NOT NULL DEFAULT 0; \
+    ALTER TABLE message ADD COLUMN uid INTEGER; \
+    ALTER TABLE message ADD COLUMN len INTEGER; \
+    ALTER TABLE message ADD COLUMN content BLOB; \
+    UPDATE message SET registered = unixepoch(), expires = unixepoch() + 604800; \
+    PRAGMA user_version = 2;";
 
 /// The lock of a store's directory.
 #[derive(Debug)]
@@ -216,9 +229,13 @@ fn check(connection: &mut Connection, path: &Path) -> Result<(), QuorumStoreErro
         && number(&change, "SELECT count(*) FROM sqlite_schema")? == 0
     {
         change.execute_batch(TABLES)?;
-        change.execute_batch(&format!(
-            "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
-        ))?;
+        change.execute_batch(&format!("PRAGMA application_id = {APPLICATION};"))?;
+        change.execute_batch(UPGRADE)?;
+    }
+    if number(&change, "PRAGMA application_id")? == APPLICATION
+        && number(&change, "PRAGMA user_version")? == 1
+    {
+        change.execute_batch(UPGRADE)?;
     }
     change.commit()?;
     if number(connection, "PRAGMA application_id")? != APPLICATION {

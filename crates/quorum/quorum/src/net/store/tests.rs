@@ -1,5 +1,6 @@
 mod audit_log;
 mod backup;
+mod registry;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -22,9 +23,20 @@ use crate::protocol::policy::MessageDigest;
 use crate::protocol::refresh::{DealingRound, RunItemName, ShareWitnesses};
 use crate::protocol::server::{EncodedShareList, GroupStart, SavedStateChange};
 use crate::protocol::testing;
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::wire::Sha256Digest;
 
 const NOW: SystemTime = UNIX_EPOCH;
+
+/// Registers a message for a hundred seconds.
+fn register(
+    store: &mut QuorumStore,
+    message: &[u8],
+    now: u64,
+) -> Result<MessageRegistration, QuorumStoreError> {
+    let (now, until) = (UnixSeconds(now), UnixSeconds(now + 100));
+    store.register(&RegistrationRequest { message, uid: Some(1000), now, until })
+}
 
 fn master(byte: u8) -> MasterKey {
     MasterKey::new(Zeroizing::new([byte; 32]))
@@ -424,8 +436,8 @@ fn messages_are_registered_by_their_exact_bytes() {
     let mut store = open(&place).unwrap();
     let digest = MessageDigest::of(b"release 1.0");
     assert!(!store.is_registered(digest).unwrap());
-    assert!(store.register(digest).unwrap().is_new);
-    assert!(!store.register(digest).unwrap().is_new);
+    assert!(register(&mut store, b"release 1.0", 0).unwrap().is_new);
+    assert!(!register(&mut store, b"release 1.0", 0).unwrap().is_new);
     drop(store);
     let store = open(&place).unwrap();
     assert!(store.is_registered(digest).unwrap());
@@ -439,13 +451,12 @@ fn the_oldest_registration_is_evicted() {
     let mut store = open(&place).unwrap();
     let fill = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) \
                 INSERT INTO message (digest) SELECT randomblob(32) FROM n";
-    store.register(MessageDigest::of(b"first")).unwrap();
-    store.register(MessageDigest::of(b"second")).unwrap();
+    register(&mut store, b"first", 0).unwrap();
+    register(&mut store, b"second", 0).unwrap();
     let rest = i64::try_from(MAX_REGISTERED).unwrap() - 2;
     store.connection.execute(fill, [rest]).unwrap();
-    let registration = store.register(MessageDigest::of(b"last")).unwrap();
-    let evicted = Some(MessageDigest::of(b"first"));
-    assert_eq!(registration, MessageRegistration { is_new: true, evicted });
+    let registration = register(&mut store, b"last", 0).unwrap();
+    assert_eq!(registration.evicted, Some(MessageDigest::of(b"first")));
     let is_registered = |text: &[u8]| store.is_registered(MessageDigest::of(text)).unwrap();
     assert!(!is_registered(b"first") && is_registered(b"second") && is_registered(b"last"));
     assert_eq!(store.registered_count().unwrap(), MAX_REGISTERED);

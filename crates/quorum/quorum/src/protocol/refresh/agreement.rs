@@ -22,6 +22,9 @@ pub use run::RefreshRun;
 /// How often a server may change its voting key before a run is opened, or between two runs.
 const MAX_VOTING_CHANGES: u8 = 64;
 
+/// How many approvals a server may withdraw in a run.
+const MAX_WITHDRAWALS: u8 = 16;
+
 /// The agreed state of a refresh in one epoch.
 #[derive(Clone)]
 pub struct RefreshAgreement {
@@ -37,6 +40,8 @@ pub struct RefreshAgreement {
     run_number: u32,
     /// The groups that servers have approved.
     approvals: BTreeMap<ServerIndex, QuorumGroup>,
+    /// How many approvals each server has withdrawn in the current run.
+    withdrawals: BTreeMap<ServerIndex, u8>,
     cancellations: BTreeSet<ServerIndex>,
     run: Option<RefreshRun>,
 }
@@ -125,6 +130,7 @@ impl RefreshAgreement {
             epoch,
             run_number: 1,
             approvals: BTreeMap::new(),
+            withdrawals: BTreeMap::new(),
             cancellations: BTreeSet::new(),
             run: None,
         }
@@ -177,8 +183,25 @@ impl RefreshAgreement {
         group: QuorumGroup,
         identity: &IdentitySecretKey,
     ) -> LogEntry {
-        let body = LogEntryBody::Approve { epoch: self.epoch_digest, run: self.run_number, group };
+        let (epoch, run, withdrawn) = (self.epoch_digest, self.run_number, self.withdrawn(server));
+        let body = LogEntryBody::Approve { epoch, run, withdrawn, group };
         LogEntry::new(server, body, identity)
+    }
+
+    /// The entry by which an old server withdraws its approval in the current run.
+    pub fn withdrawal(&self, server: ServerIndex, identity: &IdentitySecretKey) -> LogEntry {
+        let (epoch, run, withdrawn) = (self.epoch_digest, self.run_number, self.withdrawn(server));
+        LogEntry::new(server, LogEntryBody::Withdraw { epoch, run, withdrawn }, identity)
+    }
+
+    /// How many approvals a server has withdrawn in the current run.
+    fn withdrawn(&self, server: ServerIndex) -> u8 {
+        self.withdrawals.get(&server).copied().unwrap_or_default()
+    }
+
+    /// Whether a server can withdraw its approval: it has one, and the refresh has not begun.
+    pub(crate) fn can_withdraw(&self, server: ServerIndex) -> bool {
+        self.run.is_none() && self.has_approved(server) && self.withdrawn(server) < MAX_WITHDRAWALS
     }
 
     /// The entry by which an old server cancels the current run.
@@ -247,9 +270,16 @@ impl RefreshAgreement {
         }
         let (author, old) = (entry.author, &self.epoch.group);
         let is_free = match &entry.body {
-            LogEntryBody::Approve { epoch, run, .. } => {
+            LogEntryBody::Approve { epoch, run, withdrawn, .. } => {
                 self.check_number(*epoch, *run)?;
-                self.run.is_none() && !self.approvals.contains_key(&author)
+                // An approval that was withdrawn is not committed again.
+                self.run.is_none()
+                    && !self.approvals.contains_key(&author)
+                    && *withdrawn == self.withdrawn(author)
+            }
+            LogEntryBody::Withdraw { epoch, run, withdrawn } => {
+                self.check_number(*epoch, *run)?;
+                self.can_withdraw(author) && *withdrawn == self.withdrawn(author)
             }
             LogEntryBody::Cancel { epoch, run } => {
                 self.check_number(*epoch, *run)?;
@@ -359,6 +389,11 @@ impl RefreshAgreement {
         let run = self.run.as_mut();
         let counted = match (&entry.body, run) {
             (LogEntryBody::Approve { group, .. }, _) => Ok(self.approve(author, group)),
+            (LogEntryBody::Withdraw { .. }, _) => {
+                self.approvals.remove(&author);
+                *self.withdrawals.entry(author).or_default() += 1;
+                Ok(LogEntryEffect::Counted)
+            }
             (LogEntryBody::Cancel { .. }, _) => Ok(self.cancel(author)),
             (LogEntryBody::Voting { voting, .. }, _) => {
                 if let Some(key) = self.voting.get_mut(usize::from(author.0)) {

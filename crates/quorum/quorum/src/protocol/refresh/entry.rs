@@ -30,8 +30,11 @@ pub struct LogEntry {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum LogEntryBody {
-    /// An old server's operator asks for a refresh to this group.
-    Approve { epoch: Sha256Digest, run: u32, group: QuorumGroup },
+    /// An old server's operator asks for a refresh to this group, after `withdrawn` approvals that
+    /// were withdrawn in this run.
+    Approve { epoch: Sha256Digest, run: u32, withdrawn: u8, group: QuorumGroup },
+    /// An old server withdraws its approval, before which it has withdrawn `withdrawn` others.
+    Withdraw { epoch: Sha256Digest, run: u32, withdrawn: u8 },
     /// An old server's operator cancels a run.
     Cancel { epoch: Sha256Digest, run: u32 },
     /// A new server's session key `R_j`, and its voting key for the new epoch.
@@ -120,6 +123,7 @@ impl LogEntry {
     pub(crate) fn side(&self) -> RefreshRole {
         match self.body {
             LogEntryBody::Approve { .. }
+            | LogEntryBody::Withdraw { .. }
             | LogEntryBody::Cancel { .. }
             | LogEntryBody::Proved { .. }
             | LogEntryBody::Voting { .. } => RefreshRole::Old,
@@ -132,7 +136,8 @@ impl LogEntry {
     /// Its slot, which depends on author, kind, and round or dealer.
     pub(crate) fn slot(&self) -> EntrySlot {
         let (kind, part) = match &self.body {
-            LogEntryBody::Approve { .. } => (1, 0),
+            // A withdrawal and an approval never fit the same state.
+            LogEntryBody::Approve { .. } | LogEntryBody::Withdraw { .. } => (1, 0),
             LogEntryBody::Cancel { .. } => (2, 0),
             LogEntryBody::SessionKey { .. } => (3, 0),
             LogEntryBody::Proved { manifest, .. } => (4, manifest.round.0),
@@ -152,11 +157,21 @@ impl LogEntry {
 impl LogEntryBody {
     fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Approve { epoch, run, group } => {
-                out.push(1);
+            Self::Approve { epoch, run, withdrawn, group } => {
+                // Earlier versions know only the first form.
+                out.push(if *withdrawn == 0 { 1 } else { 9 });
                 out.extend(epoch.0);
                 out.put_u32(*run);
+                if *withdrawn != 0 {
+                    out.push(*withdrawn);
+                }
                 group.write(out);
+            }
+            Self::Withdraw { epoch, run, withdrawn } => {
+                out.push(10);
+                out.extend(epoch.0);
+                out.put_u32(*run);
+                out.push(*withdrawn);
             }
             Self::Cancel { epoch, run } => {
                 out.push(2);
@@ -207,7 +222,19 @@ impl LogEntryBody {
             1 => Self::Approve {
                 epoch: reader.digest()?,
                 run: reader.u32()?,
+                withdrawn: 0,
                 group: QuorumGroup::read(reader)?,
+            },
+            9 => Self::Approve {
+                epoch: reader.digest()?,
+                run: reader.u32()?,
+                withdrawn: non_zero(reader.u8()?)?,
+                group: QuorumGroup::read(reader)?,
+            },
+            10 => Self::Withdraw {
+                epoch: reader.digest()?,
+                run: reader.u32()?,
+                withdrawn: reader.u8()?,
             },
             2 => Self::Cancel { epoch: reader.digest()?, run: reader.u32()? },
             3 => Self::SessionKey {
@@ -241,6 +268,11 @@ impl LogEntryBody {
             _ => return Err(MalformedEncoding("unknown kind of entry")),
         })
     }
+}
+
+/// The second form of an approval follows a withdrawal.
+fn non_zero(withdrawn: u8) -> Result<u8, MalformedEncoding> {
+    if withdrawn == 0 { Err(MalformedEncoding("no approval was withdrawn")) } else { Ok(withdrawn) }
 }
 
 impl Complaint {

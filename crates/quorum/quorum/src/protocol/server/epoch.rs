@@ -8,7 +8,7 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 use super::change::{EncodedShareList, SavedStateChange};
-use super::output::{EpochStatus, QuorumServerEvent, RefreshRunStatus};
+use super::output::{ApprovedGroup, EpochStatus, QuorumServerEvent, RefreshRunStatus};
 use super::participation::RefreshParticipation;
 use super::start::{GroupStart, GroupStartError, SignedGroupHeader};
 use super::{QuorumServer, SavedStateError};
@@ -108,17 +108,18 @@ impl FollowedEpoch {
         }
     }
 
-    /// The members that have approved the same group, for each approved group, the largest first.
-    fn approvals(&self) -> Vec<Vec<ServerIndex>> {
-        let approvals = self.agreement.approvals();
-        let mut groups: Vec<Vec<ServerIndex>> = Vec::new();
-        for (&server, approved) in approvals {
-            match groups.iter_mut().find(|servers| approvals.get(&servers[0]) == Some(approved)) {
-                Some(servers) => servers.push(server),
-                None => groups.push(vec![server]),
+    /// The approved groups with the members that have approved them, the most approvals first.
+    fn approvals(&self) -> Vec<ApprovedGroup> {
+        let mut groups: Vec<ApprovedGroup> = Vec::new();
+        for (&server, approved) in self.agreement.approvals() {
+            match groups.iter_mut().find(|it| it.group == *approved) {
+                Some(it) => it.servers.push(server),
+                None => {
+                    groups.push(ApprovedGroup { group: approved.clone(), servers: vec![server] });
+                }
             }
         }
-        groups.sort_by_key(|servers| Reverse(servers.len()));
+        groups.sort_by_key(|it| Reverse(it.servers.len()));
         groups
     }
 

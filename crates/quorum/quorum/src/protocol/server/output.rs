@@ -122,6 +122,14 @@ pub enum QuorumServerEvent {
         /// The digest of the group.
         group: Sha256Digest,
     },
+    /// This server withdraws its approval of a refresh, because too few others have approved it in
+    /// time.
+    ApprovalExpired {
+        /// The epoch that was to begin.
+        epoch: u64,
+        /// The digest of the group.
+        group: Sha256Digest,
+    },
     /// f+1 old servers have approved a refresh.
     RunOpened {
         /// The epoch that is to begin.
@@ -301,6 +309,8 @@ pub struct QuorumServerStatus {
     /// Whether its operator has approved or cancelled a refresh, and the log has not committed that
     /// yet.
     pub is_operator_request_pending: bool,
+    /// When this server withdraws its approval of a refresh, unless the refresh begins.
+    pub approval_expires: Option<UnixSeconds>,
 }
 
 /// A newer epoch that a server has not entered. The epoch that it follows, if any, has ended.
@@ -336,13 +346,21 @@ pub struct EpochStatus {
     /// The members without a vote in the log: they lost the log's file or joined late, and their
     /// new voting keys are not registered yet.
     pub without_vote: Vec<ServerIndex>,
-    /// The members that have approved a refresh in this run, grouped by the approved list of
-    /// servers, the largest group first.
-    pub approvals: Vec<Vec<ServerIndex>>,
+    /// The lists of servers that members have approved in this run, the most approvals first.
+    pub approvals: Vec<ApprovedGroup>,
     /// The members that have cancelled this run.
     pub cancelled: Vec<ServerIndex>,
     /// The refresh that is open.
     pub run: Option<RefreshRunStatus>,
+}
+
+/// A list of servers that is approved for a refresh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovedGroup {
+    /// The servers.
+    pub group: QuorumGroup,
+    /// The members of the current group that have approved it.
+    pub servers: Vec<ServerIndex>,
 }
 
 /// A refresh that is open.

@@ -14,7 +14,7 @@ use super::epoch::{FollowedEpoch, header_delay};
 use super::output::{QuorumServerEvent, QuorumServerOutput, QuorumServerTask, RefreshJobOwner};
 use super::participation::{EndedRefresh, RefreshParticipation, dealer_items};
 use super::start::{SignedGroupHeader, has_same_headers};
-use super::{OperatorRequest, QuorumServer, SavedStateError};
+use super::{QuorumServer, SavedStateError};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::QuorumGroup;
 use crate::protocol::link::LinkTopic;
@@ -128,23 +128,6 @@ impl QuorumServer {
             BoardChange::Final => self.end_epoch(now, height, generator)?,
         }
         Ok(())
-    }
-
-    /// Clears the operator's request if it has been committed, or can no longer be.
-    fn clear_settled_operator_request(&mut self) {
-        let Some(epoch) = &self.epoch else { return };
-        let is_granted = match (&self.operator_request, epoch.index) {
-            (None, _) => false,
-            (Some(_), None) => true,
-            (Some(OperatorRequest::Approve(_)), Some(index)) => epoch.agreement.has_approved(index),
-            (Some(OperatorRequest::Cancel), Some(index)) => {
-                epoch.agreement.has_cancelled(index)
-                    || epoch.agreement.run().is_none() && !epoch.agreement.has_approvals()
-            }
-        };
-        if is_granted {
-            self.operator_request = None;
-        }
     }
 
     pub(super) fn open_run(&mut self, opened_at: Height, now: Duration) {

@@ -1,5 +1,6 @@
 //! Whole servers in memory, over links that may lose messages and a log that loses nothing.
 
+mod approving;
 mod due_refresh;
 mod inviting;
 mod world;

@@ -1,6 +1,7 @@
 //! The audit log.
 
 use super::*;
+use crate::net::api::ApiCaller;
 
 fn audit_file(place: &TempDir) -> PathBuf {
     place.path().join("audit.log")
@@ -10,7 +11,12 @@ fn audit_file(place: &TempDir) -> PathBuf {
 fn the_audit_log_is_a_chain() {
     let place = TempDir::new().unwrap();
     let (mut store, _) = with_epoch(&place, 1);
-    store.record(&AuditEvent::refused("sign", &"long\n".repeat(1000), 3), NOW).unwrap();
+    store
+        .record(
+            &AuditEvent::refused("sign", &"long\n".repeat(1000), 3, None, ApiCaller::default()),
+            NOW,
+        )
+        .unwrap();
     let later = NOW + Duration::from_millis(1500);
     store
         .save(&[SavedStateChange::End { epoch: 1 }], &mut RandomGenerator::system(), later)

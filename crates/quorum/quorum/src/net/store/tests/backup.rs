@@ -8,7 +8,7 @@ fn a_backup_can_be_restored_while_its_epoch_lasts() {
     let elsewhere = TempDir::new().unwrap();
     let backup = elsewhere.path().join("backup");
     let (mut store, epoch) = with_epoch(&place, 1);
-    store.register(MessageDigest::of(b"message")).unwrap();
+    register(&mut store, b"message", 0).unwrap();
     // The store is open.
     assert_eq!(QuorumStore::back_up(place.path(), &backup).unwrap(), [1]);
     let again = QuorumStore::back_up(place.path(), &backup).unwrap_err();

@@ -75,6 +75,7 @@ fn each_entry_is_signed_by_its_author_and_counts_once_in_its_run_before_the_end(
         let mut other = body.clone();
         match &mut other {
             LogEntryBody::Approve { epoch, .. }
+            | LogEntryBody::Withdraw { epoch, .. }
             | LogEntryBody::Cancel { epoch, .. }
             | LogEntryBody::Voting { epoch, .. } => *epoch = OTHER,
             LogEntryBody::SessionKey { run, .. }
@@ -96,13 +97,59 @@ fn each_entry_is_signed_by_its_author_and_counts_once_in_its_run_before_the_end(
 }
 
 #[test]
+fn a_withdrawn_approval_does_not_count_and_is_not_committed_again() {
+    let world = finished();
+    let (mut agreement, _) = first(&world, |body| matches!(body, LogEntryBody::Approve { .. }));
+    let approval = |agreement: &RefreshAgreement, server: u8, first| {
+        agreement.approval(ServerIndex(server), group(1, first), &identity(1 + server))
+    };
+    let withdrawal = |agreement: &RefreshAgreement, server: u8| {
+        agreement.withdrawal(ServerIndex(server), &identity(1 + server))
+    };
+    let early = withdrawal(&agreement, 0);
+    assert_eq!(agreement.apply(&early), Err(LogEntryRefusal::Repeated), "nothing is approved");
+    let approved = approval(&agreement, 0, 50);
+    assert_eq!(agreement.apply(&approved), Ok(LogEntryEffect::Counted));
+    let forged = agreement.withdrawal(ServerIndex(0), &identity(2));
+    assert_eq!(agreement.apply(&forged), Err(LogEntryRefusal::Signature));
+    let withdrawn = withdrawal(&agreement, 0);
+    assert_eq!(LogEntry::parse(&withdrawn.to_bytes()).as_ref(), Ok(&withdrawn));
+    assert_eq!(agreement.apply(&withdrawn), Ok(LogEntryEffect::Counted));
+    assert!(!agreement.has_approvals());
+    for entry in [&approved, &withdrawn] {
+        assert_eq!(agreement.apply(entry), Err(LogEntryRefusal::Repeated), "it was before");
+    }
+    // One more approval of the list does not open a run.
+    let other = approval(&agreement, 1, 50);
+    assert_eq!(agreement.apply(&other), Ok(LogEntryEffect::Counted));
+    // The first server can approve again, the same list or another one.
+    let again = approval(&agreement, 0, 60);
+    assert_eq!(LogEntry::parse(&again.to_bytes()).as_ref(), Ok(&again));
+    assert_eq!(agreement.apply(&again), Ok(LogEntryEffect::Counted));
+    assert_eq!(agreement.apply(&withdrawn), Err(LogEntryRefusal::Repeated));
+    for _ in 1..16 {
+        let withdrawn = withdrawal(&agreement, 0);
+        assert_eq!(agreement.apply(&withdrawn), Ok(LogEntryEffect::Counted));
+        let again = approval(&agreement, 0, 60);
+        assert_eq!(agreement.apply(&again), Ok(LogEntryEffect::Counted));
+    }
+    let more = withdrawal(&agreement, 0);
+    assert_eq!(agreement.apply(&more), Err(LogEntryRefusal::Repeated), "16 in a run");
+    let third = approval(&agreement, 2, 60);
+    assert_eq!(agreement.apply(&third), Ok(LogEntryEffect::Opened));
+    let late = withdrawal(&agreement, 1);
+    assert_eq!(agreement.apply(&late), Err(LogEntryRefusal::Repeated), "the run is open");
+}
+
+#[test]
 fn approvals_and_cancellations_are_for_the_run_and_one_of_each_server() {
     let world = finished();
     let (agreement, entry) = first(&world, |body| matches!(body, LogEntryBody::Approve { .. }));
-    let LogEntryBody::Approve { epoch, run, group: approved } = entry.body.clone() else {
+    let LogEntryBody::Approve { epoch, run, withdrawn, group: approved } = entry.body.clone()
+    else {
         unreachable!()
     };
-    let later = LogEntryBody::Approve { epoch, run: run + 1, group: approved };
+    let later = LogEntryBody::Approve { epoch, run: run + 1, withdrawn, group: approved };
     assert_eq!(apply(&agreement, &resigned(&entry, later)), Err(LogEntryRefusal::OtherRun));
     let session = first(&world, |body| matches!(body, LogEntryBody::SessionKey { .. })).1;
     assert_eq!(apply(&agreement, &session), Err(LogEntryRefusal::OtherRun), "no run is open");

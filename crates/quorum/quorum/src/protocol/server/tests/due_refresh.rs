@@ -13,7 +13,8 @@ fn daily(seed: u64) -> World {
     let mut world = World::new(1, [], seed);
     world.run_until(|world| world.have_epoch(1, &ALL));
     for number in ALL {
-        world.server(number).reconfigure(Vec::new(), DELAYS, TIMEOUTS, Some(DAY));
+        let expires = world::APPROVAL_EXPIRES;
+        world.server(number).reconfigure(Vec::new(), DELAYS, TIMEOUTS, Some(DAY), expires);
     }
     world
 }

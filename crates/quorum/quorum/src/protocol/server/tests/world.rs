@@ -5,6 +5,9 @@ use super::*;
 /// The time when the first epoch begins, which is zero on the clock of the world.
 pub(super) const BEGINNING: UnixSeconds = UnixSeconds(1_800_000_000);
 
+/// How long approvals wait.
+pub(super) const APPROVAL_EXPIRES: Duration = Duration::from_secs(86_400);
+
 /// A server's number is that of its identity key.
 pub(super) type Number = u8;
 
@@ -129,6 +132,7 @@ impl World {
             timeouts: TIMEOUTS,
             processors: 2,
             refresh_every: None,
+            approval_expires: APPROVAL_EXPIRES,
         };
         let (saved, registered) = (node.saved.clone(), node.registered.clone());
         node.server = Some(QuorumServer::new(settings, saved, registered, self.now).unwrap());

@@ -1,0 +1,61 @@
+//! Approvals of refreshes that wait for those of others.
+
+use super::*;
+use world::APPROVAL_EXPIRES;
+
+const ALL: [Number; 4] = [1, 2, 3, 4];
+
+fn begun(seed: u64) -> World {
+    let mut world = World::new(1, [5, 6, 7, 8], seed);
+    world.run_until(|world| world.have_epoch(1, &ALL));
+    world
+}
+
+/// How many servers have approved a list, as each server sees it.
+fn approvals(world: &World) -> Vec<usize> {
+    let old = world.statuses().into_iter().filter(|(number, _)| ALL.contains(number));
+    let epochs = old.filter_map(|(_, status)| status?.epoch);
+    epochs.map(|epoch| epoch.approvals.iter().map(|it| it.servers.len()).sum()).collect()
+}
+
+#[test]
+fn an_approval_that_nobody_shares_expires_and_a_later_one_begins_nothing() {
+    let mut world = begun(31);
+    let list = group(1, 5);
+    world.refresh(&[1], &list);
+    let has_limit = |world: &World| {
+        world.statuses()[0].1.as_ref().is_some_and(|status| status.approval_expires.is_some())
+    };
+    let is_shown = |world: &World| approvals(world) == [1; 4] && has_limit(world);
+    assert!(world.run(is_shown), "all servers show it");
+    assert_eq!(world.server(1).status().epoch.unwrap().approvals[0].group, list);
+    assert!(world.server(2).status().approval_expires.is_none());
+    world.now += APPROVAL_EXPIRES;
+    assert!(world.run(|world| approvals(world) == [0; 4]), "it is withdrawn");
+    world.refresh(&[2], &list);
+    assert!(world.run(|world| approvals(world) == [1; 4]));
+    assert!(!world.run(|world| world.have_epoch(2, &[5, 6, 7, 8])), "one is not enough");
+    world.refresh(&[1], &list);
+    assert!(world.run(|world| world.have_epoch(2, &[5, 6, 7, 8])));
+}
+
+#[test]
+fn an_operator_withdraws_an_approval_until_the_refresh_begins() {
+    let mut world = begun(32);
+    let now = world.now;
+    let none = world.server(1).withdraw_approval(now);
+    assert_eq!(none, Err(RefreshRefusal::NotApproved));
+    world.refresh(&[1], &group(1, 5));
+    assert!(world.run(|world| approvals(world) == [1; 4]));
+    let now = world.now;
+    assert_eq!(world.server(2).withdraw_approval(now), Err(RefreshRefusal::NotApproved));
+    assert_eq!(world.server(1).withdraw_approval(now), Ok(()));
+    assert!(world.run(|world| approvals(world) == [0; 4]));
+    // The state is the same after a restart.
+    world.stop(1);
+    world.start(1);
+    world.refresh(&[1, 2], &group(1, 5));
+    assert!(world.run(|world| world.have_epoch(2, &[5, 6, 7, 8])));
+    let now = world.now;
+    assert_eq!(world.server(5).withdraw_approval(now), Err(RefreshRefusal::NotApproved));
+}
