@@ -68,8 +68,9 @@
 //!
 //! `protocol` is pure:
 //!
-//! - [`server`]: one server: `signing` and `answering`, `refreshing`, `inviting`, `voting`. `epoch`
-//!   is what it follows from `start`, `participation` its part in a run, `change` what it stores.
+//! - [`server`]: one server: `signing` and `answering`, `refreshing`, `inviting`, `voting`,
+//!   `replicating`. `epoch` is what it follows from `start`, `participation` its part in a run,
+//!   `change` what it stores.
 //! - [`signing`]: `request` combines `partial` signatures; `answer`: messages; `evidence` of wrong
 //!   ones; `health` of the servers. [`policy`]: which messages may be signed, by a `rule` or not.
 //!   [`review`]: which registrations wait, at all servers.
@@ -77,6 +78,8 @@
 //!   checks it, or files a `complaint`. `agreement` is the state that follows from each `entry` of
 //!   the log. `possession`, `recovery`, `session`, `retries`: proofs, servers that missed it, keys,
 //!   repetition.
+//! - [`replication`]: a service that the servers replicate: `replica` is its state machine at a
+//!   server, `statement` what the group signs.
 //! - `consensus`: the agreement log: `engine` runs Malachite, with `pool`, `timers`, `signing`,
 //!   `codec`; `fair_queue` limits the rate of each link. `admission`: which entries are valid.
 //!   `log_types`.
@@ -111,6 +114,7 @@ pub use protocol::group;
 pub use protocol::integer::SecretInteger;
 pub use protocol::policy;
 pub use protocol::refresh;
+pub use protocol::replication;
 pub use protocol::review;
 pub use protocol::rsa::key::{GroupPublicKey, GroupPublicKeyError};
 pub use protocol::rsa::modulus::{FixedBase, RsaElement, RsaModulus, RsaModulusError};

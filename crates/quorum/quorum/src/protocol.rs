@@ -10,6 +10,7 @@ pub(crate) mod link;
 pub(crate) mod log_types;
 pub mod policy;
 pub mod refresh;
+pub mod replication;
 pub mod review;
 pub(crate) mod rsa;
 pub mod server;

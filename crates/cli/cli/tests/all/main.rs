@@ -1,6 +1,9 @@
 //! All integration tests of the command, in one program, because each program takes seconds to
 //! link. Tests that enter a sandbox with the whole program are programs of their own.
 
+// The examples of other crates use this name.
+extern crate quorum as sunder_quorum;
+
 mod chat;
 mod circuit;
 mod common;

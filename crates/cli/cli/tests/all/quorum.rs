@@ -9,6 +9,7 @@ mod group;
 mod operation;
 mod pkcs11;
 mod refresh;
+mod replicated_store;
 mod review;
 mod ssh;
 mod wiping;

@@ -249,6 +249,13 @@ pub trait LocalService: Send + Sync + 'static {
         caller: ApiCaller,
     ) -> impl Future<Output = Result<Vec<u8>, ApiRefusal>> + Send;
 
+    /// Submits a request to the replicated service. Returns its signed answer.
+    fn command(
+        &self,
+        request: Bytes,
+        caller: ApiCaller,
+    ) -> impl Future<Output = Result<Vec<u8>, ApiRefusal>> + Send;
+
     /// `start_refresh`: approves a refresh to the servers that a `NODES.toml` lists.
     fn start_refresh(
         &self,

@@ -37,7 +37,7 @@ use local::{MAX_COMMANDS, NodeCommand};
 use status::PublishedNodeState;
 
 pub use config::{ConfiguredSocket, KEYS, MasterKeySource, QuorumNodeConfig};
-pub use open::{NodeOpenError, OpenedNode, back_up, open, restore};
+pub use open::{NodeOpenError, OpenedNode, back_up, open, restore, start};
 pub use status::QuorumNodeStatus;
 
 /// Why a node does not start, or has stopped.

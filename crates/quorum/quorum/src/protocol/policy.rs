@@ -6,6 +6,7 @@ use base16ct::HexDisplay;
 use sha2::{Digest, Sha256};
 
 use super::group::HEADER_MAGIC;
+use super::replication::SERVICE_MAGIC;
 use super::signing::MAX_MESSAGE_LEN;
 use super::unix_seconds::UnixSeconds;
 
@@ -49,6 +50,9 @@ pub enum MessageRefusal {
     /// It begins like a header.
     #[error("the message begins like a header of a group, which only the servers themselves sign")]
     Header,
+    /// It begins like a statement about a replicated service.
+    #[error("the message begins like an answer of a replicated service, which only servers sign")]
+    Service,
     /// It is not registered, or not any more, and no rule allows it.
     #[error(
         "the message is not registered here, or not any more, and no rule of the configuration \
@@ -68,6 +72,9 @@ pub fn check_message(message: &[u8]) -> Result<(), MessageRefusal> {
     }
     if message.starts_with(&HEADER_MAGIC) {
         return Err(MessageRefusal::Header);
+    }
+    if message.starts_with(&SERVICE_MAGIC) {
+        return Err(MessageRefusal::Service);
     }
     Ok(())
 }
@@ -123,6 +130,11 @@ mod tests {
         );
         assert_eq!(check_message(&HEADER_MAGIC), Err(MessageRefusal::Header));
         assert_eq!(check_signable(&header[..15], &rules, false, UnixSeconds(0)), Ok(()));
+        let statement = [&SERVICE_MAGIC[..], &[1]].concat();
+        assert_eq!(
+            check_signable(&statement, &rules, true, UnixSeconds(0)),
+            Err(MessageRefusal::Service)
+        );
         let long = vec![b'S'; MAX_MESSAGE_LEN + 1];
         assert_eq!(
             check_signable(&long, &rules, true, UnixSeconds(0)),

@@ -19,6 +19,8 @@ pub(crate) mod recovery;
 pub(crate) mod retries;
 pub(crate) mod session;
 
+pub(crate) use entry::LogEntryBody;
+
 pub use agreement::{LogEntryEffect, LogEntryRefusal, RefreshAgreement, RefreshRun};
 pub use entry::{LogEntry, MAX_ENTRY_LEN, RefreshRole};
 pub use manifest::DealingRound;

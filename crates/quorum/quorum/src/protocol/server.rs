@@ -13,6 +13,7 @@ mod output;
 mod participation;
 mod questions;
 mod refreshing;
+mod replicating;
 mod signing;
 mod start;
 #[cfg(test)]
@@ -42,6 +43,7 @@ use crate::protocol::link::{LinkLane, LinkTopic};
 use crate::protocol::log_types::{CommittedEntries, Height, LogIncarnation};
 use crate::protocol::policy::{MessageDigest, SigningRule};
 use crate::protocol::refresh::{LogEntry, RefreshDelays, RefreshRun};
+use crate::protocol::replication::ReplicatedService;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::MalformedEncoding;
@@ -50,6 +52,7 @@ use epoch::FollowedEpoch;
 use inviting::NewerEpoch;
 use output::{QuorumServerOutcome, QuorumServerTask};
 use participation::{EndedRefresh, dealer_items};
+use replicating::ServiceState;
 use signing::{OwnSignRequest, PostponedSignRequest, QueuedSignRequest};
 
 /// What an operator configures.
@@ -70,6 +73,8 @@ pub struct QuorumServerSettings {
     pub refresh_every: Option<Duration>,
     /// How long an approval of a refresh waits for those of others, before it is withdrawn.
     pub approval_expires: Duration,
+    /// The service that the group replicates, the same at all its servers from the first epoch on.
+    pub service: Option<ReplicatedService>,
 }
 
 /// Why the saved state of a server cannot be used.
@@ -113,6 +118,8 @@ pub enum RefreshRefusal {
 pub struct QuorumServer {
     settings: QuorumServerSettings,
     registered: HashSet<MessageDigest>,
+    /// The replicated service.
+    service: Option<ServiceState>,
     height: Height,
     /// The epoch that it follows; `None` while it waits to be invited.
     epoch: Option<Box<FollowedEpoch>>,
@@ -162,14 +169,16 @@ impl QuorumServer {
     /// # Errors
     /// If the saved state does not fit the settings, or is malformed.
     pub fn new(
-        settings: QuorumServerSettings,
+        mut settings: QuorumServerSettings,
         mut saved: SavedServerState,
         registered: HashSet<MessageDigest>,
         now: Duration,
     ) -> Result<Self, SavedStateError> {
+        let service = settings.service.take().map(|service| ServiceState::new(service, now));
         let mut server = Self {
             settings,
             registered,
+            service,
             height: saved.height,
             epoch: None,
             ended: None,
@@ -203,6 +212,7 @@ impl QuorumServer {
             if let Some(shares) = shares {
                 server.restore_shares(&shares)?;
             }
+            server.start_service(now, saved.snapshot.take());
             server.restore_run(&saved, now)?;
         }
         if let Some(chain) = newer {
@@ -250,7 +260,8 @@ impl QuorumServer {
         let requested = self.operator_request.as_ref().map(|_| self.operator_request_at);
         let refresh = self.refresh_deadlines().chain(self.newer_deadline());
         let headers = self.header_deadlines();
-        requests.chain(requested).chain(refresh).chain(headers).chain(self.voting_deadline()).min()
+        let others = self.voting_deadline().into_iter().chain(self.service_deadline());
+        requests.chain(requested).chain(refresh).chain(headers).chain(others).min()
     }
 
     /// Handles a message from another server, which its link has authenticated. `queued` is the
@@ -351,7 +362,8 @@ impl QuorumServer {
 
     /// The status of this server.
     pub fn status(&self) -> QuorumServerStatus {
-        let epoch = self.epoch.as_ref().map(|epoch| epoch.status());
+        let lacks_state = self.service.as_ref().is_some_and(ServiceState::lacks_state);
+        let epoch = self.epoch.as_ref().map(|epoch| epoch.status(lacks_state));
         let requests = self.requests.len() + self.waiting.len();
         let (height, behind) = (self.height, self.behind());
         QuorumServerStatus {
@@ -374,6 +386,7 @@ impl QuorumServer {
         self.submit_operator_request(now);
         self.step_recovery();
         self.step_voting(now, generator)?;
+        self.step_service(now);
         self.step_refresh(now, generator)
     }
 

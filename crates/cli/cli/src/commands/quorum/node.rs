@@ -5,15 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use console::CommandFailure;
-use quorum::Sha256Digest;
 use quorum::api::ApiSocket;
-use quorum::consensus::{self, ConsensusLog};
-use quorum::log::LogFailed;
-use quorum::node::{
-    self, ConfiguredSocket, KEYS, LogInboxSource, LogStart, OpenedNode, QuorumNode,
-    QuorumNodeConfig,
-};
-use quorum::store::LOG_FILE;
+use quorum::node::{self, ConfiguredSocket, KEYS, QuorumNodeConfig};
 use service::config::{ConfigKeys, ConfigProblems};
 use service::limits::raise_open_files;
 use service::memory;
@@ -124,26 +117,9 @@ async fn serve(path: PathBuf, config: QuorumNodeConfig) -> Result<(), CommandFai
     // A connection of a local user takes one.
     raise_open_files();
     let failed = |error: &dyn std::fmt::Display| CommandFailure::Failed(error.to_string());
-    let OpenedNode { settings, store, network } =
-        node::open(&config).await.map_err(|error| failed(&error))?;
-    let identity = settings.identity.public();
-    let log_settings = (Sha256Digest(settings.public.digest()), Arc::clone(&network.links));
-    let log_path = config.config_dir.join(&config.store).join(LOG_FILE);
-    let start_log = move |start: LogStart<ConsensusLog>| {
-        let (log, links) = log_settings.clone();
-        let LogStart { applied, inbox_source: before } = start;
-        let inbox = match before {
-            LogInboxSource::Inbox(inbox) => Some(inbox),
-            LogInboxSource::Log(log) => log.stop(),
-        };
-        let inbox =
-            inbox.ok_or_else(|| LogFailed(Arc::new(consensus::ConsensusError::Panicked)))?;
-        let store = log_path.clone();
-        let settings = consensus::ConsensusSettings { identity, log, links, inbox, store, applied };
-        ConsensusLog::start(settings).map_err(|error| LogFailed(Arc::new(error)))
-    };
-    let mut node =
-        QuorumNode::start(settings, store, network, start_log).map_err(|it| failed(&it))?;
+    let opened = node::open(&config).await.map_err(|error| failed(&error))?;
+    let identity = opened.settings.identity.public();
+    let mut node = node::start(&config, opened).map_err(|error| failed(&error))?;
     let handle = node.handle();
     let api = Arc::new(node.handle());
     let mut sockets = Vec::new();

@@ -138,6 +138,16 @@ impl QuorumApiClient {
         self.ask(Method::POST, &path, message).await
     }
 
+    /// Submits a request to the replicated service
+    /// ([`ServiceRequest::as_bytes`](crate::replication::ServiceRequest::as_bytes)). Returns its
+    /// answer, which the client must verify.
+    ///
+    /// # Errors
+    /// When the server does not answer, or refuses.
+    pub async fn command(&self, request: Bytes) -> Result<Bytes, QuorumApiError> {
+        self.ask(Method::POST, "/v1/commands", request).await
+    }
+
     /// Approves a refresh to the servers that a `NODES.toml` lists.
     ///
     /// # Errors

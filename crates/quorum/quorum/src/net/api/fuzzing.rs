@@ -53,6 +53,10 @@ impl LocalService for Refusing {
         refuse("not\nregistered")
     }
 
+    async fn command(&self, _: Bytes, _: ApiCaller) -> Result<Vec<u8>, ApiRefusal> {
+        refuse("no service")
+    }
+
     async fn start_refresh(
         &self,
         nodes: String,

@@ -17,6 +17,7 @@ pub(super) enum ApiOperation {
     Show(MessageDigest),
     Pending,
     Sign(ApiEncoding),
+    Command,
     StartRefresh,
     CancelRefresh,
     WithdrawApproval,
@@ -38,6 +39,7 @@ impl ApiOperation {
             Self::Show(_) => "show",
             Self::Pending => "pending",
             Self::Sign(_) => "sign",
+            Self::Command => "command",
             Self::StartRefresh | Self::Refresh => "refresh",
             Self::CancelRefresh => "cancel",
             Self::WithdrawApproval => "withdraw-approval",
@@ -62,7 +64,7 @@ impl ApiOperation {
                 "this socket is not for withdrawing: use the `register_socket` or the \
                  `admin_socket` of the server's configuration",
             ),
-            Self::Sign(_) if !allowed.sign => Some(
+            Self::Sign(_) | Self::Command if !allowed.sign => Some(
                 "this socket is not for signing: use the `socket` of the server's configuration, \
                  as a user whom its `socket_access` allows",
             ),
@@ -74,7 +76,22 @@ impl ApiOperation {
                      configuration, as a user whom its `admin_access` allows",
                 )
             }
-            _ => None,
+            Self::Register
+            | Self::Withdraw(_)
+            | Self::Sign(_)
+            | Self::Command
+            | Self::StartRefresh
+            | Self::CancelRefresh
+            | Self::WithdrawApproval
+            | Self::Show(_)
+            | Self::Pending
+            | Self::Refresh
+            | Self::Witnesses
+            | Self::PublicKey
+            | Self::Headers
+            | Self::Bundle
+            | Self::Health
+            | Self::Specification => None,
         }
     }
 }
@@ -92,6 +109,7 @@ pub(super) const ROUTES: &[(&str, &Method, ApiOperation)] = &[
     (MESSAGE_PATH, &Method::DELETE, ApiOperation::Withdraw(ANY)),
     ("/v1/pending", &Method::GET, ApiOperation::Pending),
     ("/v1/signatures", &Method::POST, ApiOperation::Sign(ApiEncoding::Pkcs1)),
+    ("/v1/commands", &Method::POST, ApiOperation::Command),
     ("/v1/refreshes", &Method::POST, ApiOperation::StartRefresh),
     ("/v1/refreshes", &Method::GET, ApiOperation::Refresh),
     ("/v1/refreshes", &Method::DELETE, ApiOperation::CancelRefresh),

@@ -162,7 +162,10 @@ async fn answer(
     };
     let takes_body = matches!(
         operation,
-        ApiOperation::Register | ApiOperation::Sign(_) | ApiOperation::StartRefresh
+        ApiOperation::Register
+            | ApiOperation::Sign(_)
+            | ApiOperation::Command
+            | ApiOperation::StartRefresh
     );
     if !takes_body && !body.is_empty() {
         let reason = "this request takes no body: leave it out";
@@ -207,6 +210,9 @@ async fn perform(
         ApiOperation::Pending => route::json(StatusCode::OK, &service.pending().await?),
         ApiOperation::Sign(encoding) => {
             route::answer(StatusCode::OK, OCTETS, service.sign(body, encoding, caller).await?)
+        }
+        ApiOperation::Command => {
+            route::answer(StatusCode::OK, OCTETS, service.command(body, caller).await?)
         }
         ApiOperation::StartRefresh => {
             let malformed = |_| {

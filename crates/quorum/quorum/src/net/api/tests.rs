@@ -135,6 +135,10 @@ impl LocalService for Fake {
         Ok([encoding.name().as_bytes(), b" ", &message].concat())
     }
 
+    async fn command(&self, request: Bytes, _: ApiCaller) -> Result<Vec<u8>, ApiRefusal> {
+        Ok([b"answer to ", &request[..]].concat())
+    }
+
     async fn start_refresh(
         &self,
         nodes: String,
@@ -376,6 +380,7 @@ fn answers_are_as_documented() {
             ("GET", of_message, b"", 404),
             ("DELETE", "/v1/refreshes/approval", b"", if is_ill { 409 } else { 204 }),
             ("GET", "/v1/bundle", b"", if is_ill { 503 } else { 200 }),
+            ("POST", "/v1/commands", b"request", 200),
             ("POST", "/v1/refreshes", b"[[node]]", 202),
             ("POST", "/v1/refreshes", b"", 400),
             ("POST", "/v1/refreshes", b"\xff", 400),

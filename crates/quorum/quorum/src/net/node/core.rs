@@ -25,6 +25,7 @@ use crate::net::store::QuorumStore;
 use crate::net::store::audit;
 use crate::protocol::group::QuorumMember;
 use crate::protocol::policy::MessageDigest;
+use crate::protocol::replication::SignedServiceAnswer;
 use crate::protocol::server::{
     ApprovedGroup, LocalRequestId, QuorumServer, QuorumServerEvent, QuorumServerJob,
     QuorumServerJobResult, QuorumServerOutput, QuorumServerSettings, SignRefusal,
@@ -250,11 +251,18 @@ where
             NodeCommand::Sign(message, encoding, by, reply) => {
                 let id = LocalRequestId(self.next_request);
                 self.next_request += 1;
-                let digest = MessageDigest::of(&message);
+                let digest = Some(MessageDigest::of(&message));
                 self.requests.insert(id, PendingSignRequest { digest, by, reply });
                 let encoding = encoding.with_salt(&mut self.generator)?;
                 let now = self.now();
                 self.server.sign(now, id, message.into(), encoding);
+            }
+            NodeCommand::Command(request, by, reply) => {
+                let id = LocalRequestId(self.next_request);
+                self.next_request += 1;
+                self.requests.insert(id, PendingSignRequest { digest: None, by, reply });
+                let now = self.now();
+                self.server.command(now, id, request.into());
             }
             NodeCommand::StartRefresh(group, by, reply) => {
                 let (now, digest) = (self.now(), group.digest());
@@ -403,18 +411,26 @@ where
         let Some(PendingSignRequest { digest, by, reply }) = self.requests.remove(&id) else {
             return Ok(());
         };
-        if result.is_ok() {
+        // A command has no digest of its own.
+        let is_command = digest.is_none();
+        if let (Ok(_), Some(digest)) = (&result, digest) {
             self.note_used(digest)?;
         }
         lock(&self.shared).count(result.is_ok());
+        // For a service, the group has signed the statement in the reply.
+        let signed = |reply: &Vec<u8>| {
+            SignedServiceAnswer::parse(reply).map(|it| MessageDigest::of(&it.statement)).ok()
+        };
+        let digest = digest.or_else(|| result.as_ref().ok().and_then(signed));
         let event = match &result {
             Ok(_) => {
-                let (digest, epoch) = (digest.to_string(), self.epoch());
-                Some(audit::AuditEvent::Signed { digest, epoch, by })
+                let digest = digest.map(|digest| digest.to_string()).unwrap_or_default();
+                Some(audit::AuditEvent::Signed { digest, epoch: self.epoch(), by })
             }
             Err(refusal) => {
-                let reason = refusal.to_string();
-                lock(&self.shared).refusals.refused("sign", &reason, Some(digest), by)
+                let (what, reason) =
+                    (if is_command { "command" } else { "sign" }, refusal.to_string());
+                lock(&self.shared).refusals.refused(what, &reason, digest, by)
             }
         };
         event.iter().try_for_each(|event| self.record(event))?;
@@ -492,6 +508,9 @@ where
                 info!(epoch, "an epoch begins, without this server");
             }
             QuorumServerEvent::HasShares { epoch } => info!(epoch, "this server has its shares"),
+            QuorumServerEvent::HasServiceState { height } => {
+                info!(%height, "this server has the service's state");
+            }
             QuorumServerEvent::HeaderSigned { epoch } => {
                 info!(epoch, "the group has signed its header");
             }

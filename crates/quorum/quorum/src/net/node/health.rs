@@ -104,6 +104,9 @@ fn problem(
             "it has no shares: it recovers them from others".into()
         };
     }
+    if epoch.lacks_service_state {
+        return "it does not have the state of its service: it gets it from others".into();
+    }
     let has_vote = |server: &&ServerIndex| !epoch.without_vote.contains(server);
     let votes = epoch.index.iter().chain(connected).filter(has_vote).count();
     let needed = 2 * epoch.faulty + 1;
@@ -163,6 +166,7 @@ mod tests {
             faulty: 1,
             index: Some(ServerIndex(0)),
             has_shares: true,
+            lacks_service_state: false,
             is_header_signed: true,
             began: None,
             without_vote: vec![ServerIndex(3)],

@@ -37,6 +37,8 @@ pub(super) enum NodeCommand {
     Show(MessageDigest, oneshot::Sender<Option<Option<Vec<u8>>>>),
     /// Publishes what waits for review.
     Pending(oneshot::Sender<()>),
+    /// A request to the replicated service.
+    Command(Bytes, ApiCaller, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
     Sign(Bytes, ApiEncoding, ApiCaller, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
     StartRefresh(QuorumGroup, ApiCaller, oneshot::Sender<Result<(), RefreshRefusal>>),
     CancelRefresh(ApiCaller, oneshot::Sender<Result<(), RefreshRefusal>>),
@@ -81,9 +83,9 @@ impl RefusalRateLimiter {
     }
 }
 
-/// A running request for a signature.
+/// A running request for a signature, or to the replicated service, which has no digest yet.
 pub(super) struct PendingSignRequest {
-    pub(super) digest: MessageDigest,
+    pub(super) digest: Option<MessageDigest>,
     pub(super) by: ApiCaller,
     pub(super) reply: oneshot::Sender<Result<Vec<u8>, SignRefusal>>,
 }
@@ -255,16 +257,12 @@ impl LocalService for NodeHandle {
         caller: ApiCaller,
     ) -> Result<Vec<u8>, ApiRefusal> {
         let signed = self.ask(|reply| NodeCommand::Sign(message, encoding, caller, reply)).await?;
-        signed.map_err(|refusal| {
-            let kind = match refusal {
-                SignRefusal::Policy(_) => ApiRefusalKind::Forbidden,
-                SignRefusal::NoMember | SignRefusal::EpochEnded => ApiRefusalKind::Unavailable,
-                SignRefusal::Encoding => ApiRefusalKind::Malformed,
-                SignRefusal::Busy => ApiRefusalKind::Busy,
-                SignRefusal::TimedOut => ApiRefusalKind::TimedOut,
-            };
-            ApiRefusal::new(kind, refusal)
-        })
+        signed.map_err(ApiRefusal::from)
+    }
+
+    async fn command(&self, request: Bytes, caller: ApiCaller) -> Result<Vec<u8>, ApiRefusal> {
+        let answered = self.ask(|reply| NodeCommand::Command(request, caller, reply)).await?;
+        answered.map_err(ApiRefusal::from)
     }
 
     async fn start_refresh(
@@ -345,6 +343,21 @@ fn not_registered() -> ApiRefusal {
     let reason = "no message with this SHA-256 is registered here, or not any more: `sunder quorum \
                   pending` shows where it is";
     ApiRefusal::new(ApiRefusalKind::NotFound, reason)
+}
+
+impl From<SignRefusal> for ApiRefusal {
+    fn from(refusal: SignRefusal) -> Self {
+        let kind = match refusal {
+            SignRefusal::Policy(_) | SignRefusal::NoService => ApiRefusalKind::Forbidden,
+            SignRefusal::NoMember | SignRefusal::EpochEnded | SignRefusal::NoState => {
+                ApiRefusalKind::Unavailable
+            }
+            SignRefusal::Encoding | SignRefusal::CommandLength => ApiRefusalKind::Malformed,
+            SignRefusal::Busy | SignRefusal::CommandsFull => ApiRefusalKind::Busy,
+            SignRefusal::TimedOut | SignRefusal::NotCommitted => ApiRefusalKind::TimedOut,
+        };
+        Self::new(kind, refusal)
+    }
 }
 
 fn no_epoch() -> ApiRefusal {

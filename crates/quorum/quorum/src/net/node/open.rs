@@ -14,12 +14,14 @@ use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 use super::config::{MasterKeySource, QuorumNodeConfig};
-use super::{NodeError, NodeNetwork};
+use super::{LogInboxSource, LogStart, NodeError, NodeNetwork, QuorumNode};
+use crate::log::LogFailed;
 use crate::net::ceremony_files::{
     CeremonyFileError, destroy_share_file, read_bundle, read_share_file,
 };
+use crate::net::consensus::{ConsensusError, ConsensusLog, ConsensusSettings};
 use crate::net::links::{QuorumLinks, QuorumPeer};
-use crate::net::store::{MasterKey, MasterKeyError, QuorumStore, QuorumStoreError};
+use crate::net::store::{LOG_FILE, MasterKey, MasterKeyError, QuorumStore, QuorumStoreError};
 use crate::protocol::ceremony::bundle::QuorumBundle;
 use crate::protocol::ceremony::share_file::QuorumShareFile;
 use crate::protocol::server::{GroupStart, QuorumServerSettings, SavedStateChange};
@@ -135,6 +137,7 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
         timeouts: config.timeouts,
         refresh_every: config.refresh_every,
         approval_expires: config.proposal_expires,
+        service: None,
         processors: std::thread::available_parallelism().map_or(1, usize::from),
     };
     let (links, inboxes) = QuorumLinks::start(IdentitySecretKey::new(&identity), listening);
@@ -151,6 +154,29 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
         registration_expires: config.registration_expires,
     };
     Ok(OpenedNode { settings, store, network })
+}
+
+/// Starts a node with its agreement log on disk. Must be called in a runtime.
+///
+/// # Errors
+/// If the store's content does not belong to this server, or cannot be read.
+pub fn start(config: &QuorumNodeConfig, opened: OpenedNode) -> Result<QuorumNode, NodeError> {
+    let OpenedNode { settings, store, network } = opened;
+    let identity = settings.identity.public();
+    let (log, links) = (Sha256Digest(settings.public.digest()), Arc::clone(&network.links));
+    let log_path = config.config_dir.join(&config.store).join(LOG_FILE);
+    let start_log = move |start: LogStart<ConsensusLog>| {
+        let LogStart { applied, inbox_source: before } = start;
+        let inbox = match before {
+            LogInboxSource::Inbox(inbox) => Some(inbox),
+            LogInboxSource::Log(log) => log.stop(),
+        };
+        let inbox = inbox.ok_or_else(|| LogFailed(Arc::new(ConsensusError::Panicked)))?;
+        let (links, store) = (Arc::clone(&links), log_path.clone());
+        let settings = ConsensusSettings { identity, log, links, inbox, store, applied };
+        ConsensusLog::start(settings).map_err(|error| LogFailed(Arc::new(error)))
+    };
+    QuorumNode::start(settings, store, network, start_log)
 }
 
 fn read_identity(config: &QuorumNodeConfig) -> Result<Zeroizing<[u8; KEY_LEN]>, NodeOpenError> {

@@ -77,6 +77,14 @@ const UPGRADE: &str = "\
     UPDATE message SET registered = unixepoch(), expires = unixepoch() + 604800; \
     PRAGMA user_version = 2;";
 
+/// Tables that stores of earlier versions of this program lack. Those versions ignore them.
+const LATER_TABLES: &str = "\
+    CREATE TABLE IF NOT EXISTS snapshot (\
+        one INTEGER PRIMARY KEY NOT NULL CHECK (one = 1), \
+        height INTEGER NOT NULL CHECK (height >= 0), \
+        content BLOB NOT NULL\
+    ) STRICT;";
+
 /// The lock of a store's directory.
 #[derive(Debug)]
 pub(super) struct QuorumStoreLock(File);
@@ -246,6 +254,7 @@ fn check(connection: &mut Connection, path: &Path) -> Result<(), QuorumStoreErro
         newer if newer > VERSION => return Err(QuorumStoreError::Newer { path: path.to_owned() }),
         other => return Err(damaged(format!("version {other}"))),
     }
+    connection.execute_batch(LATER_TABLES)?;
     let result: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if result == "ok" { Ok(()) } else { Err(damaged(result.replace('\n', " "))) }
 }

@@ -88,6 +88,11 @@ impl QuorumStore {
                         insert.execute(params![height, &entry[..]])?;
                     }
                 }
+                SavedStateChange::Snapshot { height, bytes } => {
+                    let insert =
+                        "INSERT OR REPLACE INTO snapshot (one, height, content) VALUES (1, ?1, ?2)";
+                    transaction.execute(insert, params![file::signed(height.0)?, &bytes[..]])?;
+                }
                 SavedStateChange::Item { run, item, bytes } => {
                     let of = SealingKeyScope::Run(*run);
                     let key = if is_live(&transaction, of)? {
@@ -144,6 +149,12 @@ impl QuorumStore {
         while let Some(row) = rows.next()? {
             let content: Vec<u8> = row.get(1)?;
             saved.entries.push((height_of(row.get(0)?)?, content.into()));
+        }
+        let snapshot = "SELECT height, content FROM snapshot";
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?));
+        let found = self.connection.query_row(snapshot, [], row).optional()?;
+        if let Some((height, content)) = found {
+            saved.snapshot = Some((height_of(height)?, content.into()));
         }
         for epoch in self.epochs()? {
             saved.shares.insert(epoch, self.shares(epoch)?);

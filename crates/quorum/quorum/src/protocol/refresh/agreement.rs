@@ -24,6 +24,18 @@ const MAX_VOTING_CHANGES: u8 = 64;
 
 /// How many approvals a server may withdraw in a run.
 const MAX_WITHDRAWALS: u8 = 16;
+/// The largest number of bytes of one server's batches of commands in a segment of the log. Each
+/// batch counts as [`BATCH_COST`] bytes more than its length.
+const MAX_COMMAND_BYTES: usize = 16 << 20;
+const BATCH_COST: usize = 192;
+
+/// The batches of commands of one server in the current segment of the log.
+#[derive(Clone, Copy, Default)]
+struct CommandUsage {
+    /// The number of its next batch.
+    next: u32,
+    bytes: usize,
+}
 
 /// The agreed state of a refresh in one epoch.
 #[derive(Clone)]
@@ -44,6 +56,10 @@ pub struct RefreshAgreement {
     withdrawals: BTreeMap<ServerIndex, u8>,
     cancellations: BTreeSet<ServerIndex>,
     run: Option<RefreshRun>,
+    /// The segment of the log: it begins with the epoch, and when a run is opened.
+    segment: Sha256Digest,
+    /// The commands of the servers in this segment, if the group has a replicated service.
+    commands: Option<BTreeMap<ServerIndex, CommandUsage>>,
 }
 
 /// Why an entry changes nothing.
@@ -73,6 +89,15 @@ pub enum LogEntryRefusal {
     /// No dealings have been chosen for some labels.
     #[error("not all labels have a dealing")]
     NotChosen,
+    /// The group has no replicated service.
+    #[error("the group has no replicated service")]
+    NoService,
+    /// The author's earlier batches of commands are missing.
+    #[error("an earlier batch of commands is missing")]
+    Early,
+    /// The author's part of this segment of the log is full.
+    #[error("too many commands of one server")]
+    CommandsFull,
     /// The author has not registered its session key yet.
     #[error("the author has no session key yet")]
     NoSessionKey,
@@ -119,12 +144,22 @@ pub enum LogEntryEffect {
     Final,
 }
 
+impl CommandUsage {
+    /// The usage after a batch, unless that is too much.
+    fn with(self, batch: &LogEntry) -> Option<Self> {
+        let bytes = self.bytes + batch.len() + BATCH_COST;
+        (bytes <= MAX_COMMAND_BYTES).then_some(Self { next: self.next + 1, bytes })
+    }
+}
+
 impl RefreshAgreement {
     /// The state at the start of an epoch, with the epoch's header.
     pub fn new(parameters: Arc<RefreshParameters>, epoch: GroupHeader) -> Self {
         Self {
             parameters,
             epoch_digest: epoch.digest(),
+            segment: epoch.digest(),
+            commands: None,
             voting: epoch.voting.clone(),
             voting_changes: BTreeMap::new(),
             epoch,
@@ -143,7 +178,36 @@ impl RefreshAgreement {
         refresh: &GroupHeader,
     ) -> Self {
         let (run, voting) = (Some(RefreshRun::new(refresh.clone())), refresh.voting.clone());
-        Self { run_number: refresh.run, run, voting, ..Self::new(parameters, epoch) }
+        let segment = refresh.digest();
+        Self { run_number: refresh.run, run, voting, segment, ..Self::new(parameters, epoch) }
+    }
+
+    /// The same state, in a group with a replicated service if `is_on`. All servers of the group
+    /// must agree on this.
+    pub(crate) fn with_commands(self, is_on: bool) -> Self {
+        Self { commands: is_on.then(BTreeMap::new), ..self }
+    }
+
+    /// The entry with a server's next batch of commands. `None` if its part of this segment is
+    /// full, or the group has no service.
+    pub(crate) fn command_entry(
+        &self,
+        server: ServerIndex,
+        requests: Vec<Vec<u8>>,
+        identity: &IdentitySecretKey,
+    ) -> Option<LogEntry> {
+        let usage = self.commands.as_ref()?.get(&server).copied().unwrap_or_default();
+        let body = LogEntryBody::Command { segment: self.segment, number: usage.next, requests };
+        let entry = LogEntry::new(server, body, identity);
+        usage.with(&entry).map(|_| entry)
+    }
+
+    /// Whether this entry is a server's next batch of commands.
+    pub(crate) fn is_next_command(&self, entry: &LogEntry) -> bool {
+        let usage = self.commands.as_ref().map(|it| it.get(&entry.author).copied());
+        let next = usage.map(|usage| usage.unwrap_or_default().next);
+        matches!(&entry.body, LogEntryBody::Command { segment, number, .. }
+            if *segment == self.segment && Some(*number) == next)
     }
 
     /// Whether a server has approved a refresh in the current run.
@@ -319,6 +383,20 @@ impl RefreshAgreement {
                 }
                 self.voting_key(author) != Some(&Some(voting.key))
             }
+            LogEntryBody::Command { segment, number, .. } => {
+                let commands = self.commands.as_ref().ok_or(LogEntryRefusal::NoService)?;
+                if *segment != self.segment {
+                    return Err(LogEntryRefusal::OtherRun);
+                }
+                let usage = commands.get(&author).copied().unwrap_or_default();
+                if *number > usage.next {
+                    return Err(LogEntryRefusal::Early);
+                }
+                if usage.with(entry).is_none() {
+                    return Err(LogEntryRefusal::CommandsFull);
+                }
+                *number == usage.next
+            }
         };
         if !is_free {
             return Err(LogEntryRefusal::Repeated);
@@ -371,6 +449,7 @@ impl RefreshAgreement {
                 // The author may be ahead of this server.
                 Err(
                     LogEntryRefusal::OtherRun
+                    | LogEntryRefusal::Early
                     | LogEntryRefusal::NotChosen
                     | LogEntryRefusal::NoSessionKey,
                 ) => EntryAdmission::Later,
@@ -400,6 +479,11 @@ impl RefreshAgreement {
                     *key = Some(voting.key);
                 }
                 *self.voting_changes.entry(author).or_default() += 1;
+                Ok(LogEntryEffect::Counted)
+            }
+            (LogEntryBody::Command { .. }, _) => {
+                let usage = self.commands.get_or_insert_default().entry(author).or_default();
+                *usage = usage.with(entry).ok_or(LogEntryRefusal::CommandsFull)?;
                 Ok(LogEntryEffect::Counted)
             }
             (_, None) => return Err(LogEntryRefusal::OtherRun),
@@ -459,7 +543,10 @@ impl RefreshAgreement {
         // A new server, which starts here, does not know the earlier ones.
         self.cancellations.clear();
         self.voting_changes.clear();
-        self.run = Some(RefreshRun::new(self.refresh_header(group.clone())));
+        let run = RefreshRun::new(self.refresh_header(group.clone()));
+        self.segment = run.id;
+        self.commands.iter_mut().for_each(BTreeMap::clear);
+        self.run = Some(run);
         LogEntryEffect::Opened
     }
 
@@ -471,7 +558,9 @@ impl RefreshAgreement {
         let (parameters, epoch) = (self.parameters.clone(), self.epoch.clone());
         let (voting, run_number) = (std::mem::take(&mut self.voting), self.run_number + 1);
         let voting_changes = std::mem::take(&mut self.voting_changes);
-        *self = Self { voting, voting_changes, run_number, ..Self::new(parameters, epoch) };
+        let (segment, commands) = (self.segment, self.commands.take());
+        let new = Self::new(parameters, epoch);
+        *self = Self { voting, voting_changes, run_number, segment, commands, ..new };
         LogEntryEffect::Cancelled
     }
 }

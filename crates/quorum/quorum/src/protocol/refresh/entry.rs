@@ -1,6 +1,6 @@
 //! The entries of the agreement log. Each is signed by its author's identity key.
 
-use encoding::{FieldReader, FieldWrite as _};
+use encoding::{FieldError, FieldReader, FieldWrite as _};
 use keys::{IdentityPublicKey, IdentitySecretKey};
 
 use super::manifest::DealingManifest;
@@ -8,6 +8,7 @@ use super::session::{SessionPoint, SessionProof};
 use crate::protocol::admission::EntrySlot;
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::group::QuorumGroup;
+use crate::protocol::replication::is_batch;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::{VotingKey, read_optional_key, write_key};
 use crate::protocol::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
@@ -53,6 +54,9 @@ pub(crate) enum LogEntryBody {
     },
     /// A server of the epoch replaces its voting key.
     Voting { epoch: Sha256Digest, replaced: Option<IdentityPublicKey>, voting: Box<VotingKey> },
+    /// Requests of clients of the replicated service, from a server of the epoch: its batch with
+    /// this number, from 0, in a segment of the log.
+    Command { segment: Sha256Digest, number: u32, requests: Vec<Vec<u8>> },
 }
 
 /// The group to which the author of an entry belongs.
@@ -126,11 +130,17 @@ impl LogEntry {
             | LogEntryBody::Withdraw { .. }
             | LogEntryBody::Cancel { .. }
             | LogEntryBody::Proved { .. }
-            | LogEntryBody::Voting { .. } => RefreshRole::Old,
+            | LogEntryBody::Voting { .. }
+            | LogEntryBody::Command { .. } => RefreshRole::Old,
             LogEntryBody::SessionKey { .. }
             | LogEntryBody::Complaint { .. }
             | LogEntryBody::Computed { .. } => RefreshRole::New,
         }
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.signed.len() - DOMAIN.len() + self.signature.len()
     }
 
     /// Its slot, which depends on author, kind, and round or dealer.
@@ -144,6 +154,7 @@ impl LogEntry {
             LogEntryBody::Complaint { complaint, .. } => (5, complaint.manifest.dealer.0),
             LogEntryBody::Computed { .. } => (6, 0),
             LogEntryBody::Voting { .. } => (7, 0),
+            LogEntryBody::Command { .. } => (9, 0),
         };
         EntrySlot(u64::from_be_bytes([0, 0, 0, 0, 0, kind, self.author.0, part]))
     }
@@ -213,6 +224,13 @@ impl LogEntryBody {
                 write_key(replaced.as_ref(), out);
                 voting.write(out);
             }
+            Self::Command { segment, number, requests } => {
+                out.push(11);
+                out.extend(segment.0);
+                out.put_u32(*number);
+                out.push(u8::try_from(requests.len()).expect("a batch has 64 requests"));
+                requests.iter().for_each(|request| out.put_counted(request));
+            }
         }
     }
 
@@ -265,6 +283,10 @@ impl LogEntryBody {
                 replaced: read_optional_key(reader)?,
                 voting: Box::new(VotingKey::read(reader)?),
             },
+            11 => {
+                let (segment, number) = (reader.digest()?, reader.u32()?);
+                Self::Command { segment, number, requests: read_requests(reader)? }
+            }
             _ => return Err(MalformedEncoding("unknown kind of entry")),
         })
     }
@@ -273,6 +295,13 @@ impl LogEntryBody {
 /// The second form of an approval follows a withdrawal.
 fn non_zero(withdrawn: u8) -> Result<u8, MalformedEncoding> {
     if withdrawn == 0 { Err(MalformedEncoding("no approval was withdrawn")) } else { Ok(withdrawn) }
+}
+
+fn read_requests(reader: &mut FieldReader<'_>) -> Result<Vec<Vec<u8>>, MalformedEncoding> {
+    let count = reader.u8()?;
+    let requests: Vec<Vec<u8>> =
+        (0..count).map(|_| Ok(reader.counted()?.to_vec())).collect::<Result<_, FieldError>>()?;
+    if is_batch(&requests) { Ok(requests) } else { Err(MalformedEncoding("not a batch")) }
 }
 
 impl Complaint {

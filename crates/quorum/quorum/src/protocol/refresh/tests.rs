@@ -435,7 +435,7 @@ fn a_wrong_subshare_excludes_its_dealer_and_a_false_complaint_its_author() {
             let complaint =
                 new_server::complaint(&dealing, about, to.1, &session, generator).unwrap();
             let run = world.agreement.run().unwrap().id();
-            let body = entry::LogEntryBody::Complaint { run, complaint: Box::new(complaint) };
+            let body = LogEntryBody::Complaint { run, complaint: Box::new(complaint) };
             right = Some(LogEntry::new(to.1, body, &identity(100)));
         }
         if changed && let Some(false_complaint) = right.take_if(|_| from.1 != ServerIndex(0)) {

@@ -52,6 +52,14 @@ pub enum SavedStateChange {
         /// The entries that have had an effect, in their order.
         entries: Vec<Bytes>,
     },
+    /// The replicated service's state after this height, which is that of the start. It replaces
+    /// the previous one.
+    Snapshot {
+        /// The height.
+        height: Height,
+        /// The snapshot.
+        bytes: Bytes,
+    },
     /// An item of the open run, to be encrypted at rest. It replaces an item with the same name.
     Item {
         /// The run.
@@ -90,6 +98,8 @@ pub struct SavedServerState {
     pub height: Height,
     /// The stored entries with their heights, in their order.
     pub entries: Vec<(Height, Bytes)>,
+    /// The last snapshot of the replicated service's state, and its height.
+    pub snapshot: Option<(Height, Bytes)>,
     /// The shares by epoch.
     pub shares: BTreeMap<u64, EncodedShareList>,
     /// The voting keys by epoch, with the incarnation of the log file that each belongs to.
@@ -127,6 +137,7 @@ impl SavedServerState {
                 self.height = height;
                 self.entries.extend(entries.into_iter().map(|entry| (height, entry)));
             }
+            SavedStateChange::Snapshot { height, bytes } => self.snapshot = Some((height, bytes)),
             SavedStateChange::Item { run, item, bytes } => {
                 self.items.entry(run).or_default().insert(item, bytes);
             }

@@ -71,7 +71,7 @@ impl HeldShares {
 }
 
 impl FollowedEpoch {
-    pub(super) fn status(&self) -> EpochStatus {
+    pub(super) fn status(&self, lacks_service_state: bool) -> EpochStatus {
         let combination = self.header.group.combination();
         let run = self.agreement.run().filter(|run| run.next_epoch().is_none()).map(|run| {
             let new = run.group().combination();
@@ -99,6 +99,7 @@ impl FollowedEpoch {
             faulty: combination.faulty(),
             index: self.index,
             has_shares: self.shares.is_some(),
+            lacks_service_state,
             is_header_signed: self.is_header_signed(),
             began: self.header.time,
             without_vote: combination.servers().filter(|it| !self.has_vote(*it)).collect(),
@@ -164,6 +165,7 @@ impl QuorumServer {
             }
             None => RefreshAgreement::new(parameters.clone(), header.clone()),
         };
+        let agreement = agreement.with_commands(self.service.is_some());
         let recovery = index.map(|index| {
             let (epoch, group) = (header.epoch, header.group.combination().clone());
             let (parameters, delays) = (parameters.clone(), &self.settings.delays);

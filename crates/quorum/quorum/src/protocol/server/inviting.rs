@@ -140,6 +140,7 @@ impl QuorumServer {
             self.push(QuorumServerOutput::Event(QuorumServerEvent::Wiped { epoch: number }));
         }
         self.end_requests(now);
+        self.end_commands();
     }
 
     /// Counts an invite whose chain is the newest that this server knows.
@@ -199,6 +200,7 @@ impl QuorumServer {
         let epoch = start.header().epoch + u64::from(start.refresh.is_some());
         self.changes.extend(run.iter_mut().flat_map(|run| run.end(false)));
         self.changes.push(SavedStateChange::Restarted(start));
+        self.start_service(now, None);
         if let Some(shares) = shares {
             self.receive_shares(&shares);
         }

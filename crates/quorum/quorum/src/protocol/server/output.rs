@@ -102,6 +102,23 @@ pub enum SignRefusal {
          whether the message is registered at f+1 servers"
     )]
     TimedOut,
+    /// No replicated service runs here.
+    #[error("this server runs no replicated service")]
+    NoService,
+    /// The request to the service has a wrong length.
+    #[error("a request has 32 random bytes and a command of at most 16352 bytes")]
+    CommandLength,
+    /// The state of the service is not here yet.
+    #[error("this server does not have the service's state yet: try again, or another server")]
+    NoState,
+    /// Too many bytes of commands of this server are in the log.
+    #[error(
+        "the commands of this server have filled its part of the log: use another server, or          refresh the group"
+    )]
+    CommandsFull,
+    /// The log did not commit the request in time.
+    #[error("the log has not committed the request in time; it may still be applied")]
+    NotCommitted,
     /// The epoch has ended.
     #[error("the epoch has ended while the message was being signed: try again")]
     EpochEnded,
@@ -150,6 +167,11 @@ pub enum QuorumServerEvent {
     HasShares {
         /// The epoch.
         epoch: u64,
+    },
+    /// This server has received the state of the replicated service.
+    HasServiceState {
+        /// The height of that state.
+        height: Height,
     },
     /// The group has signed the header of the epoch.
     HeaderSigned {
@@ -339,6 +361,8 @@ pub struct EpochStatus {
     pub index: Option<ServerIndex>,
     /// Whether it has its shares.
     pub has_shares: bool,
+    /// Whether it runs a replicated service and does not have its state.
+    pub lacks_service_state: bool,
     /// Whether the group has signed the epoch's header.
     pub is_header_signed: bool,
     /// When the epoch began, if its header says so.

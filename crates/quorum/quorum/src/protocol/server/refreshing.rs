@@ -29,6 +29,8 @@ use crate::protocol::wire::MalformedEncoding;
 pub(super) const RUN: u8 = 1;
 pub(super) const INVITE: u8 = 2;
 pub(super) const QUESTION: u8 = 3;
+pub(super) const STATE_ASK: u8 = 4;
+pub(super) const STATE: u8 = 5;
 
 type SavedRunItems = BTreeMap<RunItemName, Zeroizing<Vec<u8>>>;
 
@@ -39,13 +41,32 @@ impl QuorumServer {
         saved: &SavedServerState,
         now: Duration,
     ) -> Result<(), SavedStateError> {
-        let Some(epoch) = &mut self.epoch else { return Ok(()) };
+        let Some(epoch) = &self.epoch else { return Ok(()) };
         let mut opened_at = epoch.start.height;
+        let mut snapshot_at = None;
         for (height, bytes) in &saved.entries {
-            if let Ok(BoardChange::Opened) = epoch.agreement.apply(&LogEntry::parse(bytes)?) {
-                opened_at = *height;
+            if let Some(opened_at) = snapshot_at.take_if(|opened_at| *opened_at < *height) {
+                self.keep_snapshot(opened_at);
+            }
+            let Some(epoch) = &mut self.epoch else { return Ok(()) };
+            let entry = LogEntry::parse(bytes)?;
+            match epoch.agreement.apply(&entry) {
+                Ok(BoardChange::Opened) => {
+                    opened_at = *height;
+                    snapshot_at = Some(*height);
+                }
+                Ok(BoardChange::Cancelled) => {
+                    snapshot_at = None;
+                    self.drop_run_snapshots();
+                }
+                Ok(_) => self.apply_commands(now, *height, entry),
+                Err(_) => {}
             }
         }
+        if let Some(opened_at) = snapshot_at {
+            self.keep_snapshot(opened_at);
+        }
+        let Some(epoch) = &mut self.epoch else { return Ok(()) };
         let Some(run) = epoch.agreement.run() else { return Ok(()) };
         let of_new = saved.items.get(&run.id()).cloned().unwrap_or_default();
         let of_old = saved.items.get(&dealer_items(run.id())).cloned().unwrap_or_default();
@@ -67,12 +88,14 @@ impl QuorumServer {
         let mut changes = Vec::new();
         for bytes in entries {
             let Some(epoch) = &mut self.epoch else { return Ok(()) };
-            let applied = LogEntry::parse(bytes)
-                .map_err(|why| why.to_string())
-                .and_then(|entry| epoch.agreement.apply(&entry).map_err(|why| why.to_string()));
+            let applied = LogEntry::parse(bytes).map_err(|why| why.to_string()).and_then(|entry| {
+                let change = epoch.agreement.apply(&entry).map_err(|why| why.to_string());
+                Ok((entry, change?))
+            });
             match applied {
-                Ok(change) => {
+                Ok((entry, change)) => {
                     kept.push(bytes.clone());
+                    self.apply_commands(now, height, entry);
                     let is_final = change == BoardChange::Final;
                     changes.push(change);
                     if is_final {
@@ -105,6 +128,7 @@ impl QuorumServer {
                     return Ok(());
                 };
                 self.event(QuorumServerEvent::RunOpened { epoch, run });
+                self.keep_snapshot(height);
                 self.open_run(height, now);
                 self.begin_run(None);
                 self.update_peers();
@@ -113,6 +137,7 @@ impl QuorumServer {
                 let run = self.epoch.as_mut().and_then(|epoch| epoch.run.take());
                 self.changes.extend(run.into_iter().flat_map(|mut run| run.end(false)));
                 self.event(QuorumServerEvent::RunCancelled);
+                self.drop_run_snapshots();
                 self.postpone_due_refresh(now);
                 self.update_peers();
             }
@@ -216,6 +241,7 @@ impl QuorumServer {
             self.changes.extend(ended.machines.end(false));
         }
         self.enter(start, group.key.clone(), parameters, witnesses, now);
+        self.begin_service_epoch(now, height);
         let new = run.as_ref().and_then(|run| run.new.as_ref());
         if let Some(secret) = new.and_then(NewServer::voting) {
             self.begin_voting(secret.clone());
@@ -286,7 +312,12 @@ impl QuorumServer {
     fn carry_out(&mut self, machine: RefreshJobOwner, output: refresh::RefreshOutput) {
         match output {
             refresh::RefreshOutput::Send { to, message } => self.send_run(machine, to, &message),
-            refresh::RefreshOutput::Submit(entry) => self.submit(&entry),
+            refresh::RefreshOutput::Submit(entry) => {
+                let is_held = self.service.as_mut().is_some_and(|it| it.holds_back(&entry));
+                if !is_held {
+                    self.submit(&entry);
+                }
+            }
             refresh::RefreshOutput::Save { item, bytes } => {
                 if let Some(run) = machine.items() {
                     self.changes.push(SavedStateChange::Item { run, item, bytes });
@@ -410,6 +441,10 @@ impl QuorumServer {
             }
             Some((&QUESTION, bytes)) => self.handle_question(from, bytes),
             Some((&INVITE, bytes)) => self.handle_invite(now, from, bytes),
+            Some((&STATE_ASK, bytes)) if self.service.is_some() => {
+                self.handle_state_ask(now, from, bytes)
+            }
+            Some((&STATE, bytes)) if self.service.is_some() => self.handle_state(bytes),
             _ => Err(MalformedEncoding("unknown kind of message")),
         }
     }

@@ -13,7 +13,10 @@ use super::output::{
 use super::{QuorumServer, epoch::FollowedEpoch};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::link::LinkTopic;
+use crate::protocol::log_types::Height;
 use crate::protocol::policy::{self, MessageDigest, MessageRefusal};
+use crate::protocol::replication::replica::StatementTruth;
+use crate::protocol::replication::{SERVICE_MAGIC, SignedServiceAnswer};
 use crate::protocol::signing::{self, PartialSignQuery, SignRequest};
 use crate::protocol::wire::MalformedEncoding;
 
@@ -72,14 +75,14 @@ impl PartialSignRefusal {
 /// A request of a local user that starts again in the next epoch.
 pub(super) struct PostponedSignRequest {
     pub(super) at: Duration,
-    id: LocalRequestId,
+    purpose: SignRequestPurpose,
     message: Vec<u8>,
     encoding: RsaEncoding,
 }
 
-/// A queued request of a local user.
+/// A queued request of a local user or of the replicated service.
 pub(super) struct QueuedSignRequest {
-    id: LocalRequestId,
+    purpose: SignRequestPurpose,
     message: Vec<u8>,
     encoding: RsaEncoding,
     pub(super) deadline: Duration,
@@ -92,10 +95,24 @@ pub(super) struct OwnSignRequest {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum SignRequestPurpose {
+pub(super) enum SignRequestPurpose {
     User(LocalRequestId),
+    /// The answer to a client of the replicated service.
+    Answer(LocalRequestId),
+    /// The state of the replicated service after a height.
+    Checkpoint(Height),
     /// The header of this epoch, or of its open run.
     Header,
+}
+
+impl SignRequestPurpose {
+    /// The local request that waits for the signature.
+    fn request(self) -> Option<LocalRequestId> {
+        match self {
+            Self::User(id) | Self::Answer(id) => Some(id),
+            Self::Checkpoint(_) | Self::Header => None,
+        }
+    }
 }
 
 impl QuorumServer {
@@ -117,11 +134,31 @@ impl QuorumServer {
             Ok(()) if is_full => SignRefusal::Busy,
             Ok(()) => {
                 let deadline = now + self.settings.timeouts.sign;
-                self.waiting.push_back(QueuedSignRequest { id, message, encoding, deadline });
+                let purpose = SignRequestPurpose::User(id);
+                self.queue_signing(purpose, message, encoding, deadline);
                 return self.begin_waiting(now);
             }
         };
         self.push(QuorumServerOutput::Reply { id, result: Err(refusal) });
+    }
+
+    /// Queues a request for a signature, which begins with the next step.
+    pub(super) fn queue_signing(
+        &mut self,
+        purpose: SignRequestPurpose,
+        message: Vec<u8>,
+        encoding: RsaEncoding,
+        deadline: Duration,
+    ) {
+        self.waiting.push_back(QueuedSignRequest { purpose, message, encoding, deadline });
+    }
+
+    /// The number of answers of the replicated service that are being signed.
+    pub(super) fn answers_under_way(&self) -> usize {
+        let purposes = self.waiting.iter().map(|it| it.purpose);
+        let purposes = purposes.chain(self.requests.values().map(|it| it.purpose));
+        let purposes = purposes.chain(self.postponed.iter().map(|it| it.purpose));
+        purposes.filter(|it| matches!(it, SignRequestPurpose::Answer(_))).count()
     }
 
     /// Starts queued requests in the order of arrival, as far as there is room. Requests that have
@@ -132,7 +169,7 @@ impl QuorumServer {
             if !is_late && (self.requests.len() >= MAX_REQUESTS || self.newer.is_some()) {
                 return;
             }
-            let Some(QueuedSignRequest { id, message, encoding, deadline }) =
+            let Some(QueuedSignRequest { purpose, message, encoding, deadline }) =
                 self.waiting.pop_front()
             else {
                 return;
@@ -140,9 +177,9 @@ impl QuorumServer {
             let begun = if is_late {
                 Err(SignRefusal::Busy)
             } else {
-                self.request(now, SignRequestPurpose::User(id), message, encoding, deadline)
+                self.request(now, purpose, message, encoding, deadline)
             };
-            if let Err(refusal) = begun {
+            if let (Err(refusal), Some(id)) = (begun, purpose.request()) {
                 self.push(QuorumServerOutput::Reply { id, result: Err(refusal) });
             }
         }
@@ -184,11 +221,11 @@ impl QuorumServer {
         let is_member = self.epoch.as_ref().is_some_and(|epoch| epoch.index.is_some());
         let is_member = is_member && self.newer.is_none();
         for (_, OwnSignRequest { purpose, request }) in std::mem::take(&mut self.requests) {
-            let SignRequestPurpose::User(id) = purpose else { continue };
+            let Some(id) = purpose.request() else { continue };
             if is_member {
                 let (message, encoding) = request.into_message();
                 let at = now + EPOCH_DELAY;
-                self.postponed.push(PostponedSignRequest { at, id, message, encoding });
+                self.postponed.push(PostponedSignRequest { at, purpose, message, encoding });
             } else {
                 self.push(QuorumServerOutput::Reply { id, result: Err(SignRefusal::EpochEnded) });
             }
@@ -200,7 +237,13 @@ impl QuorumServer {
         let due = self.requests.iter().filter(|(_, it)| is_due(it));
         let due: Vec<u64> = due.map(|(&number, _)| number).collect();
         for it in self.postponed.extract_if(.., |it| it.at <= now).collect::<Vec<_>>() {
-            self.sign(now, it.id, it.message, it.encoding);
+            match it.purpose {
+                SignRequestPurpose::User(id) => self.sign(now, id, it.message, it.encoding),
+                purpose => {
+                    let deadline = now + self.settings.timeouts.sign;
+                    self.queue_signing(purpose, it.message, it.encoding, deadline);
+                }
+            }
         }
         for number in due {
             if let Some(own) = self.requests.get_mut(&number) {
@@ -219,7 +262,9 @@ impl QuorumServer {
             let purpose = own.purpose;
             match output {
                 signing::SignRequestOutput::Send { to, query } => self.ask(now, number, to, query),
-                signing::SignRequestOutput::Event(event) => self.request_event(now, purpose, event),
+                signing::SignRequestOutput::Event(event) => {
+                    self.request_event(now, number, purpose, event);
+                }
             }
         }
         if self.requests.get(&number).is_some_and(|own| own.request.is_finished()) {
@@ -249,6 +294,7 @@ impl QuorumServer {
     fn request_event(
         &mut self,
         now: Duration,
+        number: u64,
         purpose: SignRequestPurpose,
         event: signing::SignRequestEvent,
     ) {
@@ -266,10 +312,20 @@ impl QuorumServer {
                 SignRequestPurpose::User(id) => {
                     self.push(QuorumServerOutput::Reply { id, result: Ok(signature) });
                 }
+                SignRequestPurpose::Answer(id) => {
+                    let own = self.requests.get(&number);
+                    let statement = own.map(|own| own.request.message().to_vec());
+                    let statement = statement.unwrap_or_default();
+                    let signed = SignedServiceAnswer { statement, signature };
+                    self.push(QuorumServerOutput::Reply { id, result: Ok(signed.to_bytes()) });
+                }
+                SignRequestPurpose::Checkpoint(height) => {
+                    self.checkpoint_signed(height, signature);
+                }
                 SignRequestPurpose::Header => self.group_signed(signature),
             },
             signing::SignRequestEvent::Failed => {
-                if let SignRequestPurpose::User(id) = purpose {
+                if let Some(id) = purpose.request() {
                     self.push(QuorumServerOutput::Reply { id, result: Err(SignRefusal::TimedOut) });
                 }
             }
@@ -351,7 +407,12 @@ impl QuorumServer {
         asker: PartialSignRequester,
         query: PartialSignQuery,
     ) -> Result<(), PartialSignRefusal> {
-        self.check_policy(&query.message)?;
+        match self.is_known_statement(&query.message) {
+            Some(StatementTruth::True) => {}
+            Some(StatementTruth::Unknown) => return Err(PartialSignRefusal::Busy),
+            Some(StatementTruth::False) => return Err(MessageRefusal::Service.into()),
+            None => self.check_policy(&query.message)?,
+        }
         if self.epoch.as_ref().is_none_or(|epoch| epoch.shares.is_none()) {
             return Err(PartialSignRefusal::NoShares);
         }
@@ -368,6 +429,11 @@ impl QuorumServer {
             let (shares, identity) = (shares.clone(), self.settings.identity.clone());
             self.job(QuorumServerTask::Answer { asker, query, shares, identity });
         }
+    }
+
+    /// Whether a message is a true statement about the replicated service, if it is one.
+    fn is_known_statement(&self, message: &[u8]) -> Option<StatementTruth> {
+        message.starts_with(&SERVICE_MAGIC).then(|| self.judge_statement(message))
     }
 
     fn check_policy(&self, message: &[u8]) -> Result<(), MessageRefusal> {

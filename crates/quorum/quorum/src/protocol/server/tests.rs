@@ -3,6 +3,7 @@
 mod approving;
 mod due_refresh;
 mod inviting;
+mod replicating;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,14 +15,18 @@ use zeroize::Zeroizing;
 
 use super::*;
 use crate::protocol::ceremony::DealerKey;
+use crate::protocol::combination::ServerIndex;
 use crate::protocol::fixture::short_key;
 use crate::protocol::group::{GroupHeader, QuorumGroup, verify_chain};
 use crate::protocol::log_types::{ServerSet, Voter};
 use crate::protocol::policy::MessageRefusal;
-use crate::protocol::refresh::{RefreshMessage, RefreshParameters, RunItemName, ShareWitnesses};
+use crate::protocol::refresh::{
+    LogEntryRefusal, RefreshMessage, RefreshParameters, RunItemName, ShareWitnesses,
+};
 use crate::protocol::share::ShareRange;
 use crate::protocol::signing::PartialSignQuery;
 use crate::protocol::testing::{group, identity};
+use crate::protocol::wire::Sha256Digest;
 use world::{Node, Number, World};
 
 const DELAYS: RefreshDelays = RefreshDelays {

@@ -204,6 +204,11 @@ impl SignRequest {
         }
     }
 
+    /// The message.
+    pub(crate) fn message(&self) -> &[u8] {
+        &self.query.message
+    }
+
     /// Asks a server again for the answers that it still owes.
     fn ask_again(&mut self, now: Duration, server: ServerIndex) {
         let quick = self.quick.iter().filter(|(signers, answers)| {

@@ -1,5 +1,6 @@
 //! Whole servers in memory, over links that may lose messages and a log that loses nothing.
 
+use super::replicating::counting_service;
 use super::*;
 
 /// The time when the first epoch begins, which is zero on the clock of the world.
@@ -26,6 +27,8 @@ pub(super) struct Node {
     pub(super) replies: BTreeMap<LocalRequestId, Result<Vec<u8>, SignRefusal>>,
     pub(super) events: Vec<QuorumServerEvent>,
     pub(super) peers: Vec<QuorumMember>,
+    /// Whether it runs the replicated service of the tests.
+    pub(super) service: bool,
 }
 
 impl Default for Node {
@@ -41,6 +44,7 @@ impl Default for Node {
             replies: BTreeMap::new(),
             events: Vec::new(),
             peers: Vec::new(),
+            service: false,
         }
     }
 }
@@ -65,11 +69,24 @@ pub(super) struct World {
     pub(super) down: BTreeSet<(Number, Number)>,
     /// How many of 10,000 steps stop and restart a server.
     pub(super) crashes: u64,
+    /// The messages of refreshes that begin with this byte are kept here instead of being sent.
+    pub(super) intercepted: Option<u8>,
+    pub(super) kept: Vec<(Number, Number, Bytes)>,
 }
 
 impl World {
     /// A group of the servers `1..=3f+1` after the ceremony, and servers without a start.
     pub(super) fn new(faulty: u8, others: impl IntoIterator<Item = Number>, seed: u64) -> Self {
+        Self::with_service(faulty, others, seed, false)
+    }
+
+    /// As [`Self::new`], with the replicated service of the tests if `service`.
+    pub(super) fn with_service(
+        faulty: u8,
+        others: impl IntoIterator<Item = Number>,
+        seed: u64,
+        service: bool,
+    ) -> Self {
         let mut generator = RandomGenerator::seeded().unwrap();
         let key = short_key();
         let range = ShareRange::new(key.group().modulus().bits());
@@ -110,8 +127,11 @@ impl World {
             loss: 0,
             down: BTreeSet::new(),
             crashes: 0,
+            intercepted: None,
+            kept: Vec::new(),
         };
         for number in world.numbers() {
+            world.nodes.get_mut(&number).unwrap().service = service;
             world.start(number);
         }
         world
@@ -133,6 +153,7 @@ impl World {
             processors: 2,
             refresh_every: None,
             approval_expires: APPROVAL_EXPIRES,
+            service: node.service.then(counting_service),
         };
         let (saved, registered) = (node.saved.clone(), node.registered.clone());
         node.server = Some(QuorumServer::new(settings, saved, registered, self.now).unwrap());
@@ -182,7 +203,10 @@ impl World {
                 if self.rng.chance(self.loss) {
                     self.down.insert(link);
                 }
-                if !self.down.contains(&link) {
+                let is_refresh = topic == LinkTopic::Refresh;
+                if is_refresh && self.intercepted == bytes.first().copied() {
+                    self.kept.push((number, to, bytes));
+                } else if !self.down.contains(&link) {
                     self.links.push_back((number, to, topic, bytes));
                 }
             }
