@@ -8,11 +8,13 @@ use cryptoki_sys::{
 };
 
 use crate::return_value::{CryptokiError, code_of};
+use crate::sigpipe::SigpipeBlock;
 
 const BAD: CryptokiError = CryptokiError(CKR_ARGUMENTS_BAD);
 
-/// Runs the body of a function.
+/// Runs the body of a function, which does all its work in this thread.
 pub(crate) fn boundary(body: impl FnOnce() -> Result<(), CryptokiError>) -> CK_RV {
+    let _blocked = SigpipeBlock::new();
     // After a panic, the state is whole: it changes only under a lock, in code that does not panic.
     let caught = catch_unwind(AssertUnwindSafe(body));
     caught.map_or(CKR_GENERAL_ERROR, code_of)

@@ -1,9 +1,11 @@
 //! Which quorums there are.
 //!
 //! `SUNDER_PKCS11_SOCKET` names the sockets of one quorum, separated by colons. Without it, the
-//! file that `SUNDER_PKCS11_CONFIG` names is read, or else `/etc/sunder-pkcs11.toml`.
+//! file that `SUNDER_PKCS11_CONFIG` names is read, or else `/etc/sunder-pkcs11.toml`. Programs with
+//! more permissions than their callers (setuid) read this file only.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use service::config::{ConfigKeys, ConfigProblem, ConfigProblems, ConfigTable, key, read};
@@ -49,7 +51,7 @@ pub struct TokenConfig {
 /// # Errors
 /// If the configuration cannot be read or has errors: one line.
 pub fn load() -> Result<Vec<TokenConfig>, String> {
-    if let Some(sockets) = env::var_os(SOCKET_VARIABLE) {
+    if let Some(sockets) = variable(SOCKET_VARIABLE) {
         let sockets: Vec<PathBuf> =
             env::split_paths(&sockets).filter(|it| !it.as_os_str().is_empty()).collect();
         if sockets.is_empty() || sockets.len() > MAX_SOCKETS {
@@ -57,13 +59,21 @@ pub fn load() -> Result<Vec<TokenConfig>, String> {
         }
         return Ok(vec![TokenConfig { label: DEFAULT_LABEL.into(), sockets, certificate: None }]);
     }
-    let path = env::var_os(CONFIG_VARIABLE).map_or_else(|| CONFIG_FILE.into(), PathBuf::from);
+    let path = variable(CONFIG_VARIABLE).map_or_else(|| CONFIG_FILE.into(), PathBuf::from);
     let text = service::config::read_file(&path).map_err(|error| {
         format!("{error}; or name a server's socket in the variable {SOCKET_VARIABLE}")
     })?;
     let place = path.parent().unwrap_or(Path::new(""));
     parse(&text, place)
         .map_err(|problems| format!("{}{}", path.display(), problems.first().in_one_line(&text)))
+}
+
+/// A variable of the environment. A program that has more permissions than its caller (setuid, or
+/// capabilities of its file) has none: its caller must not choose what it connects to or reads.
+fn variable(name: &str) -> Option<OsString> {
+    // SAFETY: it reads what the kernel has told the process.
+    let has_more = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    if has_more { None } else { env::var_os(name) }
 }
 
 /// The quorums of a configuration in the folder `place`, to which paths are relative.

@@ -4,6 +4,7 @@
 #![allow(non_snake_case, reason = "the standard's names")]
 
 use std::ffi::c_void;
+use std::ptr::null;
 
 use cryptoki_sys::*;
 use quorum::api::ApiEncoding;
@@ -348,44 +349,49 @@ cryptoki! {
             return error(CKR_OPERATION_ACTIVE);
         }
         // SAFETY: as the standard says.
-        let message = unsafe { bytes(message, message_len) }?;
-        // SAFETY: as the standard says.
-        unsafe { finish(session, message, out, out_len) }
+        unsafe { finish(session, (message, message_len), (out, out_len)) }
     }
 
     fn C_SignUpdate(session: CK_SESSION_HANDLE, part: *mut CK_BYTE, len: CK_ULONG) {
         // SAFETY: as the standard says.
-        let part = unsafe { bytes(part, len) }?;
-        with_state(|state| {
-            let session = state.sessions.session(session)?;
-            if session.signing()?.add(part) {
-                return Ok(());
-            }
-            report(&"the message has more than 1 MiB: sign a file with its SHA-256 instead");
-            session.signing = None;
-            error(CKR_DATA_LEN_RANGE)
-        })
+        let part = unsafe { bytes(part, len) };
+        ended_if_wrong(session, part.and_then(|part| {
+            with_state(|state| state.sessions.session(session)?.signing()?.add(part))
+        }))
     }
 
     fn C_SignFinal(session: CK_SESSION_HANDLE, out: *mut CK_BYTE, out_len: *mut CK_ULONG) {
         // SAFETY: as the standard says.
-        unsafe { finish(session, &[], out, out_len) }
+        unsafe { finish(session, (null(), 0), (out, out_len)) }
     }
 }
 
-/// Signs what was added to the session's message, and `rest`; or tells the length of the signature,
-/// after which the operation goes on.
+/// Ends a session's signature if a call for it has failed, as the standard says.
+fn ended_if_wrong<T>(
+    session: CK_SESSION_HANDLE,
+    result: Result<T, CryptokiError>,
+) -> Result<T, CryptokiError> {
+    if result.is_err() {
+        with_state(|state| {
+            state.sessions.session(session)?.signing = None;
+            Ok(())
+        })?;
+    }
+    result
+}
+
+/// Signs what was added to the session's message, and the rest of it; or tells the length of the
+/// signature, after which the operation goes on.
 ///
 /// # Safety
 /// As for `C_Sign`.
 unsafe fn finish(
     session: CK_SESSION_HANDLE,
-    rest: &[u8],
-    out: *mut CK_BYTE,
-    out_len: *mut CK_ULONG,
+    (rest, rest_len): (*const CK_BYTE, CK_ULONG),
+    (out, out_len): (*mut CK_BYTE, *mut CK_ULONG),
 ) -> Result<(), CryptokiError> {
     // SAFETY: as the caller promises.
-    let room = unsafe { read(out_len) }?;
+    let room = ended_if_wrong(session, unsafe { read(out_len) })?;
     let (token, operation) = with_state(|state| {
         let token = state.token_of(session)?;
         let session = state.sessions.session(session)?;
@@ -397,10 +403,11 @@ unsafe fn finish(
         }
         Ok((token, session.signing.take()))
     })?;
-    let Some(SignOperation { encoding, signature_len, mut message, .. }) = operation else {
-        return Ok(());
-    };
-    message.extend_from_slice(rest);
+    let Some(mut operation) = operation else { return Ok(()) };
+    // It is copied before anything is written, because `out` may be the same memory.
+    // SAFETY: as the caller promises.
+    operation.add(unsafe { bytes(rest, rest_len) }?)?;
+    let SignOperation { encoding, signature_len, message, .. } = operation;
     let signature = token.sign(&token.key()?.public, encoding, message)?;
     if signature.len() != signature_len {
         return error(CKR_DEVICE_ERROR);

@@ -17,7 +17,7 @@
 //! - [`config`]: which quorums there are. `certificate`: their certificates. [`token`]: a quorum's
 //!   key and signatures. [`object`]: what programs see of keys and certificates.
 //! - `module`: the state between calls. `session`: searches and signatures that have begun.
-//! - `return_value`: what functions return.
+//! - `return_value`: what functions return. `sigpipe`: a signal that programs must not get.
 #![allow(unsafe_code, reason = "a boundary to C: exported names, and pointers in `arguments`")]
 #![allow(clippy::wildcard_imports, reason = "the standard's names begin with CK")]
 
@@ -30,6 +30,7 @@ mod module;
 pub mod object;
 mod return_value;
 mod session;
+mod sigpipe;
 pub mod token;
 
 pub use function_list::C_GetFunctionList;

@@ -2,7 +2,7 @@
 
 use cryptoki_sys::*;
 use keys::RsaPublicKey;
-use keys::rsa::PUBLIC_EXPONENT;
+use keys::rsa::PUBLIC_EXPONENT_BYTES;
 use sha2::{Digest as _, Sha256};
 
 use crate::certificate::TokenCertificate;
@@ -113,15 +113,13 @@ fn rsa_key(
     key: &RsaPublicKey,
     subject: &[u8],
 ) -> TokenObject {
-    let exponent = PUBLIC_EXPONENT.to_be_bytes();
-    let first = exponent.iter().position(|&byte| byte != 0).unwrap_or(0);
     let mechanisms: Vec<u8> = MECHANISMS.iter().flat_map(|it| it.to_ne_bytes()).collect();
     let object = object(class, label, id).number(CKA_KEY_TYPE, CKK_RSA);
     let object = object.number(CKA_KEY_GEN_MECHANISM, CK_UNAVAILABLE_INFORMATION);
     object
         .flags(&[(CKA_LOCAL, false), (CKA_DERIVE, false)])
         .bytes(CKA_MODULUS, &key.modulus())
-        .bytes(CKA_PUBLIC_EXPONENT, &exponent[first..])
+        .bytes(CKA_PUBLIC_EXPONENT, &PUBLIC_EXPONENT_BYTES)
         .bytes(CKA_PUBLIC_KEY_INFO, &key.to_der())
         .bytes(CKA_SUBJECT, subject)
         .bytes(CKA_START_DATE, &[])

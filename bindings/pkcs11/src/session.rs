@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use cryptoki_sys::*;
 use quorum::api::{ApiEncoding, MAX_BODY_LEN};
 
-use crate::return_value::CryptokiError;
+use crate::return_value::{CryptokiError, report};
 
 /// The largest number of sessions of a process.
 const MAX_SESSIONS: usize = 4_096;
@@ -82,13 +82,14 @@ impl TokenSession {
 }
 
 impl SignOperation {
-    /// Adds a part of the message. Returns whether the message is not too long.
-    pub(crate) fn add(&mut self, part: &[u8]) -> bool {
-        let fits = self.message.len() + part.len() <= MAX_BODY_LEN;
-        if fits {
-            self.message.extend_from_slice(part);
-            self.is_in_parts = true;
+    /// Adds a part of the message. Nothing is copied of a message that is too long.
+    pub(crate) fn add(&mut self, part: &[u8]) -> Result<(), CryptokiError> {
+        if part.len() > MAX_BODY_LEN - self.message.len() {
+            report(&"the message has more than 1 MiB: sign a file with its SHA-256 instead");
+            return Err(CryptokiError(CKR_DATA_LEN_RANGE));
         }
-        fits
+        self.message.extend_from_slice(part);
+        self.is_in_parts = true;
+        Ok(())
     }
 }

@@ -1,18 +1,17 @@
 //! A quorum's key and signatures.
 
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cryptoki_sys::{
-    CKR_DATA_LEN_RANGE, CKR_DEVICE_ERROR, CKR_FUNCTION_REJECTED, CKR_GENERAL_ERROR,
-    CKR_TOKEN_NOT_PRESENT,
+    CKR_DEVICE_ERROR, CKR_FUNCTION_REJECTED, CKR_GENERAL_ERROR, CKR_TOKEN_NOT_PRESENT,
 };
 use keys::RsaPublicKey;
-use keys::rsa::RsaEncoding;
-use quorum::api::{ApiEncoding, GroupApiClient, MAX_BODY_LEN};
+use quorum::api::{ApiEncoding, GroupApiClient};
 
-use crate::certificate::{self, TokenCertificate};
+use crate::certificate;
 use crate::config::TokenConfig;
 use crate::object::{TokenObject, objects_of};
 use crate::return_value::{CryptokiError, report};
@@ -86,26 +85,28 @@ impl QuorumToken {
     }
 
     fn ask(&self) -> Result<QuorumTokenKey, String> {
-        let runtime = runtime().map_err(|error| error.to_string())?;
-        let asked = runtime.block_on(self.group.public_key());
-        let public = asked.map_err(|error| error.to_string())?;
-        let certificates = self.config.certificate.as_deref().map_or(Ok(vec![]), |path| {
-            let read = certificate::read(path)?;
-            let is_of_key = |first: &TokenCertificate| first.public_key == public.to_der();
-            if read.first().is_some_and(is_of_key) {
-                Ok(read)
-            } else {
+        let certificates =
+            self.config.certificate.as_deref().map_or(Ok(vec![]), certificate::read)?;
+        let check = |key: &RsaPublicKey| match certificates.first() {
+            Some(own) if own.public_key != key.to_der() => {
+                let path = self.config.certificate.as_deref().unwrap_or(Path::new(""));
                 Err(format!(
                     "the first certificate in {} is not of the quorum's key",
                     path.display()
                 ))
             }
-        })?;
+            _ => Ok(()),
+        };
+        let runtime = runtime().map_err(|error| error.to_string())?;
+        let asked = runtime.block_on(self.group.public_key(check));
+        let public = asked.map_err(|error| error.to_string())?;
         let objects = objects_of(&self.label, &public, &certificates);
         Ok(QuorumTokenKey { public, objects })
     }
 
-    /// The signature of a whole message, as long as the modulus, which is verified.
+    /// The signature of a whole message of at most
+    /// [`MAX_BODY_LEN`](quorum::api::MAX_BODY_LEN) bytes. The signature is as long as the modulus,
+    /// and verified.
     ///
     /// # Errors
     /// If the servers refuse, or none answers. The reason is reported.
@@ -115,32 +116,17 @@ impl QuorumToken {
         encoding: ApiEncoding,
         message: Vec<u8>,
     ) -> Result<Bytes, CryptokiError> {
-        if message.len() > MAX_BODY_LEN {
-            report(&format_args!("the message has more than {MAX_BODY_LEN} bytes"));
-            return Err(CryptokiError(CKR_DATA_LEN_RANGE));
-        }
         let message = Bytes::from(message);
         let runtime = runtime().map_err(|error| {
             report(&error);
             CryptokiError(CKR_GENERAL_ERROR)
         })?;
-        let signed = runtime.block_on(self.group.sign(message.clone(), encoding));
-        let signature = signed.map_err(|error| {
+        let signed = runtime.block_on(self.group.sign(&message, encoding, Some(public)));
+        signed.map_err(|error| {
             report(&error);
             let is_forbidden = error.is_forbidden();
             CryptokiError(if is_forbidden { CKR_FUNCTION_REJECTED } else { CKR_DEVICE_ERROR })
-        })?;
-        let is_right = match encoding {
-            ApiEncoding::Pkcs1Sha512 => {
-                public.verify_encoding(&RsaEncoding::Pkcs1Sha512, &message, &signature)
-            }
-            ApiEncoding::Pkcs1 | ApiEncoding::Pss => public.verify(&message, &signature),
-        };
-        if !is_right {
-            report(&"a server has returned a signature that is not of the quorum's key");
-            return Err(CryptokiError(CKR_DEVICE_ERROR));
-        }
-        Ok(signature)
+        })
     }
 }
 

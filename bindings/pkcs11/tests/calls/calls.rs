@@ -8,7 +8,7 @@ use std::thread;
 use cryptoki_sys::*;
 use sunder_pkcs11::C_GetFunctionList;
 
-use crate::server::{FORGED, REFUSED, SigningServer, openssl};
+use crate::server::{FORGED, OTHERWISE, REFUSED, SigningServer, openssl};
 
 static SERVER: LazyLock<SigningServer> = LazyLock::new(SigningServer::start);
 
@@ -142,6 +142,34 @@ fn whole_messages_are_signed_in_one_call_and_in_parts() {
     assert!(is_right(b"a message", &signature, "-sha256"));
     let after = call!(module, C_SignFinal(session, out, &raw mut len));
     assert_eq!(after, CKR_OPERATION_NOT_INITIALIZED);
+    // In place: the signature replaces the message.
+    assert_eq!(module.begin(session, CKM_SHA256_RSA_PKCS), CKR_OK);
+    signature[..9].copy_from_slice(b"a message");
+    let out = signature.as_mut_ptr();
+    assert_eq!(call!(module, C_Sign(session, out, 9, out, &raw mut len)), CKR_OK);
+    assert!(is_right(b"a message", &signature, "-sha256"));
+}
+
+/// The standard ends a signature if a call for it fails, so that the session can begin another one.
+#[test]
+fn wrong_arguments_end_a_signature() {
+    let module = Module::new();
+    let session = module.session();
+    let (mut signature, mut len) = (vec![0; 256], 256);
+    let (out, none) = (signature.as_mut_ptr(), null_mut());
+    let calls: [&mut dyn FnMut() -> CK_RV; 5] = [
+        &mut || call!(module, C_Sign(session, none, 1, out, &raw mut len)),
+        &mut || call!(module, C_Sign(session, out, 1, out, null_mut())),
+        &mut || call!(module, C_SignUpdate(session, none, 1)),
+        &mut || call!(module, C_SignUpdate(session, out, CK_ULONG::MAX)),
+        &mut || call!(module, C_SignFinal(session, out, null_mut())),
+    ];
+    for call in calls {
+        assert_eq!(module.begin(session, CKM_SHA256_RSA_PKCS), CKR_OK);
+        assert_eq!(call(), CKR_ARGUMENTS_BAD);
+        let ended = module.sign(session, b"a message");
+        assert_eq!(ended, Err(CKR_OPERATION_NOT_INITIALIZED));
+    }
 }
 
 #[test]
@@ -188,6 +216,8 @@ fn what_servers_do_not_sign_is_refused_with_the_right_code() {
         (REFUSED, CKR_FUNCTION_REJECTED),
         // A server of another group, for example.
         (FORGED, CKR_DEVICE_ERROR),
+        // The program would write it into something that names the encoding.
+        (OTHERWISE, CKR_DEVICE_ERROR),
         (&vec![0; (1 << 20) + 1], CKR_DATA_LEN_RANGE),
     ] {
         assert_eq!(module.begin(session, CKM_SHA256_RSA_PKCS), CKR_OK);

@@ -4,4 +4,5 @@
 
 mod calls;
 mod forked;
+mod hosts;
 mod server;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +15,12 @@ pub(crate) const REFUSED: &[u8] = b"refused";
 
 /// The message whose signature is wrong.
 pub(crate) const FORGED: &[u8] = b"forged";
+
+/// The message whose signature is in another encoding than the one that was asked for.
+pub(crate) const OTHERWISE: &[u8] = b"otherwise encoded";
+
+/// The length of messages that the server does not read to their end.
+pub(crate) const UNREAD_LEN: usize = 1 << 20;
 
 /// A server, whose files are removed when this is dropped.
 pub(crate) struct SigningServer {
@@ -71,6 +78,13 @@ fn answer(mut stream: UnixStream, place: &Path) {
     let head = String::from_utf8(request[..head_len].to_vec()).unwrap();
     let len = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     let mut body = vec![0; len.map_or(0, |len| len.parse().unwrap())];
+    if body.len() == UNREAD_LEN {
+        // What the client still writes has no reader. What it has written is taken, so that the
+        // client goes on.
+        stream.shutdown(Shutdown::Read).unwrap();
+        let _ = stream.read_to_end(&mut body);
+        return;
+    }
     stream.read_exact(&mut body).unwrap();
     let (status, answer) = match head.split(' ').nth(1).unwrap() {
         "/v1/public-key" => ("200 OK", fs::read(place.join("public")).unwrap()),
@@ -86,14 +100,19 @@ fn answer(mut stream: UnixStream, place: &Path) {
 const HEALTH: &str = r#"{"ok":true,"problem":"","problem_s":null,"epoch":1,"height":1,
     "waiting_s":null,"connected":3,"needed":1}"#;
 
+/// The options of `openssl` for PSS as servers sign with it.
+const PSS: &str = "-sha256 -sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:32";
+
 fn sign(place: &Path, path: &str, message: &[u8]) -> Vec<u8> {
     let own = tempfile::tempdir_in(place).unwrap();
     let signed = if message == FORGED { b"another" } else { message };
     fs::write(own.path().join("message"), signed).unwrap();
     let options = match path.split('=').nth(1).unwrap() {
+        "pkcs1" if message == OTHERWISE => PSS,
+        "pss" | "pkcs1-sha512" if message == OTHERWISE => "-sha256",
         "pkcs1" => "-sha256",
         "pkcs1-sha512" => "-sha512",
-        "pss" => "-sha256 -sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:32",
+        "pss" => PSS,
         other => panic!("{other}"),
     };
     openssl(own.path(), &format!("dgst {options} -sign ../key message"))

@@ -319,7 +319,7 @@ mod tests {
             assert!(open_sealed(&one, b"test", &changed).is_none(), "byte {index}");
             assert!(open_sealed(&one, b"test", &sealed[..index]).is_none(), "{index} bytes");
         }
-        assert!(open_sealed(&one, b"test", &[0; 70_000]).is_none());
+        assert!(open_sealed(&one, b"test", &vec![0; 70_000]).is_none());
     }
 
     #[test]

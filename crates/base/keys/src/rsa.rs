@@ -17,6 +17,12 @@ use crate::file::{KeyFileError, read_into};
 /// The public exponent of every key, e: 2^16 + 1.
 pub const PUBLIC_EXPONENT: u64 = 65537;
 
+/// [`PUBLIC_EXPONENT`] as bytes, big-endian, without leading zeros.
+pub const PUBLIC_EXPONENT_BYTES: [u8; 3] = {
+    let [.., high, middle, low] = PUBLIC_EXPONENT.to_be_bytes();
+    [high, middle, low]
+};
+
 /// The allowed sizes of a modulus, in bits. 1024 bits are not secure; they are for the laboratory,
 /// to compare with the thesis of the protocol.
 pub const MODULUS_BITS: [u32; 4] = [1024, 2048, 3072, 4096];

@@ -11,9 +11,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{FormatError, json};
 
-/// The longest header of a token that is looked for, in base64 digits.
-const MAX_HEADER_DIGITS: usize = 1 << 16;
-
 /// The algorithm of a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JwtAlgorithm {
@@ -84,20 +81,41 @@ impl JwtMessage {
 }
 
 /// Whether bytes could be what is signed in a token, also one whose payload is not encoded (RFC
-/// 7797): they begin with an encoded object and a dot.
+/// 7797): they begin with an encoded object and a dot, as the most lenient decoders read it.
 pub(crate) fn may_be_signed(bytes: &[u8]) -> bool {
-    let head = &bytes[..bytes.len().min(MAX_HEADER_DIGITS)];
-    let Some(end) = head.iter().position(|&byte| byte == b'.') else { return false };
-    let Ok(digits) = str::from_utf8(&head[..end]) else { return false };
-    // Four digits encode three bytes. White space may stand before an object.
-    let is_digit = |c: char| c.is_ascii_alphanumeric() || "-_+/=".contains(c);
-    let digits: String = digits.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    if digits.is_empty() || !digits.chars().all(is_digit) {
-        return false;
+    let Some(end) = bytes.iter().position(|&byte| byte == b'.') else { return false };
+    // Decoders skip other characters, which for some of them include those of another alphabet.
+    ["+/-_", "+/", "-_"].into_iter().any(|more| begins_like_object(&decoded(&bytes[..end], more)))
+}
+
+/// What the digits of base64 stand for, in groups of four: letters, numerals, and these further
+/// characters. All other bytes are skipped.
+fn decoded(bytes: &[u8], more: &str) -> Vec<u8> {
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || more.as_bytes().contains(byte);
+    let mut digits: Vec<u8> = bytes.iter().copied().filter(is_digit).collect();
+    // Decoders disagree about the last bits of another group.
+    digits.truncate(digits.len() / 4 * 4);
+    for digit in &mut digits {
+        *digit = match *digit {
+            b'+' => b'-',
+            b'/' => b'_',
+            other => other,
+        };
     }
-    let digits = digits.trim_end_matches('=').replace('+', "-").replace('/', "_");
-    let Ok(decoded) = Base64UrlUnpadded::decode_vec(&digits) else { return false };
-    decoded.trim_ascii_start().first() == Some(&b'{')
+    str::from_utf8(&digits)
+        .ok()
+        .and_then(|it| Base64UrlUnpadded::decode_vec(it).ok())
+        .unwrap_or_default()
+}
+
+/// Whether bytes begin like an object of JSON, in UTF-8, UTF-16 or UTF-32.
+fn begins_like_object(bytes: &[u8]) -> bool {
+    let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0;
+    // The byte order mark.
+    let is_skipped = |byte: &u8| is_space(byte) || [0xef, 0xbb, 0xbf, 0xfe, 0xff].contains(byte);
+    let mut bytes = bytes.iter().skip_while(|byte| is_skipped(byte));
+    bytes.next() == Some(&b'{')
+        && bytes.find(|byte| !is_space(byte)).is_some_and(|byte| [b'"', b'}'].contains(byte))
 }
 
 /// The token.

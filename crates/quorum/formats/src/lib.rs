@@ -182,7 +182,8 @@ impl SignatureFormat {
     }
 
     /// The format whose message this is. Whatever a lenient verifier of X.509, CMS, OpenPGP or JSON
-    /// Web Tokens could accept is not [`Self::Raw`].
+    /// Web Tokens could accept is not [`Self::Raw`], with one exception: OpenPGP of version 3 after
+    /// bytes that are no text ([`openpgp::version_3_content`]).
     ///
     /// # Errors
     /// If it could be a message of two formats, or if it looks like one but is not well-formed.
@@ -204,7 +205,7 @@ impl SignatureFormat {
             Self::OpenPgp => &[Self::OpenPgpKey, Self::OpenPgp],
             _ => &[family],
         };
-        let parsed = of_family.iter().find(|format| format.parse(message).is_ok());
+        let parsed = of_family.iter().find(|format| format.is_message(message));
         parsed.copied().ok_or(FormatError::Unsupported(family))
     }
 
@@ -214,7 +215,7 @@ impl SignatureFormat {
     /// If it is not a message of this format alone.
     pub fn describe(self, message: &[u8]) -> Result<String, FormatError> {
         match Self::of(message)? {
-            format if format == self => self.parse(message),
+            format if format == self => self.line(message),
             // No user sees the name of the kind of document.
             other => Err(FormatError::OtherFormat(other)),
         }
@@ -283,8 +284,21 @@ impl SignatureFormat {
         })
     }
 
-    /// What a message of this format says.
-    fn parse(self, message: &[u8]) -> Result<String, FormatError> {
+    /// Whether bytes are a message of this format, as its parser reads them.
+    fn is_message(self, message: &[u8]) -> bool {
+        match self {
+            Self::Raw => true,
+            Self::X509Csr => CertificationRequestFields::parse(message).is_ok(),
+            Self::X509Cert => CertificateFields::parse(message).is_ok(),
+            Self::Cms => CmsAttributes::parse(message).is_ok(),
+            Self::OpenPgp => OpenPgpMessage::parse(message).is_ok(),
+            Self::OpenPgpKey => OpenPgpKeyMessage::parse(message).is_ok(),
+            Self::Jwt => JwtMessage::parse(message).is_ok(),
+        }
+    }
+
+    /// What a message of this format says, in one line.
+    fn line(self, message: &[u8]) -> Result<String, FormatError> {
         Ok(match self {
             Self::Raw => format!("{} bytes", message.len()),
             Self::X509Csr => CertificationRequestFields::parse(message)?.to_string(),
@@ -303,6 +317,7 @@ fn looks_like_x509(bytes: &[u8]) -> bool {
     match ber_content(der::SEQUENCE, bytes) {
         // A version or a number, tagged or not.
         Some([der::INTEGER | 0xa0..=0xa2, ..]) => true,
+        Some([tag, ..]) if is_long_tag(*tag) => true,
         // An algorithm.
         Some([der::SEQUENCE, rest @ ..]) => begins_with_oid(rest),
         _ => false,
@@ -313,8 +328,15 @@ fn looks_like_x509(bytes: &[u8]) -> bool {
 fn looks_like_cms(bytes: &[u8]) -> bool {
     match ber_content(der::SET, bytes) {
         Some([der::SEQUENCE, rest @ ..]) => begins_with_oid(rest),
+        Some([tag, ..]) => is_long_tag(*tag),
         _ => false,
     }
+}
+
+/// Whether a tag goes on in the next bytes. Some readers of BER accept any tag in this form, also
+/// one that has a shorter form.
+fn is_long_tag(tag: u8) -> bool {
+    tag & 0x1f == 0x1f
 }
 
 /// Whether the bytes after a tag are a length and the tag of an object identifier.
@@ -324,12 +346,21 @@ fn begins_with_oid(bytes: &[u8]) -> bool {
         [_, rest @ ..] => Some(rest),
         [] => None,
     };
-    content.is_some_and(|content| content.first() == Some(&der::OID))
+    let tag = content.and_then(|content| content.first());
+    tag.is_some_and(|tag| *tag == der::OID || is_long_tag(*tag))
 }
 
-/// What is in a value of BER that spans all bytes.
+/// What is in a value of BER that spans all bytes, and has this tag or a long one.
 fn ber_content(tag: u8, bytes: &[u8]) -> Option<&[u8]> {
-    match bytes.strip_prefix(&[tag])? {
+    let (&first, mut rest) = bytes.split_first()?;
+    // Constructed, as all sequences and sets are.
+    if is_long_tag(first) && first & 0x20 != 0 {
+        let end = rest.iter().position(|byte| byte >> 7 == 0)?;
+        rest = &rest[end + 1..];
+    } else if first != tag {
+        return None;
+    }
+    match rest {
         [0x80, content @ .., 0, 0] => Some(content),
         [len @ ..=0x7f, content @ ..] => (usize::from(*len) == content.len()).then_some(content),
         [count @ 0x81..=0xfe, rest @ ..] => {

@@ -25,6 +25,12 @@ const BINARY: u8 = 0x00;
 const TEXT: u8 = 0x01;
 const CERTIFICATION: u8 = 0x13;
 
+/// The types of signatures of keys and user IDs (5.2.1).
+const OF_KEYS: [u8; 10] = [0x10, 0x11, 0x12, 0x13, 0x18, 0x19, 0x1f, 0x20, 0x28, 0x30];
+
+/// The longest trailer of a message that has a form here, in bytes.
+pub const MAX_TRAILER_LEN: usize = 54;
+
 /// The types of subpackets (5.2.3.7).
 const CREATED: u8 = 2;
 const ISSUER: u8 = 16;
@@ -36,6 +42,12 @@ const CERTIFIES_AND_SIGNS: u8 = 3;
 
 /// The longest user ID, in bytes.
 const MAX_USER_ID: usize = 256;
+
+/// The begin of a key's packet: the version, the time and the algorithm.
+const KEY_HEAD: [u8; 6] = {
+    let [a, b, c, d] = KEY_CREATED.to_be_bytes();
+    [VERSION, a, b, c, d, RSA]
+};
 
 const SIGNATURE_PACKET: u8 = 2;
 const KEY_PACKET: u8 = 6;
@@ -67,7 +79,12 @@ pub struct OpenPgpMessage<'a> {
 
 /// The fingerprint of a group's key (RFC 9580, 5.5.4.2).
 pub fn fingerprint(key: &RsaPublicKey) -> [u8; 20] {
-    Sha1::digest(framed_key(key)).into()
+    fingerprint_of(&key_body(key))
+}
+
+/// The fingerprint of the key whose packet has this body.
+fn fingerprint_of(body: &[u8]) -> [u8; 20] {
+    Sha1::digest(framed(body)).into()
 }
 
 /// What is signed for a content.
@@ -105,8 +122,9 @@ pub fn key_with_user_id(key: &RsaPublicKey, user_id: &str) -> Result<Vec<u8>, Fo
     }
     let flags = subpacket(KEY_FLAGS, &[CERTIFIES_AND_SIGNS]);
     let len = u32::try_from(user_id.len()).unwrap_or(u32::MAX).to_be_bytes();
-    let framed = [&[0xb4], &len[..], user_id.as_bytes()].concat();
-    Ok([framed_key(key), framed, trailer(key, CERTIFICATION, KEY_CREATED, &flags)].concat())
+    let framed_id = [&[0xb4], &len[..], user_id.as_bytes()].concat();
+    let trailer = trailer(key, CERTIFICATION, KEY_CREATED, &flags);
+    Ok([framed(&key_body(key)), framed_id, trailer].concat())
 }
 
 impl<'a> OpenPgpMessage<'a> {
@@ -178,7 +196,7 @@ impl<'a> OpenPgpMessage<'a> {
 /// A group's key with a user ID that is to be bound to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenPgpKeyMessage<'a> {
-    /// The body of the key's packet.
+    /// The body of the key's packet: the key whose fingerprint is in the trailer.
     key: &'a [u8],
     /// The user ID.
     pub user_id: &'a str,
@@ -198,12 +216,14 @@ impl<'a> OpenPgpKeyMessage<'a> {
         let message = OpenPgpMessage::read(bytes)?;
         let (&[0x99, high, low], rest) = message.content.split_first_chunk()? else { return None };
         let (key, rest) = rest.split_at_checked(u16::from_be_bytes([high, low]).into())?;
+        // The user ID is bound to the key that signs. Otherwise it certifies the key of another.
+        let is_own = fingerprint_of(key) == message.fingerprint && key.starts_with(&KEY_HEAD);
         let (&[0xb4, a, b, c, d], user_id) = rest.split_first_chunk()? else { return None };
         let len = usize::try_from(u32::from_be_bytes([a, b, c, d])).ok()?;
         let user_id =
             str::from_utf8(user_id).ok().filter(|id| id.len() == len && is_user_id(id))?;
         let is_right = message.signature_type == CERTIFICATION && message.created == KEY_CREATED;
-        is_right.then_some(Self { key, user_id, message })
+        (is_own && is_right).then_some(Self { key, user_id, message })
     }
 
     /// The key with its user ID and signature, in armor.
@@ -240,7 +260,7 @@ pub(crate) fn armored(message: &OpenPgpMessage<'_>, bytes: &[u8], signature: &[u
 }
 
 /// Whether bytes could be what an OpenPGP signature of any version signs: what ends like a trailer
-/// of version 4, 5 or 6 does, or like one of version 3 by a key of this age.
+/// of version 4, 5 or 6 does, or like one of version 3 after a key or a text.
 pub(crate) fn may_be_signed(bytes: &[u8]) -> bool {
     let is_of_version = |version| split_trailer(bytes, version).is_some();
     let is_version_5 = || {
@@ -250,17 +270,39 @@ pub(crate) fn may_be_signed(bytes: &[u8]) -> bool {
         let from = bytes.len().checked_sub(10)?.checked_sub(len)?;
         Some(*head == [5, 0xff] && bytes[from] == 5)
     };
-    // Version 3: the type and the time alone.
-    let is_version_3 = || {
-        let (content, [kind, time @ ..]) = bytes.split_last_chunk::<5>()?;
-        // A document, or a key of any version.
-        let is_kind = *kind <= TEXT || matches!(content, [0x99, _, _, 2..=6, ..]);
-        Some(is_kind && u32::from_be_bytes(*time) >= KEY_CREATED)
+    // Many files of other bytes end like a trailer of version 3, which is short.
+    let is_version_3 = || match split_trailer_3(bytes) {
+        Some((content, BINARY | TEXT)) => looks_like_text(content),
+        Some((content, kind)) => OF_KEYS.contains(&kind) && begins_with_key(content),
+        None => false,
     };
-    is_of_version(4)
-        || is_of_version(6)
-        || is_version_5().unwrap_or(false)
-        || is_version_3().unwrap_or(false)
+    is_of_version(4) || is_of_version(6) || is_version_5().unwrap_or(false) || is_version_3()
+}
+
+/// The content of a document, if a signature of these bytes could be one of version 3 of it: all
+/// but the last five bytes. [`SignatureFormat::of`](crate::SignatureFormat::of) takes it for an
+/// OpenPGP message only if it looks like a text.
+pub fn version_3_content(bytes: &[u8]) -> Option<&[u8]> {
+    split_trailer_3(bytes).filter(|(_, kind)| *kind <= TEXT).map(|(content, _)| content)
+}
+
+/// The content and the type of a signature, of bytes that end with a trailer of version 3: the type
+/// and a time since this key was created.
+fn split_trailer_3(bytes: &[u8]) -> Option<(&[u8], u8)> {
+    let (content, [kind, time @ ..]) = bytes.split_last_chunk::<5>()?;
+    (u32::from_be_bytes(*time) >= KEY_CREATED).then_some((content, *kind))
+}
+
+/// Whether bytes begin like a key of any version, as it is hashed.
+fn begins_with_key(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x99, _, _, 2..=6, ..] | [0x9a | 0x9b, _, _, _, _, 5 | 6, ..])
+}
+
+/// Whether bytes are a text in UTF-8, or at least three quarters of them are of one in ASCII.
+fn looks_like_text(bytes: &[u8]) -> bool {
+    let is_text = |byte: &&u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+    let count = bytes.iter().filter(is_text).count();
+    str::from_utf8(bytes).is_ok() || count >= bytes.len() - bytes.len() / 4
 }
 
 /// The content and the hashed part, of bytes that end with a trailer of version 4 or 6.
@@ -293,17 +335,15 @@ fn subpacket(kind: u8, content: &[u8]) -> Vec<u8> {
     [&[len, kind], content].concat()
 }
 
-/// The key as it is hashed.
-fn framed_key(key: &RsaPublicKey) -> Vec<u8> {
-    let body = key_body(key);
+/// The body of a key's packet, of less than 64 KiB, as it is hashed.
+fn framed(body: &[u8]) -> Vec<u8> {
     let len = u16::try_from(body.len()).expect("keys are short").to_be_bytes();
-    [&[0x99], &len[..], &body].concat()
+    [&[0x99], &len[..], body].concat()
 }
 
 fn key_body(key: &RsaPublicKey) -> Vec<u8> {
-    let created = KEY_CREATED.to_be_bytes();
     let exponent = number(&PUBLIC_EXPONENT.to_be_bytes());
-    [&[VERSION], &created[..], &[RSA], &number(&key.modulus()), &exponent].concat()
+    [&KEY_HEAD[..], &number(&key.modulus()), &exponent].concat()
 }
 
 /// A number with its length in bits (RFC 9580, 3.2).
@@ -355,20 +395,26 @@ fn is_user_id(text: &str) -> bool {
 /// One line: what it says.
 impl fmt::Display for OpenPgpMessage<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.kind() {
-            OpenPgpKind::Cleartext => "cleartext",
-            OpenPgpKind::Binary => "detached",
-        };
-        let len = self.content.len();
-        write!(out, "{what} OpenPGP signature of {len} bytes with SHA-256 ")?;
-        write!(out, "{}, at {}", crate::sha256_text(self.content), time_text(self.created.into()))
+        let text = canonical_lines(self.content).filter(|_| self.kind() == OpenPgpKind::Cleartext);
+        if let Some(lines) = text {
+            let text = lines.join("\n") + "\n";
+            write!(out, "cleartext OpenPGP signature of {} bytes with SHA-256 ", text.len())?;
+            write!(out, "{}, as lines that end with LF", crate::sha256_text(text.as_bytes()))?;
+        } else {
+            let len = self.content.len();
+            write!(out, "detached OpenPGP signature of {len} bytes with SHA-256 ")?;
+            write!(out, "{}", crate::sha256_text(self.content))?;
+        }
+        let fingerprint = base16ct::HexDisplay(&self.fingerprint);
+        write!(out, ", at {}, by the key {fingerprint:X}", time_text(self.created.into()))
     }
 }
 
 /// One line: what it says.
 impl fmt::Display for OpenPgpKeyMessage<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fingerprint = base16ct::HexDisplay(&self.message.fingerprint);
+        let fingerprint = fingerprint_of(self.key);
+        let fingerprint = base16ct::HexDisplay(&fingerprint);
         write!(out, "user ID {:?} of the OpenPGP key {fingerprint:X}", self.user_id)
     }
 }

@@ -77,7 +77,13 @@ fn certificates_and_requests_are_parsed_to_their_fields() {
     let bytes = authority.to_signed_bytes(&key());
     assert_eq!(CertificateFields::parse(&bytes), Ok(authority.clone()));
     let shown = authority.to_string();
-    assert!(shown.starts_with("certificate of an authority for CN=www.example.org by "), "{shown}");
+    assert!(
+        shown.starts_with("certificate of an authority for \"CN=www.example.org\" by "),
+        "{shown}"
+    );
+    // A value does not look like the rest of the line.
+    let other = CertificateFields { subject: "CN=a by CN=b\"".parse().unwrap(), ..certificate() };
+    assert!(other.to_string().contains(r#" for "CN=a by CN=b\"" ("#), "{other}");
     let name: x509::DistinguishedName = "CN=Office, O=A\\, B\\\\C".parse().unwrap();
     assert_eq!(name.to_string(), "CN=Office,O=A\\, B\\\\C");
     for wrong in ["", "CN", "CN=", "XX=a", "CN=a,,O=b", "C=\u{e9}", "CN=a\nb", "CN=a\\"] {
@@ -125,6 +131,20 @@ fn lenient_forms_are_not_raw() {
         SignatureFormat::of(&list),
         Err(FormatError::Unsupported(SignatureFormat::X509Cert))
     );
+    // Tags in the long form, which OpenSSL accepts.
+    let attributes = CmsAttributes::of(b"a", None).to_signed_bytes();
+    let long = |tag: u8, number: u8, rest: &[u8]| [&[tag, number], rest].concat();
+    for lenient in [
+        long(0x3f, 0x10, &certificate[1..]),
+        [&[0x3f, 0x80], &long(0x80, 0x10, &certificate[1..])[..]].concat(),
+        der::value(der::SEQUENCE, &long(0xbf, 0, &content[1..])),
+        der::value(der::SEQUENCE, &long(0x1f, 2, &[1, 0])),
+        der::sequence(&[&der::value(der::SEQUENCE, &long(0x1f, der::OID, &[1, 1]))]),
+        long(0x3f, 0x11, &attributes[1..]),
+        der::value(der::SET, &long(0x3f, 0x10, &attributes[3..])),
+    ] {
+        assert_ne!(SignatureFormat::of(&lenient), Ok(SignatureFormat::Raw), "{lenient:02x?}");
+    }
     // OpenPGP, version 3: the type of a signature and a time; version 5 and 6.
     let unsupported = Err(FormatError::Unsupported(SignatureFormat::OpenPgp));
     let time = 1_700_000_000_u32.to_be_bytes();
@@ -133,6 +153,75 @@ fn lenient_forms_are_not_raw() {
         let hashed = [version, 0, 1, 8, 0, 0];
         let message = [b"a", &hashed[..], &[version, 0xff], len].concat();
         assert_eq!(SignatureFormat::of(&message), unsupported, "{version}");
+    }
+}
+
+/// Decoders of base64 skip characters, and differ in what they do with the last bits.
+#[test]
+fn headers_of_lenient_decoders_are_not_raw() {
+    let digits = base64ct::Base64UrlUnpadded::encode_string;
+    let header = r#"{"alg":"RS256"}"#;
+    let wide: Vec<u8> = header.encode_utf16().flat_map(u16::to_be_bytes).collect();
+    let encoded = digits(header.as_bytes());
+    for lenient in [
+        format!("!!!!{encoded}"),
+        format!("----{encoded}"),
+        format!("////{encoded}"),
+        format!("{}IB", digits(br#"{"alg":"RS256" "#)),
+        format!("77u_{encoded}"),
+        format!("77u/{encoded}"),
+        digits(&wide),
+        digits(format!("{}{header}", " ".repeat(1 << 17)).as_bytes()),
+        digits(b"{\n \"alg\":\"RS256\"}"),
+    ] {
+        let found = SignatureFormat::of(format!("{lenient}.e30").as_bytes());
+        assert_ne!(found, Ok(SignatureFormat::Raw), "{}", &lenient[..20]);
+    }
+}
+
+/// An attacker has the group certify another key as its own.
+#[test]
+fn a_user_id_is_bound_to_the_key_that_signs_alone() {
+    let own = key_with_user_id(&key(), "Office <a@example.org>").unwrap();
+    let other = RsaPublicKey::new(&[0xc7; 256]).unwrap();
+    let other = key_with_user_id(&other, "Office <a@example.org>").unwrap();
+    let trailer = |message: &[u8]| message[message.len() - openpgp::MAX_TRAILER_LEN..].to_vec();
+    let content = &other[..other.len() - openpgp::MAX_TRAILER_LEN];
+    let attack = [content, &trailer(&own)].concat();
+    let unsupported = Err(FormatError::Unsupported(SignatureFormat::OpenPgp));
+    assert_eq!(SignatureFormat::of(&attack), unsupported);
+    assert_eq!(OpenPgpKeyMessage::parse(&attack), Err(FormatError::OpenPgpKey));
+    // Each key with its own trailer, of which one is the group's.
+    assert_eq!(
+        SignatureFormat::of(&[content, &trailer(&other)].concat()),
+        Ok(SignatureFormat::OpenPgpKey)
+    );
+    assert_eq!(SignatureFormat::OpenPgpKey.check_key(&other, &key()), Err(FormatError::OtherKey));
+    let shown = SignatureFormat::OpenPgpKey.describe(&own).unwrap();
+    let fingerprint = openpgp::fingerprint(&key());
+    assert!(shown.ends_with(&format!("{:X}", base16ct::HexDisplay(&fingerprint))), "{shown}");
+}
+
+/// A trailer of OpenPGP of version 3 is five bytes, of which most files have some at their end.
+#[test]
+fn files_that_end_like_a_trailer_of_version_3_are_raw_unless_they_are_keys_or_texts() {
+    let time = 1_700_000_000_u32.to_be_bytes();
+    let of = |content: &[u8], kind: u8| SignatureFormat::of(&[content, &[kind], &time].concat());
+    let unsupported = Err(FormatError::Unsupported(SignatureFormat::OpenPgp));
+    let image = [&b"SSHSIG"[..], &[0x80; 64]].concat();
+    assert_eq!(of(&image, 0), Ok(SignatureFormat::Raw));
+    assert_eq!(openpgp::version_3_content(&[&image[..], &[1], &time].concat()), Some(&image[..]));
+    assert_eq!(openpgp::version_3_content(&[&image[..], &[2], &time].concat()), None);
+    assert_eq!(openpgp::version_3_content(&[&image[..], &[1], &[0; 4]].concat()), None);
+    let text = "Suite: stable\nDescription: \u{fc}ber\n";
+    for kind in [0, 1] {
+        assert_eq!(of(text.as_bytes(), kind), unsupported);
+        assert_eq!(of(&[text.as_bytes(), &[0xfc, 0xfc]].concat(), kind), unsupported);
+    }
+    let key = key_with_user_id(&key(), "a").unwrap();
+    for kind in [0x10, 0x13, 0x18, 0x30] {
+        assert_eq!(of(&key[..key.len() - openpgp::MAX_TRAILER_LEN], kind), unsupported);
+        assert_eq!(of(&image, kind), Ok(SignatureFormat::Raw));
     }
 }
 
@@ -164,6 +253,18 @@ fn texts_are_canonical_and_other_bytes_are_no_texts() {
     let message = signed(b"- a\t \n\nb").unwrap();
     let parsed = OpenPgpMessage::parse(&message).unwrap();
     assert_eq!((parsed.content, parsed.created), (&b"- a\r\n\r\nb"[..], 1_700_000_000));
+    // The digest is that of a file with LF, as most are.
+    let shown = SignatureFormat::OpenPgp.describe(&signed(b"a\nb\n").unwrap()).unwrap();
+    let fingerprint = openpgp::fingerprint(&key);
+    assert_eq!(
+        shown,
+        format!(
+            "cleartext OpenPGP signature of 4 bytes with SHA-256 {}, as lines that end with LF, \
+             at 2023-11-14T22:13:20Z, by the key {:X}",
+            sha256_text(b"a\nb\n"),
+            base16ct::HexDisplay(&fingerprint)
+        )
+    );
     let form = SignatureFormat::OpenPgp.wrap(&message, &[1; 256], None).unwrap();
     let form = String::from_utf8(form).unwrap();
     let begin =
@@ -180,7 +281,7 @@ fn claims_are_unambiguous_objects() {
     for wrong in ["", "[]", "1", "{\"a\":1,\"a\":1}", "{\"a\":{\"b\":1,\"b\":2}}", "{}{}"] {
         assert_eq!(token(wrong), Err(FormatError::Claims), "{wrong}");
     }
-    assert_eq!(json::parse_object(&[b'['; 100_000]), None);
+    assert_eq!(json::parse_object(&vec![b'['; 100_000]), None);
     // A header with more than an algorithm, a type and a key.
     for header in [r#"{"alg":"none"}"#, r#"{"alg":"RS256","crit":["b64"]}"#, r#"{"typ":"JWT"}"#] {
         let digits = base64ct::Base64UrlUnpadded::encode_string;

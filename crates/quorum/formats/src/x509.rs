@@ -377,7 +377,12 @@ struct Shown<'a>(&'a DistinguishedName);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { out.write_str("(no name)") } else { self.0.fmt(out) }
+        // Quoted: a value must not look like the rest of the line.
+        if self.0.is_empty() {
+            out.write_str("(no name)")
+        } else {
+            write!(out, "{:?}", self.0.to_string())
+        }
     }
 }
 
@@ -388,7 +393,8 @@ impl fmt::Display for ListedNames<'_> {
         if self.0.is_empty() {
             return Ok(());
         }
-        let names: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        let names: Vec<String> =
+            self.0.iter().map(|name| format!("{:?}", name.to_string())).collect();
         write!(out, " ({})", names.join(", "))
     }
 }

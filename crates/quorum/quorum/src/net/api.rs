@@ -19,6 +19,8 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use keys::RsaPublicKey;
+use keys::rsa::RsaEncoding;
 use serde::{Deserialize, Serialize};
 
 pub use access::{ApiCaller, ApiPermissions, SocketAccess};
@@ -57,6 +59,18 @@ impl ApiEncoding {
             Self::Pkcs1 => "pkcs1",
             Self::Pkcs1Sha512 => "pkcs1-sha512",
             Self::Pss => "pss",
+        }
+    }
+
+    /// Whether `signature` is one of the message by this key, and in this encoding: a signature in
+    /// another encoding is wrong, because what it goes into names the encoding.
+    pub fn verify(self, key: &RsaPublicKey, message: &[u8], signature: &[u8]) -> bool {
+        let is_in = |encoding| key.verify_encoding(&encoding, message, signature);
+        match self {
+            Self::Pkcs1 => is_in(RsaEncoding::Pkcs1),
+            Self::Pkcs1Sha512 => is_in(RsaEncoding::Pkcs1Sha512),
+            // What is right in one of the two encodings with SHA-256, and not in the other one.
+            Self::Pss => key.verify(message, signature) && !is_in(RsaEncoding::Pkcs1),
         }
     }
 
@@ -269,7 +283,7 @@ pub trait LocalService: Send + Sync + 'static {
         caller: ApiCaller,
     ) -> impl Future<Output = Result<RefreshStatus, ApiRefusal>> + Send;
 
-    /// Withdraws this server's approval of a refresh that is not open yet.
+    /// Submits the withdrawal of this server's approval of a refresh that is not open yet.
     fn withdraw_approval(
         &self,
         caller: ApiCaller,

@@ -15,8 +15,8 @@
 //! Related changes are one transaction ([`QuorumStore::save`]). When an epoch or a run ends, its
 //! rows are overwritten and deleted, and its key is overwritten in place. An attacker who later
 //! obtains the disk and the master key cannot decrypt copies of the rows that the file system may
-//! have kept. A [backup](QuorumStore::back_up) contains the encrypted rows without the keys, so it
-//! is useless after the epoch, too.
+//! have kept. A [backup](QuorumStore::back_up) contains the encrypted rows without the keys, so its
+//! shares are useless after the epoch, too. Registered messages are not encrypted, in either.
 //!
 //! Assumption: data that is overwritten in place is gone. Copy-on-write file systems, snapshots and
 //! flash translation layers may keep old blocks. On such a disk, keep the master key elsewhere, for
@@ -69,6 +69,8 @@ pub struct QuorumStore {
     connection: Connection,
     master: MasterKey,
     audit: AuditLog,
+    /// The total length of the registered messages that are kept, once it is known.
+    kept_len: Option<u64>,
     /// The identity of the database file when it was opened.
     database: Option<FileId>,
     /// The identity of the agreement log's file when it was first seen.
@@ -99,7 +101,9 @@ impl QuorumStore {
         let audit = AuditLog::open(&directory, now)?;
         let database = FileId::at(&directory.join(file::DATABASE));
         let log = OnceCell::new();
-        let store = Self { directory, connection, master, audit, database, log, _lock: lock };
+        let kept_len = None;
+        let store =
+            Self { directory, connection, master, audit, kept_len, database, log, _lock: lock };
         store.destroy_all_but(&keys, &store.live()?)?;
         Ok(store)
     }
@@ -140,7 +144,7 @@ impl QuorumStore {
     }
 
     /// Replaces the database of a closed store by a backup of the same epoch. The audit log is
-    /// kept.
+    /// kept. The registrations are removed, because some of them may have been withdrawn since.
     ///
     /// # Errors
     /// If there is no store (without its keys no backup can be decrypted), if the backup's epoch
@@ -159,6 +163,7 @@ impl QuorumStore {
         let copy = file::copy(from, &directory)?;
         let store = Self {
             connection: file::open_at(copy.path())?,
+            kept_len: None,
             database: FileId::at(copy.path()),
             log: OnceCell::new(),
             audit: AuditLog::open(&directory, now)?,
@@ -188,6 +193,7 @@ impl QuorumStore {
             store.delete_items(run)?;
         }
         store.delete_unused_voting_keys()?;
+        store.delete_registrations()?;
         store.saved()?;
         let Self { directory, connection, mut audit, _lock, .. } = store;
         drop(connection);
@@ -223,6 +229,11 @@ impl QuorumStore {
     /// The file with the public part of the bundle from which the server was started.
     pub fn bundle_file(&self) -> PathBuf {
         self.directory.join(BUNDLE_FILE)
+    }
+
+    /// The file of the agreement log.
+    pub fn log_file(&self) -> PathBuf {
+        self.directory.join(LOG_FILE)
     }
 
     /// Keeps the public part of a bundle. A newer one replaces it.

@@ -19,6 +19,7 @@ pub(crate) mod recovery;
 pub(crate) mod retries;
 pub(crate) mod session;
 
+pub(crate) use agreement::MAX_COMMAND_BYTES;
 pub(crate) use entry::LogEntryBody;
 
 pub use agreement::{LogEntryEffect, LogEntryRefusal, RefreshAgreement, RefreshRun};

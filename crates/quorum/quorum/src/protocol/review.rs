@@ -168,7 +168,8 @@ impl RegistrationList {
         let mut out = vec![ANSWER];
         out.put_u64(self.total);
         let newest = &self.newest[..self.newest.len().min(MAX_LISTED)];
-        out.push(u8::try_from(newest.len()).expect("MAX_LISTED is below 256"));
+        // At most 128.
+        out.push(u8::try_from(newest.len()).unwrap_or(u8::MAX));
         for it in newest {
             out.extend(it.digest.0);
             out.put_u64(it.registered.0);
@@ -176,7 +177,7 @@ impl RegistrationList {
             out.put_u64(it.uid.map_or(u64::MAX, u64::from));
             out.put_u64(it.len.unwrap_or(u64::MAX));
             let first = &it.first[..it.first.len().min(MAX_FIRST_LEN)];
-            out.push(u8::try_from(first.len()).expect("MAX_FIRST_LEN is below 256"));
+            out.push(u8::try_from(first.len()).unwrap_or(u8::MAX));
             out.extend(first);
         }
         out
@@ -227,8 +228,8 @@ mod tests {
             digest: MessageDigest::of(&number.to_be_bytes()),
             registered: UnixSeconds(1_000),
             until: UnixSeconds(2_000),
-            uid: (number % 2 == 0).then_some(1_000),
-            len: (number % 3 != 0).then_some(12),
+            uid: number.is_multiple_of(2).then_some(1_000),
+            len: (!number.is_multiple_of(3)).then_some(12),
             first: vec![b'x'; number.min(MAX_FIRST_LEN)],
         };
         RegistrationList { total: count as u64, newest: (0..count).map(registration).collect() }
@@ -266,7 +267,8 @@ mod tests {
         let mut exchange = ReviewExchange::default();
         exchange.set_peers([faulty, correct]);
         let now = Duration::from_secs(1);
-        [faulty, correct].iter().for_each(|key| exchange.handle_link_up(key, now));
+        exchange.handle_link_up(&faulty, now);
+        exchange.handle_link_up(&correct, now);
         while exchange.poll_question(now).is_some() {}
         assert_eq!(exchange.handle(now, &correct, &list(1).to_answer()), Ok(false));
         assert_eq!(exchange.handle(now, &faulty, &list(2).to_answer()), Ok(false));

@@ -46,7 +46,7 @@ use crate::protocol::refresh::{LogEntry, RefreshDelays, RefreshRun};
 use crate::protocol::replication::ReplicatedService;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::VotingSecret;
-use crate::protocol::wire::MalformedEncoding;
+use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 use answering::PartialSignQueue;
 use epoch::FollowedEpoch;
 use inviting::NewerEpoch;
@@ -106,12 +106,18 @@ pub enum RefreshRefusal {
     /// No refresh is open.
     #[error("no refresh is open")]
     None,
-    /// The agreement log has no approval of this server, or the refresh has begun.
+    /// This server has approved nothing, or the refresh has begun.
     #[error(
-        "the agreement log has no approval of this server to withdraw; a refresh that has begun ends with `sunder \
-         quorum refresh --cancel` at f+1 servers"
+        "this server has no approval to withdraw; a refresh that has begun ends with `sunder quorum \
+         refresh --cancel` at f+1 servers"
     )]
     NotApproved,
+    /// This server has withdrawn as many approvals as the log takes.
+    #[error(
+        "this server has withdrawn 16 approvals, so it can approve no list before the next refresh: \
+         approve this one at f+1 other servers"
+    )]
+    Withdrawn,
 }
 
 /// A server.
@@ -158,7 +164,14 @@ pub struct QuorumServer {
 #[derive(Clone)]
 enum OperatorRequest {
     Approve(QuorumGroup),
-    Withdraw,
+    /// Withdraws the approval of a group, after `withdrawn` others in this run.
+    Withdraw {
+        run: u32,
+        withdrawn: u8,
+        group: Sha256Digest,
+        /// Whether too few others have approved it in time.
+        has_expired: bool,
+    },
     Cancel,
 }
 

@@ -29,6 +29,7 @@ pub(super) struct Arguments {
     /// This server joins a group that has a key, by a refresh, and so gets no shares. BUNDLE is a
     /// bundle of the group, from its ceremony or from `sunder quorum bundle`
     #[arg(long, value_name = "BUNDLE", num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "the option without a bundle is of earlier versions")]
     joins: Option<Option<PathBuf>>,
     /// The directory for what the server keeps [default: /var/lib/sunder/quorum-NAME]
     #[arg(long, value_name = "DIR")]

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use super::files::{read_bounded, read_message, write_new};
 use super::format_name::SignatureFormatName;
 use super::page;
-use super::servers::{GroupKeyOptions, QuorumServersOptions, ServerFailure};
+use super::servers::{GroupKeyOptions, QuorumServersOptions};
 use super::ssh_agent;
 
 /// How often a server is asked how far a refresh is.
@@ -44,8 +44,8 @@ pub(super) struct QuorumSocketOptions {
 /// 65,536 registrations, and then removes the oldest. All servers show what waits: `pending`.
 ///
 /// With --format, prints what a signature of the file would mean, and refuses a file of another
-/// format. Without it, refuses what `sunder quorum prepare` writes, and all that a verifier of
-/// these formats could accept.
+/// format or for another key. Without it, refuses what `sunder quorum prepare` writes, and all that
+/// looks like it.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: sunder quorum register --socket /run/sunder/quorum-office/api release.txt"
@@ -186,11 +186,18 @@ struct EpochServerDocument {
 }
 
 pub(super) fn register(arguments: &QuorumRegisterArguments) -> Result<(), CommandFailure> {
+    let key = match arguments.format {
+        SignatureFormatName::Raw => None,
+        _ => Some(arguments.server.public_key()?),
+    };
     // All are checked before one is registered.
     let mut messages = Vec::new();
     for file in &arguments.files {
-        let message = read_message(file)?;
-        let line = arguments.format.describe(&file.display().to_string(), &message)?;
+        let (name, message) = (file.display().to_string(), read_message(file)?);
+        let line = arguments.format.describe(&name, &message)?;
+        if let Some(key) = &key {
+            arguments.format.check_key(&name, &message, key)?;
+        }
         messages.push((message, line));
     }
     for (message, line) in messages {
@@ -212,7 +219,9 @@ pub(super) fn register(arguments: &QuorumRegisterArguments) -> Result<(), Comman
 pub(super) fn refresh(arguments: &QuorumRefreshArguments) -> Result<(), CommandFailure> {
     if arguments.withdraw {
         arguments.server.ask(async |client| client.withdraw_approval().await)?;
-        return console::print_line("the approval is withdrawn here");
+        return console::print_line(
+            "the withdrawal is submitted: `sunder quorum pending` shows the list until it holds",
+        );
     }
     let nodes = arguments.to.as_deref().map(service::config::read_file).transpose();
     let nodes = nodes.map_err(|error| CommandFailure::Usage(error.to_string()))?;
@@ -276,9 +285,7 @@ pub(super) fn pubkey(arguments: &QuorumPubkeyArguments) -> Result<(), CommandFai
 }
 
 pub(super) fn headers(arguments: &QuorumHeadersArguments) -> Result<(), CommandFailure> {
-    let headers = arguments
-        .servers
-        .ask(async |client| client.headers().await.map_err(ServerFailure::from))?;
+    let headers = arguments.servers.ask(async |group| group.headers().await)?;
     write_new(&arguments.file, &headers)
 }
 
@@ -388,6 +395,13 @@ fn check_age(arguments: &VerifyEpochsArguments, last: &GroupHeader) -> Result<()
 }
 
 impl QuorumSocketOptions {
+    /// The group's key, as the server names it.
+    fn public_key(&self) -> Result<RsaPublicKey, CommandFailure> {
+        let pem = self.ask(async |client| client.public_key().await)?;
+        let key = str::from_utf8(&pem).ok().and_then(|pem| RsaPublicKey::from_pem(pem).ok());
+        key.ok_or_else(|| CommandFailure::Failed("the server names no RSA public key".into()))
+    }
+
     /// Asks the server.
     pub(super) fn ask<T>(
         &self,

@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use console::CommandFailure;
 use formats::SignatureFormat;
 use formats::openpgp::OpenPgpMessage;
+use keys::RsaPublicKey;
 
 /// The value of `--format`.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -67,5 +68,19 @@ impl SignatureFormatName {
             return Err(wrong("this is not what is signed in a commit or tag of git".into()));
         }
         Ok(line)
+    }
+
+    /// Checks that a signature of a message by this key has a form.
+    ///
+    /// # Errors
+    /// If the message is to be signed by another key.
+    pub(super) fn check_key(
+        self,
+        name: &str,
+        message: &[u8],
+        key: &RsaPublicKey,
+    ) -> Result<(), CommandFailure> {
+        let checked = self.format().check_key(message, key);
+        checked.map_err(|error| CommandFailure::Usage(format!("{name}: {error}")))
     }
 }

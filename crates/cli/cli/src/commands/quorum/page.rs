@@ -66,15 +66,17 @@ pub(super) fn lists(review: &PendingReview) -> String {
             approved.len(),
             list.needed
         );
-        page += &match (&list.until, list.begun) {
-            (_, true) => ", has begun:\n".to_owned(),
-            (Some(until), false) => format!(", expires here at {until}:\n"),
-            (None, false) => ":\n".to_owned(),
+        let _ = match (&list.until, list.begun) {
+            (_, true) => writeln!(page, ", has begun:"),
+            (Some(until), false) => writeln!(page, ", expires here at {until}:"),
+            (None, false) => writeln!(page, ":"),
         };
         if list.changes.is_empty() {
             page += "  the same servers get new shares\n";
         }
-        list.changes.iter().for_each(|change| page += &line(change));
+        for change in &list.changes {
+            page += &line(change);
+        }
     }
     page
 }

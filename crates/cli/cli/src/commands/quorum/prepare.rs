@@ -135,7 +135,7 @@ writes Release.tbs. It contains the file, of somewhat less than 1 MiB.")]
 struct OpenpgpArguments {
     #[command(flatten)]
     key: PreparedKeyOptions,
-    /// A text with its signature (as in InRelease), instead of a detached one
+    /// A text with its signature (as in `InRelease`), instead of a detached one
     #[arg(long)]
     cleartext: bool,
     /// When it is signed, such as 2030-01-31T12:00:00Z; now unless given

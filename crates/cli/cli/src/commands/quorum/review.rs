@@ -18,9 +18,11 @@ const SHOWN_BYTES: usize = 24;
 
 /// Shows the registrations that were not used yet at each server, and proposed lists of servers.
 ///
-/// Each server names its own registrations: a faulty one can hide or invent its own, and none of
-/// the others'. A list of servers is shown with its difference to the current list, and with the
-/// servers that have signed their approval. Any socket of the server will do.
+/// A registration waits until its file is signed for a user of its server, expires or is withdrawn.
+/// All of this server are shown, and the newest 128 of each other one. Each server names its own
+/// registrations: a faulty one can hide or invent its own, and none of the others'. A list of
+/// servers is shown with its difference to the current list, and with the servers that have signed
+/// their approval. Any socket of the server will do.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum pending --socket /run/sunder/quorum-office/api")]
 pub(super) struct QuorumPendingArguments {
@@ -139,7 +141,7 @@ fn page(review: &PendingReview) -> String {
             let _ = writeln!(page, "server {server} has not said what waits there");
         } else if source.registrations > shown {
             let more = source.registrations - shown;
-            let _ = writeln!(page, "server {server} has {more} more");
+            let _ = writeln!(page, "server {server} has {more} more: ask it for all of them");
         }
     }
     page + &lists(review)
@@ -210,7 +212,8 @@ mod tests {
         };
         let page = page(&review);
         assert!(page.contains("\\x1b[2Jx\\n") && !page.contains('\x1b'), "{page}");
-        assert!(page.contains("server 2 has 4 more\nserver 3 has not said"), "{page}");
+        let more = "server 2 has 4 more: ask it for all of them\nserver 3 has not said";
+        assert!(page.contains(more), "{page}");
         assert!(page.contains("for epoch 2, approved by 3 (1 of 2):\n  > 0c0c"), "{page}");
         assert!(page.contains("from 192.0.2.1:1 to 192.0.2.9:1\n"), "{page}");
     }

@@ -9,12 +9,11 @@ use formats::FormatEncoding;
 use formats::cms::SignerCertificate;
 use hyper::body::Bytes;
 use keys::RsaPublicKey;
-use keys::rsa::RsaEncoding;
 use quorum::api::ApiEncoding;
 
 use super::files::{exists, is_standard, read_bounded, read_message, write_new, write_standard};
 use super::format_name::SignatureFormatName;
-use super::servers::{GroupKeyOptions, QuorumServersOptions, ServerFailure};
+use super::servers::{GroupKeyOptions, QuorumServersOptions};
 
 /// The longest file of a certificate, in bytes.
 const MAX_CERTIFICATE: usize = 1 << 20;
@@ -224,18 +223,5 @@ pub(super) fn signature_of(
     encoding: ApiEncoding,
     key: Option<&RsaPublicKey>,
 ) -> Result<Bytes, CommandFailure> {
-    servers.ask(async |client| {
-        let signature = client.sign(message.clone(), encoding).await?;
-        let is_signature = |key: &RsaPublicKey| match encoding {
-            ApiEncoding::Pkcs1Sha512 => {
-                key.verify_encoding(&RsaEncoding::Pkcs1Sha512, message, &signature)
-            }
-            ApiEncoding::Pkcs1 | ApiEncoding::Pss => key.verify(message, &signature),
-        };
-        if !key.is_none_or(is_signature) {
-            let why = "the server's signature is not by the group's key: use another server";
-            return Err(ServerFailure::Wrong(why.into()));
-        }
-        Ok(signature)
-    })
+    servers.ask(async |group| group.sign(message, encoding, key).await)
 }

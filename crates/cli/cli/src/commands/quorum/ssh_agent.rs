@@ -4,18 +4,19 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use console::CommandFailure;
 use hyper::body::Bytes;
 use keys::RsaPublicKey;
-use keys::rsa::RsaEncoding;
 use quorum::api::{ApiEncoding, GroupApiClient};
 use quorum::ssh::{
     MAX_AGENT_MESSAGE_LEN, SshAgentRequest, SshRsaHash, failure, identities_answer,
     public_key_blob, sign_response,
 };
+use service::accept::RoundRobinAcceptor;
 use service::listening::listen_unix;
 use service::signals::{self, StopSignals};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,6 +25,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use super::servers::{GroupKeyOptions, QuorumServersOptions};
 use crate::daemon;
 
 /// The comment of the key, which programs show.
@@ -46,9 +48,10 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 Then: export SSH_AUTH_SOCK=/run/user/1000/office-agent
 docs/guides/quorum-programs.md is the guide.")]
 pub(super) struct QuorumSshAgentArguments {
-    /// The socket of a server. If it is given again, the next server is asked when one fails
-    #[arg(long = "socket", value_name = "PATH", required = true)]
-    sockets: Vec<PathBuf>,
+    #[command(flatten)]
+    servers: QuorumServersOptions,
+    #[command(flatten)]
+    key: GroupKeyOptions,
     /// The agent's socket, which is created
     #[arg(long, value_name = "PATH")]
     listen: PathBuf,
@@ -61,11 +64,10 @@ struct QuorumSshAgent {
 }
 
 pub(super) fn run(arguments: &QuorumSshAgentArguments) -> Result<(), CommandFailure> {
+    let key = arguments.key.key(&arguments.servers)?;
+    let group = arguments.servers.group();
     daemon::run(async {
         let stop = StopSignals::listen()?;
-        let group = GroupApiClient::new(&arguments.sockets);
-        let key = group.public_key().await;
-        let key = key.map_err(|error| CommandFailure::Failed(error.to_string()))?;
         let listener = listen(&arguments.listen)?;
         let _removed = RemovedAtEnd(&arguments.listen);
         console::print_line(&format!("listening on {}", arguments.listen.display()))?;
@@ -73,12 +75,12 @@ pub(super) fn run(arguments: &QuorumSshAgentArguments) -> Result<(), CommandFail
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let serving = async {
             tokio::select! {
-                failed = serve(&listener, agent) => Err(failed),
-                _ = ended => Ok(()),
+                () = serve(&listener, agent) => {}
+                _ = ended => {}
             }
         };
-        let served = signals::until_stopped(stop, serving, || drop(end)).await?;
-        served.map_err(|error| CommandFailure::Failed(format!("cannot accept: {error}")))
+        signals::until_stopped(stop, serving, || drop(end)).await?;
+        Ok(())
     })
 }
 
@@ -113,17 +115,13 @@ fn listen(path: &Path) -> Result<UnixListener, CommandFailure> {
     })
 }
 
-/// Accepts connections. Returns only when the system fails.
-async fn serve(listener: &UnixListener, agent: Arc<QuorumSshAgent>) -> io::Error {
+/// Accepts connections for ever: an error of the system is logged, and accepting goes on.
+async fn serve(listener: &UnixListener, agent: Arc<QuorumSshAgent>) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            return io::Error::other("closed");
-        };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => return error,
-        };
+    let mut acceptor = RoundRobinAcceptor::default();
+    // Nothing closes the semaphore.
+    while let Ok(place) = places.clone().acquire_owned().await {
+        let (_, stream, _) = acceptor.accept(from_ref(listener)).await;
         let agent = agent.clone();
         tokio::spawn(async move {
             // A client that breaks the protocol or goes away has no one to report to.
@@ -187,16 +185,12 @@ impl QuorumSshAgent {
             return Err("the client asks for another key".into());
         }
         let hash = hash.ok_or("the client asks for SHA-1 (ssh-rsa), which is not secure")?;
-        let (encoding, verified) = match hash {
-            SshRsaHash::Sha256 => (ApiEncoding::Pkcs1, RsaEncoding::Pkcs1),
-            SshRsaHash::Sha512 => (ApiEncoding::Pkcs1Sha512, RsaEncoding::Pkcs1Sha512),
+        let encoding = match hash {
+            SshRsaHash::Sha256 => ApiEncoding::Pkcs1,
+            SshRsaHash::Sha512 => ApiEncoding::Pkcs1Sha512,
         };
-        let signature = self.group.sign(Bytes::copy_from_slice(data), encoding).await;
-        let signature = signature.map_err(|error| error.to_string())?;
-        if self.key.verify_encoding(&verified, data, &signature) {
-            Ok((hash, signature))
-        } else {
-            Err("a server's signature is not of the key that the agent began with".into())
-        }
+        let data = Bytes::copy_from_slice(data);
+        let signature = self.group.sign(&data, encoding, Some(&self.key)).await;
+        signature.map(|signature| (hash, signature)).map_err(|error| error.to_string())
     }
 }

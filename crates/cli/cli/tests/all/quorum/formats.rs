@@ -106,7 +106,10 @@ fn openssl_accepts_certificates_requests_cms_and_tokens() {
         "x509-cert",
         &["--authority", "--subject", "CN=Office", "--days", "365", "--out", "ca.tbs"],
     );
-    assert!(printed.starts_with("ca.tbs: certificate of an authority for CN=Office"), "{printed}");
+    assert!(
+        printed.starts_with("ca.tbs: certificate of an authority for \"CN=Office\""),
+        "{printed}"
+    );
     group.sign("x509-cert", "ca.tbs", &[]);
     group.accepts("openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out www.key");
     group.accepts("openssl pkey -in www.key -pubout -out www.pem");
@@ -197,6 +200,19 @@ fn check_several_files_and_servers(group: &Group) {
     let other = ["quorum", "sign", "--socket", "1.api", "--pubkey", "other.pem", "--out", "-", "a"];
     let message = error_of(place, &other, 1);
     assert!(message.contains("not by the group's key"), "{message}");
+    // What is to be signed by another key is not registered in any format that names it.
+    for (format, options) in [
+        ("x509-csr", &["--subject", "CN=Office"][..]),
+        ("openpgp", &["a"]),
+        ("openpgp-key", &["--user-id", "Office <office@example.org>"]),
+    ] {
+        let file = format!("other-{format}.tbs");
+        let begin = ["prepare", format, "--pubkey", "other.pem", "--out", &file];
+        group.run(&[&begin[..], options].concat());
+        let register = ["quorum", "register", "--socket", "1.api", "--format", format, &file];
+        let message = error_of(place, &register, 2);
+        assert!(message.contains("names another key than the group's"), "{message}");
+    }
     let epochs = ["verify-epochs", "--pubkey", "made/public.pem", "--socket", "none.api"];
     let printed = group.run(&[&epochs[..], &SOCKET[..]].concat());
     assert!(printed.starts_with("epoch 1"), "{printed}");

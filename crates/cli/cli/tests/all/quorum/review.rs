@@ -102,7 +102,8 @@ fn what_waits_is_shown_printed_and_withdrawn() {
         pending.contains("for epoch 2, approved by 1 (1 of 2):\n  the same servers get new shares")
             && group.status().contains("approved by 1 (1 of 2), expires here at ")
     });
-    group.run(&["refresh", "--withdraw", "--socket", "1.api"]);
+    let submitted = group.run(&["refresh", "--withdraw", "--socket", "1.api"]);
+    assert!(submitted.starts_with("the withdrawal is submitted"), "{submitted}");
     wait_until("it is withdrawn", || {
         !group.run(&["pending", "--socket", "4.api"]).contains("for epoch 2")
     });

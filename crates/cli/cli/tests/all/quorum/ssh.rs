@@ -4,9 +4,10 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread;
 
 use super::group::{Group, Server, signal, wait_until};
 use crate::common::sunder;
@@ -42,7 +43,7 @@ impl AgentOfGroup {
         let log = fs::File::create(group.path("agent.log")).unwrap();
         let agent = Command::new(env!("CARGO_BIN_EXE_sunder"))
             .args(["quorum", "ssh-agent", "--socket", "missing", "--socket", "1.api"])
-            .args(["--socket", "2.api", "--listen", "agent"])
+            .args(["--socket", "2.api", "--listen", "agent", "--pubkey", "made/public.pem"])
             .current_dir(group.place.path())
             .stdout(Stdio::null())
             .stderr(log)
@@ -251,3 +252,51 @@ fn an_ssh_agent_of_a_quorum_refuses_what_is_wrong() {
     assert!(none.status.code() == Some(1) && errors.contains("no server answers at"), "{errors}");
     drop(agent.agent);
 }
+
+/// A server that hangs is passed over, and so is one that returns what is no signature. What one
+/// server's policy forbids is refused (exit code 3), whatever the others answer.
+#[test]
+fn servers_of_a_quorum_that_hang_or_lie_are_passed_over() {
+    let group = Group::new(4);
+    let _servers: Vec<Server> = (1..=4).map(|number| group.start(number)).collect();
+    group.wait_until_healthy(1..=4);
+    let place = group.place.path();
+    let _hanging = UnixListener::bind(group.path("hanging")).unwrap();
+    let liar = UnixListener::bind(group.path("liar")).unwrap();
+    thread::spawn(move || {
+        for stream in liar.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            let len = stream.read(&mut request).unwrap_or(0);
+            let answer: &[u8] = if request[..len].starts_with(b"GET /v1/health") {
+                HEALTH.as_bytes()
+            } else {
+                &[7; 256]
+            };
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.len());
+            // The client may have gone away.
+            let _ = stream.write_all(&[head.as_bytes(), answer].concat());
+        }
+    });
+    fs::write(group.path("message"), "message\n").unwrap();
+    fs::write(group.path("other"), "other\n").unwrap();
+    for socket in ["1.api", "2.api"] {
+        group.run(&["register", "--socket", socket, "message"]);
+    }
+    let several = ["--socket", "hanging", "--socket", "liar", "--socket", "1.api"];
+    let sign = ["sign", "--pubkey", "made/public.pem", "message"];
+    group.run(&[&sign[..], &several].concat());
+    assert!(group.openssl_accepts("message"));
+    let pem = group.run(&[&["pubkey"], &several[2..]].concat());
+    assert_eq!(pem, fs::read_to_string(group.path("made/public.pem")).unwrap());
+    let sign = ["quorum", "sign", "--socket", "1.api", "--socket", "missing", "other"];
+    let refused = sunder(place, &sign);
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(3), "{errors}");
+    for expected in ["not registered here", "no server answers at missing"] {
+        assert!(errors.contains(expected), "{errors}");
+    }
+}
+
+const HEALTH: &str = r#"{"ok":true,"problem":"","problem_s":null,"epoch":1,"height":1,
+    "waiting_s":null,"connected":3,"needed":1}"#;

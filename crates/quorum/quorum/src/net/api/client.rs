@@ -70,6 +70,14 @@ pub enum QuorumApiError {
         /// What is wrong.
         what: String,
     },
+    /// The server answered in the right form, but its answer is false.
+    #[error("the server at {} answers falsely: {what}", .path.display())]
+    Wrong {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
     /// The server refused the request.
     #[error("{reason}")]
     Refused {
@@ -287,6 +295,11 @@ impl QuorumApiClient {
         }
         let group = std::fs::metadata(&path).ok().map(|found| found.gid());
         QuorumApiError::Denied { path, group, source }
+    }
+
+    /// The error for an answer that is false, for [`ask`](super::GroupApiClient::ask).
+    pub(super) fn wrong(&self, what: &str) -> QuorumApiError {
+        QuorumApiError::Wrong { path: self.socket.clone(), what: what.to_owned() }
     }
 
     pub(super) fn stranger(&self, what: &str) -> QuorumApiError {

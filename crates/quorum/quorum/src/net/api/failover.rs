@@ -13,10 +13,11 @@ use super::{ApiEncoding, QuorumApiClient, QuorumApiError};
 /// The time limit for an answer that needs no other server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time limit for a signature. The server has a shorter one, `sign_timeout_s`.
-const SIGN_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time limit for an answer. For a signature, the server has a shorter one, `sign_timeout_s`.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Servers of one group. If one does not answer or cannot do what is asked, the next one is asked.
+/// Servers of one group. If one does not answer, answers falsely or cannot do what is asked, the
+/// next one is asked.
 #[derive(Clone, Debug)]
 pub struct GroupApiClient(Vec<QuorumApiClient>);
 
@@ -48,34 +49,74 @@ impl GroupApiClient {
         Self(sockets.iter().map(|socket| QuorumApiClient::new(socket)).collect())
     }
 
-    /// The group's public key.
+    /// The group's public key. A key that `check` refuses, with the reason in one line, is passed
+    /// over.
     ///
     /// # Errors
     /// When no server answers with one.
-    pub async fn public_key(&self) -> Result<RsaPublicKey, GroupApiError> {
-        let mut errors = GroupApiError(vec![]);
-        for server in &self.0 {
-            match public_key_of(server).await {
-                Ok(key) => return Ok(key),
-                Err(error) => errors.0.push(error),
-            }
-        }
-        Err(errors)
+    pub async fn public_key(
+        &self,
+        check: impl Fn(&RsaPublicKey) -> Result<(), String>,
+    ) -> Result<RsaPublicKey, GroupApiError> {
+        let check = &check;
+        self.ask(|server| async move {
+            let pem = limited(&server, ANSWER_TIMEOUT, server.public_key()).await?;
+            let key = str::from_utf8(&pem).ok().and_then(|pem| RsaPublicKey::from_pem(pem).ok());
+            let key = key.ok_or_else(|| server.stranger("the public key is not one"))?;
+            check(&key).map_err(|why| server.wrong(&why))?;
+            Ok(key)
+        })
+        .await
     }
 
-    /// Requests a signature of a message. A server that hangs is passed over within seconds.
+    /// Requests a signature of a message. A wrong one is passed over if the key is known.
     ///
     /// # Errors
     /// When no server returns one.
     pub async fn sign(
         &self,
-        message: Bytes,
+        message: &Bytes,
         encoding: ApiEncoding,
+        key: Option<&RsaPublicKey>,
     ) -> Result<Bytes, GroupApiError> {
+        self.ask(|server| async move {
+            let signature = server.sign(message.clone(), encoding).await?;
+            if key.is_none_or(|key| encoding.verify(key, message, &signature)) {
+                Ok(signature)
+            } else {
+                Err(server.wrong("the signature is not by the group's key"))
+            }
+        })
+        .await
+    }
+
+    /// The headers of all epochs with their signatures, which are not verified.
+    ///
+    /// # Errors
+    /// When no server returns them.
+    pub async fn headers(&self) -> Result<Bytes, GroupApiError> {
+        self.ask(|server| async move { server.headers().await }).await
+    }
+
+    /// The first right answer of a server. `request` verifies the answer, and returns an error for
+    /// a wrong one. A server that hangs is passed over within seconds, and one that is slow within
+    /// a minute.
+    ///
+    /// # Errors
+    /// When no server gives a right answer.
+    async fn ask<T, F: Future<Output = Result<T, QuorumApiError>>>(
+        &self,
+        request: impl Fn(QuorumApiClient) -> F,
+    ) -> Result<T, GroupApiError> {
         let mut errors = GroupApiError(vec![]);
         for server in &self.0 {
-            match sign_at(server, message.clone(), encoding).await {
-                Ok(signature) => return Ok(signature),
+            let asked = async {
+                // A server that hangs does not answer this either.
+                limited(server, ANSWER_TIMEOUT, server.health()).await?;
+                limited(server, REQUEST_TIMEOUT, request(server.clone())).await
+            };
+            match asked.await {
+                Ok(answer) => return Ok(answer),
                 Err(error) => {
                     let is_final = is_of_the_group(&error);
                     errors.0.push(error);
@@ -87,22 +128,6 @@ impl GroupApiClient {
         }
         Err(errors)
     }
-}
-
-async fn public_key_of(server: &QuorumApiClient) -> Result<RsaPublicKey, QuorumApiError> {
-    let pem = limited(server, ANSWER_TIMEOUT, server.public_key()).await?;
-    let key = str::from_utf8(&pem).ok().and_then(|pem| RsaPublicKey::from_pem(pem).ok());
-    key.ok_or_else(|| server.stranger("the public key is not one"))
-}
-
-async fn sign_at(
-    server: &QuorumApiClient,
-    message: Bytes,
-    encoding: ApiEncoding,
-) -> Result<Bytes, QuorumApiError> {
-    // A server that hangs does not answer this either.
-    limited(server, ANSWER_TIMEOUT, server.health()).await?;
-    limited(server, SIGN_TIMEOUT, server.sign(message, encoding)).await
 }
 
 /// Whether another server would answer the same: the request itself is wrong, or other servers were

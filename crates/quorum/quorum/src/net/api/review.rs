@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 /// The registrations and proposed lists that wait, as far as a server knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingReview {
-    /// Registrations that were not used yet: of this server, then of the others, the newest first.
-    /// Each server says this of itself, so a faulty one can show or hide its own.
+    /// Registrations that were not used yet: all of this server, then up to 128 of each other one,
+    /// the newest first. One is used when its message was signed for a user of its server. Each
+    /// server says this of itself, so a faulty one can show or hide its own.
     pub registrations: Vec<PendingRegistration>,
     /// The servers of the group, and how many registrations wait at each.
     pub servers: Vec<PendingSource>,
@@ -30,7 +31,7 @@ pub struct PendingRegistration {
     pub len: Option<u64>,
     /// The first bytes of the message, in hexadecimal digits.
     pub first: String,
-    /// The ID of the user who has registered it, on the host of that server.
+    /// The ID of the user who has registered it first, on the host of that server.
     pub uid: Option<u32>,
     /// When it was registered (RFC 3339).
     pub registered: String,

@@ -202,7 +202,7 @@ async fn perform(
         }
         ApiOperation::Withdraw(digest) => {
             service.withdraw(digest, caller).await?;
-            empty()
+            empty(StatusCode::NO_CONTENT)
         }
         ApiOperation::Show(digest) => {
             route::answer(StatusCode::OK, OCTETS, service.registered_message(digest).await?)
@@ -228,8 +228,9 @@ async fn perform(
             route::json(StatusCode::ACCEPTED, &service.cancel_refresh(caller).await?)
         }
         ApiOperation::WithdrawApproval => {
+            // It holds once the agreement log has it.
             service.withdraw_approval(caller).await?;
-            empty()
+            empty(StatusCode::ACCEPTED)
         }
         ApiOperation::Refresh => match service.refresh() {
             Some(refresh) => route::json(StatusCode::OK, &refresh),
@@ -253,9 +254,9 @@ async fn perform(
 }
 
 /// An answer without content.
-fn empty() -> Response<Full<Bytes>> {
+fn empty(status: StatusCode) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::new()));
-    *response.status_mut() = StatusCode::NO_CONTENT;
+    *response.status_mut() = status;
     response
 }
 

@@ -19,6 +19,8 @@ struct Fake {
     registered: Mutex<BTreeSet<Vec<u8>>>,
     refused: Mutex<Vec<(&'static str, String)>>,
     is_ill: bool,
+    /// What it returns as the signature of any message, if it is not empty.
+    signature: Vec<u8>,
 }
 
 fn state(step: RefreshStep) -> RefreshStatus {
@@ -129,6 +131,9 @@ impl LocalService for Fake {
         encoding: ApiEncoding,
         _: ApiCaller,
     ) -> Result<Vec<u8>, ApiRefusal> {
+        if !self.signature.is_empty() {
+            return Ok(self.signature.clone());
+        }
         if !self.registered.lock().unwrap().contains(&message[..]) {
             return Err(ApiRefusal::new(ApiRefusalKind::Forbidden, "not\nregistered"));
         }
@@ -329,7 +334,7 @@ fn assert_documented(method: &str, path: &str, answer: &(u16, String, Vec<u8>)) 
     let response = &operation["responses"][status.to_string()];
     let text = String::from_utf8_lossy(body);
     assert!(response.is_object(), "{method} {path}: {status} is not documented: {text}");
-    if *status == 204 {
+    if *status == 204 || response["content"].is_null() {
         assert!(body.is_empty() && response["content"].is_null(), "{method} {path}");
         return;
     }
@@ -378,7 +383,7 @@ fn answers_are_as_documented() {
             ("DELETE", of_message, b"", 204),
             ("DELETE", of_message, b"", 404),
             ("GET", of_message, b"", 404),
-            ("DELETE", "/v1/refreshes/approval", b"", if is_ill { 409 } else { 204 }),
+            ("DELETE", "/v1/refreshes/approval", b"", if is_ill { 409 } else { 202 }),
             ("GET", "/v1/bundle", b"", if is_ill { 503 } else { 200 }),
             ("POST", "/v1/commands", b"request", 200),
             ("POST", "/v1/refreshes", b"[[node]]", 202),
@@ -471,7 +476,8 @@ fn servers_of_a_group_are_asked_in_turn() {
     let sign = |sockets: &[&PathBuf]| {
         let sockets: Vec<PathBuf> = sockets.iter().copied().cloned().collect();
         let client = GroupApiClient::new(&sockets);
-        full.runtime.block_on(client.sign(Bytes::from_static(b"message"), ApiEncoding::Pkcs1Sha512))
+        let message = Bytes::from_static(b"message");
+        full.runtime.block_on(client.sign(&message, ApiEncoding::Pkcs1Sha512, None))
     };
     let (empty, full) = (empty.path(), full.path());
     let signed = sign(&[&missing, &hanging, &empty, &full]).unwrap();
@@ -484,6 +490,51 @@ fn servers_of_a_group_are_asked_in_turn() {
     assert!(text.ends_with("; not registered") && text.matches("not registered").count() == 1);
     let late = sign(&[&hanging]).unwrap_err();
     assert!(!late.is_forbidden() && late.to_string().contains("no answer from"), "{late}");
+}
+
+/// A signature is verified before the next server is given up: one that lies denies nothing.
+#[test]
+fn a_server_that_signs_falsely_is_passed_over() {
+    let message = Bytes::from_static(b"message");
+    let (place, runtime) = (TempDir::new().unwrap(), Runtime::new().unwrap());
+    let openssl = |arguments: &str| {
+        let mut command = std::process::Command::new("openssl");
+        let output = command.args(arguments.split(' ')).current_dir(place.path()).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    std::fs::write(place.path().join("message"), &message).unwrap();
+    openssl("genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key");
+    let pem = String::from_utf8(openssl("pkey -in key -pubout")).unwrap();
+    let key = RsaPublicKey::from_pem(&pem).unwrap();
+    let pkcs1 = openssl("dgst -sha256 -sign key message");
+    let pss = "rsa_padding_mode:pss -sigopt rsa_pss_saltlen:32";
+    let pss = openssl(&format!("dgst -sha256 -sigopt {pss} -sign key message"));
+    let sha512 = openssl("dgst -sha512 -sign key message");
+
+    let answers = [pkcs1, pss, sha512];
+    let encodings = [ApiEncoding::Pkcs1, ApiEncoding::Pss, ApiEncoding::Pkcs1Sha512];
+    let servers: Vec<Served> = answers
+        .iter()
+        .map(|answer| Served::new(Fake { signature: answer.clone(), ..Fake::default() }))
+        .collect();
+    for (right, encoding) in encodings.into_iter().enumerate() {
+        for (index, answer) in answers.iter().enumerate() {
+            assert_eq!(encoding.verify(&key, &message, answer), index == right, "{encoding:?}");
+            assert!(!encoding.verify(&key, b"another", answer));
+        }
+        let sign = |order: &[usize]| {
+            let sockets: Vec<PathBuf> = order.iter().map(|index| servers[*index].path()).collect();
+            let client = GroupApiClient::new(&sockets);
+            runtime.block_on(client.sign(&message, encoding, Some(&key)))
+        };
+        let [first, second] = [(right + 1) % 3, (right + 2) % 3];
+        assert_eq!(sign(&[first, second, right]).unwrap(), answers[right]);
+        let wrong = sign(&[first, second]).unwrap_err();
+        let text = wrong.to_string();
+        assert!(!wrong.is_forbidden() && text.matches("by the group's key").count() == 2, "{text}");
+    }
 }
 
 #[test]
@@ -523,12 +574,15 @@ fn the_socket_is_for_whom_the_configuration_says() {
     assert!(refused.contains("is not a socket") && path.exists(), "{refused}");
 }
 
+/// A method, a path, a body, the permissions that allow it, and the setting that an error names.
+type LimitedOperation<'a> = (&'a str, &'a str, &'a [u8], [bool; 3], &'a str);
+
 /// A user with one permission can do nothing else, and is told which one is missing.
 #[test]
 fn each_permission_allows_its_operations_and_no_others() {
     let none = ApiPermissions::default();
     let of_message = &format!("/v1/messages/{}", MessageDigest::of(b"message"));
-    let operations: &[(&str, &str, &[u8], [bool; 3], &str)] = &[
+    let operations: &[LimitedOperation<'_>] = &[
         ("POST", "/v1/messages", b"message", [false, true, false], "register_socket"),
         ("POST", "/v1/signatures", b"message", [true, false, false], "`socket`"),
         ("POST", "/v1/refreshes", b"[[node]]", [false, false, true], "admin_socket"),

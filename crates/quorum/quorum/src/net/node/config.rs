@@ -357,17 +357,17 @@ fn access(table: &ConfigTable<'_>, name: &str) -> Option<SocketAccess> {
     match value.text()? {
         "owner" => Some(SocketAccess::Owner),
         "group" => Some(SocketAccess::Group),
-        text => match text.strip_prefix("group:").filter(|group| !group.is_empty()) {
-            Some(group) => Some(SocketAccess::NamedGroup(group.to_owned())),
-            None => {
+        text => {
+            let group = text.strip_prefix("group:").filter(|group| !group.is_empty());
+            if group.is_none() {
                 value.refuse(
                     format!("\"{text}\" is not known"),
                     "give \"owner\", \"group\" (the group of the server's process), or \
                      \"group:NAME\"",
                 );
-                None
             }
-        },
+            group.map(|group| SocketAccess::NamedGroup(group.to_owned()))
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use super::registrations::{NodeRegistrations, is_review};
 use super::status::PublishedNodeState;
 use super::{LogInboxSource, LogStart, NodeError, NodeNetwork, lock};
 use crate::log::{AgreementLog, CommittedEntries, LogFailed, SubmitError};
+use crate::net::api::ApiCaller;
 use crate::net::links::{LinkLane, LinkTopic, QuorumLinks, QuorumPeer, TopicInbox};
 use crate::net::store::QuorumStore;
 use crate::net::store::audit;
@@ -45,7 +46,7 @@ pub(super) struct NodeEventLoop<L, F> {
     generator: RandomGenerator,
     pub(super) links: Arc<QuorumLinks>,
     pub(super) registrations: NodeRegistrations,
-    /// The registered messages that were not signed yet.
+    /// The registered messages that were not signed for a user of this server yet.
     pub(super) unused: HashSet<MessageDigest>,
     /// The members of the groups.
     members: Vec<QuorumMember>,
@@ -60,6 +61,8 @@ pub(super) struct NodeEventLoop<L, F> {
     jobs: NodeJobRunner,
     done: mpsc::UnboundedReceiver<Result<QuorumServerJobResult, RandomError>>,
     requests: HashMap<LocalRequestId, PendingSignRequest>,
+    /// The local user who has withdrawn the approval, until the log has the withdrawal.
+    withdrawing: Option<ApiCaller>,
     next_request: u64,
     answers: AnswerCounter,
     pub(super) shared: Arc<Mutex<PublishedNodeState>>,
@@ -110,13 +113,16 @@ where
         shared: Arc<Mutex<PublishedNodeState>>,
         start: Instant,
     ) -> Result<Self, NodeError> {
-        for digest in store.expire(UnixSeconds::from_system(SystemTime::now()))? {
+        let now = UnixSeconds::from_system(SystemTime::now());
+        let lifetime = network.registration_expires;
+        store.shorten_registrations(UnixSeconds(now.0.saturating_add(lifetime.as_secs())))?;
+        for digest in store.expire(now)? {
             let event = audit::AuditEvent::Expired { digest: digest.to_string() };
             store.record(&event, SystemTime::now())?;
         }
         let (saved, registered) = (store.saved()?, store.registered()?);
         let unused = store.unused()?;
-        let registrations = NodeRegistrations::new(&store, network.registration_expires)?;
+        let registrations = NodeRegistrations::new(&store, lifetime, now)?;
         let has_begun = saved.start.is_some();
         let server = QuorumServer::new(settings, saved, registered, start.elapsed())?;
         let NodeNetwork { links, inboxes: [for_log, signing, refresh], peers, bundled, .. } =
@@ -144,6 +150,7 @@ where
             jobs,
             done,
             requests: HashMap::new(),
+            withdrawing: None,
             next_request: 0,
             answers: AnswerCounter::default(),
             shared,
@@ -246,7 +253,7 @@ where
             }
             NodeCommand::Pending(reply) => {
                 self.publish_registrations()?;
-                let _ = reply.send(());
+                let _ = reply.send(self.store.unused_registrations(usize::MAX)?);
             }
             NodeCommand::Sign(message, encoding, by, reply) => {
                 let id = LocalRequestId(self.next_request);
@@ -286,13 +293,12 @@ where
                 let _ = reply.send(cancelled);
             }
             NodeCommand::WithdrawApproval(by, reply) => {
-                let (now, group) = (self.now(), self.proposed_group());
-                let withdrawn = self.server.withdraw_approval(now);
-                if withdrawn.is_ok() {
-                    let epoch = self.epoch() + 1;
-                    self.record(&audit::AuditEvent::ApprovalWithdrawn { epoch, group, by })?;
+                let submitted = self.server.withdraw_approval(self.now());
+                if submitted.is_ok() {
+                    // It is recorded when the log has it.
+                    self.withdrawing = Some(by);
                 }
-                let _ = reply.send(withdrawn);
+                let _ = reply.send(submitted);
             }
             NodeCommand::Record(event) => self.record(&event)?,
             NodeCommand::Reload(config, reply) => {
@@ -455,8 +461,9 @@ where
     /// Writes the event to the store if it must be kept.
     fn keep(&mut self, event: &QuorumServerEvent) -> Result<(), NodeError> {
         match event {
+            // The registration is still shown: what a faulty server asks for must not disappear
+            // from review.
             QuorumServerEvent::Answered { to, message } => {
-                self.note_used(*message)?;
                 match self.answers.answered(Instant::now(), *to, *message) {
                     Some(first) => self.record_answers(first),
                     None => Ok(()),
@@ -465,6 +472,11 @@ where
             QuorumServerEvent::RefreshDue { epoch, group } => {
                 let (epoch, group) = (*epoch, group.to_string());
                 self.record(&audit::AuditEvent::RefreshDue { epoch, group })
+            }
+            QuorumServerEvent::ApprovalWithdrawn { epoch, group } => {
+                let (epoch, group) = (*epoch, group.map(|group| group.to_string()));
+                let by = self.withdrawing.take().unwrap_or_default();
+                self.record(&audit::AuditEvent::ApprovalWithdrawn { epoch, group, by })
             }
             QuorumServerEvent::ApprovalExpired { epoch, group } => {
                 let (epoch, group) = (*epoch, group.to_string());
@@ -495,6 +507,9 @@ where
                     epoch,
                     "the group is as old as `refresh_every`: this server approves new shares"
                 );
+            }
+            QuorumServerEvent::ApprovalWithdrawn { epoch, .. } => {
+                info!(epoch, "this server's approval of the list is withdrawn");
             }
             QuorumServerEvent::ApprovalExpired { epoch, .. } => {
                 info!(epoch, "too few servers have approved the list in time: it is withdrawn");

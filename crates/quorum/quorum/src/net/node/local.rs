@@ -21,6 +21,8 @@ use crate::net::store::{MAX_KEPT_LEN, audit};
 use crate::protocol::ceremony::bundle::QuorumBundle;
 use crate::protocol::group::{QuorumGroup, QuorumMember};
 use crate::protocol::policy::{self, MessageDigest};
+use crate::protocol::refresh::MAX_COMMAND_BYTES;
+use crate::protocol::review::ReviewedRegistration;
 use crate::protocol::server::{RefreshRefusal, SignRefusal};
 use crate::protocol::unix_seconds::UnixSeconds;
 
@@ -34,9 +36,10 @@ pub(super) enum NodeCommand {
     /// Replies whether it was registered.
     Withdraw(MessageDigest, ApiCaller, oneshot::Sender<bool>),
     /// Replies with the bytes, if they are kept, of a message, if it is registered.
+    #[expect(clippy::option_option, reason = "unknown is not the same as not kept")]
     Show(MessageDigest, oneshot::Sender<Option<Option<Vec<u8>>>>),
-    /// Publishes what waits for review.
-    Pending(oneshot::Sender<()>),
+    /// Publishes what waits for review. Replies with all registrations that wait here.
+    Pending(oneshot::Sender<Vec<ReviewedRegistration>>),
     /// A request to the replicated service.
     Command(Bytes, ApiCaller, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
     Sign(Bytes, ApiEncoding, ApiCaller, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
@@ -80,6 +83,41 @@ impl RefusalRateLimiter {
     /// Counts a refusal that cannot be recorded now.
     fn count(&mut self, request: &'static str) {
         let _ = self.0.entry(request).or_default().count_event_of(0);
+    }
+}
+
+/// The bytes of the log that a request costs besides its own, if it is the only one of its batch:
+/// the entry's fields and signature, and what each batch counts for.
+const REQUEST_COST: usize = 320;
+
+/// The parts of the users in this server's part of the log, so that one of them cannot use it up
+/// for the others. A user can use at most half of what the others have left.
+#[derive(Debug, Default)]
+pub(super) struct CommandParts {
+    epoch: u64,
+    used: BTreeMap<Option<u32>, usize>,
+}
+
+impl CommandParts {
+    /// Counts a user's request in an epoch. Returns whether the user's part has room for it.
+    fn charge(&mut self, epoch: u64, uid: Option<u32>, len: usize) -> bool {
+        if epoch != self.epoch {
+            *self = Self { epoch, used: BTreeMap::new() };
+        }
+        let others: usize = self.used.iter().filter(|it| *it.0 != uid).map(|it| it.1).sum();
+        let used = self.used.get(&uid).copied().unwrap_or_default() + len + REQUEST_COST;
+        let has_room = used <= MAX_COMMAND_BYTES.saturating_sub(others) / 2;
+        if has_room {
+            self.used.insert(uid, used);
+        }
+        has_room
+    }
+
+    /// A request that was counted in an epoch was refused.
+    fn refund(&mut self, epoch: u64, uid: Option<u32>, len: usize) {
+        if let Some(used) = self.used.get_mut(&uid).filter(|_| epoch == self.epoch) {
+            *used = used.saturating_sub(len + REQUEST_COST);
+        }
     }
 }
 
@@ -180,9 +218,10 @@ impl NodeHandle {
     ) -> ApiRefusal {
         let kind = match refusal {
             RefreshRefusal::NoMember => ApiRefusalKind::Forbidden,
-            RefreshRefusal::UnderWay | RefreshRefusal::None | RefreshRefusal::NotApproved => {
-                ApiRefusalKind::Conflict
-            }
+            RefreshRefusal::UnderWay
+            | RefreshRefusal::None
+            | RefreshRefusal::NotApproved
+            | RefreshRefusal::Withdrawn => ApiRefusalKind::Conflict,
         };
         self.record_refusal(request, &refusal.to_string(), digest, caller);
         ApiRefusal::new(kind, refusal)
@@ -246,8 +285,8 @@ impl LocalService for NodeHandle {
     }
 
     async fn pending(&self) -> Result<PendingReview, ApiRefusal> {
-        self.ask(NodeCommand::Pending).await?;
-        Ok(lock(&self.shared).pending_review(&self.links.own(), Instant::now()))
+        let own = self.ask(NodeCommand::Pending).await?;
+        Ok(lock(&self.shared).pending_review(&self.links.own(), Some(&own), Instant::now()))
     }
 
     async fn sign(
@@ -261,7 +300,23 @@ impl LocalService for NodeHandle {
     }
 
     async fn command(&self, request: Bytes, caller: ApiCaller) -> Result<Vec<u8>, ApiRefusal> {
+        let len = request.len();
+        let (epoch, is_charged) = {
+            let shared = &mut *lock(&self.shared);
+            let epoch = shared.start().map_or(0, |start| start.header().epoch);
+            (epoch, shared.command_parts.charge(epoch, caller.uid, len))
+        };
+        if !is_charged {
+            let reason = "your commands have used your part of this server's log: use another \
+                          server, or wait for the next refresh";
+            self.record_refusal("command", reason, None, caller);
+            return Err(ApiRefusal::new(ApiRefusalKind::Busy, reason));
+        }
         let answered = self.ask(|reply| NodeCommand::Command(request, caller, reply)).await?;
+        // Others are not in the log.
+        if answered.as_ref().is_err_and(|refusal| *refusal != SignRefusal::NotCommitted) {
+            lock(&self.shared).command_parts.refund(epoch, caller.uid, len);
+        }
         answered.map_err(ApiRefusal::from)
     }
 
@@ -368,6 +423,23 @@ fn no_epoch() -> ApiRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_user_uses_up_the_part_of_the_log_for_the_others() {
+        let mut parts = CommandParts::default();
+        let count = |parts: &mut CommandParts, epoch, uid| {
+            (0..100_000).take_while(|_| parts.charge(epoch, Some(uid), 16 << 10)).count()
+        };
+        let whole = MAX_COMMAND_BYTES / ((16 << 10) + REQUEST_COST);
+        assert_eq!(count(&mut parts, 1, 1), whole / 2);
+        let second = count(&mut parts, 1, 2);
+        assert!((whole / 4 - 1..=whole / 4 + 1).contains(&second), "{second}");
+        assert!(!parts.charge(1, Some(1), 1) && parts.charge(1, Some(3), 1));
+        // A refused request is not counted, and the next epoch begins anew.
+        parts.refund(1, Some(2), 16 << 10);
+        assert!(parts.charge(1, Some(2), 16 << 10));
+        assert_eq!(count(&mut parts, 2, 1), whole / 2);
+    }
 
     #[test]
     fn repeated_refusals_are_counted_and_few_are_recorded() {

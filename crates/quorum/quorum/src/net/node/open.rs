@@ -82,6 +82,15 @@ pub enum NodeOpenError {
         /// What differs.
         what: &'static str,
     },
+    /// The store has lost its state, but not the agreement log.
+    #[error(
+        "the store has no state, but {} exists, so this server has voted before: restore a backup, \
+         or start it with an empty store and a bundle of `sunder quorum bundle`", .log.display()
+    )]
+    LostState {
+        /// The agreement log.
+        log: PathBuf,
+    },
     /// The store cannot be opened.
     #[error("the store: {0}")]
     Store(#[from] QuorumStoreError),
@@ -115,15 +124,12 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
     let identity = read_identity(config)?;
     let mut store = open_store(config)?;
     store.set_max_audit_len(config.audit_mib << 20);
-    let bundle = take_bundle(config, &mut store, &IdentitySecretKey::new(&identity))?;
+    let named = config.public_key.as_ref().map(|path| config.config_dir.join(path));
+    let named = named.map(|path| RsaPublicKey::read(&path)).transpose()?;
+    let own = IdentitySecretKey::new(&identity);
+    let bundle = take_bundle(config, &mut store, &own, named.as_ref())?;
     let bundled = bundle.as_ref().map(|bundle| bundle.public().clone());
-    let public = match &config.public_key {
-        Some(path) => RsaPublicKey::read(&config.config_dir.join(path))?,
-        None => bundled.clone().ok_or(NodeOpenError::NoPublicKey)?,
-    };
-    if bundled.is_some_and(|bundled| bundled != public) {
-        return Err(NodeOpenError::OtherKey);
-    }
+    let public = named.or(bundled).ok_or(NodeOpenError::NoPublicKey)?;
     if let Some(share) = &config.share {
         let path = config.config_dir.join(share);
         take_shares(&path, &mut store, &IdentitySecretKey::new(&identity).public(), &public)?;
@@ -189,28 +195,37 @@ fn read_identity(config: &QuorumNodeConfig) -> Result<Zeroizing<[u8; KEY_LEN]>, 
 }
 
 /// Reads the bundle if it exists, takes over its shares if the store is empty, and keeps its public
-/// part in the store, so that later starts do not need it.
+/// part in the store, so that later starts do not need it. Nothing is taken from the bundle of
+/// another key than `named`, the configured one, or that of the store.
 fn take_bundle(
     config: &QuorumNodeConfig,
     store: &mut QuorumStore,
     identity: &IdentitySecretKey,
+    named: Option<&RsaPublicKey>,
 ) -> Result<Option<QuorumBundle>, NodeOpenError> {
     let configured = config.bundle.as_ref().map(|bundle| config.config_dir.join(bundle));
     let Some(path) = config.shared_bundle.clone().or(configured) else { return Ok(None) };
     let kept_at = store.bundle_file();
     let kept = if kept_at.exists() { Some(read_bundle(&kept_at)?) } else { None };
+    let differs = |bundle: &QuorumBundle| named.is_some_and(|named| named != bundle.public());
     if !path.exists() {
         let kept = kept.filter(|_| config.shared_bundle.is_none());
-        return kept.map(Some).ok_or(NodeOpenError::NoBundle { path });
+        let kept = kept.ok_or(NodeOpenError::NoBundle { path })?;
+        return if differs(&kept) { Err(NodeOpenError::OtherKey) } else { Ok(Some(kept)) };
     }
     let bundle = read_bundle(&path)?;
-    if kept.is_some_and(|kept| kept.public() != bundle.public()) {
+    if differs(&bundle) {
+        return Err(NodeOpenError::OtherKey);
+    }
+    let start = store.saved()?.start;
+    let is_of_store = start.as_ref().is_none_or(|start| start.is_of(bundle.public()));
+    if !is_of_store || kept.is_some_and(|kept| kept.public() != bundle.public()) {
         return Err(NodeOpenError::OtherShare { path, what: "the store has another public key" });
     }
     let key = Sha256Digest(bundle.public().digest());
     info!(%key, "the SHA-256 of the bundle's public key: compare it with that of the ceremony");
     let is_listed = bundle.header().group.index_of(&identity.public()).is_some();
-    if bundle.has_shares() && is_listed && store.saved()?.start.is_none() {
+    if bundle.has_shares() && is_listed && start.is_none() {
         let of_bundle = |source| CeremonyFileError::Bundle { path: path.clone(), source };
         save_shares(&bundle.share_of(identity).map_err(of_bundle)?, store)?;
     }
@@ -293,8 +308,13 @@ fn take_shares(
     Ok(())
 }
 
-/// Saves the shares of the ceremony in an empty store.
+/// Saves the shares of the ceremony in an empty store. A store with an agreement log had a state:
+/// its server has voted, and must not vote with the same key again.
 fn save_shares(file: &QuorumShareFile, store: &mut QuorumStore) -> Result<(), NodeOpenError> {
+    let log = store.log_file();
+    if log.exists() {
+        return Err(NodeOpenError::LostState { log });
+    }
     let shares = file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
     let start = SavedStateChange::Start(GroupStart::first(file.header.clone(), &file.witnesses));
     let shares = SavedStateChange::Shares { epoch: file.header.epoch, shares };

@@ -72,9 +72,16 @@ where
         self.registrations.waiting = None;
     }
 
-    /// Removes the registrations that have expired.
+    /// Removes the registrations that have expired. If the clock was set back, shortens those that
+    /// would last longer than a new one.
     pub(super) fn expire_registrations(&mut self) -> Result<(), NodeError> {
         let now = UnixSeconds::from_system(SystemTime::now());
+        if now < std::mem::replace(&mut self.registrations.clock, now) {
+            let lifetime = self.registrations.lifetime.as_secs();
+            self.store.shorten_registrations(UnixSeconds(now.0.saturating_add(lifetime)))?;
+            self.registrations.next_expiry = self.store.next_expiry()?;
+            self.registrations.waiting = None;
+        }
         if self.registrations.next_expiry.is_none_or(|at| now < at) {
             return Ok(());
         }
@@ -90,7 +97,7 @@ where
         Ok(())
     }
 
-    /// A message was signed, or partially for another server.
+    /// A message was signed for a local user.
     pub(super) fn note_used(&mut self, digest: MessageDigest) -> Result<(), NodeError> {
         if self.unused.remove(&digest) {
             self.store.mark_used(digest)?;

@@ -15,6 +15,8 @@ pub(super) struct NodeRegistrations {
     /// How long a registration lasts.
     pub(super) lifetime: Duration,
     pub(super) exchange: ReviewExchange,
+    /// The time of the system's clock when it was read last.
+    pub(super) clock: UnixSeconds,
     /// When the next registration expires.
     pub(super) next_expiry: Option<UnixSeconds>,
     /// Those that were not used yet: the newest, and how many there are. `None` if that must be
@@ -25,9 +27,13 @@ pub(super) struct NodeRegistrations {
 impl NodeRegistrations {
     /// # Errors
     /// If the store cannot be read.
-    pub(super) fn new(store: &QuorumStore, lifetime: Duration) -> Result<Self, NodeError> {
-        let next_expiry = store.next_expiry()?;
-        Ok(Self { lifetime, exchange: ReviewExchange::default(), next_expiry, waiting: None })
+    pub(super) fn new(
+        store: &QuorumStore,
+        lifetime: Duration,
+        clock: UnixSeconds,
+    ) -> Result<Self, NodeError> {
+        let (next_expiry, exchange) = (store.next_expiry()?, ReviewExchange::default());
+        Ok(Self { lifetime, exchange, clock, next_expiry, waiting: None })
     }
 
     pub(super) fn set_peers(&mut self, servers: impl IntoIterator<Item = IdentityPublicKey>) {

@@ -12,11 +12,18 @@ use crate::net::api::{
     ProposedList,
 };
 use crate::protocol::group::{QuorumGroup, QuorumMember};
+use crate::protocol::review::ReviewedRegistration;
 use crate::protocol::server::ApprovedGroup;
 
 impl PublishedNodeState {
-    /// What waits for review, as `own` knows it.
-    pub(super) fn pending_review(&self, own: &IdentityPublicKey, now: Instant) -> PendingReview {
+    /// What waits for review, as `own` knows it. `all` are all registrations that wait at `own`, if
+    /// more than the newest are to be shown.
+    pub(super) fn pending_review(
+        &self,
+        own: &IdentityPublicKey,
+        all: Option<&[ReviewedRegistration]>,
+        now: Instant,
+    ) -> PendingReview {
         let members = self.start().map(|start| start.header().group.members()).unwrap_or_default();
         let number = |key: &IdentityPublicKey| {
             let index = members.iter().position(|member| member.identity == *key)?;
@@ -29,7 +36,8 @@ impl PublishedNodeState {
                 continue;
             }
             let (number, identity) = (number(server), server.to_string());
-            for it in said.iter().flat_map(|(_, list)| &list.newest) {
+            let newest = said.as_ref().map_or(&[][..], |(_, list)| &list.newest);
+            for it in all.filter(|_| server == own).unwrap_or(newest) {
                 review.registrations.push(PendingRegistration {
                     server: number,
                     identity: identity.clone(),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use service::log::LogRateLimiter;
 
-use super::local::RefusalRateLimiter;
+use super::local::{CommandParts, RefusalRateLimiter};
 use super::problem_tracker::ProblemTracker;
 use super::registrations::ServerRegistrations;
 use super::{NodeHandle, lock};
@@ -34,6 +34,7 @@ pub(super) struct PublishedNodeState {
     refused: u64,
     pub(super) refused_messages: LogRateLimiter,
     pub(super) refusals: RefusalRateLimiter,
+    pub(super) command_parts: CommandParts,
     wrong_answers: u64,
     pub(super) watch: ProblemTracker,
     /// The registrations that wait at each server, this one first.
@@ -287,7 +288,7 @@ impl NodeHandle {
         let epoch = shared.server.as_ref().and_then(|server| server.epoch.as_ref());
         let faulty = epoch.map_or(0, |epoch| epoch.faulty);
         let health = shared.health(&links, Instant::now());
-        let mut pending = shared.pending_review(&self.links.own(), Instant::now());
+        let mut pending = shared.pending_review(&self.links.own(), None, Instant::now());
         pending.registrations.truncate(MAX_SHOWN);
         QuorumNodeStatus {
             name,

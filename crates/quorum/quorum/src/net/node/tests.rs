@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use keys::{IdentityPublicKey, IdentitySecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey, RsaPublicKey};
 use random::RandomGenerator;
 use service::listening::listen;
 use tempfile::TempDir;
@@ -27,8 +27,9 @@ use crate::net::api::{
 use crate::net::ceremony_files;
 use crate::net::consensus::{self, ConsensusLog, ConsensusMonitor};
 use crate::net::nodes::parse_nodes;
+use crate::protocol::ceremony::bundle::QuorumBundle;
 use crate::protocol::ceremony::share_file::QuorumShareFile;
-use crate::protocol::fixture::small_key;
+use crate::protocol::fixture::{large_key, small_key};
 use crate::protocol::group::verify_chain;
 use crate::protocol::server::GroupStart;
 use crate::protocol::unix_seconds::UnixSeconds;
@@ -409,6 +410,53 @@ async fn a_share_file_of_another_server_is_refused() {
     let error = open(&config).await.err().unwrap();
     assert!(error.to_string().contains("it is for another `identity`"), "{error}");
     assert!(world.place.path().join("server-2.share").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bundle_of_another_key_leaves_the_store_as_it_was() {
+    let world = World::new(4);
+    let config = world.config(1);
+    let Running { node, socket, .. } = world.start(1).await;
+    drop(socket);
+    node.stop().await.unwrap();
+    let opened = world.open(&config).await;
+    let header = opened.store.saved().unwrap().start.unwrap().header().clone();
+    let (own, other) = (opened.settings.public.clone(), large_key().group().public().clone());
+    drop(opened);
+    let at = world.place.path().join("group.bundle");
+    let kept = world.place.path().join("store-1/group.bundle");
+    let mut config = QuorumNodeConfig { bundle: Some(at.clone()), ..config };
+    let write = |public: &RsaPublicKey| {
+        let bundle = QuorumBundle::without_shares(public.clone(), header.clone());
+        fs::write(&at, bundle.to_bytes()).unwrap();
+    };
+    write(&other);
+    let differs = open(&config).await.err().unwrap();
+    assert!(matches!(differs, NodeOpenError::OtherKey), "{differs}");
+    // Without `public_key`, the state of the store decides.
+    config.public_key = None;
+    config.share = None;
+    let differs = open(&config).await.err().unwrap();
+    assert!(differs.to_string().contains("the store has another public key"), "{differs}");
+    assert!(!kept.exists());
+    write(&own);
+    assert!(world.open(&config).await.settings.public == own);
+    assert!(kept.exists());
+}
+
+/// A server that has lost its state, but has voted, takes no shares of the ceremony again.
+#[tokio::test]
+async fn a_store_that_has_lost_its_state_takes_no_shares_of_the_ceremony() {
+    let world = World::new(4);
+    let config = world.config(1);
+    fs::create_dir(world.place.path().join("store-1")).unwrap();
+    let log = world.place.path().join("store-1").join(crate::net::store::LOG_FILE);
+    write_secret(&log, "a log");
+    let lost = open(&config).await.err().unwrap();
+    assert!(matches!(lost, NodeOpenError::LostState { .. }), "{lost}");
+    assert!(world.place.path().join("server-1.share").exists());
+    fs::remove_file(&log).unwrap();
+    assert!(world.open(&config).await.store.saved().unwrap().start.is_some());
 }
 
 /// Its group has deleted the heights that it lacks.

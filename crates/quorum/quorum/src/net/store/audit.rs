@@ -130,7 +130,8 @@ pub enum AuditEvent {
         #[serde(flatten)]
         by: ApiCaller,
     },
-    /// The approval of a refresh was withdrawn by a local user.
+    /// The agreement log has the withdrawal of this server's approval of a refresh. Without a user,
+    /// it was submitted before a restart.
     ApprovalWithdrawn {
         /// The epoch that was to begin.
         epoch: u64,
@@ -140,8 +141,8 @@ pub enum AuditEvent {
         #[serde(flatten)]
         by: ApiCaller,
     },
-    /// This server withdraws its approval of a refresh, because too few others have approved it in
-    /// time.
+    /// The agreement log has the withdrawal of this server's approval of a refresh, because too few
+    /// others have approved it in time.
     ApprovalExpired {
         /// The epoch that was to begin.
         epoch: u64,

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, OptionalExtension, Params, Row, Transaction, TransactionBehavior, params,
+};
 
 use super::error::QuorumStoreError;
 use super::{QuorumStore, file};
@@ -68,8 +70,9 @@ impl QuorumStore {
             let (until, is_changed) = until;
             return Ok(MessageRegistration { is_new: false, is_changed, until, evicted: None });
         }
-        let is_kept = message.len() <= MAX_KEPT_LEN
-            && kept_len(&change)? + message.len() as u64 <= MAX_KEPT_TOTAL;
+        let kept = self.kept_len.map_or_else(|| kept_len(&change), Ok)?;
+        let is_kept =
+            message.len() <= MAX_KEPT_LEN && kept + message.len() as u64 <= MAX_KEPT_TOTAL;
         let content = if is_kept { message } else { &message[..message.len().min(MAX_FIRST_LEN)] };
         let insert = "INSERT INTO message (digest, registered, expires, uid, len, content) \
                       VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
@@ -78,13 +81,15 @@ impl QuorumStore {
         change.execute(insert, params![digest.0, at, end, uid, len, content])?;
         let count = file::number(&change, "SELECT count(*) FROM message")?;
         let evicted = if file::unsigned(count, "count")? > MAX_REGISTERED {
-            let oldest = "DELETE FROM message WHERE place = (SELECT min(place) FROM message) \
-                          RETURNING digest";
-            Some(MessageDigest(change.query_row(oldest, [], |row| row.get(0))?))
+            let oldest = "place = (SELECT min(place) FROM message)";
+            delete(&change, oldest, [])?.pop()
         } else {
             None
         };
         change.commit()?;
+        let freed = evicted.as_ref().map_or(0, |it| it.1);
+        self.kept_len = Some((kept + content.len() as u64).saturating_sub(freed));
+        let evicted = evicted.map(|it| it.0);
         Ok(MessageRegistration { is_new: true, is_changed: true, until, evicted })
     }
 
@@ -93,8 +98,9 @@ impl QuorumStore {
     /// # Errors
     /// If the database cannot be written.
     pub fn withdraw(&mut self, message: MessageDigest) -> Result<bool, QuorumStoreError> {
-        let delete = "DELETE FROM message WHERE digest = ?1";
-        Ok(self.connection.execute(delete, params![message.0])? > 0)
+        let deleted = delete(&self.connection, "digest = ?1", params![message.0])?;
+        self.freed(&deleted);
+        Ok(!deleted.is_empty())
     }
 
     /// Removes the registrations that have expired, and returns them.
@@ -102,10 +108,34 @@ impl QuorumStore {
     /// # Errors
     /// If the database cannot be written.
     pub fn expire(&mut self, now: UnixSeconds) -> Result<Vec<MessageDigest>, QuorumStoreError> {
-        let mut delete =
-            self.connection.prepare("DELETE FROM message WHERE expires <= ?1 RETURNING digest")?;
-        let expired = delete.query_map([file::signed(now.0)?], |row| row.get(0))?;
-        expired.map(|digest| Ok(MessageDigest(digest?))).collect()
+        let expired = delete(&self.connection, "expires <= ?1", [file::signed(now.0)?])?;
+        self.freed(&expired);
+        Ok(expired.into_iter().map(|it| it.0).collect())
+    }
+
+    /// Shortens registrations that last longer than until `until`: the clock was ahead when they
+    /// were made, or their lifetime was longer.
+    ///
+    /// # Errors
+    /// If the database cannot be written.
+    pub fn shorten_registrations(&mut self, until: UnixSeconds) -> Result<(), QuorumStoreError> {
+        let update = "UPDATE message SET expires = ?1 WHERE expires > ?1";
+        self.connection.execute(update, [file::signed(until.0)?])?;
+        Ok(())
+    }
+
+    /// Removes all registrations.
+    ///
+    /// # Errors
+    /// If the database cannot be written.
+    pub(super) fn delete_registrations(&self) -> Result<(), QuorumStoreError> {
+        self.connection.execute("DELETE FROM message", [])?;
+        Ok(())
+    }
+
+    fn freed(&mut self, deleted: &[(MessageDigest, u64)]) {
+        let freed: u64 = deleted.iter().map(|it| it.1).sum();
+        self.kept_len = self.kept_len.map(|kept| kept.saturating_sub(freed));
     }
 
     /// When the next registration expires.
@@ -118,7 +148,7 @@ impl QuorumStore {
         next.map(|next| file::unsigned(next, "expiry").map(UnixSeconds)).transpose()
     }
 
-    /// Notes that a registered message was signed.
+    /// Notes that a registered message was signed for a user of this server.
     ///
     /// # Errors
     /// If the database cannot be written.
@@ -136,7 +166,7 @@ impl QuorumStore {
         digests(&self.connection, "SELECT digest FROM message")
     }
 
-    /// The registered messages that were not signed yet.
+    /// The registered messages that were not signed for a user of this server yet.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -172,7 +202,6 @@ impl QuorumStore {
     ///
     /// # Errors
     /// When the database cannot be read.
-    #[expect(clippy::option_option, reason = "unknown is not the same as not kept")]
     pub fn registered_message(
         &self,
         message: MessageDigest,
@@ -217,12 +246,33 @@ fn extend(
     if request.until.0 < expires.0.saturating_add(MIN_EXTENSION) {
         return Ok(Some((expires, false)));
     }
-    let update = "UPDATE message SET expires = ?2, uid = ?3 WHERE digest = ?1";
-    change.execute(update, params![digest.0, file::signed(request.until.0)?, request.uid])?;
+    // The user who has registered it first remains shown: another one could hide that otherwise.
+    let update = "UPDATE message SET expires = ?2 WHERE digest = ?1";
+    change.execute(update, params![digest.0, file::signed(request.until.0)?])?;
     Ok(Some((request.until, true)))
 }
 
-/// The total length of the messages that are kept.
+/// Deletes the registrations that fit a condition. Returns their digests, and how many bytes of
+/// each were kept.
+fn delete(
+    connection: &Connection,
+    condition: &str,
+    values: impl Params,
+) -> Result<Vec<(MessageDigest, u64)>, QuorumStoreError> {
+    let query = format!(
+        "DELETE FROM message WHERE {condition} RETURNING digest, coalesce(length(content), 0)"
+    );
+    let mut statement = connection.prepare(&query)?;
+    let deleted = statement.query_map(values, |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
+    deleted
+        .map(|row| {
+            let (digest, len) = row?;
+            Ok((MessageDigest(digest), file::unsigned(len, "length")?))
+        })
+        .collect()
+}
+
+/// The total length of the messages that are kept, by a scan of all.
 fn kept_len(connection: &Connection) -> Result<u64, QuorumStoreError> {
     let query = "SELECT coalesce(sum(length(content)), 0) FROM message";
     file::unsigned(file::number(connection, query)?, "length")

@@ -1,18 +1,23 @@
 //! Rules of a server's configuration, by which it signs messages that are not registered.
 //!
 //! A rule is for messages of one format. Messages that a lenient verifier could take for another
-//! format's match no rule ([`SignatureFormat::of`]).
+//! format's match no rule ([`SignatureFormat::of`]), unless they match it as a document of OpenPGP,
+//! too.
 
 use std::str::FromStr;
 
 use formats::SignatureFormat;
 use formats::json;
 use formats::jwt::JwtMessage;
-use formats::openpgp::{OpenPgpKind, OpenPgpMessage};
+use formats::openpgp::{self, OpenPgpKind, OpenPgpMessage};
 use formats::x509::{AlternativeName, CertificateFields, CertificatePurpose, DistinguishedName};
 use serde_json::{Map, Value};
 
 use crate::protocol::unix_seconds::UnixSeconds;
+
+/// The longest time from the begin of a certificate to now, in seconds: clocks differ, and the
+/// certificate is prepared before it is signed.
+const MAX_BACKDATING_S: u64 = 3_600;
 
 /// A rule of a server's configuration. The server signs messages that match, even if they are not
 /// registered.
@@ -46,7 +51,8 @@ pub struct CertificateRule {
     pub issuer: DistinguishedName,
     /// The attributes of the subject's name, whose values are patterns.
     pub subject: DistinguishedName,
-    /// Patterns, of which each further name of the subject matches one.
+    /// Patterns, of which each name of a host, IP address and address of electronic mail matches
+    /// one, in the extension and in the subject.
     pub names: Vec<String>,
     /// What the keys may be used for.
     pub purposes: Vec<CertificatePurpose>,
@@ -78,15 +84,25 @@ pub struct TokenRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRequirement {
     name: String,
-    /// In a text, `*` stands for any characters. Numbers, `true` and `false` match as JSON writes
-    /// them.
-    pattern: String,
+    pattern: FieldPattern,
     is_optional: bool,
+}
+
+/// The values of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum FieldPattern {
+    /// A text, in which `*` stands for any characters.
+    Text(String),
+    /// A whole number, `true` or `false`.
+    Exactly(Value),
 }
 
 /// Why a text is no requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a field and its value: write NAME=VALUE, or NAME?=VALUE if it may be missing")]
+#[error(
+    "not a field and its value: write NAME=VALUE, or NAME?=VALUE if it may be missing; numbers are \
+     whole, and a text that looks like a number is in quotes"
+)]
 pub struct InvalidFieldRequirement;
 
 impl SigningRule {
@@ -97,39 +113,50 @@ impl SigningRule {
 
     /// Whether it allows a message of this format.
     fn allows(&self, format: SignatureFormat, message: &[u8], time: UnixSeconds) -> bool {
-        let is_short = |content: &[u8]| content.len() <= self.max_len;
         match (&self.content, format) {
             (SignableContent::Prefix(prefix), SignatureFormat::Raw) => {
-                is_short(message) && message.starts_with(prefix)
+                // If it is one of a document, too, the document also begins with the prefix.
+                let document = openpgp::version_3_content(message);
+                message.starts_with(prefix) && document.is_none_or(|it| it.starts_with(prefix))
             }
             (SignableContent::Json(fields), SignatureFormat::Raw) => {
-                let object = is_short(message).then(|| json::parse_object(message)).flatten();
-                object.is_some_and(|object| have_all(fields, &object))
+                json::parse_object(message).is_some_and(|object| have_all(fields, &object))
             }
             (SignableContent::Certificate(rule), SignatureFormat::X509Cert) => {
-                let parsed = is_short(message).then(|| CertificateFields::parse(message).ok());
-                parsed.flatten().is_some_and(|certificate| rule.allows(&certificate, time))
+                CertificateFields::parse(message).is_ok_and(|it| rule.allows(&it, time))
             }
             (SignableContent::Document(rule), SignatureFormat::OpenPgp) => {
                 OpenPgpMessage::parse(message).is_ok_and(|document| {
-                    is_short(document.content)
+                    document.content.len() <= self.max_len
                         && document.content.starts_with(&rule.prefix)
                         && rule.kinds.contains(&document.kind())
                 })
             }
             (SignableContent::Token(rule), SignatureFormat::Jwt) => {
-                let parsed = is_short(message).then(|| JwtMessage::parse(message).ok());
-                parsed.flatten().is_some_and(|token| rule.allows(token.claims, time))
+                JwtMessage::parse(message).is_ok_and(|token| rule.allows(token.claims, time))
             }
             _ => false,
         }
+    }
+
+    /// Whether a message is not too long. Only the parser of a document knows how long its trailer
+    /// is.
+    fn is_short(&self, message: &[u8]) -> bool {
+        let trailer = match self.content {
+            SignableContent::Document(_) => openpgp::MAX_TRAILER_LEN,
+            _ => 0,
+        };
+        message.len() <= self.max_len.saturating_add(trailer)
     }
 }
 
 /// Whether one of the rules allows a message.
 pub(super) fn is_allowed(rules: &[SigningRule], message: &[u8], time: UnixSeconds) -> bool {
-    let Ok(format) = SignatureFormat::of(message) else { return false };
-    rules.iter().any(|rule| rule.allows(format, message, time))
+    // Long messages are not parsed.
+    let rules: Vec<&SigningRule> = rules.iter().filter(|rule| rule.is_short(message)).collect();
+    !rules.is_empty()
+        && SignatureFormat::of(message)
+            .is_ok_and(|format| rules.iter().any(|rule| rule.allows(format, message, time)))
 }
 
 impl CertificateRule {
@@ -139,11 +166,28 @@ impl CertificateRule {
         let is_limited = !certificate.purposes.is_empty() || certificate.is_authority;
         certificate.issuer == self.issuer
             && is_subject(&self.subject, &certificate.subject)
+            && self.has_names_of(&certificate.subject)
             && certificate.names.iter().all(|name| self.is_name(name))
             && (self.allows_authorities || !certificate.is_authority)
             && is_limited
             && certificate.purposes.iter().all(is_purpose)
+            && certificate.not_before >= time.0.saturating_sub(MAX_BACKDATING_S)
             && certificate.not_after <= time.0.saturating_add(self.max_validity_s)
+    }
+
+    /// Whether the subject has no other names of hosts and addresses. Programs that find none in
+    /// the extension look for one in the common name, and accept more than
+    /// [`AlternativeName`]s there: parts of names with `*`, other letters, a dot at the end.
+    fn has_names_of(&self, subject: &DistinguishedName) -> bool {
+        subject.attributes().all(|(kind, value)| {
+            let is_name = match kind {
+                // No name of a host has a space in it.
+                "CN" => !value.trim().contains(' '),
+                "emailAddress" => true,
+                _ => false,
+            };
+            !is_name || value.parse().is_ok_and(|name| self.is_name(&name))
+        })
     }
 
     fn is_name(&self, name: &AlternativeName) -> bool {
@@ -187,13 +231,11 @@ fn is_host(pattern: &str, host: &str) -> bool {
 /// Whether an object has the required fields and no others.
 fn have_all(fields: &[FieldRequirement], object: &Map<String, Value>) -> bool {
     let is_known = |name: &String| fields.iter().any(|field| field.name == *name);
-    let has = |field: &FieldRequirement| match object.get(&field.name) {
-        None => field.is_optional,
-        Some(Value::String(text)) => is_match(&field.pattern, text),
-        Some(value @ (Value::Number(_) | Value::Bool(_))) => {
-            is_match(&field.pattern, &value.to_string())
-        }
-        Some(_) => false,
+    let has = |field: &FieldRequirement| match (&field.pattern, object.get(&field.name)) {
+        (_, None) => field.is_optional,
+        (FieldPattern::Text(pattern), Some(Value::String(text))) => is_match(pattern, text),
+        (FieldPattern::Text(_), Some(_)) => false,
+        (FieldPattern::Exactly(wanted), Some(value)) => value == wanted,
     };
     object.keys().all(is_known) && fields.iter().all(has)
 }
@@ -228,7 +270,14 @@ impl FromStr for FieldRequirement {
         if name.is_empty() {
             return Err(InvalidFieldRequirement);
         }
-        Ok(Self { name: name.to_owned(), pattern: pattern.to_owned(), is_optional })
+        let pattern = match serde_json::from_str(pattern) {
+            Ok(Value::String(text)) => FieldPattern::Text(text),
+            // A number with a fraction stands for many that are almost the same.
+            Ok(Value::Number(number)) if number.is_f64() => return Err(InvalidFieldRequirement),
+            Ok(value @ (Value::Bool(_) | Value::Number(_))) => FieldPattern::Exactly(value),
+            _ => FieldPattern::Text(pattern.to_owned()),
+        };
+        Ok(Self { name: name.to_owned(), pattern, is_optional })
     }
 }
 

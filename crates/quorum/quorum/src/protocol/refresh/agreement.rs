@@ -24,9 +24,10 @@ const MAX_VOTING_CHANGES: u8 = 64;
 
 /// How many approvals a server may withdraw in a run.
 const MAX_WITHDRAWALS: u8 = 16;
+
 /// The largest number of bytes of one server's batches of commands in a segment of the log. Each
 /// batch counts as [`BATCH_COST`] bytes more than its length.
-const MAX_COMMAND_BYTES: usize = 16 << 20;
+pub(crate) const MAX_COMMAND_BYTES: usize = 16 << 20;
 const BATCH_COST: usize = 192;
 
 /// The batches of commands of one server in the current segment of the log.
@@ -259,13 +260,15 @@ impl RefreshAgreement {
     }
 
     /// How many approvals a server has withdrawn in the current run.
-    fn withdrawn(&self, server: ServerIndex) -> u8 {
+    pub(crate) fn withdrawn(&self, server: ServerIndex) -> u8 {
         self.withdrawals.get(&server).copied().unwrap_or_default()
     }
 
-    /// Whether a server can withdraw its approval: it has one, and the refresh has not begun.
-    pub(crate) fn can_withdraw(&self, server: ServerIndex) -> bool {
-        self.run.is_none() && self.has_approved(server) && self.withdrawn(server) < MAX_WITHDRAWALS
+    /// Whether the log still takes an approval of a server, and its withdrawal: the refresh has not
+    /// begun, and the server has not withdrawn too many. So each approval can be withdrawn, even
+    /// before the log has it.
+    pub(crate) fn can_approve(&self, server: ServerIndex) -> bool {
+        self.run.is_none() && self.withdrawn(server) < MAX_WITHDRAWALS
     }
 
     /// The entry by which an old server cancels the current run.
@@ -337,13 +340,13 @@ impl RefreshAgreement {
             LogEntryBody::Approve { epoch, run, withdrawn, .. } => {
                 self.check_number(*epoch, *run)?;
                 // An approval that was withdrawn is not committed again.
-                self.run.is_none()
+                self.can_approve(author)
                     && !self.approvals.contains_key(&author)
                     && *withdrawn == self.withdrawn(author)
             }
             LogEntryBody::Withdraw { epoch, run, withdrawn } => {
                 self.check_number(*epoch, *run)?;
-                self.can_withdraw(author) && *withdrawn == self.withdrawn(author)
+                self.can_approve(author) && *withdrawn == self.withdrawn(author)
             }
             LogEntryBody::Cancel { epoch, run } => {
                 self.check_number(*epoch, *run)?;

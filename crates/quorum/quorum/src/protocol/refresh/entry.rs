@@ -34,7 +34,8 @@ pub(crate) enum LogEntryBody {
     /// An old server's operator asks for a refresh to this group, after `withdrawn` approvals that
     /// were withdrawn in this run.
     Approve { epoch: Sha256Digest, run: u32, withdrawn: u8, group: QuorumGroup },
-    /// An old server withdraws its approval, before which it has withdrawn `withdrawn` others.
+    /// An old server withdraws its approval, before which it has withdrawn `withdrawn` others. If
+    /// the log does not have the approval, it is not committed later.
     Withdraw { epoch: Sha256Digest, run: u32, withdrawn: u8 },
     /// An old server's operator cancels a run.
     Cancel { epoch: Sha256Digest, run: u32 },
@@ -146,7 +147,7 @@ impl LogEntry {
     /// Its slot, which depends on author, kind, and round or dealer.
     pub(crate) fn slot(&self) -> EntrySlot {
         let (kind, part) = match &self.body {
-            // A withdrawal and an approval never fit the same state.
+            // A value has either an approval of a server or its withdrawal.
             LogEntryBody::Approve { .. } | LogEntryBody::Withdraw { .. } => (1, 0),
             LogEntryBody::Cancel { .. } => (2, 0),
             LogEntryBody::SessionKey { .. } => (3, 0),
@@ -229,7 +230,9 @@ impl LogEntryBody {
                 out.extend(segment.0);
                 out.put_u32(*number);
                 out.push(u8::try_from(requests.len()).expect("a batch has 64 requests"));
-                requests.iter().for_each(|request| out.put_counted(request));
+                for request in requests {
+                    out.put_counted(request);
+                }
             }
         }
     }

@@ -211,13 +211,14 @@ impl ServiceReplica {
             ServiceStatementBody::Answer(answer, _) => answer.height,
             ServiceStatementBody::Checkpoint(height, _) => *height,
         };
-        let is_true = match body {
+        let is_true = match &body {
             _ if name != self.name => false,
             ServiceStatementBody::Answer(answer, request) => {
-                self.answers.values().flatten().any(|it| *it == (request, answer.clone()))
+                let mut known = self.answers.values().flatten();
+                known.any(|(of, it)| of == request && it == answer)
             }
             ServiceStatementBody::Checkpoint(height, digest) => {
-                self.snapshots.get(&height).is_some_and(|it| it.digest == digest)
+                self.snapshots.get(height).is_some_and(|it| it.digest == *digest)
             }
         };
         if is_true {

@@ -35,17 +35,24 @@ struct RequesterQueue {
 }
 
 impl PartialSignQueue {
+    /// Whether no more requests of a server are taken now.
+    pub(super) fn is_full(&self, index: ServerIndex) -> bool {
+        self.askers.get(&index).is_some_and(|of_one| {
+            let count = of_one.waiting.len() + of_one.computing;
+            count >= MAX_PER_REQUESTER || of_one.bytes > MAX_BYTES
+        })
+    }
+
     /// Queues a request.
     pub(super) fn push(
         &mut self,
         asker: PartialSignRequester,
         query: PartialSignQuery,
     ) -> Result<(), PartialSignQueueFull> {
-        let of_one = self.askers.entry(asker.index).or_default();
-        let count = of_one.waiting.len() + of_one.computing;
-        if count >= MAX_PER_REQUESTER || of_one.bytes > MAX_BYTES {
+        if self.is_full(asker.index) {
             return Err(PartialSignQueueFull);
         }
+        let of_one = self.askers.entry(asker.index).or_default();
         of_one.bytes += query.message.len();
         of_one.waiting.push_back((asker, query));
         Ok(())
@@ -133,6 +140,7 @@ mod tests {
         assert_eq!(answering.begin(1).unwrap().0.index, ServerIndex(0));
         assert_eq!(answering.begin(2).unwrap().0.index, ServerIndex(1));
         assert!(answering.begin(2).is_none());
+        assert!(answering.is_full(ServerIndex(1)) && !answering.is_full(ServerIndex(2)));
         assert_eq!(answering.push(asker(1, 0), query(10)), Err(PartialSignQueueFull));
         answering.end(ServerIndex(1));
         answering.push(asker(1, 0), query(10)).unwrap();

@@ -6,13 +6,15 @@ use std::time::Duration;
 use super::output::QuorumServerEvent;
 use super::{OperatorRequest, QuorumServer, RefreshRefusal};
 use crate::protocol::group::QuorumGroup;
+use crate::protocol::refresh::{LogEntry, LogEntryBody};
 use crate::protocol::unix_seconds::UnixSeconds;
 
 impl QuorumServer {
     /// Approves a refresh to a group, at the request of this server's operator.
     ///
     /// # Errors
-    /// If this server is not a member of the group, or another refresh is open.
+    /// If this server is not a member of the group, another refresh is open, or this server has
+    /// withdrawn too many approvals.
     pub fn start_refresh(
         &mut self,
         group: QuorumGroup,
@@ -24,7 +26,7 @@ impl QuorumServer {
         let wanted = match (epoch.agreement.run(), &self.operator_request) {
             (Some(run), _) => Some(run.group()),
             (None, Some(OperatorRequest::Approve(wanted))) => Some(wanted),
-            (None, Some(OperatorRequest::Cancel | OperatorRequest::Withdraw)) => {
+            (None, Some(OperatorRequest::Cancel | OperatorRequest::Withdraw { .. })) => {
                 return Err(RefreshRefusal::UnderWay);
             }
             (None, None) => approved,
@@ -32,6 +34,9 @@ impl QuorumServer {
         match wanted {
             Some(wanted) if *wanted == group => Ok(()),
             Some(_) => Err(RefreshRefusal::UnderWay),
+            None if !epoch.index.is_some_and(|index| epoch.agreement.can_approve(index)) => {
+                Err(RefreshRefusal::Withdrawn)
+            }
             None => {
                 (self.operator_request, self.operator_request_at) =
                     (Some(OperatorRequest::Approve(group)), now);
@@ -58,18 +63,30 @@ impl QuorumServer {
         Ok(())
     }
 
-    /// Withdraws this server's approval of a refresh that has not begun, at the request of its
-    /// operator.
+    /// Submits the withdrawal of this server's approval of a refresh that has not begun, at the
+    /// request of its operator. The log need not have the approval yet. The approval counts until
+    /// [`QuorumServerEvent::ApprovalWithdrawn`].
     ///
     /// # Errors
     /// If this server is not a member of the group, or has no approval to withdraw.
     pub fn withdraw_approval(&mut self, now: Duration) -> Result<(), RefreshRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
         let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
-        if !epoch.index.is_some_and(|index| epoch.agreement.can_withdraw(index)) {
-            return Err(RefreshRefusal::NotApproved);
-        }
-        (self.operator_request, self.operator_request_at) = (Some(OperatorRequest::Withdraw), now);
+        let index = epoch.index.filter(|index| epoch.agreement.can_approve(*index));
+        let index = index.ok_or(RefreshRefusal::NotApproved)?;
+        let group = match (&self.operator_request, epoch.agreement.approvals().get(&index)) {
+            (_, Some(approved)) => approved.digest(),
+            (Some(OperatorRequest::Approve(submitted)), None) => submitted.digest(),
+            (Some(OperatorRequest::Withdraw { group, .. }), None) => *group,
+            (_, None) => return Err(RefreshRefusal::NotApproved),
+        };
+        self.operator_request = Some(OperatorRequest::Withdraw {
+            run: epoch.agreement.run_number(),
+            withdrawn: epoch.agreement.withdrawn(index),
+            group,
+            has_expired: false,
+        });
+        self.operator_request_at = now;
         // Otherwise a refresh that is due is approved again at once.
         self.postpone_due_refresh(now);
         Ok(())
@@ -82,23 +99,49 @@ impl QuorumServer {
     }
 
     /// Withdraws an approval that too few others have shared in time, so that an old list does not
-    /// become valid by the approval of one more server.
+    /// become valid by the approval of one more server. A refresh of the same list that is due does
+    /// not expire, because this server would approve it again.
     pub(super) fn expire_approval(&mut self, now: Duration) {
+        let is_due = self.is_refresh_due();
         let approved = self.epoch.as_ref().filter(|_| self.newer.is_none()).and_then(|epoch| {
-            let index = epoch.index.filter(|index| epoch.agreement.can_withdraw(*index))?;
-            Some((epoch.header.epoch + 1, epoch.agreement.approvals().get(&index)?.digest()))
+            let index = epoch.index.filter(|index| epoch.agreement.can_approve(*index))?;
+            let group = epoch.agreement.approvals().get(&index)?;
+            let is_kept = is_due && *group == epoch.header.group;
+            let (run, withdrawn) = (epoch.agreement.run_number(), epoch.agreement.withdrawn(index));
+            (!is_kept).then(|| (run, withdrawn, group.digest()))
         });
-        let Some((epoch, group)) = approved.filter(|_| self.time.0 > 0) else {
+        let Some((run, withdrawn, group)) = approved.filter(|_| self.time.0 > 0) else {
             self.approved_since = None;
             return;
         };
         self.approved_since.get_or_insert(self.time);
         let is_over = self.approval_expires().is_some_and(|at| at <= self.time);
         if is_over && self.operator_request.is_none() {
-            (self.operator_request, self.operator_request_at) =
-                (Some(OperatorRequest::Withdraw), now);
-            self.event(QuorumServerEvent::ApprovalExpired { epoch, group });
+            let has_expired = true;
+            self.operator_request =
+                Some(OperatorRequest::Withdraw { run, withdrawn, group, has_expired });
+            self.operator_request_at = now;
         }
+    }
+
+    /// What to report when this entry is committed, if it withdraws this server's approval.
+    pub(super) fn withdrawal(&self, entry: &LogEntry) -> Option<QuorumServerEvent> {
+        let epoch = self.epoch.as_ref().filter(|epoch| epoch.index == Some(entry.author))?;
+        if !matches!(entry.body, LogEntryBody::Withdraw { .. }) {
+            return None;
+        }
+        let approved = epoch.agreement.approvals().get(&entry.author).map(QuorumGroup::digest);
+        let number = epoch.header.epoch + 1;
+        Some(match &self.operator_request {
+            Some(OperatorRequest::Withdraw { group, has_expired: true, .. }) => {
+                QuorumServerEvent::ApprovalExpired { epoch: number, group: *group }
+            }
+            Some(OperatorRequest::Withdraw { group, .. }) => {
+                QuorumServerEvent::ApprovalWithdrawn { epoch: number, group: Some(*group) }
+            }
+            // It was submitted before a restart.
+            _ => QuorumServerEvent::ApprovalWithdrawn { epoch: number, group: approved },
+        })
     }
 
     /// Submits the operator's request, repeatedly until it is committed.
@@ -110,7 +153,7 @@ impl QuorumServer {
             OperatorRequest::Approve(group) => {
                 epoch.agreement.approval(index, group.clone(), identity)
             }
-            OperatorRequest::Withdraw => epoch.agreement.withdrawal(index, identity),
+            OperatorRequest::Withdraw { .. } => epoch.agreement.withdrawal(index, identity),
             OperatorRequest::Cancel => epoch.agreement.cancellation(index, identity),
         };
         self.operator_request_at = now + self.settings.timeouts.retry;
@@ -123,8 +166,14 @@ impl QuorumServer {
         let is_granted = match (&self.operator_request, epoch.index) {
             (None, _) => false,
             (Some(_), None) => true,
-            (Some(OperatorRequest::Approve(_)), Some(index)) => epoch.agreement.has_approved(index),
-            (Some(OperatorRequest::Withdraw), Some(index)) => !epoch.agreement.can_withdraw(index),
+            (Some(OperatorRequest::Approve(_)), Some(index)) => {
+                epoch.agreement.has_approved(index) || !epoch.agreement.can_approve(index)
+            }
+            (Some(OperatorRequest::Withdraw { run, withdrawn, .. }), Some(index)) => {
+                let agreement = &epoch.agreement;
+                (agreement.run_number(), agreement.withdrawn(index)) != (*run, *withdrawn)
+                    || agreement.run().is_some()
+            }
             (Some(OperatorRequest::Cancel), Some(index)) => {
                 epoch.agreement.has_cancelled(index)
                     || epoch.agreement.run().is_none() && !epoch.agreement.has_approvals()

@@ -21,17 +21,22 @@ impl QuorumServer {
         Some(UnixSeconds(began.0.saturating_add(every.as_secs())))
     }
 
+    /// Whether the group is as old as configured.
+    pub(super) fn is_refresh_due(&self) -> bool {
+        self.next_refresh().is_some_and(|at| at <= self.time)
+    }
+
     /// Approves the refresh if it is due. What other servers have approved does not matter: else
     /// one faulty server could prevent it.
     pub(super) fn approve_due_refresh(&mut self, now: Duration) {
-        let is_due = self.next_refresh().is_some_and(|at| at <= self.time);
+        let is_due = self.is_refresh_due();
         let is_idle = self.newer.is_none() && self.operator_request.is_none();
         if !is_due || !is_idle || now < self.due_refresh_from {
             return;
         }
         let Some(epoch) = &self.epoch else { return };
-        let has_approved = epoch.index.is_some_and(|it| epoch.agreement.has_approved(it));
-        if has_approved || epoch.agreement.run().is_some() {
+        let can_approve = |it| epoch.agreement.can_approve(it) && !epoch.agreement.has_approved(it);
+        if !epoch.index.is_some_and(can_approve) {
             return;
         }
         let (number, group) = (epoch.header.epoch + 1, epoch.header.group.clone());

@@ -113,11 +113,16 @@ pub enum SignRefusal {
     NoState,
     /// Too many bytes of commands of this server are in the log.
     #[error(
-        "the commands of this server have filled its part of the log: use another server, or          refresh the group"
+        "the commands of this server have filled its part of the log: use another server, or \
+         refresh the group"
     )]
     CommandsFull,
-    /// The log did not commit the request in time.
-    #[error("the log has not committed the request in time; it may still be applied")]
+    /// There is no signed answer in time: the log did not commit the request, or the group did not
+    /// sign its answer.
+    #[error(
+        "the group has not signed an answer in time; the request may have been applied, or may still \
+         be"
+    )]
     NotCommitted,
     /// The epoch has ended.
     #[error("the epoch has ended while the message was being signed: try again")]
@@ -139,8 +144,17 @@ pub enum QuorumServerEvent {
         /// The digest of the group.
         group: Sha256Digest,
     },
-    /// This server withdraws its approval of a refresh, because too few others have approved it in
-    /// time.
+    /// The log has the withdrawal of this server's approval of a refresh, at the request of its
+    /// operator.
+    ApprovalWithdrawn {
+        /// The epoch that was to begin.
+        epoch: u64,
+        /// The digest of the group. `None` if the log did not have the approval either, and this
+        /// server was started again since.
+        group: Option<Sha256Digest>,
+    },
+    /// The log has the withdrawal of this server's approval of a refresh, because too few others
+    /// have approved it in time.
     ApprovalExpired {
         /// The epoch that was to begin.
         epoch: u64,

@@ -85,16 +85,19 @@ impl QuorumServer {
         generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
         let mut kept = Vec::new();
-        let mut changes = Vec::new();
+        let (mut changes, mut withdrawals) = (Vec::new(), Vec::new());
         for bytes in entries {
+            let parsed = LogEntry::parse(bytes).map_err(|why| why.to_string());
+            let withdrawal = parsed.as_ref().ok().and_then(|entry| self.withdrawal(entry));
             let Some(epoch) = &mut self.epoch else { return Ok(()) };
-            let applied = LogEntry::parse(bytes).map_err(|why| why.to_string()).and_then(|entry| {
+            let applied = parsed.and_then(|entry| {
                 let change = epoch.agreement.apply(&entry).map_err(|why| why.to_string());
                 Ok((entry, change?))
             });
             match applied {
                 Ok((entry, change)) => {
                     kept.push(bytes.clone());
+                    withdrawals.extend(withdrawal);
                     self.apply_commands(now, height, entry);
                     let is_final = change == BoardChange::Final;
                     changes.push(change);
@@ -106,6 +109,9 @@ impl QuorumServer {
             }
         }
         self.changes.push(SavedStateChange::Applied { height, entries: kept });
+        for withdrawal in withdrawals {
+            self.push(QuorumServerOutput::Event(withdrawal));
+        }
         for change in changes {
             self.handle_entry_effect(now, height, &change, generator)?;
         }

@@ -180,16 +180,13 @@ impl QuorumServer {
             let digest = request_digest(&name, &command.request);
             let answer = self.service.as_ref().map(|it| &it.replica);
             let answer = answer.and_then(|it| it.answer(&author, height, digest));
-            match answer {
-                Some(statement) => {
-                    let deadline = now + self.settings.timeouts.sign;
-                    let purpose = SignRequestPurpose::Answer(command.id);
-                    self.queue_signing(purpose, statement, RsaEncoding::Pkcs1, deadline);
-                }
-                None => {
-                    let result = Err(SignRefusal::NoState);
-                    self.push(QuorumServerOutput::Reply { id: command.id, result });
-                }
+            if let Some(statement) = answer {
+                let deadline = now + self.settings.timeouts.sign;
+                let purpose = SignRequestPurpose::Answer(command.id);
+                self.queue_signing(purpose, statement, RsaEncoding::Pkcs1, deadline);
+            } else {
+                let result = Err(SignRefusal::NotCommitted);
+                self.push(QuorumServerOutput::Reply { id: command.id, result });
             }
         }
     }
@@ -232,8 +229,11 @@ impl QuorumServer {
         if is_member && self.newer.is_none() && !service.lacks_state() {
             return;
         }
+        // A server that is behind does not know whether its last batch was committed.
+        let refusal =
+            if self.newer.is_some() { SignRefusal::NotCommitted } else { SignRefusal::EpochEnded };
         for command in std::mem::take(&mut service.queue) {
-            let result = Err(SignRefusal::EpochEnded);
+            let result = Err(refusal);
             self.push(QuorumServerOutput::Reply { id: command.id, result });
         }
     }
@@ -251,8 +251,8 @@ impl QuorumServer {
     fn end_late_commands(&mut self, now: Duration) {
         let Some(service) = &mut self.service else { return };
         let mut late: Vec<QueuedCommand> = Vec::new();
-        while let Some(command) = service.queue.pop_front_if(|it| it.deadline <= now) {
-            late.push(command);
+        while service.queue.front().is_some_and(|it| it.deadline <= now) {
+            late.extend(service.queue.pop_front());
         }
         if let Some(batch) = &mut service.batch {
             // The batch itself stays in the log's pool.
@@ -276,16 +276,15 @@ impl QuorumServer {
                 return;
             }
             let requests = commands.iter().map(|it| it.request.clone()).collect();
-            match epoch.agreement.command_entry(index, requests, &self.settings.identity) {
-                Some(entry) => service.batch = Some(CommandBatch { entry, commands }),
-                None => {
-                    for command in commands {
-                        let result = Err(SignRefusal::CommandsFull);
-                        self.push(QuorumServerOutput::Reply { id: command.id, result });
-                    }
-                    return;
+            let identity = &self.settings.identity;
+            let Some(entry) = epoch.agreement.command_entry(index, requests, identity) else {
+                for command in commands {
+                    let result = Err(SignRefusal::CommandsFull);
+                    self.push(QuorumServerOutput::Reply { id: command.id, result });
                 }
-            }
+                return;
+            };
+            service.batch = Some(CommandBatch { entry, commands });
             service.submit_at = now;
         }
         if service.submit_at <= now
@@ -452,7 +451,8 @@ fn next_batch(queue: &mut VecDeque<QueuedCommand>, max: usize) -> Vec<QueuedComm
     let mut left = MAX_BATCH_LEN;
     let mut taken = Vec::new();
     while taken.len() < max.min(MAX_BATCH_REQUESTS)
-        && let Some(command) = queue.pop_front_if(|it| it.request.len() + 4 <= left)
+        && queue.front().is_some_and(|it| it.request.len() + 4 <= left)
+        && let Some(command) = queue.pop_front()
     {
         left -= command.request.len() + 4;
         taken.push(command);

@@ -106,6 +106,11 @@ pub(super) enum SignRequestPurpose {
 }
 
 impl SignRequestPurpose {
+    /// A refusal as the local user is told. The request of an answer was applied already.
+    fn refusal(self, refusal: SignRefusal) -> SignRefusal {
+        if matches!(self, Self::Answer(_)) { SignRefusal::NotCommitted } else { refusal }
+    }
+
     /// The local request that waits for the signature.
     fn request(self) -> Option<LocalRequestId> {
         match self {
@@ -180,7 +185,8 @@ impl QuorumServer {
                 self.request(now, purpose, message, encoding, deadline)
             };
             if let (Err(refusal), Some(id)) = (begun, purpose.request()) {
-                self.push(QuorumServerOutput::Reply { id, result: Err(refusal) });
+                let result = Err(purpose.refusal(refusal));
+                self.push(QuorumServerOutput::Reply { id, result });
             }
         }
     }
@@ -227,7 +233,8 @@ impl QuorumServer {
                 let at = now + EPOCH_DELAY;
                 self.postponed.push(PostponedSignRequest { at, purpose, message, encoding });
             } else {
-                self.push(QuorumServerOutput::Reply { id, result: Err(SignRefusal::EpochEnded) });
+                let result = Err(purpose.refusal(SignRefusal::EpochEnded));
+                self.push(QuorumServerOutput::Reply { id, result });
             }
         }
     }
@@ -326,7 +333,8 @@ impl QuorumServer {
             },
             signing::SignRequestEvent::Failed => {
                 if let Some(id) = purpose.request() {
-                    self.push(QuorumServerOutput::Reply { id, result: Err(SignRefusal::TimedOut) });
+                    let result = Err(purpose.refusal(SignRefusal::TimedOut));
+                    self.push(QuorumServerOutput::Reply { id, result });
                 }
             }
         }
@@ -407,6 +415,10 @@ impl QuorumServer {
         asker: PartialSignRequester,
         query: PartialSignQuery,
     ) -> Result<(), PartialSignRefusal> {
+        // Before the policy, because to look for a statement costs time.
+        if self.answering.is_full(asker.index) {
+            return Err(PartialSignRefusal::Busy);
+        }
         match self.is_known_statement(&query.message) {
             Some(StatementTruth::True) => {}
             Some(StatementTruth::Unknown) => return Err(PartialSignRefusal::Busy),

@@ -213,6 +213,11 @@ impl GroupStart {
         self.chain.iter().all(|it| !it.signature.is_empty())
     }
 
+    /// Whether this is the saved start of a server of the group with this key.
+    pub fn is_of(&self, public: &RsaPublicKey) -> bool {
+        self.verify(public, true).is_ok()
+    }
+
     /// Checks headers, signatures and witnesses. In a server's own start signatures may be missing,
     /// because it may not have been a member of a group that signed its header later.
     pub(super) fn verify(

@@ -76,12 +76,12 @@ pub(super) fn read_rule(table: &ConfigTable<'_>) -> Option<SigningRule> {
         RuleFormat::X509Cert => certificate(table).map(SignableContent::Certificate),
         RuleFormat::Jwt => token(table).map(SignableContent::Token),
     };
-    let others = RULE_KEYS
+    let mut others = RULE_KEYS
         .iter()
         .map(|key| key.name)
         .filter(|name| !["format", "max_len"].contains(name) && !format.keys().contains(name));
     // A setting that a rule ignored would be one that does not limit it.
-    for value in others.filter_map(|name| table.get(name)) {
+    if let Some(value) = others.find_map(|name| table.get(name)) {
         let keys = format.keys().join(", ");
         value.refuse("not a setting of a rule of this `format`", format!("leave it out: {keys}"));
         return None;
@@ -118,7 +118,8 @@ fn prefix(table: &ConfigTable<'_>) -> Option<Vec<u8>> {
 
 fn fields(table: &ConfigTable<'_>) -> Option<Vec<FieldRequirement>> {
     let list = table.require("fields")?;
-    let fix = "write NAME=VALUE, with * for any characters, or NAME?=VALUE if it may be missing";
+    let fix = "write NAME=VALUE, with * for any characters, or NAME?=VALUE if it may be missing; \
+               numbers are whole, and a text that looks like a number is in quotes";
     let fields = list.list()?;
     if fields.is_empty() {
         list.refuse("no fields", fix);
@@ -229,6 +230,7 @@ mod tests {
             ("format = \"json\"", "missing field `fields`"),
             ("format = \"json\"\nfields = []", "no fields"),
             ("format = \"json\"\nfields = [\"type\"]", "write NAME=VALUE"),
+            ("format = \"json\"\nfields = [\"version=1.0\"]", "in quotes"),
             ("format = \"jwt\"\nfields = [\"a=b\"]", "missing field `max_validity`"),
             ("format = \"openpgp\"\nprefix = \"a\"\nsignatures = [\"x\"]", "detached"),
             (

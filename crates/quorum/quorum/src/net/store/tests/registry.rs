@@ -27,6 +27,23 @@ fn a_registration_expires_and_is_extended_by_another_one() {
 }
 
 #[test]
+fn a_registration_names_its_first_user_and_is_shortened_to_a_lifetime() {
+    let place = TempDir::new().unwrap();
+    let mut store = open(&place).unwrap();
+    register(&mut store, b"message", 1_000).unwrap();
+    let (now, until) = (UnixSeconds(1_100), UnixSeconds(9_000));
+    let again = RegistrationRequest { message: b"message", uid: Some(2000), now, until };
+    assert!(store.register(&again).unwrap().is_changed);
+    let listed = store.unused_registrations(9).unwrap();
+    assert_eq!((listed[0].uid, listed[0].until), (Some(1000), until));
+    // The clock was set back.
+    store.shorten_registrations(UnixSeconds(500)).unwrap();
+    assert_eq!(store.next_expiry().unwrap(), Some(UnixSeconds(500)));
+    store.shorten_registrations(UnixSeconds(600)).unwrap();
+    assert_eq!(store.next_expiry().unwrap(), Some(UnixSeconds(500)));
+}
+
+#[test]
 fn a_withdrawn_registration_is_gone() {
     let place = TempDir::new().unwrap();
     let mut store = open(&place).unwrap();
@@ -76,6 +93,18 @@ fn the_messages_that_are_kept_have_a_largest_total_length() {
     let long = vec![b'x'; 100];
     register(&mut store, &long, 0).unwrap();
     assert_eq!(store.registered_message(MessageDigest::of(&long)).unwrap(), Some(None));
+    // What is withdrawn or expires makes room.
+    let kept = |store: &QuorumStore| {
+        let query = "SELECT sum(length(content)) FROM message";
+        u64::try_from(file::number(&store.connection, query).unwrap()).ok()
+    };
+    assert_eq!(store.kept_len, kept(&store));
+    store.withdraw(MessageDigest::of(&long)).unwrap();
+    assert_eq!(store.kept_len, kept(&store));
+    store.expire(UnixSeconds(50)).unwrap();
+    assert_eq!(store.kept_len, kept(&store));
+    register(&mut store, &long, 0).unwrap();
+    assert_eq!(store.registered_message(MessageDigest::of(&long)).unwrap(), Some(Some(long)));
 }
 
 /// A full disk registers nothing, and leaves the store as it was.

@@ -68,12 +68,53 @@ fn certificates_are_allowed_only_within_their_rule() {
         CertificateFields { purposes: vec![], ..certificate() },
         CertificateFields { purposes: vec![CertificatePurpose::CodeSigning], ..certificate() },
         CertificateFields { not_after: NOW.0 + 86_401, ..certificate() },
+        CertificateFields { not_before: NOW.0 - 3_601, ..certificate() },
     ] {
         assert!(!allows(&content, &message(&wrong)), "{wrong}");
     }
     let authority = CertificateFields { is_authority: true, ..certificate() };
     let rule = CertificateRule { allows_authorities: true, ..certificate_rule() };
     assert!(allows(&SignableContent::Certificate(rule), &message(&authority)));
+}
+
+/// Programs that find no name of a host in the extension look for one in the subject.
+#[test]
+fn names_in_the_subject_are_names_of_the_rule() {
+    let allows = |pattern: &str, subject: &str, names: &[&str]| {
+        let mut rule = CertificateRule { subject: pattern.parse().unwrap(), ..certificate_rule() };
+        rule.names.push("a@example.org".into());
+        let names = names.iter().map(|name| name.parse().unwrap()).collect();
+        let subject = subject.parse().unwrap();
+        let message = CertificateFields { subject, names, ..certificate() }.to_signed_bytes(&key());
+        allows(&SignableContent::Certificate(rule), &message)
+    };
+    for names in [&[][..], &["192.0.2.1"], &["www.example.org"]] {
+        for (subject, expected) in [
+            ("CN=www.example.org", true),
+            ("CN=192.0.2.1", true),
+            ("CN=a@example.org", true),
+            ("CN=An example.com office", true),
+            ("CN=www.example.com", false),
+            ("CN=www.example.com.", false),
+            ("CN=b\u{fc}cher.example", false),
+            ("CN=*.example.org", false),
+            ("CN=w*.example.org", false),
+            ("CN=localhost", false),
+            ("CN=192.0.2.2", false),
+            ("CN=b@example.org", false),
+        ] {
+            assert_eq!(allows("CN=*", subject, names), expected, "{subject} {names:?}");
+        }
+        // The rule of the guide.
+        assert!(!allows("CN=*.example.org", "CN=*.example.org", names));
+        assert!(allows("CN=*.example.org", "CN=www.example.org", names));
+        let both = "CN=*,emailAddress=*";
+        assert!(allows(both, "CN=An office,emailAddress=a@example.org", names));
+        assert!(!allows(both, "CN=An office,emailAddress=b@example.org", names));
+        assert!(!allows(both, "CN=An office,emailAddress=b", names));
+        // Each of several.
+        assert!(!allows("CN=*,CN=*", "CN=www.example.org,CN=www.example.com", names));
+    }
 }
 
 #[test]
@@ -94,6 +135,37 @@ fn json_objects_have_exactly_the_required_fields() {
         (r#"["type","release"]"#, false),
     ] {
         assert_eq!(allows(&content, message.as_bytes()), expected, "{message}");
+    }
+}
+
+/// A text is no number and no truth value, even if they are written alike.
+#[test]
+fn fields_have_the_type_of_their_pattern() {
+    for (pattern, value, expected) in [
+        ("false", "false", true),
+        ("false", "\"false\"", false),
+        ("3", "3", true),
+        ("3", "\"3\"", false),
+        ("3", "3.0", false),
+        ("-3", "-3", true),
+        ("18446744073709551615", "18446744073709551615", true),
+        ("18446744073709551615", "18446744073709551616", false),
+        ("9007199254740993", "9007199254740992", false),
+        ("1.*", "\"1.5\"", true),
+        ("1.*", "1.5e300", false),
+        ("*", "true", false),
+        ("*", "3", false),
+        ("\"3\"", "\"3\"", true),
+        ("\"3\"", "3", false),
+        ("\"1.0\"", "\"1.0\"", true),
+        ("null", "null", false),
+    ] {
+        let content = SignableContent::Json(fields([&format!("a={pattern}")]));
+        let message = format!("{{\"a\":{value}}}");
+        assert_eq!(allows(&content, message.as_bytes()), expected, "{pattern} {value}");
+    }
+    for wrong in ["a=1.5", "a=1.0", "a=1e3", "a?=18446744073709551616"] {
+        assert_eq!(wrong.parse::<FieldRequirement>(), Err(InvalidFieldRequirement), "{wrong}");
     }
 }
 
@@ -146,9 +218,14 @@ fn rules_allow_neither_other_formats_nor_headers() {
         assert!(!allows(&prefix, message), "{message:?}");
         assert!(allows(&prefix, &[&message[..4], b" text"].concat()));
     }
+    // The last five bytes are a trailer of OpenPGP, version 3: the document has the prefix, too.
+    let prefix = SignableContent::Prefix(b"SSHSIG\0".to_vec());
+    let signed = [b"SSHSIG\0", &[0x80; 64][..], &[0, 0x80, 0, 0, 1]].concat();
+    assert!(allows(&prefix, &signed));
+    assert!(allows(&SignableContent::Prefix(signed[..71].to_vec()), &signed));
+    assert!(!allows(&SignableContent::Prefix(signed[..72].to_vec()), &signed));
     let header = [&HEADER_MAGIC[..], b"header"].concat();
-    let document =
-        formats::openpgp::document(&key(), &header, OpenPgpKind::Binary, 1_700_000_000).unwrap();
+    let document = openpgp::document(&key(), &header, OpenPgpKind::Binary, 1_700_000_000).unwrap();
     let rule = DocumentRule { prefix: vec![HEADER_MAGIC[0]], kinds: vec![OpenPgpKind::Binary] };
     let rules = [
         SigningRule::with_prefix(&HEADER_MAGIC[..1], 1_000),

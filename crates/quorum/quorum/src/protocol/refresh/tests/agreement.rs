@@ -107,9 +107,12 @@ fn a_withdrawn_approval_does_not_count_and_is_not_committed_again() {
     let withdrawal = |agreement: &RefreshAgreement, server: u8| {
         agreement.withdrawal(ServerIndex(server), &identity(1 + server))
     };
-    let early = withdrawal(&agreement, 0);
-    assert_eq!(agreement.apply(&early), Err(LogEntryRefusal::Repeated), "nothing is approved");
     let approved = approval(&agreement, 0, 50);
+    // Withdrawn before it is committed, it is not committed any more.
+    let (mut before, early) = (agreement.clone(), withdrawal(&agreement, 0));
+    assert_eq!(before.apply(&early), Ok(LogEntryEffect::Counted));
+    assert_eq!(before.apply(&approved), Err(LogEntryRefusal::Repeated));
+    assert!(!before.has_approvals());
     assert_eq!(agreement.apply(&approved), Ok(LogEntryEffect::Counted));
     let forged = agreement.withdrawal(ServerIndex(0), &identity(2));
     assert_eq!(agreement.apply(&forged), Err(LogEntryRefusal::Signature));
@@ -128,18 +131,70 @@ fn a_withdrawn_approval_does_not_count_and_is_not_committed_again() {
     assert_eq!(LogEntry::parse(&again.to_bytes()).as_ref(), Ok(&again));
     assert_eq!(agreement.apply(&again), Ok(LogEntryEffect::Counted));
     assert_eq!(agreement.apply(&withdrawn), Err(LogEntryRefusal::Repeated));
-    for _ in 1..16 {
+    for number in 2..=16 {
         let withdrawn = withdrawal(&agreement, 0);
         assert_eq!(agreement.apply(&withdrawn), Ok(LogEntryEffect::Counted));
-        let again = approval(&agreement, 0, 60);
-        assert_eq!(agreement.apply(&again), Ok(LogEntryEffect::Counted));
+        if number < 16 {
+            let again = approval(&agreement, 0, 60);
+            assert_eq!(agreement.apply(&again), Ok(LogEntryEffect::Counted));
+        }
     }
-    let more = withdrawal(&agreement, 0);
-    assert_eq!(agreement.apply(&more), Err(LogEntryRefusal::Repeated), "16 in a run");
-    let third = approval(&agreement, 2, 60);
-    assert_eq!(agreement.apply(&third), Ok(LogEntryEffect::Opened));
+    // An approval that could not be withdrawn does not count.
+    for more in [withdrawal(&agreement, 0), approval(&agreement, 0, 60)] {
+        assert_eq!(agreement.apply(&more), Err(LogEntryRefusal::Repeated), "16 in a run");
+    }
+    for (server, expected) in [(3, LogEntryEffect::Counted), (2, LogEntryEffect::Opened)] {
+        let approved = approval(&agreement, server, 60);
+        assert_eq!(agreement.apply(&approved), Ok(expected));
+    }
     let late = withdrawal(&agreement, 1);
     assert_eq!(agreement.apply(&late), Err(LogEntryRefusal::Repeated), "the run is open");
+}
+
+/// One entry of each form that is written. A new form must be added here.
+#[test]
+fn all_forms_of_entries_are_distinct_and_parsed_as_written() {
+    let world = finished();
+    let (agreement, approve) = first(&world, |body| matches!(body, LogEntryBody::Approve { .. }));
+    let (epoch, run) = (OTHER, 3);
+    let LogEntryBody::Approve { group, .. } = approve.body.clone() else { unreachable!() };
+    let computed = first(&world, |body| matches!(body, LogEntryBody::Computed { .. })).1;
+    let LogEntryBody::Computed { run: of, witnesses, possession, .. } = computed.body else {
+        unreachable!()
+    };
+    let computed = |time| {
+        let (witnesses, possession) = (witnesses.clone(), possession.clone());
+        LogEntryBody::Computed { run: of, witnesses, possession, time }
+    };
+    let (mut dealt_world, dealings) = dealt();
+    let session = session(&dealt_world);
+    let held = dealt_world.setting.new.combination().labels_of(ServerIndex(0)).next().unwrap();
+    let about = (dealings[0].proofs.manifest.rows[0].0, held);
+    let generator = &mut dealt_world.generator;
+    let voting = VotingSecret::random(generator).unwrap();
+    let complaint =
+        new_server::complaint(&dealings[0], about, ServerIndex(0), &session, generator).unwrap();
+    let bodies = vec![
+        LogEntryBody::Approve { epoch, run, withdrawn: 0, group: group.clone() },
+        LogEntryBody::Approve { epoch, run, withdrawn: 1, group },
+        LogEntryBody::Withdraw { epoch, run, withdrawn: 0 },
+        LogEntryBody::Cancel { epoch, run },
+        first(&world, |body| matches!(body, LogEntryBody::SessionKey { .. })).1.body,
+        first(&world, |body| matches!(body, LogEntryBody::Proved { .. })).1.body,
+        LogEntryBody::Complaint { run: of, complaint: Box::new(complaint) },
+        computed(None),
+        computed(Some(UnixSeconds(7))),
+        agreement.voting_entry(ServerIndex(0), &voting, &identity(1)).body,
+        LogEntryBody::Command { segment: OTHER, number: 0, requests: vec![vec![7; 40]] },
+    ];
+    let mut kinds = std::collections::BTreeSet::new();
+    for body in bodies {
+        let entry = LogEntry::new(ServerIndex(0), body, &identity(1));
+        let bytes = entry.to_bytes();
+        assert_eq!(LogEntry::parse(&bytes).as_ref(), Ok(&entry));
+        assert!(kinds.insert(bytes[1]), "{:?}", entry.body);
+    }
+    assert_eq!(kinds, (1..=11).collect());
 }
 
 #[test]

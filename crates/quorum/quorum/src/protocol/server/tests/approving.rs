@@ -59,3 +59,32 @@ fn an_operator_withdraws_an_approval_until_the_refresh_begins() {
     let now = world.now;
     assert_eq!(world.server(5).withdraw_approval(now), Err(RefreshRefusal::NotApproved));
 }
+
+/// An approval that is submitted, but not committed, is withdrawn as well, and the withdrawal is
+/// reported when the log has it.
+#[test]
+fn an_approval_is_withdrawn_before_the_log_has_it() {
+    let is_reported = |world: &World| {
+        let is_own = |it: &QuorumServerEvent| {
+            matches!(it, QuorumServerEvent::ApprovalWithdrawn { epoch: 2, group: Some(_) })
+        };
+        world.nodes[&1].events.iter().any(is_own)
+    };
+    for is_submitted in [false, true] {
+        let mut world = begun(33);
+        world.stalled.insert(1);
+        world.refresh(&[1], &group(1, 5));
+        if is_submitted {
+            let others_have_it = |world: &World| approvals(world)[1..] == [1; 3];
+            assert!(world.run(others_have_it));
+        }
+        let now = world.now;
+        assert_eq!(world.server(1).withdraw_approval(now), Ok(()));
+        assert!(!is_reported(&world), "it is not committed");
+        world.stalled.clear();
+        assert!(world.run(|world| approvals(world) == [0; 4] && is_reported(world)));
+        // One more approval begins nothing.
+        world.refresh(&[2], &group(1, 5));
+        assert!(!world.run(|world| world.have_epoch(2, &[5, 6, 7, 8])));
+    }
+}

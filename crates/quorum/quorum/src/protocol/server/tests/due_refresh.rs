@@ -78,3 +78,29 @@ fn operators_who_cancel_the_refresh_that_is_due_have_an_hour_for_another_list() 
     world.now += Duration::from_secs(3_600);
     assert!(world.run(is_open));
 }
+
+/// It would be approved again, and after some withdrawals not any more.
+#[test]
+fn an_approval_of_the_refresh_that_is_due_does_not_expire() {
+    let mut world = daily(24);
+    for number in [2, 3, 4] {
+        world.stop(number);
+    }
+    world.now += DAY;
+    let is_approved = |world: &World| {
+        let status = world.statuses()[0].1.clone().unwrap();
+        status.epoch.unwrap().approvals.len() == 1
+    };
+    assert!(world.run(is_approved));
+    world.now += 2 * world::APPROVAL_EXPIRES;
+    world.run(|world| !is_approved(world));
+    assert!(is_approved(&world));
+    for number in [2, 3, 4] {
+        world.start(number);
+    }
+    for number in [2, 3, 4] {
+        let expires = world::APPROVAL_EXPIRES;
+        world.server(number).reconfigure(Vec::new(), DELAYS, TIMEOUTS, Some(DAY), expires);
+    }
+    assert!(world.run(|world| world.have_epoch(2, &ALL)));
+}

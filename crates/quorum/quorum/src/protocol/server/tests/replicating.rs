@@ -329,3 +329,19 @@ fn a_flood_of_commands_is_bounded_for_each_server() {
     let answered = sent.iter().filter(|id| world.nodes[&1].replies[*id].is_ok());
     assert_eq!(answered.count(), 256);
 }
+
+/// The group has no signature for the answer, but the command was applied.
+#[test]
+fn a_command_that_was_applied_is_not_refused_as_if_it_were_not() {
+    let mut world = World::with_service(1, [], 11, true);
+    world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+    let id = world.send_command(1, b"x").1;
+    let state = |world: &World| world.nodes[&1].server.as_ref().unwrap().service_snapshot();
+    world.run_until(|world| state(world).is_some_and(|it| it == b"x\n"));
+    assert!(!world.nodes[&1].replies.contains_key(&id));
+    for number in [2, 3, 4] {
+        world.stop(number);
+    }
+    world.run_until(|world| world.nodes[&1].replies.contains_key(&id));
+    assert_eq!(world.nodes[&1].replies[&id], Err(SignRefusal::NotCommitted));
+}
