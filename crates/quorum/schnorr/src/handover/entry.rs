@@ -1,0 +1,112 @@
+//! The entries of the log. Whoever delivers an entry has checked that its author has signed it.
+
+use encoding::FieldReader;
+
+use super::dealing::HandoverDealing;
+use crate::element::{MalformedSchnorrMessage, PrimeOrderPoint};
+use crate::participant::{ParticipantId, ParticipantSet};
+use crate::proof::LogarithmProof;
+
+/// The largest entry in bytes. A dealing to 100 servers has 129,650.
+pub const MAX_HANDOVER_ENTRY_LEN: usize = 1 << 18;
+
+/// An entry. Only its encoding has been checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandoverEntry {
+    /// [`super::terms::HandoverTerms::run`].
+    pub(crate) run: [u8; 32],
+    pub(crate) body: HandoverEntryBody,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HandoverEntryBody {
+    /// A new server's session key R, and the proof that it knows r.
+    Key { key: PrimeOrderPoint, proof: LogarithmProof },
+    /// A dealer's sharing.
+    Deal(Box<HandoverDealing>),
+    /// A new server has its rows of these dealings, and has saved them.
+    Hold(ParticipantSet),
+    /// A new server shows that a dealer's ciphertext for it is wrong: it publishes K, with the
+    /// proof that it has the logarithm of R to the base E.
+    Complain { dealer: ParticipantId, agreed: PrimeOrderPoint, proof: LogarithmProof },
+    /// A new server has saved its share: the proof that it knows it.
+    Confirm(LogarithmProof),
+}
+
+/// The group to which the author of an entry belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandoverRole {
+    /// The old group, or the new group when a key is generated.
+    Dealer,
+    /// The new group.
+    Receiver,
+}
+
+impl HandoverEntry {
+    /// The group to which the author must belong.
+    pub fn role(&self) -> HandoverRole {
+        match self.body {
+            HandoverEntryBody::Deal(_) => HandoverRole::Dealer,
+            _ => HandoverRole::Receiver,
+        }
+    }
+
+    /// The encoding.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = self.run.to_vec();
+        match &self.body {
+            HandoverEntryBody::Key { key, proof } => {
+                out.push(1);
+                out.extend(key.to_bytes());
+                proof.write(&mut out);
+            }
+            HandoverEntryBody::Deal(dealing) => {
+                out.push(2);
+                dealing.write(&mut out);
+            }
+            HandoverEntryBody::Hold(dealers) => {
+                out.push(3);
+                dealers.write(&mut out);
+            }
+            HandoverEntryBody::Complain { dealer, agreed, proof } => {
+                out.extend([4, dealer.number()]);
+                out.extend(agreed.to_bytes());
+                proof.write(&mut out);
+            }
+            HandoverEntryBody::Confirm(proof) => {
+                out.push(5);
+                proof.write(&mut out);
+            }
+        }
+        out
+    }
+
+    /// Decodes an entry.
+    ///
+    /// # Errors
+    /// If the bytes are not exactly an entry.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedSchnorrMessage> {
+        if bytes.len() > MAX_HANDOVER_ENTRY_LEN {
+            return Err(MalformedSchnorrMessage("larger than an entry may be"));
+        }
+        let mut reader = FieldReader::new(bytes);
+        let run = reader.take()?;
+        let body = match reader.u8()? {
+            1 => HandoverEntryBody::Key {
+                key: PrimeOrderPoint::read(&mut reader)?,
+                proof: LogarithmProof::read(&mut reader)?,
+            },
+            2 => HandoverEntryBody::Deal(Box::new(HandoverDealing::read(&mut reader)?)),
+            3 => HandoverEntryBody::Hold(ParticipantSet::read(&mut reader)?),
+            4 => HandoverEntryBody::Complain {
+                dealer: ParticipantId::read(&mut reader)?,
+                agreed: PrimeOrderPoint::read(&mut reader)?,
+                proof: LogarithmProof::read(&mut reader)?,
+            },
+            5 => HandoverEntryBody::Confirm(LogarithmProof::read(&mut reader)?),
+            _ => return Err(MalformedSchnorrMessage("unknown kind of entry")),
+        };
+        reader.finish()?;
+        Ok(Self { run, body })
+    }
+}
