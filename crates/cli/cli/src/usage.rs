@@ -136,7 +136,8 @@ fn unknown_argument(found: &str, error: &clap::Error, usage: &Usage) -> String {
 fn suggestion(error: &clap::Error, kind: ContextKind) -> Option<String> {
     match error.get(kind)? {
         ContextValue::String(name) => Some(name.clone()),
-        ContextValue::Strings(names) => names.first().cloned(),
+        // They are ordered by similarity.
+        ContextValue::Strings(names) => names.last().cloned(),
         _ => None,
     }
 }
