@@ -203,6 +203,8 @@ impl QuorumNodeConfig {
             };
             let refresh_every = period(table, "refresh_every");
             let expires = |name, default| period(table, name).unwrap_or(default);
+            let registration_expires = expires("registration_expires", REGISTRATION_EXPIRES);
+            let proposal_expires = expires("proposal_expires", PROPOSAL_EXPIRES);
             let timeouts =
                 SigningTimeouts { sign: seconds("sign_timeout_s", 10), retry: AGAIN_DELAY };
             Some(Self {
@@ -228,8 +230,8 @@ impl QuorumNodeConfig {
                 delays,
                 timeouts,
                 refresh_every,
-                registration_expires: expires("registration_expires", REGISTRATION_EXPIRES),
-                proposal_expires: expires("proposal_expires", PROPOSAL_EXPIRES),
+                registration_expires,
+                proposal_expires,
             })
         })
     }
