@@ -1,7 +1,7 @@
 //! A replicated service: a deterministic state machine that applies the commands of the agreement
 //! log, and whose answers the group signs. Specified in `docs/protocols/replicated-service.md`.
 //!
-//! [`ServiceReplica`] is the state machine at one server. A client makes a [`ServiceRequest`] and
+//! `ServiceReplica` is the state machine at one server. A client makes a [`ServiceRequest`] and
 //! verifies the [`SignedServiceAnswer`] with the group's public key.
 
 pub(crate) mod replica;

@@ -118,7 +118,7 @@ impl ReviewExchange {
         Some((peer.key, vec![QUESTION]))
     }
 
-    /// Handles a message that begins with [`QUESTION`] or [`ANSWER`]. Returns whether to answer.
+    /// Handles a message, a question or an answer. Returns whether to answer.
     ///
     /// # Errors
     /// If it is malformed, or an answer that was not asked for.

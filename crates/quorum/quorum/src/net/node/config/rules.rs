@@ -81,9 +81,20 @@ pub(super) fn read_rule(table: &ConfigTable<'_>) -> Option<SigningRule> {
         .map(|key| key.name)
         .filter(|name| !["format", "max_len"].contains(name) && !format.keys().contains(name));
     // A setting that a rule ignored would be one that does not limit it.
-    if let Some(value) = others.find_map(|name| table.get(name)) {
-        let keys = format.keys().join(", ");
-        value.refuse("not a setting of a rule of this `format`", format!("leave it out: {keys}"));
+    if let Some((name, value)) = others.find_map(|name| Some((name, table.get(name)?))) {
+        let is_typed = match name {
+            "authorities" => value.flag().is_some(),
+            "prefix" | "prefix_hex" | "issuer" | "subject" | "max_validity" => {
+                value.text().is_some()
+            }
+            _ => value.list().is_some_and(|list| list.iter().all(|it| it.text().is_some())),
+        };
+        // A value that no format takes is reported as that.
+        if is_typed {
+            let (what, keys) =
+                ("not a setting of a rule of this `format`", format.keys().join(", "));
+            value.refuse(what, format!("leave it out: {keys}"));
+        }
         return None;
     }
     Some(SigningRule { content: content?, max_len: max_len? })
