@@ -194,6 +194,9 @@ install-lib:
 uninstall:
 	$(SUDO) env DESTDIR=$(DESTDIR) scripts/uninstall $(PREFIX)
 
+# What the libraries contain, for each of their packages.
+LIBRARY_MATERIALS = target/packages/materials
+
 # `sunder` is compiled twice: without the laboratory, and with it for the package sunder-lab.
 deb: setup-deb
 	mkdir -p target/packages
@@ -208,6 +211,12 @@ deb: setup-deb
 		--manifest-path bindings/python/Cargo.toml
 	cp target/python/release/libsunder_transport_python.so target/packages
 	scripts/bill-of-materials target/materials
+	rm -rf $(LIBRARY_MATERIALS)
+	scripts/bill-of-materials $(LIBRARY_MATERIALS)/libsunder-pkcs11 sunder-pkcs11
+	scripts/bill-of-materials $(LIBRARY_MATERIALS)/libsunder-transport0 sunder-transport-c
+	cp -r $(LIBRARY_MATERIALS)/libsunder-transport0 $(LIBRARY_MATERIALS)/libsunder-transport-dev
+	scripts/bill-of-materials $(LIBRARY_MATERIALS)/python3-sunder-transport \
+		sunder-transport-python bindings/python/Cargo.toml
 	debian/rules clean
 	debian/rules binary
 	debian/rules clean
