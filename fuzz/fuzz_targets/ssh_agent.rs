@@ -18,7 +18,8 @@ static KEY: LazyLock<RsaPublicKey> =
 
 static EXAMPLES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let data = b"SSHSIG\0\0\0\x04file".to_vec();
-    let sign = |flags: u32| [sign_request(&public_key_blob(&KEY), &data), flags.to_be_bytes().to_vec()];
+    let sign =
+        |flags: u32| [sign_request(&public_key_blob(&KEY), &data), flags.to_be_bytes().to_vec()];
     vec![vec![11], vec![27, 1, 2], sign(0).concat(), sign(2).concat(), sign(4).concat()]
 });
 
