@@ -5,6 +5,7 @@ mod encodings;
 mod epochs;
 mod handovers;
 mod requests;
+mod transcripts;
 mod world;
 
 use std::collections::BTreeMap;
