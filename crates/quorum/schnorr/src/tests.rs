@@ -4,6 +4,7 @@ mod attacks;
 mod encodings;
 mod epochs;
 mod handovers;
+mod model;
 mod requests;
 mod transcripts;
 mod world;
