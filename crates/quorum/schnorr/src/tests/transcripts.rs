@@ -246,18 +246,14 @@ fn transcripts_have_each_kind_of_entry_with_each_verdict() {
 /// The result of the other implementation on a file: whether it computes the same.
 fn agrees(file: &Path) -> (bool, String) {
     let program = reference().join("handover.py");
-    let output = Command::new("python3").arg(&program).arg("verify").arg(file).output().unwrap();
+    let mut command = Command::new("python3");
+    let output = command.arg("-B").arg(&program).arg("verify").arg(file).output().unwrap();
     let text = [&output.stdout[..], &output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Runs `check` with the other implementation, or says why not.
 fn with_reference(check: impl FnOnce()) {
-    let program = reference().join("handover.py");
-    if !program.exists() {
-        println!("skipped: there is no {} yet", program.display());
-        return;
-    }
     if let Err(why) = Command::new("python3").arg("--version").output() {
         println!("skipped: python3: {why}");
         return;
@@ -297,6 +293,16 @@ fn another_implementation_computes_the_same_of_random_handovers() {
             let (agrees, text) = agrees(&path);
             assert!(agrees, "seed {seed}: {text}");
         }
+    });
+}
+
+#[test]
+fn another_implementation_passes_its_own_tests() {
+    with_reference(|| {
+        let mut command = Command::new("python3");
+        let command = command.arg("-B").arg(reference().join("handover.py")).arg("selftest");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     });
 }
 
