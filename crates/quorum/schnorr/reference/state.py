@@ -33,7 +33,7 @@ class State:
         return len(self.confirmed) >= self.quorum
 
     def _accuse(self, role, number):
-        """A server is faulty in one role: as a receiver it still counts if it is a faulty dealer."""
+        """A server is faulty in one role: as a receiver it counts even if it is a faulty dealer."""
         self.faulty.add((role, number))
 
     def apply(self, role, author, data):
