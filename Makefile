@@ -79,6 +79,7 @@ bench:
 	$(CARGO) bench --locked --package sunder-quorum --bench signing
 	$(CARGO) bench --locked --package sunder-quorum --bench refresh
 	$(CARGO) bench --locked --package sunder-quorum --bench log
+	$(CARGO) bench --locked --package sunder-quorum --bench log_engines
 	$(CARGO) bench --locked --package sunder-ot --bench transfers
 
 speed:
@@ -126,6 +127,7 @@ neon:
 
 setup:
 	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync iperf3 psql:postgresql openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd gpg gpgv pkcs11-tool:opensc ping:iputils-ping bwrap:bubblewrap prlimit:util-linux faketime gcc g++ pkg-config libudt.so:libudt-dev chromium chromedriver:chromium-driver zbarimg:zbar-tools zsh fish yosys
+	scripts/build-cometbft
 
 setup-lab:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk g++ libudt.so:libudt-dev

@@ -82,7 +82,8 @@
 //!   server, `statement` what the group signs.
 //! - `consensus`: the agreement log: `engine` runs Malachite, with `pool`, `timers`, `signing`,
 //!   `codec`; `fair_queue` limits the rate of each link. `admission`: which entries are valid.
-//!   `log_types`.
+//!   `log_types`. `cometbft`: the same log by CometBFT: its `application` with the content of a
+//!   `block`, `vote_guard`, `genesis`, `messages`.
 //! - `link`: one connection of two servers: `handshake`, `records`, `lanes`, `backoff`.
 //! - `ceremony`, `combination`, `share`, `rsa`, `integer`: the dealer, which server holds which
 //!   shares, and the arithmetic. [`group`], `voting`, `wire`: epochs, voting keys, encodings.
@@ -95,6 +96,7 @@
 //!   is wrong. `config`, `open`: the start.
 //! - [`api`]: the local API: `server`, `route`, `client`, `failover`. [`store`]: files of a server.
 //!   [`links`]: connections between servers. [`consensus`]: the thread and the disk of the log.
+//!   [`cometbft`]: the same by CometBFT: `abci` and `signer` answer it, `rpc` wakes it.
 //! - [`nodes`], [`ceremony_files`]: other files. `full_disk`: advice in errors. [`in_process`]:
 //!   whole groups in one process, to measure.
 
@@ -105,7 +107,7 @@ pub mod log;
 mod net;
 mod protocol;
 
-pub use net::{api, ceremony_files, consensus, in_process, links, node, nodes, store};
+pub use net::{api, ceremony_files, cometbft, consensus, in_process, links, node, nodes, store};
 pub use protocol::ceremony::bundle::{QuorumBundle, QuorumBundleError};
 pub use protocol::ceremony::share_file::{QuorumShareFile, QuorumShareFileError};
 pub use protocol::ceremony::{CeremonyError, DealerKey, PrimeSearchProgress};

@@ -3,6 +3,7 @@
 pub(crate) mod admission;
 pub(crate) mod ceremony;
 pub(crate) mod combination;
+pub(crate) mod cometbft;
 pub(crate) mod consensus;
 pub mod group;
 pub(crate) mod integer;

@@ -177,7 +177,7 @@ impl Group {
         let mut numbers: Vec<usize> = numbers.into_iter().collect();
         while !numbers.is_empty() {
             numbers.retain(|number| {
-                let client = quorum_health(&self.path(&format!("{number}.api")));
+                let client = health(&self.path(&format!("{number}.api")));
                 client.is_none_or(|health| !health.contains("\"ok\":true"))
             });
             assert!(Instant::now() < deadline, "not healthy: {numbers:?}{}", self.logs());
@@ -197,7 +197,7 @@ impl Group {
 }
 
 /// What a server says of its health; `None` if it does not answer.
-fn quorum_health(socket: &Path) -> Option<String> {
+pub(super) fn health(socket: &Path) -> Option<String> {
     let mut stream = UnixStream::connect(socket).ok()?;
     let request = "GET /v1/health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).ok()?;

@@ -28,7 +28,7 @@ use crate::protocol::group::QuorumMember;
 use crate::protocol::policy::MessageDigest;
 use crate::protocol::replication::SignedServiceAnswer;
 use crate::protocol::server::{
-    ApprovedGroup, LocalRequestId, QuorumServer, QuorumServerEvent, QuorumServerJob,
+    ApprovedGroup, GroupStart, LocalRequestId, QuorumServer, QuorumServerEvent, QuorumServerJob,
     QuorumServerJobResult, QuorumServerOutput, QuorumServerSettings, SignRefusal,
 };
 use crate::protocol::unix_seconds::UnixSeconds;
@@ -378,8 +378,9 @@ where
             QuorumServerOutput::Log { applied } => {
                 let before = self.log.take().map(LogInboxSource::Log);
                 let inbox = self.for_log.take().map(LogInboxSource::Inbox);
-                if let Some(before) = before.or(inbox) {
-                    let log = (self.start_log)(LogStart { applied, inbox_source: before })?;
+                let first = self.server.start().and_then(GroupStart::first_servers);
+                if let (Some(inbox_source), Some(first)) = (before.or(inbox), first) {
+                    let log = (self.start_log)(LogStart { applied, first, inbox_source })?;
                     self.server.handle_log_opened(log.incarnation());
                     self.log = Some(log);
                 }

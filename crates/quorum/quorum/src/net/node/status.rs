@@ -9,7 +9,7 @@ use super::local::{CommandParts, RefusalRateLimiter};
 use super::problem_tracker::ProblemTracker;
 use super::registrations::ServerRegistrations;
 use super::{NodeHandle, lock};
-use crate::log::{Height, LogProgress};
+use crate::log::{Height, LogProgress, OperatedEngine};
 use crate::net::api::{AwaitedServer, NodeHealth, PendingReview, RefreshStatus, RefreshStep};
 use crate::net::links::{LinkStatus, SentBytes};
 use crate::protocol::combination::ServerIndex;
@@ -124,6 +124,11 @@ impl PublishedNodeState {
 
     pub(super) fn start(&self) -> Option<&GroupStart> {
         self.start.as_ref()
+    }
+
+    /// The engine of the log, if it is a process of its own.
+    pub(super) fn engine(&self) -> Option<OperatedEngine> {
+        self.progress.and_then(|progress| progress.engine)
     }
 
     /// How long entries have waited: for the next height, or an entry of this server to be
@@ -386,12 +391,16 @@ mod tests {
         let mut shared = PublishedNodeState::default();
         for height in 1..=20 {
             let oldest = Some(second(height));
-            let progress = LogProgress { committed: Height(height), waiting: 1, oldest };
+            let progress =
+                LogProgress { committed: Height(height), waiting: 1, oldest, engine: None };
             shared.update(status(), Some(progress), begin + second(height));
         }
         assert_eq!(shared.waiting(begin + second(21)), Some(second(21)));
         // Entries of others count only while no height is committed.
-        let progress = |height| LogProgress { committed: Height(height), waiting: 1, oldest: None };
+        let progress = |height| {
+            let committed = Height(height);
+            LogProgress { committed, waiting: 1, ..LogProgress::default() }
+        };
         shared.update(status(), Some(progress(20)), begin + second(21));
         assert_eq!(shared.waiting(begin + second(25)), Some(second(5)));
         shared.update(status(), Some(progress(21)), begin + second(26));

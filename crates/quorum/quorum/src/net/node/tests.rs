@@ -155,7 +155,7 @@ impl World {
         let monitor = Arc::new(Mutex::new(None));
         let shown = Arc::clone(&monitor);
         let start_log = move |start: LogStart<ConsensusLog>| {
-            let LogStart { applied, inbox_source: before } = start;
+            let LogStart { applied, inbox_source: before, .. } = start;
             let inbox = match before {
                 LogInboxSource::Inbox(inbox) => inbox,
                 LogInboxSource::Log(log) => log.stop().unwrap(),

@@ -11,7 +11,7 @@ use keys::RsaPublicKey;
 use crate::protocol::group::{
     GroupHeader, GroupHeaderKind, HeaderChainError, QuorumGroup, verify_chain, verify_refresh,
 };
-use crate::protocol::log_types::Height;
+use crate::protocol::log_types::{Height, ServerSet};
 use crate::protocol::refresh::ShareWitnesses;
 use crate::protocol::rsa::key::{GroupPublicKey, GroupPublicKeyError};
 use crate::protocol::rsa::modulus::{RsaModulus, RsaModulusError};
@@ -94,6 +94,13 @@ impl GroupStart {
     /// If the chain is empty. A parsed chain never is.
     pub fn header(&self) -> &GroupHeader {
         &self.chain.last().expect("a chain has an epoch").header
+    }
+
+    /// The servers of the first epoch, with the voting keys of its header. `None` if the chain is
+    /// empty, which a parsed chain never is.
+    pub(crate) fn first_servers(&self) -> Option<ServerSet> {
+        let header = &self.chain.first()?.header;
+        Some(header.group.voters(&header.voting))
     }
 
     /// The group of the previous epoch.
