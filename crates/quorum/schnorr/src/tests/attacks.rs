@@ -8,22 +8,24 @@ use sim::SeededRng;
 use super::epochs::hand_over;
 use super::world::KeyGroup;
 use super::{id, size, verifies};
-use crate::element::PrimeOrderPoint;
+use crate::Ed25519Scheme;
+use crate::HandoverDealer;
+use crate::HandoverEntry;
+use crate::HandoverReceiver;
+use crate::HandoverTerms;
 use crate::frost::SigningSession;
-use crate::handover::agreement::{
-    HandoverAgreement, HandoverEffect, HandoverFault, HandoverRefusal,
-};
-use crate::handover::dealer::HandoverDealer;
-use crate::handover::dealing::{DealingFault, HandoverDealing};
-use crate::handover::entry::{HandoverEntry, HandoverEntryBody};
-use crate::handover::receiver::HandoverReceiver;
-use crate::handover::session_key::{SessionScalar, seal};
-use crate::handover::terms::{HandoverPurpose, HandoverTerms};
-use crate::participant::{ParticipantId, ParticipantSet};
-use crate::proof::{LogarithmProof, of_base};
+use crate::handover::weights;
 use crate::roast::{RoastCoordinator, RoastOutput};
 use crate::sharing::{KeyShare, RowRepair, SharingCommitment, SharingPolynomial, lagrange_at_zero};
 use crate::signer::{FrostSigner, SignatureAnswer};
+use crate::{DealingFault, HandoverDealing};
+use crate::{HandoverAgreement, HandoverEffect, HandoverFault, HandoverRefusal};
+use ::handover::element::PrimeOrderPoint;
+use ::handover::entry::HandoverEntryBody;
+use ::handover::participant::{ParticipantId, ParticipantSet};
+use ::handover::proof::{LogarithmProof, of_base};
+use ::handover::scheme::HandoverPurpose;
+use ::handover::session_key::{SessionScalar, seal};
 
 /// A handover of a group of four to another, in which all new servers have registered.
 struct Attack {
@@ -58,7 +60,7 @@ impl Attack {
         Self { old, log, receivers, seeds, rng }
     }
 
-    fn entry(&self, body: HandoverEntryBody) -> HandoverEntry {
+    fn entry(&self, body: HandoverEntryBody<Ed25519Scheme>) -> HandoverEntry {
         HandoverEntry { run: self.log.terms().run, body }
     }
 
@@ -76,7 +78,7 @@ impl Attack {
     fn apply(
         &mut self,
         author: ParticipantId,
-        body: HandoverEntryBody,
+        body: HandoverEntryBody<Ed25519Scheme>,
     ) -> Result<HandoverEffect, HandoverRefusal> {
         let entry = self.entry(body);
         self.log.apply(author, &HandoverEntry::from_bytes(&entry.to_bytes()).unwrap())
@@ -112,13 +114,14 @@ fn a_dealer_of_another_secret_would_change_the_key() {
     let right = attack.dealing(dealers[0]);
     let mut wrong = attack.dealing(dealers[1]);
     let polynomial = SharingPolynomial::new(&Scalar::from(5_u8), size(1), &[1; 32]);
-    wrong.sharing = polynomial.commitment();
-    let constant = [of_base(*wrong.sharing.public_key())];
+    wrong.commitment.sharing = polynomial.commitment();
+    let constant = [of_base(*wrong.commitment.sharing.public_key())];
     let context = attack.log.terms().context(HandoverPurpose::Constant, &[dealers[1]]);
-    wrong.constant_proof = LogarithmProof::new(&Scalar::from(5_u8), &constant, &context);
+    wrong.commitment.constant_proof = LogarithmProof::new(&Scalar::from(5_u8), &constant, &context);
 
-    let weights = attack.log.terms().weights(set(&dealers[..2]));
-    let parts = [(weights[0].1, &right.sharing), (weights[1].1, &wrong.sharing)];
+    let weights = weights(attack.log.terms(), set(&dealers[..2]));
+    let parts =
+        [(weights[0].1, &right.commitment.sharing), (weights[1].1, &wrong.commitment.sharing)];
     let sum = SharingCommitment::combine(size(1), &parts);
     assert_ne!(sum.public_key(), attack.old.any().sharing().public_key(), "the attack");
 
@@ -143,7 +146,7 @@ fn a_dealer_of_another_degree_is_faulty() {
     assert_eq!(three.sum::<Scalar>(), secret);
 
     let mut wrong = attack.dealing(dealer);
-    wrong.sharing = polynomial.commitment();
+    wrong.commitment.sharing = polynomial.commitment();
     for ciphertext in wrong.ciphertexts.values_mut() {
         ciphertext.resize(32 * 3 + 16, 0);
     }
@@ -160,19 +163,22 @@ fn a_dealer_that_subtracts_other_dealings_would_know_the_key() {
     let honest = attack.dealing(id(1));
     let own = SharingPolynomial::new(&Scalar::from(5_u8), size(1), &[1; 32]).commitment();
     let minus_1 = Scalar::ZERO - Scalar::ONE;
-    let rogue =
-        SharingCommitment::combine(size(1), &[(minus_1, &honest.sharing), (Scalar::ONE, &own)]);
-    let parts = [(Scalar::ONE, &honest.sharing), (Scalar::ONE, &rogue)];
+    let rogue = SharingCommitment::combine(
+        size(1),
+        &[(minus_1, &honest.commitment.sharing), (Scalar::ONE, &own)],
+    );
+    let parts = [(Scalar::ONE, &honest.commitment.sharing), (Scalar::ONE, &rogue)];
     let sum = SharingCommitment::combine(size(1), &parts);
     let known = PrimeOrderPoint::base(&Scalar::from(5_u8));
     assert_eq!(*sum.public_key(), known, "the attack: the dealer knows the key");
 
     let mut wrong = attack.dealing(id(2));
-    wrong.sharing = rogue;
+    wrong.commitment.sharing = rogue;
     assert_eq!(attack.deal(id(2), &wrong), Ok(dealing_fault(DealingFault::Knowledge)));
     // Nor may it take the other's commitment with the other's proof.
     let mut copied = attack.dealing(id(3));
-    (copied.sharing, copied.constant_proof) = (honest.sharing, honest.constant_proof);
+    (copied.commitment.sharing, copied.commitment.constant_proof) =
+        (honest.commitment.sharing, honest.commitment.constant_proof);
     assert_eq!(attack.deal(id(3), &copied), Ok(dealing_fault(DealingFault::Knowledge)));
 }
 
@@ -248,7 +254,7 @@ fn a_dealing_that_too_few_hold_could_not_be_repaired() {
     let mut attack = Attack::new();
     let dealers = attack.dealers();
     let dealing = attack.dealing(dealers[0]);
-    let polynomial_of = dealing.sharing.clone();
+    let polynomial_of = dealing.commitment.sharing.clone();
     assert_eq!(attack.deal(dealers[0], &dealing), Ok(HandoverEffect::Counted));
     let mut few = attack.dealing(dealers[1]);
     few.ciphertexts.pop_first();

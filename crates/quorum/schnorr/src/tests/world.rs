@@ -6,16 +6,20 @@ use curve25519_dalek::scalar::Scalar;
 use sim::SeededRng;
 
 use super::reconstruct;
-use crate::handover::agreement::HandoverAgreement;
-use crate::handover::dealer::HandoverDealer;
-use crate::handover::dealing::HandoverDealing;
-use crate::handover::entry::{HandoverEntry, HandoverEntryBody};
-use crate::handover::receiver::HandoverReceiver;
-use crate::handover::session_key::{SessionScalar, TAG_LEN, seal};
-use crate::handover::terms::{HandoverPurpose, HandoverTerms};
-use crate::participant::{GroupSize, ParticipantId, ParticipantSet};
-use crate::proof::{LogarithmProof, of_base};
+use crate::Ed25519Scheme;
+use crate::HandoverAgreement;
+use crate::HandoverDealer;
+use crate::HandoverDealing;
+use crate::HandoverEntry;
+use crate::HandoverReceiver;
+use crate::HandoverTerms;
+use crate::handover::DealtCommitment;
 use crate::sharing::{KeyShare, RowRepair, SharingPolynomial};
+use ::handover::entry::HandoverEntryBody;
+use ::handover::participant::{GroupSize, ParticipantId, ParticipantSet};
+use ::handover::proof::{LogarithmProof, of_base};
+use ::handover::scheme::HandoverPurpose;
+use ::handover::session_key::{SessionScalar, TAG_LEN, seal};
 
 /// The servers of a group with their shares. The faulty ones have theirs too.
 pub(super) struct KeyGroup {
@@ -205,7 +209,7 @@ impl HandoverWorld {
         }
     }
 
-    fn submit(&mut self, author: ParticipantId, body: HandoverEntryBody) {
+    fn submit(&mut self, author: ParticipantId, body: HandoverEntryBody<Ed25519Scheme>) {
         let run = self.terms.run;
         self.pool.push((author, HandoverEntry { run, body }.to_bytes()));
     }
@@ -226,9 +230,9 @@ impl HandoverWorld {
                     dealing.ephemeral = other;
                 }
             }
-            1 => dealing.constant_proof = dealing.ephemeral_proof,
+            1 => dealing.commitment.constant_proof = dealing.ephemeral_proof,
             2 => {
-                dealing.sharing = {
+                dealing.commitment.sharing = {
                     let seed = self.rng.bytes();
                     SharingPolynomial::new(&secret, self.terms.new, &seed).commitment()
                 }
@@ -265,8 +269,10 @@ impl HandoverWorld {
             ciphertexts,
             ephemeral: ephemeral.public(),
             ephemeral_proof: ephemeral.prove(&context(HandoverPurpose::EphemeralKey)),
-            constant_proof: LogarithmProof::new(secret, &constant, &constant_context),
-            sharing,
+            commitment: DealtCommitment {
+                constant_proof: LogarithmProof::new(secret, &constant, &constant_context),
+                sharing,
+            },
         }
     }
 
