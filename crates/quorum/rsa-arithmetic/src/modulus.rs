@@ -2,11 +2,12 @@
 
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, CtAssign as _, MontyForm, MontyMultiplier};
+use keys::RsaPublicKey;
 use keys::rsa::MODULUS_BITS;
 use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 use zeroize::Zeroizing;
 
-use crate::protocol::integer::{SecretInteger, window_of};
+use crate::integer::{SecretInteger, window_of};
 
 type MontgomeryMultiplier<'a> = <BoxedMontyForm as MontyForm>::Multiplier<'a>;
 
@@ -34,14 +35,32 @@ impl RsaModulus {
     ///
     /// # Errors
     /// If it is even, or its number of bits is not in [`MODULUS_BITS`].
-    #[expect(clippy::missing_panics_doc, reason = "the number of bits is its own")]
     pub fn from_be_bytes(bytes: &[u8]) -> Result<Self, RsaModulusError> {
+        let modulus = Self::danger_of_any_size(bytes)?;
+        let bits = modulus.bits();
+        if MODULUS_BITS.contains(&bits) { Ok(modulus) } else { Err(RsaModulusError::Bits(bits)) }
+    }
+
+    /// The modulus of a public key, whose size its type has checked.
+    ///
+    /// # Errors
+    /// If it is even.
+    pub fn of(key: &RsaPublicKey) -> Result<Self, RsaModulusError> {
+        Self::danger_of_any_size(&key.modulus())
+    }
+
+    /// As [`Self::from_be_bytes`], with any multiple of 64 bits from 256 to 4096. Small moduli are
+    /// for simulations.
+    ///
+    /// # Errors
+    /// If it is even, or has no such number of bits.
+    #[expect(clippy::missing_panics_doc, reason = "the number of bits is its own")]
+    pub fn danger_of_any_size(bytes: &[u8]) -> Result<Self, RsaModulusError> {
         let first = bytes.iter().position(|&byte| byte != 0).unwrap_or(bytes.len());
         let bytes = &bytes[first..];
         let zeros = bytes.first().map_or(0, |byte| byte.leading_zeros());
         let bits = u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX) - zeros;
-        // Simulations use small moduli.
-        if !(MODULUS_BITS.contains(&bits) || cfg!(test) && matches!(bits, 256 | 512)) {
+        if !(256..=4096).contains(&bits) || bits % 64 != 0 {
             return Err(RsaModulusError::Bits(bits));
         }
         let modulus = BoxedUint::from_be_slice(bytes, bits).expect("it has this many bits");
@@ -205,9 +224,9 @@ impl FixedBase {
     /// Whether a table for this number of exponents is faster than single powers. For 2048 bits
     /// with vectors, 3 and 15 single powers take 3.5 and 17 ms, and a table 9.8 and 23 ms. 84
     /// single powers take 98 ms, and a table 73 ms.
-    pub(crate) fn is_worthwhile(count: usize) -> bool {
+    pub fn is_worthwhile(count: usize) -> bool {
         #[cfg(target_arch = "x86_64")]
-        if super::ifma::is_available() {
+        if crate::ifma::is_available() {
             return count > 32;
         }
         count > 0
@@ -289,7 +308,7 @@ impl FixedBase {
 /// `base` to the power of an exponent whose bits from `bits` on are 0, in constant time.
 fn power(base: &BoxedMontyForm, exponent: &BoxedUint, bits: u32) -> BoxedMontyForm {
     #[cfg(target_arch = "x86_64")]
-    if let Some(power) = super::ifma::pow(base.params(), base, exponent, bits) {
+    if let Some(power) = crate::ifma::pow(base.params(), base, exponent, bits) {
         return power;
     }
     base.pow_bounded_exp(exponent, bits)
@@ -300,7 +319,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::fixture::small_key;
+    use crate::fixture::small_key;
 
     fn modulus() -> RsaModulus {
         small_key().group().modulus().clone()
@@ -394,8 +413,7 @@ mod tests {
                     for exponent in [vec![0; 16], vec![0xff; 16], bytes(len + 24), vec![0, 7]] {
                         let bits = u32::try_from(exponent.len()).unwrap() * 8;
                         let exponent = BoxedUint::from_be_slice(&exponent, bits).unwrap();
-                        let Some(power) =
-                            super::super::ifma::pow(&modulus.0, &base, &exponent, bits)
+                        let Some(power) = crate::ifma::pow(&modulus.0, &base, &exponent, bits)
                         else {
                             eprintln!("SKIPPED: this processor has no AVX-512 IFMA");
                             return;
