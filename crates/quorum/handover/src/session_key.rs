@@ -73,6 +73,7 @@ fn cipher(agreed: &PrimeOrderPoint, context: &[u8]) -> ChaCha20Poly1305 {
 }
 
 /// Encrypts a plaintext, whose buffer has room for [`TAG_LEN`] more bytes.
+#[expect(clippy::missing_panics_doc, reason = "a row is shorter than 256 GiB")]
 pub fn seal(agreed: &PrimeOrderPoint, context: &[u8], mut buffer: Zeroizing<Vec<u8>>) -> Vec<u8> {
     let sealed = cipher(agreed, context).encrypt_in_place(&Nonce::default(), &[], &mut *buffer);
     sealed.expect("a row is shorter than 256 GiB");

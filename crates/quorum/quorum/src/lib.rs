@@ -85,7 +85,8 @@
 //!   `log_types`.
 //! - `link`: one connection of two servers: `handshake`, `records`, `lanes`, `backoff`.
 //! - `ceremony`, `combination`, `share`: the dealer's files, which server holds which shares. The
-//!   arithmetic is the crate `rsa-arithmetic`. [`group`], `voting`, `wire`: epochs, voting keys, encodings.
+//!   arithmetic is the crate `rsa-arithmetic`. [`group`], `voting`, `wire`: epochs, voting keys,
+//!   encodings.
 //! - [`ssh`]: the group's key and an agent's messages in the formats of OpenSSH.
 //!
 //! [`log`] is the agreement log as the service sees it, with one in memory. `net` is the driver:

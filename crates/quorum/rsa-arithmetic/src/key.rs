@@ -24,6 +24,7 @@ pub struct GroupPublicKey {
     modulus: RsaModulus,
     g_0: RsaElement,
     g: RsaElement,
+    g_inverse: RsaElement,
 }
 
 impl GroupPublicKey {
@@ -33,10 +34,10 @@ impl GroupPublicKey {
     /// If `g_0` has no inverse.
     #[expect(clippy::missing_panics_doc, reason = "a modulus is odd, of one of a few sizes")]
     pub fn new(modulus: RsaModulus, g_0: RsaElement) -> Result<Self, GroupPublicKeyError> {
-        g_0.inverse().ok_or(GroupPublicKeyError::Base)?;
-        let g = g_0.pow(PUBLIC_EXPONENT.into());
+        let inverse = g_0.inverse().ok_or(GroupPublicKeyError::Base)?;
+        let [g, g_inverse] = [&g_0, &inverse].map(|it| it.pow(PUBLIC_EXPONENT.into()));
         let public = RsaPublicKey::danger_of_any_size(&modulus.to_be_bytes());
-        Ok(Self { public: public.expect("a modulus is a key"), modulus, g_0, g })
+        Ok(Self { public: public.expect("a modulus is a key"), modulus, g_0, g, g_inverse })
     }
 
     /// The group key that [`Self::to_bytes`] wrote.
@@ -83,9 +84,8 @@ impl GroupPublicKey {
     }
 
     /// The witness of one share, g^s. For many, [`Self::powers_of_g`] is faster.
-    #[expect(clippy::missing_panics_doc, reason = "g has an inverse")]
     pub fn witness(&self, share: &SecretInteger) -> RsaElement {
-        self.modulus().pow(&self.g, share).expect("g has an inverse")
+        RsaModulus::pow_of_either(&self.g, &self.g_inverse, share)
     }
 }
 

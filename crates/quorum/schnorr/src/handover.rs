@@ -16,7 +16,7 @@ use crate::sharing::{
 
 /// The sharing of an Ed25519 key by a symmetric polynomial of scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ed25519Scheme {}
+pub enum SchnorrScheme {}
 
 /// The commitment to the polynomial of a dealer, and the proof that it knows the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl HandoverField for DealtCommitment {
 
 /// The weights with which the dealings of these dealers are added.
 pub(crate) fn weights(
-    terms: &HandoverTerms<Ed25519Scheme>,
+    terms: &HandoverTerms<SchnorrScheme>,
     chosen: ParticipantSet,
 ) -> Vec<(ParticipantId, Scalar)> {
     let weight = |dealer| match terms.old {
@@ -49,7 +49,7 @@ pub(crate) fn weights(
     chosen.iter().map(|dealer| (dealer, weight(dealer))).collect()
 }
 
-impl HandoverScheme for Ed25519Scheme {
+impl HandoverScheme for SchnorrScheme {
     type Sharing = SharingCommitment;
     type Commitment = DealtCommitment;
     type Polynomial = SharingPolynomial;

@@ -102,20 +102,20 @@ pub use ::handover::{
     PrimeOrderPoint,
 };
 pub use frost::{MAX_MESSAGE_LEN, NonceCommitments, SignatureShare, SigningSession};
-pub use handover::{DealtCommitment, Ed25519Scheme};
+pub use handover::{DealtCommitment, SchnorrScheme};
 pub use roast::{RoastCoordinator, RoastOutput};
 pub use sharing::{KeyShare, RowRepair, ShareRow, SharingCommitment, SharingPolynomial};
 pub use signer::{FrostSigner, MAX_UNUSED_NONCES, SessionRefusal, SignatureAnswer};
 
 /// The agreed state of a handover of an Ed25519 key.
-pub type HandoverAgreement = ::handover::HandoverAgreement<Ed25519Scheme>;
+pub type HandoverAgreement = ::handover::HandoverAgreement<SchnorrScheme>;
 /// A dealer of an Ed25519 key.
-pub type HandoverDealer = ::handover::HandoverDealer<Ed25519Scheme>;
+pub type HandoverDealer = ::handover::HandoverDealer<SchnorrScheme>;
 /// A dealing of an Ed25519 key.
-pub type HandoverDealing = ::handover::HandoverDealing<Ed25519Scheme>;
+pub type HandoverDealing = ::handover::HandoverDealing<SchnorrScheme>;
 /// An entry of the log about an Ed25519 key.
-pub type HandoverEntry = ::handover::HandoverEntry<Ed25519Scheme>;
+pub type HandoverEntry = ::handover::HandoverEntry<SchnorrScheme>;
 /// A new server in a handover of an Ed25519 key.
-pub type HandoverReceiver = ::handover::HandoverReceiver<Ed25519Scheme>;
+pub type HandoverReceiver = ::handover::HandoverReceiver<SchnorrScheme>;
 /// The terms of a handover of an Ed25519 key.
-pub type HandoverTerms = ::handover::HandoverTerms<Ed25519Scheme>;
+pub type HandoverTerms = ::handover::HandoverTerms<SchnorrScheme>;

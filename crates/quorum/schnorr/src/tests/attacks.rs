@@ -8,11 +8,11 @@ use sim::SeededRng;
 use super::epochs::hand_over;
 use super::world::KeyGroup;
 use super::{id, size, verifies};
-use crate::Ed25519Scheme;
 use crate::HandoverDealer;
 use crate::HandoverEntry;
 use crate::HandoverReceiver;
 use crate::HandoverTerms;
+use crate::SchnorrScheme;
 use crate::frost::SigningSession;
 use crate::handover::weights;
 use crate::roast::{RoastCoordinator, RoastOutput};
@@ -60,7 +60,7 @@ impl Attack {
         Self { old, log, receivers, seeds, rng }
     }
 
-    fn entry(&self, body: HandoverEntryBody<Ed25519Scheme>) -> HandoverEntry {
+    fn entry(&self, body: HandoverEntryBody<SchnorrScheme>) -> HandoverEntry {
         HandoverEntry { run: self.log.terms().run, body }
     }
 
@@ -78,7 +78,7 @@ impl Attack {
     fn apply(
         &mut self,
         author: ParticipantId,
-        body: HandoverEntryBody<Ed25519Scheme>,
+        body: HandoverEntryBody<SchnorrScheme>,
     ) -> Result<HandoverEffect, HandoverRefusal> {
         let entry = self.entry(body);
         self.log.apply(author, &HandoverEntry::from_bytes(&entry.to_bytes()).unwrap())

@@ -6,13 +6,13 @@ use curve25519_dalek::scalar::Scalar;
 use sim::SeededRng;
 
 use super::reconstruct;
-use crate::Ed25519Scheme;
 use crate::HandoverAgreement;
 use crate::HandoverDealer;
 use crate::HandoverDealing;
 use crate::HandoverEntry;
 use crate::HandoverReceiver;
 use crate::HandoverTerms;
+use crate::SchnorrScheme;
 use crate::handover::DealtCommitment;
 use crate::sharing::{KeyShare, RowRepair, SharingPolynomial};
 use ::handover::entry::HandoverEntryBody;
@@ -209,7 +209,7 @@ impl HandoverWorld {
         }
     }
 
-    fn submit(&mut self, author: ParticipantId, body: HandoverEntryBody<Ed25519Scheme>) {
+    fn submit(&mut self, author: ParticipantId, body: HandoverEntryBody<SchnorrScheme>) {
         let run = self.terms.run;
         self.pool.push((author, HandoverEntry { run, body }.to_bytes()));
     }
