@@ -282,7 +282,7 @@ impl<S: HandoverScheme> HandoverAgreement<S> {
     }
 
     fn combine(&self) -> S::Sharing {
-        let chosen = self.chosen.iter().map(|it| (it, &self.dealings[&it].commitment));
+        let chosen = self.chosen.iter().map(|it| (it, &self.dealings[&it].sharing));
         S::combine(&self.terms, &chosen.collect::<Vec<_>>())
     }
 

@@ -53,9 +53,10 @@ impl<S: HandoverScheme> HandoverDealer<S> {
         });
         let context = terms.context(HandoverPurpose::EphemeralKey, &[self.server]);
         HandoverDealing {
-            commitment: S::commitment(terms, self.server, &self.polynomial),
+            sharing: S::commitment(terms, self.server, &self.polynomial),
             ephemeral: self.ephemeral.public(),
             ephemeral_proof: self.ephemeral.prove(&context),
+            constant_proof: S::prove_constant(terms, self.server, &self.polynomial),
             ciphertexts: ciphertexts.collect(),
         }
     }

@@ -15,11 +15,13 @@ use crate::session_key::{TAG_LEN, open};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandoverDealing<S: HandoverScheme> {
     /// The commitment to the dealer's polynomial.
-    pub commitment: S::Commitment,
+    pub sharing: S::Commitment,
     /// E.
     pub ephemeral: PrimeOrderPoint,
     /// The proof that the dealer knows e.
     pub ephemeral_proof: LogarithmProof,
+    /// The proof that the dealer knows the secret that it shares.
+    pub constant_proof: S::ConstantProof,
     /// The rows of the receivers, encrypted.
     pub ciphertexts: BTreeMap<ParticipantId, Vec<u8>>,
 }
@@ -39,7 +41,7 @@ impl<S: HandoverScheme> HandoverDealing<S> {
         dealer: ParticipantId,
         terms: &HandoverTerms<S>,
     ) -> Result<(), DealingFault> {
-        S::check_commitment(terms, dealer, &self.commitment)?;
+        S::check_commitment(terms, dealer, &self.sharing, &self.constant_proof)?;
         let context = terms.context(HandoverPurpose::EphemeralKey, &[dealer]);
         if !self.ephemeral_proof.verify(&[of_base(self.ephemeral)], &context) {
             return Err(DealingFault::Knowledge);
@@ -59,13 +61,14 @@ impl<S: HandoverScheme> HandoverDealing<S> {
     ) -> Option<S::Row> {
         let context = terms.context(HandoverPurpose::Encryption, &[dealer, receiver]);
         let plaintext = open(agreed, &context, self.ciphertexts.get(&receiver)?)?;
-        S::decode_dealt_row(terms, &self.commitment, receiver, &plaintext)
+        S::decode_dealt_row(terms, &self.sharing, receiver, &plaintext)
     }
 
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        self.commitment.write(out);
+        self.sharing.write(out);
         out.extend(self.ephemeral.to_bytes());
         self.ephemeral_proof.write(out);
+        self.constant_proof.write(out);
         self.receivers().write(out);
         for ciphertext in self.ciphertexts.values() {
             out.extend(ciphertext);
@@ -73,14 +76,15 @@ impl<S: HandoverScheme> HandoverDealing<S> {
     }
 
     pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedHandoverMessage> {
-        let commitment = S::Commitment::read(reader)?;
+        let sharing = S::Commitment::read(reader)?;
         let ephemeral = PrimeOrderPoint::read(reader)?;
         let ephemeral_proof = LogarithmProof::read(reader)?;
-        let len = S::dealt_row_len(&commitment) + TAG_LEN;
+        let constant_proof = S::ConstantProof::read(reader)?;
+        let len = S::dealt_row_len(&sharing) + TAG_LEN;
         let mut ciphertexts = BTreeMap::new();
         for receiver in ParticipantSet::read(reader)?.iter() {
             ciphertexts.insert(receiver, reader.bytes(len)?.to_vec());
         }
-        Ok(Self { commitment, ephemeral, ephemeral_proof, ciphertexts })
+        Ok(Self { sharing, ephemeral, ephemeral_proof, constant_proof, ciphertexts })
     }
 }

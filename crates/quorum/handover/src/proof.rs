@@ -10,8 +10,8 @@ use zeroize::Zeroizing;
 use crate::element::{MalformedHandoverMessage, PrimeOrderPoint, hash_to_scalar, read_scalar};
 use crate::scheme::HandoverField;
 
-const DOMAIN: &[u8] = b"sunder-handover logarithm proof v1\0";
-const NONCE_DOMAIN: &[u8] = b"sunder-handover logarithm proof nonce v1\0";
+const DOMAIN: &[u8] = b"sunder-schnorr logarithm proof v1\0";
+const NONCE_DOMAIN: &[u8] = b"sunder-schnorr logarithm proof nonce v1\0";
 
 /// A base, and the point that is the base times the secret.
 pub type Power = (PrimeOrderPoint, PrimeOrderPoint);

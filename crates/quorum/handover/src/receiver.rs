@@ -83,7 +83,7 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
         let Some(sharing) = agreement.sharing().filter(|_| self.share.is_none()) else { return };
         let chosen = agreement.chosen().iter().map(|dealer| {
             let dealing = &agreement.dealings()[&dealer];
-            Some((dealer, &dealing.commitment, self.rows.get(&dealer)?))
+            Some((dealer, &dealing.sharing, self.rows.get(&dealer)?))
         });
         let Some(chosen) = chosen.collect::<Option<Vec<_>>>() else { return };
         self.share = S::combine_rows(agreement.terms(), self.server, &chosen, sharing);
@@ -177,7 +177,7 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
             return;
         }
         let repair = self.repairs.entry(dealer).or_insert_with(|| S::new_repair(self.server));
-        let row = S::repair(agreement.terms(), &dealing.commitment, repair, from, value);
+        let row = S::repair(agreement.terms(), &dealing.sharing, repair, from, value);
         if let Some(row) = row {
             self.repairs.remove(&dealer);
             self.rows.insert(dealer, row);

@@ -26,9 +26,11 @@ pub trait HandoverField: Clone + fmt::Debug + PartialEq + Eq + Sized {
 pub trait HandoverScheme: Clone + fmt::Debug + PartialEq + Eq + Sized {
     /// The public commitment to the sharing of a group's key.
     type Sharing: Clone + fmt::Debug + PartialEq + Eq;
-    /// The public part of a dealing: the commitment to the dealer's polynomial, and what shows that
-    /// its secret belongs to the dealer's share.
+    /// The public part of a dealing: the commitment to the dealer's polynomial, and how its secret
+    /// follows from the dealer's share.
     type Commitment: HandoverField;
+    /// The proof that a dealer knows the secret of its polynomial, if it needs one.
+    type ConstantProof: HandoverField;
     /// The polynomial of a dealer. Secret.
     type Polynomial;
     /// A row of a dealer's polynomial. Secret.
@@ -62,6 +64,13 @@ pub trait HandoverScheme: Clone + fmt::Debug + PartialEq + Eq + Sized {
         polynomial: &Self::Polynomial,
     ) -> Self::Commitment;
 
+    /// The proof that the dealer knows the secret of this polynomial.
+    fn prove_constant(
+        terms: &HandoverTerms<Self>,
+        dealer: ParticipantId,
+        polynomial: &Self::Polynomial,
+    ) -> Self::ConstantProof;
+
     /// Checks the public part of a dealing.
     ///
     /// # Errors
@@ -70,6 +79,7 @@ pub trait HandoverScheme: Clone + fmt::Debug + PartialEq + Eq + Sized {
         terms: &HandoverTerms<Self>,
         dealer: ParticipantId,
         commitment: &Self::Commitment,
+        proof: &Self::ConstantProof,
     ) -> Result<(), DealingFault>;
 
     /// A receiver's row of a dealer's polynomial, with room for `extra` more bytes.
@@ -214,7 +224,7 @@ impl<S: HandoverScheme> HandoverTerms<S> {
             HandoverPurpose::Complaint => b"complaint\0",
             HandoverPurpose::Possession => b"possession\0",
         };
-        let mut context = [b"sunder-handover v1\0", &self.run[..], label].concat();
+        let mut context = [b"sunder-schnorr handover v1\0", &self.run[..], label].concat();
         context.extend(servers.iter().map(|server| server.number()));
         context
     }

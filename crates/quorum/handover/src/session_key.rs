@@ -27,7 +27,7 @@ impl Drop for SessionScalar {
 impl SessionScalar {
     /// The secret that is derived from a seed for a purpose.
     pub fn new(seed: &[u8; 32], purpose: &[u8]) -> Self {
-        let secret = Self(hash_to_scalar(&[b"sunder-handover session secret v1\0", seed, purpose]));
+        let secret = Self(hash_to_scalar(&[b"sunder-schnorr session secret v1\0", seed, purpose]));
         wipe_stack();
         secret
     }
@@ -67,7 +67,7 @@ impl SessionScalar {
 /// handover, the dealer and the receiver, so the key has no other plaintext.
 fn cipher(agreed: &PrimeOrderPoint, context: &[u8]) -> ChaCha20Poly1305 {
     let bytes = Zeroizing::new(agreed.to_bytes());
-    let hash = sha512(&[b"sunder-handover encryption v1\0", &*bytes, context]);
+    let hash = sha512(&[b"sunder-schnorr encryption v1\0", &*bytes, context]);
     let key: Zeroizing<[u8; 32]> = Zeroizing::new(*hash.first_chunk().expect("half of a digest"));
     ChaCha20Poly1305::new(&Key::from(*key))
 }

@@ -2,7 +2,7 @@
 
 use curve25519_dalek::scalar::Scalar;
 use encoding::FieldReader;
-use handover::element::{MalformedHandoverMessage, hash_to_scalar};
+use handover::element::{MalformedHandoverMessage, PrimeOrderPoint, hash_to_scalar};
 use handover::participant::{GroupSize, ParticipantId, ParticipantSet};
 use handover::proof::{LogarithmProof, of_base};
 use handover::scheme::{
@@ -18,22 +18,13 @@ use crate::sharing::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchnorrScheme {}
 
-/// The commitment to the polynomial of a dealer, and the proof that it knows the secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DealtCommitment {
-    pub(crate) sharing: SharingCommitment,
-    pub(crate) constant_proof: LogarithmProof,
-}
-
-impl HandoverField for DealtCommitment {
+impl HandoverField for SharingCommitment {
     fn write(&self, out: &mut Vec<u8>) {
-        out.extend(self.sharing.to_bytes());
-        self.constant_proof.write(out);
+        out.extend(self.to_bytes());
     }
 
     fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedHandoverMessage> {
-        let sharing = SharingCommitment::read(reader)?;
-        Ok(Self { sharing, constant_proof: LogarithmProof::read(reader)? })
+        Self::read_from(reader)
     }
 }
 
@@ -51,7 +42,8 @@ pub(crate) fn weights(
 
 impl HandoverScheme for SchnorrScheme {
     type Sharing = SharingCommitment;
-    type Commitment = DealtCommitment;
+    type Commitment = SharingCommitment;
+    type ConstantProof = LogarithmProof;
     type Polynomial = SharingPolynomial;
     type Row = ShareRow;
     type Value = [u8; 32];
@@ -83,23 +75,29 @@ impl HandoverScheme for SchnorrScheme {
     }
 
     fn commitment(
+        _: &HandoverTerms<Self>,
+        _: ParticipantId,
+        polynomial: &SharingPolynomial,
+    ) -> SharingCommitment {
+        polynomial.commitment()
+    }
+
+    fn prove_constant(
         terms: &HandoverTerms<Self>,
         dealer: ParticipantId,
         polynomial: &SharingPolynomial,
-    ) -> DealtCommitment {
-        let sharing = polynomial.commitment();
+    ) -> LogarithmProof {
         let context = terms.context(HandoverPurpose::Constant, &[dealer]);
-        let constant = [of_base(*sharing.public_key())];
-        let constant_proof = LogarithmProof::new(polynomial.secret(), &constant, &context);
-        DealtCommitment { sharing, constant_proof }
+        let constant = [of_base(PrimeOrderPoint::base(polynomial.secret()))];
+        LogarithmProof::new(polynomial.secret(), &constant, &context)
     }
 
     fn check_commitment(
         terms: &HandoverTerms<Self>,
         dealer: ParticipantId,
-        commitment: &DealtCommitment,
+        sharing: &SharingCommitment,
+        proof: &LogarithmProof,
     ) -> Result<(), DealingFault> {
-        let DealtCommitment { sharing, constant_proof } = commitment;
         if sharing.size() != terms.new {
             return Err(DealingFault::Degree);
         }
@@ -108,7 +106,7 @@ impl HandoverScheme for SchnorrScheme {
             return Err(DealingFault::Secret);
         }
         let context = terms.context(HandoverPurpose::Constant, &[dealer]);
-        let knows_secret = constant_proof.verify(&[of_base(constant)], &context);
+        let knows_secret = proof.verify(&[of_base(constant)], &context);
         if knows_secret { Ok(()) } else { Err(DealingFault::Knowledge) }
     }
 
@@ -120,18 +118,18 @@ impl HandoverScheme for SchnorrScheme {
         polynomial.row(receiver).to_bytes(extra)
     }
 
-    fn dealt_row_len(commitment: &DealtCommitment) -> usize {
-        ShareRow::encoded_len(commitment.sharing.size())
+    fn dealt_row_len(commitment: &SharingCommitment) -> usize {
+        ShareRow::encoded_len(commitment.size())
     }
 
     fn decode_dealt_row(
         terms: &HandoverTerms<Self>,
-        commitment: &DealtCommitment,
+        commitment: &SharingCommitment,
         receiver: ParticipantId,
         bytes: &[u8],
     ) -> Option<ShareRow> {
         let row = ShareRow::read(&mut FieldReader::new(bytes), terms.new).ok()?;
-        commitment.sharing.fits_row(receiver, &row).then_some(row)
+        commitment.fits_row(receiver, &row).then_some(row)
     }
 
     fn row_len(terms: &HandoverTerms<Self>) -> usize {
@@ -159,29 +157,29 @@ impl HandoverScheme for SchnorrScheme {
 
     fn repair(
         _: &HandoverTerms<Self>,
-        commitment: &DealtCommitment,
+        commitment: &SharingCommitment,
         repair: &mut RowRepair,
         from: ParticipantId,
         value: &[u8; 32],
     ) -> Option<ShareRow> {
-        repair.handle_value(&commitment.sharing, from, value)
+        repair.handle_value(commitment, from, value)
     }
 
     /// The sum of the chosen sharings, each times its weight.
     fn combine(
         terms: &HandoverTerms<Self>,
-        chosen: &[(ParticipantId, &DealtCommitment)],
+        chosen: &[(ParticipantId, &SharingCommitment)],
     ) -> SharingCommitment {
         let weights = weights(terms, chosen.iter().map(|(dealer, _)| *dealer).collect());
         let parts = weights.iter().zip(chosen);
-        let parts = parts.map(|((_, weight), (_, dealt))| (*weight, &dealt.sharing));
+        let parts = parts.map(|((_, weight), (_, dealt))| (*weight, *dealt));
         SharingCommitment::combine(terms.new, &parts.collect::<Vec<_>>())
     }
 
     fn combine_rows(
         terms: &HandoverTerms<Self>,
         server: ParticipantId,
-        chosen: &[(ParticipantId, &DealtCommitment, &ShareRow)],
+        chosen: &[(ParticipantId, &SharingCommitment, &ShareRow)],
         sharing: &SharingCommitment,
     ) -> Option<KeyShare> {
         let weights = weights(terms, chosen.iter().map(|(dealer, ..)| *dealer).collect());

@@ -102,7 +102,7 @@ pub use ::handover::{
     PrimeOrderPoint,
 };
 pub use frost::{MAX_MESSAGE_LEN, NonceCommitments, SignatureShare, SigningSession};
-pub use handover::{DealtCommitment, SchnorrScheme};
+pub use handover::SchnorrScheme;
 pub use roast::{RoastCoordinator, RoastOutput};
 pub use sharing::{KeyShare, RowRepair, ShareRow, SharingCommitment, SharingPolynomial};
 pub use signer::{FrostSigner, MAX_UNUSED_NONCES, SessionRefusal, SignatureAnswer};

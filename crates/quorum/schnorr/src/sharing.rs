@@ -237,12 +237,14 @@ impl SharingCommitment {
     /// If the bytes are not exactly a commitment.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedHandoverMessage> {
         let mut reader = FieldReader::new(bytes);
-        let commitment = Self::read(&mut reader)?;
+        let commitment = Self::read_from(&mut reader)?;
         reader.finish()?;
         Ok(commitment)
     }
 
-    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedHandoverMessage> {
+    pub(crate) fn read_from(
+        reader: &mut FieldReader<'_>,
+    ) -> Result<Self, MalformedHandoverMessage> {
         let size = GroupSize::of_faulty(reader.u8()?);
         let size = size.ok_or(MalformedHandoverMessage("no size of a group"))?;
         let points =

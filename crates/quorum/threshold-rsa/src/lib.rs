@@ -111,7 +111,7 @@ pub use handover::{
 };
 pub use key::{MAX_FAULTY_RSA, ThresholdRsaKey};
 pub use proof::ExponentProof;
-pub use scheme::{DealtIntegers, IntegerDealing, ThresholdRsaScheme};
+pub use scheme::{DealtIntegers, IntegerDealing, NoConstantProof, ThresholdRsaScheme};
 pub use sharing::{IntegerRow, IntegerRowRepair, ThresholdRsaShare, ThresholdRsaSharing};
 pub use signing::{
     EncodedRsaMessage, PartialRsaSignature, ThresholdRsaOutput, ThresholdRsaRequest,

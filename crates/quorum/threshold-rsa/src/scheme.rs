@@ -52,6 +52,18 @@ pub struct DealtIntegers {
     pub(crate) row_len: u16,
 }
 
+/// There is no proof: a dealer that has encrypted rows to correct receivers knows its polynomial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoConstantProof;
+
+impl HandoverField for NoConstantProof {
+    fn write(&self, _: &mut Vec<u8>) {}
+
+    fn read(_: &mut FieldReader<'_>) -> Result<Self, MalformedHandoverMessage> {
+        Ok(Self)
+    }
+}
+
 impl HandoverField for DealtIntegers {
     fn write(&self, out: &mut Vec<u8>) {
         out.push(self.size.to_byte());
@@ -108,6 +120,7 @@ fn possession(sharing: &ThresholdRsaSharing, server: ParticipantId) -> [SquarePo
 impl HandoverScheme for ThresholdRsaScheme {
     type Sharing = ThresholdRsaSharing;
     type Commitment = DealtIntegers;
+    type ConstantProof = NoConstantProof;
     type Polynomial = IntegerDealing;
     type Row = IntegerRow;
     type Value = Vec<u8>;
@@ -164,10 +177,19 @@ impl HandoverScheme for ThresholdRsaScheme {
         }
     }
 
+    fn prove_constant(
+        _: &HandoverTerms<Self>,
+        _: ParticipantId,
+        _: &IntegerDealing,
+    ) -> NoConstantProof {
+        NoConstantProof
+    }
+
     fn check_commitment(
         terms: &HandoverTerms<Self>,
         dealer: ParticipantId,
         dealt: &DealtIntegers,
+        _: &NoConstantProof,
     ) -> Result<(), DealingFault> {
         // A key is not generated without a dealer.
         let old = terms.old.as_ref().ok_or(DealingFault::Secret)?;

@@ -12,19 +12,17 @@ use crate::HandoverDealer;
 use crate::HandoverEntry;
 use crate::HandoverReceiver;
 use crate::HandoverTerms;
-use crate::SchnorrScheme;
 use crate::frost::SigningSession;
-use crate::handover::weights;
 use crate::roast::{RoastCoordinator, RoastOutput};
 use crate::sharing::{KeyShare, RowRepair, SharingCommitment, SharingPolynomial, lagrange_at_zero};
 use crate::signer::{FrostSigner, SignatureAnswer};
+use crate::tests::HandoverEntryBody;
 use crate::{DealingFault, HandoverDealing};
 use crate::{HandoverAgreement, HandoverEffect, HandoverFault, HandoverRefusal};
+use ::handover::HandoverPurpose;
 use ::handover::element::PrimeOrderPoint;
-use ::handover::entry::HandoverEntryBody;
 use ::handover::participant::{ParticipantId, ParticipantSet};
 use ::handover::proof::{LogarithmProof, of_base};
-use ::handover::scheme::HandoverPurpose;
 use ::handover::session_key::{SessionScalar, seal};
 
 /// A handover of a group of four to another, in which all new servers have registered.
@@ -60,7 +58,7 @@ impl Attack {
         Self { old, log, receivers, seeds, rng }
     }
 
-    fn entry(&self, body: HandoverEntryBody<SchnorrScheme>) -> HandoverEntry {
+    fn entry(&self, body: HandoverEntryBody) -> HandoverEntry {
         HandoverEntry { run: self.log.terms().run, body }
     }
 
@@ -78,7 +76,7 @@ impl Attack {
     fn apply(
         &mut self,
         author: ParticipantId,
-        body: HandoverEntryBody<SchnorrScheme>,
+        body: HandoverEntryBody,
     ) -> Result<HandoverEffect, HandoverRefusal> {
         let entry = self.entry(body);
         self.log.apply(author, &HandoverEntry::from_bytes(&entry.to_bytes()).unwrap())
@@ -114,14 +112,13 @@ fn a_dealer_of_another_secret_would_change_the_key() {
     let right = attack.dealing(dealers[0]);
     let mut wrong = attack.dealing(dealers[1]);
     let polynomial = SharingPolynomial::new(&Scalar::from(5_u8), size(1), &[1; 32]);
-    wrong.commitment.sharing = polynomial.commitment();
-    let constant = [of_base(*wrong.commitment.sharing.public_key())];
+    wrong.sharing = polynomial.commitment();
+    let constant = [of_base(*wrong.sharing.public_key())];
     let context = attack.log.terms().context(HandoverPurpose::Constant, &[dealers[1]]);
-    wrong.commitment.constant_proof = LogarithmProof::new(&Scalar::from(5_u8), &constant, &context);
+    wrong.constant_proof = LogarithmProof::new(&Scalar::from(5_u8), &constant, &context);
 
-    let weights = weights(attack.log.terms(), set(&dealers[..2]));
-    let parts =
-        [(weights[0].1, &right.commitment.sharing), (weights[1].1, &wrong.commitment.sharing)];
+    let weights = crate::handover::weights(attack.log.terms(), set(&dealers[..2]));
+    let parts = [(weights[0].1, &right.sharing), (weights[1].1, &wrong.sharing)];
     let sum = SharingCommitment::combine(size(1), &parts);
     assert_ne!(sum.public_key(), attack.old.any().sharing().public_key(), "the attack");
 
@@ -146,7 +143,7 @@ fn a_dealer_of_another_degree_is_faulty() {
     assert_eq!(three.sum::<Scalar>(), secret);
 
     let mut wrong = attack.dealing(dealer);
-    wrong.commitment.sharing = polynomial.commitment();
+    wrong.sharing = polynomial.commitment();
     for ciphertext in wrong.ciphertexts.values_mut() {
         ciphertext.resize(32 * 3 + 16, 0);
     }
@@ -163,22 +160,19 @@ fn a_dealer_that_subtracts_other_dealings_would_know_the_key() {
     let honest = attack.dealing(id(1));
     let own = SharingPolynomial::new(&Scalar::from(5_u8), size(1), &[1; 32]).commitment();
     let minus_1 = Scalar::ZERO - Scalar::ONE;
-    let rogue = SharingCommitment::combine(
-        size(1),
-        &[(minus_1, &honest.commitment.sharing), (Scalar::ONE, &own)],
-    );
-    let parts = [(Scalar::ONE, &honest.commitment.sharing), (Scalar::ONE, &rogue)];
+    let rogue =
+        SharingCommitment::combine(size(1), &[(minus_1, &honest.sharing), (Scalar::ONE, &own)]);
+    let parts = [(Scalar::ONE, &honest.sharing), (Scalar::ONE, &rogue)];
     let sum = SharingCommitment::combine(size(1), &parts);
     let known = PrimeOrderPoint::base(&Scalar::from(5_u8));
     assert_eq!(*sum.public_key(), known, "the attack: the dealer knows the key");
 
     let mut wrong = attack.dealing(id(2));
-    wrong.commitment.sharing = rogue;
+    wrong.sharing = rogue;
     assert_eq!(attack.deal(id(2), &wrong), Ok(dealing_fault(DealingFault::Knowledge)));
     // Nor may it take the other's commitment with the other's proof.
     let mut copied = attack.dealing(id(3));
-    (copied.commitment.sharing, copied.commitment.constant_proof) =
-        (honest.commitment.sharing, honest.commitment.constant_proof);
+    (copied.sharing, copied.constant_proof) = (honest.sharing, honest.constant_proof);
     assert_eq!(attack.deal(id(3), &copied), Ok(dealing_fault(DealingFault::Knowledge)));
 }
 
@@ -254,7 +248,7 @@ fn a_dealing_that_too_few_hold_could_not_be_repaired() {
     let mut attack = Attack::new();
     let dealers = attack.dealers();
     let dealing = attack.dealing(dealers[0]);
-    let polynomial_of = dealing.commitment.sharing.clone();
+    let polynomial_of = dealing.sharing.clone();
     assert_eq!(attack.deal(dealers[0], &dealing), Ok(HandoverEffect::Counted));
     let mut few = attack.dealing(dealers[1]);
     few.ciphertexts.pop_first();

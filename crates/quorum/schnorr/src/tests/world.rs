@@ -6,19 +6,18 @@ use curve25519_dalek::scalar::Scalar;
 use sim::SeededRng;
 
 use super::reconstruct;
+use super::transcripts::HandoverTranscript;
 use crate::HandoverAgreement;
 use crate::HandoverDealer;
 use crate::HandoverDealing;
 use crate::HandoverEntry;
 use crate::HandoverReceiver;
 use crate::HandoverTerms;
-use crate::SchnorrScheme;
-use crate::handover::DealtCommitment;
 use crate::sharing::{KeyShare, RowRepair, SharingPolynomial};
-use ::handover::entry::HandoverEntryBody;
+use crate::tests::HandoverEntryBody;
+use ::handover::HandoverPurpose;
 use ::handover::participant::{GroupSize, ParticipantId, ParticipantSet};
 use ::handover::proof::{LogarithmProof, of_base};
-use ::handover::scheme::HandoverPurpose;
 use ::handover::session_key::{SessionScalar, TAG_LEN, seal};
 
 /// The servers of a group with their shares. The faulty ones have theirs too.
@@ -49,6 +48,8 @@ pub(super) struct HandoverWorld {
     /// The agreed states after each entry of the log.
     states: Vec<HandoverAgreement>,
     log: Vec<(ParticipantId, Vec<u8>)>,
+    /// All that was committed, with what changed nothing.
+    committed: Vec<(ParticipantId, Vec<u8>)>,
     /// Entries that were sent, and may be committed, also more than once.
     pool: Vec<(ParticipantId, Vec<u8>)>,
     /// The dealers with the positions that they have reached.
@@ -80,6 +81,7 @@ impl HandoverWorld {
             rng: SeededRng::new(rng.next_u64()),
             states: vec![HandoverAgreement::new(terms.clone())],
             log: Vec::new(),
+            committed: Vec::new(),
             pool: Vec::new(),
             dealers: BTreeMap::new(),
             receivers: BTreeMap::new(),
@@ -117,6 +119,12 @@ impl HandoverWorld {
 
     /// Runs until the handover is final, and checks everything.
     pub(super) fn run(mut self) -> (KeyGroup, HandoverAgreement) {
+        self.proceed();
+        self.finish()
+    }
+
+    /// Runs until the handover is final.
+    pub(super) fn proceed(&mut self) {
         let mut steps = 0;
         while !self.state().is_final() {
             steps += 1;
@@ -130,7 +138,17 @@ impl HandoverWorld {
                 _ => self.faulty_receiver_acts(),
             }
         }
-        self.finish()
+    }
+
+    pub(super) fn transcript(&self) -> HandoverTranscript {
+        let seed = |it: &CorrectReceiver| *it.saved.first_chunk().expect("it begins with the seed");
+        let correct = self.receivers.iter().map(|(server, it)| (*server, seed(it)));
+        let faulty = self.faulty_seeds.iter().map(|(server, seed)| (*server, *seed));
+        HandoverTranscript {
+            terms: self.terms.clone(),
+            entries: self.committed.clone(),
+            seeds: correct.chain(faulty).collect(),
+        }
     }
 
     fn pick<T>(rng: &mut SeededRng, map: &BTreeMap<ParticipantId, T>) -> ParticipantId {
@@ -199,6 +217,7 @@ impl HandoverWorld {
         } else {
             self.pool[place].clone()
         };
+        self.committed.push((author, bytes.clone()));
         let Ok(entry) = HandoverEntry::from_bytes(&bytes) else { return };
         let mut state = self.state().clone();
         if state.apply(author, &entry).is_ok() {
@@ -209,7 +228,7 @@ impl HandoverWorld {
         }
     }
 
-    fn submit(&mut self, author: ParticipantId, body: HandoverEntryBody<SchnorrScheme>) {
+    fn submit(&mut self, author: ParticipantId, body: HandoverEntryBody) {
         let run = self.terms.run;
         self.pool.push((author, HandoverEntry { run, body }.to_bytes()));
     }
@@ -230,9 +249,9 @@ impl HandoverWorld {
                     dealing.ephemeral = other;
                 }
             }
-            1 => dealing.commitment.constant_proof = dealing.ephemeral_proof,
+            1 => dealing.constant_proof = dealing.ephemeral_proof,
             2 => {
-                dealing.commitment.sharing = {
+                dealing.sharing = {
                     let seed = self.rng.bytes();
                     SharingPolynomial::new(&secret, self.terms.new, &seed).commitment()
                 }
@@ -269,10 +288,8 @@ impl HandoverWorld {
             ciphertexts,
             ephemeral: ephemeral.public(),
             ephemeral_proof: ephemeral.prove(&context(HandoverPurpose::EphemeralKey)),
-            commitment: DealtCommitment {
-                constant_proof: LogarithmProof::new(secret, &constant, &constant_context),
-                sharing,
-            },
+            constant_proof: LogarithmProof::new(secret, &constant, &constant_context),
+            sharing,
         }
     }
 

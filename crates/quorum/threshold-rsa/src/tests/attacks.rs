@@ -16,7 +16,7 @@ use super::epochs::{first_group, hand_over};
 use super::{RsaGroup, id, integer, reconstruct, size};
 use crate::lagrange::{from_bytes, to_bytes, weights};
 use crate::proof::ExponentProof;
-use crate::scheme::{DealtIntegers, IntegerDealing, ThresholdRsaScheme};
+use crate::scheme::{DealtIntegers, IntegerDealing, NoConstantProof, ThresholdRsaScheme};
 use crate::sharing::{IntegerCommitment, IntegerRowRepair, ThresholdRsaSharing};
 
 type HandoverAgreement = handover::HandoverAgreement<ThresholdRsaScheme>;
@@ -78,7 +78,8 @@ impl Attack {
         });
         let context = terms.context(HandoverPurpose::EphemeralKey, &[id(dealer)]);
         HandoverDealing {
-            commitment: ThresholdRsaScheme::commitment(terms, id(dealer), polynomial),
+            constant_proof: NoConstantProof,
+            sharing: ThresholdRsaScheme::commitment(terms, id(dealer), polynomial),
             ephemeral: self.ephemeral.public(),
             ephemeral_proof: self.ephemeral.prove(&context),
             ciphertexts: ciphertexts.collect(),
@@ -185,8 +186,8 @@ fn a_dealer_of_another_degree_is_faulty() {
     assert_eq!(constant(&[1, 2, 3]), constant(&[2, 3, 4]));
 
     let mut dealing = attack.right_dealing(1);
-    dealing.commitment = ThresholdRsaScheme::commitment(&terms, id(1), &polynomial);
-    let len = usize::from(dealing.commitment.row_len) + TAG_LEN;
+    dealing.sharing = ThresholdRsaScheme::commitment(&terms, id(1), &polynomial);
+    let len = usize::from(dealing.sharing.row_len) + TAG_LEN;
     for ciphertext in dealing.ciphertexts.values_mut() {
         ciphertext.resize(len, 0);
     }
@@ -201,8 +202,8 @@ fn integers_out_of_their_range_are_refused() {
     let faults = |change: &dyn Fn(&mut DealtIntegers)| {
         let mut attack = Attack::new();
         let mut dealing = attack.right_dealing(1);
-        change(&mut dealing.commitment);
-        let len = usize::from(dealing.commitment.row_len) + TAG_LEN;
+        change(&mut dealing.sharing);
+        let len = usize::from(dealing.sharing.row_len) + TAG_LEN;
         for ciphertext in dealing.ciphertexts.values_mut() {
             ciphertext.resize(len, 0);
         }
@@ -232,7 +233,7 @@ fn integers_out_of_their_range_are_refused() {
     let commitment = IntegerCommitment::new(size(1), polynomial.polynomial.commit(&right));
     let row = polynomial.polynomial.row(id(2), held + 420);
     assert!(commitment.fits_row(&right, id(2), &row), "the attack: it fits");
-    let dealt = DealtIntegers { elements: commitment.to_bytes(), ..honest.commitment.clone() };
+    let dealt = DealtIntegers { elements: commitment.to_bytes(), ..honest.sharing.clone() };
     let bytes = row.to_bytes(0);
     let terms = attack.log.terms();
     assert!(ThresholdRsaScheme::decode_dealt_row(terms, &dealt, id(2), &bytes).is_none());
@@ -275,20 +276,20 @@ fn a_repeated_commitment_is_not_held() {
     // The check of the constant: the copier cannot know the difference of the two shares. Give it.
     let bits = attack.sharing().key().correction_bits(size(1));
     let difference = integer(&attack.old.shares[&id(1)]) - integer(&attack.old.shares[&id(2)]);
-    let correction = from_bytes(bits, &honest.commitment.correction).unwrap() + difference;
-    copied.commitment = honest.commitment.clone();
+    let correction = from_bytes(bits, &honest.sharing.correction).unwrap() + difference;
+    copied.sharing = honest.sharing.clone();
     assert_eq!(attack.deal(2, &copied), Ok(dealing_fault(DealingFault::Secret)));
 
     let mut attack = Attack::new();
     let honest = attack.right_dealing(1);
-    let correction_of_attack = from_bytes(bits, &honest.commitment.correction).unwrap()
+    let correction_of_attack = from_bytes(bits, &honest.sharing.correction).unwrap()
         + integer(&attack.old.shares[&id(1)])
         - integer(&attack.old.shares[&id(2)]);
     assert_ne!(correction, correction_of_attack, "other random numbers");
     let mut copied = attack.right_dealing(2);
-    copied.commitment = DealtIntegers {
+    copied.sharing = DealtIntegers {
         correction: to_bytes(bits, &correction_of_attack).unwrap(),
-        ..honest.commitment.clone()
+        ..honest.sharing.clone()
     };
     assert_eq!(attack.deal(1, &honest), Ok(HandoverEffect::Counted));
     assert_eq!(attack.deal(2, &copied), Ok(HandoverEffect::Counted), "the attack");
@@ -412,7 +413,7 @@ fn factors_of_order_two_change_nothing() {
     *minus_1.last_mut().unwrap() -= 1;
     let minus_1 = modulus.element(&minus_1).unwrap();
     let mut dealing = attack.right_dealing(1);
-    for element in dealing.commitment.elements.chunks_mut(modulus.byte_len()) {
+    for element in dealing.sharing.elements.chunks_mut(modulus.byte_len()) {
         let changed = modulus.element(element).unwrap().times(&minus_1);
         element.copy_from_slice(&changed.to_be_bytes());
     }

@@ -10,7 +10,7 @@ use sim::SeededRng;
 
 use super::{RsaGroup, reconstruct};
 use crate::proof::ExponentProof;
-use crate::scheme::ThresholdRsaScheme;
+use crate::scheme::{NoConstantProof, ThresholdRsaScheme};
 use crate::sharing::{IntegerRowRepair, ThresholdRsaShare};
 
 type HandoverAgreement = handover::HandoverAgreement<ThresholdRsaScheme>;
@@ -210,19 +210,19 @@ impl<'a> HandoverWorld<'a> {
                 }
             }
             1 => {
-                let at = self.rng.index(dealing.commitment.correction.len());
-                dealing.commitment.correction[at] ^= 1;
+                let at = self.rng.index(dealing.sharing.correction.len());
+                dealing.sharing.correction[at] ^= 1;
             }
             2 => {
-                let at = self.rng.index(dealing.commitment.elements.len());
-                dealing.commitment.elements[at] ^= 1;
+                let at = self.rng.index(dealing.sharing.elements.len());
+                dealing.sharing.elements[at] ^= 1;
             }
-            3 => dealing.commitment.elements.fill(0xff),
-            4 => dealing.commitment.elements.truncate(64),
+            3 => dealing.sharing.elements.fill(0xff),
+            4 => dealing.sharing.elements.truncate(64),
             5 => {
                 let other = self.state().dealings().values().next();
-                if let Some(other) = other.map(|it| it.commitment.clone()) {
-                    dealing.commitment = other;
+                if let Some(other) = other.map(|it| it.sharing.clone()) {
+                    dealing.sharing = other;
                 }
             }
             _ => {}
@@ -259,7 +259,8 @@ impl<'a> HandoverWorld<'a> {
             ciphertexts,
             ephemeral: ephemeral.public(),
             ephemeral_proof: ephemeral.prove(&context),
-            commitment: ThresholdRsaScheme::commitment(&terms, server, &polynomial),
+            constant_proof: NoConstantProof,
+            sharing: ThresholdRsaScheme::commitment(&terms, server, &polynomial),
         }
     }
 
