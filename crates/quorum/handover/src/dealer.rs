@@ -36,7 +36,6 @@ impl<S: HandoverScheme> HandoverDealer<S> {
         let terms = agreement.terms();
         let is_wanted = agreement.session_keys().len() >= terms.new.quorum()
             && !agreement.dealings().contains_key(&self.server)
-            && !agreement.faulty_dealers().contains(self.server)
             && agreement.sharing().is_none();
         is_wanted.then(|| {
             let body = HandoverEntryBody::Deal(Box::new(self.dealing(agreement)));

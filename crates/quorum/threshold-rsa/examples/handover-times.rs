@@ -48,14 +48,14 @@ impl Server {
         let mut entries = Vec::new();
         if let Some(dealer) = &self.dealer {
             entries.extend(dealer.wanted_entry(&self.log).map(|entry| (self.id, entry)));
-            self.times[0] += of_thread() - start;
+            self.times[0] += of_thread().saturating_sub(start);
         }
         let start = of_thread();
         if let Some(receiver) = &mut self.receiver {
             receiver.handle_log(&self.log);
             let wanted = receiver.wanted_entries(&self.log);
             entries.extend(wanted.into_iter().map(|entry| (self.id, entry)));
-            self.times[1] += of_thread() - start;
+            self.times[1] += of_thread().saturating_sub(start);
         }
         entries
     }
@@ -65,7 +65,7 @@ impl Server {
         for (author, entry) in entries {
             let _repeated = self.log.apply(*author, entry);
         }
-        self.times[2] += of_thread() - start;
+        self.times[2] += of_thread().saturating_sub(start);
     }
 }
 
@@ -165,7 +165,7 @@ fn main() {
         for dealers in [first.len(), size.signer_count()] {
             let (start, busy) = (Instant::now(), processor_time(ClockId::ProcessCPUTime));
             let (second, times) = hand_over(&first, size, dealers, &mut generator);
-            let busy = processor_time(ClockId::ProcessCPUTime) - busy;
+            let busy = processor_time(ClockId::ProcessCPUTime).saturating_sub(busy);
             println!(
                 "  handover, {dealers} dealers: {:?}, {busy:?} of processors",
                 start.elapsed()
