@@ -19,15 +19,15 @@ pub(super) use scenarios::share_another_secret;
 
 use super::size;
 use super::world::HandoverWorld;
-use crate::element::{PrimeOrderPoint, hash_to_scalar};
+use crate::HandoverReceiver;
+use crate::HandoverTerms;
 use crate::frost::SigningSession;
-use crate::handover::agreement::{HandoverAgreement, HandoverEffect};
-use crate::handover::entry::{HandoverEntry, HandoverRole};
-use crate::handover::receiver::HandoverReceiver;
-use crate::handover::terms::HandoverTerms;
-use crate::participant::ParticipantId;
 use crate::sharing::KeyShare;
 use crate::signer::FrostSigner;
+use crate::{HandoverAgreement, HandoverEffect};
+use crate::{HandoverEntry, HandoverRole};
+use ::handover::element::{PrimeOrderPoint, hash_to_scalar};
+use ::handover::participant::ParticipantId;
 
 /// Set to write the files anew, after an encoding was changed on purpose.
 const WRITE: &str = "SUNDER_WRITE_TRANSCRIPTS";

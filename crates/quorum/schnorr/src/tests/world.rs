@@ -7,16 +7,18 @@ use sim::SeededRng;
 
 use super::reconstruct;
 use super::transcripts::HandoverTranscript;
-use crate::handover::agreement::HandoverAgreement;
-use crate::handover::dealer::HandoverDealer;
-use crate::handover::dealing::HandoverDealing;
-use crate::handover::entry::{HandoverEntry, HandoverEntryBody};
-use crate::handover::receiver::HandoverReceiver;
-use crate::handover::session_key::{SessionScalar, TAG_LEN, seal};
-use crate::handover::terms::{HandoverPurpose, HandoverTerms};
-use crate::participant::{GroupSize, ParticipantId, ParticipantSet};
-use crate::proof::{LogarithmProof, of_base};
+use crate::HandoverAgreement;
+use crate::HandoverDealer;
+use crate::HandoverDealing;
+use crate::HandoverEntry;
+use crate::HandoverReceiver;
+use crate::HandoverTerms;
 use crate::sharing::{KeyShare, RowRepair, SharingPolynomial};
+use crate::tests::HandoverEntryBody;
+use ::handover::HandoverPurpose;
+use ::handover::participant::{GroupSize, ParticipantId, ParticipantSet};
+use ::handover::proof::{LogarithmProof, of_base};
+use ::handover::session_key::{SessionScalar, TAG_LEN, seal};
 
 /// The servers of a group with their shares. The faulty ones have theirs too.
 pub(super) struct KeyGroup {

@@ -7,14 +7,14 @@
 
 use encoding::{FieldReader, FieldWrite as _};
 use keys::RsaPublicKey;
+use rsa_arithmetic::key::{GroupPublicKey, GroupPublicKeyError};
+use rsa_arithmetic::modulus::{RsaModulus, RsaModulusError};
 
 use crate::protocol::group::{
     GroupHeader, GroupHeaderKind, HeaderChainError, QuorumGroup, verify_chain, verify_refresh,
 };
 use crate::protocol::log_types::{Height, ServerSet};
 use crate::protocol::refresh::ShareWitnesses;
-use crate::protocol::rsa::key::{GroupPublicKey, GroupPublicKeyError};
-use crate::protocol::rsa::modulus::{RsaModulus, RsaModulusError};
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
 /// The largest number of epochs in a chain: one a day for 27 years.
@@ -255,7 +255,7 @@ impl GroupStart {
             })
             .map_err(GroupStartError::Refresh)?;
         }
-        let modulus = RsaModulus::from_be_bytes(&public.modulus())?;
+        let modulus = RsaModulus::of(public)?;
         let labels = header.group.combination().label_count();
         let witnesses = ShareWitnesses::parse(&self.witnesses, labels, &modulus)
             .filter(|it| it.digest() == header.witnesses)

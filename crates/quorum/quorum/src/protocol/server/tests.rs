@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Weak;
 
 use keys::rsa::RsaEncoding;
+use rsa_arithmetic::dealer::DealerKey;
+use rsa_arithmetic::fixture::short_key;
 use sim::SeededRng;
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::protocol::ceremony::DealerKey;
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::fixture::short_key;
 use crate::protocol::group::{GroupHeader, QuorumGroup, verify_chain};
 use crate::protocol::log_types::{ServerSet, Voter};
 use crate::protocol::policy::MessageRefusal;

@@ -9,14 +9,15 @@ use super::agreement::{
     DealingFlaw, ModelledAgreement, ModelledEntry, ModelledVerdict, SERVERS, ServerMask,
 };
 use super::rules::HandoverRules;
-use crate::element::PrimeOrderPoint;
-use crate::handover::agreement::HandoverAgreement;
-use crate::handover::dealing::HandoverDealing;
-use crate::handover::entry::{HandoverEntry, HandoverEntryBody};
-use crate::handover::terms::HandoverPurpose;
-use crate::participant::{ParticipantId, ParticipantSet};
-use crate::proof::{LogarithmProof, of_base};
+use crate::HandoverAgreement;
+use crate::HandoverDealing;
+use crate::HandoverEntry;
 use crate::sharing::ShareRow;
+use crate::tests::HandoverEntryBody;
+use ::handover::HandoverPurpose;
+use ::handover::element::PrimeOrderPoint;
+use ::handover::participant::{ParticipantId, ParticipantSet};
+use ::handover::proof::{LogarithmProof, of_base};
 
 /// A server of the model in this crate.
 fn server(number: u8) -> ParticipantId {
@@ -114,12 +115,13 @@ impl EntryMaker {
             return HandoverEntryBody::Confirm(self.recorder.session(author + 1).prove(&context));
         }
         let session = self.recorder.session(author + 1);
-        let rows = terms.weights(log.chosen()).into_iter().map(|(dealer, weight)| {
-            let dealing = &self.dealings[usize::from(dealer.number() - 1)];
-            let agreed = session.agree(&dealing.ephemeral);
-            let row = dealing.open_row(terms, dealer, server(author), &agreed);
-            (weight, row.expect("it is right here"))
-        });
+        let rows =
+            crate::handover::weights(terms, log.chosen()).into_iter().map(|(dealer, weight)| {
+                let dealing = &self.dealings[usize::from(dealer.number() - 1)];
+                let agreed = session.agree(&dealing.ephemeral);
+                let row = dealing.open_row(terms, dealer, server(author), &agreed);
+                (weight, row.expect("it is right here"))
+            });
         let rows: Vec<_> = rows.collect();
         let row = ShareRow::combine(terms.new, rows.iter().map(|(weight, row)| (*weight, row)));
         let statement = [of_base(PrimeOrderPoint::base(row.share()))];

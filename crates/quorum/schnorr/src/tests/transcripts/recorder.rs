@@ -8,16 +8,18 @@ use super::super::epochs::hand_over;
 use super::super::world::KeyGroup;
 use super::super::{id, size};
 use super::HandoverTranscript;
-use crate::handover::agreement::HandoverAgreement;
-use crate::handover::dealer::HandoverDealer;
-use crate::handover::dealing::HandoverDealing;
-use crate::handover::entry::{HandoverEntry, HandoverEntryBody};
-use crate::handover::receiver::HandoverReceiver;
-use crate::handover::session_key::SessionScalar;
-use crate::handover::terms::{HandoverPurpose, HandoverTerms};
-use crate::participant::{GroupSize, ParticipantId, ParticipantSet};
-use crate::proof::LogarithmProof;
+use crate::HandoverAgreement;
+use crate::HandoverDealer;
+use crate::HandoverDealing;
+use crate::HandoverEntry;
+use crate::HandoverReceiver;
+use crate::HandoverTerms;
 use crate::sharing::{KeyShare, RowRepair};
+use crate::tests::HandoverEntryBody;
+use ::handover::HandoverPurpose;
+use ::handover::participant::{GroupSize, ParticipantId, ParticipantSet};
+use ::handover::proof::LogarithmProof;
+use ::handover::session_key::SessionScalar;
 
 pub(super) fn set(servers: impl IntoIterator<Item = u8>) -> ParticipantSet {
     servers.into_iter().map(id).collect()

@@ -9,13 +9,14 @@ use zeroize::Zeroizing;
 use super::super::{id, size};
 use super::HandoverTranscript;
 use super::recorder::{HandoverRecorder, set};
-use crate::element::PrimeOrderPoint;
-use crate::handover::dealing::HandoverDealing;
-use crate::handover::entry::{HandoverEntry, HandoverEntryBody};
-use crate::handover::session_key::{TAG_LEN, seal};
-use crate::handover::terms::HandoverPurpose;
-use crate::proof::{LogarithmProof, of_base};
+use crate::HandoverDealing;
+use crate::HandoverEntry;
 use crate::sharing::SharingPolynomial;
+use crate::tests::HandoverEntryBody;
+use ::handover::HandoverPurpose;
+use ::handover::element::PrimeOrderPoint;
+use ::handover::proof::{LogarithmProof, of_base};
+use ::handover::session_key::{TAG_LEN, seal};
 
 /// Each with the name of its file.
 pub(super) fn all() -> Vec<(&'static str, HandoverTranscript)> {

@@ -94,7 +94,7 @@ impl World {
         let range = ShareRange::new(key.group().modulus().bits());
         let first = group(faulty, 1);
         let combination = first.combination();
-        let split = key.split(&range, combination, &mut generator).unwrap();
+        let split = range.split(key.private_exponent(), combination, &mut generator).unwrap();
         let parameters = RefreshParameters::new(key.group(), range);
         let power = |label| parameters.power(&split.share(label));
         let witnesses = ShareWitnesses::new(combination.labels().map(power).collect());

@@ -13,10 +13,10 @@ use crate::element::{PrimeOrderPoint, hash_to_scalar, sha512};
 use crate::proof::{LogarithmProof, of_base};
 
 /// The difference in bytes between the length of a ciphertext and of its plaintext.
-pub(crate) const TAG_LEN: usize = 16;
+pub const TAG_LEN: usize = 16;
 
 /// The secret half of a key, r or e.
-pub(crate) struct SessionScalar(Scalar);
+pub struct SessionScalar(Scalar);
 
 impl Drop for SessionScalar {
     fn drop(&mut self) {
@@ -26,13 +26,14 @@ impl Drop for SessionScalar {
 
 impl SessionScalar {
     /// The secret that is derived from a seed for a purpose.
-    pub(crate) fn new(seed: &[u8; 32], purpose: &[u8]) -> Self {
+    pub fn new(seed: &[u8; 32], purpose: &[u8]) -> Self {
         let secret = Self(hash_to_scalar(&[b"sunder-schnorr session secret v1\0", seed, purpose]));
         wipe_stack();
         secret
     }
 
-    pub(crate) fn public(&self) -> PrimeOrderPoint {
+    /// R or E.
+    pub fn public(&self) -> PrimeOrderPoint {
         let public = PrimeOrderPoint::base(&self.0);
         wipe_stack();
         public
@@ -40,19 +41,19 @@ impl SessionScalar {
 
     /// The proof that its author knows this secret. Without it, a faulty server could publish a
     /// point that it derived from another server's.
-    pub(crate) fn prove(&self, context: &[u8]) -> LogarithmProof {
+    pub fn prove(&self, context: &[u8]) -> LogarithmProof {
         LogarithmProof::new(&self.0, &[of_base(self.public())], context)
     }
 
     /// K, which is secret unless it is published in a complaint.
-    pub(crate) fn agree(&self, other: &PrimeOrderPoint) -> Zeroizing<PrimeOrderPoint> {
+    pub fn agree(&self, other: &PrimeOrderPoint) -> Zeroizing<PrimeOrderPoint> {
         let agreed = Zeroizing::new(PrimeOrderPoint::new(self.0 * other.point()));
         wipe_stack();
         agreed
     }
 
     /// The proof that K is [`Self::agree`] with `other`.
-    pub(crate) fn prove_agreed(
+    pub fn prove_agreed(
         &self,
         other: &PrimeOrderPoint,
         agreed: &PrimeOrderPoint,
@@ -72,11 +73,8 @@ fn cipher(agreed: &PrimeOrderPoint, context: &[u8]) -> ChaCha20Poly1305 {
 }
 
 /// Encrypts a plaintext, whose buffer has room for [`TAG_LEN`] more bytes.
-pub(crate) fn seal(
-    agreed: &PrimeOrderPoint,
-    context: &[u8],
-    mut buffer: Zeroizing<Vec<u8>>,
-) -> Vec<u8> {
+#[expect(clippy::missing_panics_doc, reason = "a row is shorter than 256 GiB")]
+pub fn seal(agreed: &PrimeOrderPoint, context: &[u8], mut buffer: Zeroizing<Vec<u8>>) -> Vec<u8> {
     let sealed = cipher(agreed, context).encrypt_in_place(&Nonce::default(), &[], &mut *buffer);
     sealed.expect("a row is shorter than 256 GiB");
     wipe_stack();
@@ -84,7 +82,7 @@ pub(crate) fn seal(
 }
 
 /// Decrypts a ciphertext. `None` if it is not authentic.
-pub(crate) fn open(
+pub fn open(
     agreed: &PrimeOrderPoint,
     context: &[u8],
     ciphertext: &[u8],

@@ -98,16 +98,68 @@ impl SecretInteger {
         self.add_word_product(term, low, 0);
         let (high, _) = split(high);
         self.add_word_product(term, high, 1);
+        debug_assert!(self.is_in_range(), "the sum is longer than {} bits", self.bits);
     }
 
-    /// Adds `term` times `factor` times 2^(64 `shift`).
+    /// Adds `term` times a public factor, which has these limbs, the least significant first, and
+    /// this sign. The width stays the same, and the sum must be in range.
+    pub fn add_multiple(&mut self, term: &Self, magnitude: &[u64], is_negative: bool) {
+        let mut opposite = Self::zero(term.bits);
+        let term = if is_negative {
+            opposite.subtract(term);
+            &opposite
+        } else {
+            term
+        };
+        for (shift, &factor) in magnitude.iter().enumerate() {
+            self.add_word_product(term, factor, shift);
+        }
+        debug_assert!(self.is_in_range(), "the sum is longer than {} bits", self.bits);
+    }
+
+    /// Adds `term` times `factor` times 2^(64 `shift`). Carries out of the highest limb are lost.
     fn add_word_product(&mut self, term: &Self, factor: u64, shift: usize) {
         let mut carry = 0;
         for (i, limb) in self.limbs.iter_mut().skip(shift).enumerate() {
             let sum = u128::from(*limb) + u128::from(term.limb(i)) * u128::from(factor) + carry;
             (*limb, carry) = split(sum);
         }
-        debug_assert!(shift == 0 || self.is_in_range(), "longer than {} bits", self.bits);
+    }
+
+    /// The quotient by a public divisor, which has these limbs, the least significant first, and
+    /// divides the integer. `None` if it does not, or if the quotient has more than `bits` bits.
+    ///
+    /// # Panics
+    /// If the divisor is 0.
+    pub fn divide_exactly(&self, bits: u32, divisor: &[u64]) -> Option<Self> {
+        let twos = divisor.iter().position(|limb| *limb != 0).expect("the divisor is not 0");
+        let (limbs, bit) = (twos, divisor[twos].trailing_zeros());
+        let shifted = |of: &dyn Fn(usize) -> u64, i: usize| {
+            let high = of(i + limbs + 1).checked_shl(64 - bit).unwrap_or(0);
+            of(i + limbs) >> bit | high
+        };
+        let odd = |i| shifted(&|at| divisor.get(at).copied().unwrap_or(0), i);
+        let dividend = |i| shifted(&|at| self.limb(at), i);
+        // An odd number has an inverse modulo a power of 2, and the quotient is shorter than that.
+        let len = limbs_for(bits);
+        let inverse = inverse_of_odd(odd, len);
+        let mut quotient = Self::zero(bits);
+        quotient.limbs = low_product(&dividend, &|i| inverse[i], len);
+        if !quotient.is_in_range() {
+            return None;
+        }
+        let mut rest = self.clone();
+        rest.subtract_product(&quotient, divisor);
+        let nonzero = rest.limbs.iter().fold(0, |any, limb| any | limb);
+        (nonzero == 0).then_some(quotient)
+    }
+
+    fn subtract_product(&mut self, term: &Self, magnitude: &[u64]) {
+        let mut opposite = Self::zero(term.bits);
+        opposite.subtract(term);
+        for (shift, &factor) in magnitude.iter().enumerate() {
+            self.add_word_product(&opposite, factor, shift);
+        }
     }
 
     /// |v|, and whether v < 0.
@@ -175,6 +227,44 @@ fn limbs_for(bits: u32) -> usize {
     (bits as usize + 2).div_ceil(64)
 }
 
+/// The lowest `len` limbs of a product of two numbers, in a time that depends on `len`.
+fn low_product(a: &dyn Fn(usize) -> u64, b: &dyn Fn(usize) -> u64, len: usize) -> Vec<u64> {
+    let mut product = vec![0; len];
+    for i in 0..len {
+        let (factor, mut carry) = (a(i), 0);
+        for j in 0..len - i {
+            let sum = u128::from(product[i + j]) + u128::from(factor) * u128::from(b(j)) + carry;
+            (product[i + j], carry) = split(sum);
+        }
+    }
+    product
+}
+
+/// The inverse of an odd number modulo 2^(64 `len`), by Newton's method.
+fn inverse_of_odd(odd: impl Fn(usize) -> u64, len: usize) -> Vec<u64> {
+    let first = odd(0);
+    // Each step doubles the number of right bits, from 3.
+    let word = (0..5).fold(first, |x, _| x.wrapping_mul(2_u64.wrapping_sub(first.wrapping_mul(x))));
+    let mut inverse = vec![0; len];
+    inverse[0] = word;
+    let mut right = 1;
+    while right < len {
+        right = (2 * right).min(len);
+        // x (2 - odd x)
+        let product = low_product(&odd, &|i| inverse[i], right);
+        let mut carry = 1;
+        let mut factor: Vec<u64> = product.iter().map(|limb| !limb).collect();
+        let mut add = 2_u128;
+        for limb in &mut factor {
+            (*limb, carry) = split(u128::from(*limb) + carry + add);
+            add = 0;
+        }
+        let next = low_product(&|i| inverse[i], &|i| factor[i], right);
+        inverse[..right].copy_from_slice(&next);
+    }
+    inverse
+}
+
 /// The low and the high half of a sum. The high one is the carry.
 #[allow(clippy::cast_possible_truncation)] // The low half is meant.
 pub(crate) fn split(sum: u128) -> (u64, u128) {
@@ -231,6 +321,37 @@ mod tests {
             let (magnitude, negative) = z.magnitude();
             let magnitude = i128::from(magnitude.as_words()[0]) + (i128::from(magnitude.as_words()[1]) << 64);
             prop_assert_eq!(if bool::from(negative) { -magnitude } else { magnitude }, value(&z));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_multiple_is_divided_exactly(
+            bytes in any::<[u8; 40]>(), negative in any::<bool>(),
+            divisor in prop::collection::vec(any::<u64>(), 1..4), twos in 0..100_u32
+        ) {
+            prop_assume!(divisor[0] != 0);
+            // The divisor times a power of 2.
+            let mut limbs = vec![0; divisor.len() + 3];
+            for (i, limb) in divisor.iter().enumerate() {
+                let at = i + twos as usize / 64;
+                let wide = u128::from(*limb) << (twos % 64);
+                let (low, high) = split(wide);
+                limbs[at] |= low;
+                limbs[at + 1] |= split(high).0;
+            }
+            let quotient = SecretInteger::from_unsigned(320, &bytes);
+            let mut multiple = SecretInteger::zero(900);
+            multiple.add_multiple(&quotient, &limbs, negative);
+            let divided = multiple.divide_exactly(330, &limbs).unwrap();
+            let mut sum = SecretInteger::sum(340, [&divided]);
+            if negative { sum.add(&quotient) } else { sum.subtract(&quotient) }
+            prop_assert!(sum.limbs.iter().all(|limb| *limb == 0));
+            prop_assume!(bytes[0] > 0);
+            prop_assert!(multiple.divide_exactly(300, &limbs).is_none(), "too long");
+            let one = SecretInteger::from_unsigned(8, &[1]);
+            multiple.add(&one);
+            prop_assert!(limbs == [1] || multiple.divide_exactly(330, &limbs).is_none() || divisor == [1] && twos == 0);
         }
     }
 

@@ -3,26 +3,25 @@
 
 use std::collections::BTreeMap;
 
-use super::dealing::{DealingFault, HandoverDealing};
-use super::entry::{HandoverEntry, HandoverEntryBody, HandoverRole};
-use super::terms::{HandoverPurpose, HandoverTerms};
+use crate::dealing::HandoverDealing;
 use crate::element::PrimeOrderPoint;
+use crate::entry::{HandoverEntry, HandoverEntryBody, HandoverRole};
 use crate::participant::{ParticipantId, ParticipantSet};
 use crate::proof::{LogarithmProof, of_base};
-use crate::sharing::SharingCommitment;
+use crate::scheme::{DealingFault, HandoverPurpose, HandoverScheme, HandoverTerms};
 
 /// The agreed state of a handover.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HandoverAgreement {
-    terms: HandoverTerms,
+pub struct HandoverAgreement<S: HandoverScheme> {
+    terms: HandoverTerms<S>,
     session_keys: BTreeMap<ParticipantId, PrimeOrderPoint>,
-    dealings: BTreeMap<ParticipantId, HandoverDealing>,
+    dealings: BTreeMap<ParticipantId, HandoverDealing<S>>,
     /// The new servers that have their row of each dealing.
     holders: BTreeMap<ParticipantId, ParticipantSet>,
     /// The unaccused dealers whose dealing has 2f'+1 holders, until f+1 are chosen.
     chosen: ParticipantSet,
     /// The new group's sharing, when all dealers are chosen.
-    sharing: Option<SharingCommitment>,
+    sharing: Option<S::Sharing>,
     confirmed: ParticipantSet,
     faulty_dealers: ParticipantSet,
     faulty_receivers: ParticipantSet,
@@ -87,9 +86,9 @@ pub enum HandoverFault {
     Complaint,
 }
 
-impl HandoverAgreement {
+impl<S: HandoverScheme> HandoverAgreement<S> {
     /// The state at the beginning.
-    pub fn new(terms: HandoverTerms) -> Self {
+    pub fn new(terms: HandoverTerms<S>) -> Self {
         Self {
             terms,
             session_keys: BTreeMap::new(),
@@ -104,12 +103,12 @@ impl HandoverAgreement {
     }
 
     /// The terms.
-    pub fn terms(&self) -> &HandoverTerms {
+    pub fn terms(&self) -> &HandoverTerms<S> {
         &self.terms
     }
 
     /// The new group's sharing, when the dealers are chosen.
-    pub fn sharing(&self) -> Option<&SharingCommitment> {
+    pub fn sharing(&self) -> Option<&S::Sharing> {
         self.sharing.as_ref()
     }
 
@@ -134,20 +133,23 @@ impl HandoverAgreement {
         self.faulty_receivers
     }
 
-    pub(crate) fn session_keys(&self) -> &BTreeMap<ParticipantId, PrimeOrderPoint> {
+    /// The session keys of the new servers that have registered.
+    pub fn session_keys(&self) -> &BTreeMap<ParticipantId, PrimeOrderPoint> {
         &self.session_keys
     }
 
-    pub(crate) fn dealings(&self) -> &BTreeMap<ParticipantId, HandoverDealing> {
+    /// The dealings, by dealer.
+    pub fn dealings(&self) -> &BTreeMap<ParticipantId, HandoverDealing<S>> {
         &self.dealings
     }
 
     /// The new servers that have their row of a dealing.
-    pub(crate) fn holders(&self, dealer: ParticipantId) -> ParticipantSet {
+    pub fn holders(&self, dealer: ParticipantId) -> ParticipantSet {
         self.holders.get(&dealer).copied().unwrap_or_default()
     }
 
-    pub(crate) fn has_confirmed(&self, server: ParticipantId) -> bool {
+    /// Whether a new server has confirmed that it has its share.
+    pub fn has_confirmed(&self, server: ParticipantId) -> bool {
         self.confirmed.contains(server)
     }
 
@@ -158,7 +160,7 @@ impl HandoverAgreement {
     pub fn check(
         &self,
         author: ParticipantId,
-        entry: &HandoverEntry,
+        entry: &HandoverEntry<S>,
     ) -> Result<(), HandoverRefusal> {
         let (group, faulty) = match entry.role() {
             HandoverRole::Dealer => (self.terms.dealers(), self.faulty_dealers),
@@ -212,7 +214,7 @@ impl HandoverAgreement {
     pub fn apply(
         &mut self,
         author: ParticipantId,
-        entry: &HandoverEntry,
+        entry: &HandoverEntry<S>,
     ) -> Result<HandoverEffect, HandoverRefusal> {
         self.check(author, entry)?;
         let applied = match &entry.body {
@@ -252,7 +254,7 @@ impl HandoverAgreement {
     fn deal(
         &mut self,
         author: ParticipantId,
-        dealing: &HandoverDealing,
+        dealing: &HandoverDealing<S>,
     ) -> Result<HandoverEffect, HandoverFault> {
         dealing.check(author, &self.terms)?;
         self.dealings.insert(author, dealing.clone());
@@ -279,12 +281,9 @@ impl HandoverAgreement {
         HandoverEffect::Counted
     }
 
-    /// The sum of the chosen sharings, each times its weight.
-    fn combine(&self) -> SharingCommitment {
-        let weights = self.terms.weights(self.chosen);
-        let parts =
-            weights.iter().map(|(dealer, weight)| (*weight, &self.dealings[dealer].sharing));
-        SharingCommitment::combine(self.terms.new, &parts.collect::<Vec<_>>())
+    fn combine(&self) -> S::Sharing {
+        let chosen = self.chosen.iter().map(|it| (it, &self.dealings[&it].sharing));
+        S::combine(&self.terms, &chosen.collect::<Vec<_>>())
     }
 
     fn complain(
@@ -318,11 +317,11 @@ impl HandoverAgreement {
     fn confirm(
         &mut self,
         author: ParticipantId,
-        proof: &LogarithmProof,
+        proof: &S::Possession,
     ) -> Result<HandoverEffect, HandoverFault> {
         let sharing = self.sharing.as_ref().ok_or(HandoverFault::Knowledge)?;
         let context = self.terms.context(HandoverPurpose::Possession, &[author]);
-        if !proof.verify(&[of_base(sharing.verification_share(author))], &context) {
+        if !S::verify_possession(sharing, author, proof, &context) {
             return Err(HandoverFault::Knowledge);
         }
         self.confirmed.insert(author);

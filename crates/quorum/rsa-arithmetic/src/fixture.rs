@@ -1,26 +1,26 @@
-//! Fixed keys for tests, which avoid the search for safe primes.
+//! Fixed keys for tests, which avoid the search for safe primes. Everybody knows their primes.
 
 use random::RandomGenerator;
 
-use crate::protocol::ceremony::DealerKey;
+use crate::dealer::DealerKey;
 
 /// A key of 256 bits, too short for a signature.
-pub(crate) fn tiny_key() -> DealerKey {
+pub fn tiny_key() -> DealerKey {
     key(["c1d747f6fe0c70f25b52bcc41f89b6ff", "cc4f4b18afd6c29a468639c698f590df"])
 }
 
 /// A key of 512 bits, the shortest that can sign.
-pub(crate) fn short_key() -> DealerKey {
+pub fn short_key() -> DealerKey {
     key(SHORT_PRIMES)
 }
 
 /// A key of 1024 bits.
-pub(crate) fn small_key() -> DealerKey {
+pub fn small_key() -> DealerKey {
     key(SMALL_PRIMES)
 }
 
 /// A key of 2048 bits.
-pub(crate) fn large_key() -> DealerKey {
+pub fn large_key() -> DealerKey {
     key(LARGE_PRIMES)
 }
 
@@ -30,7 +30,7 @@ fn key(primes: [&str; 2]) -> DealerKey {
         let pairs = digits.chunks(2).map(|pair| str::from_utf8(pair).unwrap());
         pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect::<Vec<u8>>()
     });
-    DealerKey::from_safe_primes(&p, &q, &mut RandomGenerator::seeded().unwrap()).unwrap()
+    DealerKey::danger_of_any_size(&p, &q, &mut RandomGenerator::seeded().unwrap()).unwrap()
 }
 
 const SHORT_PRIMES: [&str; 2] = [

@@ -2,35 +2,51 @@
 
 use encoding::FieldReader;
 
-use super::dealing::HandoverDealing;
-use crate::element::{MalformedSchnorrMessage, PrimeOrderPoint};
+use crate::dealing::HandoverDealing;
+use crate::element::{MalformedHandoverMessage, PrimeOrderPoint};
 use crate::participant::{ParticipantId, ParticipantSet};
 use crate::proof::LogarithmProof;
+use crate::scheme::{HandoverField as _, HandoverScheme};
 
-/// The largest entry in bytes. A dealing to 100 servers has 129,650.
-pub const MAX_HANDOVER_ENTRY_LEN: usize = 1 << 18;
+/// The largest entry in bytes. A dealing of scalars to 100 servers has 129,650, and one of integers
+/// with a key of 2048 bits to 31 servers has 131,127.
+pub const MAX_HANDOVER_ENTRY_LEN: usize = 1 << 20;
 
 /// An entry. Only its encoding has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HandoverEntry {
-    /// [`super::terms::HandoverTerms::run`].
-    pub(crate) run: [u8; 32],
-    pub(crate) body: HandoverEntryBody,
+pub struct HandoverEntry<S: HandoverScheme> {
+    /// [`crate::scheme::HandoverTerms::run`].
+    pub run: [u8; 32],
+    /// What its author says.
+    pub body: HandoverEntryBody<S>,
 }
 
+/// What the author of an entry says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HandoverEntryBody {
+pub enum HandoverEntryBody<S: HandoverScheme> {
     /// A new server's session key R, and the proof that it knows r.
-    Key { key: PrimeOrderPoint, proof: LogarithmProof },
+    Key {
+        /// R.
+        key: PrimeOrderPoint,
+        /// The proof for r.
+        proof: LogarithmProof,
+    },
     /// A dealer's sharing.
-    Deal(Box<HandoverDealing>),
+    Deal(Box<HandoverDealing<S>>),
     /// A new server has its rows of these dealings, and has saved them.
     Hold(ParticipantSet),
     /// A new server shows that a dealer's ciphertext for it is wrong: it publishes K, with the
     /// proof that it has the logarithm of R to the base E.
-    Complain { dealer: ParticipantId, agreed: PrimeOrderPoint, proof: LogarithmProof },
+    Complain {
+        /// The dealer.
+        dealer: ParticipantId,
+        /// K.
+        agreed: PrimeOrderPoint,
+        /// The proof for K.
+        proof: LogarithmProof,
+    },
     /// A new server has saved its share: the proof that it knows it.
-    Confirm(LogarithmProof),
+    Confirm(S::Possession),
 }
 
 /// The group to which the author of an entry belongs.
@@ -42,7 +58,7 @@ pub enum HandoverRole {
     Receiver,
 }
 
-impl HandoverEntry {
+impl<S: HandoverScheme> HandoverEntry<S> {
     /// The group to which the author must belong.
     pub fn role(&self) -> HandoverRole {
         match self.body {
@@ -85,9 +101,9 @@ impl HandoverEntry {
     ///
     /// # Errors
     /// If the bytes are not exactly an entry.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedSchnorrMessage> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedHandoverMessage> {
         if bytes.len() > MAX_HANDOVER_ENTRY_LEN {
-            return Err(MalformedSchnorrMessage("larger than an entry may be"));
+            return Err(MalformedHandoverMessage("larger than an entry may be"));
         }
         let mut reader = FieldReader::new(bytes);
         let run = reader.take()?;
@@ -103,8 +119,8 @@ impl HandoverEntry {
                 agreed: PrimeOrderPoint::read(&mut reader)?,
                 proof: LogarithmProof::read(&mut reader)?,
             },
-            5 => HandoverEntryBody::Confirm(LogarithmProof::read(&mut reader)?),
-            _ => return Err(MalformedSchnorrMessage("unknown kind of entry")),
+            5 => HandoverEntryBody::Confirm(S::Possession::read(&mut reader)?),
+            _ => return Err(MalformedHandoverMessage("unknown kind of entry")),
         };
         reader.finish()?;
         Ok(Self { run, body })

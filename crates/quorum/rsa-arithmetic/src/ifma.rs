@@ -20,7 +20,7 @@ use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use subtle::{Choice, ConditionallySelectable as _};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::protocol::integer::{split, window_of};
+use crate::integer::{split, window_of};
 
 /// The bits of a digit.
 const DIGIT: u32 = 52;
@@ -32,7 +32,7 @@ const WINDOW: u32 = 5;
 
 /// `base` to the power of `exponent`, whose bits from `bits` on are 0. The time depends only on the
 /// modulus and `bits`. `None` if the processor or the length of the modulus is not supported.
-pub(super) fn pow(
+pub(crate) fn pow(
     modulus: &BoxedMontyParams,
     base: &BoxedMontyForm,
     exponent: &BoxedUint,
@@ -55,7 +55,7 @@ pub(super) fn pow(
 }
 
 /// Whether the processor has the required features.
-pub(super) fn is_available() -> bool {
+pub(crate) fn is_available() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")
 }
 

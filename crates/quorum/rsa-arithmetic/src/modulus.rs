@@ -2,11 +2,12 @@
 
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, CtAssign as _, MontyForm, MontyMultiplier};
+use keys::RsaPublicKey;
 use keys::rsa::MODULUS_BITS;
 use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 use zeroize::Zeroizing;
 
-use crate::protocol::integer::{SecretInteger, window_of};
+use crate::integer::{SecretInteger, window_of};
 
 type MontgomeryMultiplier<'a> = <BoxedMontyForm as MontyForm>::Multiplier<'a>;
 
@@ -34,14 +35,32 @@ impl RsaModulus {
     ///
     /// # Errors
     /// If it is even, or its number of bits is not in [`MODULUS_BITS`].
-    #[expect(clippy::missing_panics_doc, reason = "the number of bits is its own")]
     pub fn from_be_bytes(bytes: &[u8]) -> Result<Self, RsaModulusError> {
+        let modulus = Self::danger_of_any_size(bytes)?;
+        let bits = modulus.bits();
+        if MODULUS_BITS.contains(&bits) { Ok(modulus) } else { Err(RsaModulusError::Bits(bits)) }
+    }
+
+    /// The modulus of a public key, whose size its type has checked.
+    ///
+    /// # Errors
+    /// If it is even.
+    pub fn of(key: &RsaPublicKey) -> Result<Self, RsaModulusError> {
+        Self::danger_of_any_size(&key.modulus())
+    }
+
+    /// As [`Self::from_be_bytes`], with any multiple of 64 bits from 256 to 4096. Small moduli are
+    /// for simulations.
+    ///
+    /// # Errors
+    /// If it is even, or has no such number of bits.
+    #[expect(clippy::missing_panics_doc, reason = "the number of bits is its own")]
+    pub fn danger_of_any_size(bytes: &[u8]) -> Result<Self, RsaModulusError> {
         let first = bytes.iter().position(|&byte| byte != 0).unwrap_or(bytes.len());
         let bytes = &bytes[first..];
         let zeros = bytes.first().map_or(0, |byte| byte.leading_zeros());
         let bits = u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX) - zeros;
-        // Simulations use small moduli.
-        if !(MODULUS_BITS.contains(&bits) || cfg!(test) && matches!(bits, 256 | 512)) {
+        if !(256..=4096).contains(&bits) || !bits.is_multiple_of(64) {
             return Err(RsaModulusError::Bits(bits));
         }
         let modulus = BoxedUint::from_be_slice(bytes, bits).expect("it has this many bits");
@@ -133,15 +152,54 @@ impl RsaModulus {
         RsaElement(product)
     }
 
+    /// The product of numbers, each raised to a public exponent of any length. The exponents have
+    /// these limbs, the least significant first.
+    pub fn product_of_long_powers(&self, terms: &[(&RsaElement, &[u64])]) -> RsaElement {
+        #[cfg(target_arch = "x86_64")]
+        if crate::ifma::is_available() {
+            // A power with vectors costs less than its part of a common computation without.
+            let powers: Vec<_> = terms
+                .iter()
+                .filter(|(_, limbs)| limbs.iter().any(|limb| *limb != 0))
+                .map(|(base, limbs)| {
+                    let exponent = BoxedUint::from_words(limbs.iter().copied());
+                    RsaElement(power(&base.0, &exponent, exponent.bits_vartime()))
+                })
+                .collect();
+            return self.product(&powers);
+        }
+        // 128 bits of all exponents at a time, the highest first.
+        let chunks = terms.iter().map(|(_, limbs)| limbs.len().div_ceil(2)).max().unwrap_or(0);
+        let limb = |limbs: &[u64], at| u128::from(limbs.get(at).copied().unwrap_or(0));
+        let product = (0..chunks).rev().fold(None::<RsaElement>, |product, chunk| {
+            let chunk = |limbs| limb(limbs, 2 * chunk) | limb(limbs, 2 * chunk + 1) << 64;
+            let terms: Vec<_> = terms.iter().map(|(base, limbs)| (*base, chunk(limbs))).collect();
+            let low = self.product_of_powers(&terms);
+            Some(match product {
+                Some(high) => (0..128).fold(high, |high, _| high.square()).times(&low),
+                None => low,
+            })
+        });
+        product.unwrap_or_else(|| self.one())
+    }
+
     /// `base` to the power of a secret integer. The time depends only on the public bound on the
     /// length of the exponent. `None` if the base has no inverse, which reveals a factor of N.
     pub fn pow(&self, base: &RsaElement, exponent: &SecretInteger) -> Option<RsaElement> {
+        Some(Self::pow_of_either(base, &base.inverse()?, exponent))
+    }
+
+    /// As [`Self::pow`], with the inverse of the base.
+    pub(crate) fn pow_of_either(
+        base: &RsaElement,
+        inverse: &RsaElement,
+        exponent: &SecretInteger,
+    ) -> RsaElement {
         let (magnitude, negative) = exponent.magnitude();
         let mut base_or_inverse = base.0.clone();
-        let inverse = base.inverse()?;
         let negative = crypto_bigint::Choice::from_u8_lsb(negative.unwrap_u8());
         base_or_inverse.as_montgomery_mut().ct_assign(inverse.0.as_montgomery(), negative);
-        Some(RsaElement(power(&base_or_inverse, &magnitude, exponent.bits())))
+        RsaElement(power(&base_or_inverse, &magnitude, exponent.bits()))
     }
 }
 
@@ -205,9 +263,9 @@ impl FixedBase {
     /// Whether a table for this number of exponents is faster than single powers. For 2048 bits
     /// with vectors, 3 and 15 single powers take 3.5 and 17 ms, and a table 9.8 and 23 ms. 84
     /// single powers take 98 ms, and a table 73 ms.
-    pub(crate) fn is_worthwhile(count: usize) -> bool {
+    pub fn is_worthwhile(count: usize) -> bool {
         #[cfg(target_arch = "x86_64")]
-        if super::ifma::is_available() {
+        if crate::ifma::is_available() {
             return count > 32;
         }
         count > 0
@@ -289,7 +347,7 @@ impl FixedBase {
 /// `base` to the power of an exponent whose bits from `bits` on are 0, in constant time.
 fn power(base: &BoxedMontyForm, exponent: &BoxedUint, bits: u32) -> BoxedMontyForm {
     #[cfg(target_arch = "x86_64")]
-    if let Some(power) = super::ifma::pow(base.params(), base, exponent, bits) {
+    if let Some(power) = crate::ifma::pow(base.params(), base, exponent, bits) {
         return power;
     }
     base.pow_bounded_exp(exponent, bits)
@@ -300,7 +358,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::fixture::small_key;
+    use crate::fixture::small_key;
+    use crate::integer::split;
 
     fn modulus() -> RsaModulus {
         small_key().group().modulus().clone()
@@ -353,6 +412,12 @@ mod tests {
                 terms.iter().map(|(base, exponent)| base.pow(*exponent)).collect();
             let terms: Vec<(&RsaElement, u128)> = terms.iter().map(|(base, e)| (base, *e)).collect();
             prop_assert_eq!(modulus().product_of_powers(&terms), modulus().product(&powers));
+            // An exponent in several limbs, of which the highest are 0.
+            let limbs: Vec<[u64; 4]> =
+                terms.iter().map(|(_, e)| [split(*e).0, split(split(*e).1).0, 0, 0]).collect();
+            let long: Vec<_> =
+                terms.iter().zip(&limbs).map(|((base, _), limbs)| (*base, &limbs[..])).collect();
+            prop_assert_eq!(modulus().product_of_long_powers(&long), modulus().product(&powers));
             for ((base, e), power) in terms.iter().zip(&powers) {
                 let e = SecretInteger::from_unsigned(128, &e.to_be_bytes());
                 prop_assert_eq!(power, &slow_power(base, &e));
@@ -383,7 +448,7 @@ mod tests {
                 }
                 modulus[0] |= 0x80;
                 modulus[len - 1] |= 1;
-                let modulus = RsaModulus::from_be_bytes(&modulus).unwrap();
+                let modulus = RsaModulus::danger_of_any_size(&modulus).unwrap();
                 let minus_1 = modulus.to_be_bytes();
                 let minus_1 = [&minus_1[..len - 1], &[minus_1[len - 1] - 1]].concat();
                 let one = [&vec![0; len - 1][..], &[1]].concat();
@@ -394,8 +459,7 @@ mod tests {
                     for exponent in [vec![0; 16], vec![0xff; 16], bytes(len + 24), vec![0, 7]] {
                         let bits = u32::try_from(exponent.len()).unwrap() * 8;
                         let exponent = BoxedUint::from_be_slice(&exponent, bits).unwrap();
-                        let Some(power) =
-                            super::super::ifma::pow(&modulus.0, &base, &exponent, bits)
+                        let Some(power) = crate::ifma::pow(&modulus.0, &base, &exponent, bits)
                         else {
                             eprintln!("SKIPPED: this processor has no AVX-512 IFMA");
                             return;

@@ -7,16 +7,17 @@ use encoding::FieldReader;
 use random::wipe_stack;
 use zeroize::Zeroizing;
 
-use crate::element::{MalformedSchnorrMessage, PrimeOrderPoint, hash_to_scalar, read_scalar};
+use crate::element::{MalformedHandoverMessage, PrimeOrderPoint, hash_to_scalar, read_scalar};
+use crate::scheme::HandoverField;
 
 const DOMAIN: &[u8] = b"sunder-schnorr logarithm proof v1\0";
 const NONCE_DOMAIN: &[u8] = b"sunder-schnorr logarithm proof nonce v1\0";
 
 /// A base, and the point that is the base times the secret.
-pub(crate) type Power = (PrimeOrderPoint, PrimeOrderPoint);
+pub type Power = (PrimeOrderPoint, PrimeOrderPoint);
 
 /// The statement that a point is the base point times a secret.
-pub(crate) fn of_base(power: PrimeOrderPoint) -> Power {
+pub fn of_base(power: PrimeOrderPoint) -> Power {
     (PrimeOrderPoint::base(&Scalar::ONE), power)
 }
 
@@ -30,7 +31,7 @@ pub struct LogarithmProof {
 impl LogarithmProof {
     /// The proof, bound to `context`. It is a function of its arguments: its nonce is a hash of all
     /// that the challenge depends on and of the secret, so two challenges never have one nonce.
-    pub(crate) fn new(secret: &Scalar, powers: &[Power], context: &[u8]) -> Self {
+    pub fn new(secret: &Scalar, powers: &[Power], context: &[u8]) -> Self {
         let secret_bytes = Zeroizing::new(secret.to_bytes());
         let statement = statement(powers, context);
         let nonce = Zeroizing::new(hash_to_scalar(&[NONCE_DOMAIN, &*secret_bytes, &statement]));
@@ -42,19 +43,21 @@ impl LogarithmProof {
     }
 
     /// Whether the proof is right for these pairs and this context.
-    pub(crate) fn verify(&self, powers: &[Power], context: &[u8]) -> bool {
+    pub fn verify(&self, powers: &[Power], context: &[u8]) -> bool {
         let commitments = powers
             .iter()
             .map(|(base, power)| self.response * base.point() - self.challenge * power.point());
         challenge(&statement(powers, context), commitments) == self.challenge
     }
+}
 
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+impl HandoverField for LogarithmProof {
+    fn write(&self, out: &mut Vec<u8>) {
         out.extend(self.challenge.as_bytes());
         out.extend(self.response.as_bytes());
     }
 
-    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedSchnorrMessage> {
+    fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedHandoverMessage> {
         Ok(Self { challenge: read_scalar(reader)?, response: read_scalar(reader)? })
     }
 }

@@ -13,9 +13,9 @@ use zeroize::{Zeroize, Zeroizing};
 /// Bytes are not the encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed: {0}")]
-pub struct MalformedSchnorrMessage(pub &'static str);
+pub struct MalformedHandoverMessage(pub &'static str);
 
-impl From<FieldError> for MalformedSchnorrMessage {
+impl From<FieldError> for MalformedHandoverMessage {
     fn from(error: FieldError) -> Self {
         Self(match error {
             FieldError::Short => "too short",
@@ -34,16 +34,17 @@ pub struct PrimeOrderPoint {
 
 impl PrimeOrderPoint {
     /// A point that was computed from points of prime order.
-    pub(crate) fn new(point: EdwardsPoint) -> Self {
+    pub fn new(point: EdwardsPoint) -> Self {
         Self { point, bytes: point.compress().to_bytes() }
     }
 
     /// The base point times a scalar, in constant time.
-    pub(crate) fn base(scalar: &Scalar) -> Self {
+    pub fn base(scalar: &Scalar) -> Self {
         Self::new(EdwardsPoint::mul_base(scalar))
     }
 
-    pub(crate) fn point(&self) -> &EdwardsPoint {
+    /// The point.
+    pub fn point(&self) -> &EdwardsPoint {
         &self.point
     }
 
@@ -57,7 +58,7 @@ impl PrimeOrderPoint {
     /// # Errors
     /// If the bytes are not the canonical encoding of a point of prime order. The neutral element
     /// is refused, because no correct server sends it.
-    pub fn from_bytes(bytes: [u8; 32]) -> Result<Self, MalformedSchnorrMessage> {
+    pub fn from_bytes(bytes: [u8; 32]) -> Result<Self, MalformedHandoverMessage> {
         let point = CompressedEdwardsY(bytes).decompress();
         let is_strict = |point: &EdwardsPoint| {
             point.compress().0 == bytes
@@ -66,11 +67,15 @@ impl PrimeOrderPoint {
         };
         match point.filter(is_strict) {
             Some(point) => Ok(Self { point, bytes }),
-            None => Err(MalformedSchnorrMessage("not a point of prime order")),
+            None => Err(MalformedHandoverMessage("not a point of prime order")),
         }
     }
 
-    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedSchnorrMessage> {
+    /// Reads the encoding.
+    ///
+    /// # Errors
+    /// As [`Self::from_bytes`].
+    pub fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedHandoverMessage> {
         Self::from_bytes(reader.take()?)
     }
 }
@@ -88,14 +93,18 @@ impl Zeroize for PrimeOrderPoint {
     }
 }
 
-pub(crate) fn read_scalar(reader: &mut FieldReader<'_>) -> Result<Scalar, MalformedSchnorrMessage> {
+/// Reads a scalar, of 32 bytes.
+///
+/// # Errors
+/// If the bytes do not begin with the canonical encoding of a scalar.
+pub fn read_scalar(reader: &mut FieldReader<'_>) -> Result<Scalar, MalformedHandoverMessage> {
     let bytes = Zeroizing::new(reader.take()?);
     let scalar: Option<Scalar> = Scalar::from_canonical_bytes(*bytes).into();
-    scalar.ok_or(MalformedSchnorrMessage("not a scalar"))
+    scalar.ok_or(MalformedHandoverMessage("not a scalar"))
 }
 
 /// SHA-512 of the concatenation of `parts`. Wiped, because some inputs are secret.
-pub(crate) fn sha512(parts: &[&[u8]]) -> Zeroizing<[u8; 64]> {
+pub fn sha512(parts: &[&[u8]]) -> Zeroizing<[u8; 64]> {
     let mut hash = Sha512::new();
     for part in parts {
         hash.update(part);
@@ -104,14 +113,14 @@ pub(crate) fn sha512(parts: &[&[u8]]) -> Zeroizing<[u8; 64]> {
 }
 
 /// The first half of SHA-512 of the concatenation of `parts`.
-pub(crate) fn half_sha512(parts: &[&[u8]]) -> [u8; 32] {
+pub fn half_sha512(parts: &[&[u8]]) -> [u8; 32] {
     let mut digest = [0; 32];
     digest.copy_from_slice(&sha512(parts)[..32]);
     digest
 }
 
 /// A scalar from SHA-512 of the concatenation of `parts`. Its bias is below 2^-250.
-pub(crate) fn hash_to_scalar(parts: &[&[u8]]) -> Scalar {
+pub fn hash_to_scalar(parts: &[&[u8]]) -> Scalar {
     Scalar::from_bytes_mod_order_wide(&sha512(parts))
 }
 

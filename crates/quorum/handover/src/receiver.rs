@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 use encoding::{FieldReader, FieldWrite as _};
 use zeroize::Zeroizing;
 
-use super::agreement::HandoverAgreement;
-use super::entry::{HandoverEntry, HandoverEntryBody};
-use super::session_key::SessionScalar;
-use super::terms::{HandoverPurpose, HandoverTerms};
-use crate::element::MalformedSchnorrMessage;
-use crate::participant::{GroupSize, ParticipantId, ParticipantSet};
-use crate::proof::{LogarithmProof, of_base};
-use crate::sharing::{KeyShare, RowRepair, ShareRow};
+use crate::agreement::HandoverAgreement;
+use crate::element::MalformedHandoverMessage;
+use crate::entry::{HandoverEntry, HandoverEntryBody};
+use crate::participant::{ParticipantId, ParticipantSet};
+use crate::scheme::{HandoverPurpose, HandoverScheme, HandoverTerms};
+use crate::session_key::SessionScalar;
 
 /// A new server in one handover. Its secrets are wiped when it is dropped, as it must be when the
 /// handover ends.
@@ -20,25 +18,25 @@ use crate::sharing::{KeyShare, RowRepair, ShareRow};
 /// Its state changes only in [`Self::handle_log`] and [`Self::handle_value`]. Save
 /// [`Self::to_bytes`] after each before the wanted entries are sent: others rely on rows that it
 /// says it has.
-pub struct HandoverReceiver {
+pub struct HandoverReceiver<S: HandoverScheme> {
     server: ParticipantId,
-    size: GroupSize,
+    terms: HandoverTerms<S>,
     seed: Zeroizing<[u8; 32]>,
     session: SessionScalar,
-    rows: BTreeMap<ParticipantId, ShareRow>,
+    rows: BTreeMap<ParticipantId, S::Row>,
     /// The dealers whose ciphertext for this server is wrong.
     wronged_by: ParticipantSet,
-    repairs: BTreeMap<ParticipantId, RowRepair>,
-    share: Option<KeyShare>,
+    repairs: BTreeMap<ParticipantId, S::Repair>,
+    share: Option<S::Share>,
 }
 
-impl HandoverReceiver {
+impl<S: HandoverScheme> HandoverReceiver<S> {
     /// The receiver whose secrets follow from a seed, which must be random and used for one
     /// handover only. `None` if the new group has no such server.
-    pub fn new(terms: &HandoverTerms, server: ParticipantId, seed: &[u8; 32]) -> Option<Self> {
+    pub fn new(terms: &HandoverTerms<S>, server: ParticipantId, seed: &[u8; 32]) -> Option<Self> {
         terms.new.contains(server).then(|| Self {
             server,
-            size: terms.new,
+            terms: terms.clone(),
             session: SessionScalar::new(seed, b"receiver"),
             seed: Zeroizing::new(*seed),
             rows: BTreeMap::new(),
@@ -49,22 +47,23 @@ impl HandoverReceiver {
     }
 
     /// The share, when it has been computed.
-    pub fn share(&self) -> Option<&KeyShare> {
+    pub fn share(&self) -> Option<&S::Share> {
         self.share.as_ref()
     }
 
     /// Ends the handover, with the share if the server has computed it. Otherwise it obtains its
-    /// row from the other servers of its group by [`RowRepair`].
-    pub fn into_share(self) -> Option<KeyShare> {
+    /// row from the other servers of its group.
+    pub fn into_share(self) -> Option<S::Share> {
         self.share
     }
 
     /// Decrypts new dealings, and computes the share when it has all chosen rows. Call it after
     /// entries were applied.
-    pub fn handle_log(&mut self, agreement: &HandoverAgreement) {
+    pub fn handle_log(&mut self, agreement: &HandoverAgreement<S>) {
         for (&dealer, dealing) in agreement.dealings() {
             let is_new = !self.rows.contains_key(&dealer) && !self.wronged_by.contains(dealer);
-            if !is_new || !dealing.ciphertexts.contains_key(&self.server) {
+            let is_wanted = agreement.sharing().is_none() || agreement.chosen().contains(dealer);
+            if !is_new || !is_wanted || !dealing.ciphertexts.contains_key(&self.server) {
                 continue;
             }
             let agreed = self.session.agree(&dealing.ephemeral);
@@ -80,18 +79,19 @@ impl HandoverReceiver {
         self.compute(agreement);
     }
 
-    fn compute(&mut self, agreement: &HandoverAgreement) {
+    fn compute(&mut self, agreement: &HandoverAgreement<S>) {
         let Some(sharing) = agreement.sharing().filter(|_| self.share.is_none()) else { return };
-        let weights = agreement.terms().weights(agreement.chosen());
-        let rows = weights.iter().map(|(dealer, weight)| Some((*weight, self.rows.get(dealer)?)));
-        let Some(rows) = rows.collect::<Option<Vec<_>>>() else { return };
-        let row = ShareRow::combine(self.size, rows);
-        self.share = KeyShare::new(self.server, row, sharing.clone());
+        let chosen = agreement.chosen().iter().map(|dealer| {
+            let dealing = &agreement.dealings()[&dealer];
+            Some((dealer, &dealing.sharing, self.rows.get(&dealer)?))
+        });
+        let Some(chosen) = chosen.collect::<Option<Vec<_>>>() else { return };
+        self.share = S::combine_rows(agreement.terms(), self.server, &chosen, sharing);
     }
 
     /// The entries that the server wants committed now. They stay the same until the log or its
     /// rows change: send them again until they are committed.
-    pub fn wanted_entries(&self, agreement: &HandoverAgreement) -> Vec<HandoverEntry> {
+    pub fn wanted_entries(&self, agreement: &HandoverAgreement<S>) -> Vec<HandoverEntry<S>> {
         let terms = agreement.terms();
         let entry = |body| HandoverEntry { run: terms.run, body };
         if agreement.is_final() || agreement.faulty_receivers().contains(self.server) {
@@ -116,14 +116,17 @@ impl HandoverReceiver {
         }
         if let Some(share) = self.share.as_ref().filter(|_| !agreement.has_confirmed(self.server)) {
             let context = terms.context(HandoverPurpose::Possession, &[self.server]);
-            let statement = of_base(share.sharing().verification_share(self.server));
-            let proof = LogarithmProof::new(share.secret(), &[statement], &context);
+            let proof = S::prove_possession(share, &context);
             entries.push(entry(HandoverEntryBody::Confirm(proof)));
         }
         entries
     }
 
-    fn complaint(&self, agreement: &HandoverAgreement, dealer: ParticipantId) -> HandoverEntryBody {
+    fn complaint(
+        &self,
+        agreement: &HandoverAgreement<S>,
+        dealer: ParticipantId,
+    ) -> HandoverEntryBody<S> {
         let ephemeral = &agreement.dealings()[&dealer].ephemeral;
         let agreed = self.session.agree(ephemeral);
         let context = agreement.terms().context(HandoverPurpose::Complaint, &[dealer, self.server]);
@@ -135,7 +138,7 @@ impl HandoverReceiver {
     /// have theirs: ask these for their common values.
     pub fn wanted_values(
         &self,
-        agreement: &HandoverAgreement,
+        agreement: &HandoverAgreement<S>,
     ) -> Vec<(ParticipantId, ParticipantSet)> {
         let own: ParticipantSet = [self.server].into_iter().collect();
         let chosen = agreement.sharing().map(|_| agreement.chosen());
@@ -156,25 +159,26 @@ impl HandoverReceiver {
         &self,
         dealer: ParticipantId,
         other: ParticipantId,
-    ) -> Option<Zeroizing<[u8; 32]>> {
-        let row = self.rows.get(&dealer).filter(|_| self.size.contains(other))?;
-        Some(Zeroizing::new(row.at(other).to_bytes()))
+    ) -> Option<Zeroizing<S::Value>> {
+        let row = self.rows.get(&dealer).filter(|_| self.terms.new.contains(other))?;
+        Some(S::common_value(row, other))
     }
 
     /// Takes a common value of a dealing from another new server.
     pub fn handle_value(
         &mut self,
-        agreement: &HandoverAgreement,
+        agreement: &HandoverAgreement<S>,
         from: ParticipantId,
         dealer: ParticipantId,
-        value: &[u8; 32],
+        value: &S::Value,
     ) {
         let Some(dealing) = agreement.dealings().get(&dealer) else { return };
         if self.rows.contains_key(&dealer) {
             return;
         }
-        let repair = self.repairs.entry(dealer).or_insert_with(|| RowRepair::new(self.server));
-        if let Some(row) = repair.handle_value(&dealing.sharing, from, value) {
+        let repair = self.repairs.entry(dealer).or_insert_with(|| S::new_repair(self.server));
+        let row = S::repair(agreement.terms(), &dealing.sharing, repair, from, value);
+        if let Some(row) = row {
             self.repairs.remove(&dealer);
             self.rows.insert(dealer, row);
             self.compute(agreement);
@@ -183,13 +187,13 @@ impl HandoverReceiver {
 
     /// The state for the store: the seed, and the rows. Secret.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let len = 36 + self.rows.len() * (1 + ShareRow::encoded_len(self.size));
+        let len = 36 + self.rows.len() * (1 + S::row_len(&self.terms));
         let mut bytes = Zeroizing::new(Vec::with_capacity(len));
         bytes.extend(&*self.seed);
         bytes.put_count(self.rows.len());
         for (dealer, row) in &self.rows {
             bytes.push(dealer.number());
-            bytes.extend(&*row.to_bytes(0));
+            bytes.extend(&*S::encode_row(row));
         }
         bytes
     }
@@ -200,17 +204,18 @@ impl HandoverReceiver {
     /// # Errors
     /// If the bytes are no such state.
     pub fn from_bytes(
-        terms: &HandoverTerms,
+        terms: &HandoverTerms<S>,
         server: ParticipantId,
         bytes: &[u8],
-    ) -> Result<Self, MalformedSchnorrMessage> {
+    ) -> Result<Self, MalformedHandoverMessage> {
         let mut reader = FieldReader::new(bytes);
         let seed = Zeroizing::new(reader.take()?);
         let receiver = Self::new(terms, server, &seed);
-        let mut receiver = receiver.ok_or(MalformedSchnorrMessage("no server of the new group"))?;
+        let mut receiver =
+            receiver.ok_or(MalformedHandoverMessage("no server of the new group"))?;
         for _ in 0..reader.u32()? {
             let dealer = ParticipantId::read(&mut reader)?;
-            receiver.rows.insert(dealer, ShareRow::read(&mut reader, terms.new)?);
+            receiver.rows.insert(dealer, S::read_row(terms, &mut reader)?);
         }
         reader.finish()?;
         Ok(receiver)

@@ -6,7 +6,7 @@ use std::num::NonZeroU8;
 use curve25519_dalek::scalar::Scalar;
 use encoding::FieldReader;
 
-use crate::element::MalformedSchnorrMessage;
+use crate::element::MalformedHandoverMessage;
 
 /// The largest number of faulty servers that a group may tolerate: 100 servers.
 pub const MAX_FAULTY: u8 = 33;
@@ -28,12 +28,17 @@ impl ParticipantId {
         self.0.get()
     }
 
-    pub(crate) fn scalar(self) -> Scalar {
+    /// The number as a scalar.
+    pub fn scalar(self) -> Scalar {
         Scalar::from(self.number())
     }
 
-    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedSchnorrMessage> {
-        Self::new(reader.u8()?).ok_or(MalformedSchnorrMessage("no number of a server"))
+    /// Reads the encoding.
+    ///
+    /// # Errors
+    /// If the bytes do not begin with it.
+    pub fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedHandoverMessage> {
+        Self::new(reader.u8()?).ok_or(MalformedHandoverMessage("no number of a server"))
     }
 }
 
@@ -61,7 +66,7 @@ impl GroupSize {
     }
 
     /// f, as it is encoded.
-    pub(crate) fn to_byte(self) -> u8 {
+    pub fn to_byte(self) -> u8 {
         self.faulty
     }
 
@@ -128,14 +133,19 @@ impl ParticipantSet {
         (1..=3 * MAX_FAULTY + 1).filter_map(ParticipantId::new).filter(move |it| self.contains(*it))
     }
 
-    pub(crate) fn write(self, out: &mut Vec<u8>) {
+    /// Appends the encoding, of 16 bytes.
+    pub fn write(self, out: &mut Vec<u8>) {
         out.extend(self.0.to_be_bytes());
     }
 
-    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedSchnorrMessage> {
+    /// Reads the encoding.
+    ///
+    /// # Errors
+    /// If the bytes do not begin with it.
+    pub fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedHandoverMessage> {
         let set = Self(u128::from_be_bytes(reader.take()?));
         let known = set.iter().collect::<Self>();
-        if known == set { Ok(set) } else { Err(MalformedSchnorrMessage("no number of a server")) }
+        if known == set { Ok(set) } else { Err(MalformedHandoverMessage("no number of a server")) }
     }
 }
 
