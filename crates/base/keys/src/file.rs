@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
+use crate::public::PublicKeyError;
 use crate::storage;
 use crate::trusted::{TrustError, TrustedFolder};
 
@@ -49,6 +50,14 @@ pub enum KeyFileError {
     Rsa {
         /// The file.
         path: PathBuf,
+    },
+    /// It contains no public key.
+    #[error("key {}: {why}", .path.display())]
+    Public {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: PublicKeyError,
     },
 }
 

@@ -61,7 +61,7 @@ impl GroupSize {
     }
 
     /// f, as it is encoded.
-    pub(crate) fn to_byte(self) -> u8 {
+    pub fn to_byte(self) -> u8 {
         self.faulty
     }
 

@@ -137,6 +137,8 @@ impl ApiEncoding {
             Self::Pkcs1 => rsa::RsaEncoding::Pkcs1,
             Self::Pkcs1Sha512 => rsa::RsaEncoding::Pkcs1Sha512,
             Self::Pss => rsa::RsaEncoding::Pss { salt: generator.array()? },
+            // The key decides, and refuses it.
+            Self::Ed25519 => rsa::RsaEncoding::Pkcs1,
         })
     }
 }
@@ -382,7 +384,8 @@ impl LocalService for NodeHandle {
     fn bundle(&self) -> Result<Vec<u8>, ApiRefusal> {
         let shared = lock(&self.shared);
         let start = shared.start().ok_or_else(no_epoch)?;
-        Ok(QuorumBundle::without_shares(self.public.clone(), start.header().clone()).to_bytes())
+        let anchor = self.public.clone().into();
+        Ok(QuorumBundle::without_shares(anchor, start.header().clone()).to_bytes())
     }
 
     fn health(&self) -> NodeHealth {

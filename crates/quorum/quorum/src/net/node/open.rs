@@ -7,7 +7,9 @@ use std::time::SystemTime;
 
 use keys::file::exposure;
 use keys::storage::{self, Durability};
-use keys::{IdentityPublicKey, IdentitySecretKey, KEY_LEN, KeyFileError, RsaPublicKey};
+use keys::{
+    AnyPublicKey, IdentityPublicKey, IdentitySecretKey, KEY_LEN, KeyFileError, RsaPublicKey,
+};
 use random::{RandomError, RandomGenerator};
 use service::listening::listen;
 use tracing::{info, warn};
@@ -24,6 +26,7 @@ use crate::net::links::{QuorumLinks, QuorumPeer};
 use crate::net::store::{LOG_FILE, MasterKey, MasterKeyError, QuorumStore, QuorumStoreError};
 use crate::protocol::ceremony::bundle::QuorumBundle;
 use crate::protocol::ceremony::share_file::QuorumShareFile;
+use crate::protocol::group::GroupKeyAnchor;
 use crate::protocol::server::{GroupStart, QuorumServerSettings, SavedStateChange};
 use crate::protocol::wire::Sha256Digest;
 
@@ -128,7 +131,7 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
     let named = named.map(|path| RsaPublicKey::read(&path)).transpose()?;
     let own = IdentitySecretKey::new(&identity);
     let bundle = take_bundle(config, &mut store, &own, named.as_ref())?;
-    let bundled = bundle.as_ref().map(|bundle| bundle.public().clone());
+    let bundled = bundle.as_ref().and_then(|bundle| bundle.public()?.rsa().cloned());
     let public = named.or(bundled).ok_or(NodeOpenError::NoPublicKey)?;
     if let Some(share) = &config.share {
         let path = config.config_dir.join(share);
@@ -207,7 +210,8 @@ fn take_bundle(
     let Some(path) = config.shared_bundle.clone().or(configured) else { return Ok(None) };
     let kept_at = store.bundle_file();
     let kept = if kept_at.exists() { Some(read_bundle(&kept_at)?) } else { None };
-    let differs = |bundle: &QuorumBundle| named.is_some_and(|named| named != bundle.public());
+    let named = named.map(|named| GroupKeyAnchor::Rsa(named.clone()));
+    let differs = |bundle: &QuorumBundle| named.as_ref().is_some_and(|it| it != bundle.anchor());
     if !path.exists() {
         let kept = kept.filter(|_| config.shared_bundle.is_none());
         let kept = kept.ok_or(NodeOpenError::NoBundle { path })?;
@@ -218,11 +222,13 @@ fn take_bundle(
         return Err(NodeOpenError::OtherKey);
     }
     let start = store.saved()?.start;
-    let is_of_store = start.as_ref().is_none_or(|start| start.is_of(bundle.public()));
-    if !is_of_store || kept.is_some_and(|kept| kept.public() != bundle.public()) {
+    let public = bundle.public();
+    let public = public.as_ref().and_then(AnyPublicKey::rsa).ok_or(NodeOpenError::NoPublicKey)?;
+    let is_of_store = start.as_ref().is_none_or(|start| start.is_of(public));
+    if !is_of_store || kept.is_some_and(|kept| kept.anchor() != bundle.anchor()) {
         return Err(NodeOpenError::OtherShare { path, what: "the store has another public key" });
     }
-    let key = Sha256Digest(bundle.public().digest());
+    let key = bundle.anchor().digest();
     info!(%key, "the SHA-256 of the bundle's public key: compare it with that of the ceremony");
     let is_listed = bundle.header().group.index_of(&identity.public()).is_some();
     if bundle.has_shares() && is_listed && start.is_none() {

@@ -193,14 +193,14 @@ fn over(epoch: u64, step: RefreshStep) -> RefreshStatus {
 /// The refresh that is approved or open in an epoch. `has_wish` is whether the operator's approval
 /// or cancellation is pending.
 fn refresh(epoch: &EpochStatus, has_wish: bool, current: &QuorumGroup) -> Option<RefreshStatus> {
-    let needed = current.combination().signer_count();
+    let needed = current.size().signer_count();
     let approvals = epoch.approvals.iter().map(|it| it.servers.len()).max().unwrap_or(0);
     let (step, done, of, missing, group) = match &epoch.run {
         None if approvals == 0 && epoch.cancelled.is_empty() && !has_wish => return None,
         None => {
             let approved: Vec<ServerIndex> =
                 epoch.approvals.iter().flat_map(|it| it.servers.clone()).collect();
-            let servers = current.combination().servers();
+            let servers = current.servers();
             let missing = servers.filter(|server| !approved.contains(server)).collect();
             (RefreshStep::Approving, approvals, needed, missing, current)
         }

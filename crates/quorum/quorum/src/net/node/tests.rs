@@ -427,7 +427,7 @@ async fn the_bundle_of_another_key_leaves_the_store_as_it_was() {
     let kept = world.place.path().join("store-1/group.bundle");
     let mut config = QuorumNodeConfig { bundle: Some(at.clone()), ..config };
     let write = |public: &RsaPublicKey| {
-        let bundle = QuorumBundle::without_shares(public.clone(), header.clone());
+        let bundle = QuorumBundle::without_shares(public.clone().into(), header.clone());
         fs::write(&at, bundle.to_bytes()).unwrap();
     };
     write(&other);

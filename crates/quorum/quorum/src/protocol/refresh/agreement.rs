@@ -109,6 +109,9 @@ pub enum LogEntryRefusal {
     /// The new server's proof of possession does not match the witnesses.
     #[error("the proof of possession is wrong")]
     Possession,
+    /// The approved group is too large for the kind of key.
+    #[error("the group is too large for the key")]
+    GroupSize,
 }
 
 /// The effect of an entry.
@@ -312,6 +315,7 @@ impl RefreshAgreement {
     /// The refresh header for a run with a group (old node, step 1).
     pub(crate) fn refresh_header(&self, group: QuorumGroup) -> GroupHeader {
         GroupHeader {
+            key: self.epoch.key,
             kind: GroupHeaderKind::Refresh,
             epoch: self.epoch.epoch + 1,
             run: self.run_number,
@@ -337,7 +341,8 @@ impl RefreshAgreement {
         }
         let (author, old) = (entry.author, &self.epoch.group);
         let is_free = match &entry.body {
-            LogEntryBody::Approve { epoch, run, withdrawn, .. } => {
+            LogEntryBody::Approve { epoch, run, withdrawn, group } => {
+                group.check_key(self.epoch.key).map_err(|_| LogEntryRefusal::GroupSize)?;
                 self.check_number(*epoch, *run)?;
                 // An approval that was withdrawn is not committed again.
                 self.can_approve(author)
@@ -540,7 +545,7 @@ impl RefreshAgreement {
     fn approve(&mut self, author: ServerIndex, group: &QuorumGroup) -> LogEntryEffect {
         self.approvals.insert(author, group.clone());
         let same = self.approvals.values().filter(|approved| *approved == group).count();
-        if same < self.epoch.group.combination().signer_count() {
+        if same < self.epoch.group.size().signer_count() {
             return LogEntryEffect::Counted;
         }
         // A new server, which starts here, does not know the earlier ones.
@@ -555,7 +560,7 @@ impl RefreshAgreement {
 
     fn cancel(&mut self, author: ServerIndex) -> LogEntryEffect {
         self.cancellations.insert(author);
-        if self.cancellations.len() < self.epoch.group.combination().signer_count() {
+        if self.cancellations.len() < self.epoch.group.size().signer_count() {
             return LogEntryEffect::Counted;
         }
         let (parameters, epoch) = (self.parameters.clone(), self.epoch.clone());

@@ -167,7 +167,7 @@ impl QuorumServer {
             newer.invites.get(&member.identity.to_bytes()) == Some(&identity)
         };
         let equal = group.members().iter().filter(is_equal).count();
-        if equal >= group.combination().signer_count() {
+        if equal >= group.size().signer_count() {
             newer.invited = Some(start);
         }
         Ok(())
@@ -225,7 +225,7 @@ impl QuorumServer {
             epoch: newer.header().epoch,
             is_member: group.index_of(&self.settings.identity.public()).is_some(),
             invites: counts.into_values().max().unwrap_or(0),
-            needed: group.combination().signer_count(),
+            needed: group.size().signer_count(),
         })
     }
 
