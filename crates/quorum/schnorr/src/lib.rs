@@ -105,7 +105,7 @@ pub use frost::{MAX_MESSAGE_LEN, NonceCommitments, SignatureShare, SigningSessio
 pub use handover::agreement::{HandoverAgreement, HandoverEffect, HandoverFault, HandoverRefusal};
 pub use handover::dealer::HandoverDealer;
 pub use handover::dealing::{DealingFault, HandoverDealing};
-pub use handover::entry::{HandoverEntry, HandoverRole, MAX_HANDOVER_ENTRY_LEN};
+pub use handover::entry::{HandoverEntry, HandoverEntryKind, HandoverRole, MAX_HANDOVER_ENTRY_LEN};
 pub use handover::receiver::HandoverReceiver;
 pub use handover::terms::HandoverTerms;
 pub use participant::{GroupSize, MAX_FAULTY, ParticipantId, ParticipantSet};

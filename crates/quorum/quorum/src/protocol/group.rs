@@ -50,6 +50,14 @@ pub enum GroupKeyAnchor {
 }
 
 impl GroupKeyAnchor {
+    /// A known public key.
+    pub fn of(key: AnyPublicKey) -> Self {
+        match key {
+            AnyPublicKey::Rsa(key) => Self::Rsa(key),
+            AnyPublicKey::Ed25519(key) => Self::Ed25519(key),
+        }
+    }
+
     /// The kind of the key.
     pub fn kind(&self) -> GroupKeyKind {
         match self {

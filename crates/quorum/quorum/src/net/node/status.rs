@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use keys::AnyPublicKey;
 use serde::{Deserialize, Serialize};
 use service::log::LogRateLimiter;
 
@@ -24,6 +25,8 @@ const MAX_SHOWN: usize = 64;
 pub(super) struct PublishedNodeState {
     pub(super) server: Option<server::QuorumServerStatus>,
     start: Option<GroupStart>,
+    /// The public key, if it is known.
+    public: Option<AnyPublicKey>,
     progress: Option<LogProgress>,
     /// Since when entries have waited for the height after this one.
     waiting: Option<(Height, Instant)>,
@@ -91,8 +94,13 @@ pub struct QuorumNodeStatus {
 }
 
 impl PublishedNodeState {
-    pub(super) fn set_start(&mut self, start: Option<&GroupStart>) {
-        self.start = start.cloned();
+    pub(super) fn set_start(&mut self, start: Option<&GroupStart>, public: Option<AnyPublicKey>) {
+        (self.start, self.public) = (start.cloned(), public);
+    }
+
+    /// The group's public key, if it is known.
+    pub(super) fn public(&self) -> Option<&AnyPublicKey> {
+        self.public.as_ref()
     }
 
     pub(super) fn start(&self) -> Option<&GroupStart> {
