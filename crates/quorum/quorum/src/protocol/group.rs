@@ -38,6 +38,16 @@ pub enum GroupKeyKind {
     Ed25519,
 }
 
+impl GroupKeyKind {
+    /// Its name in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rsa => "rsa",
+            Self::Ed25519 => "ed25519",
+        }
+    }
+}
+
 /// What a server knows of its group's key before it follows the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupKeyAnchor {

@@ -260,7 +260,10 @@ where
                 self.next_request += 1;
                 let digest = Some(MessageDigest::of(&message));
                 self.requests.insert(id, PendingSignRequest { digest, by, reply });
-                let encoding = encoding.with_salt(&mut self.generator)?;
+                let encoding = match encoding {
+                    Some(encoding) => encoding.with_salt(&mut self.generator)?,
+                    None => self.server.own_encoding(),
+                };
                 let now = self.now();
                 self.server.sign(now, id, message.into(), encoding);
             }

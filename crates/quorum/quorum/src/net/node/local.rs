@@ -43,7 +43,7 @@ pub(super) enum NodeCommand {
     Pending(oneshot::Sender<Vec<ReviewedRegistration>>),
     /// A request to the replicated service.
     Command(Bytes, ApiCaller, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
-    Sign(Bytes, ApiEncoding, ApiCaller, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
+    Sign(Bytes, Option<ApiEncoding>, ApiCaller, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
     StartRefresh(QuorumGroup, ApiCaller, oneshot::Sender<Result<(), RefreshRefusal>>),
     CancelRefresh(ApiCaller, oneshot::Sender<Result<(), RefreshRefusal>>),
     WithdrawApproval(ApiCaller, oneshot::Sender<Result<(), RefreshRefusal>>),
@@ -296,7 +296,7 @@ impl LocalService for NodeHandle {
     async fn sign(
         &self,
         message: Bytes,
-        encoding: ApiEncoding,
+        encoding: Option<ApiEncoding>,
         caller: ApiCaller,
     ) -> Result<Vec<u8>, ApiRefusal> {
         let signed = self.ask(|reply| NodeCommand::Sign(message, encoding, caller, reply)).await?;

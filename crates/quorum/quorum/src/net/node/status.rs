@@ -57,6 +57,9 @@ pub struct QuorumNodeStatus {
     pub servers: u64,
     /// The number f of faulty servers that the group tolerates.
     pub faulty: u64,
+    /// The kind of the group's key: "rsa" or "ed25519". Empty if no group is known.
+    #[serde(default)]
+    pub key: String,
     /// This server's number in the group, from 1; `null` if it is not a member.
     pub index: Option<u64>,
     /// Whether it has its shares.
@@ -304,6 +307,7 @@ impl NodeHandle {
             health,
             servers: epoch.map_or(0, |epoch| epoch.servers as u64),
             faulty: faulty as u64,
+            key: epoch.map_or("", |epoch| epoch.key.name()).into(),
             index: epoch.and_then(|epoch| epoch.index).map(|index| u64::from(index.0) + 1),
             has_shares: epoch.is_some_and(|epoch| epoch.has_shares),
             without_vote: without_vote(epoch),

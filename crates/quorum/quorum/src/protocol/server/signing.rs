@@ -297,8 +297,8 @@ impl QuorumServer {
         let _ = self.request(now, SignRequestPurpose::Header, header, encoding, deadline);
     }
 
-    /// The encoding of what the group signs for itself.
-    pub(super) fn own_encoding(&self) -> SigningEncoding {
+    /// The usual encoding of the group's key, in which it signs for itself.
+    pub(crate) fn own_encoding(&self) -> SigningEncoding {
         match self.settings.anchor.kind() {
             GroupKeyKind::Rsa => SigningEncoding::Rsa(RsaEncoding::Pkcs1),
             GroupKeyKind::Ed25519 => SigningEncoding::Ed25519,
