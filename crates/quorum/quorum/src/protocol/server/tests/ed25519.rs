@@ -4,6 +4,7 @@ use schnorr::{
     GroupSize, HandoverAgreement, HandoverDealer, HandoverReceiver, HandoverTerms, ParticipantId,
 };
 
+use super::world::BEGINNING;
 use super::*;
 use crate::protocol::refresh::{LogEntry, LogEntryBody, RefreshRole, RefreshRun};
 use crate::protocol::signing::{SigningEncoding, SigningEvidence, WrongShareEvidence};
@@ -46,7 +47,9 @@ fn servers_generate_a_key_and_sign() {
         assert_eq!(world.server(1).cancel_refresh(now), Err(RefreshRefusal::NoKey));
         generated(&mut world, &members);
         let public = world.public();
-        assert!(world.numbers().into_iter().all(|it| world.server(it).public() == Some(public.clone())));
+        assert!(
+            world.numbers().into_iter().all(|it| world.server(it).public() == Some(public.clone()))
+        );
         for at in [1, 2, 2, 1, 3] {
             world.sign(at, format!("message {at}").as_bytes());
         }
@@ -290,7 +293,9 @@ fn faulty_dealers_are_excluded_and_the_key_is_generated() {
         let mut world = World::founding(1, seed);
         (1..=3).for_each(|number| world.start(number));
         let is_registered = |world: &World| run_of(world, 1).handover().unwrap().dealt().len() > 0;
-        world.run_until(|world| (1..=3).all(|it| run_of(world, 1).has_registered(ServerIndex(it - 1))));
+        world.run_until(|world| {
+            (1..=3).all(|it| run_of(world, 1).has_registered(ServerIndex(it - 1)))
+        });
         assert!(!is_registered(&world), "it can deal before the others");
         let own = ParticipantId::new(4).unwrap();
         let new = GroupSize::of_faulty(1).unwrap();
@@ -439,9 +444,9 @@ fn nobody_believes_a_key_that_one_founder_has_made() {
     let mut world = World::founding(1, 10);
     world.start(1);
     let header = world.founding.clone().unwrap();
-    let secret = keys::IdentitySecretKey::new(&[77; 32]);
+    let secret = IdentitySecretKey::new(&[77; 32]);
     let false_header = GroupHeader {
-        kind: crate::protocol::group::GroupHeaderKind::Epoch,
+        kind: GroupHeaderKind::Epoch,
         epoch: 1,
         run: 1,
         previous: header.digest(),
