@@ -361,9 +361,10 @@ fn wrong_entries_of_receivers_change_nothing_or_accuse_them() {
     commit(&mut world, &LogEntry::new(index, body(run), &identity(3)));
     commit(&mut world, &LogEntry::new(ServerIndex(2), body(run), &identity(3)));
     commit(&mut world, &LogEntry::new(index, body(Sha256Digest([1; 32])), &identity(4)));
+    // The right one, before the others register.
+    commit(&mut world, &LogEntry::new(index, body(run), &identity(4)));
     world.run_until(|world| world.nodes[&1].log == Some(Height(3)));
     assert_eq!(run_of(&world, 1).handover(), before.handover());
-    commit(&mut world, &LogEntry::new(index, body(run), &identity(4)));
     world.run_until(|world| run_of(world, 1).has_registered(index));
     // It claims a share of another handover.
     world.run_until(|world| run_of(world, 1).handover().unwrap().sharing().is_some());
@@ -396,18 +397,19 @@ fn a_wrong_share_is_replaced_and_proven() {
     }
     let now = world.now;
     world.server(1).sign(now, LocalRequestId(1), message.clone(), SigningEncoding::Ed25519);
-    // Server 2 changes its shares, and signs them.
+    // The server that is asked first changes its shares, and signs them.
     let done = |world: &World| world.nodes[&1].replies.contains_key(&LocalRequestId(1));
-    let mut changed = 0;
+    let (mut liar, mut changed) = (None, Vec::new());
     for _ in 0..10_000 {
-        for link in world.links.iter_mut().filter(|(from, ..)| *from == 2) {
-            if link.2 == LinkTopic::Signing && link.3[0] == 10 {
+        for link in &mut world.links {
+            let is_share = link.2 == LinkTopic::Signing && link.3[0] == 10;
+            if is_share && !changed.contains(&link.3) && *liar.get_or_insert(link.0) == link.0 {
                 let mut answer = link.3[9..link.3.len() - 64].to_vec();
                 answer[32] ^= 1;
                 let signed = [b"sunder-quorum answer to a session v1\0", &answer[..]].concat();
-                let signature = identity(2).sign(&signed);
+                let signature = identity(link.0).sign(&signed);
                 link.3 = [&link.3[..9], &answer, &signature].concat().into();
-                changed += 1;
+                changed.push(link.3.clone());
             }
         }
         if done(&world) {
@@ -421,10 +423,11 @@ fn a_wrong_share_is_replaced_and_proven() {
     }
     let signature = world.nodes[&1].replies[&LocalRequestId(1)].clone().unwrap();
     assert!(world.public().verify(&message, &signature));
-    assert!(changed > 0, "it was asked");
+    let liar = liar.expect("another server was asked");
+    let faulty = ServerIndex(liar - 1);
     let evidence = world.nodes[&1].events.iter().find_map(|event| match event {
         QuorumServerEvent::WrongAnswer { server, evidence: SigningEvidence::Ed25519(it) } => {
-            assert_eq!(*server, ServerIndex(1));
+            assert_eq!(*server, faulty);
             WrongShareEvidence::parse(&it.to_bytes())
         }
         _ => None,
@@ -432,9 +435,9 @@ fn a_wrong_share_is_replaced_and_proven() {
     let evidence = evidence.expect("it is accused");
     let start = world.nodes[&3].saved.start.as_ref().unwrap();
     let sharing = schnorr::SharingCommitment::from_bytes(&start.witnesses).unwrap();
-    assert!(evidence.verify(&sharing, ServerIndex(1), &identity(2).public()));
-    assert!(!evidence.verify(&sharing, ServerIndex(2), &identity(3).public()));
-    assert!(!evidence.verify(&sharing, ServerIndex(2), &identity(2).public()));
+    assert!(evidence.verify(&sharing, faulty, &identity(liar).public()));
+    assert!(!evidence.verify(&sharing, ServerIndex(0), &identity(1).public()));
+    assert!(!evidence.verify(&sharing, ServerIndex(0), &identity(liar).public()));
 }
 
 /// A chain that a founder makes alone, with a key of its own, convinces no other founder, and no
