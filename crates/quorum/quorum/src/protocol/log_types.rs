@@ -8,7 +8,7 @@ use bytes::Bytes;
 use keys::IdentityPublicKey;
 
 /// The largest number of faulty servers that a group may tolerate. With an RSA key it is 4.
-pub const MAX_FAULTY: u8 = 10;
+pub(crate) const MAX_FAULTY: u8 = 10;
 
 /// The largest length of an entry, in bytes.
 pub const MAX_ENTRY_LEN: usize = 1 << 20;
