@@ -409,6 +409,9 @@ impl QuorumServer {
         let Some(index) = epoch.header.group.index_of(from) else {
             return Err(MalformedEncoding("not from a server of this epoch"));
         };
+        if epoch.key.as_rsa().is_some() && kind as u8 >= SignMessageKind::AskCommitments as u8 {
+            return Err(MalformedEncoding("unknown kind of message"));
+        }
         match kind {
             // The server does not read its answers, or asks faster than its network can carry them.
             SignMessageKind::Ask | SignMessageKind::AskCommitments | SignMessageKind::AskShare
