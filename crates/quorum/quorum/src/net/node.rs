@@ -38,7 +38,7 @@ use status::PublishedNodeState;
 
 pub use config::{ConfiguredSocket, KEYS, MasterKeySource, QuorumNodeConfig};
 pub use open::{NodeOpenError, OpenedNode, back_up, open, restore, start};
-pub use status::QuorumNodeStatus;
+pub use status::{NodeServiceStatus, QuorumNodeStatus};
 
 /// Why a node does not start, or has stopped.
 #[derive(Debug, thiserror::Error)]

@@ -151,10 +151,11 @@ impl Group {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What `sunder status` shows of the servers.
-    pub(super) fn status(&self) -> String {
+    /// What `sunder status` with these arguments shows of the servers.
+    pub(super) fn status(&self, arguments: &[&str]) -> String {
         let output = Command::new(env!("CARGO_BIN_EXE_sunder"))
             .arg("status")
+            .args(arguments)
             .env("RUNTIME_DIRECTORY", self.place.path())
             .output()
             .unwrap();

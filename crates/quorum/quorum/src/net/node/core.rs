@@ -425,7 +425,11 @@ where
         if let (Ok(_), Some(digest)) = (&result, digest) {
             self.note_used(digest)?;
         }
-        lock(&self.shared).count(result.is_ok());
+        if is_command {
+            lock(&self.shared).count_command(result.is_ok());
+        } else {
+            lock(&self.shared).count(result.is_ok());
+        }
         // For a service, the group has signed the statement in the reply.
         let signed = |reply: &Vec<u8>| {
             SignedServiceAnswer::parse(reply).map(|it| MessageDigest::of(&it.statement)).ok()
@@ -528,6 +532,15 @@ where
             QuorumServerEvent::HasShares { epoch } => info!(epoch, "this server has its shares"),
             QuorumServerEvent::HasServiceState { height } => {
                 info!(%height, "this server has the service's state");
+            }
+            QuorumServerEvent::VotingKeyLost { epoch } => {
+                warn!(
+                    epoch,
+                    "this server does not have the voting key that the group knows of it: its \
+                     store or its log was lost, or an old copy was put back; it draws another \
+                     key. Never put an old copy of log.sqlite back: use `sunder quorum restore`, \
+                     or start with an empty store"
+                );
             }
             QuorumServerEvent::HeaderSigned { epoch } => {
                 info!(epoch, "the group has signed its header");

@@ -152,9 +152,13 @@ fn warning(epoch: Option<&EpochStatus>, down: &[&LinkStatus]) -> String {
     if down.is_empty() {
         return String::new();
     }
-    let left = epoch.faulty.saturating_sub(down.len());
+    let left = match epoch.faulty.saturating_sub(down.len()) {
+        0 => "no other server may fail".into(),
+        1 => "only 1 more server may fail".into(),
+        left => format!("only {left} more servers may fail"),
+    };
     format!(
-        "{left} more servers may fail: start {}, or name its address as a [[peer]] if it has moved",
+        "the group signs, but {left}: start {}, or name its address as a [[peer]] if it has moved",
         down.join(", ")
     )
 }
@@ -206,7 +210,11 @@ mod tests {
              for 12 s: refused), 192.0.2.1:6530 (down for 12 s: refused); without a vote: 4"
         );
         assert_eq!(warning(Some(&epoch), &[&LinkStatus { state_s: 1.0, ..link.clone() }]), "");
-        assert!(warning(Some(&epoch), &[&link]).starts_with("0 more servers may fail: start 192"));
+        assert_eq!(
+            warning(Some(&epoch), &[&link]),
+            "the group signs, but no other server may fail: start 192.0.2.1:6530 (down for 12 s: \
+             refused), or name its address as a [[peer]] if it has moved"
+        );
         let three = [ServerIndex(1), ServerIndex(2)];
         assert_eq!(problem(Some(&epoch), None, &three, &[&link], None), "");
         let founding = EpochStatus { is_founding: true, has_shares: false, ..epoch.clone() };

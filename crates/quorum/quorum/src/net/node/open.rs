@@ -1,6 +1,7 @@
 //! Opens the files and sockets that a configuration names.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -24,7 +25,7 @@ use crate::net::links::{QuorumLinks, QuorumPeer};
 use crate::net::store::{LOG_FILE, MasterKey, MasterKeyError, QuorumStore, QuorumStoreError};
 use crate::protocol::ceremony::bundle::QuorumBundle;
 use crate::protocol::ceremony::share_file::QuorumShareFile;
-use crate::protocol::group::{GroupHeader, GroupKeyAnchor};
+use crate::protocol::group::{GroupHeader, GroupKeyAnchor, QuorumMember};
 use crate::protocol::server::{GroupStart, QuorumServerSettings, SavedStateChange};
 
 /// Why a server cannot start.
@@ -65,6 +66,22 @@ pub enum NodeOpenError {
     NoBundle {
         /// The file.
         path: PathBuf,
+    },
+    /// The ceremony was given another identity for this server.
+    #[error(
+        "bundle: {} lists the server at {address} with the identity {listed}, but the key of this \
+         one is {own}: make the bundle again, with the line that `sunder init quorum` has printed \
+         here", .path.display()
+    )]
+    OtherIdentity {
+        /// The bundle.
+        path: PathBuf,
+        /// The address, on which this server listens.
+        address: SocketAddr,
+        /// The identity that the bundle lists there.
+        listed: IdentityPublicKey,
+        /// The identity of this server.
+        own: IdentityPublicKey,
     },
     /// The configuration names no public key.
     #[error("there is neither `bundle` nor `public_key`: name the bundle of the group")]
@@ -259,9 +276,13 @@ fn take_bundle(
         let key = digest;
         info!(%key, "the SHA-256 of the bundle's public key: compare it with that of the ceremony");
     }
-    if bundle.has_shares() && is_listed && start.is_none() {
-        let of_bundle = |source| CeremonyFileError::Bundle { path: path.clone(), source };
-        save_shares(&bundle.share_of(&own).map_err(of_bundle)?, store)?;
+    if bundle.has_shares() && start.is_none() {
+        if is_listed {
+            let of_bundle = |source| CeremonyFileError::Bundle { path: path.clone(), source };
+            save_shares(&bundle.share_of(&own).map_err(of_bundle)?, store)?;
+        } else {
+            check_unlisted(config, &path, &bundle, own.public())?;
+        }
     }
     store.keep_bundle(&bundle)?;
     // A server that has lost its store must not begin with the same shares and voting key again.
@@ -273,6 +294,23 @@ fn take_bundle(
         }
     }
     Ok(Some(bundle))
+}
+
+/// A server that is not in the list of the ceremony can join by a refresh. But if the list has
+/// another identity at its address, someone has made a mistake, and the refresh would never come.
+fn check_unlisted(
+    config: &QuorumNodeConfig,
+    path: &Path,
+    bundle: &QuorumBundle,
+    own: IdentityPublicKey,
+) -> Result<(), NodeOpenError> {
+    let members = bundle.header().group.members();
+    let at_own_address = members.iter().find(|member| config.listen.contains(&member.address));
+    if let Some(&QuorumMember { identity: listed, address }) = at_own_address {
+        return Err(NodeOpenError::OtherIdentity { path: path.to_owned(), address, listed, own });
+    }
+    warn!(identity = %own, "the bundle has no shares for this identity: this server waits for a refresh");
+    Ok(())
 }
 
 fn master_key(config: &QuorumNodeConfig) -> Result<MasterKey, MasterKeyError> {

@@ -163,6 +163,12 @@ impl RefreshAgreement {
         usage.with(&entry).map(|_| entry)
     }
 
+    /// How many of [`MAX_COMMAND_BYTES`] the commands of a server have used in this segment.
+    pub(crate) fn command_bytes(&self, server: ServerIndex) -> usize {
+        let usage = self.commands.as_ref().and_then(|usage| usage.get(&server));
+        usage.map_or(0, |usage| usage.bytes)
+    }
+
     /// Whether this entry is a server's next batch of commands.
     pub(crate) fn is_next_command(&self, entry: &LogEntry) -> bool {
         let usage = self.commands.as_ref().map(|it| it.get(&entry.author).copied());

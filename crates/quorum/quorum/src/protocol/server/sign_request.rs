@@ -73,6 +73,14 @@ impl GroupSignRequest {
         }
     }
 
+    /// How many servers refuse the message.
+    pub(super) fn refused(&self) -> usize {
+        match self {
+            Self::Rsa(request) => request.refused(),
+            Self::Ed25519(request) => request.refused(),
+        }
+    }
+
     pub(super) fn message(&self) -> &[u8] {
         match self {
             Self::Rsa(request) => request.message(),

@@ -205,6 +205,11 @@ impl SignRequest {
         }
     }
 
+    /// How many servers refuse the message.
+    pub fn refused(&self) -> usize {
+        self.refused.len()
+    }
+
     /// The message.
     pub(crate) fn message(&self) -> &[u8] {
         &self.query.message

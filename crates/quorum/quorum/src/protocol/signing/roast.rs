@@ -106,6 +106,11 @@ impl RoastRequest {
         self.outputs.pop_front()
     }
 
+    /// How many servers refuse the message.
+    pub(crate) fn refused(&self) -> usize {
+        self.refused.len()
+    }
+
     /// The message.
     pub(crate) fn message(&self) -> &[u8] {
         &self.message
@@ -274,7 +279,6 @@ impl RoastRequest {
                         let evidence = SigningEvidence::Ed25519(evidence);
                         self.event(SignRequestEvent::Faulty { server, evidence });
                     }
-                    self.refused.insert(server);
                     self.ask_more(now, 1);
                 }
                 RoastOutput::Signed(signature) => {

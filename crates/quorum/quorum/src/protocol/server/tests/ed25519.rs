@@ -233,7 +233,8 @@ fn f_plus_1_servers_must_allow_a_message() {
     world.run_until(|world| world.nodes.values().map(|it| it.replies.len()).sum::<usize>() == 4);
     let policy = |refusal| Err(SignRefusal::Policy(refusal));
     assert_eq!(world.nodes[&1].replies[&LocalRequestId(7)], policy(MessageRefusal::NotRegistered));
-    assert_eq!(world.nodes[&2].replies[&LocalRequestId(8)], Err(SignRefusal::TimedOut));
+    let refused = &world.nodes[&2].replies[&LocalRequestId(8)];
+    assert_eq!(*refused, Err(SignRefusal::TimedOut { refused: 3 }));
     assert_eq!(world.nodes[&3].replies[&LocalRequestId(9)], policy(MessageRefusal::Header));
     assert_eq!(world.nodes[&2].replies[&LocalRequestId(10)], Err(SignRefusal::Encoding));
     // The other one may be any.
