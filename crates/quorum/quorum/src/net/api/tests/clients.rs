@@ -1,6 +1,6 @@
 //! The clients of one server and of a group.
 
-use keys::AnyPublicKey;
+use keys::{AnyPublicKey, RsaPublicKey};
 
 use super::*;
 
