@@ -50,6 +50,14 @@ pub enum KeyFileError {
         /// The file.
         path: PathBuf,
     },
+    /// It contains no public key.
+    #[error("key {}: {why}", .path.display())]
+    Public {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
 }
 
 /// Why other users of this host may read this key file or replace it; `None` if they cannot. A file

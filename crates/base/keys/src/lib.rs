@@ -29,11 +29,12 @@
 //! - [`sealed`]: encryption of what is stored, under a key that may be derived from an identity.
 //! - [`noise`]: handshakes between ends with identity keys.
 //! - [`rsa`]: verification of RSA signatures (RFC 8017), which a group of servers makes.
-//!   `encoding`: what is signed. `pem`: the key as text.
+//!   `encoding`: what is signed. `pem`: the key as text. `public`: a key of RSA or Ed25519.
 
 pub mod file;
 mod identity;
 pub mod noise;
+mod public;
 pub mod rsa;
 pub mod sealed;
 mod shared;
@@ -42,5 +43,6 @@ pub mod trusted;
 
 pub use file::{KEY_LEN, KeyFileError};
 pub use identity::{IdentityPublicKey, IdentityPublicKeyError, IdentitySecretKey};
+pub use public::{AnyPublicKey, Ed25519PublicKey, PublicKeyError};
 pub use rsa::{RsaKeyError, RsaPublicKey};
 pub use shared::SharedKey;

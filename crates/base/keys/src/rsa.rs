@@ -2,7 +2,7 @@
 //! SHA-256, and the first with SHA-512. There are no private keys here: a group of servers signs.
 
 mod encoding;
-mod pem;
+pub(crate) mod pem;
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub const PUBLIC_EXPONENT_BYTES: [u8; 3] = {
 pub const MODULUS_BITS: [u32; 4] = [1024, 2048, 3072, 4096];
 
 /// The longest key file, in bytes. The file of a 4096-bit key has 800 bytes.
-const MAX_FILE: usize = 4096;
+pub(crate) const MAX_FILE: usize = 4096;
 
 /// An RSA public key: a modulus N, and the exponent [`PUBLIC_EXPONENT`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -133,6 +133,11 @@ impl<S: HandoverScheme> HandoverAgreement<S> {
         self.faulty_receivers
     }
 
+    /// The dealers whose dealings are in the log.
+    pub fn dealt(&self) -> ParticipantSet {
+        self.dealings.keys().copied().collect()
+    }
+
     /// The session keys of the new servers that have registered.
     pub fn session_keys(&self) -> &BTreeMap<ParticipantId, PrimeOrderPoint> {
         &self.session_keys

@@ -160,10 +160,10 @@ pub(crate) mod tests {
 
     #[test]
     fn sets_have_the_sizes_of_groups_and_distinct_keys() {
-        for count in 0..20u8 {
+        for count in 0..40u8 {
             let made = ServerSet::new((0..count).map(voter));
             match count {
-                4 | 7 | 10 | 13 => {
+                4 | 7 | 10 | 13 | 16 | 19 | 22 | 25 | 28 | 31 => {
                     let made = made.unwrap();
                     assert_eq!(made.voters().len(), 3 * made.faulty() + 1);
                     assert_eq!(made.quorum(), 2 * made.faulty() + 1);

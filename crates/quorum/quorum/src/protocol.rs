@@ -6,6 +6,7 @@ pub(crate) mod combination;
 pub(crate) mod cometbft;
 pub(crate) mod consensus;
 pub mod group;
+pub(crate) mod group_key;
 pub(crate) mod link;
 pub(crate) mod log_types;
 pub mod policy;

@@ -14,7 +14,7 @@ const RSA_ENCRYPTION: [u8; 15] =
     [SEQUENCE, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
 
 /// A PEM text.
-pub(super) fn encode(der: &[u8]) -> String {
+pub(crate) fn encode(der: &[u8]) -> String {
     let mut digits = String::with_capacity(der.len() * 2);
     for chunk in der.chunks(3) {
         let bits = chunk.iter().fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
@@ -32,7 +32,7 @@ pub(super) fn encode(der: &[u8]) -> String {
 }
 
 /// The bytes in a PEM text that consists of one block, with any line breaks.
-pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim().strip_prefix(BEGIN)?.strip_suffix(END)?;
     let digits: Vec<u8> = without_space(digits).collect();
     let mut der = Vec::with_capacity(digits.len());

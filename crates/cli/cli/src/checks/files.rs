@@ -114,7 +114,7 @@ fn key(subject: &str, path: &Path) -> CheckFinding {
             format!("{shown} is not a key: it must be {} hexadecimal digits", 2 * KEY_LEN),
             format!("copy it from the other end, or remove it and run: sunder key new {shown}"),
         ),
-        Err(other @ KeyFileError::Rsa { .. }) => {
+        Err(other @ (KeyFileError::Rsa { .. } | KeyFileError::Public { .. })) => {
             error(other.to_string(), format!("copy the key again: {shown}"))
         }
     }

@@ -19,7 +19,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use keys::rsa::RsaEncoding;
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,8 @@ pub enum ApiEncoding {
     Pkcs1Sha512,
     /// EMSA-PSS, with SHA-256 and a random salt of 32 bytes.
     Pss,
+    /// Ed25519, for a group with such a key.
+    Ed25519,
 }
 
 impl ApiEncoding {
@@ -59,23 +61,31 @@ impl ApiEncoding {
             Self::Pkcs1 => "pkcs1",
             Self::Pkcs1Sha512 => "pkcs1-sha512",
             Self::Pss => "pss",
+            Self::Ed25519 => "ed25519",
         }
     }
 
     /// Whether `signature` is one of the message by this key, and in this encoding: a signature in
     /// another encoding is wrong, because what it goes into names the encoding.
-    pub fn verify(self, key: &RsaPublicKey, message: &[u8], signature: &[u8]) -> bool {
+    pub fn verify(self, key: &AnyPublicKey, message: &[u8], signature: &[u8]) -> bool {
+        let key = match key {
+            AnyPublicKey::Rsa(key) => key,
+            AnyPublicKey::Ed25519(key) => {
+                return self == Self::Ed25519 && key.verify(message, signature);
+            }
+        };
         let is_in = |encoding| key.verify_encoding(&encoding, message, signature);
         match self {
             Self::Pkcs1 => is_in(RsaEncoding::Pkcs1),
             Self::Pkcs1Sha512 => is_in(RsaEncoding::Pkcs1Sha512),
             // What is right in one of the two encodings with SHA-256, and not in the other one.
             Self::Pss => key.verify(message, signature) && !is_in(RsaEncoding::Pkcs1),
+            Self::Ed25519 => false,
         }
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        [Self::Pkcs1, Self::Pkcs1Sha512, Self::Pss]
+        [Self::Pkcs1, Self::Pkcs1Sha512, Self::Pss, Self::Ed25519]
             .into_iter()
             .find(|encoding| encoding.name() == name)
     }
@@ -255,11 +265,12 @@ pub trait LocalService: Send + Sync + 'static {
     /// The registrations and the proposed lists of servers that wait.
     fn pending(&self) -> impl Future<Output = Result<PendingReview, ApiRefusal>> + Send;
 
-    /// `sign_message`: requests a signature from f+1 servers.
+    /// `sign_message`: requests a signature from f+1 servers, in this encoding, or the usual one of
+    /// the group's key.
     fn sign(
         &self,
         message: Bytes,
-        encoding: ApiEncoding,
+        encoding: Option<ApiEncoding>,
         caller: ApiCaller,
     ) -> impl Future<Output = Result<Vec<u8>, ApiRefusal>> + Send;
 

@@ -2,12 +2,26 @@
 
 use std::fmt;
 
+use schnorr::ParticipantId;
+
 /// The largest number of faulty servers that a group may tolerate.
-pub(crate) const MAX_FAULTY: u8 = 4;
+const MAX_FAULTY: u8 = 4;
 
 /// The index of a server in its group, from 0 to 3f. Printed from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerIndex(pub u8);
+
+impl ServerIndex {
+    /// The server with this number in the protocols of an Ed25519 key, which count from 1.
+    pub(crate) fn of(participant: ParticipantId) -> Self {
+        Self(participant.number() - 1)
+    }
+
+    /// The number in the protocols of an Ed25519 key. `None` if no group has such a server.
+    pub(crate) fn participant(self) -> Option<ParticipantId> {
+        ParticipantId::new(self.0.checked_add(1)?)
+    }
+}
 
 impl fmt::Display for ServerIndex {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -278,5 +292,7 @@ mod tests {
         let refused = CombinatorialSharing::new(5).unwrap_err();
         assert_eq!((refused.shares, refused.subshares), (4368.0, 19_079_424.0));
         assert!(refused.to_string().contains("4368 shares"), "{refused}");
+        let largest = CombinatorialSharing::new(84).unwrap_err().to_string();
+        assert!(largest.contains(" years of processor time"), "{largest}");
     }
 }

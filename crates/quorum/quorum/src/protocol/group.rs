@@ -5,20 +5,28 @@ use std::net::{IpAddr, SocketAddr};
 
 use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentityPublicKey;
+use schnorr::GroupSize;
 
-use super::combination::{CombinatorialSharing, GroupTooLarge, MAX_FAULTY, ServerIndex};
-use super::log_types::{ServerSet, Voter};
+use super::combination::{CombinatorialSharing, GroupTooLarge, ServerIndex};
+use super::log_types::{MAX_FAULTY, ServerSet, Voter};
 use super::unix_seconds::UnixSeconds;
 use super::voting::{read_optional_key, write_key};
 use super::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
+pub use super::group_key::{GroupKeyAnchor, GroupKeyKind};
+
 /// The first bytes of every header. A message of a user must not begin with them.
 pub const HEADER_MAGIC: [u8; 16] = *b"SNDR-QUORUM-HDR\0";
 
-const REFRESH_KIND: u8 = 1;
+/// The headers of a group with an RSA key.
+const REFRESH_CODE: u8 = 1;
 /// The header of an epoch by an earlier version of this program.
-const EPOCH_KIND_WITHOUT_TIME: u8 = 2;
-const EPOCH_KIND: u8 = 3;
+const EPOCH_CODE_WITHOUT_TIME: u8 = 2;
+const EPOCH_CODE: u8 = 3;
+/// The headers of a group with an Ed25519 key.
+const FOUNDING_CODE: u8 = 4;
+const ED25519_REFRESH_CODE: u8 = 5;
+const ED25519_EPOCH_CODE: u8 = 6;
 
 /// A server of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,55 +41,79 @@ pub struct QuorumMember {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuorumGroup {
     members: Vec<QuorumMember>,
-    combination: CombinatorialSharing,
+    size: GroupSize,
+    /// Which server holds which shares of an RSA key. `None` if the group is too large for one.
+    combination: Option<CombinatorialSharing>,
 }
 
 /// Why servers do not form a group.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum QuorumGroupError {
-    /// The number of servers is not 3f+1 with f from 1 to 4.
-    #[error("a group has 4, 7, 10 or 13 servers, not {0}")]
+    /// The number of servers is not 3f+1 with f from 1 to 10.
+    #[error(
+        "a group has 4, 7, 10 or 13 servers, not {0}; one with an Ed25519 key may also have 16, 19 \
+         and so on up to 31"
+    )]
     Size(usize),
-    /// The number of servers is 3f+1 with a larger f.
-    #[error(transparent)]
-    TooLarge(#[from] GroupTooLarge),
     /// Two servers have the same identity.
     #[error("servers {0} and {1} have the same identity key")]
     SameIdentity(ServerIndex, ServerIndex),
 }
 
-/// The number of faulty servers that a group of this many servers tolerates.
-fn faulty(servers: usize) -> Result<u8, QuorumGroupError> {
-    (1..=u8::MAX)
-        .find(|&f| servers == 3 * usize::from(f) + 1)
-        .ok_or(QuorumGroupError::Size(servers))
+/// The size of a group of this many servers.
+fn size_of(servers: usize) -> Result<GroupSize, QuorumGroupError> {
+    let faulty = (1..=MAX_FAULTY).find(|&f| servers == 3 * usize::from(f) + 1);
+    faulty.and_then(GroupSize::of_faulty).ok_or(QuorumGroupError::Size(servers))
 }
 
 impl QuorumGroup {
     /// A group of these servers, in the order of their indices.
     ///
     /// # Errors
-    /// If their number is not 3f+1 for an f from 1 to 4, or two have the same identity.
+    /// If their number is not 3f+1 for an f from 1 to [`MAX_FAULTY`], or two have the same
+    /// identity.
     pub fn new(members: Vec<QuorumMember>) -> Result<Self, QuorumGroupError> {
-        let combination = CombinatorialSharing::new(faulty(members.len())?)?;
+        let size = size_of(members.len())?;
         let mut seen = HashSet::new();
-        for (index, member) in combination.servers().zip(&members) {
+        for (index, member) in servers(size).zip(&members) {
             if !seen.insert(member.identity.to_bytes()) {
-                let mut same = members.iter().zip(combination.servers());
+                let mut same = members.iter().zip(servers(size));
                 let first = same.find(|(it, _)| it.identity == member.identity);
                 let first = first.map_or(index, |(_, first)| first);
                 return Err(QuorumGroupError::SameIdentity(first, index));
             }
         }
-        Ok(Self { members, combination })
+        let combination = CombinatorialSharing::new(size.to_byte()).ok();
+        Ok(Self { members, size, combination })
     }
 
-    /// Whether a group may have this many servers.
+    /// Whether a group may have this many servers, with some kind of key.
     ///
     /// # Errors
     /// If not.
     pub fn check_size(servers: usize) -> Result<(), QuorumGroupError> {
-        Ok(CombinatorialSharing::new(faulty(servers)?).map(drop)?)
+        size_of(servers).map(drop)
+    }
+
+    /// Whether the group can have a key of this kind.
+    ///
+    /// # Errors
+    /// If it has too many servers.
+    pub fn check_key(&self, kind: GroupKeyKind) -> Result<(), GroupTooLarge> {
+        match kind {
+            GroupKeyKind::Rsa => CombinatorialSharing::new(self.size.to_byte()).map(drop),
+            GroupKeyKind::Ed25519 => Ok(()),
+        }
+    }
+
+    /// The number of servers, and how many of them may be faulty.
+    pub fn size(&self) -> GroupSize {
+        self.size
+    }
+
+    /// All servers.
+    pub fn servers(&self) -> impl Iterator<Item = ServerIndex> + use<> {
+        servers(self.size)
     }
 
     /// The servers, in the order of their indices.
@@ -89,9 +121,12 @@ impl QuorumGroup {
         &self.members
     }
 
-    /// Which server holds which shares.
+    /// Which server holds which shares of an RSA key.
+    ///
+    /// # Panics
+    /// If the group is too large for an RSA key. A group in a header of such a key is not.
     pub fn combination(&self) -> &CombinatorialSharing {
-        &self.combination
+        self.combination.as_ref().expect("a group with an RSA key has at most 13 servers")
     }
 
     /// The server with an index, if there is one.
@@ -101,7 +136,7 @@ impl QuorumGroup {
 
     /// The index of the server with an identity, if there is one.
     pub fn index_of(&self, identity: &IdentityPublicKey) -> Option<ServerIndex> {
-        let mut servers = self.combination.servers().zip(&self.members);
+        let mut servers = self.servers().zip(&self.members);
         servers.find(|(_, member)| member.identity == *identity).map(|(index, _)| index)
     }
 
@@ -129,7 +164,7 @@ impl QuorumGroup {
 
     /// Writes f and the servers.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        out.push(u8::try_from(self.combination.faulty()).expect("f is at most 4"));
+        out.push(self.size.to_byte());
         for QuorumMember { identity, address } in &self.members {
             out.extend(identity.to_bytes());
             match address.ip() {
@@ -150,7 +185,7 @@ impl QuorumGroup {
     pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedEncoding> {
         let faulty = reader.u8()?;
         if !(1..=MAX_FAULTY).contains(&faulty) {
-            return Err(MalformedEncoding("f is not from 1 to 4"));
+            return Err(MalformedEncoding("f is not from 1 to 10"));
         }
         let member = |_| {
             let identity = IdentityPublicKey::from_bytes(&reader.take()?)
@@ -167,9 +202,17 @@ impl QuorumGroup {
     }
 }
 
+/// The servers of a group of this size.
+fn servers(size: GroupSize) -> impl Iterator<Item = ServerIndex> {
+    size.participants().map(ServerIndex::of)
+}
+
 /// The purpose of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupHeaderKind {
+    /// These servers are to generate an Ed25519 key. It is not signed, and has the digest of no
+    /// witnesses.
+    Founding,
     /// The old group asks the new group to take over. The witnesses are those of the old group.
     Refresh,
     /// The new group has taken over. The witnesses are those of the new group.
@@ -179,9 +222,11 @@ pub enum GroupHeaderKind {
 /// A statement that a group signs with the group key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupHeader {
+    /// The kind of the group's key.
+    pub key: GroupKeyKind,
     /// The purpose.
     pub kind: GroupHeaderKind,
-    /// The number of the epoch that begins, from 1.
+    /// The number of the epoch that begins, from 1. The founding header has 0.
     pub epoch: u64,
     /// The number of the run of the refresh, or 0 in the first epoch.
     pub run: u32,
@@ -192,7 +237,8 @@ pub struct GroupHeader {
     /// Voting keys by server index. The header of an epoch has the keys with which its servers
     /// begin. A refresh header has the keys that the previous group had when the run was opened.
     pub voting: Vec<Option<IdentityPublicKey>>,
-    /// The digest of the witnesses.
+    /// The digest of the witnesses of an RSA key, or of the commitment to the sharing of an Ed25519
+    /// key. Zeros if there is none yet.
     pub witnesses: Sha256Digest,
     /// When the epoch began, by the clocks of its servers or of the ceremony. A refresh header has
     /// no time, and neither have the headers that earlier versions of this program made.
@@ -209,7 +255,25 @@ impl GroupHeader {
         time: Option<UnixSeconds>,
     ) -> Self {
         let (kind, previous) = (GroupHeaderKind::Epoch, Sha256Digest([0; 32]));
-        Self { kind, epoch: 1, run: 0, previous, group, voting, witnesses, time }
+        let key = GroupKeyKind::Rsa;
+        Self { key, kind, epoch: 1, run: 0, previous, group, voting, witnesses, time }
+    }
+
+    /// The founding header: its servers generate an Ed25519 key. Their identity keys sign their
+    /// votes meanwhile.
+    pub fn founding(group: QuorumGroup, time: UnixSeconds) -> Self {
+        let voting = group.members().iter().map(|member| Some(member.identity)).collect();
+        Self {
+            key: GroupKeyKind::Ed25519,
+            kind: GroupHeaderKind::Founding,
+            epoch: 0,
+            run: 0,
+            previous: Sha256Digest([0; 32]),
+            group,
+            voting,
+            witnesses: Sha256Digest([0; 32]),
+            time: Some(time),
+        }
     }
 
     /// The message that the group signs.
@@ -218,22 +282,31 @@ impl GroupHeader {
     /// If there are more voting keys than the largest group has servers. A parsed header never has.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = HEADER_MAGIC.to_vec();
-        out.push(match (self.kind, self.time) {
-            (GroupHeaderKind::Refresh, _) => REFRESH_KIND,
-            (GroupHeaderKind::Epoch, None) => EPOCH_KIND_WITHOUT_TIME,
-            (GroupHeaderKind::Epoch, Some(_)) => EPOCH_KIND,
-        });
+        out.push(self.code());
         out.put_u64(self.epoch);
         out.put_u32(self.run);
         out.extend(self.previous.0);
         self.group.write(&mut out);
-        out.push(u8::try_from(self.voting.len()).expect("a group has 13 servers"));
+        out.push(u8::try_from(self.voting.len()).expect("a group has at most 31 servers"));
         self.voting.iter().for_each(|key| write_key(key.as_ref(), &mut out));
         out.extend(self.witnesses.0);
-        if let (GroupHeaderKind::Epoch, Some(time)) = (self.kind, self.time) {
+        if let (GroupHeaderKind::Epoch | GroupHeaderKind::Founding, Some(time)) =
+            (self.kind, self.time)
+        {
             out.put_u64(time.0);
         }
         out
+    }
+
+    fn code(&self) -> u8 {
+        match (self.key, self.kind, self.time) {
+            (_, GroupHeaderKind::Founding, _) => FOUNDING_CODE,
+            (GroupKeyKind::Rsa, GroupHeaderKind::Refresh, _) => REFRESH_CODE,
+            (GroupKeyKind::Rsa, GroupHeaderKind::Epoch, None) => EPOCH_CODE_WITHOUT_TIME,
+            (GroupKeyKind::Rsa, GroupHeaderKind::Epoch, Some(_)) => EPOCH_CODE,
+            (GroupKeyKind::Ed25519, GroupHeaderKind::Refresh, _) => ED25519_REFRESH_CODE,
+            (GroupKeyKind::Ed25519, GroupHeaderKind::Epoch, _) => ED25519_EPOCH_CODE,
+        }
     }
 
     /// Parses a header.
@@ -247,16 +320,24 @@ impl GroupHeader {
         }
         let code = reader.u8()?;
         let kind = match code {
-            REFRESH_KIND => GroupHeaderKind::Refresh,
-            EPOCH_KIND_WITHOUT_TIME | EPOCH_KIND => GroupHeaderKind::Epoch,
+            REFRESH_CODE | ED25519_REFRESH_CODE => GroupHeaderKind::Refresh,
+            EPOCH_CODE_WITHOUT_TIME | EPOCH_CODE | ED25519_EPOCH_CODE => GroupHeaderKind::Epoch,
+            FOUNDING_CODE => GroupHeaderKind::Founding,
             _ => return Err(MalformedEncoding("unknown kind of header")),
         };
+        let key = if code < FOUNDING_CODE { GroupKeyKind::Rsa } else { GroupKeyKind::Ed25519 };
         let (epoch, run, previous) = (reader.u64()?, reader.u32()?, reader.digest()?);
         let group = QuorumGroup::read(&mut reader)?;
+        group.check_key(key).map_err(|_| MalformedEncoding("f is not from 1 to 4"))?;
         let count = reader.u8()?;
+        let max_count = if key == GroupKeyKind::Rsa { 13 } else { 3 * MAX_FAULTY + 1 };
         let is_count = match kind {
-            GroupHeaderKind::Refresh => matches!(count, 4 | 7 | 10 | 13),
-            GroupHeaderKind::Epoch => usize::from(count) == group.members().len(),
+            GroupHeaderKind::Refresh => {
+                count <= max_count && QuorumGroup::check_size(count.into()).is_ok()
+            }
+            GroupHeaderKind::Epoch | GroupHeaderKind::Founding => {
+                usize::from(count) == group.members().len()
+            }
         };
         if !is_count {
             return Err(MalformedEncoding("not as many voting keys as servers"));
@@ -264,9 +345,10 @@ impl GroupHeader {
         let voting =
             (0..count).map(|_| read_optional_key(&mut reader)).collect::<Result<_, _>>()?;
         let witnesses = reader.digest()?;
-        let time = if code == EPOCH_KIND { Some(UnixSeconds(reader.u64()?)) } else { None };
+        let has_time = matches!(code, EPOCH_CODE | FOUNDING_CODE | ED25519_EPOCH_CODE);
+        let time = if has_time { Some(UnixSeconds(reader.u64()?)) } else { None };
         reader.finish()?;
-        Ok(Self { kind, epoch, run, previous, group, voting, witnesses, time })
+        Ok(Self { key, kind, epoch, run, previous, group, voting, witnesses, time })
     }
 
     /// The digest of the header. The digest of a refresh header identifies the run.
@@ -276,15 +358,28 @@ impl GroupHeader {
 
     /// Whether this refresh or epoch header may follow the header of `epoch`.
     fn follows(&self, epoch: &Self) -> bool {
-        epoch.epoch.checked_add(1) == Some(self.epoch) && self.previous == epoch.digest()
+        epoch.epoch.checked_add(1) == Some(self.epoch)
+            && self.previous == epoch.digest()
+            && self.key == epoch.key
     }
 
-    /// Whether this header of an epoch may follow `last` in a chain. The first header follows none.
-    /// Once a header has a time, the following ones have one, which is never earlier.
+    /// Whether this header may follow `last` in a chain of epochs. The first header follows none:
+    /// it is that of the first epoch of an RSA key, or the founding header. Once a header has a
+    /// time, the following ones have one, which is never earlier.
     pub(crate) fn is_next(&self, last: Option<&Self>) -> bool {
         match last {
-            Some(last) => self.follows(last) && self.time >= last.time,
-            None => self.epoch == 1 && self.previous == Sha256Digest([0; 32]),
+            Some(last) => {
+                self.kind == GroupHeaderKind::Epoch && self.follows(last) && self.time >= last.time
+            }
+            None if self.kind == GroupHeaderKind::Founding => {
+                self.time.is_some_and(|time| *self == Self::founding(self.group.clone(), time))
+            }
+            None => {
+                self.key == GroupKeyKind::Rsa
+                    && self.kind == GroupHeaderKind::Epoch
+                    && self.epoch == 1
+                    && self.previous == Sha256Digest([0; 32])
+            }
         }
     }
 }
@@ -301,7 +396,8 @@ pub enum HeaderChainError {
     /// A header is not the header of an epoch.
     #[error("header {0} is not that of an epoch")]
     Kind(usize),
-    /// A header does not follow the previous one. The first header must have epoch 1.
+    /// A header does not follow the previous one. The first header must have epoch 1, or be a
+    /// founding header.
     #[error("header {0} does not follow the one before")]
     Order(usize),
     /// A signature is not the group key's.
@@ -310,7 +406,8 @@ pub enum HeaderChainError {
 }
 
 /// Verifies the chain of epoch headers from the first on. `verify` checks a signature of a message
-/// with the group key. Returns the header of the last epoch.
+/// with the group key. A founding header has no signature. The next header, which is signed, has
+/// its digest, so it cannot be the last one. Returns the header of the last epoch.
 ///
 /// # Errors
 /// If the chain is not valid. Headers are numbered from 0.
@@ -322,18 +419,22 @@ pub fn verify_chain<'a>(
     for (i, (bytes, signature)) in chain.into_iter().enumerate() {
         let header =
             GroupHeader::parse(bytes).map_err(|why| HeaderChainError::Malformed(i, why))?;
-        if header.kind != GroupHeaderKind::Epoch {
+        if header.kind == GroupHeaderKind::Refresh {
             return Err(HeaderChainError::Kind(i));
         }
         if !header.is_next(last.as_ref()) {
             return Err(HeaderChainError::Order(i));
         }
-        if !verify(bytes, signature) {
+        let is_signed = match header.kind {
+            GroupHeaderKind::Founding => signature.is_empty(),
+            _ => verify(bytes, signature),
+        };
+        if !is_signed {
             return Err(HeaderChainError::Signature(i));
         }
         last = Some(header);
     }
-    last.ok_or(HeaderChainError::Empty)
+    last.filter(|last| last.kind == GroupHeaderKind::Epoch).ok_or(HeaderChainError::Empty)
 }
 
 /// Verifies the header by which the group of `epoch` requests a refresh (new node, step 1), as
@@ -369,6 +470,7 @@ mod tests {
         let mut chain = vec![GroupHeader::first(group(1, 0), keys, Sha256Digest([7; 32]), None)];
         for (epoch, faulty, time) in [(2, 2, 1_000), (3, 1, 2_000)] {
             chain.push(GroupHeader {
+                key: GroupKeyKind::Rsa,
                 kind: GroupHeaderKind::Epoch,
                 epoch,
                 run: 1,

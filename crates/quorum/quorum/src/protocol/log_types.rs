@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use keys::IdentityPublicKey;
 
-use super::combination::MAX_FAULTY;
+/// The largest number of faulty servers that a group may tolerate. With an RSA key it is 4.
+pub(crate) const MAX_FAULTY: u8 = 10;
 
 /// The largest length of an entry, in bytes.
 pub const MAX_ENTRY_LEN: usize = 1 << 20;
@@ -46,8 +47,8 @@ pub struct ServerSet(Arc<[Voter]>);
 /// Why keys do not form a set of servers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerSetError {
-    /// Their number is not 3f+1 for an f from 1 to 4.
-    #[error("{0} servers: a group has 4, 7, 10 or 13")]
+    /// Their number is not 3f+1 for an f from 1 to 10.
+    #[error("{0} servers: a group has 4, 7, 10 and so on up to 31")]
     Number(usize),
     /// A key occurs twice.
     #[error("the key {0} is listed twice")]
@@ -58,7 +59,7 @@ impl ServerSet {
     /// The set of these servers.
     ///
     /// # Errors
-    /// If there are not 4, 7, 10 or 13 servers, or two have the same identity key.
+    /// If there are not 4, 7, 10 and so on up to 31 servers, or two have the same identity key.
     pub fn new(voters: impl IntoIterator<Item = Voter>) -> Result<Self, ServerSetError> {
         let voters: Arc<[Voter]> = voters.into_iter().collect();
         let faulty = voters.len().saturating_sub(1) / 3;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use console::CommandFailure;
 use keys::IdentitySecretKey;
+use quorum::ceremony_files;
 use quorum::group::QuorumMember;
 use quorum::nodes::server_line;
-use quorum::{Sha256Digest, ceremony_files};
 use service::status::name_of;
 
 use super::required;
@@ -121,7 +121,7 @@ socket = {}
     console::note(&match &joined {
         Some(joined) => format!(
             "the public key of the group has the SHA-256 {}: compare it with that of its servers",
-            Sha256Digest(joined.public().digest())
+            joined.anchor().digest()
         ),
         None => format!(
             "copy the group's bundle to {bundle}, or name it with --bundle at the first start"

@@ -343,7 +343,7 @@ fn show_epoch(
     last: &GroupHeader,
 ) -> Result<(), CommandFailure> {
     check_age(arguments, last).map_err(|why| CommandFailure::Refused(format!("{name}: {why}")))?;
-    let faulty = last.group.combination().faulty();
+    let faulty = last.group.size().faulty();
     let members = last.group.members();
     let began = last.time.map(|time| time.to_string());
     if arguments.json {

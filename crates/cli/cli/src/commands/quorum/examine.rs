@@ -10,13 +10,13 @@ use console::CommandFailure;
 use keys::file::exposure;
 use keys::trusted::{TrustError, TrustedFolder};
 use keys::{IdentityPublicKey, IdentitySecretKey, RsaPublicKey};
+use quorum::QuorumBundle;
 use quorum::api::{QuorumApiClient, QuorumApiError, RefreshStatus};
 use quorum::ceremony_files::{read_bundle, read_share_file};
 use quorum::group::QuorumGroup;
 use quorum::links::{LinkProbeResult, QuorumPeer, probe_all};
 use quorum::node::{ConfiguredSocket, MasterKeySource, QuorumNodeConfig};
 use quorum::store::{BUNDLE_FILE, MasterKey, QuorumStoreError, QuorumStoreSummary};
-use quorum::{QuorumBundle, Sha256Digest};
 use rustix::fs::statvfs;
 use service::memory;
 
@@ -137,8 +137,11 @@ fn bundle(
             return None;
         }
     };
-    let key = Sha256Digest(bundle.public().digest());
-    let what = format!("its public key has the SHA-256 {key}");
+    let key = bundle.anchor().digest();
+    let what = match bundle.public() {
+        Some(_) => format!("its public key has the SHA-256 {key}"),
+        None => format!("its servers generate a key: the SHA-256 of their list is {key}"),
+    };
     let is_listed = |identity: &&IdentitySecretKey| {
         bundle.header().group.index_of(&identity.public()).is_some()
     };
@@ -162,9 +165,10 @@ fn public_key(
     bundle: Option<&QuorumBundle>,
     findings: &mut Vec<CheckFinding>,
 ) -> Option<RsaPublicKey> {
-    let Some(path) = &config.public_key else { return bundle.map(|it| it.public().clone()) };
+    let bundled = bundle.and_then(|bundle| bundle.public()?.rsa().cloned());
+    let Some(path) = &config.public_key else { return bundled };
     match RsaPublicKey::read(&config.config_dir.join(path)) {
-        Ok(key) if bundle.is_some_and(|bundle| *bundle.public() != key) => {
+        Ok(key) if bundle.is_some_and(|bundle| bundle.public() != Some(key.clone().into())) => {
             let what = "it is not the key of the bundle";
             findings.push(error("public_key", what, "leave it out, or copy both again"));
             None

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use clap::ValueEnum;
 use console::CommandFailure;
 use quorum::ceremony_files::{self, CeremonyFileError, PUBLIC_KEY_FILE};
-use quorum::group::{QuorumGroup, QuorumMember};
+use quorum::group::{GroupKeyKind, QuorumGroup, QuorumMember};
 use quorum::nodes::{nodes_text, parse_nodes, parse_server_line};
 use quorum::{
     CombinatorialSharing, DealerKey, QuorumBundle, QuorumShareFile, Sha256Digest, UnixSeconds,
@@ -116,6 +116,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
             CommandFailure::Usage(format!("the servers: {}", problems.first()))
         })?,
     };
+    group.check_key(GroupKeyKind::Rsa).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     let combination = group.combination();
     if let Some(faulty) = arguments.f
         && usize::from(faulty) != combination.faulty()

@@ -90,7 +90,7 @@ impl GroupApiClient {
     ) -> Result<Bytes, GroupApiError> {
         self.ask(|server| async move {
             let signature = server.sign(message.clone(), encoding).await?;
-            if key.is_none_or(|key| encoding.verify(key, message, &signature)) {
+            if key.is_none_or(|key| encoding.verify(&key.clone().into(), message, &signature)) {
                 Ok(signature)
             } else {
                 Err(server.wrong("the signature is not by the group's key"))

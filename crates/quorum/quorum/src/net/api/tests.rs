@@ -133,7 +133,7 @@ impl LocalService for Fake {
     async fn sign(
         &self,
         message: Bytes,
-        encoding: ApiEncoding,
+        encoding: Option<ApiEncoding>,
         _: ApiCaller,
     ) -> Result<Vec<u8>, ApiRefusal> {
         if let Some(refusal) = &self.refusal {
@@ -145,6 +145,7 @@ impl LocalService for Fake {
         if !self.registered.lock().unwrap().contains(&message[..]) {
             return Err(ApiRefusal::new(ApiRefusalKind::Forbidden, "not\nregistered"));
         }
+        let encoding = encoding.unwrap_or_default();
         Ok([encoding.name().as_bytes(), b" ", &message].concat())
     }
 

@@ -260,7 +260,10 @@ where
                 self.next_request += 1;
                 let digest = Some(MessageDigest::of(&message));
                 self.requests.insert(id, PendingSignRequest { digest, by, reply });
-                let encoding = encoding.with_salt(&mut self.generator)?;
+                let encoding = match encoding {
+                    Some(encoding) => encoding.with_salt(&mut self.generator)?,
+                    None => self.server.own_encoding(),
+                };
                 let now = self.now();
                 self.server.sign(now, id, message.into(), encoding);
             }
@@ -375,12 +378,12 @@ where
                 self.registrations.set_peers(self.members.iter().map(|it| it.identity));
                 self.connect();
             }
-            QuorumServerOutput::Log { applied } => {
+            QuorumServerOutput::Log { name, applied } => {
                 let before = self.log.take().map(LogInboxSource::Log);
                 let inbox = self.for_log.take().map(LogInboxSource::Inbox);
                 let first = self.server.start().and_then(GroupStart::first_servers);
                 if let (Some(inbox_source), Some(first)) = (before.or(inbox), first) {
-                    let log = (self.start_log)(LogStart { applied, first, inbox_source })?;
+                    let log = (self.start_log)(LogStart { name, applied, first, inbox_source })?;
                     self.server.handle_log_opened(log.incarnation());
                     self.log = Some(log);
                 }
@@ -578,7 +581,7 @@ where
 
     /// Publishes the start from which others can follow the group. It is long and rarely changes.
     fn publish_start(&self) {
-        lock(&self.shared).set_start(self.server.start());
+        lock(&self.shared).set_start(self.server.start(), self.server.public());
     }
 
     /// Checks for problems that cause no event.

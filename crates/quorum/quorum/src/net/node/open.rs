@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use keys::file::exposure;
 use keys::storage::{self, Durability};
-use keys::{IdentityPublicKey, IdentitySecretKey, KEY_LEN, KeyFileError, RsaPublicKey};
+use keys::{AnyPublicKey, IdentityPublicKey, IdentitySecretKey, KEY_LEN, KeyFileError};
 use random::{RandomError, RandomGenerator};
 use service::listening::listen;
 use tracing::{info, warn};
@@ -30,9 +30,8 @@ use crate::net::store::{
 };
 use crate::protocol::ceremony::bundle::QuorumBundle;
 use crate::protocol::ceremony::share_file::QuorumShareFile;
-use crate::protocol::group::QuorumMember;
+use crate::protocol::group::{GroupHeader, GroupKeyAnchor, QuorumMember};
 use crate::protocol::server::{GroupStart, QuorumServerSettings, SavedStateChange};
-use crate::protocol::wire::Sha256Digest;
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +104,15 @@ pub enum NodeOpenError {
         /// What differs.
         what: &'static str,
     },
+    /// A founding bundle does not list this server.
+    #[error(
+        "bundle: {} lists the servers that generate the key, and not this one: a server that joins \
+         them later needs the bundle that `sunder quorum bundle` writes there", .path.display()
+    )]
+    NotListed {
+        /// The file.
+        path: PathBuf,
+    },
     /// The store has lost its state, but not the agreement log.
     #[error(
         "the store has no state, but {} exists, so this server has voted before: restore a backup, \
@@ -164,19 +172,18 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
     let mut store = open_store(config)?;
     store.set_max_audit_len(config.audit_mib << 20);
     let named = config.public_key.as_ref().map(|path| config.config_dir.join(path));
-    let named = named.map(|path| RsaPublicKey::read(&path)).transpose()?;
-    let own = IdentitySecretKey::new(&identity);
-    let bundle = take_bundle(config, &mut store, &own, named.as_ref())?;
-    let bundled = bundle.as_ref().map(|bundle| bundle.public().clone());
-    let public = named.or(bundled).ok_or(NodeOpenError::NoPublicKey)?;
+    let named = named.map(|path| AnyPublicKey::read(&path)).transpose()?;
+    let bundle = take_bundle(config, &mut store, &identity, named.as_ref())?;
+    let bundled = bundle.as_ref().map(|bundle| bundle.anchor().clone());
+    let anchor = bundled.or(named.map(GroupKeyAnchor::of)).ok_or(NodeOpenError::NoPublicKey)?;
     if let Some(share) = &config.share {
         let path = config.config_dir.join(share);
-        take_shares(&path, &mut store, &IdentitySecretKey::new(&identity).public(), &public)?;
+        take_shares(&path, &mut store, &IdentitySecretKey::new(&identity).public(), &anchor)?;
     }
     let listening = listen(config.listen.iter().copied(), &[]).await?;
     let settings = QuorumServerSettings {
         identity: Arc::new(IdentitySecretKey::new(&identity)),
-        public,
+        anchor,
         rules: config.rules.clone(),
         delays: config.delays,
         timeouts: config.timeouts,
@@ -208,12 +215,12 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
 pub fn start(config: &QuorumNodeConfig, opened: OpenedNode) -> Result<QuorumNode, NodeError> {
     let OpenedNode { settings, store, network } = opened;
     let identity = settings.identity.public();
-    let (log, links) = (Sha256Digest(settings.public.digest()), Arc::clone(&network.links));
+    let links = Arc::clone(&network.links);
     let folder = config.config_dir.join(&config.store);
     if let Some(home) = cometbft_home(config).map_err(|error| LogFailed(Arc::new(error)))? {
         let log_path = folder.join(COMETBFT_FILE);
         let start_log = move |start: LogStart<CometbftLog>| {
-            let LogStart { applied, first, inbox_source } = start;
+            let LogStart { name, applied, first, inbox_source } = start;
             let inbox = match inbox_source {
                 LogInboxSource::Inbox(inbox) => Some(inbox),
                 LogInboxSource::Log(log) => log.stop(),
@@ -221,14 +228,14 @@ pub fn start(config: &QuorumNodeConfig, opened: OpenedNode) -> Result<QuorumNode
             let inbox = inbox.ok_or_else(|| LogFailed(Arc::new(CometbftError::Panicked)))?;
             let (links, store, home) = (Arc::clone(&links), log_path.clone(), home.clone());
             let settings =
-                CometbftSettings { identity, key: log, first, links, inbox, store, home, applied };
+                CometbftSettings { identity, key: name, first, links, inbox, store, home, applied };
             CometbftLog::start(settings).map_err(|error| LogFailed(Arc::new(error)))
         };
         return QuorumNode::start(settings, store, network, start_log);
     }
     let log_path = folder.join(LOG_FILE);
     let start_log = move |start: LogStart<ConsensusLog>| {
-        let LogStart { applied, inbox_source: before, .. } = start;
+        let LogStart { name: log, applied, inbox_source: before, .. } = start;
         let inbox = match before {
             LogInboxSource::Inbox(inbox) => Some(inbox),
             LogInboxSource::Log(log) => log.stop(),
@@ -290,20 +297,27 @@ fn check_engine(config: &QuorumNodeConfig) -> Result<(), NodeOpenError> {
     if log.exists() { Err(NodeOpenError::OtherEngine { log }) } else { Ok(()) }
 }
 
-/// Reads the bundle if it exists, takes over its shares if the store is empty, and keeps its public
-/// part in the store, so that later starts do not need it. Nothing is taken from the bundle of
-/// another key than `named`, the configured one, or that of the store.
+/// Reads the bundle if it exists, takes over its shares or its founding header if the store is
+/// empty, and keeps its public part in the store, so that later starts do not need it. Nothing is
+/// taken from the bundle of another key than `named`, the configured one, or that of the store.
 fn take_bundle(
     config: &QuorumNodeConfig,
     store: &mut QuorumStore,
-    identity: &IdentitySecretKey,
-    named: Option<&RsaPublicKey>,
+    identity: &Zeroizing<[u8; KEY_LEN]>,
+    named: Option<&AnyPublicKey>,
 ) -> Result<Option<QuorumBundle>, NodeOpenError> {
+    let own = IdentitySecretKey::new(identity);
     let configured = config.bundle.as_ref().map(|bundle| config.config_dir.join(bundle));
     let Some(path) = config.shared_bundle.clone().or(configured) else { return Ok(None) };
     let kept_at = store.bundle_file();
     let kept = if kept_at.exists() { Some(read_bundle(&kept_at)?) } else { None };
-    let differs = |bundle: &QuorumBundle| named.is_some_and(|named| named != bundle.public());
+    let start = store.saved()?.start;
+    let generated = start.as_ref().and_then(GroupStart::ed25519_key).map(AnyPublicKey::from);
+    // A founding bundle has no key, and the store has the one that was generated.
+    let differs = |bundle: &QuorumBundle| {
+        let known = bundle.public().or(generated.clone());
+        named.zip(known).is_some_and(|(named, known)| *named != known)
+    };
     if !path.exists() {
         let kept = kept.filter(|_| config.shared_bundle.is_none());
         let kept = kept.ok_or(NodeOpenError::NoBundle { path })?;
@@ -313,19 +327,39 @@ fn take_bundle(
     if differs(&bundle) {
         return Err(NodeOpenError::OtherKey);
     }
-    let start = store.saved()?.start;
-    let is_of_store = start.as_ref().is_none_or(|start| start.is_of(bundle.public()));
-    if !is_of_store || kept.is_some_and(|kept| kept.public() != bundle.public()) {
+    let is_of_store = start.as_ref().is_none_or(|start| start.is_of(bundle.anchor()));
+    let kept = kept.filter(|kept| kept.anchor() != bundle.anchor());
+    let has_other = kept.as_ref().is_some_and(|kept| {
+        kept.anchor().kind() != bundle.anchor().kind()
+            || kept.public().is_some() == bundle.public().is_some()
+    });
+    if !is_of_store || has_other {
         return Err(NodeOpenError::OtherShare { path, what: "the store has another public key" });
     }
-    let key = Sha256Digest(bundle.public().digest());
-    info!(%key, "the SHA-256 of the bundle's public key: compare it with that of the ceremony");
+    // A server that has lost its store, and has the key from another server, does not found again.
+    if let Some(kept) = kept.filter(|kept| kept.public().is_some()) {
+        return Ok(Some(kept));
+    }
+    let digest = bundle.anchor().digest();
+    let is_listed = bundle.header().group.index_of(&own.public()).is_some();
+    if let GroupKeyAnchor::Founding(_) = bundle.anchor() {
+        info!(%digest, "the SHA-256 of the founding list: compare it with that of the ceremony");
+        if !is_listed {
+            return Err(NodeOpenError::NotListed { path });
+        }
+        if start.is_none() {
+            save_founding(bundle.header(), identity, store)?;
+        }
+    } else {
+        let key = digest;
+        info!(%key, "the SHA-256 of the bundle's public key: compare it with that of the ceremony");
+    }
     if bundle.has_shares() && start.is_none() {
-        if bundle.header().group.index_of(&identity.public()).is_some() {
+        if is_listed {
             let of_bundle = |source| CeremonyFileError::Bundle { path: path.clone(), source };
-            save_shares(&bundle.share_of(identity).map_err(of_bundle)?, store)?;
+            save_shares(&bundle.share_of(&own).map_err(of_bundle)?, store)?;
         } else {
-            check_unlisted(config, &path, &bundle, identity.public())?;
+            check_unlisted(config, &path, &bundle, own.public())?;
         }
     }
     store.keep_bundle(&bundle)?;
@@ -395,7 +429,7 @@ fn take_shares(
     path: &Path,
     store: &mut QuorumStore,
     identity: &IdentityPublicKey,
-    public: &RsaPublicKey,
+    anchor: &GroupKeyAnchor,
 ) -> Result<(), NodeOpenError> {
     let has_state = store.saved()?.start.is_some();
     if has_state && !path.exists() {
@@ -406,7 +440,7 @@ fn take_shares(
     }
     let file = read_share_file(path)?;
     let other = |what| NodeOpenError::OtherShare { path: path.to_owned(), what };
-    if file.public() != public {
+    if GroupKeyAnchor::Rsa(file.public().clone()) != *anchor {
         return Err(other("it belongs to another key than `public_key`"));
     }
     let member = file.header.group.member(file.server);
@@ -424,12 +458,32 @@ fn take_shares(
     Ok(())
 }
 
-/// Saves the shares of the ceremony in an empty store. A store with an agreement log had a state:
-/// its server has voted, and must not vote with the same key again.
-fn save_shares(file: &QuorumShareFile, store: &mut QuorumStore) -> Result<(), NodeOpenError> {
-    if let Some(log) = store.log_files().into_iter().find(|log| log.exists()) {
-        return Err(NodeOpenError::LostState { log });
+/// Checks that an empty store is new. A store with an agreement log had a state: its server has
+/// voted, and must not vote with the same key again.
+fn check_new(store: &QuorumStore) -> Result<(), NodeOpenError> {
+    match store.log_files().into_iter().find(|log| log.exists()) {
+        Some(log) => Err(NodeOpenError::LostState { log }),
+        None => Ok(()),
     }
+}
+
+/// Saves the founding header in an empty store. The server signs its votes with its identity key
+/// until it has a voting key in the first epoch.
+fn save_founding(
+    header: &GroupHeader,
+    identity: &Zeroizing<[u8; KEY_LEN]>,
+    store: &mut QuorumStore,
+) -> Result<(), NodeOpenError> {
+    check_new(store)?;
+    let start = SavedStateChange::Start(GroupStart::founding(header.clone()));
+    let voting =
+        SavedStateChange::Voting { epoch: header.epoch, life: None, secret: identity.clone() };
+    Ok(store.save(&[start, voting], &mut RandomGenerator::seeded()?, SystemTime::now())?)
+}
+
+/// Saves the shares of the ceremony in an empty store.
+fn save_shares(file: &QuorumShareFile, store: &mut QuorumStore) -> Result<(), NodeOpenError> {
+    check_new(store)?;
     let shares = file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
     let start = SavedStateChange::Start(GroupStart::first(file.header.clone(), &file.witnesses));
     let shares = SavedStateChange::Shares { epoch: file.header.epoch, shares };

@@ -70,7 +70,7 @@ impl PublishedNodeState {
                 group: group.digest().to_string(),
                 epoch: epoch.epoch + 1,
                 approved_by: servers.iter().map(|server| u64::from(server.0) + 1).collect(),
-                needed: current.combination().signer_count() as u64,
+                needed: current.size().signer_count() as u64,
                 begun: epoch.run.as_ref().is_some_and(|run| run.group == *group),
                 until: status.approval_expires.filter(|_| is_own).map(|at| at.to_string()),
                 servers: group.members().iter().map(listed).collect(),

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use keys::AnyPublicKey;
 use serde::{Deserialize, Serialize};
 use service::log::LogRateLimiter;
 
@@ -24,6 +25,8 @@ const MAX_SHOWN: usize = 64;
 pub(super) struct PublishedNodeState {
     pub(super) server: Option<server::QuorumServerStatus>,
     start: Option<GroupStart>,
+    /// The public key, if it is known.
+    public: Option<AnyPublicKey>,
     progress: Option<LogProgress>,
     /// Since when entries have waited for the height after this one.
     waiting: Option<(Height, Instant)>,
@@ -56,6 +59,9 @@ pub struct QuorumNodeStatus {
     pub servers: u64,
     /// The number f of faulty servers that the group tolerates.
     pub faulty: u64,
+    /// The kind of the group's key: "rsa" or "ed25519". Empty if no group is known.
+    #[serde(default)]
+    pub key: String,
     /// This server's number in the group, from 1; `null` if it is not a member.
     pub index: Option<u64>,
     /// Whether it has its shares.
@@ -118,8 +124,13 @@ pub struct NodeServiceStatus {
 }
 
 impl PublishedNodeState {
-    pub(super) fn set_start(&mut self, start: Option<&GroupStart>) {
-        self.start = start.cloned();
+    pub(super) fn set_start(&mut self, start: Option<&GroupStart>, public: Option<AnyPublicKey>) {
+        (self.start, self.public) = (start.cloned(), public);
+    }
+
+    /// The group's public key, if it is known.
+    pub(super) fn public(&self) -> Option<&AnyPublicKey> {
+        self.public.as_ref()
     }
 
     pub(super) fn start(&self) -> Option<&GroupStart> {
@@ -244,14 +255,14 @@ fn over(epoch: u64, step: RefreshStep) -> RefreshStatus {
 /// The refresh that is approved or open in an epoch. `has_wish` is whether the operator's approval
 /// or cancellation is pending.
 fn refresh(epoch: &EpochStatus, has_wish: bool, current: &QuorumGroup) -> Option<RefreshStatus> {
-    let needed = current.combination().signer_count();
+    let needed = current.size().signer_count();
     let approvals = epoch.approvals.iter().map(|it| it.servers.len()).max().unwrap_or(0);
     let (step, done, of, missing, group) = match &epoch.run {
         None if approvals == 0 && epoch.cancelled.is_empty() && !has_wish => return None,
         None => {
             let approved: Vec<ServerIndex> =
                 epoch.approvals.iter().flat_map(|it| it.servers.clone()).collect();
-            let servers = current.combination().servers();
+            let servers = current.servers();
             let missing = servers.filter(|server| !approved.contains(server)).collect();
             (RefreshStep::Approving, approvals, needed, missing, current)
         }
@@ -347,6 +358,7 @@ impl NodeHandle {
             health,
             servers: epoch.map_or(0, |epoch| epoch.servers as u64),
             faulty: faulty as u64,
+            key: epoch.map_or("", |epoch| epoch.key.name()).into(),
             index: epoch.and_then(|epoch| epoch.index).map(|index| u64::from(index.0) + 1),
             has_shares: epoch.is_some_and(|epoch| epoch.has_shares),
             without_vote: without_vote(epoch),

@@ -49,7 +49,7 @@ const TABLES: &str = "\
         PRIMARY KEY (epoch, label)\
     ) STRICT, WITHOUT ROWID; \
     CREATE TABLE voting (\
-        epoch INTEGER PRIMARY KEY NOT NULL CHECK (epoch > 0), \
+        epoch INTEGER PRIMARY KEY NOT NULL CHECK (epoch >= 0), \
         life BLOB CHECK (length(life) = 32), \
         sealed BLOB NOT NULL\
     ) STRICT; \

@@ -1,25 +1,32 @@
 //! The bundle, from which servers join a group: `docs/formats/quorum.md`. It contains the public
-//! key, the header of an epoch with the list of servers, and in the first epoch the share file of
-//! each server, encrypted to the server's identity.
+//! key, the header of an epoch with the list of servers, and in the first epoch of an RSA key the
+//! share file of each server, encrypted to the server's identity. The bundle of servers that are to
+//! generate an Ed25519 key has only the founding header.
 
 use encoding::{FieldError, FieldReader, FieldWrite as _};
 use keys::noise::{self, EphemeralKey, SEALED_OVERHEAD};
 use keys::sealed::SealedKey;
-use keys::{IdentitySecretKey, KEY_LEN, RsaPublicKey};
+use keys::{AnyPublicKey, Ed25519PublicKey, IdentitySecretKey, KEY_LEN, RsaPublicKey};
 use random::{RandomError, RandomGenerator};
 use rsa_arithmetic::modulus::RsaModulus;
 use zeroize::Zeroizing;
 
 use super::share_file::{MAX_SHARE_FILE_LEN, QuorumShareFile, QuorumShareFileError};
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::group::{GroupHeader, GroupHeaderKind};
+use crate::protocol::group::{GroupHeader, GroupHeaderKind, GroupKeyAnchor, QuorumGroup};
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
 /// The first bytes of a bundle.
 const MAGIC: [u8; 16] = *b"SNDR-QUORUM-BDL\0";
 
-/// The version of the format.
+/// The version of the format with an RSA key.
 const VERSION: u8 = 1;
+
+/// The version of the format without: of servers that generate an Ed25519 key, or have one.
+const ED25519_VERSION: u8 = 2;
+const FOUNDING: u8 = 1;
+const ED25519: u8 = 2;
 
 /// The first bytes of what the encryption of a share file is bound to.
 const DOMAIN: &[u8] = b"SNDR-QUORUM-BUNDLE\0";
@@ -33,7 +40,7 @@ pub(crate) const MAX_BUNDLE_LEN: u64 = 14 << 20;
 /// A bundle. Not secret: only each server can decrypt its share file.
 #[derive(Clone, Debug)]
 pub struct QuorumBundle {
-    public: RsaPublicKey,
+    anchor: GroupKeyAnchor,
     header: GroupHeader,
     /// The encrypted share file of each server, or nothing.
     sealed: Vec<Vec<u8>>,
@@ -81,7 +88,8 @@ impl QuorumBundle {
         generator: &mut RandomGenerator,
     ) -> Result<Self, RandomError> {
         let first = files.first().expect("a group has servers");
-        let mut bundle = Self::without_shares(first.public().clone(), first.header.clone());
+        let anchor = first.public().clone().into();
+        let mut bundle = Self::without_shares(anchor, first.header.clone());
         for (file, member) in files.iter().zip(first.header.group.members()) {
             let key = Zeroizing::new(generator.array::<KEY_LEN>()?);
             let ephemeral = EphemeralKey(Zeroizing::new(generator.array()?));
@@ -95,19 +103,30 @@ impl QuorumBundle {
 
     /// A bundle without shares, for servers that join by a refresh. The header is of the epoch
     /// whose servers they are to connect with.
-    pub fn without_shares(public: RsaPublicKey, header: GroupHeader) -> Self {
-        Self { public, header, sealed: Vec::new() }
+    pub fn without_shares(anchor: GroupKeyAnchor, header: GroupHeader) -> Self {
+        Self { anchor, header, sealed: Vec::new() }
+    }
+
+    /// The bundle of servers that are to generate an Ed25519 key, at this time. It has no secrets.
+    pub fn founding(group: QuorumGroup, time: UnixSeconds) -> Self {
+        let header = GroupHeader::founding(group, time);
+        Self::without_shares(GroupKeyAnchor::Founding(header.digest()), header)
     }
 
     /// The same bundle without its shares.
     #[must_use]
     pub fn public_part(&self) -> Self {
-        Self::without_shares(self.public.clone(), self.header.clone())
+        Self::without_shares(self.anchor.clone(), self.header.clone())
     }
 
-    /// The group's public key.
-    pub fn public(&self) -> &RsaPublicKey {
-        &self.public
+    /// What it says of the group's key.
+    pub fn anchor(&self) -> &GroupKeyAnchor {
+        &self.anchor
+    }
+
+    /// The group's public key. `None` if its servers are to generate one.
+    pub fn public(&self) -> Option<AnyPublicKey> {
+        self.anchor.public()
     }
 
     /// The header of the epoch, with the servers.
@@ -142,26 +161,39 @@ impl QuorumBundle {
             key.as_slice().try_into().map_err(|_| QuorumBundleError::Sealed)?;
         let content = SealedKey::new(key).open(&context, content);
         let file = QuorumShareFile::parse(&content.ok_or(QuorumBundleError::Sealed)?)?;
-        let is_same =
-            file.server == server && file.header == self.header && *file.public() == self.public;
+        let is_same = file.server == server
+            && file.header == self.header
+            && GroupKeyAnchor::Rsa(file.public().clone()) == self.anchor;
         if is_same { Ok(file) } else { Err(QuorumBundleError::Sealed) }
     }
 
     /// What the encryption of a server's share file is bound to.
     fn context(&self, server: ServerIndex) -> Vec<u8> {
-        [DOMAIN, &self.public.digest(), &self.header.digest().0, &[server.0]].concat()
+        [DOMAIN, &self.anchor.digest().0, &self.header.digest().0, &[server.0]].concat()
     }
 
     /// The bytes of the file.
     ///
     /// # Panics
-    /// Never: a group has at most 13 servers.
+    /// Never: a group has at most 31 servers.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        out.push(VERSION);
-        out.put_counted(&self.public.modulus());
+        match &self.anchor {
+            GroupKeyAnchor::Rsa(public) => {
+                out.push(VERSION);
+                out.put_counted(&public.modulus());
+            }
+            GroupKeyAnchor::Founding(digest) => {
+                out.extend([ED25519_VERSION, FOUNDING]);
+                out.extend(digest.0);
+            }
+            GroupKeyAnchor::Ed25519(public) => {
+                out.extend([ED25519_VERSION, ED25519]);
+                out.extend(public.to_bytes());
+            }
+        }
         out.put_counted(&self.header.to_bytes());
-        out.push(u8::try_from(self.sealed.len()).expect("a group has at most 13 servers"));
+        out.push(u8::try_from(self.sealed.len()).expect("a group has at most 31 servers"));
         for sealed in &self.sealed {
             out.put_counted(sealed);
         }
@@ -183,18 +215,25 @@ impl QuorumBundle {
             return Err(QuorumBundleError::Damaged);
         }
         let mut reader = FieldReader::new(&content[MAGIC.len()..]);
-        if reader.u8()? != VERSION {
-            return Err(MalformedEncoding("of a version that this program does not know").into());
-        }
-        let modulus = RsaModulus::from_be_bytes(reader.counted()?)
-            .map_err(|_| MalformedEncoding("its modulus is not one of a key"))?;
-        let public = RsaPublicKey::danger_of_any_size(&modulus.to_be_bytes())
-            .map_err(|_| MalformedEncoding("its modulus is not one of a key"))?;
+        let anchor = match reader.u8()? {
+            VERSION => GroupKeyAnchor::Rsa(read_rsa_key(&mut reader)?),
+            ED25519_VERSION => read_ed25519_anchor(&mut reader)?,
+            _ => {
+                let why = "of a version that this program does not know";
+                return Err(MalformedEncoding(why).into());
+            }
+        };
         let header = GroupHeader::parse(reader.counted()?)?;
-        if header.kind != GroupHeaderKind::Epoch {
+        let is_first = header.kind == GroupHeaderKind::Founding && header.is_next(None);
+        let fits = match anchor {
+            GroupKeyAnchor::Founding(digest) => is_first && header.digest() == digest,
+            _ => header.kind == GroupHeaderKind::Epoch && header.key == anchor.kind(),
+        };
+        if !fits {
             return Err(MalformedEncoding("its header is not that of an epoch").into());
         }
-        let servers = header.group.members().len();
+        let servers =
+            if let GroupKeyAnchor::Rsa(_) = anchor { header.group.members().len() } else { 0 };
         let count = usize::from(reader.u8()?);
         if count != 0 && count != servers {
             return Err(MalformedEncoding("it does not have a share for each server").into());
@@ -208,14 +247,34 @@ impl QuorumBundle {
             sealed.push(share.to_vec());
         }
         reader.finish()?;
-        Ok(Self { public, header, sealed })
+        Ok(Self { anchor, header, sealed })
+    }
+}
+
+fn read_rsa_key(reader: &mut FieldReader<'_>) -> Result<RsaPublicKey, QuorumBundleError> {
+    let modulus = RsaModulus::from_be_bytes(reader.counted()?)
+        .map_err(|_| MalformedEncoding("its modulus is not one of a key"))?;
+    let key = RsaPublicKey::danger_of_any_size(&modulus.to_be_bytes());
+    Ok(key.map_err(|_| MalformedEncoding("its modulus is not one of a key"))?)
+}
+
+fn read_ed25519_anchor(reader: &mut FieldReader<'_>) -> Result<GroupKeyAnchor, QuorumBundleError> {
+    let (kind, bytes) = (reader.u8()?, reader.take()?);
+    match kind {
+        FOUNDING => Ok(GroupKeyAnchor::Founding(Sha256Digest(bytes))),
+        ED25519 => {
+            let key = Ed25519PublicKey::from_bytes(&bytes);
+            let key = key.map_err(|_| MalformedEncoding("its key is not a point of Ed25519"))?;
+            Ok(GroupKeyAnchor::Ed25519(key))
+        }
+        _ => Err(MalformedEncoding("neither a founding header nor a key").into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::testing::{identity, share_files};
+    use crate::protocol::testing::{group, identity, share_files};
 
     fn sealed() -> QuorumBundle {
         QuorumBundle::seal(&share_files(), &mut RandomGenerator::seeded().unwrap()).unwrap()
@@ -234,7 +293,7 @@ mod tests {
         let other = bundle.share_of(&identity(5)).err();
         assert_eq!(other, Some(QuorumBundleError::NotListed));
         let joining = QuorumBundle::parse(&bundle.public_part().to_bytes()).unwrap();
-        assert_eq!(joining.public(), bundle.public());
+        assert_eq!(joining.anchor(), bundle.anchor());
         assert_eq!(joining.share_of(&identity(1)).err(), Some(QuorumBundleError::NoShares));
     }
 
@@ -261,6 +320,30 @@ mod tests {
         few.sealed.pop();
         let few = QuorumBundle::parse(&few.to_bytes()).err();
         assert!(matches!(few, Some(QuorumBundleError::Malformed(_))), "{few:?}");
+    }
+
+    /// The digest of a founding header is that of the header in the bundle.
+    #[test]
+    fn bundles_of_an_ed25519_key_are_read_as_written() {
+        let founding = QuorumBundle::founding(group(10, 1), UnixSeconds(7));
+        let read = QuorumBundle::parse(&founding.to_bytes()).unwrap();
+        assert_eq!((read.anchor(), read.header()), (founding.anchor(), founding.header()));
+        assert!(!read.has_shares() && read.public().is_none());
+        let other = GroupKeyAnchor::Founding(Sha256Digest([7; 32]));
+        let other = QuorumBundle::without_shares(other, founding.header().clone());
+        assert!(QuorumBundle::parse(&other.to_bytes()).is_err());
+        let key = Ed25519PublicKey::from_bytes(&identity(9).public().to_bytes()).unwrap();
+        let anchor = GroupKeyAnchor::Ed25519(key);
+        let unsigned = QuorumBundle::without_shares(anchor.clone(), founding.header().clone());
+        assert!(QuorumBundle::parse(&unsigned.to_bytes()).is_err(), "not of an epoch");
+        let header = GroupHeader {
+            kind: GroupHeaderKind::Epoch,
+            epoch: 1,
+            previous: founding.header().digest(),
+            ..founding.header().clone()
+        };
+        let joining = QuorumBundle::without_shares(anchor.clone(), header);
+        assert_eq!(QuorumBundle::parse(&joining.to_bytes()).unwrap().anchor(), &anchor);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! same at every server. It provides the five operations of the thesis's agreement service (3.3):
 //! `write_proof`, `read_proof`, `node_ok`, `read_chosen` and `read_new_witnesses`.
 
+mod effect;
 mod run;
 mod servers;
 
@@ -9,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use keys::{IdentityPublicKey, IdentitySecretKey};
+use schnorr::SharingCommitment;
 
 use super::entry::{LogEntry, LogEntryBody, RefreshRole};
 use super::parameters::RefreshParameters;
@@ -18,6 +20,9 @@ use crate::protocol::group::{GroupHeader, GroupHeaderKind, QuorumGroup};
 use crate::protocol::voting::{VotingKey, VotingSecret};
 use crate::protocol::wire::Sha256Digest;
 
+pub(crate) use run::sharing_digest;
+
+pub use effect::{LogEntryEffect, LogEntryRefusal};
 pub use run::RefreshRun;
 
 /// How often a server may change its voting key before a run is opened, or between two runs.
@@ -39,10 +44,34 @@ struct CommandUsage {
     bytes: usize,
 }
 
+/// The key that a refresh moves.
+#[derive(Clone)]
+pub enum RefreshedKey {
+    /// An RSA key.
+    Rsa(Arc<RefreshParameters>),
+    /// An Ed25519 key with this sharing. `None` if the refresh generates the key.
+    Ed25519(Option<Arc<SharingCommitment>>),
+}
+
+impl From<Arc<RefreshParameters>> for RefreshedKey {
+    fn from(parameters: Arc<RefreshParameters>) -> Self {
+        Self::Rsa(parameters)
+    }
+}
+
+impl RefreshedKey {
+    fn rsa(&self) -> Result<&Arc<RefreshParameters>, LogEntryRefusal> {
+        match self {
+            Self::Rsa(parameters) => Ok(parameters),
+            Self::Ed25519(_) => Err(LogEntryRefusal::OtherKey),
+        }
+    }
+}
+
 /// The agreed state of a refresh in one epoch.
 #[derive(Clone)]
 pub struct RefreshAgreement {
-    parameters: Arc<RefreshParameters>,
+    key: RefreshedKey,
     /// The header of the epoch, and its digest.
     epoch: GroupHeader,
     epoch_digest: Sha256Digest,
@@ -64,88 +93,6 @@ pub struct RefreshAgreement {
     commands: Option<BTreeMap<ServerIndex, CommandUsage>>,
 }
 
-/// Why an entry changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LogEntryRefusal {
-    /// The refresh is over.
-    #[error("the epoch has ended")]
-    Ended,
-    /// There is no open run, or the entry belongs to another run or epoch.
-    #[error("for another run")]
-    OtherRun,
-    /// The author is not a member of the group, or did not sign the entry.
-    #[error("the author's signature is wrong")]
-    Signature,
-    /// The author is known to be faulty.
-    #[error("the author is faulty")]
-    Faulty,
-    /// The same entry has been committed already.
-    #[error("there is one already")]
-    Repeated,
-    /// The dealer does not hold all the labels.
-    #[error("the dealer does not hold these shares")]
-    Labels,
-    /// There are fewer than 2f'+1 confirmations of different new servers, or one is invalid.
-    #[error("the confirmations are not those of 2f+1 new servers")]
-    Confirmations,
-    /// No dealings have been chosen for some labels.
-    #[error("not all labels have a dealing")]
-    NotChosen,
-    /// The group has no replicated service.
-    #[error("the group has no replicated service")]
-    NoService,
-    /// The author's earlier batches of commands are missing.
-    #[error("an earlier batch of commands is missing")]
-    Early,
-    /// The author's part of this segment of the log is full.
-    #[error("too many commands of one server")]
-    CommandsFull,
-    /// The author has not registered its session key yet.
-    #[error("the author has no session key yet")]
-    NoSessionKey,
-    /// A voting key has no valid proof, or the entry does not name the server's current key as
-    /// replaced.
-    #[error("the voting key is not proven, or replaces another one")]
-    VotingKey,
-    /// The new server's proof of possession does not match the witnesses.
-    #[error("the proof of possession is wrong")]
-    Possession,
-}
-
-/// The effect of an entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogEntryEffect {
-    /// It was counted.
-    Counted,
-    /// f+1 old servers have approved a group: the run is open.
-    Opened,
-    /// f+1 old servers have cancelled the run. The next run gets another number.
-    Cancelled,
-    /// A dealer has been proven faulty.
-    DealerExcluded {
-        /// Its index in the old group.
-        dealer: ServerIndex,
-        /// The new server that has proven it faulty.
-        by: ServerIndex,
-    },
-    /// A new server's complaint was unfounded.
-    FalseComplaint {
-        /// Its index in the new group.
-        complainant: ServerIndex,
-    },
-    /// A server is proven faulty because it has signed an invalid entry.
-    Faulty {
-        /// The group that it belongs to.
-        side: RefreshRole,
-        /// Its index in that group.
-        author: ServerIndex,
-        /// What is wrong.
-        why: LogEntryRefusal,
-    },
-    /// The new epoch has begun.
-    Final,
-}
-
 impl CommandUsage {
     /// The usage after a batch, unless that is too much.
     fn with(self, batch: &LogEntry) -> Option<Self> {
@@ -155,10 +102,11 @@ impl CommandUsage {
 }
 
 impl RefreshAgreement {
-    /// The state at the start of an epoch, with the epoch's header.
-    pub fn new(parameters: Arc<RefreshParameters>, epoch: GroupHeader) -> Self {
-        Self {
-            parameters,
+    /// The state at the start of an epoch, with the epoch's header. In the epoch of a founding
+    /// header, the run that generates the key is open.
+    pub fn new(key: impl Into<RefreshedKey>, epoch: GroupHeader) -> Self {
+        let mut agreement = Self {
+            key: key.into(),
             epoch_digest: epoch.digest(),
             segment: epoch.digest(),
             commands: None,
@@ -170,23 +118,35 @@ impl RefreshAgreement {
             withdrawals: BTreeMap::new(),
             cancellations: BTreeSet::new(),
             run: None,
+        };
+        if agreement.is_founding() {
+            let header = agreement.refresh_header(agreement.epoch.group.clone());
+            agreement.run = Some(RefreshRun::new(header, &agreement.key));
         }
+        agreement
+    }
+
+    /// Whether the group generates its key in this epoch.
+    pub(crate) fn is_founding(&self) -> bool {
+        self.epoch.kind == GroupHeaderKind::Founding
     }
 
     /// The state in which a run is open, for a server that joins during the run.
     pub(crate) fn joined(
-        parameters: Arc<RefreshParameters>,
+        key: impl Into<RefreshedKey>,
         epoch: GroupHeader,
         refresh: &GroupHeader,
     ) -> Self {
-        let (run, voting) = (Some(RefreshRun::new(refresh.clone())), refresh.voting.clone());
-        let segment = refresh.digest();
-        Self { run_number: refresh.run, run, voting, segment, ..Self::new(parameters, epoch) }
+        let key = key.into();
+        let (run, voting) = (RefreshRun::new(refresh.clone(), &key), refresh.voting.clone());
+        let (run, segment) = (Some(run), refresh.digest());
+        Self { run_number: refresh.run, run, voting, segment, ..Self::new(key, epoch) }
     }
 
     /// The same state, in a group with a replicated service if `is_on`. All servers of the group
     /// must agree on this.
     pub(crate) fn with_commands(self, is_on: bool) -> Self {
+        let is_on = is_on && !self.is_founding();
         Self { commands: is_on.then(BTreeMap::new), ..self }
     }
 
@@ -312,13 +272,18 @@ impl RefreshAgreement {
         self.run.as_ref()
     }
 
+    /// The parameters of the RSA key.
+    ///
+    /// # Panics
+    /// If it is no RSA key. The state machines of a refresh of an RSA key call this only.
     pub(crate) fn parameters(&self) -> &Arc<RefreshParameters> {
-        &self.parameters
+        self.key.rsa().expect("a refresh of an RSA key")
     }
 
     /// The refresh header for a run with a group (old node, step 1).
     pub(crate) fn refresh_header(&self, group: QuorumGroup) -> GroupHeader {
         GroupHeader {
+            key: self.epoch.key,
             kind: GroupHeaderKind::Refresh,
             epoch: self.epoch.epoch + 1,
             run: self.run_number,
@@ -344,7 +309,8 @@ impl RefreshAgreement {
         }
         let (author, old) = (entry.author, &self.epoch.group);
         let is_free = match &entry.body {
-            LogEntryBody::Approve { epoch, run, withdrawn, .. } => {
+            LogEntryBody::Approve { epoch, run, withdrawn, group } => {
+                group.check_key(self.epoch.key).map_err(|_| LogEntryRefusal::GroupSize)?;
                 self.check_number(*epoch, *run)?;
                 // An approval that was withdrawn is not committed again.
                 self.can_approve(author)
@@ -355,9 +321,27 @@ impl RefreshAgreement {
                 self.check_number(*epoch, *run)?;
                 self.can_approve(author) && *withdrawn == self.withdrawn(author)
             }
+            LogEntryBody::Cancel { .. } if self.is_founding() => {
+                return Err(LogEntryRefusal::Founding);
+            }
             LogEntryBody::Cancel { epoch, run } => {
                 self.check_number(*epoch, *run)?;
                 !self.cancellations.contains(&author)
+            }
+            LogEntryBody::Handover { step, .. } => {
+                let run = self.run_of(Sha256Digest(step.run()), entry)?;
+                let handover = run.handover.as_ref().ok_or(LogEntryRefusal::OtherKey)?;
+                let author = author.participant().ok_or(LogEntryRefusal::Signature)?;
+                handover.check(author, step)?;
+                true
+            }
+            LogEntryBody::SessionKey { .. }
+            | LogEntryBody::Proved { .. }
+            | LogEntryBody::Complaint { .. }
+            | LogEntryBody::Computed { .. }
+                if self.key.rsa().is_err() =>
+            {
+                return Err(LogEntryRefusal::OtherKey);
             }
             LogEntryBody::SessionKey { run, .. } => {
                 !self.run_of(*run, entry)?.session_keys.contains_key(&author)
@@ -445,6 +429,9 @@ impl RefreshAgreement {
                     && self.voting_key(author) == Some(replaced)
                     && voting.is_proven(self.epoch_digest, author)
             }
+            LogEntryBody::Handover { step, voting: Some(voting), .. } => {
+                voting.is_proven(Sha256Digest(step.run()), author)
+            }
             _ => true,
         }
     }
@@ -508,11 +495,14 @@ impl RefreshAgreement {
                 run.proved(manifest, confirmations)
             }
             (LogEntryBody::Complaint { complaint, .. }, Some(run)) => {
-                Ok(run.complaint(author, complaint, &self.epoch.group, &self.parameters))
+                Ok(run.complaint(author, complaint, &self.epoch.group, self.key.rsa()?))
             }
             (LogEntryBody::Computed { witnesses, possession, time, .. }, Some(run)) => {
                 let times = (*time, self.epoch.time);
-                run.computed(author, (witnesses, possession), times, &self.parameters)
+                run.computed(author, (witnesses, possession), times, self.key.rsa()?)
+            }
+            (LogEntryBody::Handover { step, voting, time }, Some(run)) => {
+                run.hand_over(author, step, voting.as_deref(), (*time, self.epoch.time))
             }
         };
         // The author has signed an invalid entry. This proves it faulty, whatever others do.
@@ -549,13 +539,13 @@ impl RefreshAgreement {
     fn approve(&mut self, author: ServerIndex, group: &QuorumGroup) -> LogEntryEffect {
         self.approvals.insert(author, group.clone());
         let same = self.approvals.values().filter(|approved| *approved == group).count();
-        if same < self.epoch.group.combination().signer_count() {
+        if same < self.epoch.group.size().signer_count() {
             return LogEntryEffect::Counted;
         }
         // A new server, which starts here, does not know the earlier ones.
         self.cancellations.clear();
         self.voting_changes.clear();
-        let run = RefreshRun::new(self.refresh_header(group.clone()));
+        let run = RefreshRun::new(self.refresh_header(group.clone()), &self.key);
         self.segment = run.id;
         self.commands.iter_mut().for_each(BTreeMap::clear);
         self.run = Some(run);
@@ -564,14 +554,14 @@ impl RefreshAgreement {
 
     fn cancel(&mut self, author: ServerIndex) -> LogEntryEffect {
         self.cancellations.insert(author);
-        if self.cancellations.len() < self.epoch.group.combination().signer_count() {
+        if self.cancellations.len() < self.epoch.group.size().signer_count() {
             return LogEntryEffect::Counted;
         }
-        let (parameters, epoch) = (self.parameters.clone(), self.epoch.clone());
+        let (key, epoch) = (self.key.clone(), self.epoch.clone());
         let (voting, run_number) = (std::mem::take(&mut self.voting), self.run_number + 1);
         let voting_changes = std::mem::take(&mut self.voting_changes);
         let (segment, commands) = (self.segment, self.commands.take());
-        let new = Self::new(parameters, epoch);
+        let new = Self::new(key, epoch);
         *self = Self { voting, voting_changes, run_number, segment, commands, ..new };
         LogEntryEffect::Cancelled
     }

@@ -1,5 +1,7 @@
 //! The clients of one server and of a group.
 
+use keys::{AnyPublicKey, RsaPublicKey};
+
 use super::*;
 
 #[test]
@@ -121,7 +123,8 @@ fn a_server_that_signs_falsely_is_passed_over() {
     std::fs::write(place.path().join("message"), &message).unwrap();
     openssl("genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key");
     let pem = String::from_utf8(openssl("pkey -in key -pubout")).unwrap();
-    let key = RsaPublicKey::from_pem(&pem).unwrap();
+    let rsa = RsaPublicKey::from_pem(&pem).unwrap();
+    let key = AnyPublicKey::from(rsa.clone());
     let pkcs1 = openssl("dgst -sha256 -sign key message");
     let pss = "rsa_padding_mode:pss -sigopt rsa_pss_saltlen:32";
     let pss = openssl(&format!("dgst -sha256 -sigopt {pss} -sign key message"));
@@ -141,7 +144,7 @@ fn a_server_that_signs_falsely_is_passed_over() {
         let sign = |order: &[usize]| {
             let sockets: Vec<PathBuf> = order.iter().map(|index| servers[*index].path()).collect();
             let client = GroupApiClient::new(&sockets);
-            runtime.block_on(client.sign(&message, encoding, Some(&key)))
+            runtime.block_on(client.sign(&message, encoding, Some(&rsa)))
         };
         let [first, second] = [(right + 1) % 3, (right + 2) % 3];
         assert_eq!(sign(&[first, second, right]).unwrap(), answers[right]);

@@ -6,10 +6,10 @@ use arc_malachitebft_core_types as types;
 use keys::IdentityPublicKey;
 
 use super::{ConsensusContext, ValidatorAddress};
-use crate::protocol::log_types::{Height, ServerSet};
+use crate::protocol::log_types::{Height, MAX_FAULTY, ServerSet};
 
-/// The largest number of servers of a set: n = 3f+1 with f = 4.
-pub(crate) const MAX_SERVERS: usize = 13;
+/// The largest number of servers of a set: n = 3f+1.
+pub(crate) const MAX_SERVERS: usize = 3 * MAX_FAULTY as usize + 1;
 
 /// The largest number of consecutive heights that a server leads.
 const TERM: u64 = 16;
