@@ -40,7 +40,9 @@ pub use agreement::{HandoverAgreement, HandoverEffect, HandoverFault, HandoverRe
 pub use dealer::HandoverDealer;
 pub use dealing::HandoverDealing;
 pub use element::{MalformedHandoverMessage, PrimeOrderPoint};
-pub use entry::{HandoverEntry, HandoverEntryBody, HandoverRole, MAX_HANDOVER_ENTRY_LEN};
+pub use entry::{
+    HandoverEntry, HandoverEntryBody, HandoverEntryKind, HandoverRole, MAX_HANDOVER_ENTRY_LEN,
+};
 pub use participant::{GroupSize, MAX_FAULTY, ParticipantId, ParticipantSet};
 pub use proof::LogarithmProof;
 pub use receiver::HandoverReceiver;

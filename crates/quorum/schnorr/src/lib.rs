@@ -96,8 +96,8 @@ mod signer;
 mod tests;
 
 pub use ::handover::{
-    DealingFault, GroupSize, HandoverEffect, HandoverFault, HandoverRefusal, HandoverRole,
-    LogarithmProof, MAX_FAULTY, MAX_HANDOVER_ENTRY_LEN,
+    DealingFault, GroupSize, HandoverEffect, HandoverEntryKind, HandoverFault, HandoverRefusal,
+    HandoverRole, LogarithmProof, MAX_FAULTY, MAX_HANDOVER_ENTRY_LEN,
     MalformedHandoverMessage as MalformedSchnorrMessage, ParticipantId, ParticipantSet,
     PrimeOrderPoint,
 };

@@ -252,7 +252,8 @@ mod tests {
         let three = [ServerIndex(1), ServerIndex(2)];
         assert_eq!(without_engine(&three, &[&link]), "");
         let founding = EpochStatus { is_founding: true, has_shares: false, ..epoch.clone() };
-        let message = problem(Some(&founding), None, &[ServerIndex(1)], &[&link], None, String::new());
+        let message =
+            problem(Some(&founding), None, &[ServerIndex(1)], &[&link], None, String::new());
         assert!(message.starts_with("the group has no key yet, and 2 servers are"), "{message}");
         let message = problem(Some(&founding), None, &three, &[], None, String::new());
         assert_eq!(message, "the group is generating its key");

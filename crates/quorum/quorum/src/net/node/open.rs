@@ -30,8 +30,9 @@ use crate::net::store::{
 };
 use crate::protocol::ceremony::bundle::QuorumBundle;
 use crate::protocol::ceremony::share_file::QuorumShareFile;
-use crate::protocol::group::{GroupHeader, GroupKeyAnchor, QuorumMember};
+use crate::protocol::group::{GroupHeader, GroupKeyAnchor, GroupKeyKind, QuorumMember};
 use crate::protocol::server::{GroupStart, QuorumServerSettings, SavedStateChange};
+use crate::protocol::wire::Sha256Digest;
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +92,9 @@ pub enum NodeOpenError {
     /// The configuration names no public key.
     #[error("there is neither `bundle` nor `public_key`: name the bundle of the group")]
     NoPublicKey,
+    /// CometBFT is to run the log of a group with an Ed25519 key.
+    #[error("CometBFT runs the log of groups with an RSA key only: leave out `cometbft`")]
+    CometbftKey,
     /// The bundle and `public_key` differ.
     #[error(
         "`public_key` is not the key of the bundle: leave `public_key` out, or copy both again"
@@ -176,6 +180,9 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
     let bundle = take_bundle(config, &mut store, &identity, named.as_ref())?;
     let bundled = bundle.as_ref().map(|bundle| bundle.anchor().clone());
     let anchor = bundled.or(named.map(GroupKeyAnchor::of)).ok_or(NodeOpenError::NoPublicKey)?;
+    if config.cometbft.is_some() && anchor.kind() != GroupKeyKind::Rsa {
+        return Err(NodeOpenError::CometbftKey);
+    }
     if let Some(share) = &config.share {
         let path = config.config_dir.join(share);
         take_shares(&path, &mut store, &IdentitySecretKey::new(&identity).public(), &anchor)?;
@@ -275,14 +282,15 @@ pub fn write_cometbft_home(
 ) -> Result<CometbftHome, NodeOpenError> {
     let home = cometbft_home(config)?.ok_or(NodeOpenError::NoCometbft)?;
     let public = if let Some(path) = &config.public_key {
-        RsaPublicKey::read(&config.config_dir.join(path))?
+        GroupKeyAnchor::of(AnyPublicKey::read(&config.config_dir.join(path))?)
     } else {
         let named = config.bundle.as_ref().map(|bundle| config.config_dir.join(bundle));
         let path = config.shared_bundle.clone().or(named).ok_or(NodeOpenError::NoPublicKey)?;
         let kept = config.config_dir.join(&config.store).join(BUNDLE_FILE);
         let found = [path.clone(), kept].into_iter().find(|path| path.exists());
-        read_bundle(&found.ok_or(NodeOpenError::NoBundle { path })?)?.public().clone()
+        read_bundle(&found.ok_or(NodeOpenError::NoBundle { path })?)?.anchor().clone()
     };
+    let GroupKeyAnchor::Rsa(public) = public else { return Err(NodeOpenError::CometbftKey) };
     home.write(Sha256Digest(public.digest()), listen)?;
     Ok(home)
 }

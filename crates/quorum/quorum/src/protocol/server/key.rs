@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rsa_arithmetic::key::GroupPublicKey;
 use schnorr::{FrostSigner, NonceCommitments, SharingCommitment};
 
 use super::start::VerifiedStart;
@@ -13,7 +14,6 @@ use crate::protocol::refresh::{
     self, RefreshDelays, RefreshParameters, RefreshedKey, RowRecovery, ShareRecovery,
     ShareWitnesses,
 };
-use rsa_arithmetic::key::GroupPublicKey;
 use crate::protocol::share::ShareRange;
 use crate::protocol::signing::{self, SigningGroup};
 
