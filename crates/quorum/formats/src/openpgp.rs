@@ -7,8 +7,8 @@
 
 use std::fmt;
 
-use keys::{AnyPublicKey, RsaPublicKey};
 use keys::rsa::PUBLIC_EXPONENT;
+use keys::{AnyPublicKey, RsaPublicKey};
 use sha1::{Digest as _, Sha1};
 use sha2::Sha256;
 

@@ -59,10 +59,7 @@ fn messages() -> Vec<(SignatureFormat, Vec<u8>)> {
 }
 
 /// A message of each format that signs with every kind of key.
-fn messages_of(
-    key: &AnyPublicKey,
-    algorithm: JwtAlgorithm,
-) -> Vec<(SignatureFormat, Vec<u8>)> {
+fn messages_of(key: &AnyPublicKey, algorithm: JwtAlgorithm) -> Vec<(SignatureFormat, Vec<u8>)> {
     let request = CertificationRequestFields {
         subject: "CN=www.example.org,C=US".parse().unwrap(),
         key: key.to_der(),
