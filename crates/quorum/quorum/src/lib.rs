@@ -1,5 +1,6 @@
-//! Threshold RSA signatures by a group of 3f+1 servers, and the refresh that moves the key to
-//! another group: TSPSS (Chen 2004). Specified in `docs/protocols/quorum.md`.
+//! Threshold signatures by a group of 3f+1 servers, and the refresh that moves the key to another
+//! group. With an RSA key: TSPSS (Chen 2004), specified in `docs/protocols/quorum.md`. With an
+//! Ed25519 key: `docs/protocols/quorum-ed25519.md`.
 //!
 //! Any f+1 servers produce a signature, and anyone can verify it with the public key. Here four
 //! servers share the key, and one of them may be faulty:
@@ -69,15 +70,16 @@
 //! `protocol` is pure:
 //!
 //! - [`server`]: one server: `signing` and `answering`, `refreshing`, `inviting`, `voting`,
-//!   `replicating`. `epoch` is what it follows from `start`, `participation` its part in a run,
-//!   `change` what it stores.
+//!   `replicating`. `epoch` is what it follows from `start`, with a `key` of either kind,
+//!   `participation` its part in a run, `change` what it stores.
 //! - [`signing`]: `request` combines `partial` signatures; `answer`: messages; `evidence` of wrong
-//!   ones; `health` of the servers. [`policy`]: which messages may be signed, by a `rule` or not.
+//!   ones; `health` of the servers. With an Ed25519 key: `roast`, `share_evidence`, and
+//!   `server::frost_signing`. [`policy`]: which messages may be signed, by a `rule` or not.
 //!   [`review`]: which registrations wait, at all servers.
 //! - [`refresh`]: moves the key. `old_server` sends a `dealing` with a `manifest`; `new_server`
 //!   checks it, or files a `complaint`. `agreement` is the state that follows from each `entry` of
 //!   the log. `possession`, `recovery`, `session`, `retries`: proofs, servers that missed it, keys,
-//!   repetition.
+//!   repetition. With an Ed25519 key: `handover`, `row_recovery`.
 //! - [`replication`]: a service that the servers replicate: `replica` is its state machine at a
 //!   server, `statement` what the group signs.
 //! - `consensus`: the agreement log: `engine` runs Malachite, with `pool`, `timers`, `signing`,

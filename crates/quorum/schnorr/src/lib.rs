@@ -2,9 +2,8 @@
 //! resharing to another group of any size, and signing by FROST (RFC 9591) with ROAST's
 //! coordination. Specified in `docs/protocols/quorum-ed25519.md`.
 //!
-//! This is a library without a driver: the command does not use it yet. It promises, if at most f
-//! servers of each group are faulty and an agreement log gives all servers the same entries in the
-//! same order:
+//! This is a library without a driver: `sunder-quorum` has one. It promises, if at most f servers of
+//! each group are faulty and an agreement log gives all servers the same entries in the same order:
 //!
 //! - f servers of the old and f' of the new group together learn nothing about the key, and no
 //!   signature exists that no correct server agreed to.
@@ -105,7 +104,7 @@ pub use frost::{MAX_MESSAGE_LEN, NonceCommitments, SignatureShare, SigningSessio
 pub use handover::agreement::{HandoverAgreement, HandoverEffect, HandoverFault, HandoverRefusal};
 pub use handover::dealer::HandoverDealer;
 pub use handover::dealing::{DealingFault, HandoverDealing};
-pub use handover::entry::{HandoverEntry, HandoverRole, MAX_HANDOVER_ENTRY_LEN};
+pub use handover::entry::{HandoverEntry, HandoverEntryKind, HandoverRole, MAX_HANDOVER_ENTRY_LEN};
 pub use handover::receiver::HandoverReceiver;
 pub use handover::terms::HandoverTerms;
 pub use participant::{GroupSize, MAX_FAULTY, ParticipantId, ParticipantSet};

@@ -111,6 +111,11 @@ impl RoastCoordinator {
         self.faulty
     }
 
+    /// The number of servers that wait for a session.
+    pub fn ready_count(&self) -> usize {
+        self.ready.len()
+    }
+
     /// The unused commitments, for the next request.
     pub fn into_unused(self) -> BTreeMap<ParticipantId, NonceCommitments> {
         self.ready.into_iter().collect()
@@ -124,20 +129,21 @@ impl RoastCoordinator {
     }
 
     /// Takes a server's answer. An answer that is malformed, unexpected or about another session
-    /// changes nothing: the session that waits for the server goes on waiting.
-    pub fn handle_answer(&mut self, from: ParticipantId, answer: &[u8]) {
-        let Ok(answer) = SignatureAnswer::from_bytes(answer) else { return };
-        let Some(&number) = self.pending.get(&from) else { return };
+    /// changes nothing: the session that waits for the server goes on waiting. Returns whether it
+    /// was the answer to the session that waits for the server.
+    pub fn handle_answer(&mut self, from: ParticipantId, answer: &[u8]) -> bool {
+        let Ok(answer) = SignatureAnswer::from_bytes(answer) else { return false };
+        let Some(&number) = self.pending.get(&from) else { return false };
         let OpenSession { session, digest, values, shares } = &mut self.sessions[number];
         if self.is_signed || answer.session != *digest {
-            return;
+            return false;
         }
         self.pending.remove(&from);
         if !session.verify_share(values, &self.sharing, from, answer.share) {
             self.faulty.insert(from);
             let session = session.to_bytes();
             self.outputs.push_back(RoastOutput::Faulty { signer: from, session });
-            return;
+            return true;
         }
         shares.insert(from, answer.share);
         if shares.len() == session.signers().len() {
@@ -147,6 +153,7 @@ impl RoastCoordinator {
             self.outputs.push_back(RoastOutput::Signed(signature));
         }
         self.add_ready(from, &answer.next);
+        true
     }
 
     /// Takes a server's refusal, because it does not know its nonces any more. Once for each

@@ -265,11 +265,12 @@ pub trait LocalService: Send + Sync + 'static {
     /// The registrations and the proposed lists of servers that wait.
     fn pending(&self) -> impl Future<Output = Result<PendingReview, ApiRefusal>> + Send;
 
-    /// `sign_message`: requests a signature from f+1 servers.
+    /// `sign_message`: requests a signature from f+1 servers, in this encoding, or the usual one of
+    /// the group's key.
     fn sign(
         &self,
         message: Bytes,
-        encoding: ApiEncoding,
+        encoding: Option<ApiEncoding>,
         caller: ApiCaller,
     ) -> impl Future<Output = Result<Vec<u8>, ApiRefusal>> + Send;
 

@@ -23,7 +23,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::RsaPublicKey;
 use random::RandomError;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{mpsc, oneshot};
@@ -33,6 +32,7 @@ use crate::log::{AgreementLog, Height, LogFailed};
 use crate::net::links::{QuorumLinks, QuorumPeer, TopicInbox};
 use crate::net::store::{QuorumStore, QuorumStoreError};
 use crate::protocol::server::{QuorumServerSettings, SavedStateError};
+use crate::protocol::wire::Sha256Digest;
 use local::{MAX_COMMANDS, NodeCommand};
 use status::PublishedNodeState;
 
@@ -66,6 +66,8 @@ pub enum NodeError {
 /// Where a log starts.
 #[derive(Debug)]
 pub struct LogStart<L> {
+    /// The name of the group, which votes are for.
+    pub name: Sha256Digest,
     /// The last height that was applied.
     pub applied: Height,
     /// The source of the other servers' messages for the log.
@@ -109,7 +111,6 @@ pub struct NodeHandle {
     commands: mpsc::Sender<NodeCommand>,
     shared: Arc<Mutex<PublishedNodeState>>,
     links: Arc<QuorumLinks>,
-    public: RsaPublicKey,
     start: Instant,
 }
 
@@ -127,7 +128,6 @@ impl QuorumNode {
     ) -> Result<Self, NodeError> {
         let (commands, received) = mpsc::channel(MAX_COMMANDS);
         let (shared, start) = (Arc::default(), Instant::now());
-        let public = settings.public.clone();
         let links = Arc::clone(&network.links);
         let core =
             NodeEventLoop::new(settings, store, network, start_log, Arc::clone(&shared), start)?;
@@ -140,7 +140,7 @@ impl QuorumNode {
             let _ = end.send(result);
         };
         thread::Builder::new().name("quorum".into()).spawn(run).map_err(NodeError::Thread)?;
-        let handle = NodeHandle { commands, shared, links, public, start };
+        let handle = NodeHandle { commands, shared, links, start };
         Ok(Self { handle, ended, stop })
     }
 

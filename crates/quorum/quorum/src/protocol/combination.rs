@@ -18,7 +18,6 @@ impl ServerIndex {
     }
 
     /// The number in the protocols of an Ed25519 key. `None` if no group has such a server.
-    #[expect(dead_code)]
     pub(crate) fn participant(self) -> Option<ParticipantId> {
         ParticipantId::new(self.0.checked_add(1)?)
     }

@@ -38,6 +38,16 @@ pub enum GroupKeyKind {
     Ed25519,
 }
 
+impl GroupKeyKind {
+    /// Its name in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rsa => "rsa",
+            Self::Ed25519 => "ed25519",
+        }
+    }
+}
+
 /// What a server knows of its group's key before it follows the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupKeyAnchor {
@@ -50,6 +60,14 @@ pub enum GroupKeyAnchor {
 }
 
 impl GroupKeyAnchor {
+    /// A known public key.
+    pub fn of(key: AnyPublicKey) -> Self {
+        match key {
+            AnyPublicKey::Rsa(key) => Self::Rsa(key),
+            AnyPublicKey::Ed25519(key) => Self::Ed25519(key),
+        }
+    }
+
     /// The kind of the key.
     pub fn kind(&self) -> GroupKeyKind {
         match self {

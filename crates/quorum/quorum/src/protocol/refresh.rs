@@ -1,13 +1,15 @@
 //! Moving the key to a new group (thesis, 3.3).
 //!
 //! The agreement log orders entries, which every server applies to its [`RefreshAgreement`].
-//! [`OldServer`] and [`NewServer`] decide what a server does. Their inputs are messages, the agreed
+//! [`OldServer`] and [`NewServer`] decide what a server does, and with an Ed25519 key
+//! `handover::HandoverServer`. Their inputs are messages, the agreed
 //! state and the time. Their outputs are messages, entries, and long-running jobs.
 
 pub(crate) mod agreement;
 pub(crate) mod complaint;
 pub(crate) mod dealing;
 pub(crate) mod entry;
+pub(crate) mod handover;
 pub(crate) mod manifest;
 pub(crate) mod message;
 pub(crate) mod new_server;
@@ -17,15 +19,20 @@ pub(crate) mod parameters;
 pub(crate) mod possession;
 pub(crate) mod recovery;
 pub(crate) mod retries;
+pub(crate) mod row_recovery;
 pub(crate) mod session;
 
 pub(crate) use agreement::MAX_COMMAND_BYTES;
 pub(crate) use entry::LogEntryBody;
 
-pub use agreement::{LogEntryEffect, LogEntryRefusal, RefreshAgreement, RefreshRun};
+pub(crate) use agreement::sharing_digest;
+pub(crate) use handover::{HandoverContext, HandoverServer};
+pub(crate) use row_recovery::RowRecovery;
+
+pub use agreement::{LogEntryEffect, LogEntryRefusal, RefreshAgreement, RefreshRun, RefreshedKey};
 pub use entry::{LogEntry, MAX_ENTRY_LEN, RefreshRole};
 pub use manifest::DealingRound;
-pub use message::{MAX_MESSAGE_LEN, RefreshMessage};
+pub use message::{CommonValue, MAX_MESSAGE_LEN, RefreshMessage};
 pub use new_server::NewServer;
 pub use old_server::OldServer;
 pub use output::{

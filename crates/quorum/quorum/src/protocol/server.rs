@@ -8,7 +8,9 @@ mod approving;
 mod change;
 mod due_refresh;
 mod epoch;
+mod frost_signing;
 mod inviting;
+mod key;
 mod output;
 mod participation;
 mod questions;
@@ -25,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use keys::{IdentityPublicKey, IdentitySecretKey, RsaPublicKey};
+use keys::{AnyPublicKey, IdentityPublicKey, IdentitySecretKey};
 use random::{RandomError, RandomGenerator};
 
 pub use change::{EncodedShareList, SavedServerState, SavedStateChange};
@@ -38,7 +40,10 @@ pub(crate) use start::chain_to_bytes;
 use start::has_same_headers;
 pub use start::{GroupStart, GroupStartError, SignedGroupHeader};
 
-use crate::protocol::group::{QuorumGroup, QuorumMember};
+use crate::protocol::combination::GroupTooLarge;
+use crate::protocol::group::{
+    GroupHeader, GroupHeaderKind, GroupKeyAnchor, QuorumGroup, QuorumMember,
+};
 use crate::protocol::link::{LinkLane, LinkTopic};
 use crate::protocol::log_types::{CommittedEntries, Height, LogIncarnation};
 use crate::protocol::policy::{MessageDigest, SigningRule};
@@ -49,6 +54,7 @@ use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 use answering::PartialSignQueue;
 use epoch::FollowedEpoch;
+use frost_signing::FrostQueries;
 use inviting::NewerEpoch;
 use output::{QuorumServerOutcome, QuorumServerTask};
 use participation::{EndedRefresh, dealer_items};
@@ -59,8 +65,8 @@ use signing::{OwnSignRequest, PostponedSignRequest, QueuedSignRequest};
 pub struct QuorumServerSettings {
     /// The key by which other servers authenticate this one.
     pub identity: Arc<IdentitySecretKey>,
-    /// The group's public key.
-    pub public: RsaPublicKey,
+    /// What it knows of the group's key.
+    pub anchor: GroupKeyAnchor,
     /// Messages that are signed without being registered.
     pub rules: Vec<SigningRule>,
     /// The waiting times of servers in a refresh.
@@ -92,7 +98,7 @@ pub enum SavedStateError {
 }
 
 /// Why a refresh is not started or cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum RefreshRefusal {
     /// This server is not in the group of the current epoch.
     #[error("this server is not in the group that has the key")]
@@ -106,6 +112,12 @@ pub enum RefreshRefusal {
     /// No refresh is open.
     #[error("no refresh is open")]
     None,
+    /// The group has not generated its key yet.
+    #[error("the group is still generating its key: see `sunder quorum status`")]
+    NoKey,
+    /// The group is too large for the kind of key.
+    #[error(transparent)]
+    TooLarge(#[from] GroupTooLarge),
     /// This server has approved nothing, or the refresh has begun.
     #[error(
         "this server has no approval to withdraw; a refresh that has begun ends with `sunder quorum \
@@ -144,6 +156,8 @@ pub struct QuorumServer {
     /// Requests of local users that wait for the running requests.
     waiting: VecDeque<QueuedSignRequest>,
     answering: PartialSignQueue,
+    /// Questions of requesters of an Ed25519 signature, to be answered in the next step.
+    frost_queries: FrostQueries,
     /// The operator's request to the log, until it is committed.
     operator_request: Option<OperatorRequest>,
     operator_request_at: Duration,
@@ -203,6 +217,7 @@ impl QuorumServer {
             next_request: 0,
             waiting: VecDeque::new(),
             answering: PartialSignQueue::default(),
+            frost_queries: FrostQueries::default(),
             operator_request: None,
             operator_request_at: now,
             time: UnixSeconds(0),
@@ -368,6 +383,11 @@ impl QuorumServer {
         self.registered.remove(message);
     }
 
+    /// The group's public key, if it is known.
+    pub fn public(&self) -> Option<AnyPublicKey> {
+        self.settings.anchor.public()
+    }
+
     /// Where this server's chain of epochs starts, with the witnesses.
     pub fn start(&self) -> Option<&GroupStart> {
         self.epoch.as_ref().map(|epoch| &epoch.start)
@@ -392,6 +412,7 @@ impl QuorumServer {
 
     fn step(&mut self, now: Duration, generator: &mut RandomGenerator) -> Result<(), RandomError> {
         self.step_newer(now);
+        self.answer_frost_queries(now, generator)?;
         self.step_requests(now);
         self.step_headers(now);
         self.approve_due_refresh(now);
@@ -452,7 +473,15 @@ impl QuorumServer {
     /// Opens the log at this server's height.
     fn follow(&mut self) {
         self.update_peers();
-        self.push(QuorumServerOutput::Log { applied: self.height });
+        let name = self.group_name();
+        self.push(QuorumServerOutput::Log { name, applied: self.height });
+    }
+
+    /// The name of the group: the digest of an RSA key, or of the founding header.
+    fn group_name(&self) -> Sha256Digest {
+        let founding = self.epoch.as_ref().map(|epoch| &epoch.start.chain[0].header);
+        let founding = founding.filter(|header| header.kind == GroupHeaderKind::Founding);
+        founding.map_or_else(|| self.settings.anchor.digest(), GroupHeader::digest)
     }
 }
 

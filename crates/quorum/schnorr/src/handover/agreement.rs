@@ -134,6 +134,11 @@ impl HandoverAgreement {
         self.faulty_receivers
     }
 
+    /// The dealers whose dealings are in the log.
+    pub fn dealt(&self) -> ParticipantSet {
+        self.dealings.keys().copied().collect()
+    }
+
     pub(crate) fn session_keys(&self) -> &BTreeMap<ParticipantId, PrimeOrderPoint> {
         &self.session_keys
     }

@@ -33,6 +33,24 @@ pub(crate) enum HandoverEntryBody {
     Confirm(LogarithmProof),
 }
 
+/// What an entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandoverEntryKind {
+    /// A new server registers its session key.
+    Key,
+    /// A dealer shares its secret.
+    Deal,
+    /// A new server has its rows of dealings.
+    Hold,
+    /// A new server shows that a dealer's ciphertext for it is wrong.
+    Complain {
+        /// The dealer.
+        dealer: ParticipantId,
+    },
+    /// A new server has its share.
+    Confirm,
+}
+
 /// The group to which the author of an entry belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandoverRole {
@@ -48,6 +66,24 @@ impl HandoverEntry {
         match self.body {
             HandoverEntryBody::Deal(_) => HandoverRole::Dealer,
             _ => HandoverRole::Receiver,
+        }
+    }
+
+    /// The handover to which it belongs ([`super::terms::HandoverTerms::run`]).
+    pub fn run(&self) -> [u8; 32] {
+        self.run
+    }
+
+    /// What it says.
+    pub fn kind(&self) -> HandoverEntryKind {
+        match &self.body {
+            HandoverEntryBody::Key { .. } => HandoverEntryKind::Key,
+            HandoverEntryBody::Deal(_) => HandoverEntryKind::Deal,
+            HandoverEntryBody::Hold(_) => HandoverEntryKind::Hold,
+            HandoverEntryBody::Complain { dealer, .. } => {
+                HandoverEntryKind::Complain { dealer: *dealer }
+            }
+            HandoverEntryBody::Confirm(_) => HandoverEntryKind::Confirm,
         }
     }
 

@@ -53,6 +53,11 @@ impl HandoverReceiver {
         self.share.as_ref()
     }
 
+    /// The dealers whose dealings give it its rows, which [`Self::to_bytes`] contains.
+    pub fn held(&self) -> ParticipantSet {
+        self.rows.keys().copied().collect()
+    }
+
     /// Ends the handover, with the share if the server has computed it. Otherwise it obtains its
     /// row from the other servers of its group by [`RowRepair`].
     pub fn into_share(self) -> Option<KeyShare> {

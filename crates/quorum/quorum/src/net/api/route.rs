@@ -16,7 +16,8 @@ pub(super) enum ApiOperation {
     Withdraw(MessageDigest),
     Show(MessageDigest),
     Pending,
-    Sign(ApiEncoding),
+    /// In this encoding, or the usual one of the key.
+    Sign(Option<ApiEncoding>),
     Command,
     StartRefresh,
     CancelRefresh,
@@ -108,7 +109,7 @@ pub(super) const ROUTES: &[(&str, &Method, ApiOperation)] = &[
     (MESSAGE_PATH, &Method::GET, ApiOperation::Show(ANY)),
     (MESSAGE_PATH, &Method::DELETE, ApiOperation::Withdraw(ANY)),
     ("/v1/pending", &Method::GET, ApiOperation::Pending),
-    ("/v1/signatures", &Method::POST, ApiOperation::Sign(ApiEncoding::Pkcs1)),
+    ("/v1/signatures", &Method::POST, ApiOperation::Sign(None)),
     ("/v1/commands", &Method::POST, ApiOperation::Command),
     ("/v1/refreshes", &Method::POST, ApiOperation::StartRefresh),
     ("/v1/refreshes", &Method::GET, ApiOperation::Refresh),
@@ -163,9 +164,10 @@ pub(super) fn operation(
     match (operation, query) {
         (ApiOperation::Sign(_), Some(query)) => {
             let encoding = query.strip_prefix("encoding=").and_then(ApiEncoding::from_name);
-            let reason = "the query must be encoding=pkcs1, encoding=pkcs1-sha512 or \
-                          encoding=pss, or be left out";
-            encoding.map_or_else(|| malformed(reason), |encoding| Ok(ApiOperation::Sign(encoding)))
+            let reason = "the query must be encoding=pkcs1, encoding=pkcs1-sha512, encoding=pss or \
+                          encoding=ed25519, or be left out";
+            let encoding = encoding.map(|encoding| ApiOperation::Sign(Some(encoding)));
+            encoding.map_or_else(|| malformed(reason), Ok)
         }
         (_, Some(_)) => malformed("this path takes no query: leave it out"),
         (ApiOperation::Show(_) | ApiOperation::Withdraw(_), None) => {

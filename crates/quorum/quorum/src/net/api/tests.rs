@@ -129,7 +129,7 @@ impl LocalService for Fake {
     async fn sign(
         &self,
         message: Bytes,
-        encoding: ApiEncoding,
+        encoding: Option<ApiEncoding>,
         _: ApiCaller,
     ) -> Result<Vec<u8>, ApiRefusal> {
         if !self.signature.is_empty() {
@@ -138,6 +138,7 @@ impl LocalService for Fake {
         if !self.registered.lock().unwrap().contains(&message[..]) {
             return Err(ApiRefusal::new(ApiRefusalKind::Forbidden, "not\nregistered"));
         }
+        let encoding = encoding.unwrap_or_default();
         Ok([encoding.name().as_bytes(), b" ", &message].concat())
     }
 

@@ -260,7 +260,10 @@ where
                 self.next_request += 1;
                 let digest = Some(MessageDigest::of(&message));
                 self.requests.insert(id, PendingSignRequest { digest, by, reply });
-                let encoding = encoding.with_salt(&mut self.generator)?;
+                let encoding = match encoding {
+                    Some(encoding) => encoding.with_salt(&mut self.generator)?,
+                    None => self.server.own_encoding(),
+                };
                 let now = self.now();
                 self.server.sign(now, id, message.into(), encoding);
             }
@@ -375,11 +378,11 @@ where
                 self.registrations.set_peers(self.members.iter().map(|it| it.identity));
                 self.connect();
             }
-            QuorumServerOutput::Log { applied } => {
+            QuorumServerOutput::Log { name, applied } => {
                 let before = self.log.take().map(LogInboxSource::Log);
                 let inbox = self.for_log.take().map(LogInboxSource::Inbox);
                 if let Some(before) = before.or(inbox) {
-                    let log = (self.start_log)(LogStart { applied, inbox_source: before })?;
+                    let log = (self.start_log)(LogStart { name, applied, inbox_source: before })?;
                     self.server.handle_log_opened(log.incarnation());
                     self.log = Some(log);
                 }
@@ -564,7 +567,7 @@ where
 
     /// Publishes the start from which others can follow the group. It is long and rarely changes.
     fn publish_start(&self) {
-        lock(&self.shared).set_start(self.server.start());
+        lock(&self.shared).set_start(self.server.start(), self.server.public());
     }
 
     /// Checks for problems that cause no event.

@@ -93,6 +93,17 @@ fn problem(
     }
     let servers: Vec<String> = down.iter().map(|link| without_link(link)).collect();
     let servers = servers.join(", ");
+    if epoch.is_founding {
+        let (connected, needed) = (connected.len() + 1, 2 * epoch.faulty + 1);
+        return if connected < needed {
+            format!(
+                "the group has no key yet, and {connected} servers are connected of the {needed} that \
+                 generate it: start {servers}"
+            )
+        } else {
+            "the group is generating its key".into()
+        };
+    }
     if !epoch.has_shares {
         let (connected, needed) = (connected.len(), epoch.faulty + 1);
         return if connected < needed {
@@ -157,11 +168,14 @@ fn without_link(link: &LinkStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::group::GroupKeyKind;
 
     #[test]
     fn problems_name_missing_servers() {
         let epoch = EpochStatus {
             epoch: 1,
+            key: GroupKeyKind::Rsa,
+            is_founding: false,
             servers: 4,
             faulty: 1,
             index: Some(ServerIndex(0)),
@@ -195,6 +209,11 @@ mod tests {
         assert!(warning(Some(&epoch), &[&link]).starts_with("0 more servers may fail: start 192"));
         let three = [ServerIndex(1), ServerIndex(2)];
         assert_eq!(problem(Some(&epoch), None, &three, &[&link], None), "");
+        let founding = EpochStatus { is_founding: true, has_shares: false, ..epoch.clone() };
+        let message = problem(Some(&founding), None, &[ServerIndex(1)], &[&link], None);
+        assert!(message.starts_with("the group has no key yet, and 2 servers are"), "{message}");
+        let message = problem(Some(&founding), None, &three, &[], None);
+        assert_eq!(message, "the group is generating its key");
         // A connected server without a vote does not help.
         let message = problem(Some(&epoch), None, &[ServerIndex(1), ServerIndex(3)], &[], None);
         assert!(message.ends_with("the log needs 3: without a vote: 4"), "{message}");

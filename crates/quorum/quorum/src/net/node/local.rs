@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use bytes::Bytes;
-use keys::rsa;
+use keys::{AnyPublicKey, rsa};
 use random::{RandomError, RandomGenerator};
 use service::log::LogRateLimiter;
 use tokio::sync::oneshot;
@@ -19,11 +19,12 @@ use crate::net::links::{LinkProbeResult, QuorumPeer};
 use crate::net::nodes::parse_nodes;
 use crate::net::store::{MAX_KEPT_LEN, audit};
 use crate::protocol::ceremony::bundle::QuorumBundle;
-use crate::protocol::group::{QuorumGroup, QuorumMember};
+use crate::protocol::group::{GroupKeyAnchor, QuorumGroup, QuorumMember};
 use crate::protocol::policy::{self, MessageDigest};
 use crate::protocol::refresh::MAX_COMMAND_BYTES;
 use crate::protocol::review::ReviewedRegistration;
-use crate::protocol::server::{RefreshRefusal, SignRefusal};
+use crate::protocol::server::{RefreshRefusal, SignRefusal, SignedGroupHeader};
+use crate::protocol::signing::SigningEncoding;
 use crate::protocol::unix_seconds::UnixSeconds;
 
 /// The largest number of waiting commands.
@@ -42,7 +43,7 @@ pub(super) enum NodeCommand {
     Pending(oneshot::Sender<Vec<ReviewedRegistration>>),
     /// A request to the replicated service.
     Command(Bytes, ApiCaller, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
-    Sign(Bytes, ApiEncoding, ApiCaller, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
+    Sign(Bytes, Option<ApiEncoding>, ApiCaller, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
     StartRefresh(QuorumGroup, ApiCaller, oneshot::Sender<Result<(), RefreshRefusal>>),
     CancelRefresh(ApiCaller, oneshot::Sender<Result<(), RefreshRefusal>>),
     WithdrawApproval(ApiCaller, oneshot::Sender<Result<(), RefreshRefusal>>),
@@ -132,14 +133,13 @@ impl ApiEncoding {
     pub(super) fn with_salt(
         self,
         generator: &mut RandomGenerator,
-    ) -> Result<rsa::RsaEncoding, RandomError> {
-        Ok(match self {
+    ) -> Result<SigningEncoding, RandomError> {
+        Ok(SigningEncoding::Rsa(match self {
             Self::Pkcs1 => rsa::RsaEncoding::Pkcs1,
             Self::Pkcs1Sha512 => rsa::RsaEncoding::Pkcs1Sha512,
             Self::Pss => rsa::RsaEncoding::Pss { salt: generator.array()? },
-            // The key decides, and refuses it.
-            Self::Ed25519 => rsa::RsaEncoding::Pkcs1,
-        })
+            Self::Ed25519 => return Ok(SigningEncoding::Ed25519),
+        }))
     }
 }
 
@@ -220,6 +220,8 @@ impl NodeHandle {
     ) -> ApiRefusal {
         let kind = match refusal {
             RefreshRefusal::NoMember => ApiRefusalKind::Forbidden,
+            RefreshRefusal::NoKey => ApiRefusalKind::Unavailable,
+            RefreshRefusal::TooLarge(_) => ApiRefusalKind::Malformed,
             RefreshRefusal::UnderWay
             | RefreshRefusal::None
             | RefreshRefusal::NotApproved
@@ -294,7 +296,7 @@ impl LocalService for NodeHandle {
     async fn sign(
         &self,
         message: Bytes,
-        encoding: ApiEncoding,
+        encoding: Option<ApiEncoding>,
         caller: ApiCaller,
     ) -> Result<Vec<u8>, ApiRefusal> {
         let signed = self.ask(|reply| NodeCommand::Sign(message, encoding, caller, reply)).await?;
@@ -360,21 +362,25 @@ impl LocalService for NodeHandle {
     fn witnesses(&self) -> Result<EpochWitnesses, ApiRefusal> {
         let shared = lock(&self.shared);
         let start = shared.start().ok_or_else(no_epoch)?;
-        let witnesses = start.witnesses.chunks(self.public.byte_len());
-        let witnesses = witnesses.map(base16ct::lower::encode_string).collect();
+        // The points of the commitment of an Ed25519 key follow f.
+        let (witnesses, len) = match shared.public().ok_or_else(no_key)? {
+            AnyPublicKey::Rsa(key) => (&start.witnesses[..], key.byte_len()),
+            AnyPublicKey::Ed25519(_) => (start.witnesses.get(1..).unwrap_or_default(), 32),
+        };
+        let witnesses = witnesses.chunks(len).map(base16ct::lower::encode_string).collect();
         Ok(EpochWitnesses { epoch: start.header().epoch, witnesses })
     }
 
     fn public_key(&self) -> Result<String, ApiRefusal> {
-        Ok(self.public.to_pem())
+        Ok(lock(&self.shared).public().ok_or_else(no_key)?.to_pem())
     }
 
     fn headers(&self) -> Result<Vec<u8>, ApiRefusal> {
         let shared = lock(&self.shared);
         let mut start = shared.start().ok_or_else(no_epoch)?.clone();
         // The last header is briefly unsigned.
-        start.chain.retain(|header| !header.signature.is_empty());
-        if start.chain.is_empty() {
+        start.chain.retain(SignedGroupHeader::is_signed);
+        if start.chain.last().is_none_or(|last| last.signature.is_empty()) {
             let reason = "the group has not signed the header of its first epoch yet; try again";
             return Err(ApiRefusal::new(ApiRefusalKind::Unavailable, reason));
         }
@@ -384,7 +390,7 @@ impl LocalService for NodeHandle {
     fn bundle(&self) -> Result<Vec<u8>, ApiRefusal> {
         let shared = lock(&self.shared);
         let start = shared.start().ok_or_else(no_epoch)?;
-        let anchor = self.public.clone().into();
+        let anchor = GroupKeyAnchor::of(shared.public().ok_or_else(no_key)?.clone());
         Ok(QuorumBundle::without_shares(anchor, start.header().clone()).to_bytes())
     }
 
@@ -407,15 +413,21 @@ impl From<SignRefusal> for ApiRefusal {
     fn from(refusal: SignRefusal) -> Self {
         let kind = match refusal {
             SignRefusal::Policy(_) | SignRefusal::NoService => ApiRefusalKind::Forbidden,
-            SignRefusal::NoMember | SignRefusal::EpochEnded | SignRefusal::NoState => {
-                ApiRefusalKind::Unavailable
-            }
+            SignRefusal::NoMember
+            | SignRefusal::EpochEnded
+            | SignRefusal::NoState
+            | SignRefusal::NoKey => ApiRefusalKind::Unavailable,
             SignRefusal::Encoding | SignRefusal::CommandLength => ApiRefusalKind::Malformed,
             SignRefusal::Busy | SignRefusal::CommandsFull => ApiRefusalKind::Busy,
             SignRefusal::TimedOut | SignRefusal::NotCommitted => ApiRefusalKind::TimedOut,
         };
         Self::new(kind, refusal)
     }
+}
+
+fn no_key() -> ApiRefusal {
+    let reason = "the group is still generating its key: see `sunder quorum status`";
+    ApiRefusal::new(ApiRefusalKind::Unavailable, reason)
 }
 
 fn no_epoch() -> ApiRefusal {

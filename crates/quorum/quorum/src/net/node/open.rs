@@ -7,9 +7,7 @@ use std::time::SystemTime;
 
 use keys::file::exposure;
 use keys::storage::{self, Durability};
-use keys::{
-    AnyPublicKey, IdentityPublicKey, IdentitySecretKey, KEY_LEN, KeyFileError, RsaPublicKey,
-};
+use keys::{AnyPublicKey, IdentityPublicKey, IdentitySecretKey, KEY_LEN, KeyFileError};
 use random::{RandomError, RandomGenerator};
 use service::listening::listen;
 use tracing::{info, warn};
@@ -26,9 +24,8 @@ use crate::net::links::{QuorumLinks, QuorumPeer};
 use crate::net::store::{LOG_FILE, MasterKey, MasterKeyError, QuorumStore, QuorumStoreError};
 use crate::protocol::ceremony::bundle::QuorumBundle;
 use crate::protocol::ceremony::share_file::QuorumShareFile;
-use crate::protocol::group::GroupKeyAnchor;
+use crate::protocol::group::{GroupHeader, GroupKeyAnchor};
 use crate::protocol::server::{GroupStart, QuorumServerSettings, SavedStateChange};
-use crate::protocol::wire::Sha256Digest;
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +82,15 @@ pub enum NodeOpenError {
         /// What differs.
         what: &'static str,
     },
+    /// A founding bundle does not list this server.
+    #[error(
+        "bundle: {} lists the servers that generate the key, and not this one: a server that joins \
+         them later needs the bundle that `sunder quorum bundle` writes there", .path.display()
+    )]
+    NotListed {
+        /// The file.
+        path: PathBuf,
+    },
     /// The store has lost its state, but not the agreement log.
     #[error(
         "the store has no state, but {} exists, so this server has voted before: restore a backup, \
@@ -128,19 +134,18 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
     let mut store = open_store(config)?;
     store.set_max_audit_len(config.audit_mib << 20);
     let named = config.public_key.as_ref().map(|path| config.config_dir.join(path));
-    let named = named.map(|path| RsaPublicKey::read(&path)).transpose()?;
-    let own = IdentitySecretKey::new(&identity);
-    let bundle = take_bundle(config, &mut store, &own, named.as_ref())?;
-    let bundled = bundle.as_ref().and_then(|bundle| bundle.public()?.rsa().cloned());
-    let public = named.or(bundled).ok_or(NodeOpenError::NoPublicKey)?;
+    let named = named.map(|path| AnyPublicKey::read(&path)).transpose()?;
+    let bundle = take_bundle(config, &mut store, &identity, named.as_ref())?;
+    let bundled = bundle.as_ref().map(|bundle| bundle.anchor().clone());
+    let anchor = bundled.or(named.map(GroupKeyAnchor::of)).ok_or(NodeOpenError::NoPublicKey)?;
     if let Some(share) = &config.share {
         let path = config.config_dir.join(share);
-        take_shares(&path, &mut store, &IdentitySecretKey::new(&identity).public(), &public)?;
+        take_shares(&path, &mut store, &IdentitySecretKey::new(&identity).public(), &anchor)?;
     }
     let listening = listen(config.listen.iter().copied(), &[]).await?;
     let settings = QuorumServerSettings {
         identity: Arc::new(IdentitySecretKey::new(&identity)),
-        public,
+        anchor,
         rules: config.rules.clone(),
         delays: config.delays,
         timeouts: config.timeouts,
@@ -172,10 +177,10 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
 pub fn start(config: &QuorumNodeConfig, opened: OpenedNode) -> Result<QuorumNode, NodeError> {
     let OpenedNode { settings, store, network } = opened;
     let identity = settings.identity.public();
-    let (log, links) = (Sha256Digest(settings.public.digest()), Arc::clone(&network.links));
+    let links = Arc::clone(&network.links);
     let log_path = config.config_dir.join(&config.store).join(LOG_FILE);
     let start_log = move |start: LogStart<ConsensusLog>| {
-        let LogStart { applied, inbox_source: before } = start;
+        let LogStart { name: log, applied, inbox_source: before } = start;
         let inbox = match before {
             LogInboxSource::Inbox(inbox) => Some(inbox),
             LogInboxSource::Log(log) => log.stop(),
@@ -197,21 +202,27 @@ fn read_identity(config: &QuorumNodeConfig) -> Result<Zeroizing<[u8; KEY_LEN]>, 
     }
 }
 
-/// Reads the bundle if it exists, takes over its shares if the store is empty, and keeps its public
-/// part in the store, so that later starts do not need it. Nothing is taken from the bundle of
-/// another key than `named`, the configured one, or that of the store.
+/// Reads the bundle if it exists, takes over its shares or its founding header if the store is
+/// empty, and keeps its public part in the store, so that later starts do not need it. Nothing is
+/// taken from the bundle of another key than `named`, the configured one, or that of the store.
 fn take_bundle(
     config: &QuorumNodeConfig,
     store: &mut QuorumStore,
-    identity: &IdentitySecretKey,
-    named: Option<&RsaPublicKey>,
+    identity: &Zeroizing<[u8; KEY_LEN]>,
+    named: Option<&AnyPublicKey>,
 ) -> Result<Option<QuorumBundle>, NodeOpenError> {
+    let own = IdentitySecretKey::new(identity);
     let configured = config.bundle.as_ref().map(|bundle| config.config_dir.join(bundle));
     let Some(path) = config.shared_bundle.clone().or(configured) else { return Ok(None) };
     let kept_at = store.bundle_file();
     let kept = if kept_at.exists() { Some(read_bundle(&kept_at)?) } else { None };
-    let named = named.map(|named| GroupKeyAnchor::Rsa(named.clone()));
-    let differs = |bundle: &QuorumBundle| named.as_ref().is_some_and(|it| it != bundle.anchor());
+    let start = store.saved()?.start;
+    let generated = start.as_ref().and_then(GroupStart::ed25519_key).map(AnyPublicKey::from);
+    // A founding bundle has no key, and the store has the one that was generated.
+    let differs = |bundle: &QuorumBundle| {
+        let known = bundle.public().or(generated.clone());
+        named.zip(known).is_some_and(|(named, known)| *named != known)
+    };
     if !path.exists() {
         let kept = kept.filter(|_| config.shared_bundle.is_none());
         let kept = kept.ok_or(NodeOpenError::NoBundle { path })?;
@@ -221,19 +232,36 @@ fn take_bundle(
     if differs(&bundle) {
         return Err(NodeOpenError::OtherKey);
     }
-    let start = store.saved()?.start;
-    let public = bundle.public();
-    let public = public.as_ref().and_then(AnyPublicKey::rsa).ok_or(NodeOpenError::NoPublicKey)?;
-    let is_of_store = start.as_ref().is_none_or(|start| start.is_of(public));
-    if !is_of_store || kept.is_some_and(|kept| kept.anchor() != bundle.anchor()) {
+    let is_of_store = start.as_ref().is_none_or(|start| start.is_of(bundle.anchor()));
+    let kept = kept.filter(|kept| kept.anchor() != bundle.anchor());
+    let has_other = kept.as_ref().is_some_and(|kept| {
+        kept.anchor().kind() != bundle.anchor().kind()
+            || kept.public().is_some() == bundle.public().is_some()
+    });
+    if !is_of_store || has_other {
         return Err(NodeOpenError::OtherShare { path, what: "the store has another public key" });
     }
-    let key = bundle.anchor().digest();
-    info!(%key, "the SHA-256 of the bundle's public key: compare it with that of the ceremony");
-    let is_listed = bundle.header().group.index_of(&identity.public()).is_some();
+    // A server that has lost its store, and has the key from another server, does not found again.
+    if let Some(kept) = kept.filter(|kept| kept.public().is_some()) {
+        return Ok(Some(kept));
+    }
+    let digest = bundle.anchor().digest();
+    let is_listed = bundle.header().group.index_of(&own.public()).is_some();
+    if let GroupKeyAnchor::Founding(_) = bundle.anchor() {
+        info!(%digest, "the SHA-256 of the founding list: compare it with that of the ceremony");
+        if !is_listed {
+            return Err(NodeOpenError::NotListed { path });
+        }
+        if start.is_none() {
+            save_founding(bundle.header(), identity, store)?;
+        }
+    } else {
+        let key = digest;
+        info!(%key, "the SHA-256 of the bundle's public key: compare it with that of the ceremony");
+    }
     if bundle.has_shares() && is_listed && start.is_none() {
         let of_bundle = |source| CeremonyFileError::Bundle { path: path.clone(), source };
-        save_shares(&bundle.share_of(identity).map_err(of_bundle)?, store)?;
+        save_shares(&bundle.share_of(&own).map_err(of_bundle)?, store)?;
     }
     store.keep_bundle(&bundle)?;
     // A server that has lost its store must not begin with the same shares and voting key again.
@@ -285,7 +313,7 @@ fn take_shares(
     path: &Path,
     store: &mut QuorumStore,
     identity: &IdentityPublicKey,
-    public: &RsaPublicKey,
+    anchor: &GroupKeyAnchor,
 ) -> Result<(), NodeOpenError> {
     let has_state = store.saved()?.start.is_some();
     if has_state && !path.exists() {
@@ -296,7 +324,7 @@ fn take_shares(
     }
     let file = read_share_file(path)?;
     let other = |what| NodeOpenError::OtherShare { path: path.to_owned(), what };
-    if file.public() != public {
+    if GroupKeyAnchor::Rsa(file.public().clone()) != *anchor {
         return Err(other("it belongs to another key than `public_key`"));
     }
     let member = file.header.group.member(file.server);
@@ -314,13 +342,30 @@ fn take_shares(
     Ok(())
 }
 
-/// Saves the shares of the ceremony in an empty store. A store with an agreement log had a state:
-/// its server has voted, and must not vote with the same key again.
-fn save_shares(file: &QuorumShareFile, store: &mut QuorumStore) -> Result<(), NodeOpenError> {
+/// Checks that an empty store is new. A store with an agreement log had a state: its server has
+/// voted, and must not vote with the same key again.
+fn check_new(store: &QuorumStore) -> Result<(), NodeOpenError> {
     let log = store.log_file();
-    if log.exists() {
-        return Err(NodeOpenError::LostState { log });
-    }
+    if log.exists() { Err(NodeOpenError::LostState { log }) } else { Ok(()) }
+}
+
+/// Saves the founding header in an empty store. The server signs its votes with its identity key
+/// until it has a voting key in the first epoch.
+fn save_founding(
+    header: &GroupHeader,
+    identity: &Zeroizing<[u8; KEY_LEN]>,
+    store: &mut QuorumStore,
+) -> Result<(), NodeOpenError> {
+    check_new(store)?;
+    let start = SavedStateChange::Start(GroupStart::founding(header.clone()));
+    let voting =
+        SavedStateChange::Voting { epoch: header.epoch, life: None, secret: identity.clone() };
+    Ok(store.save(&[start, voting], &mut RandomGenerator::seeded()?, SystemTime::now())?)
+}
+
+/// Saves the shares of the ceremony in an empty store.
+fn save_shares(file: &QuorumShareFile, store: &mut QuorumStore) -> Result<(), NodeOpenError> {
+    check_new(store)?;
     let shares = file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
     let start = SavedStateChange::Start(GroupStart::first(file.header.clone(), &file.witnesses));
     let shares = SavedStateChange::Shares { epoch: file.header.epoch, shares };

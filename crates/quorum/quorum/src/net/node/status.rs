@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use keys::AnyPublicKey;
 use serde::{Deserialize, Serialize};
 use service::log::LogRateLimiter;
 
@@ -24,6 +25,8 @@ const MAX_SHOWN: usize = 64;
 pub(super) struct PublishedNodeState {
     pub(super) server: Option<server::QuorumServerStatus>,
     start: Option<GroupStart>,
+    /// The public key, if it is known.
+    public: Option<AnyPublicKey>,
     progress: Option<LogProgress>,
     /// Since when entries have waited for the height after this one.
     waiting: Option<(Height, Instant)>,
@@ -54,6 +57,9 @@ pub struct QuorumNodeStatus {
     pub servers: u64,
     /// The number f of faulty servers that the group tolerates.
     pub faulty: u64,
+    /// The kind of the group's key: "rsa" or "ed25519". Empty if no group is known.
+    #[serde(default)]
+    pub key: String,
     /// This server's number in the group, from 1; `null` if it is not a member.
     pub index: Option<u64>,
     /// Whether it has its shares.
@@ -91,8 +97,13 @@ pub struct QuorumNodeStatus {
 }
 
 impl PublishedNodeState {
-    pub(super) fn set_start(&mut self, start: Option<&GroupStart>) {
-        self.start = start.cloned();
+    pub(super) fn set_start(&mut self, start: Option<&GroupStart>, public: Option<AnyPublicKey>) {
+        (self.start, self.public) = (start.cloned(), public);
+    }
+
+    /// The group's public key, if it is known.
+    pub(super) fn public(&self) -> Option<&AnyPublicKey> {
+        self.public.as_ref()
     }
 
     pub(super) fn start(&self) -> Option<&GroupStart> {
@@ -296,6 +307,7 @@ impl NodeHandle {
             health,
             servers: epoch.map_or(0, |epoch| epoch.servers as u64),
             faulty: faulty as u64,
+            key: epoch.map_or("", |epoch| epoch.key.name()).into(),
             index: epoch.and_then(|epoch| epoch.index).map(|index| u64::from(index.0) + 1),
             has_shares: epoch.is_some_and(|epoch| epoch.has_shares),
             without_vote: without_vote(epoch),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use keys::{IdentityPublicKey, IdentitySecretKey};
+use schnorr::{HandoverFault, HandoverRefusal, SharingCommitment};
 
 use super::entry::{LogEntry, LogEntryBody, RefreshRole};
 use super::parameters::RefreshParameters;
@@ -16,6 +17,8 @@ use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::{GroupHeader, GroupHeaderKind, QuorumGroup};
 use crate::protocol::voting::{VotingKey, VotingSecret};
 use crate::protocol::wire::Sha256Digest;
+
+pub(crate) use run::sharing_digest;
 
 pub use run::RefreshRun;
 
@@ -38,10 +41,34 @@ struct CommandUsage {
     bytes: usize,
 }
 
+/// The key that a refresh moves.
+#[derive(Clone)]
+pub enum RefreshedKey {
+    /// An RSA key.
+    Rsa(Arc<RefreshParameters>),
+    /// An Ed25519 key with this sharing. `None` if the refresh generates the key.
+    Ed25519(Option<Arc<SharingCommitment>>),
+}
+
+impl From<Arc<RefreshParameters>> for RefreshedKey {
+    fn from(parameters: Arc<RefreshParameters>) -> Self {
+        Self::Rsa(parameters)
+    }
+}
+
+impl RefreshedKey {
+    fn rsa(&self) -> Result<&Arc<RefreshParameters>, LogEntryRefusal> {
+        match self {
+            Self::Rsa(parameters) => Ok(parameters),
+            Self::Ed25519(_) => Err(LogEntryRefusal::OtherKey),
+        }
+    }
+}
+
 /// The agreed state of a refresh in one epoch.
 #[derive(Clone)]
 pub struct RefreshAgreement {
-    parameters: Arc<RefreshParameters>,
+    key: RefreshedKey,
     /// The header of the epoch, and its digest.
     epoch: GroupHeader,
     epoch_digest: Sha256Digest,
@@ -112,6 +139,15 @@ pub enum LogEntryRefusal {
     /// The approved group is too large for the kind of key.
     #[error("the group is too large for the key")]
     GroupSize,
+    /// The entry belongs to a refresh of the other kind of key.
+    #[error("for another kind of key")]
+    OtherKey,
+    /// The group generates its key, and cannot cancel that.
+    #[error("the group generates its key")]
+    Founding,
+    /// A step of the handover of an Ed25519 key is wrong.
+    #[error("a step of the handover is wrong: {0}")]
+    Handover(#[from] HandoverFault),
 }
 
 /// The effect of an entry.
@@ -148,6 +184,19 @@ pub enum LogEntryEffect {
     Final,
 }
 
+impl From<HandoverRefusal> for LogEntryRefusal {
+    fn from(refusal: HandoverRefusal) -> Self {
+        match refusal {
+            HandoverRefusal::Ended => Self::Ended,
+            HandoverRefusal::OtherRun => Self::OtherRun,
+            HandoverRefusal::Author => Self::Signature,
+            HandoverRefusal::Faulty => Self::Faulty,
+            HandoverRefusal::Repeated => Self::Repeated,
+            HandoverRefusal::Early => Self::Early,
+        }
+    }
+}
+
 impl CommandUsage {
     /// The usage after a batch, unless that is too much.
     fn with(self, batch: &LogEntry) -> Option<Self> {
@@ -157,10 +206,11 @@ impl CommandUsage {
 }
 
 impl RefreshAgreement {
-    /// The state at the start of an epoch, with the epoch's header.
-    pub fn new(parameters: Arc<RefreshParameters>, epoch: GroupHeader) -> Self {
-        Self {
-            parameters,
+    /// The state at the start of an epoch, with the epoch's header. In the epoch of a founding
+    /// header, the run that generates the key is open.
+    pub fn new(key: impl Into<RefreshedKey>, epoch: GroupHeader) -> Self {
+        let mut agreement = Self {
+            key: key.into(),
             epoch_digest: epoch.digest(),
             segment: epoch.digest(),
             commands: None,
@@ -172,23 +222,35 @@ impl RefreshAgreement {
             withdrawals: BTreeMap::new(),
             cancellations: BTreeSet::new(),
             run: None,
+        };
+        if agreement.is_founding() {
+            let header = agreement.refresh_header(agreement.epoch.group.clone());
+            agreement.run = Some(RefreshRun::new(header, &agreement.key));
         }
+        agreement
+    }
+
+    /// Whether the group generates its key in this epoch.
+    pub(crate) fn is_founding(&self) -> bool {
+        self.epoch.kind == GroupHeaderKind::Founding
     }
 
     /// The state in which a run is open, for a server that joins during the run.
     pub(crate) fn joined(
-        parameters: Arc<RefreshParameters>,
+        key: impl Into<RefreshedKey>,
         epoch: GroupHeader,
         refresh: &GroupHeader,
     ) -> Self {
-        let (run, voting) = (Some(RefreshRun::new(refresh.clone())), refresh.voting.clone());
-        let segment = refresh.digest();
-        Self { run_number: refresh.run, run, voting, segment, ..Self::new(parameters, epoch) }
+        let key = key.into();
+        let (run, voting) = (RefreshRun::new(refresh.clone(), &key), refresh.voting.clone());
+        let (run, segment) = (Some(run), refresh.digest());
+        Self { run_number: refresh.run, run, voting, segment, ..Self::new(key, epoch) }
     }
 
     /// The same state, in a group with a replicated service if `is_on`. All servers of the group
     /// must agree on this.
     pub(crate) fn with_commands(self, is_on: bool) -> Self {
+        let is_on = is_on && !self.is_founding();
         Self { commands: is_on.then(BTreeMap::new), ..self }
     }
 
@@ -308,8 +370,12 @@ impl RefreshAgreement {
         self.run.as_ref()
     }
 
+    /// The parameters of the RSA key.
+    ///
+    /// # Panics
+    /// If it is no RSA key. The state machines of a refresh of an RSA key call this only.
     pub(crate) fn parameters(&self) -> &Arc<RefreshParameters> {
-        &self.parameters
+        self.key.rsa().expect("a refresh of an RSA key")
     }
 
     /// The refresh header for a run with a group (old node, step 1).
@@ -353,9 +419,27 @@ impl RefreshAgreement {
                 self.check_number(*epoch, *run)?;
                 self.can_approve(author) && *withdrawn == self.withdrawn(author)
             }
+            LogEntryBody::Cancel { .. } if self.is_founding() => {
+                return Err(LogEntryRefusal::Founding);
+            }
             LogEntryBody::Cancel { epoch, run } => {
                 self.check_number(*epoch, *run)?;
                 !self.cancellations.contains(&author)
+            }
+            LogEntryBody::Handover { step, .. } => {
+                let run = self.run_of(Sha256Digest(step.run()), entry)?;
+                let handover = run.handover.as_ref().ok_or(LogEntryRefusal::OtherKey)?;
+                let author = author.participant().ok_or(LogEntryRefusal::Signature)?;
+                handover.check(author, step)?;
+                true
+            }
+            LogEntryBody::SessionKey { .. }
+            | LogEntryBody::Proved { .. }
+            | LogEntryBody::Complaint { .. }
+            | LogEntryBody::Computed { .. }
+                if self.key.rsa().is_err() =>
+            {
+                return Err(LogEntryRefusal::OtherKey);
             }
             LogEntryBody::SessionKey { run, .. } => {
                 !self.run_of(*run, entry)?.session_keys.contains_key(&author)
@@ -443,6 +527,9 @@ impl RefreshAgreement {
                     && self.voting_key(author) == Some(replaced)
                     && voting.is_proven(self.epoch_digest, author)
             }
+            LogEntryBody::Handover { step, voting: Some(voting), .. } => {
+                voting.is_proven(Sha256Digest(step.run()), author)
+            }
             _ => true,
         }
     }
@@ -504,11 +591,14 @@ impl RefreshAgreement {
                 run.proved(manifest, confirmations)
             }
             (LogEntryBody::Complaint { complaint, .. }, Some(run)) => {
-                Ok(run.complaint(author, complaint, &self.epoch.group, &self.parameters))
+                Ok(run.complaint(author, complaint, &self.epoch.group, self.key.rsa()?))
             }
             (LogEntryBody::Computed { witnesses, possession, time, .. }, Some(run)) => {
                 let times = (*time, self.epoch.time);
-                run.computed(author, (witnesses, possession), times, &self.parameters)
+                run.computed(author, (witnesses, possession), times, self.key.rsa()?)
+            }
+            (LogEntryBody::Handover { step, voting, time }, Some(run)) => {
+                run.hand_over(author, step, voting.as_deref(), (*time, self.epoch.time))
             }
         };
         // The author has signed an invalid entry. This proves it faulty, whatever others do.
@@ -551,7 +641,7 @@ impl RefreshAgreement {
         // A new server, which starts here, does not know the earlier ones.
         self.cancellations.clear();
         self.voting_changes.clear();
-        let run = RefreshRun::new(self.refresh_header(group.clone()));
+        let run = RefreshRun::new(self.refresh_header(group.clone()), &self.key);
         self.segment = run.id;
         self.commands.iter_mut().for_each(BTreeMap::clear);
         self.run = Some(run);
@@ -563,11 +653,11 @@ impl RefreshAgreement {
         if self.cancellations.len() < self.epoch.group.size().signer_count() {
             return LogEntryEffect::Counted;
         }
-        let (parameters, epoch) = (self.parameters.clone(), self.epoch.clone());
+        let (key, epoch) = (self.key.clone(), self.epoch.clone());
         let (voting, run_number) = (std::mem::take(&mut self.voting), self.run_number + 1);
         let voting_changes = std::mem::take(&mut self.voting_changes);
         let (segment, commands) = (self.segment, self.commands.take());
-        let new = Self::new(parameters, epoch);
+        let new = Self::new(key, epoch);
         *self = Self { voting, voting_changes, run_number, segment, commands, ..new };
         LogEntryEffect::Cancelled
     }

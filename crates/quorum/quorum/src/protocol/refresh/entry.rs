@@ -2,6 +2,7 @@
 
 use encoding::{FieldError, FieldReader, FieldWrite as _};
 use keys::{IdentityPublicKey, IdentitySecretKey};
+use schnorr::{HandoverEntry, HandoverEntryKind, HandoverRole};
 
 use super::manifest::DealingManifest;
 use super::session::{SessionPoint, SessionProof};
@@ -58,6 +59,10 @@ pub(crate) enum LogEntryBody {
     /// Requests of clients of the replicated service, from a server of the epoch: its batch with
     /// this number, from 0, in a segment of the log.
     Command { segment: Sha256Digest, number: u32, requests: Vec<Vec<u8>> },
+    /// A server's step in the handover of an Ed25519 key. A new server registers its session key
+    /// together with its voting key for the new epoch, and has its share at a time of its clock.
+    /// Other steps have neither.
+    Handover { step: Box<HandoverEntry>, voting: Option<Box<VotingKey>>, time: Option<UnixSeconds> },
 }
 
 /// The group to which the author of an entry belongs.
@@ -126,7 +131,7 @@ impl LogEntry {
     }
 
     pub(crate) fn side(&self) -> RefreshRole {
-        match self.body {
+        match &self.body {
             LogEntryBody::Approve { .. }
             | LogEntryBody::Withdraw { .. }
             | LogEntryBody::Cancel { .. }
@@ -136,6 +141,10 @@ impl LogEntry {
             LogEntryBody::SessionKey { .. }
             | LogEntryBody::Complaint { .. }
             | LogEntryBody::Computed { .. } => RefreshRole::New,
+            LogEntryBody::Handover { step, .. } => match step.role() {
+                HandoverRole::Dealer => RefreshRole::Old,
+                HandoverRole::Receiver => RefreshRole::New,
+            },
         }
     }
 
@@ -156,6 +165,13 @@ impl LogEntry {
             LogEntryBody::Computed { .. } => (6, 0),
             LogEntryBody::Voting { .. } => (7, 0),
             LogEntryBody::Command { .. } => (9, 0),
+            LogEntryBody::Handover { step, .. } => match step.kind() {
+                HandoverEntryKind::Key => (10, 0),
+                HandoverEntryKind::Deal => (11, 0),
+                HandoverEntryKind::Hold => (12, 0),
+                HandoverEntryKind::Complain { dealer } => (13, dealer.number()),
+                HandoverEntryKind::Confirm => (14, 0),
+            },
         };
         EntrySlot(u64::from_be_bytes([0, 0, 0, 0, 0, kind, self.author.0, part]))
     }
@@ -199,7 +215,8 @@ impl LogEntryBody {
             Self::Proved { manifest, confirmations } => {
                 out.push(4);
                 manifest.write(out);
-                out.push(u8::try_from(confirmations.len()).expect("a group has 13 servers"));
+                let count = u8::try_from(confirmations.len());
+                out.push(count.expect("a group with an RSA key has at most 13 servers"));
                 for (server, signature) in confirmations {
                     out.push(server.0);
                     out.extend(signature);
@@ -232,6 +249,16 @@ impl LogEntryBody {
                 out.push(u8::try_from(requests.len()).expect("a batch has 64 requests"));
                 for request in requests {
                     out.put_counted(request);
+                }
+            }
+            Self::Handover { step, voting, time } => {
+                out.push(handover_code(step.kind()));
+                out.put_counted(&step.to_bytes());
+                if let Some(voting) = voting {
+                    voting.write(out);
+                }
+                if let Some(time) = time {
+                    out.put_u64(time.0);
                 }
             }
         }
@@ -290,8 +317,28 @@ impl LogEntryBody {
                 let (segment, number) = (reader.digest()?, reader.u32()?);
                 Self::Command { segment, number, requests: read_requests(reader)? }
             }
+            12..=14 => {
+                let step = HandoverEntry::from_bytes(reader.counted()?);
+                let step = step.map_err(|why| MalformedEncoding(why.0))?;
+                if handover_code(step.kind()) != kind {
+                    return Err(MalformedEncoding("another step of a handover"));
+                }
+                let voting = if kind == 12 { Some(VotingKey::read(reader)?) } else { None };
+                let time = if kind == 14 { Some(UnixSeconds(reader.u64()?)) } else { None };
+                Self::Handover { step: Box::new(step), voting: voting.map(Box::new), time }
+            }
             _ => return Err(MalformedEncoding("unknown kind of entry")),
         })
+    }
+}
+
+fn handover_code(kind: HandoverEntryKind) -> u8 {
+    match kind {
+        HandoverEntryKind::Key => 12,
+        HandoverEntryKind::Deal | HandoverEntryKind::Hold | HandoverEntryKind::Complain { .. } => {
+            13
+        }
+        HandoverEntryKind::Confirm => 14,
     }
 }
 

@@ -8,7 +8,7 @@ use encoding::{FieldReader, FieldWrite as _};
 use zeroize::Zeroizing;
 
 use super::dealing::{Dealing, DealingProofs};
-use crate::protocol::combination::Label;
+use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
 /// The largest message in bytes.
@@ -55,6 +55,40 @@ pub enum RefreshMessage {
     },
     /// The answer to `AskSum`.
     Sum(SubshareSum),
+    /// Asks another new server for the common value of a dealing of an Ed25519 key, of which this
+    /// server has no row.
+    AskValue {
+        /// The run.
+        run: Sha256Digest,
+        /// The dealer.
+        dealer: ServerIndex,
+    },
+    /// The answer to `AskValue`.
+    Value {
+        /// The run.
+        run: Sha256Digest,
+        /// The dealer.
+        dealer: ServerIndex,
+        /// The common value.
+        value: CommonValue,
+    },
+    /// The answer to `Ask` in a group with an Ed25519 key: the common value of the group's sharing.
+    RowValue {
+        /// The epoch.
+        epoch: u64,
+        /// The common value.
+        value: CommonValue,
+    },
+}
+
+/// A value that the rows of two servers have in common. Secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CommonValue(pub(crate) Zeroizing<[u8; 32]>);
+
+impl std::fmt::Debug for CommonValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CommonValue(..)")
+    }
 }
 
 /// The contribution of a dealing to shares, for a server that will hold them. Secret.
@@ -91,7 +125,7 @@ impl std::fmt::Debug for RecoveryAnswer {
 impl RefreshMessage {
     /// Whether it asks for shares. Such a message is signed with a voting key.
     pub(crate) fn is_question(&self) -> bool {
-        matches!(self, Self::Ask { .. } | Self::AskSum { .. })
+        matches!(self, Self::Ask { .. } | Self::AskSum { .. } | Self::AskValue { .. })
     }
 
     /// The encoding. Secret if it contains shares.
@@ -138,6 +172,22 @@ impl RefreshMessage {
                 out.push(9);
                 out.extend(sum.dealing.0);
                 write_shares(&sum.shares, &mut out);
+            }
+            Self::AskValue { run, dealer } => {
+                out.push(10);
+                out.extend(run.0);
+                out.push(dealer.0);
+            }
+            Self::Value { run, dealer, value } => {
+                out.push(11);
+                out.extend(run.0);
+                out.push(dealer.0);
+                out.extend(&*value.0);
+            }
+            Self::RowValue { epoch, value } => {
+                out.push(12);
+                out.put_u64(*epoch);
+                out.extend(&*value.0);
             }
         }
         out
@@ -186,6 +236,16 @@ impl RefreshMessage {
                 dealing: reader.digest()?,
                 shares: read_shares(&mut reader)?,
             }),
+            10 => Self::AskValue { run: reader.digest()?, dealer: reader.server()? },
+            11 => Self::Value {
+                run: reader.digest()?,
+                dealer: reader.server()?,
+                value: CommonValue(Zeroizing::new(reader.take()?)),
+            },
+            12 => Self::RowValue {
+                epoch: reader.u64()?,
+                value: CommonValue(Zeroizing::new(reader.take()?)),
+            },
             _ => return Err(MalformedEncoding("unknown kind of message")),
         };
         reader.finish()?;

@@ -13,8 +13,8 @@ impl QuorumServer {
     /// Approves a refresh to a group, at the request of this server's operator.
     ///
     /// # Errors
-    /// If this server is not a member of the group, another refresh is open, or this server has
-    /// withdrawn too many approvals.
+    /// If this server is not a member of the group, the group has no key yet or the new one is too
+    /// large for it, another refresh is open, or this server has withdrawn too many approvals.
     pub fn start_refresh(
         &mut self,
         group: QuorumGroup,
@@ -22,6 +22,10 @@ impl QuorumServer {
     ) -> Result<(), RefreshRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
         let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
+        if epoch.agreement.is_founding() {
+            return Err(RefreshRefusal::NoKey);
+        }
+        group.check_key(epoch.header.key)?;
         let approved = epoch.index.and_then(|index| epoch.agreement.approvals().get(&index));
         let wanted = match (epoch.agreement.run(), &self.operator_request) {
             (Some(run), _) => Some(run.group()),
@@ -49,10 +53,13 @@ impl QuorumServer {
     /// when f+1 servers have voted so.
     ///
     /// # Errors
-    /// If this server is not a member of the group, or no refresh is open.
+    /// If this server is not a member of the group, the group has no key yet, or no refresh is open.
     pub fn cancel_refresh(&mut self, now: Duration) -> Result<(), RefreshRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
         let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
+        if epoch.agreement.is_founding() {
+            return Err(RefreshRefusal::NoKey);
+        }
         if epoch.agreement.run().is_none()
             && !epoch.agreement.has_approvals()
             && self.operator_request.is_none()

@@ -1,25 +1,23 @@
-//! The epoch that a server follows: its group, its shares, and the agreed state of a refresh.
+//! The epoch that a server follows: its group, its key, and the agreed state of a refresh.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use schnorr::{FrostSigner, KeyShare};
 use zeroize::Zeroizing;
 
 use super::change::{EncodedShareList, SavedStateChange};
+use super::key::{EpochKey, HeldShares};
 use super::output::{ApprovedGroup, EpochStatus, QuorumServerEvent, RefreshRunStatus};
 use super::participation::RefreshParticipation;
 use super::start::{GroupStart, GroupStartError, SignedGroupHeader};
 use super::{QuorumServer, SavedStateError};
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::group::{GroupHeader, HEADER_MAGIC};
-use crate::protocol::refresh::{
-    self, RefreshAgreement, RefreshParameters, ShareRecovery, ShareWitnesses,
-};
-use crate::protocol::rsa::key::GroupPublicKey;
-use crate::protocol::share::ShareRange;
-use crate::protocol::signing::{self, SignerHealth, SigningGroup};
+use crate::protocol::group::{GroupHeader, GroupKeyAnchor, HEADER_MAGIC};
+use crate::protocol::refresh::{self, RefreshAgreement, RefreshRun};
+use crate::protocol::signing::SignerHealth;
 use crate::protocol::voting::VotingSecret;
 
 /// The delay, from the beginning of an epoch or run, after which a member has the header signed.
@@ -32,12 +30,9 @@ pub(super) fn header_delay(index: Option<ServerIndex>) -> Duration {
 pub(super) struct FollowedEpoch {
     pub(super) start: GroupStart,
     pub(super) header: GroupHeader,
-    pub(super) group: Arc<SigningGroup>,
-    pub(super) parameters: Arc<RefreshParameters>,
-    pub(super) witnesses: Arc<ShareWitnesses>,
+    pub(super) key: EpochKey,
     /// This server's index, if it is a member.
     pub(super) index: Option<ServerIndex>,
-    pub(super) shares: Option<HeldShares>,
     /// Its voting key, and when to register it if it is not registered.
     pub(super) voting: Option<Arc<VotingSecret>>,
     pub(super) voting_at: Duration,
@@ -47,47 +42,22 @@ pub(super) struct FollowedEpoch {
     pub(super) agreement: RefreshAgreement,
     /// This server's part in the open run.
     pub(super) run: Option<RefreshParticipation>,
-    /// The recovery of a member that lacks its shares.
-    pub(super) recovery: Option<ShareRecovery>,
-}
-
-/// The shares that a member has.
-pub(super) struct HeldShares {
-    pub(super) raw: Arc<refresh::LabeledShares>,
-    pub(super) signing: Arc<signing::SigningShares>,
-}
-
-impl HeldShares {
-    fn new(
-        group: &Arc<SigningGroup>,
-        index: ServerIndex,
-        raw: Arc<refresh::LabeledShares>,
-    ) -> Option<Self> {
-        let range = ShareRange::new(group.key.modulus().bits());
-        let shares = raw.iter().map(|(label, share)| (*label, share.clone())).collect();
-        let signing = signing::SigningShares::new(group.clone(), index, range, shares)?;
-        Some(Self { raw, signing: Arc::new(signing) })
-    }
 }
 
 impl FollowedEpoch {
     pub(super) fn status(&self, lacks_service_state: bool) -> EpochStatus {
-        let combination = self.header.group.combination();
+        let group = &self.header.group;
         let run = self.agreement.run().filter(|run| run.next_epoch().is_none()).map(|run| {
-            let new = run.group().combination();
-            let late: Vec<Label> =
-                combination.labels().filter(|label| run.chosen(*label).is_none()).collect();
-            let late_dealers: BTreeSet<ServerIndex> =
-                late.iter().map(|label| combination.designated_dealer(*label)).collect();
-            let has_key = |server: &ServerIndex| run.session_keys().contains_key(server);
+            let new = run.group();
+            let DealingProgress { needed, chosen, late_dealers } = self.dealings(run);
             RefreshRunStatus {
                 number: self.agreement.run_number(),
-                group: run.group().clone(),
-                quorum: new.quorum(),
-                without_session_key: new.servers().filter(|it| !has_key(it)).collect(),
-                labels: combination.label_count(),
-                chosen: combination.label_count() - late.len(),
-                late_dealers: late_dealers.into_iter().collect(),
+                group: new.clone(),
+                quorum: new.size().quorum(),
+                without_session_key: new.servers().filter(|it| !run.has_registered(*it)).collect(),
+                labels: needed,
+                chosen,
+                late_dealers,
                 without_shares: new.servers().filter(|it| !run.has_computed(*it)).collect(),
                 excluded: run.excluded().iter().copied().collect(),
                 faulty: run.faulty().iter().copied().collect(),
@@ -95,17 +65,42 @@ impl FollowedEpoch {
         });
         EpochStatus {
             epoch: self.header.epoch,
-            servers: combination.server_count(),
-            faulty: combination.faulty(),
+            key: self.header.key,
+            is_founding: self.agreement.is_founding(),
+            servers: group.members().len(),
+            faulty: group.size().faulty(),
             index: self.index,
-            has_shares: self.shares.is_some(),
+            has_shares: self.key.has_shares(),
             lacks_service_state,
             is_header_signed: self.is_header_signed(),
             began: self.header.time,
-            without_vote: combination.servers().filter(|it| !self.has_vote(*it)).collect(),
+            without_vote: group.servers().filter(|it| !self.has_vote(*it)).collect(),
             approvals: self.approvals(),
             cancelled: self.agreement.cancellations().iter().copied().collect(),
             run,
+        }
+    }
+
+    /// How far the dealings of the open run are.
+    fn dealings(&self, run: &RefreshRun) -> DealingProgress {
+        if let Some(handover) = run.handover() {
+            let dealers = handover.terms().dealers();
+            let late = dealers.participants().filter(|it| !handover.dealt().contains(*it));
+            return DealingProgress {
+                needed: dealers.signer_count(),
+                chosen: handover.chosen().len(),
+                late_dealers: late.map(ServerIndex::of).collect(),
+            };
+        }
+        let combination = self.header.group.combination();
+        let late: Vec<Label> =
+            combination.labels().filter(|label| run.chosen(*label).is_none()).collect();
+        let late_dealers: BTreeSet<ServerIndex> =
+            late.iter().map(|label| combination.designated_dealer(*label)).collect();
+        DealingProgress {
+            needed: combination.label_count(),
+            chosen: combination.label_count() - late.len(),
+            late_dealers: late_dealers.into_iter().collect(),
         }
     }
 
@@ -125,8 +120,14 @@ impl FollowedEpoch {
     }
 
     pub(super) fn is_header_signed(&self) -> bool {
-        self.start.chain.last().is_some_and(|it| !it.signature.is_empty())
+        self.start.chain.last().is_some_and(SignedGroupHeader::is_signed)
     }
+}
+
+struct DealingProgress {
+    needed: usize,
+    chosen: usize,
+    late_dealers: Vec<ServerIndex>,
 }
 
 impl QuorumServer {
@@ -137,58 +138,42 @@ impl QuorumServer {
         is_own: bool,
         now: Duration,
     ) -> Result<(), GroupStartError> {
-        let verified = start.verify(&self.settings.public, is_own)?;
-        let range = ShareRange::new(verified.key.modulus().bits());
-        let parameters = Arc::new(RefreshParameters::new(&verified.key, range));
-        self.enter(start, verified.key, parameters, Arc::new(verified.witnesses), now);
+        let verified = start.verify(&self.settings.anchor, is_own)?;
+        let key = EpochKey::new(verified, start.header());
+        self.enter(start, key, now);
         Ok(())
     }
 
     /// Enters an epoch of which everything has been verified.
-    pub(super) fn enter(
-        &mut self,
-        start: GroupStart,
-        key: GroupPublicKey,
-        parameters: Arc<RefreshParameters>,
-        witnesses: Arc<ShareWitnesses>,
-        now: Duration,
-    ) {
+    pub(super) fn enter(&mut self, start: GroupStart, mut key: EpochKey, now: Duration) {
         let header = start.header().clone();
-        let identities = header.group.members().iter().map(|member| member.identity).collect();
-        let combination = header.group.combination().clone();
-        let health = SignerHealth::new(&combination);
-        let group = SigningGroup { epoch: header.epoch, key, combination, identities };
+        let health = SignerHealth::of_size(header.group.size());
         let index = header.group.index_of(&self.settings.identity.public());
+        if let Some(key) = start.ed25519_key() {
+            self.settings.anchor = GroupKeyAnchor::Ed25519(key);
+        }
+        let refreshed = key.refreshed();
         let agreement = match &start.refresh {
-            Some(refresh) => {
-                RefreshAgreement::joined(parameters.clone(), header.clone(), &refresh.header)
-            }
-            None => RefreshAgreement::new(parameters.clone(), header.clone()),
+            Some(refresh) => RefreshAgreement::joined(refreshed, header.clone(), &refresh.header),
+            None => RefreshAgreement::new(refreshed, header.clone()),
         };
         let agreement = agreement.with_commands(self.service.is_some());
-        let recovery = index.map(|index| {
-            let (epoch, group) = (header.epoch, header.group.combination().clone());
-            let (parameters, delays) = (parameters.clone(), &self.settings.delays);
-            let recovery =
-                ShareRecovery::new(index, epoch, group, parameters, Some(header.witnesses), delays);
-            recovery.with_witnesses(witnesses.clone())
-        });
+        if let Some(index) = index {
+            key.begin_recovery(index, &header, &self.settings.delays);
+        }
         self.epoch = Some(Box::new(FollowedEpoch {
             header_at: now + header_delay(index),
             start,
             header,
-            group: Arc::new(group),
-            parameters,
-            witnesses,
+            key,
             index,
-            shares: None,
             voting: None,
             voting_at: now,
             health,
             agreement,
             run: None,
-            recovery,
         }));
+        self.frost_queries.clear();
         self.answering.clear();
     }
 
@@ -197,9 +182,23 @@ impl QuorumServer {
         &mut self,
         encoded: &EncodedShareList,
     ) -> Result<(), SavedStateError> {
-        let Some(epoch) = &self.epoch else { return Ok(()) };
+        let Some(epoch) = &mut self.epoch else { return Ok(()) };
         let wrong = SavedStateError::Shares(epoch.header.epoch);
-        let range = &epoch.parameters.range;
+        let key = match &mut epoch.key {
+            EpochKey::Rsa(key) => key,
+            EpochKey::Ed25519(key) => {
+                let own = epoch.index.and_then(ServerIndex::participant);
+                let sharing = own.zip(key.sharing.as_deref().cloned());
+                let saved = sharing.zip(encoded.first()).filter(|_| encoded.len() == 1);
+                let share = saved.and_then(|((own, sharing), (_, bytes))| {
+                    KeyShare::from_bytes(own, bytes, sharing).ok()
+                });
+                key.signer = Some(FrostSigner::new(share.ok_or(wrong)?));
+                key.recovery = None;
+                return Ok(());
+            }
+        };
+        let range = &key.parameters.range;
         let share = |(label, bytes): &(_, Zeroizing<Vec<u8>>)| Some((*label, range.parse(bytes)?));
         let shares = encoded.iter().map(share).collect::<Option<refresh::LabeledShares>>();
         let shares = shares.ok_or(wrong.clone())?;
@@ -210,12 +209,14 @@ impl QuorumServer {
     /// this server must hold.
     fn hold(&mut self, shares: Arc<refresh::LabeledShares>) -> bool {
         let Some(epoch) = &mut self.epoch else { return false };
-        let Some(index) = epoch.index else { return false };
-        epoch.shares = HeldShares::new(&epoch.group, index, shares);
-        if epoch.shares.is_some() {
-            epoch.recovery = None;
+        let (Some(index), EpochKey::Rsa(key)) = (epoch.index, &mut epoch.key) else {
+            return false;
+        };
+        key.shares = HeldShares::new(&key.group, index, shares);
+        if key.shares.is_some() {
+            key.recovery = None;
         }
-        epoch.shares.is_some()
+        key.shares.is_some()
     }
 
     /// This server has obtained its shares of its epoch, and saves them.
@@ -223,8 +224,26 @@ impl QuorumServer {
         if !self.hold(shares.clone()) {
             return;
         }
-        let epoch = self.epoch.as_ref().expect("it holds shares").header.epoch;
         let shares = shares.iter().map(|(&label, share)| (label, share.to_be_bytes())).collect();
+        self.save_shares(shares);
+    }
+
+    /// This server has obtained its share of the Ed25519 key of its epoch, and saves it.
+    pub(super) fn receive_key_share(&mut self, share: KeyShare) {
+        let Some(epoch) = &mut self.epoch else { return };
+        let EpochKey::Ed25519(key) = &mut epoch.key else { return };
+        let is_of_epoch = key.sharing.as_deref() == Some(share.sharing());
+        if !is_of_epoch || epoch.index.and_then(ServerIndex::participant) != Some(share.server()) {
+            return;
+        }
+        // One row takes the place of the shares of an RSA key.
+        let saved = vec![(Label(0), share.to_bytes())];
+        (key.signer, key.recovery) = (Some(FrostSigner::new(share)), None);
+        self.save_shares(saved);
+    }
+
+    fn save_shares(&mut self, shares: EncodedShareList) {
+        let Some(epoch) = self.epoch.as_ref().map(|epoch| epoch.header.epoch) else { return };
         self.changes.push(SavedStateChange::Shares { epoch, shares });
         self.event(QuorumServerEvent::HasShares { epoch });
         // An open run needs the shares.
@@ -247,7 +266,7 @@ impl QuorumServer {
         let mut taken = Vec::new();
         for (own, other) in epoch.start.chain.iter_mut().zip(chain) {
             let is_lacked = own.signature.is_empty() && own.header == other.header;
-            if is_lacked && self.settings.public.verify(&own.header.to_bytes(), &other.signature) {
+            if is_lacked && self.settings.anchor.verify(&own.header.to_bytes(), &other.signature) {
                 own.signature.clone_from(&other.signature);
                 taken.push(own.header.epoch);
             }
@@ -264,7 +283,8 @@ impl QuorumServer {
     /// Requests the signatures of the headers that this server's group must sign.
     pub(super) fn step_headers(&mut self, now: Duration) {
         let Some(epoch) = &mut self.epoch else { return };
-        if epoch.index.is_none() || self.newer.is_some() {
+        // While a group generates its key, it cannot sign.
+        if epoch.index.is_none() || self.newer.is_some() || epoch.agreement.is_founding() {
             return;
         }
         let again = now + self.settings.timeouts.sign + self.settings.timeouts.retry;
@@ -286,7 +306,9 @@ impl QuorumServer {
     }
 
     pub(super) fn header_deadlines(&self) -> impl Iterator<Item = Duration> {
-        let is_due = |epoch: &&FollowedEpoch| epoch.index.is_some() && self.newer.is_none();
+        let is_due = |epoch: &&FollowedEpoch| {
+            epoch.index.is_some() && self.newer.is_none() && !epoch.agreement.is_founding()
+        };
         let epoch = self.epoch.as_deref().filter(is_due);
         let header = epoch.filter(|epoch| !epoch.is_header_signed()).map(|epoch| epoch.header_at);
         let run = epoch.and_then(|epoch| epoch.run.as_ref());

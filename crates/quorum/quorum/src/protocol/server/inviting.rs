@@ -11,9 +11,10 @@ use keys::IdentityPublicKey;
 use super::QuorumServer;
 use super::change::SavedStateChange;
 use super::output::{NewerEpochStatus, QuorumServerEvent, QuorumServerOutput};
+use super::participation::RefreshParticipation;
 use super::refreshing::INVITE;
 use super::start::{GroupStart, SignedGroupHeader, has_same_headers};
-use crate::protocol::group::{GroupHeader, QuorumGroup, QuorumMember};
+use crate::protocol::group::{GroupHeader, GroupKeyAnchor, QuorumGroup, QuorumMember};
 use crate::protocol::link::LinkTopic;
 use crate::protocol::refresh::RefreshRun;
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
@@ -43,7 +44,8 @@ impl QuorumServer {
     /// may have missed the end of an epoch, or `None` for all servers.
     pub(super) fn invite(&mut self, to: Option<&IdentityPublicKey>) {
         let Some(epoch) = self.epoch.as_ref() else { return };
-        let is_whole = self.newer.is_none() && epoch.start.is_chain_signed();
+        let is_whole =
+            self.newer.is_none() && epoch.start.is_chain_signed() && !epoch.agreement.is_founding();
         if !is_whole {
             return;
         }
@@ -74,6 +76,10 @@ impl QuorumServer {
         from: &IdentityPublicKey,
         bytes: &[u8],
     ) -> Result<(), MalformedEncoding> {
+        // A server that generates the key learns it from the log alone.
+        if let GroupKeyAnchor::Founding(_) = self.settings.anchor {
+            return Ok(());
+        }
         let own = self.epoch.as_ref().map(|epoch| &epoch.start);
         let known = self.newer.as_ref().map(|newer| &newer.chain[..]);
         let known = known.or(own.map(|start| &start.chain[..])).unwrap_or_default();
@@ -83,7 +89,7 @@ impl QuorumServer {
         if epochs < known.len() || has_all && epochs == known.len() {
             return Ok(());
         }
-        let start = GroupStart::receive(bytes, known, &self.settings.public)?;
+        let start = GroupStart::receive(bytes, known, &self.settings.anchor)?;
         self.learn(now, &start.chain);
         self.count_invite(from, start)
     }
@@ -121,9 +127,8 @@ impl QuorumServer {
     pub(super) fn expire(&mut self, now: Duration) {
         let (Some(newer), Some(epoch)) = (&self.newer, &mut self.epoch) else { return };
         let (number, newest) = (epoch.header.epoch, newer.header().epoch);
-        epoch.recovery = None;
         (epoch.voting, self.saved_voting) = (None, None);
-        let had_shares = epoch.shares.take().is_some();
+        let had_shares = epoch.key.wipe();
         self.changes.push(SavedStateChange::End { epoch: number });
         if let Some(run) = &mut epoch.run {
             self.changes.extend(run.end(newest == number + 1));
@@ -160,7 +165,7 @@ impl QuorumServer {
         if newer.invites.get(&from.to_bytes()) == Some(&identity) {
             return Ok(());
         }
-        let verified = start.verify_after_chain(&self.settings.public);
+        let verified = start.verify_after_chain(&self.settings.anchor);
         verified.map_err(|_| MalformedEncoding("an invite that the group has not signed"))?;
         newer.invites.insert(from.to_bytes(), identity);
         let is_equal = |member: &&QuorumMember| {
@@ -190,7 +195,7 @@ impl QuorumServer {
         let mut run = self.epoch.as_mut().and_then(|epoch| epoch.run.take());
         // The shares that it has computed for this epoch, if it has only missed the epoch's
         // beginning.
-        let new = run.as_ref().and_then(|run| run.new.as_ref());
+        let new = run.as_ref().and_then(|run| run.machines.rsa_new());
         let shares = new.and_then(|new| new.computed(start.header().witnesses));
         if self.begin_epoch(start.clone(), false, now).is_err() {
             return;
@@ -198,11 +203,15 @@ impl QuorumServer {
         // The voting key follows when the log is open.
         (self.newer, self.life, self.height) = (None, None, start.height);
         let epoch = start.header().epoch + u64::from(start.refresh.is_some());
+        let share = run.as_mut().and_then(RefreshParticipation::take_share);
         self.changes.extend(run.iter_mut().flat_map(|run| run.end(false)));
         self.changes.push(SavedStateChange::Restarted(start));
         self.start_service(now, None);
         if let Some(shares) = shares {
             self.receive_shares(&shares);
+        }
+        if let Some(share) = share {
+            self.receive_key_share(share);
         }
         self.event(QuorumServerEvent::Invited { epoch });
         self.open_run(self.height, now);

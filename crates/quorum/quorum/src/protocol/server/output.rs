@@ -10,12 +10,12 @@ use random::{RandomError, RandomGenerator};
 use super::change::SavedStateChange;
 use crate::protocol::admission::EntryCheck;
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::group::{QuorumGroup, QuorumMember};
+use crate::protocol::group::{GroupKeyKind, QuorumGroup, QuorumMember};
 use crate::protocol::link::{LinkLane, LinkTopic};
 use crate::protocol::log_types::{Height, ServerSet};
 use crate::protocol::policy::{MessageDigest, MessageRefusal};
 use crate::protocol::refresh::{self, LogEntryRefusal, RefreshRole};
-use crate::protocol::signing::{PartialSignQuery, SigningShares, WrongAnswerEvidence};
+use crate::protocol::signing::{PartialSignQuery, SigningEvidence, SigningShares};
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Sha256Digest;
@@ -53,6 +53,8 @@ pub enum QuorumServerOutput {
     /// ([`QuorumServer::handle_log_opened`](super::QuorumServer::handle_log_opened)). This replaces
     /// a log that was open before: others have invited this server to begin at another height.
     Log {
+        /// The name of the group, which its votes are for.
+        name: Sha256Digest,
         /// The last height that was applied.
         applied: Height,
     },
@@ -90,9 +92,12 @@ pub enum SignRefusal {
     /// This server is not in the group of the current epoch.
     #[error("this server is not in the group that has the key")]
     NoMember,
-    /// The key is too short for the encoding.
-    #[error("the key is too short for this encoding")]
+    /// The key is too short for the encoding, or of another kind.
+    #[error("the group's key has no signatures in this encoding")]
     Encoding,
+    /// The group has not generated its key yet.
+    #[error("the group is still generating its key: see `sunder quorum status`")]
+    NoKey,
     /// Too many requests of this server are under way.
     #[error("too many requests are running: try again")]
     Busy,
@@ -216,7 +221,7 @@ pub enum QuorumServerEvent {
         /// Its index.
         server: ServerIndex,
         /// The evidence.
-        evidence: WrongAnswerEvidence,
+        evidence: SigningEvidence,
     },
     /// A dealer is proven faulty.
     DealerExcluded {
@@ -365,8 +370,12 @@ pub struct NewerEpochStatus {
 /// The epoch that a server follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EpochStatus {
-    /// Its number.
+    /// Its number. The group generates its key in epoch 0.
     pub epoch: u64,
+    /// The kind of the group's key.
+    pub key: GroupKeyKind,
+    /// Whether the group generates its key.
+    pub is_founding: bool,
     /// The number of servers of the group.
     pub servers: usize,
     /// f.
@@ -412,11 +421,11 @@ pub struct RefreshRunStatus {
     pub quorum: usize,
     /// Servers of the new group that have not registered a session key.
     pub without_session_key: Vec<ServerIndex>,
-    /// The labels, l.
+    /// The labels, l, or with an Ed25519 key the number of dealings that are chosen in the end.
     pub labels: usize,
-    /// The labels with a chosen dealing.
+    /// The labels with a chosen dealing, or the number of chosen dealings.
     pub chosen: usize,
-    /// The designated dealers of the other labels.
+    /// The designated dealers of the other labels, or the dealers without a dealing.
     pub late_dealers: Vec<ServerIndex>,
     /// Servers of the new group that have not computed their shares.
     pub without_shares: Vec<ServerIndex>,

@@ -1,16 +1,20 @@
 //! The state machines of a run at one server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use keys::IdentityPublicKey;
 use random::{RandomError, RandomGenerator};
+use schnorr::KeyShare;
 
 use super::change::SavedStateChange;
 use super::output::RefreshJobOwner;
 use crate::protocol::log_types::Height;
 use crate::protocol::refresh::{
-    self, NewServer, OldServer, RefreshAgreement, RefreshMessage, RefreshRole,
+    self, HandoverContext, HandoverServer, NewServer, OldServer, RefreshAgreement, RefreshMessage,
+    RefreshRole,
 };
+use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Sha256Digest;
 
 /// The state machines of a run.
@@ -22,8 +26,47 @@ pub(super) struct RefreshParticipation {
     pub(super) signature: Option<Vec<u8>>,
     /// When to have the header signed.
     pub(super) header_at: Duration,
-    pub(super) old: Option<OldServer>,
-    pub(super) new: Option<NewServer>,
+    pub(super) machines: RunMachines,
+}
+
+/// The state machines of the roles that have begun.
+pub(super) enum RunMachines {
+    Rsa { old: Option<Box<OldServer>>, new: Option<Box<NewServer>> },
+    Ed25519(Option<Box<HandoverServer>>),
+}
+
+impl RunMachines {
+    /// None of the roles has begun.
+    pub(super) fn none(agreement: &RefreshAgreement) -> Self {
+        let run = agreement.run();
+        match run.and_then(|run| run.handover()) {
+            Some(_) => Self::Ed25519(None),
+            None => Self::Rsa { old: None, new: None },
+        }
+    }
+
+    /// The new server of an RSA key.
+    pub(super) fn rsa_new(&self) -> Option<&NewServer> {
+        if let Self::Rsa { new, .. } = self { new.as_deref() } else { None }
+    }
+
+    /// The voting key that the new server has drawn for the new epoch.
+    pub(super) fn voting(&self) -> Option<&Arc<VotingSecret>> {
+        match self {
+            Self::Rsa { new, .. } => new.as_ref()?.voting(),
+            Self::Ed25519(server) => server.as_ref()?.voting(),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        match self {
+            Self::Rsa { old, new } => {
+                let old = old.as_ref().and_then(|old| old.deadline());
+                old.into_iter().chain(new.as_ref().and_then(|new| new.deadline())).min()
+            }
+            Self::Ed25519(server) => server.as_ref()?.deadline(),
+        }
+    }
 }
 
 impl RefreshJobOwner {
@@ -47,19 +90,34 @@ impl RefreshParticipation {
     pub(super) fn poll(
         &mut self,
         now: Duration,
-        agreement: &RefreshAgreement,
+        context: &HandoverContext<'_>,
         generator: &mut RandomGenerator,
         outputs: &mut Vec<(RefreshJobOwner, refresh::RefreshOutput)>,
     ) -> Result<(), RandomError> {
-        while let Some(old) = &mut self.old
-            && let Some(output) = old.poll_output(now, agreement, generator)?
-        {
-            outputs.push((RefreshJobOwner::Old(self.id), output));
-        }
-        while let Some(new) = &mut self.new
-            && let Some(output) = new.poll_output(now, agreement, generator)?
-        {
-            outputs.push((RefreshJobOwner::New(self.id), output));
+        match &mut self.machines {
+            RunMachines::Rsa { old, new } => {
+                while let Some(old) = old
+                    && let Some(output) = old.poll_output(now, context.agreement, generator)?
+                {
+                    outputs.push((RefreshJobOwner::Old(self.id), output));
+                }
+                while let Some(new) = new
+                    && let Some(output) = new.poll_output(now, context.agreement, generator)?
+                {
+                    outputs.push((RefreshJobOwner::New(self.id), output));
+                }
+            }
+            RunMachines::Ed25519(server) => {
+                for (role, output) in
+                    server.as_mut().map_or(Ok(Vec::new()), |it| it.poll(now, context, generator))?
+                {
+                    let owner = match role {
+                        RefreshRole::Old => RefreshJobOwner::Old(self.id),
+                        RefreshRole::New => RefreshJobOwner::New(self.id),
+                    };
+                    outputs.push((owner, output));
+                }
+            }
         }
         Ok(())
     }
@@ -72,41 +130,76 @@ impl RefreshParticipation {
         message: RefreshMessage,
         agreement: &RefreshAgreement,
     ) {
-        let new = agreement.run().and_then(|run| run.group().index_of(from));
+        let in_new = agreement.run().and_then(|run| run.group().index_of(from));
+        let (old, new) = match &mut self.machines {
+            RunMachines::Rsa { old, new } => (old, new),
+            RunMachines::Ed25519(server) => {
+                if let (Some(server), Some(from)) = (server, in_new) {
+                    server.handle_message(from, &message);
+                }
+                return;
+            }
+        };
         match &message {
             RefreshMessage::Dealing(_) => {
-                let old = agreement.epoch().group.index_of(from);
-                if let (Some(server), Some(from)) = (&mut self.new, old) {
+                let in_old = agreement.epoch().group.index_of(from);
+                if let (Some(server), Some(from)) = (new, in_old) {
                     server.handle_message((RefreshRole::Old, from), message, agreement);
                 }
             }
             RefreshMessage::Confirmation { .. } | RefreshMessage::Need { .. } => {
-                if let (Some(server), Some(from)) = (&mut self.old, new) {
+                if let (Some(server), Some(from)) = (old, in_new) {
                     server.handle_message(from, &message, agreement);
                 }
             }
             _ => {
-                if let (Some(server), Some(from)) = (&mut self.new, new) {
+                if let (Some(server), Some(from)) = (new, in_new) {
                     server.handle_message((RefreshRole::New, from), message, agreement);
                 }
             }
         }
     }
 
+    /// The share of an Ed25519 key that the new server has computed. Ends its part.
+    pub(super) fn take_share(&mut self) -> Option<KeyShare> {
+        match &mut self.machines {
+            RunMachines::Rsa { .. } => None,
+            RunMachines::Ed25519(server) => server.take()?.into_share(),
+        }
+    }
+
     /// Ends the state machines, except the new server's if `stays`. Returns what must be wiped.
     pub(super) fn end(&mut self, stays: bool) -> Vec<SavedStateChange> {
-        self.old = None;
+        match &mut self.machines {
+            RunMachines::Rsa { old, new } => {
+                *old = None;
+                if !stays {
+                    *new = None;
+                }
+            }
+            RunMachines::Ed25519(server) => {
+                server.iter_mut().for_each(|server| server.end_dealer());
+                if !stays {
+                    *server = None;
+                }
+            }
+        }
         let mut erased = vec![SavedStateChange::EraseRun { run: dealer_items(self.id) }];
         if !stays {
-            self.new = None;
             erased.push(SavedStateChange::EraseRun { run: self.id });
         }
         erased
     }
 
     pub(super) fn are_over(&self) -> bool {
-        self.old.as_ref().is_none_or(OldServer::is_over)
-            && self.new.as_ref().is_none_or(NewServer::is_over)
+        match &self.machines {
+            RunMachines::Rsa { old, new } => {
+                old.as_ref().is_none_or(|old| old.is_over())
+                    && new.as_ref().is_none_or(|new| new.is_over())
+            }
+            // A server without its share gets it from its group.
+            RunMachines::Ed25519(_) => true,
+        }
     }
 }
 

@@ -7,11 +7,12 @@ use keys::IdentityPublicKey;
 
 use super::QuorumServer;
 use super::epoch::FollowedEpoch;
+use super::key::{Ed25519EpochKey, EpochKey, RsaEpochKey};
 use super::output::RefreshJobOwner;
 use super::participation::RefreshParticipation;
 use super::refreshing::QUESTION;
 use crate::protocol::link::LinkTopic;
-use crate::protocol::refresh::{self, RefreshMessage, RefreshRun};
+use crate::protocol::refresh::{self, CommonValue, RefreshMessage, RefreshRun};
 use crate::protocol::wire::MalformedEncoding;
 
 /// The bytes that a server signs. They name the receiver, so that a faulty receiver cannot reuse
@@ -31,7 +32,7 @@ impl QuorumServer {
         let Some(epoch) = &self.epoch else { return };
         let is_meant = |run: &&RefreshParticipation| machine == RefreshJobOwner::New(run.id);
         let key = match epoch.run.as_ref().filter(is_meant) {
-            Some(run) => run.new.as_ref().and_then(refresh::NewServer::voting),
+            Some(run) => run.machines.voting(),
             None => epoch.voting.as_ref(),
         };
         let Some(key) = key else { return };
@@ -54,23 +55,38 @@ impl QuorumServer {
         let is_by =
             |key: Option<IdentityPublicKey>| key.is_some_and(|key| key.verify(&signed, signature));
         let Some(epoch) = &mut self.epoch else { return Ok(()) };
-        let FollowedEpoch { agreement, run, header, shares, witnesses, .. } = &mut **epoch;
+        let FollowedEpoch { agreement, run, header, key, .. } = &mut **epoch;
         let index = header.group.index_of(from);
         let is_of_epoch = is_by(index.and_then(|index| agreement.voting()[usize::from(index.0)]));
         let in_run = |run: &RefreshRun| run.voting(run.group().index_of(from)?);
         let is_of_run = is_by(agreement.run().and_then(in_run));
-        match (&message, index, &shares) {
-            (
-                RefreshMessage::Ask { epoch: asked, witnesses: with_witnesses },
-                Some(index),
-                Some(held),
-            ) if *asked == header.epoch && is_of_epoch => {
-                let witnesses = with_witnesses.then_some(&**witnesses);
-                let group = header.group.combination();
-                let answer = refresh::answer(*asked, witnesses, &held.raw, index, group);
-                self.send_message(*from, &answer);
+        match (&message, index) {
+            (RefreshMessage::Ask { epoch: asked, witnesses: with_witnesses }, Some(index))
+                if *asked == header.epoch && is_of_epoch && key.has_shares() =>
+            {
+                let answer = match key {
+                    EpochKey::Rsa(RsaEpochKey { witnesses, shares: Some(held), .. }) => {
+                        let witnesses = with_witnesses.then_some(&**witnesses);
+                        let group = header.group.combination();
+                        Some(refresh::answer(*asked, witnesses, &held.raw, index, group))
+                    }
+                    EpochKey::Ed25519(Ed25519EpochKey { signer: Some(signer), .. }) => {
+                        let value = index.participant().map(|it| signer.share().common_value(it));
+                        let value = value.map(CommonValue);
+                        value.map(|value| RefreshMessage::RowValue { epoch: *asked, value })
+                    }
+                    _ => None,
+                };
+                if let Some(answer) = answer {
+                    self.send_message(*from, &answer);
+                }
             }
-            (RefreshMessage::Ask { .. } | RefreshMessage::AskSum { .. }, ..) => {
+            (
+                RefreshMessage::Ask { .. }
+                | RefreshMessage::AskSum { .. }
+                | RefreshMessage::AskValue { .. },
+                _,
+            ) => {
                 if let Some(run) = run.as_mut().filter(|_| is_of_run) {
                     run.handle(from, message.clone(), agreement);
                 }

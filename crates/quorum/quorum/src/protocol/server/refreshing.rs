@@ -11,17 +11,18 @@ use zeroize::Zeroizing;
 
 use super::change::{SavedServerState, SavedStateChange};
 use super::epoch::{FollowedEpoch, header_delay};
+use super::key::EpochKey;
 use super::output::{QuorumServerEvent, QuorumServerOutput, QuorumServerTask, RefreshJobOwner};
-use super::participation::{EndedRefresh, RefreshParticipation, dealer_items};
+use super::participation::{EndedRefresh, RefreshParticipation, RunMachines, dealer_items};
 use super::start::{SignedGroupHeader, has_same_headers};
 use super::{QuorumServer, SavedStateError};
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::group::QuorumGroup;
+use crate::protocol::group::{GroupHeader, QuorumGroup};
 use crate::protocol::link::LinkTopic;
 use crate::protocol::log_types::Height;
 use crate::protocol::refresh::{
-    self, LogEntry, LogEntryEffect as BoardChange, NewServer, OldServer, RefreshMessage,
-    RefreshRole, RunItemName,
+    self, HandoverContext, HandoverServer, LogEntry, LogEntryEffect as BoardChange, NewServer,
+    OldServer, RefreshMessage, RefreshRole, RefreshRun, RunItemName,
 };
 use crate::protocol::wire::MalformedEncoding;
 
@@ -169,8 +170,7 @@ impl QuorumServer {
             opened_at,
             signature: None,
             header_at: now + header_delay(epoch.index),
-            old: None,
-            new: None,
+            machines: RunMachines::none(&epoch.agreement),
         });
     }
 
@@ -189,24 +189,37 @@ impl QuorumServer {
         }
         let (identity, delays) = (&self.settings.identity, &self.settings.delays);
         let Some(epoch) = &mut self.epoch else { return };
-        let (Some(run), Some(machines)) = (epoch.agreement.run(), &mut epoch.run) else { return };
+        let (Some(run), Some(part)) = (epoch.agreement.run(), &mut epoch.run) else { return };
         let nothing = SavedRunItems::new();
         let (of_old, of_new) = items.unwrap_or((&nothing, &nothing));
-        if let (None, Some(index), Some(shares)) = (&machines.old, epoch.index, &epoch.shares) {
+        let (old, new, key) = match (&mut part.machines, &epoch.key) {
+            (RunMachines::Rsa { old, new }, EpochKey::Rsa(key)) => (old, new, key),
+            (RunMachines::Ed25519(server @ None), EpochKey::Ed25519(_)) => {
+                let begin = |items| {
+                    let identity = identity.clone();
+                    HandoverServer::new(identity, &epoch.agreement, delays.resend, items)
+                };
+                let begun = begin((of_old, of_new)).or_else(|_| begin((&nothing, &nothing)));
+                *server = begun.ok().map(Box::new);
+                return;
+            }
+            _ => return,
+        };
+        if let (None, Some(index), Some(shares)) = (&old, epoch.index, &key.shares) {
             let begin = |items| {
                 let (identity, shares) = (identity.clone(), shares.raw.clone());
                 OldServer::new(index, identity, shares, delays, &epoch.agreement, items)
             };
             // Saved items are well-formed unless the disk is damaged. In that case the server deals
             // again.
-            machines.old = begin(of_old).or_else(|_| begin(&nothing)).ok();
+            *old = begin(of_old).or_else(|_| begin(&nothing)).ok().map(Box::new);
         }
-        if let (None, Some(index)) = (&machines.new, run.group().index_of(&identity.public())) {
+        if let (None, Some(index)) = (&new, run.group().index_of(&identity.public())) {
             let begin = |items| {
-                let (identity, witnesses) = (identity.clone(), epoch.witnesses.clone());
+                let (identity, witnesses) = (identity.clone(), key.witnesses.clone());
                 NewServer::new(index, identity, witnesses, delays, &epoch.agreement, items)
             };
-            machines.new = begin(of_new).or_else(|_| begin(&nothing)).ok();
+            *new = begin(of_new).or_else(|_| begin(&nothing)).ok().map(Box::new);
         }
     }
 
@@ -220,25 +233,15 @@ impl QuorumServer {
         generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
         let Some(old) = self.epoch.take() else { return Ok(()) };
-        let FollowedEpoch {
-            mut start,
-            header: before,
-            group,
-            parameters,
-            agreement,
-            run,
-            shares,
-            voting,
-            ..
-        } = *old;
-        let next =
-            agreement.run().and_then(|run| Some((run.next_epoch()?, run.read_new_witnesses()?)));
-        let (header, witnesses) = next.expect("a final run has an epoch and its witnesses");
-        let (header, witnesses) = (header.clone(), witnesses.clone());
+        let FollowedEpoch { mut start, header: before, key, agreement, run, voting, .. } = *old;
+        let next = agreement.run().and_then(|run| next_key(run, &key));
+        let (header, next_key, witnesses) = next.expect("a final run has an epoch and its key");
         start.chain.push(SignedGroupHeader { header, signature: Vec::new() });
-        (start.refresh, start.height, start.witnesses) = (None, height, witnesses.to_bytes());
+        (start.refresh, start.height, start.witnesses) = (None, height, witnesses);
         self.changes.push(SavedStateChange::Start(start.clone()));
-        let had_shares = shares.is_some();
+        let had_shares = key.has_shares();
+        // The old shares are wiped before the new ones are used.
+        drop(key);
         if had_shares || voting.is_some() {
             self.changes.push(SavedStateChange::End { epoch: before.epoch });
         }
@@ -246,10 +249,9 @@ impl QuorumServer {
         if let Some(mut ended) = self.ended.take() {
             self.changes.extend(ended.machines.end(false));
         }
-        self.enter(start, group.key.clone(), parameters, witnesses, now);
+        self.enter(start, next_key, now);
         self.begin_service_epoch(now, height);
-        let new = run.as_ref().and_then(|run| run.new.as_ref());
-        if let Some(secret) = new.and_then(NewServer::voting) {
+        if let Some(secret) = run.as_ref().and_then(|run| run.machines.voting()) {
             self.begin_voting(secret.clone());
         }
         let epoch = self.epoch.as_mut().expect("it was just entered");
@@ -257,13 +259,26 @@ impl QuorumServer {
         let chain = &epoch.start.chain;
         let signed = self.newer.take_if(|newer| has_same_headers(chain, &newer.chain));
         let event = QuorumServerEvent::EpochBegun { epoch: epoch.header.epoch, index: epoch.index };
-        if run.as_ref().is_some_and(|run| run.new.is_some()) {
+        if run.as_ref().is_some_and(|run| run.machines.rsa_new().is_some()) {
             // The new server's role in the run recovers the shares if it lacks them.
-            epoch.recovery = None;
+            epoch.key.end_recovery();
         }
-        self.ended = run.map(|machines| Box::new(EndedRefresh { agreement, machines }));
+        let mut share = None;
+        match run {
+            // A server that lacks its share gets it from others of its group.
+            Some(mut run @ RefreshParticipation { machines: RunMachines::Ed25519(_), .. }) => {
+                share = run.take_share();
+                self.changes.extend(run.end(false));
+            }
+            run => {
+                self.ended = run.map(|machines| Box::new(EndedRefresh { agreement, machines }));
+            }
+        }
         self.operator_request = None;
         self.event(event);
+        if let Some(share) = share {
+            self.receive_key_share(share);
+        }
         self.expire(now);
         self.step_refresh(now, generator)?;
         if had_shares {
@@ -286,17 +301,32 @@ impl QuorumServer {
     ) -> Result<(), RandomError> {
         loop {
             let mut outputs = Vec::new();
+            let time = self.time;
             if let Some(epoch) = &mut self.epoch {
-                let FollowedEpoch { agreement, run, recovery, header, .. } = &mut **epoch;
+                let FollowedEpoch { agreement, run, key, header, .. } = &mut **epoch;
                 if let Some(run) = run {
-                    run.poll(now, agreement, generator, &mut outputs)?;
+                    let share = match key {
+                        EpochKey::Rsa(_) => None,
+                        EpochKey::Ed25519(key) => key.signer.as_ref().map(|it| it.share()),
+                    };
+                    let context = HandoverContext { agreement, share, time };
+                    run.poll(now, &context, generator, &mut outputs)?;
                 }
                 let machine = RefreshJobOwner::Recovery(header.epoch);
-                let polled = std::iter::from_fn(|| recovery.as_mut()?.poll_output(now));
-                outputs.extend(polled.map(|output| (machine, output)));
+                let polled = match key {
+                    EpochKey::Rsa(key) => {
+                        let recovery = &mut key.recovery;
+                        std::iter::from_fn(|| recovery.as_mut()?.poll_output(now)).collect()
+                    }
+                    EpochKey::Ed25519(key) => {
+                        key.recovery.as_mut().map_or(Vec::new(), |it| it.poll_output(now))
+                    }
+                };
+                outputs.extend(polled.into_iter().map(|output| (machine, output)));
             }
             if let Some(ended) = &mut self.ended {
-                ended.machines.poll(now, &ended.agreement, generator, &mut outputs)?;
+                let context = HandoverContext { agreement: &ended.agreement, share: None, time };
+                ended.machines.poll(now, &context, generator, &mut outputs)?;
             }
             if outputs.is_empty() {
                 break;
@@ -400,22 +430,27 @@ impl QuorumServer {
     ) {
         let live = self.epoch.as_mut().and_then(|epoch| epoch.run.as_mut());
         let ended = self.ended.as_mut().map(|ended| &mut ended.machines);
-        let mut runs = live.into_iter().chain(ended);
+        let mut machines = live.into_iter().chain(ended).filter_map(|run| match run.machines {
+            RunMachines::Rsa { ref mut old, ref mut new } => Some((run.id, old, new)),
+            RunMachines::Ed25519(_) => None,
+        });
         match machine {
             RefreshJobOwner::Old(id) => {
-                if let Some(old) = runs.find(|run| run.id == id).and_then(|run| run.old.as_mut()) {
+                if let Some((_, Some(old), _)) = machines.find(|(of, ..)| *of == id) {
                     old.handle_job(result);
                 }
             }
             RefreshJobOwner::New(id) => {
-                if let Some(new) = runs.find(|run| run.id == id).and_then(|run| run.new.as_mut()) {
+                if let Some((_, _, Some(new))) = machines.find(|(of, ..)| *of == id) {
                     new.handle_job(result, self.time);
                 }
             }
             RefreshJobOwner::Recovery(number) => {
                 let Some(epoch) = &mut self.epoch else { return };
-                let epoch = Some(epoch).filter(|epoch| epoch.header.epoch == number);
-                if let Some(recovery) = epoch.and_then(|epoch| epoch.recovery.as_mut()) {
+                if let EpochKey::Rsa(key) = &mut epoch.key
+                    && let Some(recovery) = &mut key.recovery
+                    && epoch.header.epoch == number
+                {
                     recovery.handle_job(result);
                 }
             }
@@ -424,9 +459,19 @@ impl QuorumServer {
 
     /// Takes over the shares that a recovery has obtained.
     pub(super) fn step_recovery(&mut self) {
-        let recovery = self.epoch.as_mut().and_then(|epoch| epoch.recovery.as_mut());
-        if let Some((_, shares)) = recovery.and_then(refresh::ShareRecovery::take) {
-            self.receive_shares(&Arc::new(shares));
+        let Some(epoch) = &mut self.epoch else { return };
+        match &mut epoch.key {
+            EpochKey::Rsa(key) => {
+                let recovered = key.recovery.as_mut().and_then(refresh::ShareRecovery::take);
+                if let Some((_, shares)) = recovered {
+                    self.receive_shares(&Arc::new(shares));
+                }
+            }
+            EpochKey::Ed25519(key) => {
+                if let Some(share) = key.recovery.as_mut().and_then(refresh::RowRecovery::take) {
+                    self.receive_key_share(share);
+                }
+            }
         }
     }
 
@@ -458,9 +503,20 @@ impl QuorumServer {
     fn handle_run(&mut self, from: &IdentityPublicKey, message: &RefreshMessage) {
         if let Some(epoch) = &mut self.epoch
             && let Some(index) = epoch.header.group.index_of(from)
-            && let (RefreshMessage::Shares(answer), Some(recovery)) = (message, &mut epoch.recovery)
         {
-            recovery.handle_answer(index, answer);
+            match (message, &mut epoch.key) {
+                (RefreshMessage::Shares(answer), EpochKey::Rsa(key)) => {
+                    if let Some(recovery) = &mut key.recovery {
+                        recovery.handle_answer(index, answer);
+                    }
+                }
+                (RefreshMessage::RowValue { epoch, value }, EpochKey::Ed25519(key)) => {
+                    if let Some(recovery) = &mut key.recovery {
+                        recovery.handle_value(index, *epoch, value);
+                    }
+                }
+                _ => {}
+            }
         }
         if let Some(epoch) = &mut self.epoch {
             let FollowedEpoch { agreement, run, .. } = &mut **epoch;
@@ -476,12 +532,28 @@ impl QuorumServer {
     pub(super) fn refresh_deadlines(&self) -> impl Iterator<Item = Duration> {
         let live = self.epoch.as_ref().and_then(|epoch| epoch.run.as_ref());
         let ended = self.ended.as_ref().map(|ended| &ended.machines);
-        let recovery = self.epoch.as_ref().and_then(|epoch| epoch.recovery.as_ref());
+        let recovery = self.epoch.as_ref().and_then(|epoch| epoch.key.deadline());
         let machines = live.into_iter().chain(ended);
-        let deadlines = machines.flat_map(|run| {
-            let old = run.old.as_ref().and_then(OldServer::deadline);
-            old.into_iter().chain(run.new.as_ref().and_then(NewServer::deadline))
-        });
-        deadlines.chain(recovery.and_then(refresh::ShareRecovery::deadline))
+        machines.filter_map(|run| run.machines.deadline()).chain(recovery)
     }
+}
+
+/// The header of the epoch that a final run begins, with its key and the encoded witnesses or
+/// sharing.
+fn next_key(run: &RefreshRun, key: &EpochKey) -> Option<(GroupHeader, EpochKey, Vec<u8>)> {
+    let header = run.next_epoch()?.clone();
+    Some(match key {
+        EpochKey::Rsa(key) => {
+            let (public, parameters) = (key.group.key.clone(), key.parameters.clone());
+            let witnesses = run.read_new_witnesses()?.clone();
+            let encoded = witnesses.to_bytes();
+            let key = EpochKey::rsa(&header, public, parameters, witnesses);
+            (header, key, encoded)
+        }
+        EpochKey::Ed25519(_) => {
+            let sharing = run.read_new_sharing()?.clone();
+            let encoded = sharing.to_bytes();
+            (header, EpochKey::ed25519(Some(sharing)), encoded)
+        }
+    })
 }

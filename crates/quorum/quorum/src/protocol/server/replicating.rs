@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentityPublicKey;
-use keys::rsa::RsaEncoding;
 
 use super::QuorumServer;
 use super::change::SavedStateChange;
@@ -183,7 +182,7 @@ impl QuorumServer {
             if let Some(statement) = answer {
                 let deadline = now + self.settings.timeouts.sign;
                 let purpose = SignRequestPurpose::Answer(command.id);
-                self.queue_signing(purpose, statement, RsaEncoding::Pkcs1, deadline);
+                self.queue_signing(purpose, statement, self.own_encoding(), deadline);
             } else {
                 let result = Err(SignRefusal::NotCommitted);
                 self.push(QuorumServerOutput::Reply { id: command.id, result });
@@ -358,7 +357,7 @@ impl QuorumServer {
         let deadline = now + self.settings.timeouts.sign;
         signed.request_at = deadline;
         let purpose = SignRequestPurpose::Checkpoint(height);
-        self.queue_signing(purpose, statement, RsaEncoding::Pkcs1, deadline);
+        self.queue_signing(purpose, statement, self.own_encoding(), deadline);
     }
 
     /// The group has signed a checkpoint.
@@ -367,7 +366,7 @@ impl QuorumServer {
             && let Some(snapshot) = service.replica.snapshot(height)
         {
             let statement = service.replica.checkpoint(height, snapshot.digest);
-            if self.settings.public.verify(&statement, &signature) {
+            if self.settings.anchor.verify(&statement, &signature) {
                 service.checkpoints.entry(height).or_default().signature = Some(signature);
                 self.send_states(height);
             }
@@ -401,7 +400,7 @@ impl QuorumServer {
         let snapshot = reader.rest_up_to(MAX_STATE_LEN)?;
         let height = service.replica.base();
         let statement = service.replica.checkpoint(height, Sha256Digest::of(&[snapshot]));
-        if !self.settings.public.verify(&statement, signature) {
+        if !self.settings.anchor.verify(&statement, signature) {
             return Err(MalformedEncoding("a state that the group has not signed"));
         }
         let bytes = Bytes::copy_from_slice(snapshot);

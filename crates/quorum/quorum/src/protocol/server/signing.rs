@@ -5,29 +5,43 @@ use std::time::Duration;
 use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentityPublicKey;
 use keys::rsa::RsaEncoding;
+use schnorr::NonceCommitments;
 
+use super::key::EpochKey;
 use super::output::{
     LocalRequestId, PartialSignRequester, QuorumServerEvent, QuorumServerOutput, QuorumServerTask,
     SignRefusal,
 };
 use super::{QuorumServer, epoch::FollowedEpoch};
 use crate::protocol::combination::ServerIndex;
+use crate::protocol::group::GroupKeyKind;
 use crate::protocol::link::LinkTopic;
 use crate::protocol::log_types::Height;
 use crate::protocol::policy::{self, MessageDigest, MessageRefusal};
 use crate::protocol::replication::replica::StatementTruth;
 use crate::protocol::replication::{SERVICE_MAGIC, SignedServiceAnswer};
-use crate::protocol::signing::{self, PartialSignQuery, SignRequest};
+use crate::protocol::signing::{
+    self, FrostQuery, PartialSignQuery, RoastRequest, RoastRequestOutput, SignRequest,
+    SigningEncoding,
+};
 use crate::protocol::wire::MalformedEncoding;
 
 /// The kinds of messages in signing.
 #[derive(Clone, Copy)]
-enum SignMessageKind {
+pub(super) enum SignMessageKind {
     Ask = 1,
     Answer = 2,
     Refused = 3,
     /// The server is busy: ask again later.
     Busy = 4,
+    /// The following ones are of a group with an Ed25519 key. Asks for commitments to nonces.
+    AskCommitments = 7,
+    Commitments = 8,
+    /// Asks for the share of a signature in a session.
+    AskShare = 9,
+    Share = 10,
+    /// The nonces of the session are lost. These are others.
+    OtherCommitments = 11,
 }
 
 /// The largest number of this server's requests that run at a time: enough for all processors of a
@@ -48,7 +62,7 @@ const EPOCH_DELAY: Duration = Duration::from_millis(250);
 
 /// Why a server sends no partial signatures to another one.
 #[derive(Debug, thiserror::Error)]
-enum PartialSignRefusal {
+pub(super) enum PartialSignRefusal {
     #[error("a malformed request for a signature")]
     Malformed,
     #[error("a request for a signature of epoch {0}")]
@@ -66,7 +80,7 @@ enum PartialSignRefusal {
 
 impl PartialSignRefusal {
     /// Whether a correct server may cause this.
-    fn is_expected(&self) -> bool {
+    pub(super) fn is_expected(&self) -> bool {
         matches!(self, Self::Busy | Self::NoShares | Self::Near)
             || matches!(self, Self::Policy(MessageRefusal::Header))
     }
@@ -77,21 +91,104 @@ pub(super) struct PostponedSignRequest {
     pub(super) at: Duration,
     purpose: SignRequestPurpose,
     message: Vec<u8>,
-    encoding: RsaEncoding,
+    encoding: SigningEncoding,
 }
 
 /// A queued request of a local user or of the replicated service.
 pub(super) struct QueuedSignRequest {
     purpose: SignRequestPurpose,
     message: Vec<u8>,
-    encoding: RsaEncoding,
+    encoding: SigningEncoding,
     pub(super) deadline: Duration,
 }
 
 /// A running request of this server.
 pub(super) struct OwnSignRequest {
     purpose: SignRequestPurpose,
-    pub(super) request: SignRequest,
+    pub(super) request: GroupSignRequest,
+}
+
+/// A request for a signature by the group's kind of key.
+pub(super) enum GroupSignRequest {
+    Rsa(Box<SignRequest>),
+    Ed25519(Box<RoastRequest>),
+}
+
+enum GroupSignRequestOutput {
+    Ask { to: ServerIndex, query: PartialSignQuery },
+    AskFrost { to: ServerIndex, query: FrostQuery },
+    Event(signing::SignRequestEvent),
+}
+
+impl GroupSignRequest {
+    fn poll_output(&mut self) -> Option<GroupSignRequestOutput> {
+        Some(match self {
+            Self::Rsa(request) => match request.poll_output()? {
+                signing::SignRequestOutput::Send { to, query } => {
+                    GroupSignRequestOutput::Ask { to, query }
+                }
+                signing::SignRequestOutput::Event(event) => GroupSignRequestOutput::Event(event),
+            },
+            Self::Ed25519(request) => match request.poll_output()? {
+                RoastRequestOutput::Send { to, query } => {
+                    GroupSignRequestOutput::AskFrost { to, query }
+                }
+                RoastRequestOutput::Event(event) => GroupSignRequestOutput::Event(event),
+            },
+        })
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
+        match self {
+            Self::Rsa(request) => request.poll_timeout(),
+            Self::Ed25519(request) => request.poll_timeout(),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Duration) {
+        match self {
+            Self::Rsa(request) => request.handle_timeout(now),
+            Self::Ed25519(request) => request.handle_timeout(now),
+        }
+    }
+
+    fn handle_busy(&mut self, now: Duration, from: ServerIndex) {
+        match self {
+            Self::Rsa(request) => request.handle_busy(now, from),
+            Self::Ed25519(request) => request.handle_busy(now, from),
+        }
+    }
+
+    fn handle_refusal(&mut self, now: Duration, from: ServerIndex) {
+        match self {
+            Self::Rsa(request) => request.handle_refusal(now, from),
+            Self::Ed25519(request) => request.handle_refusal(now, from),
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        match self {
+            Self::Rsa(request) => request.is_finished(),
+            Self::Ed25519(request) => request.is_finished(),
+        }
+    }
+
+    fn message(&self) -> &[u8] {
+        match self {
+            Self::Rsa(request) => request.message(),
+            Self::Ed25519(request) => request.message(),
+        }
+    }
+
+    fn into_message(self) -> (Vec<u8>, SigningEncoding) {
+        match self {
+            Self::Rsa(request) => {
+                let (message, encoding) = request.into_message();
+                (message, encoding.into())
+            }
+            Self::Ed25519(request) => (request.into_message(), SigningEncoding::Ed25519),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -127,8 +224,9 @@ impl QuorumServer {
         now: Duration,
         id: LocalRequestId,
         message: Vec<u8>,
-        encoding: RsaEncoding,
+        encoding: impl Into<SigningEncoding>,
     ) {
+        let encoding = encoding.into();
         let is_registered = self.registered.contains(&MessageDigest::of(&message));
         let allowed =
             policy::check_signable(&message, &self.settings.rules, is_registered, self.time);
@@ -152,7 +250,7 @@ impl QuorumServer {
         &mut self,
         purpose: SignRequestPurpose,
         message: Vec<u8>,
-        encoding: RsaEncoding,
+        encoding: SigningEncoding,
         deadline: Duration,
     ) {
         self.waiting.push_back(QueuedSignRequest { purpose, message, encoding, deadline });
@@ -195,7 +293,16 @@ impl QuorumServer {
     pub(super) fn sign_header(&mut self, now: Duration, header: Vec<u8>) {
         // If this fails, it is retried later.
         let deadline = now + self.settings.timeouts.sign;
-        let _ = self.request(now, SignRequestPurpose::Header, header, RsaEncoding::Pkcs1, deadline);
+        let encoding = self.own_encoding();
+        let _ = self.request(now, SignRequestPurpose::Header, header, encoding, deadline);
+    }
+
+    /// The usual encoding of the group's key, in which it signs for itself.
+    pub(crate) fn own_encoding(&self) -> SigningEncoding {
+        match self.settings.anchor.kind() {
+            GroupKeyKind::Rsa => SigningEncoding::Rsa(RsaEncoding::Pkcs1),
+            GroupKeyKind::Ed25519 => SigningEncoding::Ed25519,
+        }
     }
 
     fn request(
@@ -203,17 +310,28 @@ impl QuorumServer {
         now: Duration,
         purpose: SignRequestPurpose,
         message: Vec<u8>,
-        encoding: RsaEncoding,
+        encoding: SigningEncoding,
         deadline: Duration,
     ) -> Result<(), SignRefusal> {
-        let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
-        let epoch = epoch.ok_or(SignRefusal::NoMember)?;
+        let epoch = self.epoch.as_mut().filter(|epoch| epoch.index.is_some());
+        let FollowedEpoch { key, health, .. } = &mut **epoch.ok_or(SignRefusal::NoMember)?;
         if self.newer.is_some() {
             return Err(SignRefusal::EpochEnded);
         }
-        let (group, health) = (epoch.group.clone(), &epoch.health);
-        let request = SignRequest::new(group, message, encoding, health, now, deadline);
-        let request = request.map_err(|_| SignRefusal::Encoding)?;
+        let request = match (key, encoding) {
+            (EpochKey::Rsa(key), SigningEncoding::Rsa(encoding)) => {
+                let group = key.group.clone();
+                let request = SignRequest::new(group, message, encoding, health, now, deadline);
+                GroupSignRequest::Rsa(Box::new(request.map_err(|_| SignRefusal::Encoding)?))
+            }
+            (EpochKey::Ed25519(key), SigningEncoding::Ed25519) => {
+                let sharing = key.sharing.as_ref().ok_or(SignRefusal::NoKey)?;
+                let known = key.unused.take();
+                let request = RoastRequest::new(sharing, message, known, health, now, deadline);
+                GroupSignRequest::Ed25519(Box::new(request))
+            }
+            _ => return Err(SignRefusal::Encoding),
+        };
         let number = self.next_request;
         self.next_request += 1;
         self.requests.insert(number, OwnSignRequest { purpose, request });
@@ -262,20 +380,27 @@ impl QuorumServer {
     }
 
     /// Executes the outputs of a request.
-    fn perform_request_outputs(&mut self, now: Duration, number: u64) {
+    pub(super) fn perform_request_outputs(&mut self, now: Duration, number: u64) {
         while let Some(own) = self.requests.get_mut(&number)
             && let Some(output) = own.request.poll_output()
         {
             let purpose = own.purpose;
             match output {
-                signing::SignRequestOutput::Send { to, query } => self.ask(now, number, to, query),
-                signing::SignRequestOutput::Event(event) => {
+                GroupSignRequestOutput::Ask { to, query } => self.ask(now, number, to, query),
+                GroupSignRequestOutput::AskFrost { to, query } => self.ask_frost(number, to, query),
+                GroupSignRequestOutput::Event(event) => {
                     self.request_event(now, number, purpose, event);
                 }
             }
         }
         if self.requests.get(&number).is_some_and(|own| own.request.is_finished()) {
-            self.requests.remove(&number);
+            let ended = self.requests.remove(&number);
+            if let Some(GroupSignRequest::Ed25519(request)) = ended.map(|own| own.request)
+                && let Some(epoch) = &mut self.epoch
+                && let EpochKey::Ed25519(key) = &mut epoch.key
+            {
+                key.unused.put(request.into_unused());
+            }
             self.begin_waiting(now);
         }
     }
@@ -289,7 +414,7 @@ impl QuorumServer {
                 Err(PartialSignRefusal::Busy) => self.busy(now, number, to),
                 Err(_) => self.refused(now, number, to),
             }
-        } else if let Some(&identity) = epoch.group.identities.get(usize::from(to.0)) {
+        } else if let Some(identity) = self.identity_of(to) {
             self.send(
                 identity,
                 LinkTopic::Signing,
@@ -344,12 +469,13 @@ impl QuorumServer {
     fn group_signed(&mut self, signature: Vec<u8>) {
         let Some(epoch) = &mut self.epoch else { return };
         let run = epoch.agreement.run().map(|run| run.header().to_bytes());
-        if run.is_some_and(|header| self.settings.public.verify(&header, &signature)) {
+        let anchor = &self.settings.anchor;
+        if run.is_some_and(|header| anchor.verify(&header, &signature)) {
             if let Some(run) = &mut epoch.run {
                 run.signature = Some(signature);
             }
             self.invite(None);
-        } else if self.settings.public.verify(&epoch.header.to_bytes(), &signature) {
+        } else if anchor.verify(&epoch.header.to_bytes(), &signature) {
             self.header_signed(signature);
         }
     }
@@ -368,9 +494,23 @@ impl QuorumServer {
         };
         match kind {
             // The server does not read its answers, or asks faster than its network can carry them.
-            SignMessageKind::Ask if queued > MAX_QUEUED => {}
+            SignMessageKind::Ask | SignMessageKind::AskCommitments | SignMessageKind::AskShare
+                if queued > MAX_QUEUED => {}
+            SignMessageKind::AskCommitments | SignMessageKind::AskShare => {
+                self.take_frost_query(PartialSignRequester { index, request: number }, kind, rest)?;
+            }
+            SignMessageKind::Commitments | SignMessageKind::OtherCommitments => {
+                let bytes = FieldReader::new(rest).take()?;
+                let commitments = NonceCommitments::from_bytes(&bytes);
+                let commitments = commitments.map_err(|why| MalformedEncoding(why.0))?;
+                self.handle_commitments(now, number, index, commitments);
+            }
+            SignMessageKind::Share => self.handle_share(now, number, index, rest),
             SignMessageKind::Ask => {
-                let asked = PartialSignQuery::parse(&epoch.group, rest);
+                let Some(key) = epoch.key.as_rsa() else {
+                    return Err(MalformedEncoding("a request of a group with an RSA key"));
+                };
+                let asked = PartialSignQuery::parse(&key.group, rest);
                 let asked = asked.ok_or_else(|| not_asked(epoch.header.epoch, rest));
                 let asker = PartialSignRequester { index, request: number };
                 if let Err(refusal) = asked.and_then(|query| self.begin_answer(asker, query)) {
@@ -385,10 +525,7 @@ impl QuorumServer {
                 }
             }
             SignMessageKind::Answer => {
-                if let Some(own) = self.requests.get_mut(&number) {
-                    own.request.handle_answer(now, index, rest);
-                    self.perform_request_outputs(now, number);
-                }
+                self.handle_partial_answer(now, number, index, rest);
             }
             SignMessageKind::Refused => self.refused(now, number, index),
             SignMessageKind::Busy => self.busy(now, number, index),
@@ -396,13 +533,27 @@ impl QuorumServer {
         Ok(())
     }
 
-    fn busy(&mut self, now: Duration, number: u64, who: ServerIndex) {
+    fn handle_partial_answer(&mut self, now: Duration, number: u64, by: ServerIndex, bytes: &[u8]) {
+        if let Some(own) = self.requests.get_mut(&number)
+            && let GroupSignRequest::Rsa(request) = &mut own.request
+        {
+            request.handle_answer(now, by, bytes);
+            self.perform_request_outputs(now, number);
+        }
+    }
+
+    /// The identity of a server of this epoch.
+    pub(super) fn identity_of(&self, server: ServerIndex) -> Option<IdentityPublicKey> {
+        Some(self.epoch.as_ref()?.header.group.member(server)?.identity)
+    }
+
+    pub(super) fn busy(&mut self, now: Duration, number: u64, who: ServerIndex) {
         if let Some(own) = self.requests.get_mut(&number) {
             own.request.handle_busy(now, who);
         }
     }
 
-    fn refused(&mut self, now: Duration, number: u64, by: ServerIndex) {
+    pub(super) fn refused(&mut self, now: Duration, number: u64, by: ServerIndex) {
         if let Some(own) = self.requests.get_mut(&number) {
             own.request.handle_refusal(now, by);
             self.perform_request_outputs(now, number);
@@ -419,13 +570,8 @@ impl QuorumServer {
         if self.answering.is_full(asker.index) {
             return Err(PartialSignRefusal::Busy);
         }
-        match self.is_known_statement(&query.message) {
-            Some(StatementTruth::True) => {}
-            Some(StatementTruth::Unknown) => return Err(PartialSignRefusal::Busy),
-            Some(StatementTruth::False) => return Err(MessageRefusal::Service.into()),
-            None => self.check_policy(&query.message)?,
-        }
-        if self.epoch.as_ref().is_none_or(|epoch| epoch.shares.is_none()) {
+        self.may_sign(&query.message)?;
+        if self.epoch.as_ref().is_none_or(|epoch| !epoch.key.has_shares()) {
             return Err(PartialSignRefusal::NoShares);
         }
         self.answering.push(asker, query).map_err(|_| PartialSignRefusal::Busy)?;
@@ -433,9 +579,20 @@ impl QuorumServer {
         Ok(())
     }
 
+    /// Whether this server may sign a message now.
+    pub(super) fn may_sign(&self, message: &[u8]) -> Result<(), PartialSignRefusal> {
+        match self.is_known_statement(message) {
+            Some(StatementTruth::True) => Ok(()),
+            Some(StatementTruth::Unknown) => Err(PartialSignRefusal::Busy),
+            Some(StatementTruth::False) => Err(MessageRefusal::Service.into()),
+            None => Ok(self.check_policy(message)?),
+        }
+    }
+
     /// Keeps the processors busy computing answers.
     fn compute_answers(&mut self) {
-        let shares = self.epoch.as_ref().and_then(|epoch| epoch.shares.as_ref());
+        let key = self.epoch.as_ref().and_then(|epoch| epoch.key.as_rsa());
+        let shares = key.and_then(|key| key.shares.as_ref());
         let Some(shares) = shares.map(|shares| shares.signing.clone()) else { return };
         while let Some((asker, query)) = self.answering.begin(self.settings.processors) {
             let (shares, identity) = (shares.clone(), self.settings.identity.clone());
@@ -468,16 +625,13 @@ impl QuorumServer {
         self.answering.end(asker.index);
         self.compute_answers();
         let is_current =
-            |epoch: &&FollowedEpoch| epoch.header.epoch == number && epoch.shares.is_some();
+            |epoch: &&FollowedEpoch| epoch.header.epoch == number && epoch.key.has_shares();
         let Some(epoch) = self.epoch.as_deref().filter(is_current) else { return };
         let is_own = epoch.index == Some(asker.index);
-        let identity = epoch.group.identities.get(usize::from(asker.index.0)).copied();
+        let identity = self.identity_of(asker.index);
         match (is_own, identity, answer) {
             (true, _, Some(answer)) => {
-                if let Some(own) = self.requests.get_mut(&asker.request) {
-                    own.request.handle_answer(now, asker.index, &answer);
-                    self.perform_request_outputs(now, asker.request);
-                }
+                self.handle_partial_answer(now, asker.request, asker.index, &answer);
             }
             (true, _, None) => self.refused(now, asker.request, asker.index),
             (false, Some(identity), answer) => {
@@ -513,12 +667,17 @@ fn parse(bytes: &[u8]) -> Result<(SignMessageKind, u64, &[u8]), MalformedEncodin
         2 => SignMessageKind::Answer,
         3 if reader.is_empty() => SignMessageKind::Refused,
         4 if reader.is_empty() => SignMessageKind::Busy,
+        7 => SignMessageKind::AskCommitments,
+        8 => SignMessageKind::Commitments,
+        9 => SignMessageKind::AskShare,
+        10 => SignMessageKind::Share,
+        11 => SignMessageKind::OtherCommitments,
         _ => return Err(MalformedEncoding("unknown kind of message")),
     };
     Ok((kind, number, reader.rest()))
 }
 
-fn message(kind: SignMessageKind, number: u64, rest: &[u8]) -> Vec<u8> {
+pub(super) fn message(kind: SignMessageKind, number: u64, rest: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(9 + rest.len());
     out.push(kind as u8);
     out.put_u64(number);

@@ -1,18 +1,20 @@
-//! The state from which a server starts to follow its group: the chain of epochs, the witnesses of
-//! the last epoch, and the height of the log at which that epoch began, or a refresh of it was
-//! opened.
+//! The state from which a server starts to follow its group: the chain of epochs, the witnesses or
+//! the sharing of the last epoch, and the height of the log at which that epoch began, or a refresh
+//! of it was opened.
 //!
-//! The ceremony writes the first start. A server sends its own start, as an *invite*, to servers
+//! The ceremony writes the first start. For an Ed25519 key it has only the founding header. A server sends its own start, as an *invite*, to servers
 //! without one: those of a new group, and those that missed the end of a refresh.
 
 use encoding::{FieldReader, FieldWrite as _};
-use keys::RsaPublicKey;
+use keys::{Ed25519PublicKey, RsaPublicKey};
+use schnorr::SharingCommitment;
 
 use crate::protocol::group::{
-    GroupHeader, GroupHeaderKind, HeaderChainError, QuorumGroup, verify_chain, verify_refresh,
+    GroupHeader, GroupHeaderKind, GroupKeyAnchor, GroupKeyKind, HeaderChainError, QuorumGroup,
+    verify_chain, verify_refresh,
 };
 use crate::protocol::log_types::Height;
-use crate::protocol::refresh::ShareWitnesses;
+use crate::protocol::refresh::{ShareWitnesses, sharing_digest};
 use crate::protocol::rsa::key::{GroupPublicKey, GroupPublicKeyError};
 use crate::protocol::rsa::modulus::{RsaModulus, RsaModulusError};
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
@@ -21,16 +23,21 @@ use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 const MAX_EPOCHS: u32 = 10_000;
 
 /// A header with its group's signature. For an epoch that has just begun, the signature is empty
-/// until the group has signed.
+/// until the group has signed. A founding header has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedGroupHeader {
     /// The header.
     pub header: GroupHeader,
-    /// Its signature (PKCS #1 v1.5), or empty.
+    /// Its signature (PKCS #1 v1.5, or Ed25519), or empty.
     pub signature: Vec<u8>,
 }
 
 impl SignedGroupHeader {
+    /// Whether the group has signed it, or need not.
+    pub fn is_signed(&self) -> bool {
+        !self.signature.is_empty() || self.header.kind == GroupHeaderKind::Founding
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
         out.put_counted(&self.header.to_bytes());
         out.put_counted(&self.signature);
@@ -51,7 +58,8 @@ pub struct GroupStart {
     pub refresh: Option<SignedGroupHeader>,
     /// The last height of the log that is included in this state.
     pub height: Height,
-    /// The witnesses of the current epoch, encoded.
+    /// The witnesses of the current epoch, or its sharing of an Ed25519 key, encoded. Empty in the
+    /// epoch of a founding header.
     pub witnesses: Vec<u8>,
 }
 
@@ -73,12 +81,19 @@ pub enum GroupStartError {
     /// The key is invalid.
     #[error("the public key: {0}")]
     Key(#[from] GroupPublicKeyError),
+    /// It belongs to a group with another key, or of other founding servers.
+    #[error("it belongs to another group")]
+    OtherGroup,
 }
 
 /// The content of a verified start.
-pub(super) struct VerifiedStart {
-    pub(super) key: GroupPublicKey,
-    pub(super) witnesses: ShareWitnesses,
+pub(super) enum VerifiedStart {
+    Rsa {
+        key: GroupPublicKey,
+        witnesses: ShareWitnesses,
+    },
+    /// The sharing of an Ed25519 key, or `None` while the group generates it.
+    Ed25519(Option<SharingCommitment>),
 }
 
 impl GroupStart {
@@ -86,6 +101,12 @@ impl GroupStart {
     pub fn first(header: GroupHeader, witnesses: &ShareWitnesses) -> Self {
         let chain = vec![SignedGroupHeader { header, signature: Vec::new() }];
         Self { chain, refresh: None, height: Height(0), witnesses: witnesses.to_bytes() }
+    }
+
+    /// The start of the servers that generate an Ed25519 key.
+    pub fn founding(header: GroupHeader) -> Self {
+        let chain = vec![SignedGroupHeader { header, signature: Vec::new() }];
+        Self { chain, refresh: None, height: Height(0), witnesses: Vec::new() }
     }
 
     /// The header of the current epoch.
@@ -170,18 +191,20 @@ impl GroupStart {
     pub(super) fn receive(
         bytes: &[u8],
         known: &[SignedGroupHeader],
-        public: &RsaPublicKey,
+        anchor: &GroupKeyAnchor,
     ) -> Result<Self, MalformedEncoding> {
         let mut reader = FieldReader::new(bytes);
         let mut chain: Vec<SignedGroupHeader> = Vec::new();
         for place in 0..read_epochs(&mut reader)? {
             let (header, signature) = (reader.counted()?, reader.counted()?);
-            let known = known.get(place as usize).filter(|it| !it.signature.is_empty());
+            let known = known.get(place as usize).filter(|it| it.is_signed());
             if let Some(known) = known.filter(|it| it.header.to_bytes() == header) {
                 chain.push(known.clone());
                 continue;
             }
-            if !public.verify(header, signature) {
+            // The next header, which is signed, has its digest.
+            let is_founding = place == 0 && anchor.kind() == GroupKeyKind::Ed25519;
+            if !is_founding && !anchor.verify(header, signature) {
                 return Err(MalformedEncoding("a chain that the group has not signed"));
             }
             if known.is_some() {
@@ -192,10 +215,13 @@ impl GroupStart {
             }
             let (header, signature) = (GroupHeader::parse(header)?, signature.to_vec());
             let is_next = header.is_next(chain.last().map(|it| &it.header));
-            if header.kind != GroupHeaderKind::Epoch || !is_next {
+            if !is_next || is_founding && !signature.is_empty() {
                 return Err(MalformedEncoding("a header that does not follow the one before"));
             }
             chain.push(SignedGroupHeader { header, signature });
+        }
+        if chain.last().is_some_and(|last| last.header.kind == GroupHeaderKind::Founding) {
+            return Err(MalformedEncoding("a chain without an epoch"));
         }
         Self::read_after(chain, reader)
     }
@@ -204,50 +230,98 @@ impl GroupStart {
     /// missing.
     pub(super) fn identity(&self) -> Sha256Digest {
         let mut start = self.clone();
-        start.chain.iter_mut().for_each(|it| it.signature.clear());
+        // An Ed25519 key has many signatures of one header.
+        start.chain.iter_mut().chain(&mut start.refresh).for_each(|it| it.signature.clear());
         Sha256Digest::of(&[&start.to_bytes()])
     }
 
     /// Whether all epochs' headers are signed.
     pub(super) fn is_chain_signed(&self) -> bool {
-        self.chain.iter().all(|it| !it.signature.is_empty())
+        self.chain.iter().all(SignedGroupHeader::is_signed)
     }
 
     /// Whether this is the saved start of a server of the group with this key.
-    pub fn is_of(&self, public: &RsaPublicKey) -> bool {
-        self.verify(public, true).is_ok()
+    pub fn is_of(&self, anchor: &GroupKeyAnchor) -> bool {
+        self.verify(anchor, true).is_ok()
+    }
+
+    /// The public Ed25519 key of the group. `None` if it has an RSA key, or has not generated its
+    /// key yet.
+    pub fn ed25519_key(&self) -> Option<Ed25519PublicKey> {
+        let is_ed25519 = self.header().key == GroupKeyKind::Ed25519;
+        let sharing = SharingCommitment::from_bytes(&self.witnesses).ok().filter(|_| is_ed25519)?;
+        Ed25519PublicKey::from_bytes(&sharing.public_key().to_bytes()).ok()
     }
 
     /// Checks headers, signatures and witnesses. In a server's own start signatures may be missing,
     /// because it may not have been a member of a group that signed its header later.
     pub(super) fn verify(
         &self,
-        public: &RsaPublicKey,
+        anchor: &GroupKeyAnchor,
         is_own: bool,
     ) -> Result<VerifiedStart, GroupStartError> {
+        if self.header().key != anchor.kind() {
+            return Err(GroupStartError::OtherGroup);
+        }
+        let learnt;
+        let known = match anchor {
+            GroupKeyAnchor::Founding(digest) => {
+                if !is_own || self.chain[0].header.digest() != *digest {
+                    return Err(GroupStartError::OtherGroup);
+                }
+                if self.header().kind == GroupHeaderKind::Founding {
+                    let is_first = self.chain.len() == 1 && self.header().is_next(None);
+                    let first = is_first.then_some(VerifiedStart::Ed25519(None));
+                    return first.ok_or(GroupStartError::Chain(HeaderChainError::Order(0)));
+                }
+                // This server has followed the log from the founding header to here.
+                let key = self.ed25519_key().ok_or(GroupStartError::Witnesses)?;
+                learnt = GroupKeyAnchor::Ed25519(key);
+                &learnt
+            }
+            known => known,
+        };
         let headers: Vec<Vec<u8>> = self.chain.iter().map(|it| it.header.to_bytes()).collect();
         let verify = |message: &[u8], signature: &[u8]| {
-            is_own && signature.is_empty() || public.verify(message, signature)
+            is_own && signature.is_empty() || known.verify(message, signature)
         };
         let pairs = headers.iter().zip(&self.chain);
         let pairs = pairs.map(|(bytes, it)| (&bytes[..], &it.signature[..]));
         verify_chain(pairs, verify).map_err(GroupStartError::Chain)?;
-        self.verify_after_chain(public)
+        self.verify_after_chain(known)
     }
 
     /// Checks the rest of a start whose chain has been verified.
     pub(super) fn verify_after_chain(
         &self,
-        public: &RsaPublicKey,
+        anchor: &GroupKeyAnchor,
     ) -> Result<VerifiedStart, GroupStartError> {
         let header = self.header();
         if let Some(refresh) = &self.refresh {
             let bytes = refresh.header.to_bytes();
             verify_refresh(header, &bytes, &refresh.signature, |message, signature| {
-                public.verify(message, signature)
+                anchor.verify(message, signature)
             })
             .map_err(GroupStartError::Refresh)?;
         }
+        match anchor {
+            GroupKeyAnchor::Rsa(public) => self.verify_witnesses(public),
+            GroupKeyAnchor::Ed25519(public) => {
+                let sharing = SharingCommitment::from_bytes(&self.witnesses).ok();
+                let sharing = sharing.filter(|sharing| {
+                    sharing_digest(sharing) == header.witnesses
+                        && sharing.size() == header.group.size()
+                        && sharing.public_key().to_bytes() == public.to_bytes()
+                });
+                let sharing = sharing.ok_or(GroupStartError::Witnesses)?;
+                Ok(VerifiedStart::Ed25519(Some(sharing)))
+            }
+            GroupKeyAnchor::Founding(_) => Err(GroupStartError::OtherGroup),
+        }
+    }
+
+    fn verify_witnesses(&self, public: &RsaPublicKey) -> Result<VerifiedStart, GroupStartError> {
+        let header = self.header();
         let modulus = RsaModulus::from_be_bytes(&public.modulus())?;
         let labels = header.group.combination().label_count();
         let witnesses = ShareWitnesses::parse(&self.witnesses, labels, &modulus)
@@ -255,7 +329,7 @@ impl GroupStart {
             .ok_or(GroupStartError::Witnesses)?;
         let g_0 =
             modulus.product(header.group.combination().labels().map(|it| witnesses.witness(it)));
-        Ok(VerifiedStart { key: GroupPublicKey::new(modulus, g_0)?, witnesses })
+        Ok(VerifiedStart::Rsa { key: GroupPublicKey::new(modulus, g_0)?, witnesses })
     }
 }
 
@@ -284,6 +358,6 @@ fn read_chain(reader: &mut FieldReader<'_>) -> Result<Vec<SignedGroupHeader>, Ma
     let epochs = read_epochs(reader)?;
     let chain: Vec<_> =
         (0..epochs).map(|_| SignedGroupHeader::read(reader)).collect::<Result<_, _>>()?;
-    let are_epochs = chain.iter().all(|it| it.header.kind == GroupHeaderKind::Epoch);
+    let are_epochs = chain.iter().all(|it| it.header.kind != GroupHeaderKind::Refresh);
     if are_epochs { Ok(chain) } else { Err(MalformedEncoding("not the header of an epoch")) }
 }

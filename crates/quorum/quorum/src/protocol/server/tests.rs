@@ -2,6 +2,7 @@
 
 mod approving;
 mod due_refresh;
+mod ed25519;
 mod inviting;
 mod replicating;
 mod world;

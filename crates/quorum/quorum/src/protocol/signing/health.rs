@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use schnorr::GroupSize;
+
 use crate::protocol::combination::{CombinatorialSharing, ServerIndex};
 
 /// The bounds on the hedge delay.
@@ -32,6 +34,12 @@ impl SignerHealth {
     pub fn new(group: &CombinatorialSharing) -> Self {
         let servers = vec![SignerHistory::default(); group.server_count()];
         Self { signer_count: group.signer_count(), servers }
+    }
+
+    /// No knowledge about the servers of a group of this size yet.
+    pub(crate) fn of_size(size: GroupSize) -> Self {
+        let servers = vec![SignerHistory::default(); size.participants().count()];
+        Self { signer_count: size.signer_count(), servers }
     }
 
     /// A server has answered, after the time `took`.

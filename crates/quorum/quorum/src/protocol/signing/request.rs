@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use keys::rsa::RsaEncoding;
 
+use super::SigningEvidence;
 use super::answer::{PartialSignQuery, PartialSignatures, QuickSigners, SigningGroup};
 use super::evidence::{WrongAnswerEvidence, is_right, right_values};
 use super::health::SignerHealth;
@@ -49,7 +50,7 @@ pub enum SignRequestEvent {
         /// The server.
         server: ServerIndex,
         /// The evidence.
-        evidence: WrongAnswerEvidence,
+        evidence: SigningEvidence,
     },
     /// There is no signature, because too few servers answered correctly in time.
     Failed,
@@ -355,6 +356,7 @@ impl SignRequest {
             let server = answer.server;
             if is_right(group, &right, answer) == Some(false) && self.accused.insert(server) {
                 let evidence = WrongAnswerEvidence::new(group, answer, full.values());
+                let evidence = SigningEvidence::Rsa(evidence);
                 self.outputs.push_back(SignRequestOutput::Event(SignRequestEvent::Faulty {
                     server,
                     evidence,

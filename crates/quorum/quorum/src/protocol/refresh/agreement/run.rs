@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use keys::IdentityPublicKey;
+use schnorr::{
+    HandoverAgreement, HandoverEffect, HandoverEntry, HandoverEntryKind, HandoverFault,
+    HandoverTerms, SharingCommitment,
+};
 
 use super::super::complaint::{self, Complainant};
 use super::super::entry::Complaint;
@@ -11,10 +15,11 @@ use super::super::manifest::{DealingManifest, DealingRound};
 use super::super::parameters::RefreshParameters;
 use super::super::possession::{self, ShareWitnesses};
 use super::super::session::SessionPoint;
-use super::{LogEntryEffect, LogEntryRefusal};
+use super::{LogEntryEffect, LogEntryRefusal, RefreshedKey};
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::group::{GroupHeader, GroupHeaderKind, QuorumGroup};
 use crate::protocol::unix_seconds::UnixSeconds;
+use crate::protocol::voting::VotingKey;
 use crate::protocol::wire::Sha256Digest;
 
 /// An open run of a refresh.
@@ -22,6 +27,9 @@ use crate::protocol::wire::Sha256Digest;
 pub struct RefreshRun {
     pub(super) header: GroupHeader,
     pub(super) id: Sha256Digest,
+    /// The handover of an Ed25519 key. The session keys, proofs, choices and witnesses below are of
+    /// an RSA key.
+    pub(super) handover: Option<Arc<HandoverAgreement>>,
     pub(super) session_keys: BTreeMap<ServerIndex, SessionPoint>,
     /// The voting keys for the new epoch.
     pub(super) voting: BTreeMap<ServerIndex, IdentityPublicKey>,
@@ -31,10 +39,10 @@ pub struct RefreshRun {
     pub(super) chosen: BTreeMap<Label, Sha256Digest>,
     pub(super) excluded: BTreeSet<ServerIndex>,
     pub(super) faulty: BTreeSet<ServerIndex>,
-    /// The witnesses that each new server computed, and when.
+    /// The digest of the witnesses, or of the sharing, that each new server computed, and when.
     pub(super) computed: BTreeMap<ServerIndex, (Sha256Digest, Option<UnixSeconds>)>,
     pub(super) witnesses: BTreeMap<Sha256Digest, Arc<ShareWitnesses>>,
-    /// The header of the new epoch, once 2f'+1 new servers have the same witnesses.
+    /// The header of the new epoch, once 2f'+1 new servers have the same witnesses or sharing.
     pub(super) next: Option<GroupHeader>,
 }
 
@@ -45,10 +53,19 @@ pub(super) struct ProvedDealing {
 }
 
 impl RefreshRun {
-    pub(super) fn new(header: GroupHeader) -> Self {
+    pub(super) fn new(header: GroupHeader, key: &RefreshedKey) -> Self {
+        let id = header.digest();
+        let handover = match key {
+            RefreshedKey::Rsa(_) => None,
+            RefreshedKey::Ed25519(old) => {
+                let (old, new) = (old.as_deref().cloned(), header.group.size());
+                Some(Arc::new(HandoverAgreement::new(HandoverTerms { run: id.0, old, new })))
+            }
+        };
         Self {
-            id: header.digest(),
+            id,
             header,
+            handover,
             session_keys: BTreeMap::new(),
             voting: BTreeMap::new(),
             proofs: BTreeMap::new(),
@@ -89,6 +106,21 @@ impl RefreshRun {
     /// The voting key that a new server has registered.
     pub(crate) fn voting(&self, server: ServerIndex) -> Option<IdentityPublicKey> {
         self.voting.get(&server).copied()
+    }
+
+    /// The handover, if the key is an Ed25519 key.
+    pub(crate) fn handover(&self) -> Option<&Arc<HandoverAgreement>> {
+        self.handover.as_ref()
+    }
+
+    /// The new sharing of an Ed25519 key, once the new epoch has begun.
+    pub(crate) fn read_new_sharing(&self) -> Option<&SharingCommitment> {
+        self.next.as_ref().and(self.handover.as_ref()?.sharing())
+    }
+
+    /// Whether a new server has registered its session key.
+    pub(crate) fn has_registered(&self, server: ServerIndex) -> bool {
+        self.voting.contains_key(&server)
     }
 
     pub(crate) fn session_keys(&self) -> &BTreeMap<ServerIndex, SessionPoint> {
@@ -213,19 +245,69 @@ impl RefreshRun {
         if !possession::verify(possession, self.id, server, &parsed, new, parameters) {
             return Err(LogEntryRefusal::Possession);
         }
-        self.computed.insert(server, (digest, time));
         self.witnesses.entry(digest).or_insert(parsed);
+        Ok(self.count_computed(server, digest, time, previous))
+    }
+
+    /// A server's step in the handover of an Ed25519 key, with its voting key or at `time`.
+    pub(super) fn hand_over(
+        &mut self,
+        author: ServerIndex,
+        step: &HandoverEntry,
+        voting: Option<&VotingKey>,
+        (time, previous): (Option<UnixSeconds>, Option<UnixSeconds>),
+    ) -> Result<LogEntryEffect, LogEntryRefusal> {
+        let handover = self.handover.as_mut().ok_or(LogEntryRefusal::OtherKey)?;
+        let participant = author.participant().ok_or(LogEntryRefusal::Signature)?;
+        match Arc::make_mut(handover).apply(participant, step)? {
+            HandoverEffect::AuthorFaulty { why: HandoverFault::Complaint } => {
+                self.faulty.insert(author);
+                return Ok(LogEntryEffect::FalseComplaint { complainant: author });
+            }
+            HandoverEffect::AuthorFaulty { why } => return Err(why.into()),
+            HandoverEffect::DealerFaulty { dealer } => {
+                let dealer = ServerIndex::of(dealer);
+                self.excluded.insert(dealer);
+                return Ok(LogEntryEffect::DealerExcluded { dealer, by: author });
+            }
+            HandoverEffect::Counted | HandoverEffect::Chosen | HandoverEffect::Final => {}
+        }
+        if let Some(voting) = voting {
+            self.voting.insert(author, voting.key);
+        }
+        let has_share = step.kind() == HandoverEntryKind::Confirm;
+        match handover.sharing().filter(|_| has_share).map(sharing_digest) {
+            Some(digest) => Ok(self.count_computed(author, digest, time, previous)),
+            None => Ok(LogEntryEffect::Counted),
+        }
+    }
+
+    /// Counts a server that has its shares. With 2f'+1 of them, the new epoch begins.
+    fn count_computed(
+        &mut self,
+        server: ServerIndex,
+        digest: Sha256Digest,
+        time: Option<UnixSeconds>,
+        previous: Option<UnixSeconds>,
+    ) -> LogEntryEffect {
+        let (group, size) = (&self.header.group, self.header.group.size());
+        self.computed.insert(server, (digest, time));
         let same = self.computed.values().filter(|(computed, _)| *computed == digest);
         let times: Vec<_> = same.map(|&(_, time)| time).collect();
-        if times.len() < new.quorum() {
-            return Ok(LogEntryEffect::Counted);
+        if times.len() < size.quorum() {
+            return LogEntryEffect::Counted;
         }
-        let time = epoch_time(&times, new.faulty(), previous);
-        let voting = new.servers().map(|server| self.voting.get(&server).copied()).collect();
+        let time = epoch_time(&times, size.faulty(), previous);
+        let voting = group.servers().map(|server| self.voting.get(&server).copied()).collect();
         let (kind, witnesses) = (GroupHeaderKind::Epoch, digest);
         self.next = Some(GroupHeader { kind, voting, witnesses, time, ..self.header.clone() });
-        Ok(LogEntryEffect::Final)
+        LogEntryEffect::Final
     }
+}
+
+/// The digest of the sharing of an Ed25519 key, which the header of its epoch has.
+pub(crate) fn sharing_digest(sharing: &SharingCommitment) -> Sha256Digest {
+    Sha256Digest::of(&[b"SNDR-QUORUM-SHARING\0", &sharing.to_bytes()])
 }
 
 /// When an epoch begins, from the times of 2f'+1 of its servers, of which f' may be faulty: the

@@ -51,6 +51,8 @@ impl Default for Node {
 
 pub(super) struct World {
     pub(super) key: DealerKey,
+    /// The founding header, if the group has an Ed25519 key.
+    pub(super) founding: Option<GroupHeader>,
     pub(super) nodes: BTreeMap<Number, Node>,
     pub(super) links: VecDeque<(Number, Number, LinkTopic, Bytes)>,
     pub(super) log: Vec<CommittedEntries>,
@@ -113,8 +115,39 @@ impl World {
             nodes.insert(1 + index.0, Node { saved, ..Node::default() });
         }
         nodes.extend(others.into_iter().map(|number| (number, Node::default())));
-        let mut world = Self {
+        let mut world = Self::of(key, None, nodes, generator, seed);
+        for number in world.numbers() {
+            world.nodes.get_mut(&number).unwrap().service = service;
+            world.start(number);
+        }
+        world
+    }
+
+    /// Servers `1..=3f+1` that are to generate an Ed25519 key, none of which runs.
+    pub(super) fn founding(faulty: u8, seed: u64) -> Self {
+        let header = GroupHeader::founding(group(faulty, 1), BEGINNING);
+        let node = |number: Number| {
+            let mut saved = SavedServerState::default();
+            saved.apply(SavedStateChange::Start(GroupStart::founding(header.clone())));
+            let secret = Zeroizing::new([number; 32]);
+            saved.apply(SavedStateChange::Voting { epoch: 0, life: None, secret });
+            (number, Node { saved, ..Node::default() })
+        };
+        let nodes = (1..=3 * faulty + 1).map(node).collect();
+        let generator = RandomGenerator::seeded().unwrap();
+        Self::of(short_key(), Some(header), nodes, generator, seed)
+    }
+
+    fn of(
+        key: DealerKey,
+        founding: Option<GroupHeader>,
+        nodes: BTreeMap<Number, Node>,
+        generator: RandomGenerator,
+        seed: u64,
+    ) -> Self {
+        Self {
             key,
+            founding,
             nodes,
             links: VecDeque::new(),
             log: Vec::new(),
@@ -129,12 +162,34 @@ impl World {
             crashes: 0,
             intercepted: None,
             kept: Vec::new(),
-        };
-        for number in world.numbers() {
-            world.nodes.get_mut(&number).unwrap().service = service;
-            world.start(number);
         }
-        world
+    }
+
+    /// The group's public key.
+    pub(super) fn public(&self) -> AnyPublicKey {
+        if self.founding.is_none() {
+            return self.key.group().public().clone().into();
+        }
+        let mut servers = self.nodes.values().filter_map(|node| node.server.as_ref());
+        servers.find_map(QuorumServer::public).expect("a server knows the key")
+    }
+
+    /// What a server knows of the key at first.
+    fn anchor(&self, number: Number) -> GroupKeyAnchor {
+        match &self.founding {
+            Some(header) if header.group.index_of(&identity(number).public()).is_some() => {
+                GroupKeyAnchor::Founding(header.digest())
+            }
+            _ => GroupKeyAnchor::of(self.public()),
+        }
+    }
+
+    /// Adds servers without a start.
+    pub(super) fn join(&mut self, numbers: impl IntoIterator<Item = Number>) {
+        for number in numbers {
+            self.nodes.insert(number, Node::default());
+            self.start(number);
+        }
     }
 
     pub(super) fn numbers(&self) -> Vec<Number> {
@@ -143,10 +198,11 @@ impl World {
 
     /// Starts a server with what it saved.
     pub(super) fn start(&mut self, number: Number) {
+        let anchor = self.anchor(number);
         let node = self.nodes.get_mut(&number).unwrap();
         let settings = QuorumServerSettings {
             identity: Arc::new(identity(number)),
-            public: self.key.group().public().clone(),
+            anchor,
             rules: Vec::new(),
             delays: DELAYS,
             timeouts: TIMEOUTS,
@@ -227,7 +283,9 @@ impl World {
                 assert!(node.replies.insert(id, result).is_none(), "one reply");
             }
             QuorumServerOutput::Peers(peers) => node.peers = peers,
-            QuorumServerOutput::Log { applied } => {
+            QuorumServerOutput::Log { name, applied } => {
+                let expected = self.founding.as_ref().map(GroupHeader::digest);
+                assert!(expected.is_none_or(|expected| name == expected), "one name of the log");
                 let is_invited =
                     node.events.iter().any(|it| matches!(it, QuorumServerEvent::Invited { .. }));
                 assert!(node.log.is_none() || is_invited, "once, unless it begins again");
@@ -311,10 +369,11 @@ impl World {
         }
         let id = LocalRequestId(self.nodes[&at].replies.len() as u64);
         let now = self.now;
-        self.server(at).sign(now, id, message.to_vec(), RsaEncoding::Pkcs1);
+        let encoding = self.server(at).own_encoding();
+        self.server(at).sign(now, id, message.to_vec(), encoding);
         self.run_until(|world| world.nodes[&at].replies.contains_key(&id));
         let signature = self.nodes[&at].replies[&id].clone().unwrap();
-        assert!(self.key.group().public().verify(message, &signature));
+        assert!(self.public().verify(message, &signature));
     }
 
     /// Whether a server votes on the next height.

@@ -1,0 +1,309 @@
+//! A server in the handover of an Ed25519 key, in one run: as a dealer, as a receiver, or as both.
+//! When a key is generated, all servers are both. `docs/protocols/quorum-ed25519.md` specifies it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use encoding::FieldReader;
+use keys::IdentitySecretKey;
+use random::{RandomError, RandomGenerator};
+use schnorr::{
+    HandoverAgreement, HandoverDealer, HandoverEntry, HandoverEntryKind, HandoverReceiver,
+    KeyShare, ParticipantSet,
+};
+use zeroize::Zeroizing;
+
+use super::agreement::RefreshAgreement;
+use super::entry::{LogEntry, LogEntryBody, RefreshRole};
+use super::manifest::DealingRound;
+use super::message::{CommonValue, RefreshMessage};
+use super::output::{RefreshOutput, RunItemName};
+use super::retries::RetrySchedule;
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::unix_seconds::UnixSeconds;
+use crate::protocol::voting::{VotingKey, VotingSecret};
+use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
+
+/// The item with a dealer's seed.
+const SEED: RunItemName = RunItemName::Seed(DealingRound::DESIGNATED);
+
+type SavedItems = BTreeMap<RunItemName, Zeroizing<Vec<u8>>>;
+
+/// A server in one run. Its secrets are wiped when it is dropped.
+pub(crate) struct HandoverServer {
+    run: Sha256Digest,
+    identity: Arc<IdentitySecretKey>,
+    /// Its index among the dealers.
+    dealer_index: Option<ServerIndex>,
+    saved_seed: Option<Zeroizing<[u8; 32]>>,
+    dealer: Option<HandoverDealer>,
+    /// Its index in the new group.
+    receiver_index: Option<ServerIndex>,
+    receiver: Option<RunReceiver>,
+    /// The agreed state of which the wants below follow.
+    seen: Option<Arc<HandoverAgreement>>,
+    /// The entries that it wants committed, by their digests.
+    wanted_entries: BTreeMap<Sha256Digest, LogEntry>,
+    /// The common values that it lacks: the dealer, and a server that has it.
+    wanted_values: Vec<(ServerIndex, ServerIndex)>,
+    retries: RetrySchedule<HandoverRetry>,
+    outputs: Vec<(RefreshRole, RefreshOutput)>,
+}
+
+/// A server of the new group.
+struct RunReceiver {
+    receiver: HandoverReceiver,
+    /// The voting key for the new epoch.
+    voting: Arc<VotingSecret>,
+    /// The dealings of which it has saved its rows.
+    saved: Option<ParticipantSet>,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum HandoverRetry {
+    Submit(Sha256Digest),
+    AskValue(ServerIndex, ServerIndex),
+}
+
+/// What a server's steps in a run depend on.
+pub(crate) struct HandoverContext<'a> {
+    pub(crate) agreement: &'a RefreshAgreement,
+    /// Its share of the old group's key.
+    pub(crate) share: Option<&'a KeyShare>,
+    /// The time of its clock.
+    pub(crate) time: UnixSeconds,
+}
+
+impl HandoverServer {
+    /// A server with this identity in the open run. `dealer` and `receiver` are the items that it
+    /// saved in this run as a dealer and as a receiver before a restart.
+    ///
+    /// # Errors
+    /// If a saved item is malformed.
+    ///
+    /// # Panics
+    /// If no run is open, or it is one of an RSA key.
+    pub(crate) fn new(
+        identity: Arc<IdentitySecretKey>,
+        agreement: &RefreshAgreement,
+        resend: Duration,
+        (dealer, receiver): (&SavedItems, &SavedItems),
+    ) -> Result<Self, MalformedEncoding> {
+        let run = agreement.run().expect("a run is open");
+        let handover = run.handover().expect("of an Ed25519 key");
+        let own = identity.public();
+        let receiver_index = run.group().index_of(&own);
+        let mut server = Self {
+            run: run.id(),
+            identity,
+            dealer_index: agreement.epoch().group.index_of(&own),
+            saved_seed: None,
+            dealer: None,
+            receiver_index,
+            receiver: None,
+            seen: None,
+            wanted_entries: BTreeMap::new(),
+            wanted_values: Vec::new(),
+            retries: RetrySchedule::new(resend),
+            outputs: Vec::new(),
+        };
+        if let Some(seed) = dealer.get(&SEED) {
+            let mut reader = FieldReader::new(seed);
+            server.saved_seed = Some(Zeroizing::new(reader.take()?));
+            reader.finish()?;
+        }
+        if let (Some(index), Some(saved)) = (receiver_index, receiver.get(&RunItemName::SessionKey))
+        {
+            let participant = index.participant().ok_or(MalformedEncoding("no server"))?;
+            let (voting, rest) =
+                saved.split_first_chunk().ok_or(MalformedEncoding("no voting key"))?;
+            let receiver = HandoverReceiver::from_bytes(handover.terms(), participant, rest);
+            let receiver = receiver.map_err(|why| MalformedEncoding(why.0))?;
+            server.receiver = Some(RunReceiver {
+                saved: Some(receiver.held()),
+                receiver,
+                voting: Arc::new(VotingSecret::from_bytes(Zeroizing::new(*voting))),
+            });
+        }
+        Ok(server)
+    }
+
+    /// The voting key with which this server begins the new epoch.
+    pub(crate) fn voting(&self) -> Option<&Arc<VotingSecret>> {
+        self.receiver.as_ref().map(|it| &it.voting)
+    }
+
+    /// Ends the dealer's part, because the old epoch has ended.
+    pub(crate) fn end_dealer(&mut self) {
+        (self.dealer, self.dealer_index, self.saved_seed) = (None, None, None);
+    }
+
+    /// Ends the run. Returns the new share, if the server has computed it.
+    pub(crate) fn into_share(self) -> Option<KeyShare> {
+        self.receiver?.receiver.into_share()
+    }
+
+    /// When to call [`Self::poll`] again.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.retries.deadline()
+    }
+
+    /// What to do now, each for the role in which the server does it. Call this after each input,
+    /// each entry of the log, and at [`Self::deadline`].
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub(crate) fn poll(
+        &mut self,
+        now: Duration,
+        context: &HandoverContext<'_>,
+        generator: &mut RandomGenerator,
+    ) -> Result<Vec<(RefreshRole, RefreshOutput)>, RandomError> {
+        let run = context.agreement.run().filter(|run| run.id() == self.run);
+        let Some(handover) = run.and_then(|run| run.handover()) else { return Ok(Vec::new()) };
+        let has_begun = self.begin_roles(context, handover, generator)?;
+        let is_new = self.seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, handover));
+        if has_begun || is_new {
+            if let Some(own) = &mut self.receiver {
+                own.receiver.handle_log(handover);
+            }
+            self.save_receiver();
+            self.want(context, handover);
+            self.seen = Some(handover.clone());
+        }
+        self.retries.begin_pass();
+        for (digest, entry) in &self.wanted_entries {
+            if self.retries.is_due(HandoverRetry::Submit(*digest), now) {
+                self.outputs.push((entry.side(), RefreshOutput::Submit(entry.clone())));
+            }
+        }
+        for &(dealer, holder) in &self.wanted_values {
+            if self.retries.is_due(HandoverRetry::AskValue(dealer, holder), now) {
+                let message = RefreshMessage::AskValue { run: self.run, dealer };
+                let output = RefreshOutput::Send { to: (RefreshRole::New, holder), message };
+                self.outputs.push((RefreshRole::New, output));
+            }
+        }
+        Ok(std::mem::take(&mut self.outputs))
+    }
+
+    /// Begins the roles that have not begun. The seeds are saved before anything follows from them.
+    /// An old server may have lacked its share before.
+    fn begin_roles(
+        &mut self,
+        context: &HandoverContext<'_>,
+        handover: &HandoverAgreement,
+        generator: &mut RandomGenerator,
+    ) -> Result<bool, RandomError> {
+        let mut has_begun = false;
+        if let (None, Some(index)) = (&self.receiver, self.receiver_index)
+            && let Some(participant) = index.participant()
+        {
+            let seed = Zeroizing::new(generator.array()?);
+            let receiver = HandoverReceiver::new(handover.terms(), participant, &seed);
+            let voting = Arc::new(VotingSecret::random(generator)?);
+            self.receiver = receiver.map(|receiver| RunReceiver { receiver, voting, saved: None });
+            has_begun = true;
+        }
+        let can_deal = handover.terms().old.is_none() || context.share.is_some();
+        if let (None, Some(index), true) = (&self.dealer, self.dealer_index, can_deal)
+            && let Some(participant) = index.participant()
+        {
+            let seed = match self.saved_seed.take() {
+                Some(seed) => seed,
+                None => {
+                    let seed = Zeroizing::new(generator.array::<32>()?);
+                    let bytes = Zeroizing::new(seed.to_vec());
+                    let save = RefreshOutput::Save { item: SEED, bytes };
+                    self.outputs.push((RefreshRole::Old, save));
+                    seed
+                }
+            };
+            let share = context.share.filter(|_| handover.terms().old.is_some());
+            self.dealer = HandoverDealer::new(handover.terms(), participant, share, &seed);
+            has_begun |= self.dealer.is_some();
+        }
+        Ok(has_begun)
+    }
+
+    /// Saves the receiver's rows, if it has new ones.
+    fn save_receiver(&mut self) {
+        let Some(own) = &mut self.receiver else { return };
+        let held = own.receiver.held();
+        if own.saved == Some(held) {
+            return;
+        }
+        own.saved = Some(held);
+        let state = own.receiver.to_bytes();
+        let mut bytes = Zeroizing::new(Vec::with_capacity(32 + state.len()));
+        bytes.extend(own.voting.to_bytes());
+        bytes.extend_from_slice(&state);
+        let save = RefreshOutput::Save { item: RunItemName::SessionKey, bytes };
+        self.outputs.push((RefreshRole::New, save));
+    }
+
+    /// Computes what the server wants in a state of the log.
+    fn want(&mut self, context: &HandoverContext<'_>, handover: &HandoverAgreement) {
+        let mut steps: Vec<(ServerIndex, HandoverEntry)> = Vec::new();
+        if let (Some(dealer), Some(index)) = (&self.dealer, self.dealer_index) {
+            steps.extend(dealer.wanted_entry(handover).map(|step| (index, step)));
+        }
+        self.wanted_values.clear();
+        if let (Some(own), Some(index)) = (&self.receiver, self.receiver_index) {
+            steps.extend(own.receiver.wanted_entries(handover).into_iter().map(|it| (index, it)));
+            for (dealer, holders) in own.receiver.wanted_values(handover) {
+                let holders =
+                    holders.iter().map(|it| (ServerIndex::of(dealer), ServerIndex::of(it)));
+                self.wanted_values.extend(holders);
+            }
+        }
+        let mut before = std::mem::take(&mut self.wanted_entries);
+        for (author, step) in steps {
+            let digest = Sha256Digest::of(&[&step.to_bytes()]);
+            let entry = before.remove(&digest);
+            let entry = entry.unwrap_or_else(|| self.entry(author, step, context.time));
+            self.wanted_entries.insert(digest, entry);
+        }
+    }
+
+    fn entry(&self, author: ServerIndex, step: HandoverEntry, time: UnixSeconds) -> LogEntry {
+        let kind = step.kind();
+        let own = self.receiver.as_ref().filter(|_| kind == HandoverEntryKind::Key);
+        let voting = own.map(|own| Box::new(VotingKey::new(&own.voting, self.run, author)));
+        let time = (kind == HandoverEntryKind::Confirm).then_some(time);
+        let body = LogEntryBody::Handover { step: Box::new(step), voting, time };
+        LogEntry::new(author, body, &self.identity)
+    }
+
+    /// Handles a message from another new server. The caller has checked the signature of a
+    /// question.
+    pub(crate) fn handle_message(&mut self, from: ServerIndex, message: &RefreshMessage) {
+        let Some(handover) = self.seen.clone() else { return };
+        let (Some(own), Some(from_participant)) = (&mut self.receiver, from.participant()) else {
+            return;
+        };
+        match message {
+            RefreshMessage::AskValue { run, dealer } if *run == self.run => {
+                let dealer_participant = dealer.participant();
+                let value = dealer_participant
+                    .and_then(|it| own.receiver.common_value(it, from_participant));
+                if let Some(value) = value.map(CommonValue) {
+                    let message = RefreshMessage::Value { run: *run, dealer: *dealer, value };
+                    let output = RefreshOutput::Send { to: (RefreshRole::New, from), message };
+                    self.outputs.push((RefreshRole::New, output));
+                }
+            }
+            RefreshMessage::Value { run, dealer, value } if *run == self.run => {
+                let Some(dealer) = dealer.participant() else { return };
+                own.receiver.handle_value(&handover, from_participant, dealer, &value.0);
+                // The next poll wants other things.
+                if own.saved != Some(own.receiver.held()) {
+                    self.save_receiver();
+                    self.seen = None;
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! Servers that generate an Ed25519 key, sign with it, and move it.
+
+use schnorr::{
+    GroupSize, HandoverAgreement, HandoverDealer, HandoverReceiver, HandoverTerms, ParticipantId,
+};
+
+use super::*;
+use crate::protocol::refresh::{LogEntry, LogEntryBody, RefreshRole, RefreshRun};
+use crate::protocol::signing::{SigningEncoding, SigningEvidence, WrongShareEvidence};
+use crate::protocol::voting::VotingKey;
+
+/// Servers that have started, and are to generate a key.
+fn founders(faulty: u8, seed: u64) -> World {
+    let mut world = World::founding(faulty, seed);
+    for number in world.numbers() {
+        world.start(number);
+    }
+    world
+}
+
+fn numbers(first: Number, faulty: u8) -> Vec<Number> {
+    (first..=first + 3 * faulty).collect()
+}
+
+/// Runs until the key is generated, and these servers have the first epoch.
+fn generated(world: &mut World, members: &[Number]) {
+    world.run_until(|world| world.have_epoch(1, members));
+}
+
+#[test]
+fn servers_generate_a_key_and_sign() {
+    for faulty in 1..=2 {
+        let mut world = founders(faulty, 1);
+        let members = numbers(1, faulty);
+        let before = world.server(1).status().epoch.unwrap();
+        assert!((before.epoch, before.has_shares, before.is_founding) == (0, false, true));
+        assert!(world.server(1).public().is_none());
+        // What needs the key is refused, and can be repeated.
+        let now = world.now;
+        world.server(1).registered(MessageDigest::of(b"early"));
+        world.server(1).sign(now, LocalRequestId(9), b"early".to_vec(), SigningEncoding::Ed25519);
+        world.run_until(|world| !world.nodes[&1].replies.is_empty());
+        assert_eq!(world.nodes[&1].replies[&LocalRequestId(9)], Err(SignRefusal::NoKey));
+        let refused = world.server(1).start_refresh(group(faulty, 1), now);
+        assert_eq!(refused, Err(RefreshRefusal::NoKey));
+        assert_eq!(world.server(1).cancel_refresh(now), Err(RefreshRefusal::NoKey));
+        generated(&mut world, &members);
+        let public = world.public();
+        assert!(world.numbers().into_iter().all(|it| world.server(it).public() == Some(public.clone())));
+        for at in [1, 2, 2, 1, 3] {
+            world.sign(at, format!("message {at}").as_bytes());
+        }
+        world.assert_wiped(1, &members);
+    }
+}
+
+/// After the first request, each further one takes one round trip with f+1 servers.
+#[test]
+fn requests_use_the_commitments_that_come_with_answers() {
+    let mut world = founders(1, 2);
+    generated(&mut world, &[1, 2, 3, 4]);
+    world.run(|_| false);
+    world.sign(1, b"first");
+    world.run(|_| false);
+    let sent = |world: &mut World| {
+        let mut sent = Vec::new();
+        while world.poll(1) {
+            sent.extend(world.links.drain(..).map(|(_, to, _, bytes)| (to, bytes[0])));
+        }
+        sent
+    };
+    let (now, message) = (world.now, b"first".to_vec());
+    world.server(1).sign(now, LocalRequestId(99), message, SigningEncoding::Ed25519);
+    let sent = sent(&mut world);
+    assert!(sent.iter().all(|(_, kind)| *kind == 9) && sent.len() <= 2, "{sent:?}");
+}
+
+#[test]
+fn the_key_moves_to_groups_of_other_sizes_and_to_the_same_group() {
+    let mut world = founders(1, 3);
+    generated(&mut world, &[1, 2, 3, 4]);
+    let public = world.public();
+    let mut before = numbers(1, 1);
+    // Disjoint and larger, disjoint and smaller, overlapping, the same.
+    for (epoch, (first, faulty)) in (2..).zip([(100, 2), (50, 1), (52, 1), (52, 1)]) {
+        let members = numbers(first, faulty);
+        let new: Vec<Number> =
+            members.iter().copied().filter(|it| !world.nodes.contains_key(it)).collect();
+        world.join(new);
+        let approving = before.len() / 3 + 1;
+        let from: Vec<Number> = before.iter().copied().take(approving).collect();
+        world.refresh(&from, &group(faulty, first));
+        world.run_until(|world| world.have_epoch(epoch, &members));
+        assert_eq!(world.public(), public);
+        world.sign(members[1], &epoch.to_be_bytes());
+        before = members;
+    }
+    world.run_until(|world| world.nodes.values().all(|it| it.saved.items.is_empty()));
+    world.assert_wiped(5, &before);
+    // The public key alone verifies the chain, which begins with the founding header.
+    let chain = world.nodes[&52].saved.start.as_ref().unwrap().chain.clone();
+    let bytes: Vec<_> = chain.iter().map(|it| (it.header.to_bytes(), &it.signature)).collect();
+    let pairs = || bytes.iter().map(|(header, signature)| (&header[..], &signature[..]));
+    let verify = |message: &[u8], signature: &[u8]| public.verify(message, signature);
+    assert_eq!(verify_chain(pairs(), verify).unwrap().epoch, 5);
+    assert!(verify_chain(pairs().take(1), verify).is_err(), "no epoch");
+    assert!(verify_chain(pairs().skip(1), verify).is_err(), "no beginning");
+    // A server of an earlier group has nothing signed.
+    let now = world.now;
+    world.server(1).registered(MessageDigest::of(b"after"));
+    world.server(1).sign(now, LocalRequestId(99), b"after".to_vec(), SigningEncoding::Ed25519);
+    world.run_until(|world| world.nodes[&1].replies.contains_key(&LocalRequestId(99)));
+    assert_eq!(world.nodes[&1].replies[&LocalRequestId(99)], Err(SignRefusal::NoMember));
+}
+
+/// `SUNDER_SEEDS=N` runs as many seeds, `SUNDER_SEED=S` one of them.
+#[test]
+fn servers_stop_and_start_while_they_generate_and_move_a_key_and_messages_are_lost() {
+    sim::run_seeds(20, |seed| {
+        let mut world = founders(1, seed);
+        (world.loss, world.crashes) = (20, 30);
+        generated(&mut world, &[1, 2, 3, 4]);
+        let public = world.public();
+        (world.loss, world.crashes) = (0, 0);
+        let members = numbers(100, 1);
+        world.join(members.clone());
+        (world.loss, world.crashes) = (20, 30);
+        let is_open = |world: &World| {
+            let run = |node: &Node| node.server.as_ref()?.status().epoch?.run;
+            let is_begun = world.nodes.values().any(|node| run(node).is_some());
+            is_begun || world.have_epoch(2, &members)
+        };
+        let mut attempts = 0;
+        while !is_open(&world) {
+            // The operator's request does not survive a restart, so the operator repeats it.
+            for at in [1, 2, 3] {
+                let now = world.now;
+                let _ = world.server(at).start_refresh(group(1, 100), now);
+            }
+            let until = world.now + Duration::from_secs(3);
+            world.run(|world| is_open(world) || world.now > until);
+            attempts += 1;
+            assert!(attempts < 20);
+        }
+        world.run_until(|world| world.have_epoch(2, &members));
+        (world.loss, world.crashes) = (0, 0);
+        world.run_until(|world| {
+            members.iter().all(|number| world.nodes[number].saved.shares.contains_key(&2))
+                && world.nodes.values().all(|it| it.saved.items.is_empty())
+        });
+        world.assert_wiped(2, &members);
+        assert_eq!(world.public(), public);
+        world.sign(103, b"after");
+        let accused = |event: &QuorumServerEvent| {
+            matches!(
+                event,
+                QuorumServerEvent::WrongEntry { .. }
+                    | QuorumServerEvent::DealerExcluded { .. }
+                    | QuorumServerEvent::FalseComplaint { .. }
+                    | QuorumServerEvent::WrongAnswer { .. }
+            )
+        };
+        for node in world.nodes.values() {
+            assert!(!node.events.iter().any(accused), "a correct server is accused");
+        }
+    });
+}
+
+/// It was away while the others generated the key, and others while the key moved.
+#[test]
+fn servers_that_were_away_get_their_shares_and_votes() {
+    let mut world = World::founding(1, 4);
+    (1..=3).for_each(|number| world.start(number));
+    generated(&mut world, &[1, 2, 3]);
+    world.start(4);
+    world.run_until(|world| world.have_epoch(1, &[4]) && world.has_vote(4));
+    world.stop(1);
+    world.stop(2);
+    world.sign(4, b"with the late one");
+    world.start(1);
+    world.start(2);
+    world.join(100..104);
+    world.stop(102);
+    world.refresh(&[1, 4], &group(1, 100));
+    world.run_until(|world| world.have_epoch(2, &[100, 101, 103]));
+    world.stop(1);
+    world.stop(2);
+    world.start(102);
+    world.run_until(|world| world.have_epoch(2, &[102]) && world.has_vote(102));
+    world.stop(100);
+    world.sign(102, b"after");
+}
+
+/// A server that has lost its share, or its log, or both.
+#[test]
+fn a_lost_share_is_recovered() {
+    let mut world = founders(1, 5);
+    generated(&mut world, &[1, 2, 3, 4]);
+    for (lost_log, number) in [(false, 2), (true, 3)] {
+        world.run_until(|world| world.has_vote(number));
+        world.stop(number);
+        let node = world.nodes.get_mut(&number).unwrap();
+        let share = node.saved.shares.remove(&1).unwrap();
+        if lost_log {
+            node.life = LogIncarnation([number; 32]);
+        }
+        world.start(number);
+        world.run_until(|world| world.have_epoch(1, &[number]) && world.has_vote(number));
+        // The row is determined by those of the others.
+        assert!(world.nodes[&number].saved.shares[&1] == share);
+    }
+    world.stop(1);
+    world.stop(4);
+    world.sign(2, b"with recovered shares");
+}
+
+#[test]
+fn f_plus_1_servers_must_allow_a_message() {
+    let mut world = founders(1, 6);
+    generated(&mut world, &[1, 2, 3, 4]);
+    let (now, encoding) = (world.now, SigningEncoding::Ed25519);
+    let message = b"message".to_vec();
+    world.server(1).sign(now, LocalRequestId(7), message.clone(), encoding);
+    world.server(2).registered(MessageDigest::of(&message));
+    world.server(2).sign(now, LocalRequestId(8), message.clone(), encoding);
+    let header = world.nodes[&1].saved.start.as_ref().unwrap().header().to_bytes();
+    world.server(3).sign(now, LocalRequestId(9), header, encoding);
+    world.server(2).sign(now, LocalRequestId(10), message.clone(), RsaEncoding::Pkcs1);
+    world.run_until(|world| world.nodes.values().map(|it| it.replies.len()).sum::<usize>() == 4);
+    let policy = |refusal| Err(SignRefusal::Policy(refusal));
+    assert_eq!(world.nodes[&1].replies[&LocalRequestId(7)], policy(MessageRefusal::NotRegistered));
+    assert_eq!(world.nodes[&2].replies[&LocalRequestId(8)], Err(SignRefusal::TimedOut));
+    assert_eq!(world.nodes[&3].replies[&LocalRequestId(9)], policy(MessageRefusal::Header));
+    assert_eq!(world.nodes[&2].replies[&LocalRequestId(10)], Err(SignRefusal::Encoding));
+    // The other one may be any.
+    world.server(4).registered(MessageDigest::of(&message));
+    for id in 11..16 {
+        let now = world.now;
+        world.server(2).sign(now, LocalRequestId(id), message.clone(), encoding);
+        world.run_until(|world| world.nodes[&2].replies.contains_key(&LocalRequestId(id)));
+        let signature = world.nodes[&2].replies[&LocalRequestId(id)].clone().unwrap();
+        assert!(world.public().verify(&message, &signature));
+    }
+    let answered = |event: &QuorumServerEvent| {
+        matches!(event, QuorumServerEvent::Answered { message: signed, .. }
+            if *signed == MessageDigest::of(&message))
+    };
+    assert!(world.nodes[&4].events.iter().any(answered), "for the audit");
+    assert!(!world.nodes[&3].events.iter().any(answered));
+}
+
+/// All servers get more requests than run at a time, and f servers are down.
+#[test]
+fn queued_requests_all_succeed_with_f_servers_down() {
+    let mut world = founders(1, 7);
+    generated(&mut world, &[1, 2, 3, 4]);
+    world.sign(1, b"wanted by many");
+    world.stop(4);
+    let now = world.now;
+    for at in 1..=3 {
+        for id in 1_000..1_100 {
+            let (id, message) = (LocalRequestId(id), b"wanted by many".to_vec());
+            world.server(at).sign(now, id, message, SigningEncoding::Ed25519);
+        }
+    }
+    let replies = |world: &World| -> Vec<bool> {
+        let all = world.nodes.values().flat_map(|node| &node.replies);
+        all.filter(|(id, _)| id.0 >= 1_000).map(|(_, reply)| reply.is_ok()).collect()
+    };
+    world.run_until(|world| replies(world).len() == 300);
+    assert!(replies(&world).iter().all(|is_ok| *is_ok));
+}
+
+/// The open run of a server.
+fn run_of(world: &World, number: Number) -> RefreshRun {
+    let server = world.nodes[&number].server.as_ref().unwrap();
+    server.epoch.as_ref().unwrap().agreement.run().unwrap().clone()
+}
+
+fn commit(world: &mut World, entry: &LogEntry) {
+    let height = Height(world.log.len() as u64 + 1);
+    world.log.push(CommittedEntries { height, entries: vec![entry.to_bytes().into()] });
+}
+
+/// Server 4 does not run, and its entries are wrong: a dealing of another handover, and one whose
+/// ciphertexts nobody can decrypt.
+#[test]
+fn faulty_dealers_are_excluded_and_the_key_is_generated() {
+    for (seed, is_of_other_run) in [(1, true), (2, false), (3, false)] {
+        let mut world = World::founding(1, seed);
+        (1..=3).for_each(|number| world.start(number));
+        let is_registered = |world: &World| run_of(world, 1).handover().unwrap().dealt().len() > 0;
+        world.run_until(|world| (1..=3).all(|it| run_of(world, 1).has_registered(ServerIndex(it - 1))));
+        assert!(!is_registered(&world), "it can deal before the others");
+        let own = ParticipantId::new(4).unwrap();
+        let new = GroupSize::of_faulty(1).unwrap();
+        let run = run_of(&world, 1).id();
+        // Its dealing is to session keys that it has drawn itself.
+        let run_of_dealing = if is_of_other_run { [7; 32] } else { run.0 };
+        let terms = HandoverTerms { run: run_of_dealing, old: None, new };
+        let mut drawn = HandoverAgreement::new(terms.clone());
+        for participant in new.participants().take(3) {
+            let receiver = HandoverReceiver::new(&terms, participant, &[participant.number(); 32]);
+            for entry in receiver.unwrap().wanted_entries(&drawn) {
+                drawn.apply(participant, &entry).unwrap();
+            }
+        }
+        let dealer = HandoverDealer::new(&terms, own, None, &[9; 32]).unwrap();
+        let step = dealer.wanted_entry(&drawn).unwrap();
+        let step = if is_of_other_run {
+            let mut bytes = step.to_bytes();
+            bytes[..32].copy_from_slice(&run.0);
+            schnorr::HandoverEntry::from_bytes(&bytes).unwrap()
+        } else {
+            step
+        };
+        let body = LogEntryBody::Handover { step: Box::new(step), voting: None, time: None };
+        commit(&mut world, &LogEntry::new(ServerIndex(3), body, &identity(4)));
+        generated(&mut world, &[1, 2, 3]);
+        for number in 1..=3 {
+            let is_accused = |event: &QuorumServerEvent| match event {
+                QuorumServerEvent::WrongEntry { side: RefreshRole::Old, author, .. } => {
+                    is_of_other_run && *author == ServerIndex(3)
+                }
+                QuorumServerEvent::DealerExcluded { dealer, .. } => *dealer == ServerIndex(3),
+                _ => false,
+            };
+            assert!(world.nodes[&number].events.iter().any(is_accused), "seed {seed}");
+        }
+        world.sign(2, b"without server 4");
+        // It comes back, and gets its share.
+        world.start(4);
+        world.run_until(|world| world.have_epoch(1, &[4]));
+    }
+}
+
+/// Entries that are signed by others, are of other runs, or have no valid voting key, change
+/// nothing. A Confirm without a share proves its author faulty.
+#[test]
+fn wrong_entries_of_receivers_change_nothing_or_accuse_them() {
+    let mut world = World::founding(1, 8);
+    (1..=3).for_each(|number| world.start(number));
+    let run = run_of(&world, 1).id();
+    let terms = HandoverTerms { run: run.0, old: None, new: GroupSize::of_faulty(1).unwrap() };
+    let (own, index) = (ParticipantId::new(4).unwrap(), ServerIndex(3));
+    let mut receiver = HandoverReceiver::new(&terms, own, &[7; 32]).unwrap();
+    let empty = HandoverAgreement::new(terms.clone());
+    let step = receiver.wanted_entries(&empty).remove(0);
+    let secret = VotingSecret::from_bytes(Zeroizing::new([8; 32]));
+    let body = |digest: Sha256Digest| LogEntryBody::Handover {
+        step: Box::new(step.clone()),
+        voting: Some(Box::new(VotingKey::new(&secret, digest, index))),
+        time: None,
+    };
+    let before = run_of(&world, 1);
+    commit(&mut world, &LogEntry::new(index, body(run), &identity(3)));
+    commit(&mut world, &LogEntry::new(ServerIndex(2), body(run), &identity(3)));
+    commit(&mut world, &LogEntry::new(index, body(Sha256Digest([1; 32])), &identity(4)));
+    world.run_until(|world| world.nodes[&1].log == Some(Height(3)));
+    assert_eq!(run_of(&world, 1).handover(), before.handover());
+    commit(&mut world, &LogEntry::new(index, body(run), &identity(4)));
+    world.run_until(|world| run_of(world, 1).has_registered(index));
+    // It claims a share of another handover.
+    world.run_until(|world| run_of(world, 1).handover().unwrap().sharing().is_some());
+    receiver.handle_log(run_of(&world, 1).handover().unwrap());
+    let wanted = receiver.wanted_entries(run_of(&world, 1).handover().unwrap());
+    let confirm = wanted.last().unwrap().to_bytes();
+    assert_eq!(confirm[32], 5, "it has its share");
+    let mut wrong = confirm.clone();
+    wrong[40] ^= 1;
+    let step = Box::new(schnorr::HandoverEntry::from_bytes(&wrong).unwrap());
+    let body = LogEntryBody::Handover { step, voting: None, time: Some(BEGINNING) };
+    commit(&mut world, &LogEntry::new(index, body, &identity(4)));
+    generated(&mut world, &[1, 2, 3]);
+    let is_accused = |event: &QuorumServerEvent| {
+        matches!(event, QuorumServerEvent::WrongEntry { side: RefreshRole::New, author, .. }
+            if *author == index)
+    };
+    assert!(world.nodes[&1].events.iter().any(is_accused));
+}
+
+/// The share of a signature from a faulty server is found wrong, and the evidence convinces others.
+#[test]
+fn a_wrong_share_is_replaced_and_proven() {
+    let mut world = founders(1, 9);
+    generated(&mut world, &[1, 2, 3, 4]);
+    world.run(|_| false);
+    let message = b"message".to_vec();
+    for number in 1..=4 {
+        world.server(number).registered(MessageDigest::of(&message));
+    }
+    let now = world.now;
+    world.server(1).sign(now, LocalRequestId(1), message.clone(), SigningEncoding::Ed25519);
+    // Server 2 changes its shares, and signs them.
+    let done = |world: &World| world.nodes[&1].replies.contains_key(&LocalRequestId(1));
+    let mut changed = 0;
+    for _ in 0..10_000 {
+        for link in world.links.iter_mut().filter(|(from, ..)| *from == 2) {
+            if link.2 == LinkTopic::Signing && link.3[0] == 10 {
+                let mut answer = link.3[9..link.3.len() - 64].to_vec();
+                answer[32] ^= 1;
+                let signed = [b"sunder-quorum answer to a session v1\0", &answer[..]].concat();
+                let signature = identity(2).sign(&signed);
+                link.3 = [&link.3[..9], &answer, &signature].concat().into();
+                changed += 1;
+            }
+        }
+        if done(&world) {
+            break;
+        }
+        let (steps, count) = (std::cell::Cell::new(0), 1);
+        world.run(|_| {
+            steps.set(steps.get() + 1);
+            steps.get() > count
+        });
+    }
+    let signature = world.nodes[&1].replies[&LocalRequestId(1)].clone().unwrap();
+    assert!(world.public().verify(&message, &signature));
+    assert!(changed > 0, "it was asked");
+    let evidence = world.nodes[&1].events.iter().find_map(|event| match event {
+        QuorumServerEvent::WrongAnswer { server, evidence: SigningEvidence::Ed25519(it) } => {
+            assert_eq!(*server, ServerIndex(1));
+            WrongShareEvidence::parse(&it.to_bytes())
+        }
+        _ => None,
+    });
+    let evidence = evidence.expect("it is accused");
+    let start = world.nodes[&3].saved.start.as_ref().unwrap();
+    let sharing = schnorr::SharingCommitment::from_bytes(&start.witnesses).unwrap();
+    assert!(evidence.verify(&sharing, ServerIndex(1), &identity(2).public()));
+    assert!(!evidence.verify(&sharing, ServerIndex(2), &identity(3).public()));
+    assert!(!evidence.verify(&sharing, ServerIndex(2), &identity(2).public()));
+}
+
+/// A chain that a founder makes alone, with a key of its own, convinces no other founder, and no
+/// server that knows the key.
+#[test]
+fn nobody_believes_a_key_that_one_founder_has_made() {
+    let mut world = World::founding(1, 10);
+    world.start(1);
+    let header = world.founding.clone().unwrap();
+    let secret = keys::IdentitySecretKey::new(&[77; 32]);
+    let false_header = GroupHeader {
+        kind: crate::protocol::group::GroupHeaderKind::Epoch,
+        epoch: 1,
+        run: 1,
+        previous: header.digest(),
+        ..header.clone()
+    };
+    let signature = secret.sign(&false_header.to_bytes()).to_vec();
+    let first = SignedGroupHeader { header, signature: Vec::new() };
+    let second = SignedGroupHeader { header: false_header, signature };
+    let start = GroupStart {
+        chain: vec![first, second],
+        refresh: None,
+        height: Height(7),
+        witnesses: Vec::new(),
+    };
+    let invite = [&[refreshing::INVITE][..], &start.to_bytes()].concat();
+    for from in [2, 3, 4] {
+        let from = identity(from).public();
+        world.server(1).handle_message(Duration::ZERO, &from, LinkTopic::Refresh, &invite, 0);
+    }
+    assert_eq!(world.server(1).behind(), None);
+    assert!(world.server(1).public().is_none());
+    (2..=4).for_each(|number| world.start(number));
+    generated(&mut world, &[1, 2, 3, 4]);
+    let now = world.now;
+    world.server(1).handle_message(now, &identity(2).public(), LinkTopic::Refresh, &invite, 0);
+    assert_eq!(world.server(1).behind(), None);
+    world.sign(1, b"still");
+}
+
+/// f = 10: 31 servers, to 4 and back.
+#[test]
+#[ignore = "takes some minutes"]
+fn thirty_one_servers_generate_a_key_and_hand_it_over() {
+    let mut world = founders(10, 11);
+    let members = numbers(1, 10);
+    generated(&mut world, &members);
+    world.sign(31, b"with eleven signers");
+    world.join(100..104);
+    world.refresh(&members[..11], &group(1, 100));
+    world.run_until(|world| world.have_epoch(2, &[100, 101, 102, 103]));
+    world.refresh(&[100, 101], &group(10, 1));
+    world.run_until(|world| world.have_epoch(3, &members));
+    world.sign(17, b"back");
+}
