@@ -321,7 +321,8 @@ fn texts_are_canonical_and_other_bytes_are_no_texts() {
             base16ct::HexDisplay(&fingerprint)
         )
     );
-    let form = SignatureFormat::OpenPgp.wrap(&message, &[1; 256], &key.into(), None).unwrap();
+    let form =
+        SignatureFormat::OpenPgp.wrap(&message, &[1; 256], &key.clone().into(), None).unwrap();
     let form = String::from_utf8(form).unwrap();
     let begin =
         "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n- - a\n\nb\n-----BEGIN PGP SIG";

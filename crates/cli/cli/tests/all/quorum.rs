@@ -4,6 +4,7 @@ mod bad_input;
 mod ceremony;
 mod doctor;
 mod earlier_version;
+mod ed25519;
 mod formats;
 mod group;
 mod operation;

@@ -49,7 +49,12 @@ impl LocalService for Refusing {
         refuse("none")
     }
 
-    async fn sign(&self, _: Bytes, _: Option<ApiEncoding>, _: ApiCaller) -> Result<Vec<u8>, ApiRefusal> {
+    async fn sign(
+        &self,
+        _: Bytes,
+        _: Option<ApiEncoding>,
+        _: ApiCaller,
+    ) -> Result<Vec<u8>, ApiRefusal> {
         refuse("not\nregistered")
     }
 

@@ -46,7 +46,9 @@ fn servers_generate_a_key_and_sign() {
         assert_eq!(world.server(1).cancel_refresh(now), Err(RefreshRefusal::NoKey));
         generated(&mut world, &members);
         let public = world.public();
-        assert!(world.numbers().into_iter().all(|it| world.server(it).public() == Some(public.clone())));
+        assert!(
+            world.numbers().into_iter().all(|it| world.server(it).public() == Some(public.clone()))
+        );
         for at in [1, 2, 2, 1, 3] {
             world.sign(at, format!("message {at}").as_bytes());
         }
@@ -290,7 +292,9 @@ fn faulty_dealers_are_excluded_and_the_key_is_generated() {
         let mut world = World::founding(1, seed);
         (1..=3).for_each(|number| world.start(number));
         let is_registered = |world: &World| run_of(world, 1).handover().unwrap().dealt().len() > 0;
-        world.run_until(|world| (1..=3).all(|it| run_of(world, 1).has_registered(ServerIndex(it - 1))));
+        world.run_until(|world| {
+            (1..=3).all(|it| run_of(world, 1).has_registered(ServerIndex(it - 1)))
+        });
         assert!(!is_registered(&world), "it can deal before the others");
         let own = ParticipantId::new(4).unwrap();
         let new = GroupSize::of_faulty(1).unwrap();
