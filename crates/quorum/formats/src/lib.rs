@@ -28,7 +28,8 @@
 //!
 //! # Map
 //!
-//! - [`SignatureAlgorithm`]: that of each kind of key. [`x509`]: certificates and requests for them, with `name`. [`cms`]: detached signatures.
+//! - [`x509`]: certificates and requests for them, with `name`. [`cms`]: detached signatures.
+//!   [`SignatureAlgorithm`]: that of each kind of key in both.
 //! - [`openpgp`]: signatures and keys. [`jwt`]: tokens and keys. [`json`]: objects without repeated
 //!   names. `der`: the encoding of X.509 and CMS.
 

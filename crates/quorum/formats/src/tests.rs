@@ -93,7 +93,7 @@ fn each_message_is_of_its_format_and_of_no_other() {
     }
 }
 
-/// What is prepared for one kind of key is not signed by the other, whose verifiers would refuse it.
+/// What is prepared for one kind of key is not signed by the other: verifiers would refuse it.
 #[test]
 fn each_message_is_for_one_kind_of_key() {
     let ed25519 = messages_of(&ed25519_key(), JwtAlgorithm::EdDsa);

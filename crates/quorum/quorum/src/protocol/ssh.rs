@@ -22,7 +22,7 @@ const IDENTITIES_ANSWER: u8 = 12;
 const SIGN_REQUEST: u8 = 13;
 const SIGN_RESPONSE: u8 = 14;
 
-/// The flags of a sign request that choose the hash for an RSA key. Without one of them it is SHA-1.
+/// The flags of a sign request that choose the hash for an RSA key. Without one it is SHA-1.
 const FLAG_SHA256: u32 = 2;
 const FLAG_SHA512: u32 = 4;
 

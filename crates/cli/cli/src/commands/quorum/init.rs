@@ -106,8 +106,8 @@ struct QuorumInitDocument<'a> {
     bits: Option<u32>,
     /// The SHA-256 of the public key's DER, in hexadecimal digits.
     key: Option<String>,
-    /// The SHA-256 of the list of the servers that generate a key, in hexadecimal digits. `null` with
-    /// an RSA key.
+    /// The SHA-256 of the list of the servers that generate a key, in hexadecimal digits. `null`
+    /// with an RSA key.
     list: Option<String>,
     /// `null` with --bundle.
     public: Option<PathBuf>,

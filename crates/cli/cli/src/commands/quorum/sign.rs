@@ -26,8 +26,8 @@ const MAX_CERTIFICATE: usize = 1 << 20;
 /// .asc or .jwt in place of .tbs. Existing files are not overwritten. Exit code 3: the server
 /// refuses to sign the file.
 ///
-/// Signatures by an RSA key are PKCS #1 v1.5 with SHA-256, except for --encoding and JSON Web Tokens
-/// with PS256. Signatures by an Ed25519 key are Ed25519 of the whole file.
+/// Signatures by an RSA key are PKCS #1 v1.5 with SHA-256, except for --encoding and JSON Web
+/// Tokens with PS256. Signatures by an Ed25519 key are Ed25519 of the whole file.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: sunder quorum sign --socket /run/sunder/quorum-office/api release.txt
@@ -205,8 +205,8 @@ fn sign_one(
             Some(SignatureEncodingName::Pss) => ApiEncoding::Pss,
         },
     };
-    // Of a plain file, the signature of one server is not measured by the key of another, unless the
-    // user has named the key.
+    // The signature of a plain file is not verified with a key that only a server has named: this
+    // may be another server, and it may lie.
     let is_checked = arguments.format != SignatureFormatName::Raw || arguments.key.is_in_file();
     let checked = is_checked.then_some(key);
     let signature = signature_of(&arguments.servers, &task.message, encoding, checked)?;

@@ -269,8 +269,8 @@ fn pkcs11_tool_signs_with_an_ed25519_key_of_a_quorum() {
     }
 }
 
-/// Servers on loopback, numbered from 1, set up by the commands of the guide. The first four generate
-/// a key.
+/// Servers on loopback, numbered from 1, set up by the commands of the guide. The first four
+/// generate a key.
 struct GeneratingGroup {
     place: TempDir,
     /// The line of each server.

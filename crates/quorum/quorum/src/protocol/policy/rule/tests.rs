@@ -4,7 +4,7 @@ use formats::openpgp::document;
 use keys::{AnyPublicKey, RsaPublicKey};
 
 use super::*;
-use crate::protocol::group::HEADER_MAGIC;
+use crate::protocol::group::{GroupKeyKind, HEADER_MAGIC};
 use crate::protocol::policy::{MessageRefusal, check_signable};
 
 const NOW: UnixSeconds = UnixSeconds(1_700_000_000);
@@ -23,7 +23,7 @@ fn fields<const N: usize>(fields: [&str; N]) -> Vec<FieldRequirement> {
 
 fn allows(content: &SignableContent, message: &[u8]) -> bool {
     let rules = [SigningRule { content: content.clone(), max_len: 1_000 }];
-    check_signable(message, &rules, false, NOW).is_ok()
+    check_signable(message, GroupKeyKind::Rsa, &rules, false, NOW).is_ok()
 }
 
 fn certificate_rule() -> CertificateRule {
@@ -239,8 +239,14 @@ fn rules_allow_neither_other_formats_nor_headers() {
         SigningRule { content: SignableContent::Document(rule), max_len: 1_000 },
     ];
     for message in [&header, &document] {
-        assert_eq!(check_signable(message, &rules, false, NOW), Err(MessageRefusal::Header));
-        assert_eq!(check_signable(message, &rules, true, NOW), Err(MessageRefusal::Header));
+        assert_eq!(
+            check_signable(message, GroupKeyKind::Rsa, &rules, false, NOW),
+            Err(MessageRefusal::Header)
+        );
+        assert_eq!(
+            check_signable(message, GroupKeyKind::Rsa, &rules, true, NOW),
+            Err(MessageRefusal::Header)
+        );
     }
 }
 
