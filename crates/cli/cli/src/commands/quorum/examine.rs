@@ -222,6 +222,9 @@ fn store(
         Ok(Some(store)) => {
             let what = match (store.epochs.last(), &store.start) {
                 (Some(epoch), _) => format!("it has the shares of epoch {epoch}"),
+                (None, Some(start)) if start.header().epoch == 0 => {
+                    "its group has not generated the key yet".into()
+                }
                 (None, Some(start)) => {
                     format!("it follows epoch {}, but has no shares of it", start.header().epoch)
                 }

@@ -381,6 +381,12 @@ fn servers_generate_an_ed25519_key_sign_with_it_and_move_it() {
     let printed = group.succeeds(&verify("release.txt"));
     assert!(printed.contains("Signature Verified Successfully"), "{printed}");
     openssh_signs(&group);
+    // The exit code depends on where the test runs.
+    let doctor = sunder(group.place.path(), &["doctor", "--config", "1.toml"]);
+    let doctor = String::from_utf8(doctor.stdout).unwrap();
+    for expected in [&*format!("their list has the SHA-256 {}", group.list), "it runs in epoch 1"] {
+        assert!(doctor.contains(expected), "{expected}: {doctor}");
+    }
 
     // Others join. A server that is not one of those that generate the key needs the key.
     let of_founders = ["init", "quorum", "--out", "9.toml", "--listen", "127.0.0.1:1"];
