@@ -39,8 +39,7 @@ impl SignatureAlgorithm {
 
     /// The algorithm whose `AlgorithmIdentifier` comes first, and the bytes after it.
     pub(crate) fn strip(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let known = [Self::RsaSha256, Self::Ed25519].into_iter();
-        let mut known = known.map(|it| Some((it, bytes.strip_prefix(it.to_der())?)));
-        known.find_map(|it| it)
+        let mut known = [Self::RsaSha256, Self::Ed25519].into_iter();
+        known.find_map(|it| Some((it, bytes.strip_prefix(it.to_der())?)))
     }
 }

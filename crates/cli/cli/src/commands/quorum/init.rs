@@ -131,7 +131,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let time = UnixSeconds::from_system(SystemTime::now());
     match bits {
         Some(bits) => deal(arguments, &group, bits, time),
-        None => found(arguments, group, time),
+        None => write_founding_bundle(arguments, group, time),
     }
 }
 
@@ -190,7 +190,7 @@ fn deal(
 }
 
 /// Writes the bundle of servers that are to generate an Ed25519 key.
-fn found(
+fn write_founding_bundle(
     arguments: &Arguments,
     group: QuorumGroup,
     time: UnixSeconds,
