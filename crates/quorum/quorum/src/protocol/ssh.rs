@@ -172,6 +172,7 @@ fn with_length(message: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use keys::Ed25519PublicKey;
     use proptest::prelude::*;
 
     use super::*;
@@ -217,6 +218,26 @@ mod tests {
         let mut long = vec![SIGN_REQUEST];
         long.put_u32(u32::MAX);
         assert_eq!(SshAgentRequest::parse(&[&long[..], b"key"].concat()), None);
+    }
+
+    /// The key of the first test of RFC 8032, 7.1, in a line that `ssh-keygen -l` reads.
+    #[test]
+    fn an_ed25519_key_is_written_as_openssh_reads_it() {
+        let mut bytes = [0; 32];
+        let digits = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+        base16ct::lower::decode(digits, &mut bytes).unwrap();
+        let key = Ed25519PublicKey::from_bytes(&bytes).unwrap().into();
+        let blob = "AAAAC3NzaC1lZDI1NTE5AAAAINdamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea";
+        assert_eq!(public_key_line(&key, "office"), format!("ssh-ed25519 {blob} office"));
+        // The flags are for RSA keys: OpenSSH sends none for this one.
+        for hash in [None, Some(SshRsaHash::Sha512)] {
+            assert_eq!(SshSignatureAlgorithm::of(&key, hash), Some(SshSignatureAlgorithm::Ed25519));
+        }
+        // RFC 8709, 6.
+        let answer = sign_response(SshSignatureAlgorithm::Ed25519, &[7; 64]);
+        let expected = [&[0, 0, 0, 88, 14, 0, 0, 0, 83, 0, 0, 0, 11][..], b"ssh-ed25519"].concat();
+        assert_eq!(answer[..expected.len()], expected);
+        assert_eq!(answer[expected.len()..], [&[0, 0, 0, 64][..], &[7; 64]].concat());
     }
 
     #[test]
