@@ -412,7 +412,6 @@ impl QuorumServer {
 
     fn step(&mut self, now: Duration, generator: &mut RandomGenerator) -> Result<(), RandomError> {
         self.step_newer(now);
-        self.answer_frost_queries(now, generator)?;
         self.step_requests(now);
         self.step_headers(now);
         self.approve_due_refresh(now);
@@ -421,6 +420,8 @@ impl QuorumServer {
         self.step_recovery();
         self.step_voting(now, generator)?;
         self.step_service(now);
+        // After what may ask this server itself.
+        self.answer_frost_queries(now, generator)?;
         self.step_refresh(now, generator)
     }
 

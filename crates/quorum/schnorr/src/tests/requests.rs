@@ -87,7 +87,9 @@ impl RequestWorld {
                 let (from, message) = self.answers.swap_remove(place - self.outgoing.len());
                 match message {
                     SignerMessage::Commitments(it) => request.handle_commitments(from, it),
-                    SignerMessage::Answer(it) => request.handle_answer(from, &it),
+                    SignerMessage::Answer(it) => {
+                        request.handle_answer(from, &it);
+                    }
                     SignerMessage::Refusal(next) => request.handle_refusal(from, next),
                 }
             }

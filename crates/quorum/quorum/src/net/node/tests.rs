@@ -1,6 +1,7 @@
 //! Servers with real links on loopback, stores in files, local users at their sockets, and the
 //! in-memory log.
 
+mod ed25519;
 mod review;
 
 use std::fs;
@@ -150,12 +151,11 @@ impl World {
         config.delays.need = Duration::from_secs(1);
         let opened = self.open(&config).await;
         let (identity, links) = (identity(number).public(), Arc::clone(&opened.network.links));
-        let log = Sha256Digest(opened.settings.public.digest());
         let store = config.config_dir.join(&config.store).join("log.sqlite");
         let monitor = Arc::new(Mutex::new(None));
         let shown = Arc::clone(&monitor);
         let start_log = move |start: LogStart<ConsensusLog>| {
-            let LogStart { applied, inbox_source: before } = start;
+            let LogStart { name: log, applied, inbox_source: before } = start;
             let inbox = match before {
                 LogInboxSource::Inbox(inbox) => inbox,
                 LogInboxSource::Log(log) => log.stop().unwrap(),
@@ -200,7 +200,11 @@ fn run<L: AgreementLog + Send + 'static>(
     start_log: impl FnMut(LogStart<L>) -> Result<L, LogFailed> + Send + 'static,
 ) -> Running {
     let OpenedNode { settings, store, network } = opened;
-    let node = QuorumNode::start(settings, store, network, start_log).unwrap();
+    serve(config, QuorumNode::start(settings, store, network, start_log).unwrap())
+}
+
+/// Opens the socket of a node.
+fn serve(config: &QuorumNodeConfig, node: QuorumNode) -> Running {
     let handle = Arc::new(node.handle());
     let [ConfiguredSocket { path, access, allowed, .. }] = config.sockets()[..] else {
         panic!("one socket")
@@ -421,7 +425,8 @@ async fn the_bundle_of_another_key_leaves_the_store_as_it_was() {
     node.stop().await.unwrap();
     let opened = world.open(&config).await;
     let header = opened.store.saved().unwrap().start.unwrap().header().clone();
-    let (own, other) = (opened.settings.public.clone(), large_key().group().public().clone());
+    let own = opened.settings.anchor.public().unwrap().rsa().unwrap().clone();
+    let other = large_key().group().public().clone();
     drop(opened);
     let at = world.place.path().join("group.bundle");
     let kept = world.place.path().join("store-1/group.bundle");
@@ -440,7 +445,7 @@ async fn the_bundle_of_another_key_leaves_the_store_as_it_was() {
     assert!(differs.to_string().contains("the store has another public key"), "{differs}");
     assert!(!kept.exists());
     write(&own);
-    assert!(world.open(&config).await.settings.public == own);
+    assert!(world.open(&config).await.settings.anchor == own.into());
     assert!(kept.exists());
 }
 

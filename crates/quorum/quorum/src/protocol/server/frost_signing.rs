@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use encoding::{FieldReader, FieldWrite as _};
+use encoding::FieldReader;
 use random::{RandomError, RandomGenerator};
 use schnorr::{FrostSigner, NonceCommitments, ParticipantId, SessionRefusal, SigningSession};
 use zeroize::Zeroizing;

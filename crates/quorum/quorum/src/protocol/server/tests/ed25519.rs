@@ -4,6 +4,7 @@ use schnorr::{
     GroupSize, HandoverAgreement, HandoverDealer, HandoverReceiver, HandoverTerms, ParticipantId,
 };
 
+use super::world::BEGINNING;
 use super::*;
 use crate::protocol::refresh::{LogEntry, LogEntryBody, RefreshRole, RefreshRun};
 use crate::protocol::signing::{SigningEncoding, SigningEvidence, WrongShareEvidence};
@@ -443,9 +444,9 @@ fn nobody_believes_a_key_that_one_founder_has_made() {
     let mut world = World::founding(1, 10);
     world.start(1);
     let header = world.founding.clone().unwrap();
-    let secret = keys::IdentitySecretKey::new(&[77; 32]);
+    let secret = IdentitySecretKey::new(&[77; 32]);
     let false_header = GroupHeader {
-        kind: crate::protocol::group::GroupHeaderKind::Epoch,
+        kind: GroupHeaderKind::Epoch,
         epoch: 1,
         run: 1,
         previous: header.digest(),
