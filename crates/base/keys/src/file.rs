@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use crate::public::PublicKeyError;
 use crate::storage;
 use crate::trusted::{TrustError, TrustedFolder};
 
@@ -57,7 +56,7 @@ pub enum KeyFileError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        why: PublicKeyError,
+        why: String,
     },
 }
 

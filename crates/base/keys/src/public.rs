@@ -94,7 +94,7 @@ impl AnyPublicKey {
         let len = read_into(path, &mut text, || "copy it from where it is".into())?;
         let text = str::from_utf8(&text[..len]).map_err(|_| PublicKeyError::Form);
         text.and_then(Self::from_pem)
-            .map_err(|why| KeyFileError::Public { path: path.to_owned(), why })
+            .map_err(|why| KeyFileError::Public { path: path.to_owned(), why: why.to_string() })
     }
 
     /// The key as a `SubjectPublicKeyInfo` in PEM form, which `openssl` reads.

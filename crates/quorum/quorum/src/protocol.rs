@@ -5,6 +5,7 @@ pub(crate) mod ceremony;
 pub(crate) mod combination;
 pub(crate) mod consensus;
 pub mod group;
+pub(crate) mod group_key;
 pub(crate) mod integer;
 pub(crate) mod link;
 pub(crate) mod log_types;

@@ -2,8 +2,9 @@
 //! resharing to another group of any size, and signing by FROST (RFC 9591) with ROAST's
 //! coordination. Specified in `docs/protocols/quorum-ed25519.md`.
 //!
-//! This is a library without a driver: `sunder-quorum` has one. It promises, if at most f servers of
-//! each group are faulty and an agreement log gives all servers the same entries in the same order:
+//! This is a library without a driver: `sunder-quorum` has one. It promises, if at most f servers
+//! of each group are faulty and an agreement log gives all servers the same entries in the same
+//! order:
 //!
 //! - f servers of the old and f' of the new group together learn nothing about the key, and no
 //!   signature exists that no correct server agreed to.

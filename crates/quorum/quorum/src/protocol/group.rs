@@ -4,20 +4,19 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use encoding::{FieldReader, FieldWrite as _};
-use keys::{AnyPublicKey, Ed25519PublicKey, IdentityPublicKey, RsaPublicKey};
+use keys::IdentityPublicKey;
 use schnorr::GroupSize;
 
 use super::combination::{CombinatorialSharing, GroupTooLarge, ServerIndex};
-use super::log_types::{ServerSet, Voter};
+use super::log_types::{MAX_FAULTY, ServerSet, Voter};
 use super::unix_seconds::UnixSeconds;
 use super::voting::{read_optional_key, write_key};
 use super::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
+pub use super::group_key::{GroupKeyAnchor, GroupKeyKind};
+
 /// The first bytes of every header. A message of a user must not begin with them.
 pub const HEADER_MAGIC: [u8; 16] = *b"SNDR-QUORUM-HDR\0";
-
-/// The largest number of faulty servers that any group may tolerate. With an RSA key it is 4.
-pub const MAX_FAULTY: u8 = 10;
 
 /// The headers of a group with an RSA key.
 const REFRESH_CODE: u8 = 1;
@@ -28,88 +27,6 @@ const EPOCH_CODE: u8 = 3;
 const FOUNDING_CODE: u8 = 4;
 const ED25519_REFRESH_CODE: u8 = 5;
 const ED25519_EPOCH_CODE: u8 = 6;
-
-/// The kind of a group's key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupKeyKind {
-    /// RSA: a ceremony deals the shares.
-    Rsa,
-    /// Ed25519: the servers of the first group generate the key.
-    Ed25519,
-}
-
-impl GroupKeyKind {
-    /// Its name in documents.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rsa => "rsa",
-            Self::Ed25519 => "ed25519",
-        }
-    }
-}
-
-/// What a server knows of its group's key before it follows the group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GroupKeyAnchor {
-    /// The RSA key.
-    Rsa(RsaPublicKey),
-    /// The Ed25519 key.
-    Ed25519(Ed25519PublicKey),
-    /// The digest of the founding header, whose servers generate an Ed25519 key.
-    Founding(Sha256Digest),
-}
-
-impl GroupKeyAnchor {
-    /// A known public key.
-    pub fn of(key: AnyPublicKey) -> Self {
-        match key {
-            AnyPublicKey::Rsa(key) => Self::Rsa(key),
-            AnyPublicKey::Ed25519(key) => Self::Ed25519(key),
-        }
-    }
-
-    /// The kind of the key.
-    pub fn kind(&self) -> GroupKeyKind {
-        match self {
-            Self::Rsa(_) => GroupKeyKind::Rsa,
-            Self::Ed25519(_) | Self::Founding(_) => GroupKeyKind::Ed25519,
-        }
-    }
-
-    /// The public key, if it is known.
-    pub fn public(&self) -> Option<AnyPublicKey> {
-        match self {
-            Self::Rsa(key) => Some(key.clone().into()),
-            Self::Ed25519(key) => Some((*key).into()),
-            Self::Founding(_) => None,
-        }
-    }
-
-    /// The SHA-256 that operators compare: of the public key, or of the founding header.
-    pub fn digest(&self) -> Sha256Digest {
-        match self {
-            Self::Founding(digest) => *digest,
-            Self::Rsa(key) => Sha256Digest(key.digest()),
-            Self::Ed25519(key) => Sha256Digest(AnyPublicKey::from(*key).digest()),
-        }
-    }
-
-    /// Whether `signature` is the group's signature of the message. False while the key is not
-    /// known.
-    pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
-        match self {
-            Self::Rsa(key) => key.verify(message, signature),
-            Self::Ed25519(key) => key.verify(message, signature),
-            Self::Founding(_) => false,
-        }
-    }
-}
-
-impl From<RsaPublicKey> for GroupKeyAnchor {
-    fn from(key: RsaPublicKey) -> Self {
-        Self::Rsa(key)
-    }
-}
 
 /// A server of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -446,9 +363,9 @@ impl GroupHeader {
             && self.key == epoch.key
     }
 
-    /// Whether this header may follow `last` in a chain of epochs. The first header follows none: it
-    /// is that of the first epoch of an RSA key, or the founding header. Once a header has a time,
-    /// the following ones have one, which is never earlier.
+    /// Whether this header may follow `last` in a chain of epochs. The first header follows none:
+    /// it is that of the first epoch of an RSA key, or the founding header. Once a header has a
+    /// time, the following ones have one, which is never earlier.
     pub(crate) fn is_next(&self, last: Option<&Self>) -> bool {
         match last {
             Some(last) => {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use keys::IdentityPublicKey;
 
-use super::group::MAX_FAULTY;
+/// The largest number of faulty servers that a group may tolerate. With an RSA key it is 4.
+pub const MAX_FAULTY: u8 = 10;
 
 /// The largest length of an entry, in bytes.
 pub const MAX_ENTRY_LEN: usize = 1 << 20;

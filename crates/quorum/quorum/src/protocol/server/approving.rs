@@ -53,7 +53,8 @@ impl QuorumServer {
     /// when f+1 servers have voted so.
     ///
     /// # Errors
-    /// If this server is not a member of the group, the group has no key yet, or no refresh is open.
+    /// If this server is not a member of the group, the group has no key yet, or no refresh is
+    /// open.
     pub fn cancel_refresh(&mut self, now: Duration) -> Result<(), RefreshRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
         let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;

@@ -1,6 +1,6 @@
-//! A server's answers to requesters of an Ed25519 signature: commitments to nonces, and its share of
-//! a signature in a session (FROST). They take a fraction of a millisecond, so they are computed at
-//! once. `docs/protocols/quorum-ed25519.md` specifies them.
+//! A server's answers to requesters of an Ed25519 signature: commitments to nonces, and its share
+//! of a signature in a session (FROST). They take a fraction of a millisecond, so they are computed
+//! at once. `docs/protocols/quorum-ed25519.md` specifies them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use zeroize::Zeroizing;
 use super::QuorumServer;
 use super::key::EpochKey;
 use super::output::{PartialSignRequester, QuorumServerEvent};
-use super::signing::{GroupSignRequest, PartialSignRefusal, SignMessageKind, message};
+use super::sign_request::GroupSignRequest;
+use super::signing::{PartialSignRefusal, SignMessageKind, message};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::link::LinkTopic;
 use crate::protocol::policy::MessageDigest;

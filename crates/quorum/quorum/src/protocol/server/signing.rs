@@ -12,6 +12,7 @@ use super::output::{
     LocalRequestId, PartialSignRequester, QuorumServerEvent, QuorumServerOutput, QuorumServerTask,
     SignRefusal,
 };
+use super::sign_request::{GroupSignRequest, GroupSignRequestOutput};
 use super::{QuorumServer, epoch::FollowedEpoch};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::GroupKeyKind;
@@ -21,8 +22,7 @@ use crate::protocol::policy::{self, MessageDigest, MessageRefusal};
 use crate::protocol::replication::replica::StatementTruth;
 use crate::protocol::replication::{SERVICE_MAGIC, SignedServiceAnswer};
 use crate::protocol::signing::{
-    self, FrostQuery, PartialSignQuery, RoastRequest, RoastRequestOutput, SignRequest,
-    SigningEncoding,
+    self, PartialSignQuery, RoastRequest, SignRequest, SigningEncoding,
 };
 use crate::protocol::wire::MalformedEncoding;
 
@@ -106,89 +106,6 @@ pub(super) struct QueuedSignRequest {
 pub(super) struct OwnSignRequest {
     purpose: SignRequestPurpose,
     pub(super) request: GroupSignRequest,
-}
-
-/// A request for a signature by the group's kind of key.
-pub(super) enum GroupSignRequest {
-    Rsa(Box<SignRequest>),
-    Ed25519(Box<RoastRequest>),
-}
-
-enum GroupSignRequestOutput {
-    Ask { to: ServerIndex, query: PartialSignQuery },
-    AskFrost { to: ServerIndex, query: FrostQuery },
-    Event(signing::SignRequestEvent),
-}
-
-impl GroupSignRequest {
-    fn poll_output(&mut self) -> Option<GroupSignRequestOutput> {
-        Some(match self {
-            Self::Rsa(request) => match request.poll_output()? {
-                signing::SignRequestOutput::Send { to, query } => {
-                    GroupSignRequestOutput::Ask { to, query }
-                }
-                signing::SignRequestOutput::Event(event) => GroupSignRequestOutput::Event(event),
-            },
-            Self::Ed25519(request) => match request.poll_output()? {
-                RoastRequestOutput::Send { to, query } => {
-                    GroupSignRequestOutput::AskFrost { to, query }
-                }
-                RoastRequestOutput::Event(event) => GroupSignRequestOutput::Event(event),
-            },
-        })
-    }
-
-    pub(super) fn poll_timeout(&self) -> Option<Duration> {
-        match self {
-            Self::Rsa(request) => request.poll_timeout(),
-            Self::Ed25519(request) => request.poll_timeout(),
-        }
-    }
-
-    fn handle_timeout(&mut self, now: Duration) {
-        match self {
-            Self::Rsa(request) => request.handle_timeout(now),
-            Self::Ed25519(request) => request.handle_timeout(now),
-        }
-    }
-
-    fn handle_busy(&mut self, now: Duration, from: ServerIndex) {
-        match self {
-            Self::Rsa(request) => request.handle_busy(now, from),
-            Self::Ed25519(request) => request.handle_busy(now, from),
-        }
-    }
-
-    fn handle_refusal(&mut self, now: Duration, from: ServerIndex) {
-        match self {
-            Self::Rsa(request) => request.handle_refusal(now, from),
-            Self::Ed25519(request) => request.handle_refusal(now, from),
-        }
-    }
-
-    fn is_finished(&self) -> bool {
-        match self {
-            Self::Rsa(request) => request.is_finished(),
-            Self::Ed25519(request) => request.is_finished(),
-        }
-    }
-
-    fn message(&self) -> &[u8] {
-        match self {
-            Self::Rsa(request) => request.message(),
-            Self::Ed25519(request) => request.message(),
-        }
-    }
-
-    fn into_message(self) -> (Vec<u8>, SigningEncoding) {
-        match self {
-            Self::Rsa(request) => {
-                let (message, encoding) = request.into_message();
-                (message, encoding.into())
-            }
-            Self::Ed25519(request) => (request.into_message(), SigningEncoding::Ed25519),
-        }
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -48,8 +48,8 @@ impl SignedShare {
     }
 }
 
-/// A server's wrong answer to a session, and the session. It is a proof for anyone: a correct server
-/// answers only to sessions with commitments that it has made, and then rightly.
+/// A server's wrong answer to a session, and the session. It is a proof for anyone: a correct
+/// server answers only to sessions with commitments that it has made, and then rightly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongShareEvidence {
     session: Vec<u8>,

@@ -6,8 +6,7 @@ use arc_malachitebft_core_types as types;
 use keys::IdentityPublicKey;
 
 use super::{ConsensusContext, ValidatorAddress};
-use crate::protocol::group::MAX_FAULTY;
-use crate::protocol::log_types::{Height, ServerSet};
+use crate::protocol::log_types::{Height, MAX_FAULTY, ServerSet};
 
 /// The largest number of servers of a set: n = 3f+1.
 pub(crate) const MAX_SERVERS: usize = 3 * MAX_FAULTY as usize + 1;

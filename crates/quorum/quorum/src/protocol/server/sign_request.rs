@@ -1,0 +1,92 @@
+//! A request of this server for a signature, by the group's kind of key.
+
+use std::time::Duration;
+
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::signing::{
+    self, FrostQuery, PartialSignQuery, RoastRequest, RoastRequestOutput, SignRequest,
+    SigningEncoding,
+};
+
+/// A request for a signature by the group's kind of key.
+pub(super) enum GroupSignRequest {
+    Rsa(Box<SignRequest>),
+    Ed25519(Box<RoastRequest>),
+}
+
+pub(super) enum GroupSignRequestOutput {
+    Ask { to: ServerIndex, query: PartialSignQuery },
+    AskFrost { to: ServerIndex, query: FrostQuery },
+    Event(signing::SignRequestEvent),
+}
+
+impl GroupSignRequest {
+    pub(super) fn poll_output(&mut self) -> Option<GroupSignRequestOutput> {
+        Some(match self {
+            Self::Rsa(request) => match request.poll_output()? {
+                signing::SignRequestOutput::Send { to, query } => {
+                    GroupSignRequestOutput::Ask { to, query }
+                }
+                signing::SignRequestOutput::Event(event) => GroupSignRequestOutput::Event(event),
+            },
+            Self::Ed25519(request) => match request.poll_output()? {
+                RoastRequestOutput::Send { to, query } => {
+                    GroupSignRequestOutput::AskFrost { to, query }
+                }
+                RoastRequestOutput::Event(event) => GroupSignRequestOutput::Event(event),
+            },
+        })
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
+        match self {
+            Self::Rsa(request) => request.poll_timeout(),
+            Self::Ed25519(request) => request.poll_timeout(),
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Duration) {
+        match self {
+            Self::Rsa(request) => request.handle_timeout(now),
+            Self::Ed25519(request) => request.handle_timeout(now),
+        }
+    }
+
+    pub(super) fn handle_busy(&mut self, now: Duration, from: ServerIndex) {
+        match self {
+            Self::Rsa(request) => request.handle_busy(now, from),
+            Self::Ed25519(request) => request.handle_busy(now, from),
+        }
+    }
+
+    pub(super) fn handle_refusal(&mut self, now: Duration, from: ServerIndex) {
+        match self {
+            Self::Rsa(request) => request.handle_refusal(now, from),
+            Self::Ed25519(request) => request.handle_refusal(now, from),
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        match self {
+            Self::Rsa(request) => request.is_finished(),
+            Self::Ed25519(request) => request.is_finished(),
+        }
+    }
+
+    pub(super) fn message(&self) -> &[u8] {
+        match self {
+            Self::Rsa(request) => request.message(),
+            Self::Ed25519(request) => request.message(),
+        }
+    }
+
+    pub(super) fn into_message(self) -> (Vec<u8>, SigningEncoding) {
+        match self {
+            Self::Rsa(request) => {
+                let (message, encoding) = request.into_message();
+                (message, encoding.into())
+            }
+            Self::Ed25519(request) => (request.into_message(), SigningEncoding::Ed25519),
+        }
+    }
+}
