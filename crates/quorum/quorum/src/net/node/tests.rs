@@ -34,7 +34,6 @@ use crate::protocol::fixture::{large_key, small_key};
 use crate::protocol::group::verify_chain;
 use crate::protocol::server::GroupStart;
 use crate::protocol::unix_seconds::UnixSeconds;
-use crate::protocol::wire::Sha256Digest;
 
 const MESSAGE: &[u8] = b"addresses: 192.0.2.1\n";
 

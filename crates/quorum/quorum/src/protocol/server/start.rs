@@ -2,9 +2,9 @@
 //! the sharing of the last epoch, and the height of the log at which that epoch began, or a refresh
 //! of it was opened.
 //!
-//! The ceremony writes the first start. For an Ed25519 key it has only the founding header. A server
-//! sends its own start, as an *invite*, to servers without one: those of a new group, and those that
-//! missed the end of a refresh.
+//! The ceremony writes the first start. For an Ed25519 key it has only the founding header. A
+//! server sends its own start, as an *invite*, to servers without one: those of a new group, and
+//! those that missed the end of a refresh.
 
 use encoding::{FieldReader, FieldWrite as _};
 use keys::{Ed25519PublicKey, RsaPublicKey};

@@ -336,6 +336,9 @@ impl RefreshSimulation {
                 RefreshMessage::Shares(_) => "message: Shares",
                 RefreshMessage::AskSum { .. } => "message: AskSum",
                 RefreshMessage::Sum(_) => "message: Sum",
+                RefreshMessage::AskValue { .. }
+                | RefreshMessage::Value { .. }
+                | RefreshMessage::RowValue { .. } => "message: of an Ed25519 key",
             });
         }
         if !self.is_correct(to) {

@@ -83,6 +83,7 @@ fn each_entry_is_signed_by_its_author_and_counts_once_in_its_run_before_the_end(
             | LogEntryBody::Computed { run, .. } => *run = OTHER,
             LogEntryBody::Proved { manifest, .. } => manifest.run = OTHER,
             LogEntryBody::Command { segment, .. } => *segment = OTHER,
+            LogEntryBody::Handover { .. } => unreachable!("the key is an RSA key"),
         }
         assert_eq!(apply(before, &resigned(entry, other)), Err(LogEntryRefusal::OtherRun));
         let mut after = before.clone();
