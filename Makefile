@@ -18,7 +18,7 @@ FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst t
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
 	@echo 'make test    all tests (installs the programs that they try it with, as curl and nginx)'
-	@echo 'make lint    format, widths, names, clippy, documentation, layers of modules and crates, licences'
+	@echo 'make lint    format, widths, names, figures, clippy, documentation, layers of modules and crates, licences'
 	@echo 'make bench   speed: sharing beside libisal, plans beside scipy, MICSS beside a plain relay'
 	@echo 'make speed   the tunnel on plain veth channels, beside wireguard-go (as root)'
 	@echo 'make docs    the API documentation, in target/doc'
@@ -59,6 +59,7 @@ lint: setup-lint
 	scripts/check-modules
 	scripts/check-names
 	scripts/check-width
+	scripts/check-figures --self-test
 	scripts/check-monitoring
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package sunder-cli --no-default-features --locked -- -D warnings

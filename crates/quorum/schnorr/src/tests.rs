@@ -4,7 +4,9 @@ mod attacks;
 mod encodings;
 mod epochs;
 mod handovers;
+mod model;
 mod requests;
+mod transcripts;
 mod world;
 
 use std::collections::BTreeMap;
