@@ -11,7 +11,7 @@ use quorum::api::ApiEncoding;
 
 use crate::arguments::{boundary, bytes, length, read, template, write, write_list};
 use crate::module::{self, with_state};
-use crate::object::{MECHANISMS, TokenAttribute, TokenObject};
+use crate::object::{TokenAttribute, TokenObject, key_sizes_of, mechanisms_of, signature_len_of};
 use crate::return_value::{CryptokiError, report};
 use crate::session::SignOperation;
 
@@ -124,9 +124,10 @@ cryptoki! {
     }
 
     fn C_GetMechanismList(slot: CK_SLOT_ID, out: *mut CK_MECHANISM_TYPE, count: *mut CK_ULONG) {
-        with_state(|state| state.token(slot))?;
+        let (_, token) = with_state(|state| state.token(slot))?;
+        let key = token.key()?;
         // SAFETY: as the standard says.
-        unsafe { write_list(&MECHANISMS, out, count) }
+        unsafe { write_list(mechanisms_of(&key.public), out, count) }
     }
 
     fn C_GetMechanismInfo(
@@ -134,11 +135,13 @@ cryptoki! {
         mechanism: CK_MECHANISM_TYPE,
         out: *mut CK_MECHANISM_INFO,
     ) {
-        with_state(|state| state.token(slot))?;
-        if !MECHANISMS.contains(&mechanism) {
+        let (_, token) = with_state(|state| state.token(slot))?;
+        let key = token.key()?;
+        if !mechanisms_of(&key.public).contains(&mechanism) {
             return error(CKR_MECHANISM_INVALID);
         }
-        let info = CK_MECHANISM_INFO { ulMinKeySize: 1024, ulMaxKeySize: 4096, flags: CKF_SIGN };
+        let (min, max) = key_sizes_of(&key.public);
+        let info = CK_MECHANISM_INFO { ulMinKeySize: min, ulMaxKeySize: max, flags: CKF_SIGN };
         // SAFETY: as the standard says.
         unsafe { write(out, info) }
     }
@@ -320,6 +323,10 @@ cryptoki! {
             Ok(_) => return error(CKR_KEY_FUNCTION_NOT_PERMITTED),
             Err(_) => return error(CKR_KEY_HANDLE_INVALID),
         }
+        if !mechanisms_of(&known.public).contains(&mechanism.mechanism) {
+            report(&"the mechanism is not one of the group's key");
+            return error(CKR_KEY_TYPE_INCONSISTENT);
+        }
         with_state(|state| {
             let session = state.sessions.session(session)?;
             if session.signing.is_some() {
@@ -327,7 +334,7 @@ cryptoki! {
             }
             session.signing = Some(SignOperation {
                 encoding,
-                signature_len: known.public.byte_len(),
+                signature_len: signature_len_of(&known.public),
                 message: vec![],
                 is_in_parts: false,
             });
@@ -429,6 +436,8 @@ unsafe fn encoding_of(mechanism: &CK_MECHANISM) -> Result<ApiEncoding, CryptokiE
     let encoding = match mechanism.mechanism {
         CKM_SHA256_RSA_PKCS => ApiEncoding::Pkcs1,
         CKM_SHA512_RSA_PKCS => ApiEncoding::Pkcs1Sha512,
+        // Without a parameter, it is Ed25519 of the whole message (PKCS #11 3.0, 2.3.14).
+        CKM_EDDSA => ApiEncoding::Ed25519,
         CKM_SHA256_RSA_PKCS_PSS => {
             if mechanism.ulParameterLen != size_of::<CK_RSA_PKCS_PSS_PARAMS>() as CK_ULONG {
                 return error(CKR_MECHANISM_PARAM_INVALID);

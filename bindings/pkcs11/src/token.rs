@@ -8,7 +8,7 @@ use bytes::Bytes;
 use cryptoki_sys::{
     CKR_DEVICE_ERROR, CKR_FUNCTION_REJECTED, CKR_GENERAL_ERROR, CKR_TOKEN_NOT_PRESENT,
 };
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use quorum::api::{ApiEncoding, GroupApiClient};
 
 use crate::certificate;
@@ -40,7 +40,7 @@ enum TokenState {
 #[derive(Clone, Debug)]
 pub struct QuorumTokenKey {
     /// The public key.
-    pub public: RsaPublicKey,
+    pub public: AnyPublicKey,
     /// The objects. The handle of each is its place, from 1.
     pub objects: Vec<TokenObject>,
 }
@@ -87,7 +87,7 @@ impl QuorumToken {
     fn ask(&self) -> Result<QuorumTokenKey, String> {
         let certificates =
             self.config.certificate.as_deref().map_or(Ok(vec![]), certificate::read)?;
-        let check = |key: &RsaPublicKey| match certificates.first() {
+        let check = |key: &AnyPublicKey| match certificates.first() {
             Some(own) if own.public_key != key.to_der() => {
                 let path = self.config.certificate.as_deref().unwrap_or(Path::new(""));
                 Err(format!(
@@ -105,14 +105,13 @@ impl QuorumToken {
     }
 
     /// The signature of a whole message of at most
-    /// [`MAX_BODY_LEN`](quorum::api::MAX_BODY_LEN) bytes. The signature is as long as the modulus,
-    /// and verified.
+    /// [`MAX_BODY_LEN`](quorum::api::MAX_BODY_LEN) bytes. The signature is verified.
     ///
     /// # Errors
     /// If the servers refuse, or none answers. The reason is reported.
     pub fn sign(
         &self,
-        public: &RsaPublicKey,
+        public: &AnyPublicKey,
         encoding: ApiEncoding,
         message: Vec<u8>,
     ) -> Result<Bytes, CryptokiError> {

@@ -212,6 +212,8 @@ fn what_servers_do_not_sign_is_refused_with_the_right_code() {
         assert_eq!(module.begin(session, mechanism), CKR_MECHANISM_INVALID);
         assert_eq!(module.sign(session, b"a message"), Err(CKR_OPERATION_NOT_INITIALIZED));
     }
+    // A mechanism of Ed25519 keys, and the key is an RSA key.
+    assert_eq!(module.begin(session, CKM_EDDSA), CKR_KEY_TYPE_INCONSISTENT);
     for (message, expected) in [
         (REFUSED, CKR_FUNCTION_REJECTED),
         // A server of another group, for example.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use console::CommandFailure;
 use console::CommandProgress;
 use keys::rsa::RsaEncoding;
-use quorum::group::verify_chain;
+use quorum::group::{GroupKeyKind, verify_chain};
 use quorum::in_process::{GroupKeyParameters, InProcessGroup, SignReport, SigningServers};
 use quorum::policy::check_message;
 use quorum::signing::{MAX_MESSAGE_LEN, SignerHealth};
@@ -161,7 +161,7 @@ fn document(file: Option<&Path>) -> Result<DemoMessage, CommandFailure> {
     file.take(MAX_MESSAGE_LEN as u64 + 1)
         .read_to_end(&mut content)
         .map_err(|error| CommandFailure::Usage(format!("cannot read {description}: {error}")))?;
-    check_message(&content)
+    check_message(&content, GroupKeyKind::Rsa)
         .map_err(|error| CommandFailure::Usage(format!("cannot sign {description}: {error}")))?;
     Ok(DemoMessage { description, content })
 }

@@ -18,10 +18,6 @@ pub(crate) const GENERALIZED_TIME: u8 = 0x18;
 pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const SET: u8 = 0x31;
 
-/// The `AlgorithmIdentifier` of `sha256WithRSAEncryption` (RFC 4055, 5): PKCS #1 v1.5.
-pub(crate) const SHA256_WITH_RSA: [u8; 15] =
-    [SEQUENCE, 13, OID, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11, NULL, 0];
-
 /// The first second that X.509 writes with a year of four digits (RFC 5280, 4.1.2.5): 2050.
 const FIRST_GENERALIZED: u64 = 2_524_608_000;
 

@@ -1,10 +1,10 @@
-//! JSON Web Tokens (RFC 7519) that are signed with RS256 or PS256 (RFC 7518, 3.3 and 3.5), and the
-//! key as a JSON Web Key (RFC 7517).
+//! JSON Web Tokens (RFC 7519) that are signed with RS256 or PS256 (RFC 7518, 3.3 and 3.5) or EdDSA
+//! (RFC 8037), and the key as a JSON Web Key (RFC 7517).
 
 use std::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use keys::rsa::PUBLIC_EXPONENT_BYTES;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -12,20 +12,35 @@ use sha2::{Digest as _, Sha256};
 use crate::{FormatError, json};
 
 /// The algorithm of a token.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JwtAlgorithm {
-    /// PKCS #1 v1.5 with SHA-256.
-    #[default]
+    /// RSA: PKCS #1 v1.5 with SHA-256.
     Rs256,
-    /// PSS with SHA-256.
+    /// RSA: PSS with SHA-256.
     Ps256,
+    /// Ed25519.
+    EdDsa,
 }
 
 impl JwtAlgorithm {
+    /// The algorithm of a key, where there is no reason for another one.
+    pub fn default_of(key: &AnyPublicKey) -> Self {
+        match key {
+            AnyPublicKey::Rsa(_) => Self::Rs256,
+            AnyPublicKey::Ed25519(_) => Self::EdDsa,
+        }
+    }
+
+    /// Whether a key can sign with it.
+    pub(crate) fn is_of(self, key: &AnyPublicKey) -> bool {
+        (self == Self::EdDsa) == matches!(key, AnyPublicKey::Ed25519(_))
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
             Self::Ps256 => "PS256",
+            Self::EdDsa => "EdDSA",
         }
     }
 }
@@ -42,13 +57,16 @@ pub struct JwtMessage {
 /// What is signed for claims, a JSON object. The header names the algorithm and the key.
 ///
 /// # Errors
-/// If the claims are anything else, or a name occurs twice.
+/// If the claims are anything else, or a name occurs twice, or the key is not of this algorithm.
 pub fn token(
-    key: &RsaPublicKey,
+    key: &AnyPublicKey,
     claims: &[u8],
     algorithm: JwtAlgorithm,
 ) -> Result<Vec<u8>, FormatError> {
     json::parse_object(claims).ok_or(FormatError::Claims)?;
+    if !algorithm.is_of(key) {
+        return Err(FormatError::OtherAlgorithm);
+    }
     let header = json!({ "alg": algorithm.name(), "kid": key_id(key), "typ": "JWT" });
     let digits = |bytes: &[u8]| Base64UrlUnpadded::encode_string(bytes);
     Ok(format!("{}.{}", digits(header.to_string().as_bytes()), digits(claims)).into_bytes())
@@ -68,7 +86,7 @@ impl JwtMessage {
         let object = |digits| json::parse_object(&Base64UrlUnpadded::decode_vec(digits).ok()?);
         let (header, claims) = (object(header)?, object(claims)?);
         let algorithm = header.get("alg")?.as_str()?;
-        let algorithms = [JwtAlgorithm::Rs256, JwtAlgorithm::Ps256];
+        let algorithms = [JwtAlgorithm::Rs256, JwtAlgorithm::Ps256, JwtAlgorithm::EdDsa];
         let algorithm = algorithms.into_iter().find(|known| known.name() == algorithm)?;
         let is_known = |(name, value): (&String, &Value)| match name.as_str() {
             "alg" => true,
@@ -125,22 +143,30 @@ pub(crate) fn signed(bytes: &[u8], signature: &[u8]) -> Vec<u8> {
 }
 
 /// The key as a JSON Web Key, whose `kid` is its thumbprint (RFC 7638).
-pub fn json_web_key(key: &RsaPublicKey) -> Value {
-    let (exponent, modulus) = numbers(key);
-    json!({ "e": exponent, "kid": key_id(key), "kty": "RSA", "n": modulus, "use": "sig" })
+pub fn json_web_key(key: &AnyPublicKey) -> Value {
+    let mut members = required_members(key);
+    members["kid"] = key_id(key).into();
+    members["use"] = "sig".into();
+    members
 }
 
-fn key_id(key: &RsaPublicKey) -> String {
-    let (exponent, modulus) = numbers(key);
-    // The required members in the order of their names.
-    let text = json!({ "e": exponent, "kty": "RSA", "n": modulus }).to_string();
+fn key_id(key: &AnyPublicKey) -> String {
+    // Members are written in the order of their names.
+    let text = required_members(key).to_string();
     Base64UrlUnpadded::encode_string(&Sha256::digest(text))
 }
 
-/// e and N, as digits in base64.
-fn numbers(key: &RsaPublicKey) -> (String, String) {
-    let digits = |bytes: &[u8]| Base64UrlUnpadded::encode_string(bytes);
-    (digits(&PUBLIC_EXPONENT_BYTES), digits(&key.modulus()))
+/// The members that represent a key (RFC 7518, 6.3.1; RFC 8037, 2).
+fn required_members(key: &AnyPublicKey) -> Value {
+    let digits = Base64UrlUnpadded::encode_string;
+    match key {
+        AnyPublicKey::Rsa(key) => json!({
+            "e": digits(&PUBLIC_EXPONENT_BYTES), "kty": "RSA", "n": digits(&key.modulus()),
+        }),
+        AnyPublicKey::Ed25519(key) => json!({
+            "crv": "Ed25519", "kty": "OKP", "x": digits(&key.to_bytes()),
+        }),
+    }
 }
 
 /// One line: what it says.

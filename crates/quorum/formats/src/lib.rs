@@ -1,5 +1,5 @@
-//! What RSA signatures sign in X.509, CMS, OpenPGP and JSON Web Tokens, and the forms that stock
-//! tools verify.
+//! What signatures with RSA and Ed25519 sign in X.509, CMS, OpenPGP and JSON Web Tokens, and the
+//! forms that stock tools verify.
 //!
 //! A group of servers signs whole messages. For each format, the message is what the standard calls
 //! *to be signed*: [`SignatureFormat::describe`] says what it means, and [`SignatureFormat::wrap`]
@@ -10,12 +10,15 @@
 //! [`SignatureFormat::of`] says which format's message it could be, as any verifier might read it.
 //! Messages that could be of two formats have none. The parsers here are stricter than verifiers.
 //!
+//! OpenPGP is for RSA keys alone: with Ed25519, it signs a digest in place of the message, and a
+//! group that signs digests does not know what it signs.
+//!
 //! ```
-//! use keys::RsaPublicKey;
+//! use keys::AnyPublicKey;
 //! use sunder_formats::SignatureFormat;
 //! use sunder_formats::jwt::{JwtAlgorithm, token};
 //!
-//! let key = RsaPublicKey::new(&[0xff; 256])?;
+//! let key = RsaPublicKey::new(&[0xff; 256])?.into();
 //! let message = token(&key, br#"{"sub":"alice"}"#, JwtAlgorithm::Rs256)?;
 //! assert_eq!(SignatureFormat::of(&message), Ok(SignatureFormat::Jwt));
 //! let line = SignatureFormat::Jwt.describe(&message)?;
@@ -26,10 +29,12 @@
 //! # Map
 //!
 //! - [`x509`]: certificates and requests for them, with `name`. [`certificate`]: fields of any
-//!   certificate. [`cms`]: detached signatures.
+//!   certificate. [`cms`]: detached signatures. [`SignatureAlgorithm`]: that of each kind of key in
+//!   both.
 //! - [`openpgp`]: signatures and keys. [`jwt`]: tokens and keys. [`json`]: objects without repeated
 //!   names. `der`: the encoding of X.509 and CMS.
 
+mod algorithm;
 pub mod certificate;
 pub mod cms;
 mod der;
@@ -43,8 +48,10 @@ pub mod x509;
 use std::time::{Duration, UNIX_EPOCH};
 
 use base64ct::{Base64, Encoding as _};
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use sha2::{Digest as _, Sha256};
+
+pub use algorithm::SignatureAlgorithm;
 
 use cms::{CmsAttributes, SignerCertificate};
 use jwt::{JwtAlgorithm, JwtMessage};
@@ -70,13 +77,15 @@ pub enum SignatureFormat {
     Jwt,
 }
 
-/// How a message is encoded for RSA.
+/// How a message is encoded before it is signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatEncoding {
-    /// PKCS #1 v1.5 with SHA-256.
+    /// RSA: PKCS #1 v1.5 with SHA-256.
     Pkcs1,
-    /// PSS with SHA-256 and a salt of 32 bytes.
+    /// RSA: PSS with SHA-256 and a salt of 32 bytes.
     Pss,
+    /// Ed25519: not at all.
+    Ed25519,
 }
 
 /// Why bytes are not a message of a format, or have no form in it.
@@ -114,7 +123,7 @@ pub enum FormatError {
     #[error("this is not what is signed to bind a user ID to an OpenPGP key")]
     OpenPgpKey,
     /// Not a token.
-    #[error("this is not what is signed in a JSON Web Token with RS256 or PS256")]
+    #[error("this is not what is signed in a JSON Web Token with RS256, PS256 or EdDSA")]
     Jwt,
     /// No text.
     #[error("a cleartext signature needs a text in UTF-8: make a detached signature instead")]
@@ -130,6 +139,18 @@ pub enum FormatError {
     /// It is to be signed by another key.
     #[error("it names another key than the group's: prepare it again with the group's public.pem")]
     OtherKey,
+    /// The key has another algorithm.
+    #[error(
+        "it is for another algorithm than that of the group's key: prepare it again with the \
+         group's public.pem"
+    )]
+    OtherAlgorithm,
+    /// The format signs a digest with this kind of key.
+    #[error(
+        "OpenPGP signs only a digest with Ed25519 keys, and servers sign whole messages: use a \
+         group with an RSA key, or for git the ssh agent"
+    )]
+    SignsDigest,
     /// There is no certificate.
     #[error("CMS needs the certificate of the signer, in PEM (\"BEGIN CERTIFICATE\")")]
     NoCertificate,
@@ -223,12 +244,17 @@ impl SignatureFormat {
         }
     }
 
-    /// How the message is to be encoded for RSA.
+    /// How the message is to be encoded for a signature by this key.
     ///
     /// # Errors
     /// If it is not a message of this format.
-    pub fn encoding(self, message: &[u8]) -> Result<FormatEncoding, FormatError> {
+    pub fn encoding(
+        self,
+        message: &[u8],
+        key: &AnyPublicKey,
+    ) -> Result<FormatEncoding, FormatError> {
         match self {
+            _ if matches!(key, AnyPublicKey::Ed25519(_)) => Ok(FormatEncoding::Ed25519),
             Self::Jwt if JwtMessage::parse(message)?.algorithm == JwtAlgorithm::Ps256 => {
                 Ok(FormatEncoding::Pss)
             }
@@ -236,25 +262,46 @@ impl SignatureFormat {
         }
     }
 
-    /// Checks that a signature of the message by this key has a form. For OpenPGP, the message
-    /// names the key.
+    /// Checks that a signature of the message by this key has a form. The message names the key, or
+    /// its algorithm.
     ///
     /// # Errors
     /// If it is not a message of this format, or is to be signed by another key.
-    pub fn check_key(self, message: &[u8], key: &RsaPublicKey) -> Result<(), FormatError> {
-        let is_own = match self {
-            Self::X509Csr => CertificationRequestFields::parse(message)?.key == key.to_der(),
-            Self::OpenPgp => {
-                OpenPgpMessage::parse(message)?.fingerprint == openpgp::fingerprint(key)
+    pub fn check_key(self, message: &[u8], key: &AnyPublicKey) -> Result<(), FormatError> {
+        let algorithm = SignatureAlgorithm::of(key);
+        let (fits, otherwise) = match self {
+            Self::Raw => return Ok(()),
+            Self::X509Csr => {
+                let request = CertificationRequestFields::parse(message)?;
+                (request.key == key.to_der(), FormatError::OtherKey)
             }
-            Self::OpenPgpKey => OpenPgpKeyMessage::parse(message)?.is_of(key),
-            _ => true,
+            Self::X509Cert => {
+                let certificate = CertificateFields::parse(message)?;
+                (certificate.algorithm == algorithm, FormatError::OtherAlgorithm)
+            }
+            Self::Cms => {
+                let attributes = CmsAttributes::parse(message)?;
+                (attributes.algorithm() == algorithm, FormatError::OtherAlgorithm)
+            }
+            Self::OpenPgp => {
+                let key = openpgp::key_of(key)?;
+                let named = OpenPgpMessage::parse(message)?.fingerprint;
+                (named == openpgp::fingerprint(key), FormatError::OtherKey)
+            }
+            Self::OpenPgpKey => {
+                let key = openpgp::key_of(key)?;
+                (OpenPgpKeyMessage::parse(message)?.is_of(key), FormatError::OtherKey)
+            }
+            Self::Jwt => {
+                let token = JwtMessage::parse(message)?;
+                (token.algorithm.is_of(key), FormatError::OtherAlgorithm)
+            }
         };
-        if is_own { Ok(()) } else { Err(FormatError::OtherKey) }
+        if fits { Ok(()) } else { Err(otherwise) }
     }
 
-    /// The form of a message with its signature: bytes for raw signatures and CMS, otherwise a
-    /// text.
+    /// The form of a message with its signature by this key: bytes for raw signatures and CMS,
+    /// otherwise a text.
     ///
     /// # Errors
     /// If it is not a message of this format, or if CMS has no certificate.
@@ -262,18 +309,19 @@ impl SignatureFormat {
         self,
         message: &[u8],
         signature: &[u8],
+        key: &AnyPublicKey,
         certificate: Option<&SignerCertificate>,
     ) -> Result<Vec<u8>, FormatError> {
+        let algorithm = SignatureAlgorithm::of(key);
+        let to_pem = |label| x509::signed_to_pem(label, message, algorithm, signature);
         Ok(match self {
             Self::Raw => signature.to_vec(),
-            Self::X509Csr => {
-                x509::signed_to_pem("CERTIFICATE REQUEST", message, signature).into_bytes()
-            }
-            Self::X509Cert => x509::signed_to_pem("CERTIFICATE", message, signature).into_bytes(),
+            Self::X509Csr => to_pem("CERTIFICATE REQUEST").into_bytes(),
+            Self::X509Cert => to_pem("CERTIFICATE").into_bytes(),
             Self::Cms => {
                 CmsAttributes::parse(message)?;
                 let certificate = certificate.ok_or(FormatError::NoCertificate)?;
-                cms::signed_data(message, signature, certificate)
+                cms::signed_data(message, algorithm, signature, certificate)
             }
             Self::OpenPgp => {
                 let parsed = OpenPgpMessage::parse(message)?;

@@ -1,12 +1,14 @@
 //! Signatures and keys of OpenPGP, version 4 (RFC 9580), with RSA and SHA-256.
 //!
+//! Ed25519 keys are refused ([`key_of`]): in OpenPGP, they sign the digest of the message.
+//!
 //! What is signed is the content and then a *trailer*: the hashed part of the signature packet and
 //! its length (5.2.4). So the packet can be made from it alone.
 
 use std::fmt;
 
-use keys::RsaPublicKey;
 use keys::rsa::PUBLIC_EXPONENT_BYTES;
+use keys::{AnyPublicKey, RsaPublicKey};
 use sha1::{Digest as _, Sha1};
 use sha2::Sha256;
 
@@ -75,6 +77,14 @@ pub struct OpenPgpMessage<'a> {
     signature_type: u8,
     /// The part of the packet that is hashed.
     hashed: &'a [u8],
+}
+
+/// The key, if it can sign in OpenPGP.
+///
+/// # Errors
+/// If it is an Ed25519 key. With one, what is signed is a digest (RFC 9580, 5.2.3.3 and 5.2.3.4).
+pub fn key_of(key: &AnyPublicKey) -> Result<&RsaPublicKey, FormatError> {
+    key.rsa().ok_or(FormatError::SignsDigest)
 }
 
 /// The fingerprint of a group's key (RFC 9580, 5.5.4.2).

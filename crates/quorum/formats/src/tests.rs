@@ -1,5 +1,6 @@
 //! Messages of each format, and bytes that could be of two.
 
+use keys::{Ed25519PublicKey, IdentitySecretKey, RsaPublicKey};
 use proptest::prelude::*;
 
 use super::*;
@@ -7,16 +8,29 @@ use crate::jwt::token;
 use crate::openpgp::{OpenPgpKind, document, key_with_user_id};
 use crate::x509::{AlternativeName, CertificatePurpose};
 
-fn key() -> RsaPublicKey {
+fn rsa_key() -> RsaPublicKey {
     let mut modulus = [0xc5; 256];
     modulus[255] = 0x0d;
     RsaPublicKey::new(&modulus).unwrap()
 }
 
+fn key() -> AnyPublicKey {
+    rsa_key().into()
+}
+
+fn ed25519_key() -> AnyPublicKey {
+    let public = IdentitySecretKey::new(&[7; 32]).public();
+    Ed25519PublicKey::from_bytes(&public.to_bytes()).unwrap().into()
+}
+
 fn certificate() -> CertificateFields {
-    let key = key();
+    certificate_by(&key())
+}
+
+fn certificate_by(key: &AnyPublicKey) -> CertificateFields {
     CertificateFields {
         serial: vec![0xf1, 2, 3],
+        algorithm: SignatureAlgorithm::of(key),
         issuer: "CN=Office,O=A\\, B".parse().unwrap(),
         not_before: 1_700_000_000,
         not_after: 2_600_000_000,
@@ -32,24 +46,34 @@ fn certificate() -> CertificateFields {
 
 /// A message of each format.
 fn messages() -> Vec<(SignatureFormat, Vec<u8>)> {
-    let key = key();
+    let rsa = rsa_key();
+    let document =
+        |kind| document(&rsa, b"- a text \nof two lines\n", kind, 1_700_000_000).unwrap();
+    let mut messages = messages_of(&key(), JwtAlgorithm::Ps256);
+    messages.extend([
+        (SignatureFormat::OpenPgp, document(OpenPgpKind::Binary)),
+        (SignatureFormat::OpenPgp, document(OpenPgpKind::Cleartext)),
+        (SignatureFormat::OpenPgpKey, key_with_user_id(&rsa, "Office <a@example.org>").unwrap()),
+    ]);
+    messages
+}
+
+/// A message of each format that signs with every kind of key.
+fn messages_of(key: &AnyPublicKey, algorithm: JwtAlgorithm) -> Vec<(SignatureFormat, Vec<u8>)> {
     let request = CertificationRequestFields {
         subject: "CN=www.example.org,C=US".parse().unwrap(),
         key: key.to_der(),
         names: vec!["www.example.org".parse().unwrap()],
     };
-    let document =
-        |kind| document(&key, b"- a text \nof two lines\n", kind, 1_700_000_000).unwrap();
+    let attributes =
+        |time| CmsAttributes::of(b"a", SignatureAlgorithm::of(key), time).to_signed_bytes();
     vec![
         (SignatureFormat::Raw, b"release 1.0\n".to_vec()),
         (SignatureFormat::X509Csr, request.to_signed_bytes()),
-        (SignatureFormat::X509Cert, certificate().to_signed_bytes(&key)),
-        (SignatureFormat::Cms, CmsAttributes::of(b"a", Some(1_700_000_000)).to_signed_bytes()),
-        (SignatureFormat::Cms, CmsAttributes::of(b"a", None).to_signed_bytes()),
-        (SignatureFormat::OpenPgp, document(OpenPgpKind::Binary)),
-        (SignatureFormat::OpenPgp, document(OpenPgpKind::Cleartext)),
-        (SignatureFormat::OpenPgpKey, key_with_user_id(&key, "Office <a@example.org>").unwrap()),
-        (SignatureFormat::Jwt, token(&key, b"{\"sub\": \"a\"}", JwtAlgorithm::Ps256).unwrap()),
+        (SignatureFormat::X509Cert, certificate_by(key).to_signed_bytes(key)),
+        (SignatureFormat::Cms, attributes(Some(1_700_000_000))),
+        (SignatureFormat::Cms, attributes(None)),
+        (SignatureFormat::Jwt, token(key, b"{\"sub\": \"a\"}", algorithm).unwrap()),
     ]
 }
 
@@ -66,6 +90,38 @@ fn each_message_is_of_its_format_and_of_no_other() {
             }
         }
         assert_eq!(format.check_key(&message, &key()), Ok(()));
+    }
+}
+
+/// What is prepared for one kind of key is not signed by the other: verifiers would refuse it.
+#[test]
+fn each_message_is_for_one_kind_of_key() {
+    let ed25519 = messages_of(&ed25519_key(), JwtAlgorithm::EdDsa);
+    for (format, message) in &ed25519 {
+        assert_eq!(SignatureFormat::of(message), Ok(*format));
+        assert_eq!(format.check_key(message, &ed25519_key()), Ok(()));
+        assert_eq!(format.encoding(message, &ed25519_key()), Ok(FormatEncoding::Ed25519));
+    }
+    let both = [(messages(), ed25519_key()), (ed25519, key())];
+    for (messages, other) in both {
+        for (format, message) in messages {
+            let expected = match format {
+                SignatureFormat::Raw => Ok(()),
+                SignatureFormat::X509Csr => Err(FormatError::OtherKey),
+                SignatureFormat::OpenPgp | SignatureFormat::OpenPgpKey => {
+                    Err(FormatError::SignsDigest)
+                }
+                _ => Err(FormatError::OtherAlgorithm),
+            };
+            assert_eq!(format.check_key(&message, &other), expected, "{format:?}");
+        }
+    }
+    for (key, algorithm) in [
+        (key(), JwtAlgorithm::EdDsa),
+        (ed25519_key(), JwtAlgorithm::Rs256),
+        (ed25519_key(), JwtAlgorithm::Ps256),
+    ] {
+        assert_eq!(token(&key, b"{}", algorithm), Err(FormatError::OtherAlgorithm));
     }
 }
 
@@ -94,7 +150,7 @@ fn certificates_and_requests_are_parsed_to_their_fields() {
 /// An attacker has something registered in one format that a verifier of another would accept.
 #[test]
 fn bytes_that_two_formats_sign_are_of_none() {
-    let key = key();
+    let key = rsa_key();
     // A certificate whose last bytes, in its last name, are a trailer of OpenPGP.
     let signed = document(&key, b"", OpenPgpKind::Binary, 1_700_000_000).unwrap();
     let mut fields = der::sequence(&[&[0xa0, 3, 2, 1, 2], &der::value(0x04, &signed)]);
@@ -126,13 +182,13 @@ fn lenient_forms_are_not_raw() {
         assert_ne!(SignatureFormat::of(&lenient), Ok(SignatureFormat::Raw));
     }
     // A revocation list of version 1 begins with an algorithm.
-    let list = der::sequence(&[&der::SHA256_WITH_RSA, &[der::SEQUENCE, 0]]);
+    let list = der::sequence(&[SignatureAlgorithm::RsaSha256.to_der(), &[der::SEQUENCE, 0]]);
     assert_eq!(
         SignatureFormat::of(&list),
         Err(FormatError::Unsupported(SignatureFormat::X509Cert))
     );
     // Tags in the long form, which OpenSSL accepts.
-    let attributes = CmsAttributes::of(b"a", None).to_signed_bytes();
+    let attributes = CmsAttributes::of(b"a", SignatureAlgorithm::RsaSha256, None).to_signed_bytes();
     let long = |tag: u8, number: u8, rest: &[u8]| [&[tag, number], rest].concat();
     for lenient in [
         long(0x3f, 0x10, &certificate[1..]),
@@ -182,7 +238,7 @@ fn headers_of_lenient_decoders_are_not_raw() {
 /// An attacker has the group certify another key as its own.
 #[test]
 fn a_user_id_is_bound_to_the_key_that_signs_alone() {
-    let own = key_with_user_id(&key(), "Office <a@example.org>").unwrap();
+    let own = key_with_user_id(&rsa_key(), "Office <a@example.org>").unwrap();
     let other = RsaPublicKey::new(&[0xc7; 256]).unwrap();
     let other = key_with_user_id(&other, "Office <a@example.org>").unwrap();
     let trailer = |message: &[u8]| message[message.len() - openpgp::MAX_TRAILER_LEN..].to_vec();
@@ -198,7 +254,7 @@ fn a_user_id_is_bound_to_the_key_that_signs_alone() {
     );
     assert_eq!(SignatureFormat::OpenPgpKey.check_key(&other, &key()), Err(FormatError::OtherKey));
     let shown = SignatureFormat::OpenPgpKey.describe(&own).unwrap();
-    let fingerprint = openpgp::fingerprint(&key());
+    let fingerprint = openpgp::fingerprint(&rsa_key());
     assert!(shown.ends_with(&format!("{:X}", base16ct::HexDisplay(&fingerprint))), "{shown}");
 }
 
@@ -218,7 +274,7 @@ fn files_that_end_like_a_trailer_of_version_3_are_raw_unless_they_are_keys_or_te
         assert_eq!(of(text.as_bytes(), kind), unsupported);
         assert_eq!(of(&[text.as_bytes(), &[0xfc, 0xfc]].concat(), kind), unsupported);
     }
-    let key = key_with_user_id(&key(), "a").unwrap();
+    let key = key_with_user_id(&rsa_key(), "a").unwrap();
     for kind in [0x10, 0x13, 0x18, 0x30] {
         assert_eq!(of(&key[..key.len() - openpgp::MAX_TRAILER_LEN], kind), unsupported);
         assert_eq!(of(&image, kind), Ok(SignatureFormat::Raw));
@@ -248,7 +304,7 @@ fn ordinary_files_are_raw() {
 
 #[test]
 fn texts_are_canonical_and_other_bytes_are_no_texts() {
-    let key = key();
+    let key = rsa_key();
     let signed = |text: &[u8]| document(&key, text, OpenPgpKind::Cleartext, 1_700_000_000);
     let message = signed(b"- a\t \n\nb").unwrap();
     let parsed = OpenPgpMessage::parse(&message).unwrap();
@@ -265,7 +321,8 @@ fn texts_are_canonical_and_other_bytes_are_no_texts() {
             base16ct::HexDisplay(&fingerprint)
         )
     );
-    let form = SignatureFormat::OpenPgp.wrap(&message, &[1; 256], None).unwrap();
+    let form =
+        SignatureFormat::OpenPgp.wrap(&message, &[1; 256], &key.clone().into(), None).unwrap();
     let form = String::from_utf8(form).unwrap();
     let begin =
         "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n- - a\n\nb\n-----BEGIN PGP SIG";
@@ -300,21 +357,32 @@ fn the_thumbprint_of_a_key_is_that_of_the_standard() {
         W2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6\
         WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw";
     let modulus = base64ct::Base64UrlUnpadded::decode_vec(modulus).unwrap();
-    let key = jwt::json_web_key(&RsaPublicKey::new(&modulus).unwrap());
+    let key = jwt::json_web_key(&RsaPublicKey::new(&modulus).unwrap().into());
     assert_eq!(key["kid"], "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
     assert_eq!(key["e"], "AQAB");
+    // RFC 8037, A.2 and A.3.
+    let point = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
+    let point = base64ct::Base64UrlUnpadded::decode_vec(point).unwrap();
+    let key = Ed25519PublicKey::from_bytes(point.as_slice().try_into().unwrap()).unwrap();
+    assert_eq!(
+        jwt::json_web_key(&key.into()).to_string(),
+        "{\"crv\":\"Ed25519\",\"kid\":\"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k\",\
+         \"kty\":\"OKP\",\"use\":\"sig\",\"x\":\"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo\"}"
+    );
 }
 
 proptest! {
     /// Whatever was changed, it is refused or parsed, and has a form only if it is parsed.
     #[test]
     fn changed_messages_are_refused_or_parsed(
-        which in 0..9_usize,
+        which in 0..15_usize,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         cut in any::<prop::sample::Index>(),
         is_cut in any::<bool>(),
     ) {
-        let mut message = messages().swap_remove(which).1;
+        let mut messages = messages();
+        messages.extend(messages_of(&ed25519_key(), JwtAlgorithm::EdDsa));
+        let mut message = messages.swap_remove(which).1;
         for (at, byte) in changes {
             let at = at.index(message.len());
             message[at] = byte;
@@ -327,9 +395,11 @@ proptest! {
             if let Ok(line) = format.describe(&message) {
                 prop_assert_eq!(found, Ok(format));
                 prop_assert!(!line.contains('\n'));
-                let _ = format.encoding(&message).unwrap();
-                let _ = format.check_key(&message, &key());
-                let _ = format.wrap(&message, &[1; 256], None);
+                for key in [key(), ed25519_key()] {
+                    let _ = format.encoding(&message, &key).unwrap();
+                    let _ = format.check_key(&message, &key);
+                    let _ = format.wrap(&message, &[1; 256], &key, None);
+                }
             }
         }
     }

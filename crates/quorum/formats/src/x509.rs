@@ -8,13 +8,11 @@ mod name;
 
 use std::fmt;
 
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use sha1::{Digest as _, Sha1};
 
-use crate::der::{
-    self, BIT_STRING, BOOLEAN, DerReader, OCTET_STRING, OID, SEQUENCE, SET, SHA256_WITH_RSA,
-};
-use crate::{FormatError, time_text};
+use crate::der::{self, BIT_STRING, BOOLEAN, DerReader, OCTET_STRING, OID, SEQUENCE, SET};
+use crate::{FormatError, SignatureAlgorithm, time_text};
 
 pub use name::{AlternativeName, DistinguishedName};
 
@@ -83,6 +81,8 @@ impl CertificatePurpose {
 pub struct CertificateFields {
     /// The serial number, big-endian, 1 to 20 bytes.
     pub serial: Vec<u8>,
+    /// The algorithm of the signer's key.
+    pub algorithm: SignatureAlgorithm,
     /// The name of the signer.
     pub issuer: DistinguishedName,
     /// From when it is valid, in seconds since 1970.
@@ -113,8 +113,8 @@ pub struct CertificationRequestFields {
 }
 
 impl CertificateFields {
-    /// The `TBSCertificate`, in DER. `issuer_key` is the key that signs.
-    pub fn to_signed_bytes(&self, issuer_key: &RsaPublicKey) -> Vec<u8> {
+    /// The `TBSCertificate`, in DER. `issuer_key` is the key that signs, of the same algorithm.
+    pub fn to_signed_bytes(&self, issuer_key: &AnyPublicKey) -> Vec<u8> {
         let validity = der::sequence(&[&der::time(self.not_before), &der::time(self.not_after)]);
         let mut extensions = Vec::new();
         let mut add = |oid: [u8; 3], is_critical, content: &[u8]| {
@@ -145,7 +145,7 @@ impl CertificateFields {
         der::sequence(&[
             &VERSION_3,
             &der::integer(&self.serial),
-            &SHA256_WITH_RSA,
+            self.algorithm.to_der(),
             &self.issuer.to_der(),
             &validity,
             &self.subject.to_der(),
@@ -166,7 +166,8 @@ impl CertificateFields {
         let mut tbs = der::whole(SEQUENCE, bytes)?;
         tbs.0 = tbs.0.strip_prefix(&VERSION_3)?;
         let serial = tbs.unsigned().filter(|it| (1..=20).contains(&it.len()))?.to_vec();
-        tbs.0 = tbs.0.strip_prefix(&SHA256_WITH_RSA)?;
+        let (algorithm, rest) = SignatureAlgorithm::strip(tbs.0)?;
+        tbs.0 = rest;
         let issuer = DistinguishedName::read(&mut tbs)?;
         let mut validity = tbs.enter(SEQUENCE)?;
         let (not_before, not_after) = (validity.time()?, validity.time()?);
@@ -180,6 +181,7 @@ impl CertificateFields {
         let X509Extensions { is_authority, names, purposes } = read;
         (is_all && not_before <= not_after).then_some(Self {
             serial,
+            algorithm,
             issuer,
             not_before,
             not_after,
@@ -344,8 +346,13 @@ pub fn key_from_pem(text: &str) -> Option<Vec<u8>> {
 }
 
 /// What is signed with its algorithm and its signature, in PEM.
-pub(crate) fn signed_to_pem(label: &str, signed: &[u8], signature: &[u8]) -> String {
-    der::pem(label, &der::sequence(&[signed, &SHA256_WITH_RSA, &der::bit_string(signature)]))
+pub(crate) fn signed_to_pem(
+    label: &str,
+    signed: &[u8],
+    algorithm: SignatureAlgorithm,
+    signature: &[u8],
+) -> String {
+    der::pem(label, &der::sequence(&[signed, algorithm.to_der(), &der::bit_string(signature)]))
 }
 
 /// One line: what it says.

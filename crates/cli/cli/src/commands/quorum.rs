@@ -31,11 +31,11 @@ use crate::commands::load_config;
 
 pub(crate) use node::Quorum;
 
-/// Signs with an RSA key that is split among 3f+1 servers.
+/// Signs with an RSA or Ed25519 key that is split among 3f+1 servers.
 ///
 /// Any f+1 servers sign together, and no server has the key. Any f servers learn nothing about the
-/// key and cannot sign. `openssl dgst -verify` verifies the signatures. A refresh moves the key to
-/// other servers. docs/guides/quorum.md is the guide.
+/// key and cannot sign. `openssl` verifies the signatures. A refresh moves the key to other
+/// servers. docs/guides/quorum.md is the guide.
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true, after_help = HELP)]
 pub(crate) struct Arguments {

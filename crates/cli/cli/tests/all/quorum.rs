@@ -5,6 +5,7 @@ mod ceremony;
 mod cometbft;
 mod doctor;
 mod earlier_version;
+mod ed25519;
 mod formats;
 mod group;
 mod operation;

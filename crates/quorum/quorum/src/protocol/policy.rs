@@ -5,7 +5,7 @@ mod rule;
 use base16ct::HexDisplay;
 use sha2::{Digest, Sha256};
 
-use super::group::HEADER_MAGIC;
+use super::group::{GroupKeyKind, HEADER_MAGIC};
 use super::replication::SERVICE_MAGIC;
 use super::signing::MAX_MESSAGE_LEN;
 use super::unix_seconds::UnixSeconds;
@@ -53,6 +53,12 @@ pub enum MessageRefusal {
     /// It begins like a statement about a replicated service.
     #[error("the message begins like an answer of a replicated service, which only servers sign")]
     Service,
+    /// It may be a digest, which OpenPGP signs with an Ed25519 key.
+    #[error(
+        "a message of {0} bytes could be the digest of an OpenPGP document, which Ed25519 keys sign \
+         in its place: sign the file itself, or the digest in hexadecimal digits with a line break"
+    )]
+    Digest(usize),
     /// It is not registered, or not any more, and no rule allows it.
     #[error(
         "the message is not registered here, or not any more, and no rule of the configuration \
@@ -62,11 +68,15 @@ pub enum MessageRefusal {
     NotRegistered,
 }
 
-/// Checks that a user's message may be registered.
+/// The lengths of the digests that OpenPGP signs, in bytes: SHA-1, and SHA-2 or SHA-3.
+const DIGEST_LENS: [usize; 5] = [20, 28, 32, 48, 64];
+
+/// Checks that a user's message may be registered where the group has a key of this kind.
 ///
 /// # Errors
-/// If it is too long, or begins like a header.
-pub fn check_message(message: &[u8]) -> Result<(), MessageRefusal> {
+/// If it is too long, or begins like a header, or if the key's signature of it could be one of
+/// OpenPGP of another message.
+pub fn check_message(message: &[u8], key: GroupKeyKind) -> Result<(), MessageRefusal> {
     if message.len() > MAX_MESSAGE_LEN {
         return Err(MessageRefusal::TooLong);
     }
@@ -75,6 +85,9 @@ pub fn check_message(message: &[u8]) -> Result<(), MessageRefusal> {
     }
     if message.starts_with(&SERVICE_MAGIC) {
         return Err(MessageRefusal::Service);
+    }
+    if key == GroupKeyKind::Ed25519 && DIGEST_LENS.contains(&message.len()) {
+        return Err(MessageRefusal::Digest(message.len()));
     }
     Ok(())
 }
@@ -86,12 +99,13 @@ pub fn check_message(message: &[u8]) -> Result<(), MessageRefusal> {
 /// If it may not be signed.
 pub fn check_signable(
     message: &[u8],
+    key: GroupKeyKind,
     rules: &[SigningRule],
     is_registered: bool,
     time: UnixSeconds,
 ) -> Result<(), MessageRefusal> {
     // Before any rule: no rule allows what only the servers themselves sign.
-    check_message(message)?;
+    check_message(message, key)?;
     if is_registered || rule::is_allowed(rules, message, time) {
         Ok(())
     } else {
@@ -116,7 +130,10 @@ mod tests {
             (b"", false, Err(MessageRefusal::NotRegistered)),
             (b"", true, Ok(())),
         ] {
-            assert_eq!(check_signable(message, &rules, registered, UnixSeconds(0)), expected);
+            assert_eq!(
+                check_signable(message, GroupKeyKind::Rsa, &rules, registered, UnixSeconds(0)),
+                expected
+            );
         }
     }
 
@@ -125,21 +142,36 @@ mod tests {
         let rules = [SigningRule::with_prefix(b"SNDR", usize::MAX)];
         let header = [&HEADER_MAGIC[..], b"..."].concat();
         assert_eq!(
-            check_signable(&header, &rules, true, UnixSeconds(0)),
+            check_signable(&header, GroupKeyKind::Rsa, &rules, true, UnixSeconds(0)),
             Err(MessageRefusal::Header)
         );
-        assert_eq!(check_message(&HEADER_MAGIC), Err(MessageRefusal::Header));
-        assert_eq!(check_signable(&header[..15], &rules, false, UnixSeconds(0)), Ok(()));
+        assert_eq!(check_message(&HEADER_MAGIC, GroupKeyKind::Rsa), Err(MessageRefusal::Header));
+        assert_eq!(
+            check_signable(&header[..15], GroupKeyKind::Rsa, &rules, false, UnixSeconds(0)),
+            Ok(())
+        );
         let statement = [&SERVICE_MAGIC[..], &[1]].concat();
         assert_eq!(
-            check_signable(&statement, &rules, true, UnixSeconds(0)),
+            check_signable(&statement, GroupKeyKind::Rsa, &rules, true, UnixSeconds(0)),
             Err(MessageRefusal::Service)
         );
         let long = vec![b'S'; MAX_MESSAGE_LEN + 1];
         assert_eq!(
-            check_signable(&long, &rules, true, UnixSeconds(0)),
+            check_signable(&long, GroupKeyKind::Rsa, &rules, true, UnixSeconds(0)),
             Err(MessageRefusal::TooLong)
         );
-        assert_eq!(check_message(&long[1..]), Ok(()));
+        assert_eq!(check_message(&long[1..], GroupKeyKind::Rsa), Ok(()));
+    }
+
+    /// With an Ed25519 key, OpenPGP signs a digest as Ed25519 signs a message of its length.
+    #[test]
+    fn an_ed25519_key_signs_nothing_that_could_be_the_digest_of_openpgp() {
+        let rules = [SigningRule::with_prefix(b"a", 100)];
+        let check = |len, key| check_signable(&vec![b'a'; len], key, &rules, true, UnixSeconds(0));
+        for len in [20, 28, 32, 48, 64] {
+            assert_eq!(check(len, GroupKeyKind::Ed25519), Err(MessageRefusal::Digest(len)));
+            assert_eq!(check(len, GroupKeyKind::Rsa), Ok(()));
+            assert_eq!(check(len + 1, GroupKeyKind::Ed25519), Ok(()));
+        }
     }
 }

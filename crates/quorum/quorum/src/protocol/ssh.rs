@@ -3,7 +3,7 @@
 
 use base64ct::{Base64, Encoding as _};
 use encoding::{FieldReader, FieldWrite as _};
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use keys::rsa::PUBLIC_EXPONENT_BYTES;
 
 use super::signing::MAX_MESSAGE_LEN;
@@ -13,7 +13,8 @@ pub const MAX_AGENT_MESSAGE_LEN: usize = 256 << 10;
 
 const _: () = assert!(MAX_AGENT_MESSAGE_LEN <= MAX_MESSAGE_LEN);
 
-const KEY_TYPE: &[u8] = b"ssh-rsa";
+const RSA: &str = "ssh-rsa";
+const ED25519: &str = "ssh-ed25519";
 
 const FAILURE: u8 = 5;
 const REQUEST_IDENTITIES: u8 = 11;
@@ -21,7 +22,7 @@ const IDENTITIES_ANSWER: u8 = 12;
 const SIGN_REQUEST: u8 = 13;
 const SIGN_RESPONSE: u8 = 14;
 
-/// The flags of a sign request that choose the hash. Without one of them it is SHA-1.
+/// The flags of a sign request that choose the hash for an RSA key. Without one it is SHA-1.
 const FLAG_SHA256: u32 = 2;
 const FLAG_SHA512: u32 = 4;
 
@@ -32,6 +33,34 @@ pub enum SshRsaHash {
     Sha256,
     /// `rsa-sha2-512`.
     Sha512,
+}
+
+/// The algorithm of a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SshSignatureAlgorithm {
+    /// `rsa-sha2-256` or `rsa-sha2-512` (RFC 8332).
+    Rsa(SshRsaHash),
+    /// `ssh-ed25519` (RFC 8709).
+    Ed25519,
+}
+
+impl SshSignatureAlgorithm {
+    /// The algorithm of a signature by this key that a client asks for. `None` for `ssh-rsa`, whose
+    /// SHA-1 is not secure.
+    pub fn of(key: &AnyPublicKey, hash: Option<SshRsaHash>) -> Option<Self> {
+        match key {
+            AnyPublicKey::Rsa(_) => hash.map(Self::Rsa),
+            AnyPublicKey::Ed25519(_) => Some(Self::Ed25519),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rsa(SshRsaHash::Sha256) => "rsa-sha2-256",
+            Self::Rsa(SshRsaHash::Sha512) => "rsa-sha2-512",
+            Self::Ed25519 => ED25519,
+        }
+    }
 }
 
 /// A message to the agent.
@@ -45,7 +74,7 @@ pub enum SshAgentRequest<'a> {
         key: &'a [u8],
         /// The whole message to sign.
         data: &'a [u8],
-        /// The hash. `None` for SHA-1, which is not secure.
+        /// The hash for an RSA key. `None` for SHA-1. Without meaning for other keys.
         hash: Option<SshRsaHash>,
     },
     /// Any other message, which this agent does not support.
@@ -75,7 +104,7 @@ impl<'a> SshAgentRequest<'a> {
 }
 
 /// The answer to a request for the keys, with its length: one key.
-pub fn identities_answer(key: &RsaPublicKey, comment: &str) -> Vec<u8> {
+pub fn identities_answer(key: &AnyPublicKey, comment: &str) -> Vec<u8> {
     let mut answer = vec![IDENTITIES_ANSWER];
     answer.put_u32(1);
     answer.put_counted(&public_key_blob(key));
@@ -84,13 +113,9 @@ pub fn identities_answer(key: &RsaPublicKey, comment: &str) -> Vec<u8> {
 }
 
 /// The answer to a request for a signature, with its length.
-pub fn sign_response(hash: SshRsaHash, signature: &[u8]) -> Vec<u8> {
-    let name: &[u8] = match hash {
-        SshRsaHash::Sha256 => b"rsa-sha2-256",
-        SshRsaHash::Sha512 => b"rsa-sha2-512",
-    };
+pub fn sign_response(algorithm: SshSignatureAlgorithm, signature: &[u8]) -> Vec<u8> {
     let mut named = Vec::new();
-    named.put_counted(name);
+    named.put_counted(algorithm.name().as_bytes());
     named.put_counted(signature);
     let mut answer = vec![SIGN_RESPONSE];
     answer.put_counted(&named);
@@ -103,18 +128,31 @@ pub fn failure() -> Vec<u8> {
     with_length(&[FAILURE])
 }
 
-/// A public key as an ssh agent and an `authorized_keys` file have it (RFC 4253, 6.6).
-pub fn public_key_blob(key: &RsaPublicKey) -> Vec<u8> {
+/// A public key as an ssh agent and an `authorized_keys` file have it (RFC 4253, 6.6; RFC 8709, 4).
+pub fn public_key_blob(key: &AnyPublicKey) -> Vec<u8> {
     let mut blob = Vec::new();
-    blob.put_counted(KEY_TYPE);
-    put_mpint(&mut blob, &PUBLIC_EXPONENT_BYTES);
-    put_mpint(&mut blob, &key.modulus());
+    blob.put_counted(key_type(key).as_bytes());
+    match key {
+        AnyPublicKey::Rsa(key) => {
+            put_mpint(&mut blob, &PUBLIC_EXPONENT_BYTES);
+            put_mpint(&mut blob, &key.modulus());
+        }
+        AnyPublicKey::Ed25519(key) => blob.put_counted(&key.to_bytes()),
+    }
     blob
 }
 
+fn key_type(key: &AnyPublicKey) -> &'static str {
+    match key {
+        AnyPublicKey::Rsa(_) => RSA,
+        AnyPublicKey::Ed25519(_) => ED25519,
+    }
+}
+
 /// A public key as a line of an `authorized_keys` file, without a line break.
-pub fn public_key_line(key: &RsaPublicKey, comment: &str) -> String {
-    format!("ssh-rsa {} {comment}", Base64::encode_string(&public_key_blob(key)))
+pub fn public_key_line(key: &AnyPublicKey, comment: &str) -> String {
+    let blob = Base64::encode_string(&public_key_blob(key));
+    format!("{} {blob} {comment}", key_type(key))
 }
 
 /// A positive integer, big-endian: without leading zeros, but with one before a highest bit of 1.
@@ -134,6 +172,7 @@ fn with_length(message: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use keys::Ed25519PublicKey;
     use proptest::prelude::*;
 
     use super::*;
@@ -179,6 +218,26 @@ mod tests {
         let mut long = vec![SIGN_REQUEST];
         long.put_u32(u32::MAX);
         assert_eq!(SshAgentRequest::parse(&[&long[..], b"key"].concat()), None);
+    }
+
+    /// The key of the first test of RFC 8032, 7.1, in a line that `ssh-keygen -l` reads.
+    #[test]
+    fn an_ed25519_key_is_written_as_openssh_reads_it() {
+        let mut bytes = [0; 32];
+        let digits = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+        base16ct::lower::decode(digits, &mut bytes).unwrap();
+        let key = Ed25519PublicKey::from_bytes(&bytes).unwrap().into();
+        let blob = "AAAAC3NzaC1lZDI1NTE5AAAAINdamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea";
+        assert_eq!(public_key_line(&key, "office"), format!("ssh-ed25519 {blob} office"));
+        // The flags are for RSA keys: OpenSSH sends none for this one.
+        for hash in [None, Some(SshRsaHash::Sha512)] {
+            assert_eq!(SshSignatureAlgorithm::of(&key, hash), Some(SshSignatureAlgorithm::Ed25519));
+        }
+        // RFC 8709, 6.
+        let answer = sign_response(SshSignatureAlgorithm::Ed25519, &[7; 64]);
+        let expected = [&[0, 0, 0, 88, 14, 0, 0, 0, 83, 0, 0, 0, 11][..], b"ssh-ed25519"].concat();
+        assert_eq!(answer[..expected.len()], expected);
+        assert_eq!(answer[expected.len()..], [&[0, 0, 0, 64][..], &[7; 64]].concat());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use console::CommandFailure;
 use keys::IdentitySecretKey;
+use quorum::QuorumBundle;
 use quorum::ceremony_files;
 use quorum::group::QuorumMember;
 use quorum::nodes::server_line;
@@ -56,7 +57,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         Some(path) => {
             check_absent(&[&bundle.path])?;
             let found = ceremony_files::read_bundle(path);
-            Some(found.map_err(|error| CommandFailure::Usage(error.to_string()))?)
+            let found = found.map_err(|error| CommandFailure::Usage(error.to_string()))?;
+            check_has_key(path, &found)?;
+            Some(found)
         }
         None => None,
     };
@@ -129,6 +132,18 @@ socket = {}
     });
     console::note(&format!("then start the server with: sunder quorum node --config {file}"));
     Ok(())
+}
+
+/// Checks that a server can join with a bundle. A new identity is in no list of founders.
+fn check_has_key(path: &Path, bundle: &QuorumBundle) -> Result<(), CommandFailure> {
+    if bundle.public().is_some() {
+        return Ok(());
+    }
+    Err(CommandFailure::Usage(format!(
+        "{}: it is for the servers that generate the key; to join them later, take what `sunder \
+         quorum bundle` writes at one of them",
+        path.display()
+    )))
 }
 
 fn text_of(path: &Path) -> Result<&str, CommandFailure> {

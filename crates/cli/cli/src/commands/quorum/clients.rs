@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use console::CommandFailure;
 use console::CommandProgress;
 use formats::jwt;
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use quorum::UnixSeconds;
 use quorum::api::{QuorumApiClient, QuorumApiError, RefreshStatus, RefreshStep};
 use quorum::group::{GroupHeader, QuorumMember, verify_chain};
@@ -100,7 +100,10 @@ pub(super) struct QuorumRefreshArguments {
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum pubkey --socket /run/sunder/quorum-office/api \\
              > public.pem
-Then: openssl dgst -sha256 -verify public.pem -signature FILE.sig FILE")]
+Then: openssl dgst -sha256 -verify public.pem -signature FILE.sig FILE
+or, for an Ed25519 key:
+      openssl pkeyutl -verify -pubin -inkey public.pem -rawin -in FILE \\
+             -sigfile FILE.sig")]
 pub(super) struct QuorumPubkeyArguments {
     #[command(flatten)]
     servers: QuorumServersOptions,
@@ -135,8 +138,9 @@ pub(super) struct QuorumHeadersArguments {
 
 /// Verifies the chain of groups from the first to the current one with the public key alone.
 ///
-/// Each group has signed the header of its epoch, which names the previous header. Exit code 3: the
-/// chain is broken.
+/// Each group has signed the header of its epoch, which names the previous header. With an Ed25519
+/// key, the first header lists the servers that have generated the key, and the next one names it.
+/// Exit code 3: the chain is broken.
 ///
 /// With --socket, it gets the headers of all these servers, skips wrong ones, and takes the longest
 /// chain. So one correct server that is up to date is enough.
@@ -290,7 +294,7 @@ pub(super) fn headers(arguments: &QuorumHeadersArguments) -> Result<(), CommandF
 }
 
 pub(super) fn verify_epochs(arguments: &VerifyEpochsArguments) -> Result<(), CommandFailure> {
-    let key = RsaPublicKey::read(&arguments.pubkey);
+    let key = AnyPublicKey::read(&arguments.pubkey);
     let key = key.map_err(|error| CommandFailure::Usage(error.to_string()))?;
     let (name, last) = match &arguments.headers {
         Some(path) => {
@@ -303,7 +307,7 @@ pub(super) fn verify_epochs(arguments: &VerifyEpochsArguments) -> Result<(), Com
 }
 
 /// The last epoch of a chain of headers.
-fn last_epoch(key: &RsaPublicKey, name: &str, bytes: &[u8]) -> Result<GroupHeader, CommandFailure> {
+fn last_epoch(key: &AnyPublicKey, name: &str, bytes: &[u8]) -> Result<GroupHeader, CommandFailure> {
     let chain = GroupStart::parse_chain(bytes)
         .map_err(|error| CommandFailure::Usage(format!("{name}: {error}")))?;
     let headers: Vec<Vec<u8>> = chain.iter().map(|it| it.header.to_bytes()).collect();
@@ -314,7 +318,7 @@ fn last_epoch(key: &RsaPublicKey, name: &str, bytes: &[u8]) -> Result<GroupHeade
 
 /// The newest epoch that one of the servers proves, and the server's socket.
 fn newest_epoch(
-    key: &RsaPublicKey,
+    key: &AnyPublicKey,
     sockets: &[PathBuf],
 ) -> Result<(String, GroupHeader), CommandFailure> {
     let runtime = service::runtime()?;
@@ -396,10 +400,10 @@ fn check_age(arguments: &VerifyEpochsArguments, last: &GroupHeader) -> Result<()
 
 impl QuorumSocketOptions {
     /// The group's key, as the server names it.
-    fn public_key(&self) -> Result<RsaPublicKey, CommandFailure> {
+    fn public_key(&self) -> Result<AnyPublicKey, CommandFailure> {
         let pem = self.ask(async |client| client.public_key().await)?;
-        let key = str::from_utf8(&pem).ok().and_then(|pem| RsaPublicKey::from_pem(pem).ok());
-        key.ok_or_else(|| CommandFailure::Failed("the server names no RSA public key".into()))
+        let key = str::from_utf8(&pem).ok().and_then(|pem| AnyPublicKey::from_pem(pem).ok());
+        key.ok_or_else(|| CommandFailure::Failed("the server names no public key".into()))
     }
 
     /// Asks the server.

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use console::CommandFailure;
 use keys::file::exposure;
 use keys::trusted::{TrustError, TrustedFolder};
-use keys::{IdentityPublicKey, IdentitySecretKey, RsaPublicKey};
+use keys::{AnyPublicKey, IdentityPublicKey, IdentitySecretKey};
 use quorum::QuorumBundle;
 use quorum::api::{QuorumApiClient, QuorumApiError, RefreshStatus};
 use quorum::ceremony_files::{read_bundle, read_share_file};
@@ -49,8 +49,9 @@ pub(super) fn findings(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, C
     let is_known = examined.is_some();
     let store = examined.flatten();
     let start = store.as_ref().and_then(|store| store.start.as_ref());
+    // The founding header is not signed.
     if let (Some(start), Some(public)) = (start, &public)
-        && let Some(first) = start.chain.first().filter(|first| !first.signature.is_empty())
+        && let Some(first) = start.chain.iter().find(|it| !it.signature.is_empty())
         && !public.verify(&first.header.to_bytes(), &first.signature)
     {
         let what = "the store belongs to a group with another key";
@@ -140,7 +141,7 @@ fn bundle(
     let key = bundle.anchor().digest();
     let what = match bundle.public() {
         Some(_) => format!("its public key has the SHA-256 {key}"),
-        None => format!("its servers generate a key: the SHA-256 of their list is {key}"),
+        None => format!("its servers generate a key, and their list has the SHA-256 {key}"),
     };
     let is_listed = |identity: &&IdentitySecretKey| {
         bundle.header().group.index_of(&identity.public()).is_some()
@@ -164,22 +165,25 @@ fn public_key(
     config: &QuorumNodeConfig,
     bundle: Option<&QuorumBundle>,
     findings: &mut Vec<CheckFinding>,
-) -> Option<RsaPublicKey> {
-    let bundled = bundle.and_then(|bundle| bundle.public()?.rsa().cloned());
+) -> Option<AnyPublicKey> {
+    let bundled = bundle.and_then(QuorumBundle::public);
     let Some(path) = &config.public_key else { return bundled };
-    match RsaPublicKey::read(&config.config_dir.join(path)) {
-        Ok(key) if bundle.is_some_and(|bundle| bundle.public() != Some(key.clone().into())) => {
+    match AnyPublicKey::read(&config.config_dir.join(path)) {
+        Ok(key) if bundled.as_ref().is_some_and(|bundled| *bundled != key) => {
             let what = "it is not the key of the bundle";
             findings.push(error("public_key", what, "leave it out, or copy both again"));
             None
         }
         Ok(key) => {
-            let what = format!("an RSA key of {} bits", key.bits());
+            let what = match &key {
+                AnyPublicKey::Rsa(key) => format!("an RSA key of {} bits", key.bits()),
+                AnyPublicKey::Ed25519(_) => "an Ed25519 key".into(),
+            };
             findings.push(CheckFinding::ok("public_key", what));
             Some(key)
         }
         Err(failed) => {
-            let fix = "copy public.pem from the ceremony";
+            let fix = "copy public.pem from the ceremony, or what `sunder quorum pubkey` prints";
             findings.push(error("public_key", failed.to_string(), fix));
             None
         }
@@ -227,6 +231,9 @@ fn store(
         Ok(Some(store)) => {
             let what = match (store.epochs.last(), &store.start) {
                 (Some(epoch), _) => format!("it has the shares of epoch {epoch}"),
+                (None, Some(start)) if start.header().epoch == 0 => {
+                    "its group has not generated the key yet".into()
+                }
                 (None, Some(start)) => {
                     format!("it follows epoch {}, but has no shares of it", start.header().epoch)
                 }
@@ -304,7 +311,7 @@ fn share(
     config: &QuorumNodeConfig,
     has_state: bool,
     identity: Option<&IdentitySecretKey>,
-    public: Option<&RsaPublicKey>,
+    public: Option<&AnyPublicKey>,
     findings: &mut Vec<CheckFinding>,
 ) {
     let Some(share) = &config.share else {
@@ -328,7 +335,7 @@ fn share(
         }
         _ => findings.push(match read_share_file(&path) {
             Err(failed) => error("share", failed.to_string(), "copy it from the ceremony again"),
-            Ok(file) if public.is_some_and(|public| public != file.public()) => {
+            Ok(file) if public.is_some_and(|public| public.rsa() != Some(file.public())) => {
                 error("share", "it belongs to another key than `public_key`", "copy both again")
             }
             Ok(file) => {

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use console::CommandFailure;
 use formats::SignatureFormat;
 use formats::openpgp::OpenPgpMessage;
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 
 /// The value of `--format`.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -17,13 +17,13 @@ pub(super) enum SignatureFormatName {
     X509Cert,
     /// A detached signature (PKCS #7), in DER
     Cms,
-    /// A detached or cleartext signature, in armor
+    /// A detached or cleartext signature, in armor: RSA keys only
     Openpgp,
-    /// The group's key with a user ID, in armor
+    /// The group's key with a user ID, in armor: RSA keys only
     OpenpgpKey,
-    /// A JSON Web Token: RS256 or PS256
+    /// A JSON Web Token: RS256, PS256 or EdDSA
     Jwt,
-    /// A commit or tag of git: a detached OpenPGP signature
+    /// A commit or tag of git, as a detached OpenPGP signature: RSA keys only
     Git,
 }
 
@@ -78,7 +78,7 @@ impl SignatureFormatName {
         self,
         name: &str,
         message: &[u8],
-        key: &RsaPublicKey,
+        key: &AnyPublicKey,
     ) -> Result<(), CommandFailure> {
         let checked = self.format().check_key(message, key);
         checked.map_err(|error| CommandFailure::Usage(format!("{name}: {error}")))

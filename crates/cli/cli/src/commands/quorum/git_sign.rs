@@ -17,6 +17,8 @@ use super::sign::signature_of;
 
 /// Signs a commit or tag for git, in place of gpg. Verification is left to gpg.
 ///
+/// The group needs an RSA key. With an Ed25519 key, use `sunder quorum ssh-agent`.
+///
 /// git calls the program in `gpg.program` with gpg's arguments. Write a script that calls this
 /// command with them, as in the example. To sign, git names a key, which is not used: the group
 /// signs. The servers must allow the commit or tag by a rule, or it must be registered, as
@@ -54,16 +56,17 @@ pub(super) fn git_sign(arguments: &QuorumGitSignArguments) -> Result<(), Command
         return Err(CommandFailure::Usage("the commit or tag has more than 1 MiB".into()));
     }
     let key = arguments.key.key(&arguments.servers)?;
-    let message = git_message(&key, &payload).map_err(CommandFailure::Usage)?;
-    let format = SignatureFormat::OpenPgp;
     let unusable = |error: formats::FormatError| CommandFailure::Usage(error.to_string());
+    let rsa_key = openpgp::key_of(&key).map_err(unusable)?;
+    let message = git_message(rsa_key, &payload).map_err(CommandFailure::Usage)?;
+    let format = SignatureFormat::OpenPgp;
     format.describe(&message).map_err(unusable)?;
     let created = OpenPgpMessage::parse(&message).map_err(unusable)?.created;
     let message = message.into();
     let signature = signature_of(&arguments.servers, &message, ApiEncoding::Pkcs1, Some(&key))?;
-    write_standard(&format.wrap(&message, &signature, None).map_err(unusable)?)?;
+    write_standard(&format.wrap(&message, &signature, &key, None).map_err(unusable)?)?;
     // What git waits for (GnuPG, doc/DETAILS): a detached signature by RSA with SHA-256.
-    let fingerprint = openpgp::fingerprint(&key);
+    let fingerprint = openpgp::fingerprint(rsa_key);
     let fingerprint = base16ct::HexDisplay(&fingerprint);
     let status = format!(
         "[GNUPG:] BEGIN_SIGNING H8\n[GNUPG:] SIG_CREATED D 1 8 00 {created} {fingerprint:X}\n"

@@ -20,12 +20,17 @@ use crate::new_files::check_absent;
 /// A list of servers, shown by `--help`.
 const EXAMPLE: &str = include_str!("nodes.toml");
 
-/// Generates a key, splits it into shares for the servers of a group, and erases it.
+/// Begins a group: generates its key, or lets its servers generate one.
 ///
-/// Writes one bundle for all servers, in which the shares of each are encrypted to its identity.
-/// Copy it to them by any channel, and compare the SHA-256 of the public key, which each server
-/// logs at its first start. Run this on a host that you trust for an hour, and refresh the group
-/// right afterwards: until then, a stolen identity key decrypts the server's shares in the bundle.
+/// For an RSA key, it generates the key, splits it into shares for the servers, and erases it. The
+/// bundle for all servers contains the shares of each, encrypted to its identity. Copy it to them
+/// by any channel, and compare the SHA-256 of the public key, which each server logs at its first
+/// start. Run this on a host that you trust for an hour, and refresh the group right afterwards:
+/// until then, a stolen identity key decrypts the server's shares in the bundle.
+///
+/// With --key ed25519, the servers generate the key when they run, so that nobody ever has it. The
+/// bundle contains nothing secret: the list of servers and the time. Compare the SHA-256 of the
+/// list, which each server logs at its first start.
 ///
 /// With --out in place of --bundle, it writes `DIR/public.pem`, and `DIR/server-1.share`,
 /// `DIR/server-2.share` and so on, which are not encrypted: the files of f+1 servers can sign.
@@ -38,13 +43,13 @@ pub(super) struct Arguments {
     /// The servers in their order, in place of --nodes: the lines of `sunder init quorum`
     #[arg(value_name = "SERVER", conflicts_with = "nodes", value_parser = parse_server_line)]
     servers: Vec<QuorumMember>,
-    /// The number of faulty servers that the group tolerates, 1 to 4, to check the list against it:
-    /// a group of 3F+1 servers tolerates F
+    /// The number of faulty servers that the group tolerates, to check the list against it: a group
+    /// of 3F+1 servers tolerates F, which is 1 to 4, or 1 to 10 with an Ed25519 key
     #[arg(short, long, value_name = "F", value_parser = clap::value_parser!(u8).range(1..))]
     f: Option<u8>,
     /// The kind and the size of the key
-    #[arg(long, value_enum, default_value_t = RsaKeyKind::Rsa2048)]
-    key: RsaKeyKind,
+    #[arg(long, value_enum, default_value_t = InitialKeyKind::Rsa2048)]
+    key: InitialKeyKind,
     /// The bundle to write, a new file
     #[arg(long, value_name = "FILE", required_unless_present = "out")]
     bundle: Option<PathBuf>,
@@ -57,7 +62,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum RsaKeyKind {
+enum InitialKeyKind {
     /// Some seconds
     #[value(name = "rsa-2048")]
     Rsa2048,
@@ -67,14 +72,18 @@ enum RsaKeyKind {
     /// Some minutes
     #[value(name = "rsa-4096")]
     Rsa4096,
+    /// The servers generate it
+    Ed25519,
 }
 
-impl RsaKeyKind {
-    fn bits(self) -> u32 {
+impl InitialKeyKind {
+    /// The size of an RSA key. `None` for a key that the servers generate.
+    fn rsa_bits(self) -> Option<u32> {
         match self {
-            Self::Rsa2048 => 2048,
-            Self::Rsa3072 => 3072,
-            Self::Rsa4096 => 4096,
+            Self::Rsa2048 => Some(2048),
+            Self::Rsa3072 => Some(3072),
+            Self::Rsa4096 => Some(4096),
+            Self::Ed25519 => None,
         }
     }
 }
@@ -92,41 +101,72 @@ fn help() -> String {
 struct QuorumInitDocument<'a> {
     faulty: usize,
     servers: usize,
-    shares: usize,
-    bits: u32,
+    /// `null` with an Ed25519 key, as `bits` and `key`.
+    shares: Option<usize>,
+    bits: Option<u32>,
     /// The SHA-256 of the public key's DER, in hexadecimal digits.
-    key: String,
+    key: Option<String>,
+    /// The SHA-256 of the list of the servers that generate a key, in hexadecimal digits. `null`
+    /// with an RSA key.
+    list: Option<String>,
     /// `null` with --bundle.
     public: Option<PathBuf>,
     files: &'a [PathBuf],
 }
 
-/// Makes the key and writes the files.
+/// Makes the key, or lets the servers make it, and writes the files.
 ///
 /// # Errors
 /// If the list of servers is wrong, or a file cannot be written.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
-    if let Some(faulty) = arguments.f {
-        CombinatorialSharing::new(faulty)
-            .map_err(|error| CommandFailure::Usage(error.to_string()))?;
+    let bits = arguments.key.rsa_bits();
+    if let (Some(faulty), Some(_)) = (arguments.f, bits) {
+        CombinatorialSharing::new(faulty).map_err(|error| usage(&error))?;
     }
+    if bits.is_none() && arguments.out.is_some() {
+        let why = "an Ed25519 key has no share files: write a bundle, with --bundle";
+        return Err(CommandFailure::Usage(why.into()));
+    }
+    let group = group(arguments)?;
+    let time = UnixSeconds::from_system(SystemTime::now());
+    match bits {
+        Some(bits) => deal(arguments, &group, bits, time),
+        None => write_founding_bundle(arguments, group, time),
+    }
+}
+
+/// The group of the servers that are named.
+fn group(arguments: &Arguments) -> Result<QuorumGroup, CommandFailure> {
     let group: QuorumGroup = match &arguments.nodes {
         Some(nodes) => load_config_file("quorum init", nodes, parse_nodes)?,
         None => parse_nodes(&nodes_text(&arguments.servers)).map_err(|problems| {
             CommandFailure::Usage(format!("the servers: {}", problems.first()))
         })?,
     };
-    group.check_key(GroupKeyKind::Rsa).map_err(|error| CommandFailure::Usage(error.to_string()))?;
-    let combination = group.combination();
+    let kind = match arguments.key {
+        InitialKeyKind::Ed25519 => GroupKeyKind::Ed25519,
+        _ => GroupKeyKind::Rsa,
+    };
+    group.check_key(kind).map_err(|error| usage(&error))?;
     if let Some(faulty) = arguments.f
-        && usize::from(faulty) != combination.faulty()
+        && usize::from(faulty) != group.size().faulty()
     {
-        let (servers, needed) = (combination.server_count(), 3 * faulty + 1);
+        let (servers, needed) = (group.members().len(), 3 * u32::from(faulty) + 1);
         let nodes = arguments.nodes.as_ref().map(|path| format!("{}: ", path.display()));
         let nodes = nodes.unwrap_or_default();
         let message = format!("{nodes}{servers} servers, but f = {faulty} needs {needed}");
         return Err(CommandFailure::Usage(message));
     }
+    Ok(group)
+}
+
+/// Makes an RSA key, splits it, and writes the shares.
+fn deal(
+    arguments: &Arguments,
+    group: &QuorumGroup,
+    bits: u32,
+    time: UnixSeconds,
+) -> Result<(), CommandFailure> {
     // Before the time is spent.
     if let Some(directory) = &arguments.out {
         ceremony_files::create_directory(directory).map_err(|error| failed(&error))?;
@@ -134,11 +174,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     if let Some(bundle) = &arguments.bundle {
         check_absent(&[bundle])?;
     }
-    let key = demo::make_quorum_key(arguments.key.bits())?;
+    let key = demo::make_quorum_key(bits)?;
     let random = |error: random::RandomError| CommandFailure::Failed(error.to_string());
     let mut generator = RandomGenerator::seeded().map_err(random)?;
-    let time = UnixSeconds::from_system(SystemTime::now());
-    let files = QuorumShareFile::deal(&key, &group, time, &mut generator).map_err(random)?;
+    let files = QuorumShareFile::deal(&key, group, time, &mut generator).map_err(random)?;
     let paths = if let Some(directory) = &arguments.out {
         ceremony_files::write(directory, &files).map_err(|error| failed(&error))?
     } else {
@@ -147,10 +186,44 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         ceremony_files::write_bundle(&path, &bundle).map_err(|error| failed(&error))?;
         vec![path]
     };
-    report(arguments, &key, &group, &paths)
+    report_dealt(arguments, &key, group, &paths)
 }
 
-fn report(
+/// Writes the bundle of servers that are to generate an Ed25519 key.
+fn write_founding_bundle(
+    arguments: &Arguments,
+    group: QuorumGroup,
+    time: UnixSeconds,
+) -> Result<(), CommandFailure> {
+    let path = arguments.bundle.clone().unwrap_or_default();
+    check_absent(&[&path])?;
+    let (faulty, servers) = (group.size().faulty(), group.members().len());
+    let bundle = QuorumBundle::founding(group, time);
+    ceremony_files::write_bundle(&path, &bundle).map_err(|error| failed(&error))?;
+    let list = bundle.anchor().digest().to_string();
+    if arguments.json {
+        return console::print_json(&QuorumInitDocument {
+            faulty,
+            servers,
+            shares: None,
+            bits: None,
+            key: None,
+            list: Some(list),
+            public: None,
+            files: &[path],
+        });
+    }
+    console::print_line(&format!("the list of servers has the SHA-256 {list}"))?;
+    console::note(&format!(
+        "copy {} to all servers, start them, and compare the SHA-256 that they log at their first \
+         start; when {} of them run, they generate the key: sunder quorum pubkey --socket PATH",
+        path.display(),
+        2 * faulty + 1
+    ));
+    Ok(())
+}
+
+fn report_dealt(
     arguments: &Arguments,
     key: &DealerKey,
     group: &QuorumGroup,
@@ -163,9 +236,10 @@ fn report(
         return console::print_json(&QuorumInitDocument {
             faulty: combination.faulty(),
             servers: combination.server_count(),
-            shares: combination.label_count(),
-            bits: key.group().public().bits(),
-            key: digest,
+            shares: Some(combination.label_count()),
+            bits: Some(key.group().public().bits()),
+            key: Some(digest),
+            list: None,
             public,
             files: paths,
         });
@@ -186,6 +260,10 @@ fn report(
     }
     console::note("the share files are secret and not encrypted; --bundle encrypts them");
     Ok(())
+}
+
+fn usage(error: &impl ToString) -> CommandFailure {
+    CommandFailure::Usage(error.to_string())
 }
 
 fn failed(error: &CeremonyFileError) -> CommandFailure {

@@ -12,8 +12,8 @@ use formats::x509::{
     AlternativeName, CertificateFields, CertificatePurpose, CertificationRequestFields,
     DistinguishedName, key_from_pem,
 };
-use formats::{FormatError, SignatureFormat};
-use keys::RsaPublicKey;
+use formats::{FormatError, SignatureAlgorithm, SignatureFormat};
+use keys::{AnyPublicKey, RsaPublicKey};
 use quorum::api::MAX_BODY_LEN;
 use random::RandomGenerator;
 
@@ -116,10 +116,15 @@ struct X509CertArguments {
 }
 
 /// A detached CMS signature (PKCS #7) of a file, by the SHA-256 of the file.
+///
+/// With an Ed25519 key it is the SHA-512: name the key with --pubkey.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum prepare cms firmware.bin
 writes firmware.bin.tbs. The file can have up to 1 GiB.")]
 struct CmsArguments {
+    /// The group's public key, in PEM. Not needed if it is an RSA key
+    #[arg(long, value_name = "FILE")]
+    pubkey: Option<PathBuf>,
     /// When it is signed, such as 2030-01-31T12:00:00Z; now unless given
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     time: Option<u64>,
@@ -127,7 +132,7 @@ struct CmsArguments {
     files: PreparedFileOptions,
 }
 
-/// An OpenPGP signature of a file.
+/// An OpenPGP signature of a file, by an RSA key.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder quorum prepare openpgp --pubkey public.pem \\
              --cleartext Release
@@ -145,7 +150,7 @@ struct OpenpgpArguments {
     files: PreparedFileOptions,
 }
 
-/// The group's public key with a user ID, which OpenPGP requires.
+/// The group's public key with a user ID, which OpenPGP requires: an RSA key.
 ///
 /// The key and so its fingerprint follow from the group's public key alone: as the time of its
 /// creation it has the beginning of 2000.
@@ -170,14 +175,14 @@ writes claims.json.tbs. Its header has the key's thumbprint (RFC 7638) as `kid`.
 struct JwtArguments {
     #[command(flatten)]
     key: PreparedKeyOptions,
-    /// The algorithm
-    #[arg(long, value_enum, default_value_t = JwtAlgorithmName::Rs256)]
-    algorithm: JwtAlgorithmName,
+    /// The algorithm; rs256 for RSA keys and eddsa for Ed25519 keys unless given
+    #[arg(long, value_enum)]
+    algorithm: Option<JwtAlgorithmName>,
     #[command(flatten)]
     files: PreparedFileOptions,
 }
 
-/// An OpenPGP signature of a commit or tag of git, as `git cat-file` prints it.
+/// An OpenPGP signature of a commit or tag of git, as `git cat-file` prints it, by an RSA key.
 ///
 /// The time of the signature is that of the commit or tag.
 #[derive(clap::Args)]
@@ -220,10 +225,12 @@ enum CertificatePurposeName {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum JwtAlgorithmName {
-    /// PKCS #1 v1.5 with SHA-256
+    /// RSA: PKCS #1 v1.5 with SHA-256
     Rs256,
-    /// PSS with SHA-256
+    /// RSA: PSS with SHA-256
     Ps256,
+    /// Ed25519
+    Eddsa,
 }
 
 /// The bytes of a serial number.
@@ -235,12 +242,17 @@ pub(super) fn prepare(arguments: &QuorumPrepareArguments) -> Result<(), CommandF
         PrepareFormat::X509Csr(arguments) => x509_csr(arguments),
         PrepareFormat::X509Cert(arguments) => x509_cert(arguments),
         PrepareFormat::Cms(arguments) => {
+            let algorithm = match &arguments.pubkey {
+                Some(path) => SignatureAlgorithm::of(&read_key(path)?),
+                None => SignatureAlgorithm::RsaSha256,
+            };
             let content = arguments.files.read(MAX_CONTENT)?;
-            let attributes = CmsAttributes::of(&content, Some(arguments.time.unwrap_or_else(now)));
+            let time = arguments.time.unwrap_or_else(now);
+            let attributes = CmsAttributes::of(&content, algorithm, Some(time));
             arguments.files.write(SignatureFormat::Cms, &attributes.to_signed_bytes())
         }
         PrepareFormat::Openpgp(arguments) => {
-            let key = arguments.key.read()?;
+            let key = arguments.key.read_rsa()?;
             let kind =
                 if arguments.cleartext { OpenPgpKind::Cleartext } else { OpenPgpKind::Binary };
             let time = openpgp_time(arguments.time.unwrap_or_else(now))?;
@@ -249,22 +261,24 @@ pub(super) fn prepare(arguments: &QuorumPrepareArguments) -> Result<(), CommandF
             arguments.files.write(SignatureFormat::OpenPgp, &arguments.files.checked(message)?)
         }
         PrepareFormat::OpenpgpKey(arguments) => {
-            let message = openpgp::key_with_user_id(&arguments.key.read()?, &arguments.user_id);
+            let message = openpgp::key_with_user_id(&arguments.key.read_rsa()?, &arguments.user_id);
             let message = message.map_err(|error| CommandFailure::Usage(error.to_string()))?;
             write(&arguments.out, SignatureFormat::OpenPgpKey, &message)
         }
         PrepareFormat::Jwt(arguments) => {
             let key = arguments.key.read()?;
             let algorithm = match arguments.algorithm {
-                JwtAlgorithmName::Rs256 => JwtAlgorithm::Rs256,
-                JwtAlgorithmName::Ps256 => JwtAlgorithm::Ps256,
+                None => JwtAlgorithm::default_of(&key),
+                Some(JwtAlgorithmName::Rs256) => JwtAlgorithm::Rs256,
+                Some(JwtAlgorithmName::Ps256) => JwtAlgorithm::Ps256,
+                Some(JwtAlgorithmName::Eddsa) => JwtAlgorithm::EdDsa,
             };
             let claims = arguments.files.read(MAX_BODY_LEN as u64)?;
             let message = jwt::token(&key, claims.trim_ascii(), algorithm);
             arguments.files.write(SignatureFormat::Jwt, &arguments.files.checked(message)?)
         }
         PrepareFormat::Git(arguments) => {
-            let key = arguments.key.read()?;
+            let key = arguments.key.read_rsa()?;
             let payload = arguments.files.read(MAX_BODY_LEN as u64)?;
             let message = git_message(&key, &payload).map_err(|why| {
                 CommandFailure::Usage(format!("{}: {why}", arguments.files.name()))
@@ -338,6 +352,7 @@ fn x509_cert(arguments: &X509CertArguments) -> Result<(), CommandFailure> {
     };
     let certificate = CertificateFields {
         serial,
+        algorithm: SignatureAlgorithm::of(&group_key),
         issuer: arguments.issuer.clone().unwrap_or_else(|| arguments.subject.clone()),
         not_before,
         not_after: not_before.saturating_add(u64::from(arguments.days) * 86_400),
@@ -361,10 +376,20 @@ fn random_serial() -> Result<Vec<u8>, CommandFailure> {
 }
 
 impl PreparedKeyOptions {
-    fn read(&self) -> Result<RsaPublicKey, CommandFailure> {
-        let key = RsaPublicKey::read(&self.pubkey);
-        key.map_err(|error| CommandFailure::Usage(error.to_string()))
+    fn read(&self) -> Result<AnyPublicKey, CommandFailure> {
+        read_key(&self.pubkey)
     }
+
+    /// The key, which signs in OpenPGP.
+    fn read_rsa(&self) -> Result<RsaPublicKey, CommandFailure> {
+        let key = self.read()?;
+        let key = openpgp::key_of(&key).cloned();
+        key.map_err(|error| CommandFailure::Usage(format!("{}: {error}", self.pubkey.display())))
+    }
+}
+
+fn read_key(path: &Path) -> Result<AnyPublicKey, CommandFailure> {
+    AnyPublicKey::read(path).map_err(|error| CommandFailure::Usage(error.to_string()))
 }
 
 impl PreparedFileOptions {

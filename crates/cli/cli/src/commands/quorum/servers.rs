@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use console::CommandFailure;
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use quorum::api::{GroupApiClient, GroupApiError};
 
 /// One running server or several of a group.
@@ -50,19 +50,19 @@ pub(super) fn failure(error: impl Into<GroupApiError>) -> CommandFailure {
 }
 
 impl GroupKeyOptions {
-    /// The key in the file, if one is given.
-    pub(super) fn in_file(&self) -> Result<Option<RsaPublicKey>, CommandFailure> {
-        let key = self.pubkey.as_deref().map(RsaPublicKey::read).transpose();
-        key.map_err(|error| CommandFailure::Usage(error.to_string()))
+    /// Whether the key is in a file, which the user trusts.
+    pub(super) fn is_in_file(&self) -> bool {
+        self.pubkey.is_some()
     }
 
     /// The key in the file, or the one that a server names.
     pub(super) fn key(
         &self,
         servers: &QuorumServersOptions,
-    ) -> Result<RsaPublicKey, CommandFailure> {
-        if let Some(key) = self.in_file()? {
-            return Ok(key);
+    ) -> Result<AnyPublicKey, CommandFailure> {
+        if let Some(path) = &self.pubkey {
+            let key = AnyPublicKey::read(path);
+            return key.map_err(|error| CommandFailure::Usage(error.to_string()));
         }
         servers.ask(async |group| group.public_key(|_| Ok(())).await)
     }

@@ -8,7 +8,7 @@ use console::{CommandFailure, CommandProgress};
 use formats::FormatEncoding;
 use formats::cms::SignerCertificate;
 use hyper::body::Bytes;
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use quorum::api::ApiEncoding;
 
 use super::files::{exists, is_standard, read_bounded, read_message, write_new, write_standard};
@@ -26,8 +26,8 @@ const MAX_CERTIFICATE: usize = 1 << 20;
 /// .asc or .jwt in place of .tbs. Existing files are not overwritten. Exit code 3: the server
 /// refuses to sign the file.
 ///
-/// All signatures are RSA with SHA-256 and PKCS #1 v1.5, except for --encoding and JSON Web Tokens
-/// with PS256.
+/// Signatures by an RSA key are PKCS #1 v1.5 with SHA-256, except for --encoding and JSON Web
+/// Tokens with PS256. Signatures by an Ed25519 key are Ed25519 of the whole file.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: sunder quorum sign --socket /run/sunder/quorum-office/api release.txt
@@ -44,7 +44,7 @@ pub(super) struct QuorumSignArguments {
     /// The form of the signature
     #[arg(long, value_enum, default_value_t = SignatureFormatName::Raw)]
     format: SignatureFormatName,
-    /// How the file is encoded: for --format raw
+    /// How the file is encoded: for --format raw and RSA keys
     #[arg(long, value_enum)]
     encoding: Option<SignatureEncodingName>,
     /// The certificate of the group's key, in PEM: for --format cms
@@ -81,16 +81,15 @@ pub(super) fn sign(arguments: &QuorumSignArguments) -> Result<(), CommandFailure
     let format = arguments.format;
     check_options(arguments)?;
     let tasks = tasks(arguments)?;
-    let key = match format {
-        SignatureFormatName::Raw => arguments.key.in_file()?,
-        _ => Some(arguments.key.key(&arguments.servers)?),
-    };
-    let certificate = signer_certificate(arguments, key.as_ref())?;
+    let key = arguments.key.key(&arguments.servers)?;
+    if arguments.encoding.is_some() && key.rsa().is_none() {
+        let why = "--encoding is for RSA keys, and the group has an Ed25519 key: leave it out";
+        return Err(CommandFailure::Usage(why.into()));
+    }
+    let certificate = signer_certificate(arguments, &key)?;
     for task in tasks.iter().filter(|_| format != SignatureFormatName::Raw) {
         format.describe(&task.name, &task.message)?;
-        let checked =
-            key.as_ref().map_or(Ok(()), |key| format.format().check_key(&task.message, key));
-        checked.map_err(|error| CommandFailure::Usage(format!("{}: {error}", task.name)))?;
+        format.check_key(&task.name, &task.message, &key)?;
     }
     let progress = (tasks.len() > 1).then(|| CommandProgress::steps(tasks.len() as u64));
     let mut failures = Vec::new();
@@ -98,7 +97,7 @@ pub(super) fn sign(arguments: &QuorumSignArguments) -> Result<(), CommandFailure
         if let Some(progress) = &progress {
             progress.doing(format!("  {}", console::printable(&task.name)));
         }
-        let signed = sign_one(arguments, task, key.as_ref(), certificate.as_ref());
+        let signed = sign_one(arguments, task, &key, certificate.as_ref());
         failures.extend(signed.err().map(|failure| (task, failure)));
         if let Some(progress) = &progress {
             progress.advance(1);
@@ -178,9 +177,9 @@ fn target_of(file: &Path, format: SignatureFormatName) -> PathBuf {
 
 fn signer_certificate(
     arguments: &QuorumSignArguments,
-    key: Option<&RsaPublicKey>,
+    key: &AnyPublicKey,
 ) -> Result<Option<SignerCertificate>, CommandFailure> {
-    let (Some(path), Some(key)) = (&arguments.certificate, key) else { return Ok(None) };
+    let Some(path) = &arguments.certificate else { return Ok(None) };
     let text = read_bounded(path, MAX_CERTIFICATE as u64)?;
     let text = String::from_utf8_lossy(&text);
     let certificate = SignerCertificate::from_pem(&text, key);
@@ -191,13 +190,14 @@ fn signer_certificate(
 fn sign_one(
     arguments: &QuorumSignArguments,
     task: &SigningTask,
-    key: Option<&RsaPublicKey>,
+    key: &AnyPublicKey,
     certificate: Option<&SignerCertificate>,
 ) -> Result<(), CommandFailure> {
     let format = arguments.format.format();
     let failed =
         |error: formats::FormatError| CommandFailure::Usage(format!("{}: {error}", task.name));
-    let encoding = match format.encoding(&task.message).map_err(failed)? {
+    let encoding = match format.encoding(&task.message, key).map_err(failed)? {
+        FormatEncoding::Ed25519 => ApiEncoding::Ed25519,
         FormatEncoding::Pss => ApiEncoding::Pss,
         FormatEncoding::Pkcs1 => match arguments.encoding {
             None | Some(SignatureEncodingName::Pkcs1) => ApiEncoding::Pkcs1,
@@ -205,8 +205,12 @@ fn sign_one(
             Some(SignatureEncodingName::Pss) => ApiEncoding::Pss,
         },
     };
-    let signature = signature_of(&arguments.servers, &task.message, encoding, key)?;
-    let signed = format.wrap(&task.message, &signature, certificate).map_err(failed)?;
+    // The signature of a plain file is not verified with a key that only a server has named: this
+    // may be another server, and it may lie.
+    let is_checked = arguments.format != SignatureFormatName::Raw || arguments.key.is_in_file();
+    let checked = is_checked.then_some(key);
+    let signature = signature_of(&arguments.servers, &task.message, encoding, checked)?;
+    let signed = format.wrap(&task.message, &signature, key, certificate).map_err(failed)?;
     match &task.target {
         Some(target) => {
             write_new(target, &signed)?;
@@ -221,7 +225,7 @@ pub(super) fn signature_of(
     servers: &QuorumServersOptions,
     message: &Bytes,
     encoding: ApiEncoding,
-    key: Option<&RsaPublicKey>,
+    key: Option<&AnyPublicKey>,
 ) -> Result<Bytes, CommandFailure> {
     servers.ask(async |group| group.sign(message, encoding, key).await)
 }

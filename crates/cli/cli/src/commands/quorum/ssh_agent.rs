@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use console::CommandFailure;
 use hyper::body::Bytes;
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use quorum::api::{ApiEncoding, GroupApiClient};
 use quorum::ssh::{
-    MAX_AGENT_MESSAGE_LEN, SshAgentRequest, SshRsaHash, failure, identities_answer,
-    public_key_blob, sign_response,
+    MAX_AGENT_MESSAGE_LEN, SshAgentRequest, SshRsaHash, SshSignatureAlgorithm, failure,
+    identities_answer, public_key_blob, sign_response,
 };
 use service::accept::RoundRobinAcceptor;
 use service::listening::listen_unix;
@@ -60,7 +60,7 @@ pub(super) struct QuorumSshAgentArguments {
 /// What the agent needs for an answer.
 struct QuorumSshAgent {
     group: GroupApiClient,
-    key: RsaPublicKey,
+    key: AnyPublicKey,
 }
 
 pub(super) fn run(arguments: &QuorumSshAgentArguments) -> Result<(), CommandFailure> {
@@ -161,9 +161,9 @@ impl QuorumSshAgent {
             Some(SshAgentRequest::Identities) => identities_answer(&self.key, COMMENT),
             Some(SshAgentRequest::Sign { key, data, hash }) => {
                 match self.sign(key, data, hash).await {
-                    Ok((hash, signature)) => {
+                    Ok((algorithm, signature)) => {
                         info!(bytes = data.len(), "signed");
-                        sign_response(hash, &signature)
+                        sign_response(algorithm, &signature)
                     }
                     Err(reason) => {
                         warn!(bytes = data.len(), "not signed: {reason}");
@@ -180,17 +180,19 @@ impl QuorumSshAgent {
         key: &[u8],
         data: &[u8],
         hash: Option<SshRsaHash>,
-    ) -> Result<(SshRsaHash, Bytes), String> {
+    ) -> Result<(SshSignatureAlgorithm, Bytes), String> {
         if key != public_key_blob(&self.key) {
             return Err("the client asks for another key".into());
         }
-        let hash = hash.ok_or("the client asks for SHA-1 (ssh-rsa), which is not secure")?;
-        let encoding = match hash {
-            SshRsaHash::Sha256 => ApiEncoding::Pkcs1,
-            SshRsaHash::Sha512 => ApiEncoding::Pkcs1Sha512,
+        let algorithm = SshSignatureAlgorithm::of(&self.key, hash)
+            .ok_or("the client asks for SHA-1 (ssh-rsa), which is not secure")?;
+        let encoding = match algorithm {
+            SshSignatureAlgorithm::Rsa(SshRsaHash::Sha256) => ApiEncoding::Pkcs1,
+            SshSignatureAlgorithm::Rsa(SshRsaHash::Sha512) => ApiEncoding::Pkcs1Sha512,
+            SshSignatureAlgorithm::Ed25519 => ApiEncoding::Ed25519,
         };
         let data = Bytes::copy_from_slice(data);
         let signature = self.group.sign(&data, encoding, Some(&self.key)).await;
-        signature.map(|signature| (hash, signature)).map_err(|error| error.to_string())
+        signature.map(|signature| (algorithm, signature)).map_err(|error| error.to_string())
     }
 }

@@ -51,7 +51,8 @@ fn groups_that_are_none_are_refused() {
     assert!(many.contains("4368 shares, and a refresh 19079424 subshares"), "{many}");
     assert!(many.contains("about 19 hours of processor time and 243 GB of memory"), "{many}");
     assert!(init(&["--f", "2"]).contains("4 servers, but f = 2 needs 7"));
-    assert!(init(&["--key", "ed25519"]).contains("rsa-2048"));
+    assert!(init(&["--key", "ed25519"]).contains("has no share files: write a bundle"));
+    assert!(init(&["--key", "dsa"]).contains("rsa-2048"));
     let text = fs::read_to_string(place.path().join("nodes.toml")).unwrap();
     let three = text.rsplit_once("[[server]]").unwrap().0;
     fs::write(place.path().join("nodes.toml"), three).unwrap();

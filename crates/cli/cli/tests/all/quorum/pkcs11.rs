@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use super::group::{Group, Server};
 
 /// The module, which cargo builds beside this program.
-fn module() -> PathBuf {
+pub(super) fn module() -> PathBuf {
     // The tests depend on it.
     let _: unsafe extern "C" fn(_) -> _ = pkcs11::C_GetFunctionList;
     std::env::current_exe().unwrap().with_file_name("libsunder_pkcs11.so")

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use tokio::time::timeout;
 
 use super::{ApiEncoding, QuorumApiClient, QuorumApiError};
@@ -65,12 +65,12 @@ impl GroupApiClient {
     /// When no server answers with one.
     pub async fn public_key(
         &self,
-        check: impl Fn(&RsaPublicKey) -> Result<(), String>,
-    ) -> Result<RsaPublicKey, GroupApiError> {
+        check: impl Fn(&AnyPublicKey) -> Result<(), String>,
+    ) -> Result<AnyPublicKey, GroupApiError> {
         let check = &check;
         self.ask(|server| async move {
             let pem = limited(&server, ANSWER_TIMEOUT, server.public_key()).await?;
-            let key = str::from_utf8(&pem).ok().and_then(|pem| RsaPublicKey::from_pem(pem).ok());
+            let key = str::from_utf8(&pem).ok().and_then(|pem| AnyPublicKey::from_pem(pem).ok());
             let key = key.ok_or_else(|| server.stranger("the public key is not one"))?;
             check(&key).map_err(|why| server.wrong(&why))?;
             Ok(key)
@@ -86,11 +86,11 @@ impl GroupApiClient {
         &self,
         message: &Bytes,
         encoding: ApiEncoding,
-        key: Option<&RsaPublicKey>,
+        key: Option<&AnyPublicKey>,
     ) -> Result<Bytes, GroupApiError> {
         self.ask(|server| async move {
             let signature = server.sign(message.clone(), encoding).await?;
-            if key.is_none_or(|key| encoding.verify(&key.clone().into(), message, &signature)) {
+            if key.is_none_or(|key| encoding.verify(key, message, &signature)) {
                 Ok(signature)
             } else {
                 Err(server.wrong("the signature is not by the group's key"))

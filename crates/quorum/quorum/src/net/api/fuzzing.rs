@@ -14,6 +14,7 @@ use super::{
     LocalService, NodeHealth, PendingReview, RefreshStatus, RegisterResponse,
 };
 use crate::net::nodes::parse_nodes;
+use crate::protocol::group::GroupKeyKind;
 use crate::protocol::policy::{MessageDigest, check_message};
 
 /// A service that refuses all that it can refuse.
@@ -25,7 +26,7 @@ fn refuse<T>(why: impl std::fmt::Display) -> Result<T, ApiRefusal> {
 
 impl LocalService for Refusing {
     async fn register(&self, message: Bytes, _: ApiCaller) -> Result<RegisterResponse, ApiRefusal> {
-        check_message(&message).or_else(refuse)?;
+        check_message(&message, GroupKeyKind::Ed25519).or_else(refuse)?;
         Ok(RegisterResponse { digest: String::new(), new: true, until: String::new() })
     }
 

@@ -13,6 +13,7 @@ use tokio::runtime::Runtime;
 
 use super::*;
 use crate::policy::MessageDigest;
+use crate::protocol::group::GroupKeyKind;
 use crate::protocol::policy::check_message;
 use document::assert_documented;
 
@@ -96,7 +97,8 @@ impl LocalService for Fake {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         let expected = ApiCaller { uid: Some(uid.as_raw()), gid: Some(gid.as_raw()) };
         assert_eq!(caller, expected);
-        check_message(&message).map_err(|why| ApiRefusal::new(ApiRefusalKind::Forbidden, why))?;
+        check_message(&message, GroupKeyKind::Rsa)
+            .map_err(|why| ApiRefusal::new(ApiRefusalKind::Forbidden, why))?;
         let digest = MessageDigest::of(&message).to_string();
         let new = self.registered.lock().unwrap().insert(message.to_vec());
         Ok(RegisterResponse { digest, new, until: "2026-12-06T00:00:00Z".into() })

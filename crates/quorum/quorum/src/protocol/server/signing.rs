@@ -157,8 +157,9 @@ impl QuorumServer {
     ) {
         let encoding = encoding.into();
         let is_registered = self.registered.contains(&MessageDigest::of(&message));
-        let allowed =
-            policy::check_signable(&message, &self.settings.rules, is_registered, self.time);
+        let key = self.settings.anchor.kind();
+        let rules = &self.settings.rules;
+        let allowed = policy::check_signable(&message, key, rules, is_registered, self.time);
         let waiting: usize = self.waiting.iter().map(|it| it.message.len()).sum();
         let is_full = self.waiting.len() >= MAX_WAITING || waiting > MAX_WAITING_BYTES;
         let refusal = match allowed {
@@ -544,7 +545,8 @@ impl QuorumServer {
             return Ok(());
         }
         let is_registered = self.registered.contains(&MessageDigest::of(message));
-        policy::check_signable(message, &self.settings.rules, is_registered, self.time)
+        let (key, rules) = (self.settings.anchor.kind(), &self.settings.rules);
+        policy::check_signable(message, key, rules, is_registered, self.time)
     }
 
     /// Handles a computed answer.

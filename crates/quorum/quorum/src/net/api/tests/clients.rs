@@ -1,6 +1,6 @@
 //! The clients of one server and of a group.
 
-use keys::{AnyPublicKey, RsaPublicKey};
+use keys::{AnyPublicKey, AnyPublicKey};
 
 use super::*;
 
@@ -123,7 +123,7 @@ fn a_server_that_signs_falsely_is_passed_over() {
     std::fs::write(place.path().join("message"), &message).unwrap();
     openssl("genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key");
     let pem = String::from_utf8(openssl("pkey -in key -pubout")).unwrap();
-    let rsa = RsaPublicKey::from_pem(&pem).unwrap();
+    let rsa = AnyPublicKey::from_pem(&pem).unwrap();
     let key = AnyPublicKey::from(rsa.clone());
     let pkcs1 = openssl("dgst -sha256 -sign key message");
     let pss = "rsa_padding_mode:pss -sigopt rsa_pss_saltlen:32";

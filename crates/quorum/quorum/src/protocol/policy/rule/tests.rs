@@ -1,15 +1,20 @@
+use formats::SignatureAlgorithm;
 use formats::jwt::{JwtAlgorithm, token};
 use formats::openpgp::document;
-use keys::RsaPublicKey;
+use keys::{AnyPublicKey, RsaPublicKey};
 
 use super::*;
-use crate::protocol::group::HEADER_MAGIC;
+use crate::protocol::group::{GroupKeyKind, HEADER_MAGIC};
 use crate::protocol::policy::{MessageRefusal, check_signable};
 
 const NOW: UnixSeconds = UnixSeconds(1_700_000_000);
 
-fn key() -> RsaPublicKey {
+fn rsa_key() -> RsaPublicKey {
     RsaPublicKey::new(&[0xc5; 256]).unwrap()
+}
+
+fn key() -> AnyPublicKey {
+    rsa_key().into()
 }
 
 fn fields<const N: usize>(fields: [&str; N]) -> Vec<FieldRequirement> {
@@ -18,7 +23,7 @@ fn fields<const N: usize>(fields: [&str; N]) -> Vec<FieldRequirement> {
 
 fn allows(content: &SignableContent, message: &[u8]) -> bool {
     let rules = [SigningRule { content: content.clone(), max_len: 1_000 }];
-    check_signable(message, &rules, false, NOW).is_ok()
+    check_signable(message, GroupKeyKind::Rsa, &rules, false, NOW).is_ok()
 }
 
 fn certificate_rule() -> CertificateRule {
@@ -35,6 +40,7 @@ fn certificate_rule() -> CertificateRule {
 fn certificate() -> CertificateFields {
     CertificateFields {
         serial: vec![1],
+        algorithm: SignatureAlgorithm::RsaSha256,
         issuer: "CN=Office".parse().unwrap(),
         not_before: NOW.0,
         not_after: NOW.0 + 86_400,
@@ -192,7 +198,7 @@ fn tokens_end_in_time_and_have_exactly_the_required_claims() {
 fn documents_begin_as_required_and_have_the_kind() {
     let rule = DocumentRule { prefix: b"object ".to_vec(), kinds: vec![OpenPgpKind::Binary] };
     let content = SignableContent::Document(rule);
-    let message = |text: &[u8], kind| document(&key(), text, kind, 1_700_000_000).unwrap();
+    let message = |text: &[u8], kind| document(&rsa_key(), text, kind, 1_700_000_000).unwrap();
     assert!(allows(&content, &message(b"object 1", OpenPgpKind::Binary)));
     assert!(!allows(&content, &message(b"object 1", OpenPgpKind::Cleartext)));
     assert!(!allows(&content, &message(b"tree 1", OpenPgpKind::Binary)));
@@ -211,7 +217,7 @@ fn documents_begin_as_required_and_have_the_kind() {
 #[test]
 fn rules_allow_neither_other_formats_nor_headers() {
     let certificate = certificate().to_signed_bytes(&key());
-    let document = document(&key(), b"release 1", OpenPgpKind::Binary, 1_700_000_000).unwrap();
+    let document = document(&rsa_key(), b"release 1", OpenPgpKind::Binary, 1_700_000_000).unwrap();
     let token = token(&key(), b"{}", JwtAlgorithm::Rs256).unwrap();
     for message in [&certificate, &document, &token] {
         let prefix = SignableContent::Prefix(message[..4].to_vec());
@@ -225,15 +231,22 @@ fn rules_allow_neither_other_formats_nor_headers() {
     assert!(allows(&SignableContent::Prefix(signed[..71].to_vec()), &signed));
     assert!(!allows(&SignableContent::Prefix(signed[..72].to_vec()), &signed));
     let header = [&HEADER_MAGIC[..], b"header"].concat();
-    let document = openpgp::document(&key(), &header, OpenPgpKind::Binary, 1_700_000_000).unwrap();
+    let document =
+        openpgp::document(&rsa_key(), &header, OpenPgpKind::Binary, 1_700_000_000).unwrap();
     let rule = DocumentRule { prefix: vec![HEADER_MAGIC[0]], kinds: vec![OpenPgpKind::Binary] };
     let rules = [
         SigningRule::with_prefix(&HEADER_MAGIC[..1], 1_000),
         SigningRule { content: SignableContent::Document(rule), max_len: 1_000 },
     ];
     for message in [&header, &document] {
-        assert_eq!(check_signable(message, &rules, false, NOW), Err(MessageRefusal::Header));
-        assert_eq!(check_signable(message, &rules, true, NOW), Err(MessageRefusal::Header));
+        assert_eq!(
+            check_signable(message, GroupKeyKind::Rsa, &rules, false, NOW),
+            Err(MessageRefusal::Header)
+        );
+        assert_eq!(
+            check_signable(message, GroupKeyKind::Rsa, &rules, true, NOW),
+            Err(MessageRefusal::Header)
+        );
     }
 }
 
