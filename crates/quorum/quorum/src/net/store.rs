@@ -77,7 +77,7 @@ pub struct QuorumStore {
     /// The identity of the database file when it was opened.
     database: Option<FileId>,
     /// The identity of the agreement log's file when it was first seen.
-    log: OnceCell<Option<FileId>>,
+    log: OnceCell<(&'static str, FileId)>,
     /// Unlocked when it is closed.
     _lock: file::QuorumStoreLock,
 }

@@ -1,11 +1,13 @@
-//! Ed25519 keys: what stock programs make of signatures, and lists of servers that generate a key.
+//! Ed25519 keys: what stock programs make of signatures, and groups that generate a key.
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use keys::{AnyPublicKey, Ed25519PublicKey, IdentitySecretKey};
 use tempfile::TempDir;
@@ -170,7 +172,7 @@ fn openssl_accepts_ed25519_signatures_in_the_formats() {
     refuses_what_does_not_fit(&server);
 }
 
-/// `openssl` 3.0 has no CMS with Ed25519 keys, so only the structure is checked here.
+/// Before version 3.5, `openssl` has no CMS with Ed25519 keys.
 fn accepts_cms(server: &WholeKeyServer) {
     let printed = server.succeeds(
         "sunder quorum prepare x509-cert --pubkey public.pem --subject CN=Signer \
@@ -265,6 +267,182 @@ fn pkcs11_tool_signs_with_an_ed25519_key_of_a_quorum() {
     ] {
         assert!(printed.contains(expected), "{expected}: {printed}");
     }
+}
+
+/// Servers on loopback, numbered from 1, set up by the commands of the guide. The first four
+/// generate a key.
+struct GeneratingGroup {
+    place: TempDir,
+    addresses: Vec<String>,
+    /// The line of each server that is set up.
+    lines: Vec<String>,
+    /// The SHA-256 of the list of the first four.
+    list: String,
+}
+
+impl GeneratingGroup {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        // All at once, so that they differ.
+        let free: Vec<_> = (0..8).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses = free.iter().map(|it| it.local_addr().unwrap().to_string());
+        let addresses = addresses.collect();
+        let mut group = Self { place, addresses, lines: vec![], list: String::new() };
+        (1..=4).for_each(|number| group.set_up(number, ""));
+        let founders = group.lines.join(" ");
+        let init = "sunder quorum init --key ed25519 --bundle group.bundle";
+        let printed = group.succeeds(&format!("{init} {founders}"));
+        let digest = printed.trim().strip_prefix("the list of servers has the SHA-256 ");
+        group.list = digest.unwrap().to_owned();
+        group
+    }
+
+    /// Writes the configuration of a server.
+    fn set_up(&mut self, number: usize, more: &str) {
+        let address = &self.addresses[number - 1];
+        let line = self.succeeds(&format!(
+            "sunder init quorum --listen {address} --out {number}.toml --store store-{number} \
+                --socket {number}.api {more}"
+        ));
+        self.lines.push(line.trim().to_owned());
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    fn succeeds(&self, script: &str) -> String {
+        succeeds(self.place.path(), script)
+    }
+
+    /// Starts a server. Its log is in a file.
+    fn start(&self, number: usize, bundle: &[&str]) -> Server {
+        let log = fs::File::create(self.path(&format!("{number}.log"))).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_sunder"))
+            .args(["quorum", "node", "--config", &format!("{number}.toml")])
+            .args(bundle)
+            .current_dir(self.place.path())
+            .env("RUNTIME_DIRECTORY", self.place.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Server(child)
+    }
+
+    fn log(&self, number: usize) -> String {
+        fs::read_to_string(self.path(&format!("{number}.log"))).unwrap_or_default()
+    }
+
+    /// Runs a command of `sunder quorum` until it succeeds.
+    fn retry(&self, arguments: &str) -> String {
+        let arguments: Vec<&str> = ["quorum"].into_iter().chain(arguments.split(' ')).collect();
+        let deadline = Instant::now() + Duration::from_secs(50);
+        loop {
+            let output = sunder(self.place.path(), &arguments);
+            if output.status.success() {
+                return String::from_utf8(output.stdout).unwrap();
+            }
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let logs: String = (1..=8).map(|number| self.log(number)).collect();
+            assert!(Instant::now() < deadline, "{arguments:?}: {errors}{logs}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn servers_generate_an_ed25519_key_sign_with_it_and_move_it() {
+    let mut group = GeneratingGroup::new();
+    let of_ceremony = ["--bundle", "group.bundle"];
+    let mut servers = vec![group.start(1, &of_ceremony)];
+    wait_until("the server answers", || UnixStream::connect(group.path("1.api")).is_ok());
+    let pubkey = ["quorum", "pubkey", "--socket", "1.api"];
+    let message = error_of(group.place.path(), &pubkey, 1);
+    assert!(message.contains("still generating its key"), "{message}");
+    servers.extend((2..=4).map(|number| group.start(number, &of_ceremony)));
+    let pem = group.retry("pubkey --socket 1.api");
+    fs::write(group.path("public.pem"), &pem).unwrap();
+    for number in 2..=4 {
+        assert_eq!(group.retry(&format!("pubkey --socket {number}.api")), pem);
+        assert!(group.log(number).contains(&group.list), "{}", group.log(number));
+    }
+    fs::write(group.path("release.txt"), "release 1.0\n").unwrap();
+    for number in [1, 2] {
+        group.retry(&format!("register --socket {number}.api release.txt"));
+    }
+    group.retry("sign --socket 1.api release.txt");
+    let printed = group.succeeds(&verify("release.txt"));
+    assert!(printed.contains("Signature Verified Successfully"), "{printed}");
+    openssh_signs(&group);
+    // The exit code depends on where the test runs.
+    let doctor = sunder(group.place.path(), &["doctor", "--config", "1.toml"]);
+    let doctor = String::from_utf8(doctor.stdout).unwrap();
+    for expected in [&*format!("their list has the SHA-256 {}", group.list), "it runs in epoch 1"] {
+        assert!(doctor.contains(expected), "{expected}: {doctor}");
+    }
+
+    // Others join. A server that is not one of those that generate the key needs the key.
+    let of_founders = ["init", "quorum", "--out", "9.toml", "--listen", "127.0.0.1:1"];
+    let joins = [&of_founders[..], &["--joins", "group.bundle"]].concat();
+    let message = error_of(group.place.path(), &joins, 2);
+    assert!(message.contains("sunder quorum bundle"), "{message}");
+    group.succeeds("sunder quorum bundle --socket 1.api joining.bundle");
+    (5..=8).for_each(|number| group.set_up(number, "--joins joining.bundle"));
+    servers.extend((5..=8).map(|number| group.start(number, &[])));
+    let list = group.lines[4..].join(" ");
+    for number in [1, 2] {
+        group.retry(&format!("refresh --no-wait --socket {number}.api {list}"));
+    }
+    for number in [5, 6] {
+        group.retry(&format!("register --socket {number}.api release.txt"));
+    }
+    fs::remove_file(group.path("release.txt.sig")).unwrap();
+    group.retry("sign --pubkey public.pem --socket 5.api release.txt");
+    let printed = group.succeeds(&verify("release.txt"));
+    assert!(printed.contains("Signature Verified Successfully"), "{printed}");
+    assert_eq!(group.retry("pubkey --socket 5.api"), pem);
+
+    let printed = group.succeeds(
+        "sunder quorum headers --socket 5.api headers
+        sunder quorum verify-epochs --pubkey public.pem --at-least 2 headers
+        sunder quorum verify-epochs --pubkey public.pem --socket 1.api --socket 5.api
+        openssl genpkey -algorithm ED25519 -out other.key
+        openssl pkey -in other.key -pubout -out other.pem",
+    );
+    assert_eq!(printed.matches("epoch 2 since").count(), 2, "{printed}");
+    let epochs = ["quorum", "verify-epochs", "--pubkey", "other.pem", "headers"];
+    error_of(group.place.path(), &epochs, 3);
+    drop(servers);
+}
+
+/// The ssh agent signs what is registered, and `ssh-keygen` verifies it.
+fn openssh_signs(group: &GeneratingGroup) {
+    if !has("ssh-keygen") {
+        return;
+    }
+    group.succeeds(
+        r"{ printf 'SSHSIG\0\0\0\004file\0\0\0\0\0\0\0\006sha512\0\0\0\100'
+            openssl dgst -sha512 -binary release.txt; } >release.sshsig
+        for socket in 1.api 2.api; do sunder quorum register --socket $socket release.sshsig; done
+        sunder quorum pubkey --socket 1.api --format ssh >group.pub
+        printf 'office@example.org ' | cat - group.pub >signers",
+    );
+    let agent = Command::new(env!("CARGO_BIN_EXE_sunder"))
+        .args(["quorum", "ssh-agent", "--socket", "1.api", "--listen", "agent"])
+        .current_dir(group.place.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let _agent = Server(agent);
+    wait_until("the agent listens", || UnixStream::connect(group.path("agent")).is_ok());
+    let printed = group.succeeds(
+        "cp release.txt other.txt
+        ssh-keygen -q -Y sign -f group.pub -n file other.txt
+        ssh-keygen -Y verify -f signers -I office@example.org -n file -s other.txt.sig <other.txt",
+    );
+    assert!(printed.starts_with("Good \"file\" signature for office@example.org"), "{printed}");
 }
 
 /// No one splits an Ed25519 key, so there are no share files; and groups may be larger.

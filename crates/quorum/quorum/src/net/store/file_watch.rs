@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{Access, access, statvfs};
 
-use super::{QuorumStore, file};
+use super::{COMETBFT_FILE, LOG_FILE, QuorumStore, file};
 
 /// The amount of free space, in bytes, below which a server is not healthy.
 const LITTLE_SPACE: u64 = 16 << 20;
@@ -57,18 +57,18 @@ impl QuorumStore {
                     .into(),
             );
         }
-        let log = self.log_files().iter().find_map(|path| FileId::at(path));
-        if log.is_some() {
+        let mut files = [LOG_FILE, COMETBFT_FILE].into_iter();
+        let log = files.find_map(|name| Some((name, FileId::at(&at(name))?)));
+        if let Some(log) = log {
             self.log.get_or_init(|| log);
         }
-        if let Some(first) = self.log.get()
-            && *first != log
+        if let Some(&(name, id)) = self.log.get()
+            && FileId::at(&at(name)) != Some(id)
         {
-            return Some(
-                "the file of the agreement log was removed or replaced while the server runs: start \
-                 the server again; it then follows the log until it may vote"
-                    .into(),
-            );
+            return Some(format!(
+                "{name} was removed or replaced while the server runs: start the server again; it \
+                 then follows the log until it may vote"
+            ));
         }
         let mut keys = self.live().unwrap_or_default().into_iter();
         if let Some(gone) =

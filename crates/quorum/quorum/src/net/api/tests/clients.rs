@@ -1,6 +1,6 @@
 //! The clients of one server and of a group.
 
-use keys::{AnyPublicKey, AnyPublicKey};
+use keys::AnyPublicKey;
 
 use super::*;
 
@@ -123,8 +123,7 @@ fn a_server_that_signs_falsely_is_passed_over() {
     std::fs::write(place.path().join("message"), &message).unwrap();
     openssl("genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key");
     let pem = String::from_utf8(openssl("pkey -in key -pubout")).unwrap();
-    let rsa = AnyPublicKey::from_pem(&pem).unwrap();
-    let key = AnyPublicKey::from(rsa.clone());
+    let key = AnyPublicKey::from_pem(&pem).unwrap();
     let pkcs1 = openssl("dgst -sha256 -sign key message");
     let pss = "rsa_padding_mode:pss -sigopt rsa_pss_saltlen:32";
     let pss = openssl(&format!("dgst -sha256 -sigopt {pss} -sign key message"));
@@ -144,7 +143,7 @@ fn a_server_that_signs_falsely_is_passed_over() {
         let sign = |order: &[usize]| {
             let sockets: Vec<PathBuf> = order.iter().map(|index| servers[*index].path()).collect();
             let client = GroupApiClient::new(&sockets);
-            runtime.block_on(client.sign(&message, encoding, Some(&rsa)))
+            runtime.block_on(client.sign(&message, encoding, Some(&key)))
         };
         let [first, second] = [(right + 1) % 3, (right + 2) % 3];
         assert_eq!(sign(&[first, second, right]).unwrap(), answers[right]);

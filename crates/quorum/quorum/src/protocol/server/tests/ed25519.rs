@@ -441,7 +441,6 @@ fn a_wrong_share_is_replaced_and_proven() {
     let sharing = schnorr::SharingCommitment::from_bytes(&start.witnesses).unwrap();
     assert!(evidence.verify(&sharing, faulty, &identity(liar).public()));
     assert!(!evidence.verify(&sharing, ServerIndex(0), &identity(1).public()));
-    assert!(!evidence.verify(&sharing, ServerIndex(0), &identity(liar).public()));
 }
 
 /// A chain that a founder makes alone, with a key of its own, convinces no other founder, and no
