@@ -65,6 +65,12 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
     /// Decrypts new dealings, and computes the share when it has all chosen rows. Call it after
     /// entries were applied.
     pub fn handle_log(&mut self, agreement: &HandoverAgreement<S>) {
+        let own = self.session.public();
+        if agreement.session_keys().get(&self.server).is_some_and(|key| *key != own) {
+            // The secret of the key that the log has is lost, as in a store that was restored. This
+            // server cannot decrypt, and must not complain.
+            return self.compute(agreement);
+        }
         for (&dealer, dealing) in agreement.dealings() {
             let is_new = !self.rows.contains_key(&dealer) && !self.wronged_by.contains(dealer);
             let is_wanted = agreement.sharing().is_none() || agreement.chosen().contains(dealer);

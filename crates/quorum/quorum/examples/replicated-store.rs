@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::{env, error, fs, io};
 
 use keys::trusted::TrustedFolder;
-use keys::{IdentityPublicKey, RsaPublicKey};
+use keys::{AnyPublicKey, IdentityPublicKey};
 use random::RandomGenerator;
 use serde::{Deserialize, Serialize};
 use service::metrics::PrometheusMetric;
@@ -150,7 +150,7 @@ async fn serve(path: &Path) -> Result<(), Error> {
 
 /// A client, which knows the group's public key.
 struct StoreClient {
-    public: RsaPublicKey,
+    public: AnyPublicKey,
     sockets: PathBuf,
 }
 
@@ -219,7 +219,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<String, Error> {
     match *arguments {
         ["serve", config] => runtime.block_on(serve(Path::new(config))).map(|()| String::new()),
         [operation @ ("put" | "get" | "swap"), public, sockets, ref fields @ ..] => {
-            let public = RsaPublicKey::read(Path::new(public))?;
+            let public = AnyPublicKey::read(Path::new(public))?;
             let client = StoreClient { public, sockets: sockets.into() };
             let command = [&[operation], fields].concat().join("\0");
             runtime.block_on(client.command(command.as_bytes()))

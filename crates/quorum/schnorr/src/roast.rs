@@ -158,12 +158,14 @@ impl RoastCoordinator {
 
     /// Takes a server's refusal, because it does not know its nonces any more. Once for each
     /// server, other commitments give it another chance: otherwise a faulty server could spoil
-    /// sessions for ever.
-    pub fn handle_refusal(&mut self, from: ParticipantId, next: Option<NonceCommitments>) {
+    /// sessions for ever. Returns whether it has one. If not, another server has to take its place.
+    pub fn handle_refusal(&mut self, from: ParticipantId, next: Option<NonceCommitments>) -> bool {
         let is_pending = self.pending.remove(&from).is_some();
-        if let Some(next) = next.filter(|_| is_pending && self.refused.insert(from)) {
-            self.add_ready(from, &next);
+        let next = next.filter(|_| is_pending && self.refused.insert(from));
+        if let Some(next) = &next {
+            self.add_ready(from, next);
         }
+        next.is_some()
     }
 
     fn add_ready(&mut self, server: ParticipantId, commitments: &NonceCommitments) {

@@ -68,8 +68,8 @@ pub enum MessageRefusal {
     NotRegistered,
 }
 
-/// The lengths of the digests that OpenPGP signs, in bytes: SHA-1, and SHA-2 or SHA-3.
-const DIGEST_LENS: [usize; 5] = [20, 28, 32, 48, 64];
+/// The lengths of the digests that OpenPGP signs, in bytes: MD5, SHA-1, and SHA-2 or SHA-3.
+const DIGEST_LENS: [usize; 6] = [16, 20, 28, 32, 48, 64];
 
 /// Checks that a user's message may be registered where the group has a key of this kind.
 ///
@@ -168,7 +168,7 @@ mod tests {
     fn an_ed25519_key_signs_nothing_that_could_be_the_digest_of_openpgp() {
         let rules = [SigningRule::with_prefix(b"a", 100)];
         let check = |len, key| check_signable(&vec![b'a'; len], key, &rules, true, UnixSeconds(0));
-        for len in [20, 28, 32, 48, 64] {
+        for len in [16, 20, 28, 32, 48, 64] {
             assert_eq!(check(len, GroupKeyKind::Ed25519), Err(MessageRefusal::Digest(len)));
             assert_eq!(check(len, GroupKeyKind::Rsa), Ok(()));
             assert_eq!(check(len + 1, GroupKeyKind::Ed25519), Ok(()));

@@ -114,7 +114,7 @@ pub enum RefreshRefusal {
     #[error("no refresh is open")]
     None,
     /// The group has not generated its key yet.
-    #[error("the group is still generating its key: see `sunder quorum status`")]
+    #[error("the group is still generating its key: see `sunder status`")]
     NoKey,
     /// The group is too large for the kind of key.
     #[error(transparent)]

@@ -12,7 +12,7 @@ use crate::commands::load_config;
 ///
 /// The servers of a group agree on the steps of a refresh by an agreement log, which a server runs
 /// itself. With the setting `cometbft`, CometBFT runs it, as a process beside each server. All
-/// servers of a group must have the setting, from the beginning on.
+/// servers of a group must have the setting, from the beginning on, and the group an RSA key.
 ///
 /// The directory gets config.toml, with the settings that make CometBFT fast, and genesis.json,
 /// which is the same at all servers. Only the owner can read it. CometBFT creates its own keys

@@ -150,7 +150,7 @@ fn a_replicated_store_answers_despite_a_dead_and_a_lying_server_and_moves() {
 
     // Server 1 is killed. Server 2 sends an old answer, and headers that the group has not signed.
     let old = raw_command(&group.path("2.api"), b"get\0colour");
-    let public = keys::RsaPublicKey::read(&group.path("made/public.pem")).unwrap();
+    let public = keys::AnyPublicKey::read(&group.path("made/public.pem")).unwrap();
     assert_eq!(old.0.verify(&public, &old.1).unwrap().answer, b"value green");
     assert_eq!(client(&group, &["put", "colour", "black"]).unwrap(), "ok");
     let again = raw_command(&group.path("2.api"), b"get\0colour");

@@ -539,7 +539,7 @@ where
                     epoch,
                     "this server does not have the voting key that the group knows of it: its \
                      store or its log was lost, or an old copy was put back; it draws another \
-                     key. Never put an old copy of log.sqlite back: use `sunder quorum restore`, \
+                     key. Never put an old copy of the log back: use `sunder quorum restore`, \
                      or start with an empty store"
                 );
             }

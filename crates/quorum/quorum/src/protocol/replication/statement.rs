@@ -2,7 +2,7 @@
 //! its answer.
 
 use encoding::{FieldReader, FieldWrite as _};
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use random::{RandomError, RandomGenerator};
 
 use super::{MAX_ANSWER_LEN, MAX_COMMAND_LEN, MAX_NAME_LEN, MAX_REQUEST_LEN, NONCE_LEN};
@@ -196,7 +196,7 @@ impl ServiceRequest {
     /// If it is not the group's answer to this request.
     pub fn verify(
         &self,
-        public: &RsaPublicKey,
+        public: &AnyPublicKey,
         answer: &[u8],
     ) -> Result<ServiceAnswer, ServiceAnswerError> {
         let signed = SignedServiceAnswer::parse(answer)?;

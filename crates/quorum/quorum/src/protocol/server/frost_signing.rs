@@ -144,6 +144,13 @@ impl QuorumServer {
         }
         let session = match query {
             FrostQuery::Commitments => None,
+            // The first byte is the number of signers. Their points are costly to decode.
+            FrostQuery::Share(bytes)
+                if bytes.first().map(|it| usize::from(*it))
+                    != Some(epoch.header.group.size().signer_count()) =>
+            {
+                return Ok(Err(PartialSignRefusal::Malformed));
+            }
             FrostQuery::Share(bytes) => match SigningSession::from_bytes(bytes) {
                 Ok(session) => Some(session),
                 Err(_) => return Ok(Err(PartialSignRefusal::Malformed)),

@@ -96,7 +96,7 @@ pub enum SignRefusal {
     #[error("the group's key has no signatures in this encoding")]
     Encoding,
     /// The group has not generated its key yet.
-    #[error("the group is still generating its key: see `sunder quorum status`")]
+    #[error("the group is still generating its key: see `sunder status`")]
     NoKey,
     /// Too many requests of this server are under way.
     #[error("too many requests are running: try again")]

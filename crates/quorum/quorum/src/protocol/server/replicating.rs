@@ -97,7 +97,11 @@ impl ServiceState {
     /// Holds back the entry by which this server says that it can begin an epoch, until it has the
     /// state. Returns whether it does.
     pub(super) fn holds_back(&mut self, entry: &LogEntry) -> bool {
-        let is_held = self.lacks_state() && matches!(entry.body, LogEntryBody::Computed { .. });
+        let begins = matches!(
+            entry.body,
+            LogEntryBody::Computed { .. } | LogEntryBody::Handover { time: Some(_), .. }
+        );
+        let is_held = self.lacks_state() && begins;
         if is_held {
             self.held = Some(entry.clone());
         }

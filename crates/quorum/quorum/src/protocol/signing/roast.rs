@@ -61,7 +61,7 @@ pub(crate) struct RoastRequest {
 struct OwedAnswer {
     query: FrostQuery,
     since: Duration,
-    is_silent: bool,
+    is_late: bool,
 }
 
 impl RoastRequest {
@@ -157,7 +157,11 @@ impl RoastRequest {
             }
             Some(FrostQuery::Share(_)) => {
                 self.owed.remove(&from);
-                self.coordinator.handle_refusal(participant, Some(commitments));
+                if !self.coordinator.handle_refusal(participant, Some(commitments)) {
+                    self.busy.remove(&from);
+                    self.event(SignRequestEvent::Silent(from));
+                    self.ask_more(now, 1);
+                }
             }
             None => return,
         }
@@ -222,18 +226,17 @@ impl RoastRequest {
             self.fail();
         } else if now >= self.hedge_at {
             self.hedge_at = now + self.hedge_delay;
-            let mut silent = Vec::new();
-            for (&server, owed) in &mut self.owed {
-                if !owed.is_silent && !self.busy.contains_key(&server) {
-                    owed.is_silent = true;
-                    silent.push(server);
+            // Another server is asked also in place of one that says that it is busy: otherwise a
+            // faulty one could say so for ever.
+            let late: Vec<ServerIndex> =
+                self.owed.iter().filter(|(_, owed)| !owed.is_late).map(|(it, _)| *it).collect();
+            for &server in &late {
+                self.owed.entry(server).and_modify(|owed| owed.is_late = true);
+                if !self.busy.contains_key(&server) {
+                    self.event(SignRequestEvent::Silent(server));
                 }
             }
-            let count = silent.len();
-            for server in silent {
-                self.event(SignRequestEvent::Silent(server));
-            }
-            self.ask_more(now, count);
+            self.ask_more(now, late.len());
         }
     }
 
@@ -253,7 +256,7 @@ impl RoastRequest {
     }
 
     fn ask(&mut self, now: Duration, to: ServerIndex, query: FrostQuery) {
-        let owed = OwedAnswer { query: query.clone(), since: now, is_silent: false };
+        let owed = OwedAnswer { query: query.clone(), since: now, is_late: false };
         self.owed.insert(to, owed);
         self.outputs.push_back(RoastRequestOutput::Send { to, query });
     }

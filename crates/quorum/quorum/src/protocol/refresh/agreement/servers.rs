@@ -10,7 +10,12 @@ impl RefreshAgreement {
     /// The servers that agree on the log after these entries. This changes nothing.
     pub(super) fn servers_after(&self, entries: &[Bytes]) -> ServerSet {
         let changes = |entry: &LogEntry| {
-            matches!(entry.body, LogEntryBody::Voting { .. } | LogEntryBody::Computed { .. })
+            matches!(
+                entry.body,
+                LogEntryBody::Voting { .. }
+                    | LogEntryBody::Computed { .. }
+                    | LogEntryBody::Handover { .. }
+            )
         };
         let entries: Vec<LogEntry> =
             entries.iter().filter_map(|entry| LogEntry::parse(entry).ok()).collect();

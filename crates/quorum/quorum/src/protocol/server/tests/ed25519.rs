@@ -443,6 +443,38 @@ fn a_wrong_share_is_replaced_and_proven() {
     assert!(!evidence.verify(&sharing, ServerIndex(0), &identity(1).public()));
 }
 
+/// A server that says after each question that its nonces are lost is replaced, without a wait.
+#[test]
+fn a_server_that_loses_its_nonces_for_ever_is_replaced() {
+    let mut world = founders(1, 9);
+    generated(&mut world, &[1, 2, 3, 4]);
+    world.run(|_| false);
+    let message = b"message".to_vec();
+    for number in 1..=4 {
+        world.server(number).registered(MessageDigest::of(&message));
+    }
+    let now = world.now;
+    world.server(1).sign(now, LocalRequestId(1), message.clone(), SigningEncoding::Ed25519);
+    let (mut liar, mut refusals) = (None, 0);
+    while !world.nodes[&1].replies.contains_key(&LocalRequestId(1)) {
+        for number in 1..=4 {
+            world.poll(number);
+        }
+        let (from, to, topic, mut bytes) = world.links.pop_front().expect("another is asked");
+        let is_share = topic == LinkTopic::Signing && bytes[0] == 10;
+        if is_share && *liar.get_or_insert(from) == from {
+            // Its next commitments follow the digest of the session and the share.
+            bytes = [&[11], &bytes[1..9], &bytes[73..137]].concat().into();
+            refusals += 1;
+        }
+        let from = identity(from).public();
+        world.server(to).handle_message(now, &from, topic, &bytes, 0);
+    }
+    let signature = world.nodes[&1].replies[&LocalRequestId(1)].clone().unwrap();
+    assert!(world.public().verify(&message, &signature));
+    assert!((1..=2).contains(&refusals), "{refusals}");
+}
+
 /// A chain that a founder makes alone, with a key of its own, convinces no other founder, and no
 /// server that knows the key.
 #[test]

@@ -52,7 +52,7 @@ impl World {
         let (request, id) = self.send_command(at, command);
         self.run_until(|world| world.nodes[&at].replies.contains_key(&id));
         let answer = self.nodes[&at].replies[&id].clone().unwrap();
-        request.verify(self.key.group().public(), &answer).unwrap().answer
+        request.verify(&self.public(), &answer).unwrap().answer
     }
 
     /// The digests of the states of these servers.
@@ -64,6 +64,25 @@ impl World {
         let state = Some(Sha256Digest::of(&[state]));
         self.run_until(|world| world.states(servers).iter().all(|it| *it == state));
     }
+}
+
+/// A group that generates an Ed25519 key keeps the state from its first epoch, through refreshes.
+#[test]
+fn replicated_service_moves_with_an_ed25519_key() {
+    let mut world = World::founding(1, 1);
+    for number in 100..=103 {
+        world.nodes.insert(number, Node::default());
+    }
+    for number in world.numbers() {
+        world.nodes.get_mut(&number).unwrap().service = true;
+        world.start(number);
+    }
+    world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+    assert_eq!(world.command(1, b"a"), digest_of(b"a\n"));
+    world.refresh(&[1, 2], &group(1, 100));
+    world.run_until(|world| world.have_epoch(2, &[100, 101, 102, 103]));
+    assert_eq!(world.command(103, b"b"), digest_of(b"a\nb\n"));
+    world.run_until_equal(&[100, 101, 102, 103], b"a\nb\n");
 }
 
 fn digest_of(list: &[u8]) -> Vec<u8> {
@@ -133,11 +152,11 @@ fn replicated_service_has_one_history_in_a_refresh_under_load() {
             states[0].is_some() && states.iter().all(|it| *it == states[0])
         });
         let last = world.command(100, b"last");
-        let public = world.key.group().public();
+        let public = world.public();
         let mut answers = BTreeMap::new();
         for (at, request, id) in sent {
             if let Some(Ok(answer)) = world.nodes[&at].replies.get(&id) {
-                let answer = request.verify(public, answer).unwrap();
+                let answer = request.verify(&public, answer).unwrap();
                 answers.insert(answer.answer, answer.height);
             }
         }
@@ -160,7 +179,7 @@ fn replicated_service_signs_no_false_statement() {
     world.run_until(|world| world.nodes[&1].replies.contains_key(&id));
     let right = world.nodes[&1].replies[&id].clone().unwrap();
     let signed = SignedServiceAnswer::parse(&right).unwrap();
-    let public = world.key.group().public().clone();
+    let public = world.public();
     // The client refuses another answer, and the answer to another or an earlier request.
     let mut other = signed.clone();
     *other.statement.last_mut().unwrap() ^= 1;
