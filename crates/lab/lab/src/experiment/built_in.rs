@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 41] = [
+const ALL: [(&str, &str); 42] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -33,6 +33,7 @@ const ALL: [(&str, &str); 41] = [
     ("transport-core", include_str!("../../experiments/transport-core.toml")),
     ("compute-circuits", include_str!("../../experiments/compute-circuits.toml")),
     ("compute-links", include_str!("../../experiments/compute-links.toml")),
+    ("compute-buffers", include_str!("../../experiments/compute-buffers.toml")),
     ("compute-delay", include_str!("../../experiments/compute-delay.toml")),
     ("compute-loss", include_str!("../../experiments/compute-loss.toml")),
     ("compute-gmw", include_str!("../../experiments/compute-gmw.toml")),
