@@ -14,6 +14,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// A group whose members are away, except its administrator.
 fn world(exchange: Exchanges, seed: u64) -> World {
     let mut world = World::of_members(exchange, seed);
+    // The administrator has received the prekeys for the next epochs.
+    run_rounds(&mut world, 10);
     world.leave(BOB);
     world.leave(CAROL);
     run_rounds(&mut world, 5);
