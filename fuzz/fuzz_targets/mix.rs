@@ -13,8 +13,9 @@ use changes::Changes;
 use keys::IdentitySecretKey;
 use libfuzzer_sys::fuzz_target;
 use mix::client::{MixClient, MixClientSettings};
+use mix::exchange::MixExchangeKind;
 use mix::engine::MixEngineName;
-use mix::group::{MIN_AUDIT_ROUNDS, MixGroup, MixGroupSettings};
+use mix::group::{ArchiveLimits, MIN_AUDIT_ROUNDS, MixGroup, MixGroupSettings};
 use mix::membership::{EpochAnnouncement, GroupAddress, Invitation, MemberName};
 use mix::wire::{MemberToProxy, MixHello, MixTerms, ProxyToMember};
 use mix::{MailboxShape, MixClientEvent};
@@ -44,8 +45,9 @@ fuzz_target!(|input: Input| {
     bytes(&input.bytes);
     _ = Invitation::parse(&input.text);
     mix::fuzzing::read_slots(&input.slots);
-    let engine = MixEngineName::ALL[usize::from(input.engine) % MixEngineName::ALL.len()];
-    let mut world = World::new(engine);
+    let kinds = MixExchangeKind::ALL;
+    let exchange = kinds[usize::from(input.engine) % kinds.len()];
+    let mut world = World::new(exchange);
     let invitation = world.invite();
     let code = invitation.code().to_string();
     let changed = String::from_utf8_lossy(&input.invitation.of(code.as_bytes())).into_owned();
@@ -68,7 +70,7 @@ fuzz_target!(|input: Input| {
         [9; 32],
     );
     if let Some(stored) = &world.stored {
-        _ = MixGroup::new(group(engine), Some(&input.stored[1].of(stored)), [9; 32]);
+        _ = MixGroup::new(group(exchange), Some(&input.stored[1].of(stored)), [9; 32]);
     }
 });
 
@@ -94,19 +96,21 @@ fn secret(person: usize) -> IdentitySecretKey {
     IdentitySecretKey::new(&[1 + u8::try_from(person).expect("there are two"); 32])
 }
 
-fn group(engine: MixEngineName) -> MixGroupSettings {
-    let shape = MailboxShape::new(3, 2, 1, 3, 64).expect("a shape");
+fn group(exchange: MixExchangeKind) -> MixGroupSettings {
+    let writes = if exchange == MixExchangeKind::Broadcast { 2 } else { 1 };
+    let shape = MailboxShape::new(3, 2, writes, 3, 64).expect("a shape");
     let (interval, least) = (Duration::from_millis(400), STEP);
     MixGroupSettings {
         name: "friends".parse().expect("a name"),
         administrator: secret(ALICE).public(),
-        terms: MixTerms::new(engine, shape, interval, least).expect("terms"),
+        terms: MixTerms::new(exchange, shape, interval, least).expect("terms"),
         audit_every_rounds: MIN_AUDIT_ROUNDS,
+        archive: ArchiveLimits { keep: Duration::ZERO, keep_bytes: 0 },
     }
 }
 
 fn settings(person: usize, invitation: Option<Invitation>, now: Duration) -> MixClientSettings {
-    let group = group(MixEngineName::Ot);
+    let group = group(MixEngineName::Ot.into());
     MixClientSettings {
         group: GroupAddress {
             proxy_address: "127.0.0.1:6700".into(),
@@ -155,7 +159,7 @@ struct World {
 }
 
 impl World {
-    fn new(engine: MixEngineName) -> Self {
+    fn new(exchange: MixExchangeKind) -> Self {
         let now = Duration::ZERO;
         let person = |number| Person {
             client: client(number, None, None, now),
@@ -229,8 +233,9 @@ impl World {
                     }
                     person.client.handle_shown();
                 }
-                None => match person.client.poll_transmit() {
+                None => match person.client.poll_transmit(self.now) {
                     Some(message) => person.to_proxy.push_back(message),
+                    None if person.client.read_round() => {}
                     None => break,
                 },
             }

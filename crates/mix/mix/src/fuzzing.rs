@@ -4,7 +4,7 @@ use encoding::FieldReader;
 use zeroize::Zeroizing;
 
 use crate::protocol::content::{SlotContent, capacity};
-use crate::protocol::conversation::Conversation;
+use crate::protocol::conversation::{Conversation, VERSION};
 
 const SLOT_LEN: usize = 64;
 
@@ -30,6 +30,7 @@ pub fn read_slots(slots: &[Vec<u8>]) {
         let mut stored = Zeroizing::default();
         conversation.encode(&mut stored);
         let mut reader = FieldReader::new(&stored);
-        conversation = Conversation::decode(&mut reader, stamp, capacity).expect("it was stored");
+        conversation =
+            Conversation::decode(&mut reader, VERSION, stamp, capacity).expect("it was stored");
     }
 }

@@ -44,9 +44,10 @@
 //! chooses, the same for all calls of one object; in [`membership`], since 1970. Modules of both
 //! ends:
 //!
-//! - [`round`], `mailbox`, `shape`, `slot_permutation`: a round, its mailbox, and which slot is
-//!   whose.
-//! - [`engine`]: how a member reads slots and hands in its update: `ot`; to compare, `circuit` and
+//! - [`round`], `shape`: a round and its slots. [`exchange`]: the two kinds of exchange, by
+//!   broadcast and oblivious.
+//! - Of oblivious exchanges: `mailbox`, `slot_permutation`: the mailbox, and which slot is whose.
+//!   [`engine`]: how a member reads slots and hands in its update: `ot`; to compare, `circuit` and
 //!   `bdd`. `slots`, `transfers`: what they share.
 //! - `audit`: the check of a member's update by another member, as a garbled `circuit`.
 //! - [`membership`]: invitations, joining, the keys of epochs, leaving. `epoch`, `group_key`: who
@@ -57,9 +58,11 @@
 //!
 //! - [`client`]: one client of one group over successive connections. It combines membership, the
 //!   engine and the rounds. `presence`: when it connects and leaves.
-//! - `member`: `writing`, `reading` and `auditing` in a round. `conversations` has a `conversation`
+//! - `member`: its exchanges in a round: `broadcast`, or `oblivious` with `writing`, `reading` and
+//!   `auditing`. `conversations` has a `conversation`
 //!   with each partner: messages to fragments (`content`) and back. `pair`: keys of two members.
-//!   `event`: what member and client report. `state`: the error of a stored state.
+//!   `event`: what member and client report. `state`: the error of a stored state. `cost`: the
+//!   bytes and times of a member.
 //!
 //! Modules of the proxy:
 //!
@@ -81,13 +84,16 @@ pub use net::{StateFileError, StateFolder, chat, proxy};
 pub use protocol::audit::{MAX_AUDIT_SLOTS, UpdateAuditError};
 pub use protocol::content::MAX_TEXT_LEN;
 pub use protocol::conversations::Conversations;
+pub use protocol::cost::MemberCost;
 pub use protocol::epoch::{GroupMember, MemberEpoch, MemberEpochError};
-pub use protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
+pub use protocol::event::{ChatMessageId, GivenUpReason, MissedReason, MixClientEvent};
 pub use protocol::group_key::{MixGroupKey, ParticipantMask};
 pub use protocol::mailbox::Mailbox;
-pub use protocol::member::{MemberExchange, MemberSendError, MixMember, MixMemberError};
-pub use protocol::round::{NONCE_LEN, Participant, ReadRound, RoundStart};
+pub use protocol::member::{
+    BroadcastExchange, MemberExchange, MemberSendError, MixMember, MixMemberError,
+};
+pub use protocol::round::{NONCE_LEN, Participant, ReadRound, RoundPosition, RoundStart};
 pub use protocol::shape::{MAX_MAILBOX_LEN, MailboxShape, MailboxShapeError};
 pub use protocol::slot_permutation::SlotPermutation;
 pub use protocol::state::ConversationStateError;
-pub use protocol::{client, engine, group, membership, round, wire};
+pub use protocol::{client, engine, exchange, group, membership, round, wire};

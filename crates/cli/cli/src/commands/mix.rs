@@ -50,7 +50,8 @@ impl Daemon for Mix {
     const LEGEND: &'static str = "\
 For a proxy of mix-in-place, `took part` is the number of members in the last
 round: the anonymity set. `audits` shows how many audits found an update wrong,
-or did not check it, of all audits.";
+or did not check it, of all audits. `today` is the bytes of messages since
+midnight (UTC) or the start.";
     type Status = MixServiceStatus;
 
     fn page(now: &MixServiceStatus, before: Option<&MixServiceStatus>) -> String {
@@ -99,8 +100,9 @@ impl ServiceStatus for MixServiceStatus {
 fn help() -> String {
     format!(
         "Example: sunder mix --config office.toml, with this in office.toml\n\n{EXAMPLE}\n\
-         Further settings of a group: slots_per_member, writes, reads, slot_len,\n\
-         interval_ms, min_interval_ms, engine, audit_every_rounds.\n\
+         Further settings of a group: profile, slots_per_member, interval_ms, min_interval_ms,\n\
+         engine, keep, keep_mb; with another engine than \"broadcast\" also writes, reads,\n\
+         audit_every_rounds.\n\
          docs/guides/chat.md has a table of them."
     )
 }
@@ -151,6 +153,9 @@ async fn serve(path: PathBuf, config: MixProxyConfig) -> Result<(), CommandFailu
 
 #[cfg(test)]
 mod tests {
+    use mix::MemberCost;
+    use mix::proxy::GroupProfile;
+
     use super::*;
     use crate::daemon::tests::names;
 
@@ -160,6 +165,26 @@ mod tests {
     fn the_example_is_a_configuration() {
         let config = MixProxyConfig::from_toml(EXAMPLE).unwrap();
         assert_eq!(config.groups[0].terms.shape().members(), 16);
+    }
+
+    /// The guide's table of profiles has what the calculator says.
+    #[test]
+    fn the_guide_has_the_costs_of_profiles() {
+        for profile in GroupProfile::ALL {
+            for members in [4, 16, 64] {
+                let cost = MemberCost::new(&profile.terms(members).unwrap(), members);
+                let megabytes = |bytes: u64| format!("{} MB", (bytes + 500_000) / 1_000_000);
+                let row = format!(
+                    "| `\"{}\"` | {members} | {} | {} | {:.1} s | {:.1} s |",
+                    profile.as_str(),
+                    megabytes(cost.up_per_day),
+                    megabytes(cost.down_per_day),
+                    cost.delivery.as_secs_f64(),
+                    cost.delivery_95.as_secs_f64(),
+                );
+                assert!(GUIDE.contains(&row), "not in the guide: {row}");
+            }
+        }
     }
 
     #[test]

@@ -39,12 +39,68 @@ fn three_members_talk() {
     assert!(carol.wait_for("refused").starts_with("refused dora "));
     carol.enter("/invite dora");
     assert!(carol.wait_for("warning").contains("administrator"));
-    // With fewer participants than configured nothing is sent.
+}
+
+/// Where rounds are not kept, only those that take part can receive anything.
+#[test]
+fn nothing_is_sent_if_too_few_take_part() {
+    let (room, _proxy) = Room::open_with(&NAMES, "keep = \"0s\"\n");
+    let [mut alice, mut bob, _carol] = NAMES.map(|name| room.talk(name));
+    alice.wait_for("anonymity 3");
     alice.forget();
     bob.stop(STOP_SIGNALS[0]);
     alice.wait_for("anonymity 2");
     alice.enter("@carol hello?");
     assert!(alice.wait_for("refused").starts_with("refused carol "), "too few take part");
+}
+
+/// Bob and carol are never there together, and the proxy is killed in between.
+#[test]
+fn a_message_reaches_a_member_that_comes_later() {
+    let (room, proxy) = Room::open(&NAMES);
+    // All are there once, so that the administrator has their prekeys for later epochs.
+    let all = NAMES.map(|name| room.talk(name));
+    room.wait_for_participants(3);
+    let rounds = room.rounds();
+    while room.rounds() < rounds + 20 {
+        thread::sleep(Duration::from_millis(20));
+    }
+    for mut member in all {
+        member.stop(STOP_SIGNALS[0]);
+    }
+    let mut bob = room.talk("bob");
+    bob.wait_for("connected");
+    bob.enter("@carol until later");
+    bob.enter(&format!("@carol {}", "and ".repeat(2_000)));
+    for _ in 0..2 {
+        assert!(bob.wait_for("stored").ends_with(" carol"));
+    }
+    bob.stop(STOP_SIGNALS[0]);
+    let _proxy = proxy.restart(&room, STOP_SIGNALS[1]);
+    let mut carol = room.talk("carol");
+    assert_eq!(carol.wait_for("message"), "message bob until later");
+    assert!(carol.wait_for("message").starts_with("message bob and and"));
+    carol.enter("@bob thanks");
+    carol.wait_for("stored");
+    carol.stop(STOP_SIGNALS[0]);
+    let mut bob = room.talk("bob");
+    assert_eq!(bob.wait_for("message"), "message carol thanks");
+    for _ in 0..2 {
+        assert!(bob.wait_for("delivered").ends_with(" carol"));
+    }
+    let group = room.status()["groups"][0].clone();
+    assert!(group["kept"]["rounds"].as_u64().unwrap() > 10, "{group}");
+    assert_eq!(group["kept"]["unwritten"], Value::Null);
+}
+
+/// The oblivious exchanges of the paper still work.
+#[test]
+fn three_members_talk_by_an_oblivious_engine() {
+    let (room, _proxy) = Room::open_with(&NAMES, "engine = \"ot\"\n");
+    let [mut alice, bob, _carol] = NAMES.map(|name| room.talk(name));
+    alice.wait_for("anonymity 3");
+    bob.enter("@alice hello");
+    assert_eq!(alice.wait_for("message"), "message bob hello");
 }
 
 #[test]

@@ -13,7 +13,13 @@ use crate::setup::errors_in;
 
 /// A copy of the earlier version's files of one kind.
 pub(crate) fn earlier_files(kind: &str) -> TempDir {
-    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/versions/9af3f08").join(kind);
+    files_of("9af3f08", kind)
+}
+
+/// The same of another revision.
+fn files_of(revision: &str, kind: &str) -> TempDir {
+    let versions = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/versions");
+    let files = versions.join(revision).join(kind);
     let copy = tempfile::tempdir().unwrap();
     copy_private(&files, copy.path());
     copy
@@ -109,4 +115,25 @@ fn a_chat_of_an_earlier_version_is_refused_with_what_to_do() {
     let message = String::from_utf8(output.stderr).unwrap();
     assert_ne!(output.status.code(), Some(0), "{message}");
     assert!(message.contains("another version of Sunder: continue with that version"), "{message}");
+}
+
+/// The state of a chat by mix-in-place 2 is read: the administrator can invite, and others are
+/// members, so that an invitation of theirs is refused for this reason only.
+#[test]
+fn states_of_a_chat_before_broadcasts_are_read() {
+    let place = files_of("02a63d9", "chat");
+    let invite = |name: &str| {
+        let config = format!("{name}.toml");
+        let output = sunder(place.path(), &["chat", "invite", "--config", &config, "dora"]);
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    };
+    let (is_done, code) = invite("alice");
+    assert!(is_done && code.starts_with("sunder-mix-1-"), "{code}");
+    for name in ["bob", "carol"] {
+        let (is_done, reason) = invite(name);
+        assert!(!is_done && reason.contains("only the group's administrator"), "{reason}");
+    }
+    let checked = sunder(place.path(), &["doctor", "--config", "proxy.toml"]);
+    assert!(checked.status.success(), "{checked:?}");
 }

@@ -11,6 +11,7 @@ use console::CommandFailure;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use mix::chat::{ChatCommand, ChatConfig, ChatEvent, ChatSession};
 use mix::engine::MixEngineName;
+use mix::group::ArchiveLimits;
 use mix::membership::{Invitation, MemberName};
 use mix::proxy::{self, MixGroupConfig, MixProxy, MixProxyHandle, MixProxyObservation};
 use mix::wire::{GroupName, MixTerms};
@@ -83,6 +84,7 @@ impl DemoChatGroup {
                 administrator: keys[0],
                 terms,
                 audit_every_rounds: 0,
+                archive: ArchiveLimits { keep: Duration::ZERO, keep_bytes: 0 },
             }],
         };
         let proxy = MixProxy::open(&config).map_err(failed)?;

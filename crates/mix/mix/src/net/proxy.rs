@@ -1,5 +1,6 @@
 //! The proxy: moves messages between connections and independent groups.
 
+mod archive;
 mod config;
 mod greeting;
 mod group;
@@ -29,9 +30,12 @@ use greeting::{PendingGreeting, PendingGreetings};
 use group::GroupRunner;
 use workers::ProxyWorkers;
 
-pub use config::{KEYS, MixGroupConfig, MixProxyConfig};
+pub use config::{GroupProfile, KEYS, MixGroupConfig, MixProxyConfig};
 pub use group::MixProxyObservation;
-pub use status::{AuditFailedMemberStatus, MixProxyStatus, ProxyGroupStatus, UnwrittenStateStatus};
+pub use status::{
+    AuditFailedMemberStatus, KeptRoundsStatus, MixProxyStatus, ProxyGroupStatus,
+    UnwrittenStateStatus,
+};
 
 /// The time limit of a connection's greeting.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);

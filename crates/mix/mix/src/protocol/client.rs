@@ -4,9 +4,9 @@
 //! After each call, the driver repeats these steps in this order until none returns anything: it
 //! writes the state of [`MixClient::poll_store`] to disk and then calls
 //! [`MixClient::handle_stored`]; it shows [`MixClient::event`] and then calls
-//! [`MixClient::handle_shown`]; it sends the message of [`MixClient::poll_transmit`]. State is
-//! stored before it is shown or sent. After a crash no message is lost, and only a message that was
-//! being shown may be shown again.
+//! [`MixClient::handle_shown`]; it sends the message of [`MixClient::poll_transmit`]; it calls
+//! [`MixClient::read_round`]. State is stored before it is shown or sent. After a crash no message
+//! is lost, and only a message that was being shown may be shown again.
 //!
 //! **Nothing that the proxy sees depends on messages**, but for contents that it cannot read. The
 //! driver writes the state in another thread and keeps calling the client: if messages waited for
@@ -20,6 +20,7 @@ mod joining;
 mod link;
 mod outbox;
 mod report;
+mod rounds;
 mod state;
 
 use std::collections::VecDeque;
@@ -34,19 +35,18 @@ use self::joining::JoinRefusalLimiter;
 use self::link::ProxyLink;
 use self::outbox::MembershipOutbox;
 pub use self::report::{
-    ClientStateError, LeaveGroupError, MixClientError, MixClientSendError, MixClientStatus,
-    NotAdministrator,
+    ClientStateError, DayBytes, LeaveGroupError, MixClientError, MixClientSendError,
+    MixClientStatus, NotAdministrator,
 };
 use self::state::RestoredClientState;
 use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, MixClientEvent};
-use crate::protocol::member::{MIN_AUDIT_ROUNDS, MixMember, MixMemberError};
+use crate::protocol::member::MixMember;
 use crate::protocol::membership::{
     Administrator, GroupAddress, Invitation, InviteMemberError, MemberName, MemberNotice,
     RemoveMemberError, group_id,
 };
 use crate::protocol::random::ForwardSecureRng;
-use crate::protocol::round::{Participant, RoundStart};
 use crate::protocol::wire::{
     MAX_GREETING_LEN, MemberToProxy, MixHello, ProxyRefusal, ProxyToMember,
 };
@@ -114,6 +114,9 @@ pub struct MixClient {
     audits: u64,
     /// See [`MixClient::exchanges`].
     exchanges: u64,
+    bytes_today: DayBytes,
+    /// The last epoch of which it was reported that its rounds cannot be read.
+    unreadable_epoch: u32,
 }
 
 /// The conversations: part of a member while the shape of the group is known.
@@ -187,6 +190,8 @@ impl MixClient {
             last_audit: None,
             audits: 0,
             exchanges: 0,
+            bytes_today: DayBytes::default(),
+            unreadable_epoch: 0,
         })
     }
 
@@ -212,6 +217,10 @@ impl MixClient {
     /// # Errors
     /// Returns why the driver must end the connection.
     pub fn handle_message(&mut self, now: Duration, message: &[u8]) -> Result<(), MixClientError> {
+        let calendar = self.calendar(now);
+        self.bytes_today.count(calendar, 0, message.len());
+        // Usually the driver has read all before.
+        while self.read_round() {}
         match ProxyToMember::decode(message, self.link.as_ref().map(ProxyLink::terms))? {
             ProxyToMember::Welcome { terms, status, epoch } => {
                 self.handle_welcome(now, terms, status, epoch)
@@ -237,10 +246,16 @@ impl MixClient {
                 self.transmits.extend(messages);
                 Ok(())
             }
-            ProxyToMember::Round { start, opening } => self.handle_round(now, &start, &opening),
+            ProxyToMember::Round { start, opening } => self.handle_round(now, &start, opening),
             ProxyToMember::Answer { round, body } => self.handle_answer(now, round, &body),
             ProxyToMember::Late { round } => {
-                self.link()?.handle_late(round);
+                let catch_up = self.link()?.handle_late(round);
+                self.transmits.extend(catch_up);
+                Ok(())
+            }
+            ProxyToMember::Past { is_last, records } => {
+                let next = self.link()?.handle_past(is_last, records)?;
+                self.transmits.extend(next);
                 Ok(())
             }
             ProxyToMember::Audit { epoch, round, subject } => {
@@ -349,13 +364,16 @@ impl MixClient {
     }
 
     /// A message to send to the proxy.
-    pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
-        self.transmits.pop_front().or_else(|| {
+    pub fn poll_transmit(&mut self, now: Duration) -> Option<Vec<u8>> {
+        let message = self.transmits.pop_front().or_else(|| {
             // While there are rounds, membership messages go out with a request. Sent between
             // rounds, they would show how long the disk was busy.
             let has_rounds = self.link.as_ref().is_some_and(ProxyLink::is_ready);
             self.membership.poll(has_rounds)
-        })
+        })?;
+        let calendar = self.calendar(now);
+        self.bytes_today.count(calendar, message.len(), 0);
+        Some(message)
     }
 
     /// Queues a message to the member with this name. Messages are delivered once and in order.
@@ -436,9 +454,11 @@ impl MixClient {
             latency: self.link.as_ref().and_then(ProxyLink::latency),
             anonymity_set: member.map_or(0, |member| member.anonymity_set()),
             least_participants: self.settings.least_participants,
+            can_send: member.is_some_and(|member| member.is_anonymous()),
             undelivered: self.conversations().undelivered(),
             waiting_for: self.waiting_for(),
             not_of_round_since: self.conversations().not_of_round_since,
+            bytes_today: self.bytes_today,
             audits: self.audits,
         }
     }
@@ -463,76 +483,7 @@ impl MixClient {
     }
 }
 
-/// Rounds.
 impl MixClient {
-    /// Begins to set up exchanges in the proxy's current epoch.
-    fn begin_exchanges(&mut self) -> Result<(), MixClientError> {
-        let messages = self.link()?.begin()?;
-        self.transmits.extend(messages);
-        Ok(())
-    }
-
-    fn handle_round(
-        &mut self,
-        now: Duration,
-        start: &RoundStart,
-        opening: &[u8],
-    ) -> Result<(), MixClientError> {
-        let is_stored = self.is_stored();
-        let (ClientConversations::Member(member), Some(link)) =
-            (&mut self.conversations, &mut self.link)
-        else {
-            return Err(MixClientError::OutOfTurn("a round before the epoch"));
-        };
-        self.transmits.push_back(link.handle_round(now, start, opening, member, is_stored)?);
-        self.membership.handle_round();
-        Ok(())
-    }
-
-    fn handle_answer(
-        &mut self,
-        now: Duration,
-        round: u64,
-        body: &[u8],
-    ) -> Result<(), MixClientError> {
-        let slots = self.link()?.handle_answer(now, round, body)?;
-        let ClientConversations::Member(member) = &mut self.conversations else { return Ok(()) };
-        let generation = member.conversations().generation();
-        member.handle_slots(&slots);
-        self.is_stored &= member.conversations().generation() == generation;
-        self.exchanges += u64::from(member.is_anonymous());
-        self.take_events();
-        Ok(())
-    }
-
-    /// Takes the member's events.
-    fn take_events(&mut self) {
-        if let ClientConversations::Member(member) = &mut self.conversations {
-            self.events.extend(std::iter::from_fn(|| member.poll_event()));
-        }
-    }
-
-    /// Begins an audit. The protocol requires some rounds between two audits, which bounds what a
-    /// deviating proxy can learn about masks and slot orders.
-    fn handle_audit(
-        &mut self,
-        epoch: u32,
-        round: u64,
-        subject: Participant,
-    ) -> Result<(), MixClientError> {
-        let ClientConversations::Member(member) = &mut self.conversations else {
-            return Err(MixClientError::OutOfTurn("an audit before the epoch"));
-        };
-        let last = self.last_audit.filter(|(of, _)| *of == epoch).map(|(_, round)| round);
-        if last.is_some_and(|last| round < last.saturating_add(MIN_AUDIT_ROUNDS)) {
-            return Err(MixMemberError::Audit(round).into());
-        }
-        let set_up = member.begin_audit(epoch, round, subject)?;
-        self.last_audit = Some((epoch, round));
-        self.transmits.push_back(MemberToProxy::AuditSetUp(set_up).encode());
-        Ok(())
-    }
-
     /// Why there are no exchanges now.
     fn waiting_for(&self) -> Option<&'static str> {
         match &self.link {

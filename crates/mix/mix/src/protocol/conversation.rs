@@ -14,8 +14,14 @@ use incoming::IncomingFragments;
 pub(crate) use outgoing::ConversationFull;
 use outgoing::{AcknowledgementEffect, OutgoingFragments};
 
-/// The send window: the maximum number of fragments beyond the last acknowledged one.
-const WINDOW: u32 = 16;
+/// The send window, the maximum number of fragments beyond the last acknowledged one, where rounds
+/// may be missed: as many fragments as a receiver keeps that have arrived ahead of others.
+pub(crate) const MIN_WINDOW: u32 = 16;
+/// The send window where all rounds are read in order: more than the longest message needs.
+pub(crate) const MAX_WINDOW: u32 = 512;
+/// The version of the state of conversations, and the one before, which is read.
+pub(crate) const VERSION: u8 = 3;
+pub(crate) const VERSION_BEFORE: u8 = 2;
 /// The number of exchanges after the last text for which a conversation counts as current.
 const CURRENT_EXCHANGES: u64 = 256;
 
@@ -25,6 +31,8 @@ pub(crate) struct Conversation {
     incoming: IncomingFragments,
     /// The exchange of the last new text of either end; 0 if there was none since the start.
     last_text_exchange: u64,
+    /// The last exchange in which something was acknowledged.
+    acknowledged_exchange: u64,
 }
 
 /// The effects of a slot of the partner.
@@ -45,7 +53,26 @@ impl Conversation {
     /// A new conversation, in this incarnation of the state.
     pub(crate) fn new(life: u64) -> Self {
         let (outgoing, incoming) = (OutgoingFragments::new(life), IncomingFragments::default());
-        Self { outgoing, incoming, last_text_exchange: 0 }
+        Self { outgoing, incoming, last_text_exchange: 0, acknowledged_exchange: 0 }
+    }
+
+    /// From now on as many fragments are sent without an acknowledgement.
+    pub(crate) fn set_window(&mut self, window: u32) {
+        self.outgoing.set_window(window);
+    }
+
+    /// What was written in an exchange is lost, and is to be written again.
+    pub(crate) fn handle_lost(&mut self, exchange: u64) {
+        self.outgoing.handle_lost(exchange);
+        if self.acknowledged_exchange == exchange {
+            self.incoming.acknowledge_again();
+        }
+    }
+
+    /// The proxy keeps what was written in an exchange. Returns the numbers of the messages of
+    /// which it now keeps all.
+    pub(crate) fn handle_kept(&mut self, exchange: u64) -> Vec<u64> {
+        self.outgoing.handle_kept(exchange)
     }
 
     /// Queues a message with a number and a stamp, in fragments of at most `capacity` bytes. The
@@ -102,6 +129,7 @@ impl Conversation {
         awaited: bool,
         slot_len: usize,
     ) -> Zeroizing<Vec<u8>> {
+        self.acknowledged_exchange = exchange;
         let (acknowledged_stream, acknowledged) = self.incoming.acknowledge();
         let stream = self.outgoing.stream();
         let next = self.outgoing.next(exchange, again, awaited);
@@ -145,15 +173,16 @@ impl Conversation {
         self.incoming.encode(out);
     }
 
-    /// Decodes a stored conversation, for a new incarnation of the state.
+    /// Decodes a stored conversation of a version of the state, for a new incarnation of it.
     pub(crate) fn decode(
         state: &mut FieldReader<'_>,
+        version: u8,
         life: u64,
         capacity: usize,
     ) -> Result<Self, ConversationStateError> {
-        let outgoing = OutgoingFragments::decode(state, life, capacity)?;
+        let outgoing = OutgoingFragments::decode(state, version, life, capacity)?;
         let incoming = IncomingFragments::decode(state)?;
-        Ok(Self { outgoing, incoming, last_text_exchange: 0 })
+        Ok(Self { outgoing, incoming, last_text_exchange: 0, acknowledged_exchange: 0 })
     }
 }
 

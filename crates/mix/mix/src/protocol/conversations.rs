@@ -7,10 +7,12 @@ use keys::IdentityPublicKey;
 use zeroize::Zeroizing;
 
 use crate::protocol::content::SlotContent;
-use crate::protocol::conversation::{Conversation, ConversationFull, SlotReadOutcome};
+use crate::protocol::conversation::{
+    Conversation, ConversationFull, MIN_WINDOW, SlotReadOutcome, VERSION, VERSION_BEFORE,
+};
+use crate::protocol::round::RoundPosition;
 use crate::protocol::state::ConversationStateError;
 
-const VERSION: u8 = 2;
 /// The maximum number of conversations with partners that are no longer members.
 const MAX_FORMER: usize = 4096;
 
@@ -32,10 +34,18 @@ pub struct Conversations {
     stamp: u64,
     /// The epoch and round of the last mailbox that was read.
     read: (u32, u64),
+    /// The last round that has arrived, from which on this member catches up: that of
+    /// [`Self::read`], or an earlier one after a restart.
+    arrived: RoundPosition,
+    /// The value of `arrived` that is stored. It changes after a number of rounds, whatever was
+    /// read: otherwise the proxy would see when there was something to store.
+    checkpoint: RoundPosition,
     /// The round since which the mailboxes have not been those of their rounds. Not stored.
     pub(crate) not_of_round_since: Option<u64>,
     /// The maximum length of a fragment in bytes.
     capacity: usize,
+    /// The maximum number of fragments to a partner that are not acknowledged.
+    window: u32,
     partners: BTreeMap<[u8; 32], Conversation>,
     generation: u64,
 }
@@ -51,8 +61,11 @@ impl Conversations {
             last_id: 0,
             stamp: incarnation,
             read: (0, 0),
+            arrived: RoundPosition::default(),
+            checkpoint: RoundPosition::default(),
             not_of_round_since: None,
             capacity: 0,
+            window: MIN_WINDOW,
             partners: BTreeMap::new(),
             generation: 0,
         }
@@ -74,13 +87,15 @@ impl Conversations {
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         // A growing buffer would leave copies that are not wiped.
         let partners = self.partners.values().map(|conversation| 32 + conversation.stored_len());
-        let len = 64 + partners.sum::<usize>();
+        let len = 80 + partners.sum::<usize>();
         let mut out = Zeroizing::new(Vec::with_capacity(len));
         out.push(VERSION);
         out.extend_from_slice(&self.last_id.to_be_bytes());
         out.extend_from_slice(&self.stamp.to_be_bytes());
         out.extend_from_slice(&self.read.0.to_be_bytes());
         out.extend_from_slice(&self.read.1.to_be_bytes());
+        out.extend_from_slice(&self.checkpoint.epoch.to_be_bytes());
+        out.extend_from_slice(&self.checkpoint.round.to_be_bytes());
         out.extend_from_slice(&(self.capacity as u64).to_be_bytes());
         out.extend_from_slice(&(self.partners.len() as u64).to_be_bytes());
         for (partner, conversation) in &self.partners {
@@ -97,13 +112,19 @@ impl Conversations {
     /// If the bytes are malformed or of another version.
     pub fn from_bytes(bytes: &[u8], life: u64) -> Result<Self, ConversationStateError> {
         let mut state = FieldReader::new(bytes);
-        if state.u8()? != VERSION {
+        let version = state.u8()?;
+        if version != VERSION && version != VERSION_BEFORE {
             return Err(ConversationStateError);
         }
         let mut all = Self::new(life);
         all.last_id = state.u64()?;
         all.stamp = state.u64()?.max(life);
         all.read = (state.u32()?, state.u64()?);
+        all.checkpoint = RoundPosition { epoch: all.read.0, round: all.read.1 };
+        if version == VERSION {
+            all.checkpoint = RoundPosition { epoch: state.u32()?, round: state.u64()? };
+        }
+        all.arrived = all.checkpoint;
         all.capacity = usize::try_from(state.u64()?).map_err(|_| ConversationStateError)?;
         let count = state.u64()?;
         if all.capacity == 0 && count > 0 {
@@ -111,7 +132,7 @@ impl Conversations {
         }
         for _ in 0..count {
             let partner = state.take()?;
-            let conversation = Conversation::decode(&mut state, life, all.capacity)?;
+            let conversation = Conversation::decode(&mut state, version, life, all.capacity)?;
             all.partners.insert(partner, conversation);
         }
         state.finish()?;
@@ -155,6 +176,26 @@ impl Conversations {
     /// The mailbox of a round of an epoch was read.
     pub(crate) fn set_last_read(&mut self, epoch: u32, round: u64) {
         self.read = (epoch, round);
+        self.set_arrived(RoundPosition { epoch, round });
+    }
+
+    /// The last round that has arrived.
+    pub(crate) fn arrived(&self) -> RoundPosition {
+        self.arrived
+    }
+
+    /// A round has arrived, or is missing.
+    pub(crate) fn set_arrived(&mut self, position: RoundPosition) {
+        self.arrived = self.arrived.max(position);
+    }
+
+    /// After a restart, this member catches up from the last round that has arrived now. Called
+    /// after a number of rounds, whatever was read.
+    pub(crate) fn set_checkpoint(&mut self) {
+        if self.checkpoint != self.arrived {
+            self.checkpoint = self.arrived;
+            self.generation += 1;
+        }
     }
 
     /// Iterates over all conversations.
@@ -189,6 +230,26 @@ impl Conversations {
         self.with(partner).write(exchange, again, awaited, slot_len)
     }
 
+    /// Whether there is something new to send to a partner of [`Self::iter`].
+    pub(crate) fn has_new(&self, partner: &IdentityPublicKey) -> bool {
+        self.partners.get(&partner.to_bytes()).is_some_and(Conversation::has_new)
+    }
+
+    /// What was written in an exchange is lost, and is to be written again.
+    pub(crate) fn handle_lost(&mut self, exchange: u64) {
+        self.partners.values_mut().for_each(|it| it.handle_lost(exchange));
+    }
+
+    /// The proxy keeps what was written in an exchange. Returns the messages of which it now keeps
+    /// all: the partners and the numbers.
+    pub(crate) fn handle_kept(&mut self, exchange: u64) -> Vec<([u8; 32], u64)> {
+        let of = |(partner, conversation): (&[u8; 32], &mut Conversation)| {
+            let ids = conversation.handle_kept(exchange);
+            ids.into_iter().map(|id| (*partner, id)).collect::<Vec<_>>()
+        };
+        self.partners.iter_mut().flat_map(of).collect()
+    }
+
     /// Handles a slot that a partner has written.
     pub(crate) fn read(
         &mut self,
@@ -203,9 +264,19 @@ impl Conversations {
         received
     }
 
+    /// From now on as many fragments to a partner are sent without an acknowledgement.
+    pub(crate) fn set_window(&mut self, window: u32) {
+        self.window = window;
+        self.partners.values_mut().for_each(|it| it.set_window(window));
+    }
+
     fn with(&mut self, partner: &IdentityPublicKey) -> &mut Conversation {
-        let life = self.incarnation;
-        let new = || Conversation::new(life);
+        let (life, window) = (self.incarnation, self.window);
+        let new = || {
+            let mut conversation = Conversation::new(life);
+            conversation.set_window(window);
+            conversation
+        };
         self.partners.entry(partner.to_bytes()).or_insert_with(new)
     }
 }

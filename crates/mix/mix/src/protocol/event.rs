@@ -21,6 +21,15 @@ pub enum GivenUpReason {
     Uncertain,
 }
 
+/// Why rounds of the past cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissedReason {
+    /// The proxy does not keep them, or no longer.
+    NotKept,
+    /// This member does not have the key of the epoch, because its state was restored.
+    NoKey,
+}
+
 /// An event of a client, or of its member. Its `Display` is one line for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MixClientEvent {
@@ -33,6 +42,14 @@ pub enum MixClientEvent {
     },
     /// A message of this member was delivered.
     Delivered {
+        /// Its number.
+        id: ChatMessageId,
+        /// The receiver's name.
+        to: String,
+    },
+    /// The proxy keeps all of a message of this member: if it does what it promises, the receiver
+    /// gets the message even if this member leaves now.
+    Stored {
         /// Its number.
         id: ChatMessageId,
         /// The receiver's name.
@@ -61,6 +78,20 @@ pub enum MixClientEvent {
         round: u64,
         /// The first such round after the last correct one.
         since: u64,
+    },
+    /// In an exchange by broadcast: the mailbox does not contain what this member has handed in.
+    /// Only the proxy can have changed that. It is sent again.
+    ChangedByProxy {
+        /// The round.
+        round: u64,
+    },
+    /// Rounds that this member has missed cannot be read. Their senders send again what was not
+    /// acknowledged.
+    Missed {
+        /// The last such round.
+        round: u64,
+        /// Why.
+        reason: MissedReason,
     },
     /// The proxy answered this member in a round but does not list it as a participant.
     LeftOut {
@@ -107,6 +138,18 @@ impl fmt::Display for MixClientEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Message { from, text } => write!(f, "{from}: {text}"),
+            Self::Stored { to, .. } => write!(f, "kept for {to}"),
+            Self::Missed { round, reason } => {
+                let why = match reason {
+                    MissedReason::NotKept => "the proxy has not kept",
+                    MissedReason::NoKey => "this state has no key for",
+                };
+                write!(
+                    f,
+                    "{why} what was sent up to round {round}: the senders send again what you have \
+                     not received, when they are here"
+                )
+            }
             Self::Delivered { to, .. } => write!(f, "delivered to {to}"),
             Self::GivenUp { to, reason, .. } => write!(f, "not delivered to {to}: {reason}"),
             Self::Joined => f.write_str("admitted to the group: wait for the next epoch"),
@@ -119,6 +162,12 @@ impl fmt::Display for MixClientEvent {
                 "the mailbox of round {round} is not the one that the members filled, since round \
                  {since}: the proxy repeats an old one, or a member destroys messages; your \
                  messages wait. If this continues, tell the proxy's operator"
+            ),
+            Self::ChangedByProxy { round } => write!(
+                f,
+                "the proxy has changed what this member sent in round {round}: it is sent again. \
+                 Nobody can read or forge messages in this way, but the proxy can keep them back. \
+                 If this continues, ask the other members to agree on another proxy"
             ),
             Self::LeftOut { round } => write!(
                 f,

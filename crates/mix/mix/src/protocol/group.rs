@@ -6,15 +6,18 @@
 //! 1. runs the jobs of [`MixGroup::poll_job`], in any thread, and passes the results to
 //!    [`MixGroup::handle_done`];
 //! 2. writes the state of [`MixGroup::poll_store`] so that it survives a crash;
-//! 3. sends the messages of [`MixGroup::poll_transmit`], and ends a connection after its last
+//! 3. appends the records of [`MixGroup::poll_record`] to the archive, if rounds are kept, and
+//!    calls [`MixGroup::handle_written`]; answers the requests of [`MixGroup::poll_catch_up`];
+//! 4. sends the messages of [`MixGroup::poll_transmit`], and ends a connection after its last
 //!    message;
-//! 4. reads [`MixGroup::poll_event`], and calls [`MixGroup::handle_timeout`] at
+//! 5. reads [`MixGroup::poll_event`], and calls [`MixGroup::handle_timeout`] at
 //!    [`MixGroup::poll_timeout`].
 //!
 //! A connection cannot affect the others, with one exception: if a member that was told of a round
 //! does not answer, the round stays open until its interval has passed. `docs/protocols/mix.md`
 //! says what each message may change.
 
+mod archive;
 mod audits;
 mod connection;
 mod epoch;
@@ -32,6 +35,9 @@ use std::time::Duration;
 use keys::IdentityPublicKey;
 use zeroize::Zeroizing;
 
+pub use self::archive::{
+    ArchiveAppend, ArchiveIndex, ArchiveLimits, PastBatch, PastPart, RecordPlace, read_record,
+};
 use self::audits::GroupAudits;
 use self::connection::GroupConnection;
 use self::epoch::AnnouncedEpoch;
@@ -44,13 +50,16 @@ pub use self::status::{
 pub use self::stored::GroupStateError;
 use self::stored::StoredGroup;
 use self::waiting::{LastNotices, PendingJoins};
-use crate::Mailbox;
+use crate::MailboxShape;
 use crate::protocol::audit::MAX_AUDIT_SLOTS;
-use crate::protocol::engine::{self, MixEngineError, ProxyEngine};
+use crate::protocol::engine::{self, MixEngineError, MixEngineName, ProxyEngine};
+use crate::protocol::exchange::MixExchangeKind;
 pub use crate::protocol::member::MIN_AUDIT_ROUNDS;
 use crate::protocol::random::ForwardSecureRng;
+use crate::protocol::round::RoundPosition;
 use crate::protocol::wire::{
-    GroupName, MemberToProxy, MembershipStatus, MixTerms, ProxyRefusal, ProxyToMember,
+    ArchiveRecord, GroupName, MemberToProxy, MembershipStatus, MixTerms, ProxyRefusal,
+    ProxyToMember,
 };
 
 /// The maximum number of connections of clients that are not members, and of pending join requests.
@@ -72,8 +81,21 @@ pub struct MixGroupSettings {
     /// The engine, the shape and the intervals.
     pub terms: MixTerms,
     /// The number of rounds between two audited updates, at least [`MIN_AUDIT_ROUNDS`]; 0 for no
-    /// audits.
+    /// audits. There are none in exchanges by broadcast.
     pub audit_every_rounds: u64,
+    /// How much the archive keeps. The terms have the same time.
+    pub archive: ArchiveLimits,
+}
+
+/// A member asks for the rounds that it has missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CatchUpRequest {
+    /// Its connection.
+    pub connection: u64,
+    /// Its key.
+    pub key: IdentityPublicKey,
+    /// The last round that it has.
+    pub after: RoundPosition,
 }
 
 /// Why a group cannot be started.
@@ -107,7 +129,7 @@ pub struct GroupTransmit {
 
 /// The constructor of engines.
 type ProxyEngineConstructor =
-    fn(&MixTerms, [u8; 32]) -> Result<Box<dyn ProxyEngine>, MixEngineError>;
+    fn(MixEngineName, &MailboxShape, [u8; 32]) -> Result<Box<dyn ProxyEngine>, MixEngineError>;
 
 /// One group at the proxy.
 pub struct MixGroup {
@@ -125,6 +147,11 @@ pub struct MixGroup {
     engines: u64,
     is_stored: bool,
     jobs: VecDeque<GroupJob>,
+    /// Closed rounds and announcements that are to be kept.
+    records: VecDeque<ArchiveRecord>,
+    /// Whether a record is being written, and whether it is a round.
+    writing: Option<bool>,
+    catch_ups: VecDeque<CatchUpRequest>,
     transmits: VecDeque<GroupTransmit>,
     events: VecDeque<MixGroupEvent>,
     counters: GroupCounters,
@@ -143,7 +170,7 @@ impl MixGroup {
         seed: [u8; 32],
     ) -> Result<Self, MixGroupError> {
         let new_engine: ProxyEngineConstructor =
-            |terms, seed| engine::proxy(terms.engine(), terms.shape(), seed);
+            |engine, shape, seed| engine::proxy(engine, shape, seed);
         Self::with_engines(settings, stored, seed, new_engine)
     }
 
@@ -153,8 +180,14 @@ impl MixGroup {
         seed: [u8; 32],
         new_engine: ProxyEngineConstructor,
     ) -> Result<Self, MixGroupError> {
-        new_engine(&settings.terms, [0; 32])?;
-        let every = settings.audit_every_rounds;
+        let every = match settings.terms.exchange() {
+            // A member writes only its own slots, so there is nothing to audit.
+            MixExchangeKind::Broadcast => 0,
+            MixExchangeKind::Oblivious(engine) => {
+                new_engine(engine, settings.terms.shape(), [0; 32])?;
+                settings.audit_every_rounds
+            }
+        };
         let is_too_large = settings.terms.shape().slots() > MAX_AUDIT_SLOTS;
         if every > 0 && (every < MIN_AUDIT_ROUNDS || is_too_large) {
             return Err(MixGroupError::Audits);
@@ -162,7 +195,7 @@ impl MixGroup {
         let stored = stored.map(|bytes| StoredGroup::decode(bytes, &settings)).transpose()?;
         let StoredGroup { epoch, next_round, notices } = stored.unwrap_or_default();
         let random = ForwardSecureRng::new(membership::derive_seed(&seed, 0));
-        Ok(Self {
+        let mut group = Self {
             audits: GroupAudits::new(every, next_round, random),
             rounds: GroupRounds::new(settings.terms, next_round),
             settings,
@@ -176,10 +209,15 @@ impl MixGroup {
             engines: 0,
             is_stored: true,
             jobs: VecDeque::new(),
+            records: VecDeque::new(),
+            writing: None,
+            catch_ups: VecDeque::new(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             counters: GroupCounters::default(),
-        })
+        };
+        group.keep_announcement();
+        Ok(group)
     }
 
     /// A client has connected and has named the group in its greeting. The connection has
@@ -281,6 +319,34 @@ impl MixGroup {
             .then(|| stored::encode(self.epoch.as_ref(), self.rounds.reserved(), &self.notices))
     }
 
+    /// The next record for the archive. The driver then calls [`Self::handle_written`]. Until then
+    /// the next round is not opened, so that members are told whether the closed one is kept.
+    pub fn poll_record(&mut self) -> Option<ArchiveRecord> {
+        let record = self.records.pop_front()?;
+        self.writing = Some(matches!(record, ArchiveRecord::Round(_)));
+        Some(record)
+    }
+
+    /// The last record is in the archive, or could not be written.
+    pub fn handle_written(&mut self, now: Duration, is_written: bool) {
+        if self.writing.take() == Some(true) && is_written {
+            self.rounds.set_kept();
+        }
+        self.advance(now);
+    }
+
+    /// The next request of a member that catches up, to be answered with [`Self::handle_past`].
+    pub fn poll_catch_up(&mut self) -> Option<CatchUpRequest> {
+        self.catch_ups.pop_front()
+    }
+
+    /// Sends the answer to the request of a connection.
+    pub fn handle_past(&mut self, connection: u64, is_last: bool, records: Vec<ArchiveRecord>) {
+        if self.connections.contains_key(&connection) {
+            self.send(connection, &ProxyToMember::Past { is_last, records });
+        }
+    }
+
     /// The next message to send. `None` while a state must be stored.
     pub fn poll_transmit(&mut self) -> Option<GroupTransmit> {
         if self.is_stored { self.transmits.pop_front() } else { None }
@@ -291,14 +357,14 @@ impl MixGroup {
         self.events.pop_front()
     }
 
-    /// The mailbox that is read in the open round: all that the proxy has of the messages.
-    pub fn closed_mailbox(&self) -> Option<&Mailbox> {
-        self.rounds.closed_mailbox()
-    }
-
     /// The longest message that a client may send, in bytes.
     pub fn max_message_len(&self) -> usize {
         self.settings.terms.max_to_proxy_len()
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> GroupCounters {
+        self.counters
     }
 
     /// The status of the group.
@@ -354,15 +420,19 @@ impl MixGroup {
                 Ok(())
             }
             MemberToProxy::Request { round, nonce, body } => {
-                self.handle_request(id, round, nonce, body)
+                self.handle_request(now, id, round, nonce, body)
             }
             MemberToProxy::AuditSetUp(set_up) => self.handle_audit_set_up(id, set_up),
             MemberToProxy::AuditTables(tables) => self.handle_audit_tables(id, tables),
+            MemberToProxy::CatchUp(after) => self.handle_catch_up(now, id, after),
         }
     }
 
     fn send(&mut self, connection: u64, message: &ProxyToMember) {
-        let message = message.encode();
+        self.send_bytes(connection, message.encode());
+    }
+
+    fn send_bytes(&mut self, connection: u64, message: Vec<u8>) {
         self.counters.bytes_sent += message.len() as u64;
         self.transmits.push_back(GroupTransmit { connection, message, is_last: false });
     }

@@ -1,8 +1,8 @@
 //! A member's end of the rounds: what it writes and reads, and the events that follow.
 
-mod auditing;
-mod reading;
-mod writing;
+mod broadcast;
+mod oblivious;
+mod partners;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,20 +16,21 @@ use crate::protocol::content::{MAX_TEXT_LEN, capacity};
 use crate::protocol::conversations::GivenUpMessage;
 use crate::protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
 use crate::protocol::pair::PairKeys;
-use crate::protocol::round::NONCE_LEN;
+use crate::protocol::round::RoundPosition;
 use crate::protocol::slot_permutation;
-use crate::{Conversations, GroupMember, Mailbox, MemberEpoch, RoundStart, UpdateAuditError};
-pub use auditing::MIN_AUDIT_ROUNDS;
-use auditing::MemberAudits;
-use reading::ExchangeReads;
-use writing::WrittenSlot;
+use crate::{Conversations, GroupMember, MemberEpoch, RoundStart, UpdateAuditError};
+pub use broadcast::BroadcastExchange;
+use broadcast::{BroadcastRounds, PastEpoch};
+use oblivious::ObliviousRounds;
+pub use oblivious::{MIN_AUDIT_ROUNDS, MemberExchange};
 
 /// A member in an epoch. It makes one exchange in each round, whether or not it has something to
 /// send.
 ///
-/// The driver sends each [`MemberExchange`] to the proxy by means of an engine, and passes the
-/// slots that it gets back to [`Self::handle_slots`]. Contents that may have been lost are sent
-/// again in later rounds.
+/// In an oblivious exchange, the driver sends each [`MemberExchange`] to the proxy by means of an
+/// engine, and passes the slots that it gets back to [`Self::handle_slots`]. In an exchange by
+/// broadcast, it sends each [`BroadcastExchange`], and passes the mailboxes that it gets to
+/// [`Self::read_mailbox`]. Contents that may have been lost are sent again in later rounds.
 pub struct MixMember {
     identity: Arc<IdentitySecretKey>,
     epoch: MemberEpoch,
@@ -47,26 +48,13 @@ pub struct MixMember {
     /// The last round of the epoch that was answered, in which it is therefore a participant; 0 if
     /// there is none.
     answered: u64,
-    /// The member whose slot is read next in the search for new conversations.
-    scan: u16,
-    /// What it wrote in its last exchanges, for comparison with what it reads.
-    written: VecDeque<WrittenSlot>,
-    /// What it reads in the last exchange.
-    reading: Option<ExchangeReads>,
-    auditing: MemberAudits,
+    oblivious: ObliviousRounds,
+    broadcast: BroadcastRounds,
+    /// Whether the proxy keeps rounds for members that are away.
+    is_kept: bool,
+    /// The epoch whose rounds are read to catch up.
+    past: Option<PastEpoch>,
     events: VecDeque<MixClientEvent>,
-}
-
-/// A member's part of a round.
-#[derive(Clone, PartialEq, Eq)]
-pub struct MemberExchange {
-    /// The nonce of its mask. Public.
-    pub nonce: [u8; NONCE_LEN],
-    /// What it adds to the mailbox of the round.
-    pub update: Mailbox,
-    /// The q slots that it reads of the previous mailbox. Secret from the proxy. They are present
-    /// even if nothing is read in the round.
-    pub reads: Vec<usize>,
 }
 
 /// The proxy deviates from the protocol.
@@ -120,6 +108,14 @@ pub enum MemberSendError {
         /// The required number of participants.
         least: usize,
     },
+    /// The group is too small.
+    #[error("not sent: the group has {members} members, and the least is {least}")]
+    Members {
+        /// The number of members.
+        members: usize,
+        /// The required number.
+        least: usize,
+    },
     /// No other member has this name.
     #[error("nobody in this group is called {0}")]
     Unknown(String),
@@ -161,14 +157,20 @@ impl MixMember {
             exchange: 0,
             round: 0,
             answered: 0,
-            scan: 0,
-            written: VecDeque::new(),
-            reading: None,
-            auditing: MemberAudits::default(),
+            oblivious: ObliviousRounds::default(),
+            broadcast: BroadcastRounds::default(),
+            is_kept: false,
+            past: None,
             events: VecDeque::new(),
         };
         member.enter_epoch(&[]);
         member
+    }
+
+    /// Sets whether the proxy keeps rounds for members that are away. Then every member of the
+    /// epoch may be the receiver of what is written, whether or not it takes part in the round.
+    pub fn set_kept(&mut self, is_kept: bool) {
+        self.is_kept = is_kept;
     }
 
     /// Changes to another epoch. Conversations continue, by the partners' keys.
@@ -179,12 +181,16 @@ impl MixMember {
 
     /// Enters the epoch. `before` are the members of the previous epoch.
     fn enter_epoch(&mut self, before: &[GroupMember]) {
+        self.give_up_unsettled();
         let (members, own) = (self.epoch.members(), usize::from(self.epoch.own()));
         let pair = |(number, member): (usize, &GroupMember)| {
             (number != own).then(|| PairKeys::new(&self.identity, &member.key))
         };
         self.pairs = members.iter().enumerate().map(pair).collect();
         self.numbers = (0..).zip(members).map(|(number, it)| (it.key.to_bytes(), number)).collect();
+        let in_epoch = |pair: &PairKeys| pair.in_epoch(self.epoch.key());
+        let pairs = self.pairs.iter().map(|pair| pair.as_ref().map(in_epoch)).collect();
+        self.broadcast = BroadcastRounds::new(pairs);
         let capacity = capacity(self.epoch.shape().slot_len());
         let is_member = |key: &[u8; 32]| self.numbers.contains_key(key);
         for GivenUpMessage { partner, id } in self.conversations.begin_epoch(capacity, is_member) {
@@ -193,35 +199,22 @@ impl MixMember {
             let (id, reason) = (ChatMessageId(id), GivenUpReason::Removed);
             self.events.push_back(MixClientEvent::GivenUp { id, to, reason });
         }
-        (self.round, self.answered, self.scan, self.reading) = (0, 0, 0, None);
-        self.written.clear();
-        self.auditing = MemberAudits::default();
+        (self.round, self.answered) = (0, 0);
+        self.oblivious = ObliviousRounds::default();
     }
 
-    /// Begins the exchange of a round. It replaces an earlier exchange of the same round whose
-    /// request the proxy has not taken.
-    ///
-    /// `is_stored` says whether the current state of the conversations is stored. If not, this
-    /// exchange writes to nobody: its contents could be lost, and waiting for the disk would tell
-    /// the proxy that there is something to send.
-    ///
-    /// # Errors
-    /// If the start of the round deviates from the protocol. The member is then unchanged.
-    pub fn handle_round(
-        &mut self,
-        start: &RoundStart,
-        is_stored: bool,
-    ) -> Result<MemberExchange, MixMemberError> {
+    /// Begins an exchange of a round.
+    fn begin_round(&mut self, start: &RoundStart) -> Result<(), MixMemberError> {
         self.check(start)?;
         self.exchange += 1;
         self.round = start.round;
         self.check_listed(start);
-        self.auditing.remember(start);
-        let (nonce, update) = self.write(start.round, is_stored);
-        let reading = self.choose(start);
-        let reads = reading.slots().collect();
-        self.reading = Some(reading);
-        Ok(MemberExchange { nonce, update, reads })
+        Ok(())
+    }
+
+    /// The proxy has answered the last exchange, so this member is a participant of its round.
+    pub fn handle_answered(&mut self) {
+        self.answered = self.round;
     }
 
     /// Reports if this member took part in the round that is read but is not listed.
@@ -251,16 +244,6 @@ impl MixMember {
         if ascending && known { Ok(()) } else { Err(MixMemberError::Participants(read.round)) }
     }
 
-    /// Handles the slots of the last exchange, in the order of its `reads`. Ignores them if nothing
-    /// was to be read.
-    pub fn handle_slots(&mut self, slots: &[Vec<u8>]) {
-        self.answered = self.round;
-        let since = self.conversations.not_of_round_since.take();
-        if let Some(reading) = self.reading.take() {
-            self.read(&reading, slots, since);
-        }
-    }
-
     /// Queues a message to the member with this name. Messages are delivered once and in order.
     ///
     /// # Errors
@@ -269,7 +252,11 @@ impl MixMember {
     pub fn send(&mut self, to: &str, text: &str) -> Result<ChatMessageId, MemberSendError> {
         if !self.is_anonymous() {
             let (participants, least) = (self.anonymity_set, self.least_participants);
-            return Err(MemberSendError::AnonymitySet { participants, least });
+            return Err(if self.is_kept {
+                MemberSendError::Members { members: self.epoch.members().len(), least }
+            } else {
+                MemberSendError::AnonymitySet { participants, least }
+            });
         }
         let number = self.epoch.number_of(to).filter(|&number| number != self.epoch.own());
         let number = number.ok_or_else(|| MemberSendError::Unknown(to.to_owned()))?;
@@ -298,12 +285,24 @@ impl MixMember {
 
     /// Whether the anonymity set is large enough to send.
     pub(crate) fn is_anonymous(&self) -> bool {
-        self.anonymity_set >= self.least_participants
+        let possible = if self.is_kept { self.epoch.members().len() } else { self.anonymity_set };
+        possible >= self.least_participants
     }
 
     /// The epoch.
     pub fn epoch(&self) -> &MemberEpoch {
         &self.epoch
+    }
+
+    /// A round is missing, or cannot be read.
+    pub(crate) fn skip(&mut self, position: RoundPosition) {
+        self.conversations.set_arrived(position);
+    }
+
+    /// All rounds that were missed have been read.
+    pub(crate) fn handle_caught_up(&mut self) {
+        self.past = None;
+        self.conversations.set_checkpoint();
     }
 
     /// The conversations, to be stored.
@@ -312,7 +311,8 @@ impl MixMember {
     }
 
     /// Consumes the member and returns its conversations.
-    pub fn into_conversations(self) -> Conversations {
+    pub fn into_conversations(mut self) -> Conversations {
+        self.give_up_unsettled();
         self.conversations
     }
 

@@ -1,4 +1,5 @@
-//! The keys that two members share. They seal slots and select the slot of a message.
+//! The keys that two members share. They seal slots and, in oblivious exchanges, select the slot of
+//! a message.
 
 use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::aead::inout::InOutBuf;
@@ -7,6 +8,7 @@ use curve25519_dalek::MontgomeryPoint;
 use keys::{IdentityPublicKey, IdentitySecretKey, SharedKey};
 use zeroize::Zeroizing;
 
+use crate::MixGroupKey;
 use crate::protocol::round::NONCE_LEN;
 
 /// Length of the authenticator of a slot in bytes.
@@ -33,9 +35,15 @@ impl PairKeys {
         };
         Self { to: direction(&own, &partner), from: direction(&partner, &own) }
     }
+
+    /// The keys of the pair in an epoch, which cannot be computed without the group key.
+    pub(crate) fn in_epoch(&self, key: &MixGroupKey) -> Self {
+        Self { to: self.to.in_epoch(key), from: self.from.in_epoch(key) }
+    }
 }
 
-/// `K_ab`, the key of one direction. Secret, wiped on drop.
+/// `K_ab` or `K_abe`, the key of one direction, or of one direction in an epoch. Secret, wiped on
+/// drop.
 pub(crate) struct PairKey(SharedKey);
 
 /// The exchange in which a slot is written.
@@ -45,11 +53,18 @@ pub(crate) struct SlotWriteContext {
     pub(crate) round: u64,
     /// The writer's nonce in this round.
     pub(crate) nonce: [u8; NONCE_LEN],
+    /// Which of the writer's slots, in an exchange by broadcast. In an oblivious exchange there is
+    /// one slot for each receiver in a round.
+    pub(crate) slot: Option<u8>,
 }
 
 impl PairKey {
     pub(crate) fn new(key: &[u8; 32]) -> Self {
         Self(SharedKey::new(key))
+    }
+
+    fn in_epoch(&self, key: &MixGroupKey) -> Self {
+        Self::new(&Zeroizing::new(self.0.authenticate(&[b"sunder mix epoch 1", key.as_bytes()])))
     }
 
     /// The offset, among the writer's `slots` slots, of a message in this round.
@@ -78,7 +93,8 @@ impl PairKey {
 
     fn cipher(&self, at: SlotWriteContext) -> ChaCha20Poly1305 {
         let (epoch, round) = (at.epoch.to_be_bytes(), at.round.to_be_bytes());
-        let key = Zeroizing::new(self.0.authenticate(&[b"seal", &epoch, &round, &at.nonce]));
+        let slot = at.slot.as_slice();
+        let key = Zeroizing::new(self.0.authenticate(&[b"seal", &epoch, &round, &at.nonce, slot]));
         ChaCha20Poly1305::new((&*key).into())
     }
 }
@@ -98,7 +114,7 @@ mod tests {
     #[test]
     fn sealed_slots_open_only_with_the_key_of_the_pair() {
         let (alice, bob, carol) = (secret(1), secret(2), secret(3));
-        let at = SlotWriteContext { epoch: 2, round: 3, nonce: [4; 16] };
+        let at = SlotWriteContext { epoch: 2, round: 3, nonce: [4; 16], slot: None };
         let mut slot = [5; 100];
         PairKeys::new(&alice, &bob.public()).to.seal(at, &mut slot);
         let opened = |keys: &PairKey, at, changed: Option<usize>| {
@@ -115,10 +131,29 @@ mod tests {
         assert_eq!(opened(&keys.from, SlotWriteContext { epoch: 3, ..at }, None), None);
         assert_eq!(opened(&keys.from, SlotWriteContext { round: 4, ..at }, None), None);
         assert_eq!(opened(&keys.from, SlotWriteContext { nonce: [5; 16], ..at }, None), None);
+        assert_eq!(opened(&keys.from, SlotWriteContext { slot: Some(0), ..at }, None), None);
         for (own, partner) in [(&carol, &alice), (&carol, &bob), (&bob, &carol)] {
             let keys = PairKeys::new(own, &partner.public());
             assert_eq!(opened(&keys.from, at, None), None);
             assert_eq!(opened(&keys.to, at, None), None);
+        }
+    }
+
+    #[test]
+    fn slots_of_an_epoch_open_only_with_its_key_and_at_their_place() {
+        let (alice, bob) = (secret(1), secret(2));
+        let at = SlotWriteContext { epoch: 2, round: 3, nonce: [4; 16], slot: Some(1) };
+        let keys = |own: &IdentitySecretKey, partner: &IdentitySecretKey, key: u8| {
+            PairKeys::new(own, &partner.public()).in_epoch(&MixGroupKey::new([key; 32]))
+        };
+        let mut slot = [5; 100];
+        keys(&alice, &bob, 9).to.seal(at, &mut slot);
+        let opens = |keys: &PairKeys, at| keys.from.open(at, &mut { slot });
+        assert!(opens(&keys(&bob, &alice, 9), at));
+        assert!(!opens(&keys(&bob, &alice, 8), at), "the key of another epoch");
+        assert!(!opens(&PairKeys::new(&bob, &alice.public()), at), "no key of an epoch");
+        for slot in [Some(0), Some(2), None] {
+            assert!(!opens(&keys(&bob, &alice, 9), SlotWriteContext { slot, ..at }), "{slot:?}");
         }
     }
 

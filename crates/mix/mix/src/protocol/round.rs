@@ -8,7 +8,7 @@ pub const NONCE_LEN: usize = 16;
 pub struct Participant {
     /// Its number in the epoch.
     pub member: u16,
-    /// The random nonce of its mask in this round.
+    /// The random nonce of its mask or seals in this round.
     pub nonce: [u8; NONCE_LEN],
 }
 
@@ -31,4 +31,13 @@ pub struct RoundStart {
     /// The previous round, whose mailbox is read in this one. `None` in the first round of an epoch
     /// and in the first round after a restart of the proxy.
     pub read: Option<ReadRound>,
+}
+
+/// A round of an epoch. Positions are in the order in which the rounds were closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RoundPosition {
+    /// The epoch.
+    pub epoch: u32,
+    /// The number of the round.
+    pub round: u64,
 }

@@ -92,6 +92,11 @@ impl MailboxShape {
         self.members * self.slots_per_member + 1
     }
 
+    /// The bytes of a member's own slots: m L.
+    pub fn own_slots_len(&self) -> usize {
+        self.slots_per_member * self.slot_len
+    }
+
     /// The bytes of a mailbox.
     pub fn mailbox_len(&self) -> usize {
         self.slots() * self.slot_len

@@ -7,6 +7,7 @@
 //! and the administrator are opaque bytes to the proxy. The layout is in `docs/protocols/mix.md`.
 
 pub(crate) mod fields;
+mod past;
 mod refusal;
 mod terms;
 
@@ -14,18 +15,20 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use encoding::FieldReader;
+use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentityPublicKey;
 
 use self::fields::MixFields as _;
+pub use self::past::{ArchiveRecord, ArchivedRound};
+pub(crate) use self::past::{framed, unframed};
 pub use self::refusal::ProxyRefusal;
 pub use self::terms::{MAX_BODY_LEN, MixTerms, MixTermsError};
 use crate::MailboxShape;
-use crate::protocol::engine::MixEngineName;
-use crate::protocol::round::{NONCE_LEN, Participant, ReadRound, RoundStart};
+use crate::protocol::exchange::MixExchangeKind;
+use crate::protocol::round::{NONCE_LEN, Participant, ReadRound, RoundPosition, RoundStart};
 
 /// The version of the protocol, the first byte of a greeting.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// The longest message until the proxy has answered the greeting, in bytes, in both directions.
 pub const MAX_GREETING_LEN: usize = 256;
 /// The longest name of a group, in bytes.
@@ -36,6 +39,9 @@ pub const MAX_JOIN_LEN: usize = 1024;
 pub const MAX_NOTICE_LEN: usize = 256;
 /// The longest message that sets an engine up, in bytes.
 pub const MAX_SET_UP_LEN: usize = 256 << 10;
+
+/// The records of a [`ProxyToMember::Past`] have about this many bytes, or are one round.
+pub const MAX_PAST_LEN: usize = 64 << 10;
 
 /// Why bytes could not be decoded as a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -152,15 +158,18 @@ pub enum MemberToProxy {
     Request {
         /// The round.
         round: u64,
-        /// The nonce of the member's mask.
+        /// The nonce of the member's mask or seals.
         nonce: [u8; NONCE_LEN],
-        /// The engine's request.
+        /// The engine's request. In an exchange by broadcast: the member's own slots.
         body: Vec<u8>,
     },
     /// An auditor's set-up message.
     AuditSetUp(Vec<u8>),
     /// An auditor's garbled circuit.
     AuditTables(Vec<u8>),
+    /// Begins exchanges by broadcast: the member has the key of the epoch. If the proxy keeps
+    /// rounds, it asks for those after this one. The proxy answers with [`ProxyToMember::Past`].
+    CatchUp(RoundPosition),
 }
 
 /// A message of the proxy.
@@ -202,14 +211,15 @@ pub enum ProxyToMember {
     Round {
         /// The round.
         start: RoundStart,
-        /// What the engine needs for the request.
+        /// What the engine needs for the request. In an exchange by broadcast: the slots of the
+        /// participants of the round that is read, in the order of the participants.
         opening: Vec<u8>,
     },
     /// The answer to the request of this round. The member is a participant of the round.
     Answer {
         /// The round.
         round: u64,
-        /// The engine's answer.
+        /// The engine's answer. Empty in an exchange by broadcast.
         body: Vec<u8>,
     },
     /// The request came after the round was closed. The member is not a participant of the round.
@@ -236,6 +246,13 @@ pub enum ProxyToMember {
         /// The round.
         round: u64,
     },
+    /// Rounds that the proxy has kept, in ascending order, with the announcements of their epochs.
+    Past {
+        /// Whether there are no more. If there are, the member asks again.
+        is_last: bool,
+        /// The records.
+        records: Vec<ArchiveRecord>,
+    },
 }
 
 impl MemberToProxy {
@@ -250,6 +267,9 @@ impl MemberToProxy {
             Self::Request { round, nonce, body } => &[&[6], &round.to_be_bytes(), nonce, body],
             Self::AuditSetUp(message) => &[&[7], message],
             Self::AuditTables(message) => &[&[8], message],
+            Self::CatchUp(RoundPosition { epoch, round }) => {
+                &[&[9], &epoch.to_be_bytes(), &round.to_be_bytes()]
+            }
         };
         parts.concat()
     }
@@ -273,6 +293,7 @@ impl MemberToProxy {
             },
             7 => Self::AuditSetUp(reader.body(terms.max_audit_len())?),
             8 => Self::AuditTables(reader.body(terms.max_audit_len())?),
+            9 => Self::CatchUp(RoundPosition { epoch: reader.u32()?, round: reader.u64()? }),
             other => return Err(MixWireError::Kind(other)),
         };
         reader.finish()?;
@@ -309,6 +330,7 @@ impl ProxyToMember {
             ],
             Self::AuditChoices(message) => &[&[12], message],
             Self::AuditFailed { key, round } => &[&[13], &key.to_bytes(), &round.to_be_bytes()],
+            Self::Past { is_last, records } => &[&[14, u8::from(*is_last)], &encode_past(records)],
         };
         parts.concat()
     }
@@ -351,6 +373,10 @@ impl ProxyToMember {
             },
             (12, Some(terms)) => Self::AuditChoices(reader.body(terms.max_audit_len())?),
             (13, Some(_)) => Self::AuditFailed { key: reader.key()?, round: reader.u64()? },
+            (14, Some(terms)) => Self::Past {
+                is_last: at(&[false, true], reader.u8()?, "the end of past rounds")?,
+                records: decode_past(&mut reader, terms)?,
+            },
             (other, _) => return Err(MixWireError::Kind(other)),
         };
         reader.finish()?;
@@ -358,10 +384,12 @@ impl ProxyToMember {
     }
 }
 
-/// Engine, the intervals in milliseconds, and the numbers of the group.
+/// The kind of exchange, how long rounds are kept in seconds, the intervals in milliseconds, and
+/// the numbers of the group.
 fn encode_terms(terms: &MixTerms) -> Vec<u8> {
     let shape = terms.shape();
-    let mut out = vec![place(&MixEngineName::ALL, &terms.engine())];
+    let mut out = vec![place(&MixExchangeKind::ALL, &terms.exchange())];
+    out.extend(u32::try_from(terms.keep().as_secs()).unwrap_or(u32::MAX).to_be_bytes());
     for interval in [terms.interval(), terms.least_interval()] {
         let milliseconds = u32::try_from(interval.as_millis()).expect("at most an hour");
         out.extend(milliseconds.to_be_bytes());
@@ -375,14 +403,18 @@ fn encode_terms(terms: &MixTerms) -> Vec<u8> {
 }
 
 fn decode_terms(reader: &mut FieldReader<'_>) -> Result<MixTerms, MixWireError> {
-    let engine = at(&MixEngineName::ALL, reader.u8()?, "the engine")?;
+    let exchange = at(&MixExchangeKind::ALL, reader.u8()?, "the kind of exchange")?;
+    let keep = Duration::from_secs(reader.u32()?.into());
     let mut interval = || reader.u32().map(|count| Duration::from_millis(count.into()));
     let (interval, least_interval) = (interval()?, interval()?);
     let mut number = || reader.u16().map(usize::from);
     let shape = MailboxShape::new(number()?, number()?, number()?, number()?, number()?)
         .map_err(|_| MixWireError::Invalid("the shape of the group"))?;
-    MixTerms::new(engine, shape, interval, least_interval)
-        .map_err(|_| MixWireError::Invalid("the intervals or the engine"))
+    MixTerms::new(exchange, shape, interval, least_interval)
+        .ok()
+        .map(|terms| terms.with_keep(keep))
+        .filter(|terms| terms.keep() == keep)
+        .ok_or(MixWireError::Invalid("the intervals or the kind of exchange"))
 }
 
 fn decode_membership_status(byte: u8) -> Result<MembershipStatus, MixWireError> {
@@ -406,13 +438,37 @@ fn encode_start(start: &RoundStart) -> Vec<u8> {
     let ascending = read.participants.is_sorted_by(|one, next| one.member < next.member);
     assert!(ascending, "participants have ascending numbers");
     out.extend(read.round.to_be_bytes());
-    let count = u16::try_from(read.participants.len()).expect("a group has 1,024 members at most");
+    encode_participants(&read.participants, &mut out);
+    out
+}
+
+fn encode_participants(participants: &[Participant], out: &mut Vec<u8>) {
+    let count = u16::try_from(participants.len()).expect("a group has 1,024 members at most");
     out.extend(count.to_be_bytes());
-    for Participant { member, nonce } in &read.participants {
+    for Participant { member, nonce } in participants {
         out.extend(member.to_be_bytes());
         out.extend(nonce);
     }
+}
+
+/// Each record after its length.
+fn encode_past(records: &[ArchiveRecord]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for record in records {
+        out.put_counted(&record.encode());
+    }
     out
+}
+
+fn decode_past(
+    reader: &mut FieldReader<'_>,
+    terms: &MixTerms,
+) -> Result<Vec<ArchiveRecord>, MixWireError> {
+    let mut records = Vec::new();
+    while !reader.is_empty() {
+        records.push(ArchiveRecord::decode(reader.counted_up_to(terms.max_past_len())?)?);
+    }
+    Ok(records)
 }
 
 fn decode_start(
@@ -423,23 +479,26 @@ fn decode_start(
     let read = match reader.u64()? {
         0 => None,
         read if read >= round => return Err(MixWireError::Invalid("the round that is read")),
-        read => Some(ReadRound { round: read, participants: decode_participants(reader, shape)? }),
+        read => {
+            let participants = decode_participants(reader, shape.members())?;
+            Some(ReadRound { round: read, participants })
+        }
     };
     Ok(RoundStart { epoch, round, read })
 }
 
 fn decode_participants(
     reader: &mut FieldReader<'_>,
-    shape: &MailboxShape,
+    members: usize,
 ) -> Result<Vec<Participant>, MixWireError> {
     let count = usize::from(reader.u16()?);
-    if count > shape.members() {
+    if count > members {
         return Err(MixWireError::Invalid("the number of participants"));
     }
     let participants = (0..count)
         .map(|_| Ok(Participant { member: reader.u16()?, nonce: reader.take()? }))
         .collect::<Result<Vec<_>, MixWireError>>()?;
-    let are_members = participants.iter().all(|it| usize::from(it.member) < shape.members());
+    let are_members = participants.iter().all(|it| usize::from(it.member) < members);
     if !are_members || !participants.is_sorted_by(|one, next| one.member < next.member) {
         return Err(MixWireError::Invalid("the list of participants"));
     }

@@ -49,6 +49,7 @@ fn wrap(line: &ConversationLine, width: usize) -> Vec<Row<'static>> {
         ConversationLine::To { name, text, mark, .. } => {
             let mark = match mark {
                 DeliveryMark::Waiting => " ·",
+                DeliveryMark::Stored => " ○",
                 DeliveryMark::Delivered => " ✓",
                 DeliveryMark::GivenUp => " ✗",
             };
@@ -101,6 +102,7 @@ fn status_text(screen: &ChatScreen, width: usize) -> String {
         anonymity_set,
         min_anonymity: least,
         waiting,
+        bytes_today,
         leaves_in,
     } = &screen.status;
     let mut parts = Vec::new();
@@ -128,6 +130,9 @@ fn status_text(screen: &ChatScreen, width: usize) -> String {
         parts.push(format!("{:.0} ms", latency.as_secs_f64() * 1e3));
     }
     parts.push(group.clone());
+    if *bytes_today > 0 {
+        parts.push(format!("{} MB today", bytes_today.div_ceil(1_000_000)));
+    }
     let text = format!(" {}", visible(&parts.join("  ")));
     format!("{text:width$}")
 }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use console::CommandFailure;
 use keys::{IdentityPublicKey, IdentitySecretKey, storage};
+use mix::MemberCost;
 use mix::membership::{GroupAddress, MemberName};
+use mix::proxy::GroupProfile;
 use mix::wire::GroupName;
 
 /// Writes the configuration and the key of the administrator of a new group.
@@ -35,6 +37,18 @@ pub(super) struct ChatInitArguments {
     /// The proxy's key, which it prints
     #[arg(long, value_name = "KEY")]
     proxy_key: IdentityPublicKey,
+    /// How fast the group is, and what it costs: interactive, messenger or mail
+    #[arg(long, value_name = "PROFILE", default_value = "interactive", value_parser = parse_profile)]
+    profile: GroupProfile,
+}
+
+/// The members for which costs are shown.
+const MEMBERS: usize = 16;
+
+/// A profile, as clap reads it.
+fn parse_profile(text: &str) -> Result<GroupProfile, String> {
+    let known = GroupProfile::ALL.into_iter().find(|profile| profile.as_str() == text);
+    known.ok_or_else(|| "give interactive, messenger or mail".to_owned())
 }
 
 /// A name, as clap reads it.
@@ -47,7 +61,7 @@ pub(super) fn parse_name(text: &str) -> Result<MemberName, String> {
 /// # Errors
 /// If an argument is invalid, or the files exist or cannot be written. No file is then left.
 pub(super) fn init(arguments: &ChatInitArguments) -> Result<(), CommandFailure> {
-    let ChatInitArguments { config, name, group, proxy, proxy_key } = arguments;
+    let ChatInitArguments { config, name, group, proxy, proxy_key, profile } = arguments;
     if !GroupAddress::is_proxy_address(proxy) {
         return Err(CommandFailure::Usage(format!("--proxy {proxy}: give HOST:PORT")));
     }
@@ -64,8 +78,23 @@ pub(super) fn init(arguments: &ChatInitArguments) -> Result<(), CommandFailure> 
     })?;
     let shown = config.display();
     console::note(&format!("{shown} and {} are written", file(config, "key").display()));
+    console::note(&format!(
+        "what {MEMBERS} members cost by each --profile, if they stay connected:"
+    ));
+    for profile in GroupProfile::ALL {
+        if let Ok(terms) = profile.terms(MEMBERS) {
+            let cost = MemberCost::new(&terms, MEMBERS);
+            console::note(&format!("{}: {cost}", profile.as_str()));
+        }
+    }
     console::note("the proxy's operator adds this to its configuration, and sends it SIGHUP:");
-    console::print(format!("[[group]]\nname = \"{group}\"\nadministrator = \"{key}\"").as_bytes())
+    let profile = profile.as_str();
+    console::print(
+        format!(
+            "[[group]]\nname = \"{group}\"\nadministrator = \"{key}\"\nprofile = \"{profile}\""
+        )
+        .as_bytes(),
+    )
 }
 
 /// Makes a key beside a configuration that is to be written.
@@ -144,6 +173,7 @@ mod tests {
             group: "friends".parse().unwrap(),
             proxy: proxy.to_owned(),
             proxy_key: IdentitySecretKey::new(&[7; 32]).public(),
+            profile: GroupProfile::Interactive,
         };
         let count = || fs::read_dir(place.path()).unwrap().count();
         for wrong in ["", "mix.example 6700"] {
@@ -168,6 +198,7 @@ mod tests {
             group: "friends".parse().unwrap(),
             proxy: "mix.example:6700".to_owned(),
             proxy_key: IdentitySecretKey::new(&[7; 32]).public(),
+            profile: GroupProfile::Interactive,
         };
         assert!(matches!(init(&arguments), Err(CommandFailure::Usage(_))));
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);

@@ -37,7 +37,6 @@ struct HeldChatMessage {
 #[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 struct PlainChat<'a> {
     session: &'a ChatSession,
-    min_anonymity: usize,
     anonymity: usize,
     members: Vec<String>,
     partner: Option<String>,
@@ -82,7 +81,6 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     entering.map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))?;
     let mut plain = PlainChat {
         session: &session,
-        min_anonymity: config.least_anonymity,
         anonymity: 0,
         members: Vec::new(),
         partner: None,
@@ -226,6 +224,10 @@ impl PlainChat<'_> {
                 self.undelivered.remove(&id.0);
                 print(&format!("undelivered {} {to} {}", id.0, escaped(&reason.to_string())))
             }
+            ChatEvent::Client(MixClientEvent::Stored { id, to }) => {
+                self.undelivered.remove(&id.0);
+                print(&format!("stored {} {to}", id.0))
+            }
             ChatEvent::Client(MixClientEvent::Delivered { id, to }) => {
                 self.undelivered.remove(&id.0);
                 print(&format!("delivered {} {to}", id.0))
@@ -258,7 +260,7 @@ impl PlainChat<'_> {
             print(&format!("anonymity {}", self.anonymity))?;
         }
         self.is_waiting = now.waiting_for.is_some();
-        self.has_begun |= now.anonymity_set >= self.min_anonymity;
+        self.has_begun |= now.can_send;
         self.send();
         Ok(())
     }

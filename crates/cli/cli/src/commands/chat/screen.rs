@@ -29,6 +29,8 @@ pub(super) enum ConversationLine {
 pub(super) enum DeliveryMark {
     /// It waits, or its acknowledgement does.
     Waiting,
+    /// The proxy keeps it for the receiver.
+    Stored,
     /// The receiver has it.
     Delivered,
     /// It is not sent any more.
@@ -52,6 +54,8 @@ pub(super) struct ChatStatusLine {
     pub(super) min_anonymity: usize,
     /// The messages that wait, or whose acknowledgements do.
     pub(super) waiting: usize,
+    /// The bytes of messages of today.
+    pub(super) bytes_today: u64,
     /// The rounds until the chat ends, if it is to.
     pub(super) leaves_in: Option<u64>,
 }

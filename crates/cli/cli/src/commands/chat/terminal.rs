@@ -250,6 +250,9 @@ impl TerminalChat<'_> {
 
     fn handle_client_event(&mut self, event: MixClientEvent) {
         let line = match event {
+            MixClientEvent::Stored { id, .. } => {
+                return self.screen.mark(id.0, DeliveryMark::Stored);
+            }
             MixClientEvent::Delivered { id, .. } => {
                 return self.screen.mark(id.0, DeliveryMark::Delivered);
             }
@@ -269,6 +272,8 @@ impl TerminalChat<'_> {
         let status = &mut self.screen.status;
         (status.round, status.latency) = (now.round, now.latency);
         (status.anonymity_set, status.waiting) = (now.anonymity_set, now.undelivered);
+        status.bytes_today = now.bytes_today.sent + now.bytes_today.received;
+        status.min_anonymity = if now.can_send { 0 } else { now.least_participants };
         self.rounds = now.exchanges;
         status.leaves_in = self.leaves_at.map(|at| at.saturating_sub(now.exchanges));
     }

@@ -6,8 +6,8 @@ use std::path::Path;
 use keys::IdentitySecretKey;
 use keys::file::exposure;
 use keys::trusted::{TrustError, TrustedFolder};
-use mix::proxy::MixProxyConfig;
-use mix::{StateFileError, StateFolder};
+use mix::proxy::{MixGroupConfig, MixProxyConfig};
+use mix::{MemberCost, StateFileError, StateFolder};
 
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::{host, listeners};
@@ -26,6 +26,7 @@ pub(super) fn findings(config: &MixProxyConfig) -> Vec<CheckFinding> {
             "add a [[group]]",
         ));
     }
+    findings.extend(config.groups.iter().map(cost));
     findings.push(host::random());
     findings
 }
@@ -56,6 +57,14 @@ fn listen(address: &str) -> Vec<CheckFinding> {
         [listeners::tcp("listen", address, in_use), listeners::udp("listen", address, in_use)]
     });
     addresses.collect()
+}
+
+/// What a group costs its members, and how fast it is.
+fn cost(group: &MixGroupConfig) -> CheckFinding {
+    let members = group.terms.shape().members();
+    let cost = MemberCost::new(&group.terms, members);
+    let what = format!("with {members} members, each connected all day: {cost}");
+    CheckFinding::ok(format!("group {}", group.name), what)
 }
 
 fn state(path: &Path) -> CheckFinding {

@@ -67,6 +67,27 @@ pub(super) const METRICS: &[PrometheusMetric<MixServiceStatus>] = &[
             }
         }
     }),
+    gauge("sunder_mix_kept_rounds", "Rounds kept for members that are away.", |proxy, samples| {
+        for group in &proxy.0.groups {
+            if let Some(kept) = &group.kept {
+                samples.add(&[("group", &group.name)], kept.rounds);
+            }
+        }
+    }),
+    gauge("sunder_mix_kept_bytes", "Bytes of these rounds.", |proxy, samples| {
+        for group in &proxy.0.groups {
+            if let Some(kept) = &group.kept {
+                samples.add(&[("group", &group.name)], kept.bytes);
+            }
+        }
+    }),
+    gauge("sunder_mix_kept_failed", "1 if rounds cannot be kept.", |proxy, samples| {
+        for group in &proxy.0.groups {
+            if let Some(kept) = &group.kept {
+                samples.add(&[("group", &group.name)], u64::from(kept.unwritten.is_some()));
+            }
+        }
+    }),
     counter(
         "sunder_mix_slow_connections_total",
         "Connections that were closed because they did not read in time.",

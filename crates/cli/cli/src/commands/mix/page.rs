@@ -6,8 +6,9 @@ use service::status::ServiceProblem;
 
 use crate::commands::status::{format_number, rate};
 
-const SIDES: [ColumnAlignment; 10] = [
+const SIDES: [ColumnAlignment; 11] = [
     ColumnAlignment::Left,
+    ColumnAlignment::Right,
     ColumnAlignment::Right,
     ColumnAlignment::Right,
     ColumnAlignment::Right,
@@ -36,6 +37,7 @@ pub(super) fn page(now: &MixProxyStatus, before: Option<&MixProxyStatus>) -> Str
         "audits",
         "in",
         "out",
+        "today",
     ];
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(now.groups.iter().map(|group| row(group, now.uptime_s, before)));
@@ -61,10 +63,16 @@ pub(super) fn problems(now: &MixProxyStatus) -> Vec<ServiceProblem> {
             ServiceProblem::new(what, None, "the administrator should remove this member")
         })
     });
-    unwritten.chain(found).collect()
+    let not_kept = now.groups.iter().filter_map(|group| {
+        let UnwrittenStateStatus { for_s, why } = group.kept.as_ref()?.unwritten.as_ref()?;
+        let what = format!("group {} cannot keep rounds: {why}", group.name);
+        let remedy = "free some space; members that are away miss messages until then";
+        Some(ServiceProblem::new(what, Some(*for_s), remedy))
+    });
+    unwritten.chain(not_kept).chain(found).collect()
 }
 
-fn row(group: &ProxyGroupStatus, uptime_s: f64, before: Option<&MixProxyStatus>) -> [String; 10] {
+fn row(group: &ProxyGroupStatus, uptime_s: f64, before: Option<&MixProxyStatus>) -> [String; 11] {
     let earlier = before.and_then(|before| {
         let group = before.groups.iter().find(|other| other.name == group.name)?;
         Some((before.uptime_s, group))
@@ -84,6 +92,7 @@ fn row(group: &ProxyGroupStatus, uptime_s: f64, before: Option<&MixProxyStatus>)
         audits(group),
         passed(|group| group.received_bytes),
         passed(|group| group.sent_bytes),
+        format!("{}.{} MB", group.today_bytes / 1_000_000, group.today_bytes / 100_000 % 10),
     ]
 }
 
@@ -117,6 +126,7 @@ mod tests {
             round_ms: 200.4,
             received_bytes: 1_500_000,
             sent_bytes: 0,
+            today_bytes: 1_500_000,
             rounds: 69,
             exchanges: 138,
             late: 0,
@@ -126,6 +136,7 @@ mod tests {
             audits_disputed: 0,
             audits_abandoned: 2,
             found: vec![],
+            kept: None,
             unwritten: None,
         };
         let earlier = ProxyGroupStatus { received_bytes: 1_000_000, ..group.clone() };
@@ -144,7 +155,7 @@ mod tests {
         let words: Vec<&str> = lines[4].split_whitespace().collect();
         assert_eq!(words[..8], ["friends", "3", "of", "16", "2", "2", "1", "70"]);
         assert_eq!(words[8..12], ["200", "3", "of", "10"]);
-        assert_eq!(words[12..], ["2.00", "Mbit/s", "0.00", "Mbit/s"]);
+        assert_eq!(words[12..], ["2.00", "Mbit/s", "0.00", "Mbit/s", "1.5", "MB"]);
         let why = "state /s/friends.group: no space".to_owned();
         let key = "0b".repeat(32);
         let found = vec![AuditFailedMemberStatus { key, round: 9, is_left_out: true }];

@@ -60,11 +60,25 @@ impl Room {
         Self::open_on(None, "127.0.0.1:0", names)
     }
 
+    /// The same with further lines of the group in the proxy's configuration.
+    pub(crate) fn open_with(names: &[&str], settings: &str) -> (Self, Proxy) {
+        Self::open_as(None, "127.0.0.1:0", names, settings)
+    }
+
     /// The same on emulated hosts, where the proxy listens on this address.
     pub(crate) fn open_on(
         hosts: Option<EmulatedNetwork>,
         address: &str,
         names: &[&str],
+    ) -> (Self, Proxy) {
+        Self::open_as(hosts, address, names, "")
+    }
+
+    fn open_as(
+        hosts: Option<EmulatedNetwork>,
+        address: &str,
+        names: &[&str],
+        settings: &str,
     ) -> (Self, Proxy) {
         let place = tempfile::tempdir().unwrap();
         let mut room = Self { place, address: address.into(), hosts };
@@ -79,7 +93,8 @@ impl Room {
         let output = room.start(names[0], &mut command).wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let group = String::from_utf8(output.stdout).unwrap();
-        room.write_proxy(&format!("{group}min_interval_ms = 20\ninterval_ms = 1000\n"));
+        let intervals = "min_interval_ms = 20\ninterval_ms = 1000\n";
+        room.write_proxy(&format!("{group}{intervals}{settings}"));
         proxy.signal(Signal::HUP);
         // Until then it refuses the administrator.
         room.wait_for_log("the configuration was read again");

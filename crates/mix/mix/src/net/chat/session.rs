@@ -472,7 +472,7 @@ impl ChatDriver {
                 self.output.store(state);
             } else if self.client.is_stored() && !self.answers.is_empty() {
                 self.answer();
-            } else if let Some(message) = self.client.poll_transmit() {
+            } else if let Some(message) = self.client.poll_transmit(now) {
                 if let Some(ChatProxyConnection { outbox, .. }) = &self.link {
                     // If this fails, the reading thread notices.
                     outbox.send(message);
@@ -481,7 +481,7 @@ impl ChatDriver {
                 && let Some(event) = self.client.event().cloned()
             {
                 self.show(event);
-            } else {
+            } else if !self.client.read_round() {
                 break;
             }
         }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use keys::IdentityPublicKey;
 use service::log::LogRateLimiter;
@@ -15,12 +15,17 @@ use transport::{ConnectionReader, MessageStream};
 
 use super::super::outbox::{ConnectionOutbox, STACK_LEN};
 use super::super::state::StateFolder;
+use super::archive::{ArchiveStatus, RoundArchive};
 use super::config::MixGroupConfig;
-use super::status::{AuditFailedMemberStatus, ProxyGroupStatus, UnwrittenStateStatus};
+use super::status::{
+    AuditFailedMemberStatus, KeptRoundsStatus, ProxyGroupStatus, UnwrittenStateStatus,
+};
 use super::workers::ProxyWorkers;
 use super::{MixProxyError, lock};
 use crate::Mailbox;
-use crate::protocol::group::{GroupTransmit, MixGroup, MixGroupEvent, MixGroupSettings};
+use crate::protocol::group::{
+    CatchUpRequest, GroupTransmit, MixGroup, MixGroupEvent, MixGroupSettings,
+};
 use crate::protocol::wire::{ProxyRefusal, ProxyToMember};
 
 /// The interval between attempts to write a state that could not be written.
@@ -68,6 +73,9 @@ struct GroupRunnerState {
     is_stopped: bool,
     slow: u64,
     unwritten: Option<UnwrittenGroupState>,
+    archive: RoundArchive,
+    /// The day, in days since 1970, and the bytes of messages until it began.
+    today: (u64, u64),
     failures: LogRateLimiter,
     events: LogRateLimiter,
 }
@@ -104,7 +112,9 @@ impl GroupRunner {
             administrator: config.administrator,
             terms: config.terms,
             audit_every_rounds: config.audit_every_rounds,
+            archive: config.archive,
         };
+        let archive = RoundArchive::open(folder.clone(), settings.clone())?;
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(MixProxyError::Random)?;
         let group = MixGroup::new(settings, stored.as_deref().map(|it| &it[..]), seed);
@@ -121,6 +131,8 @@ impl GroupRunner {
             is_stopped: false,
             slow: 0,
             unwritten: None,
+            archive,
+            today: (0, 0),
             failures: LogRateLimiter::default(),
             events: LogRateLimiter::default(),
         };
@@ -223,9 +235,11 @@ impl GroupRunner {
 
     /// The status of the group.
     pub(super) fn status(&self) -> ProxyGroupStatus {
-        let core = lock(&self.core);
+        let mut core = lock(&self.core);
         let time = self.now();
-        status(&core.group.status(time), &core, &self.config, time)
+        let today = core.bytes_today();
+        let status = status(&core.group.status(time), &core, &self.config, time);
+        ProxyGroupStatus { today_bytes: today, ..status }
     }
 
     fn run_timer(self: Arc<Self>) {
@@ -264,6 +278,7 @@ impl GroupRunner {
     /// Stores, sends and computes what the group returns.
     fn drive(self: &Arc<Self>, core: &mut GroupRunnerState) {
         self.store(core);
+        self.keep(core);
         while let Some(GroupTransmit { connection, message, is_last }) = core.group.poll_transmit()
         {
             let Some(outbox) = core.outboxes.get(&connection) else { continue };
@@ -292,8 +307,27 @@ impl GroupRunner {
         while let Some(event) = core.group.poll_event() {
             self.log(core, &event);
         }
+        core.bytes_today();
         if core.group.poll_timeout() != core.deadline {
             self.rearmed.notify_one();
+        }
+    }
+
+    /// Writes closed rounds to the archive, and answers members that catch up from it.
+    fn keep(&self, core: &mut GroupRunnerState) {
+        while let Some(record) = core.group.poll_record() {
+            let (is_written, failure) = core.archive.append(self.now(), record);
+            if let Some(why) = failure {
+                let group = &self.config.name;
+                error!(%group, "rounds are not kept for members that are away: {why}");
+            }
+            core.group.handle_written(self.now(), is_written);
+            // It may have opened a round.
+            self.store(core);
+        }
+        while let Some(CatchUpRequest { connection, key, after }) = core.group.poll_catch_up() {
+            let (is_last, records) = core.archive.past(&key, after);
+            core.group.handle_past(connection, is_last, records);
         }
     }
 
@@ -340,6 +374,21 @@ impl GroupRunner {
 }
 
 impl GroupRunnerState {
+    /// The bytes of messages of today. Called often enough to notice that a day begins.
+    fn bytes_today(&mut self) -> u64 {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let day = since_1970.unwrap_or_default().as_secs() / 86_400;
+        let counters = self.group.counters();
+        let bytes = counters.bytes_received + counters.bytes_sent;
+        match &mut self.today {
+            // Since the start.
+            (0, _) => self.today = (day, 0),
+            (today, before) if *today != day => (*today, *before) = (day, bytes),
+            _ => {}
+        }
+        bytes - self.today.1
+    }
+
     /// Calls the observer, if there is one.
     fn observe(&mut self, id: u64, seen: impl FnOnce() -> MixProxyObservation) {
         if let (Some(observer), Some(key)) = (&mut self.observer, self.keys.get(&id)) {
@@ -358,7 +407,7 @@ fn status(
     let counters = now.counters;
     ProxyGroupStatus {
         name: config.name.to_string(),
-        engine: format!("{:?}", config.terms.engine()).to_lowercase(),
+        engine: config.terms.exchange().to_string(),
         epoch: now.epoch,
         round: now.round,
         members: now.members,
@@ -371,6 +420,7 @@ fn status(
         round_ms: counters.last_round.as_secs_f64() * 1e3,
         received_bytes: counters.bytes_received,
         sent_bytes: counters.bytes_sent,
+        today_bytes: 0,
         rounds: counters.rounds,
         exchanges: counters.exchanges,
         late: counters.late,
@@ -380,11 +430,28 @@ fn status(
         audits_disputed: counters.audits_disputed,
         audits_abandoned: counters.audits_abandoned,
         found: now.found.iter().map(AuditFailedMemberStatus::from).collect(),
+        kept: kept(core, config, time),
         unwritten: core.unwritten.as_ref().map(|unwritten| UnwrittenStateStatus {
             for_s: time.saturating_sub(unwritten.since).as_secs_f64(),
             why: unwritten.why.clone(),
         }),
     }
+}
+
+fn kept(
+    core: &GroupRunnerState,
+    config: &MixGroupConfig,
+    time: Duration,
+) -> Option<KeptRoundsStatus> {
+    if config.terms.keep().is_zero() {
+        return None;
+    }
+    let ArchiveStatus { rounds, bytes, failure } = core.archive.status();
+    let unwritten = failure.map(|(since, why)| UnwrittenStateStatus {
+        for_s: time.saturating_sub(since).as_secs_f64(),
+        why,
+    });
+    Some(KeptRoundsStatus { rounds, bytes, unwritten })
 }
 
 #[cfg(test)]

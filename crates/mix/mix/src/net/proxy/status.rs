@@ -52,6 +52,9 @@ pub struct ProxyGroupStatus {
     pub received_bytes: u64,
     /// The bytes of messages that were sent.
     pub sent_bytes: u64,
+    /// The bytes of messages that were received and sent today (UTC), since the start.
+    #[serde(default)]
+    pub today_bytes: u64,
     /// The rounds that were closed.
     pub rounds: u64,
     /// The exchanges that were done in time.
@@ -71,8 +74,22 @@ pub struct ProxyGroupStatus {
     /// The members of the epoch for which two auditors have found that they write into slots of
     /// others.
     pub found: Vec<AuditFailedMemberStatus>,
+    /// The rounds that are kept for members that are away, if any are.
+    #[serde(default)]
+    pub kept: Option<KeptRoundsStatus>,
     /// If the state cannot be written: since when. After a restart the group would have the state
     /// of that time.
+    pub unwritten: Option<UnwrittenStateStatus>,
+}
+
+/// The archive of a group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeptRoundsStatus {
+    /// The number of rounds.
+    pub rounds: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// If rounds cannot be written: since when. Members that are away miss them.
     pub unwritten: Option<UnwrittenStateStatus>,
 }
 

@@ -1,5 +1,6 @@
 //! A member's state of epochs: the key and the members of the current epoch, and the prekey for the
-//! next one.
+//! next one. While the member catches up with rounds that it has missed, also those of the epochs
+//! of these rounds.
 
 use std::time::Duration;
 
@@ -10,18 +11,27 @@ use zeroize::Zeroizing;
 use crate::protocol::epoch::{GroupMember, MemberEpoch, MemberEpochError};
 use crate::protocol::group_key::MixGroupKey;
 use crate::protocol::membership::{
-    EpochAnnouncement, MemberName, MemberNotice, OpenAnnouncementError, Prekey, PrekeySecret,
+    EpochAnnouncement, MemberName, MemberNotice, OpenAnnouncementError, OpenedAnnouncement, Prekey,
+    PrekeySecret,
 };
 use crate::protocol::random::ForwardSecureRng;
-use crate::protocol::shape::{MEMBERS, MailboxShape};
+use crate::protocol::shape::{MEMBERS, MailboxShape, READS};
+use crate::protocol::wire::ArchivedRound;
+
+/// The maximum number of earlier epochs, and of used prekeys, that are kept to catch up.
+const MAX_PAST: usize = 64;
 
 /// The epoch that a member has opened, if any, and its current prekey. Secret.
 pub(super) struct ClientEpochs {
-    current: Option<CurrentEpoch>,
+    current: Option<OpenedEpoch>,
     prekey: PrekeySecret,
+    /// Earlier epochs of which rounds may be read, in ascending order.
+    past: Vec<OpenedEpoch>,
+    /// Prekeys for which the keys of epochs may be sealed that this member has missed.
+    past_prekeys: Vec<PrekeySecret>,
 }
 
-struct CurrentEpoch {
+struct OpenedEpoch {
     number: u32,
     own: u16,
     key: Zeroizing<[u8; 32]>,
@@ -49,7 +59,11 @@ pub(super) enum AnnouncementEffect {
 impl ClientEpochs {
     /// The epochs of a client that has never been a member.
     pub(super) fn new(now: Duration, random: &mut ForwardSecureRng) -> Self {
-        Self { current: None, prekey: PrekeySecret::new(micros(now), random.draw()) }
+        Self::of(None, PrekeySecret::new(micros(now), random.draw()))
+    }
+
+    fn of(current: Option<OpenedEpoch>, prekey: PrekeySecret) -> Self {
+        Self { current, prekey, past: Vec::new(), past_prekeys: Vec::new() }
     }
 
     /// The number of the current epoch, or 0.
@@ -75,7 +89,7 @@ impl ClientEpochs {
 
     /// The names of the other members.
     pub(super) fn others(&self) -> impl Iterator<Item = &MemberName> {
-        self.current.iter().flat_map(|CurrentEpoch { own, members, .. }| {
+        self.current.iter().flat_map(|OpenedEpoch { own, members, .. }| {
             let (before, rest) = members.split_at(usize::from(*own));
             before.iter().chain(&rest[1..]).map(|(_, name)| name)
         })
@@ -89,14 +103,51 @@ impl ClientEpochs {
         &self,
         shape: &MailboxShape,
     ) -> Option<Result<MemberEpoch, MemberEpochError>> {
-        let CurrentEpoch { number, own, key, members } = self.current.as_ref()?;
-        let own = &members[usize::from(*own)].0;
-        let member = |(key, name): &(IdentityPublicKey, MemberName)| GroupMember {
-            name: name.as_str().to_owned(),
-            key: *key,
-        };
-        let all = members.iter().map(member).collect();
-        Some(MemberEpoch::new(*number, *shape, own, MixGroupKey::new(**key), all))
+        Some(self.current.as_ref()?.epoch(shape))
+    }
+
+    /// The epoch of a round that was kept, with slots of this number and length. `None` if this
+    /// member does not have the epoch's key.
+    pub(super) fn epoch_of(&self, round: &ArchivedRound) -> Option<MemberEpoch> {
+        let all = self.past.iter().chain(&self.current);
+        let epoch = all.into_iter().find(|epoch| epoch.number == round.epoch)?;
+        let (slots, slot_len) = (round.slots_per_member.into(), round.slot_len.into());
+        let members = epoch.members.len().max(*MEMBERS.start());
+        let shape = MailboxShape::new(members, slots, slots, *READS.start(), slot_len).ok()?;
+        epoch.epoch(&shape).ok()
+    }
+
+    /// Opens the key of an earlier epoch, whose rounds follow.
+    pub(super) fn handle_past_announcement(
+        &mut self,
+        announcement: &EpochAnnouncement,
+        own: &IdentitySecretKey,
+    ) {
+        let number = announcement.epoch();
+        let is_missed =
+            number < self.number() && self.past.iter().all(|epoch| epoch.number != number);
+        if is_missed
+            && self.past.len() < MAX_PAST
+            && let Some(opened) = OpenedEpoch::open(announcement, own, &self.past_prekeys)
+        {
+            let at = self.past.partition_point(|epoch| epoch.number < opened.number);
+            self.past.insert(at, opened);
+        }
+    }
+
+    /// All rounds of epochs before this one have been read. Returns whether something was erased.
+    pub(super) fn forget_before(&mut self, epoch: u32) -> bool {
+        let before = self.past.len();
+        self.past.retain(|past| past.number >= epoch);
+        self.past.len() < before
+    }
+
+    /// All rounds have been read. Returns whether something was erased.
+    pub(super) fn forget_past(&mut self) -> bool {
+        let is_empty = self.past.is_empty() && self.past_prekeys.is_empty();
+        self.past.clear();
+        self.past_prekeys.clear();
+        !is_empty
     }
 
     /// The public part of the prekey.
@@ -115,7 +166,7 @@ impl ClientEpochs {
     }
 
     /// Handles an announcement that the administrator has signed. The prekey that opened it is
-    /// erased and replaced.
+    /// replaced. Unless rounds were missed, it is erased, and so is the previous epoch.
     ///
     /// # Errors
     /// If nobody could open it.
@@ -124,6 +175,7 @@ impl ClientEpochs {
         now: Duration,
         announcement: &EpochAnnouncement,
         own: &IdentitySecretKey,
+        has_missed: bool,
         random: &mut ForwardSecureRng,
     ) -> Result<AnnouncementEffect, OpenAnnouncementError> {
         let known = self.number();
@@ -136,14 +188,19 @@ impl ClientEpochs {
         let public = own.public();
         match announcement.open(own, std::slice::from_ref(&self.prekey)) {
             Ok(opened) => {
-                let own = announcement.index_of(&public).and_then(|at| u16::try_from(at).ok());
-                self.current = Some(CurrentEpoch {
-                    number: announcement.epoch(),
-                    own: own.ok_or(OpenAnnouncementError::Damaged)?,
-                    key: opened.key,
-                    members: announcement.members().zip(opened.names).collect(),
-                });
-                self.prekey = PrekeySecret::new(self.next_number(now), random.draw());
+                let opened = OpenedEpoch::new(announcement, &public, opened)
+                    .ok_or(OpenAnnouncementError::Damaged)?;
+                let before = self.current.replace(opened);
+                let next = PrekeySecret::new(self.next_number(now), random.draw());
+                let used = std::mem::replace(&mut self.prekey, next);
+                if has_missed {
+                    self.past.extend(before);
+                    self.past_prekeys.push(used);
+                    let most = self.past.len().saturating_sub(MAX_PAST);
+                    self.past.drain(..most);
+                    let most = self.past_prekeys.len().saturating_sub(MAX_PAST);
+                    self.past_prekeys.drain(..most);
+                }
                 Ok(AnnouncementEffect::Opened)
             }
             Err(OpenAnnouncementError::NotAMember) => match self.current.take() {
@@ -167,24 +224,92 @@ impl ClientEpochs {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend(self.prekey.number().to_be_bytes());
         out.extend(self.prekey.secret());
-        out.extend(self.number().to_be_bytes());
-        let Some(CurrentEpoch { own, key, members, .. }) = &self.current else { return };
-        out.extend(own.to_be_bytes());
-        out.extend(&**key);
-        out.extend(u16::try_from(members.len()).expect("at most 1024").to_be_bytes());
-        for (key, name) in members {
+        match &self.current {
+            Some(current) => current.encode(out),
+            None => out.extend(0_u32.to_be_bytes()),
+        }
+        out.extend(u16::try_from(self.past.len()).expect("few").to_be_bytes());
+        self.past.iter().for_each(|epoch| epoch.encode(out));
+        out.extend(u16::try_from(self.past_prekeys.len()).expect("few").to_be_bytes());
+        for prekey in &self.past_prekeys {
+            out.extend(prekey.number().to_be_bytes());
+            out.extend(prekey.secret());
+        }
+    }
+
+    /// Decodes a stored state. One without past epochs is of the version before.
+    pub(super) fn decode(reader: &mut FieldReader<'_>, has_past: bool) -> Option<Self> {
+        let prekey = decode_prekey(reader)?;
+        let current = match reader.u32().ok()? {
+            0 => None,
+            number => Some(OpenedEpoch::decode(number, reader)?),
+        };
+        let mut epochs = Self::of(current, prekey);
+        if has_past {
+            for _ in 0..reader.u16().ok()? {
+                let number = reader.u32().ok()?;
+                epochs.past.push(OpenedEpoch::decode(number, reader)?);
+            }
+            for _ in 0..reader.u16().ok()? {
+                epochs.past_prekeys.push(decode_prekey(reader)?);
+            }
+        }
+        Some(epochs)
+    }
+}
+
+fn decode_prekey(reader: &mut FieldReader<'_>) -> Option<PrekeySecret> {
+    let number = reader.u64().ok()?;
+    Some(PrekeySecret::new(number, Zeroizing::new(reader.take().ok()?)))
+}
+
+impl OpenedEpoch {
+    fn open(
+        announcement: &EpochAnnouncement,
+        own: &IdentitySecretKey,
+        prekeys: &[PrekeySecret],
+    ) -> Option<Self> {
+        let opened = announcement.open(own, prekeys).ok()?;
+        Self::new(announcement, &own.public(), opened)
+    }
+
+    fn new(
+        announcement: &EpochAnnouncement,
+        own: &IdentityPublicKey,
+        opened: OpenedAnnouncement,
+    ) -> Option<Self> {
+        Some(Self {
+            number: announcement.epoch(),
+            own: announcement.index_of(own).and_then(|at| u16::try_from(at).ok())?,
+            key: opened.key,
+            members: announcement.members().zip(opened.names).collect(),
+        })
+    }
+
+    /// The epoch, as [`crate::MixMember`] takes it.
+    fn epoch(&self, shape: &MailboxShape) -> Result<MemberEpoch, MemberEpochError> {
+        let own = &self.members[usize::from(self.own)].0;
+        let member = |(key, name): &(IdentityPublicKey, MemberName)| GroupMember {
+            name: name.as_str().to_owned(),
+            key: *key,
+        };
+        let all = self.members.iter().map(member).collect();
+        MemberEpoch::new(self.number, *shape, own, MixGroupKey::new(*self.key), all)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.number.to_be_bytes());
+        out.extend(self.own.to_be_bytes());
+        out.extend(&*self.key);
+        out.extend(u16::try_from(self.members.len()).expect("at most 1024").to_be_bytes());
+        for (key, name) in &self.members {
             out.extend(key.to_bytes());
             out.put_text(name.as_str());
         }
     }
 
-    pub(super) fn decode(reader: &mut FieldReader<'_>) -> Option<Self> {
-        let number = reader.u64().ok()?;
-        let prekey = PrekeySecret::new(number, Zeroizing::new(reader.take().ok()?));
-        let number = reader.u32().ok()?;
-        if number == 0 {
-            return Some(Self { current: None, prekey });
-        }
+    /// Decodes what follows the number.
+    fn decode(number: u32, reader: &mut FieldReader<'_>) -> Option<Self> {
         let (own, key) = (reader.u16().ok()?, Zeroizing::new(reader.take().ok()?));
         let count = usize::from(reader.u16().ok()?);
         if usize::from(own) >= count || count > *MEMBERS.end() {
@@ -195,7 +320,7 @@ impl ClientEpochs {
             let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
             members.push((key, MemberName::new(reader.text().ok()?).ok()?));
         }
-        Some(Self { current: Some(CurrentEpoch { number, own, key, members }), prekey })
+        Some(Self { number, own, key, members })
     }
 }
 

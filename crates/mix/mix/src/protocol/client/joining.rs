@@ -99,10 +99,12 @@ impl MixClient {
         let announcement = EpochAnnouncement::verify(bytes, at.group.as_str(), &at.administrator)?;
         let (known, announced) = (self.epochs.number(), announcement.epoch());
         let calendar = self.calendar(now);
+        let has_missed = self.link.as_ref().is_some_and(|link| !link.has_caught_up());
         let outcome = self.epochs.handle_announcement(
             calendar,
             &announcement,
             &self.identity,
+            has_missed,
             &mut self.random,
         )?;
         match outcome {
@@ -153,6 +155,7 @@ impl MixClient {
     /// Enters the current epoch, if there is one.
     fn begin_member(&mut self) -> Result<(), MixClientError> {
         let Some(link) = &self.link else { return Ok(()) };
+        let is_kept = !link.terms().keep().is_zero();
         let Some(epoch) = self.epochs.epoch(link.terms().shape()).transpose()? else {
             return Ok(());
         };
@@ -167,7 +170,8 @@ impl MixClient {
         {
             let (own, seed) = (Arc::clone(&self.identity), *self.random.draw());
             let least = self.settings.least_participants;
-            let member = MixMember::new(own, epoch, conversations, least, seed);
+            let mut member = MixMember::new(own, epoch, conversations, least, seed);
+            member.set_kept(is_kept);
             self.conversations = ClientConversations::Member(Box::new(member));
             self.take_events();
         }

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::report::MixClientError;
-use crate::protocol::engine::{self, MemberEngine};
+use crate::protocol::engine::{self, MemberEngine, MixEngineError};
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::member::MixMember;
-use crate::protocol::round::RoundStart;
-use crate::protocol::wire::{MemberToProxy, MixTerms};
+use crate::protocol::round::{ReadRound, RoundPosition, RoundStart};
+use crate::protocol::wire::{ArchiveRecord, MemberToProxy, MixTerms};
 
 /// The number of exchanges whose durations are averaged.
 const EXCHANGES: usize = 16;
@@ -17,13 +18,43 @@ const MAX_SET_UPS: usize = 64;
 /// A connection whose greeting was answered.
 pub(super) struct ProxyLink {
     terms: MixTerms,
-    engine: Box<dyn MemberEngine>,
-    /// Whether the engine's set-up has begun. Until then its messages are queued.
+    exchanges: LinkExchanges,
+    /// Whether exchanges or their set-up have begun.
     is_begun: bool,
-    set_ups: VecDeque<Vec<u8>>,
     outstanding: Option<OutstandingExchange>,
     durations: VecDeque<Duration>,
     round: u64,
+}
+
+/// How exchanges are made.
+enum LinkExchanges {
+    Broadcast(BroadcastLink),
+    Oblivious {
+        engine: Box<dyn MemberEngine>,
+        /// Messages of the set-up that arrived before it began.
+        set_ups: VecDeque<Vec<u8>>,
+    },
+}
+
+/// Exchanges by broadcast.
+struct BroadcastLink {
+    /// The last round that has arrived, in order.
+    arrived: RoundPosition,
+    /// Whether the proxy was asked for rounds that it has kept, and has not sent the last of them.
+    /// Until then the mailboxes of live rounds are not used, because they come again.
+    is_catching_up: bool,
+    /// What has arrived and was not read.
+    unread: VecDeque<UnreadRound>,
+}
+
+/// Something to read.
+pub(super) enum UnreadRound {
+    /// The mailbox that came with the start of a round, after a byte that is 1 if it is kept.
+    Live(ReadRound, Vec<u8>),
+    /// A record of the archive.
+    Past(ArchiveRecord),
+    /// All records have come.
+    CaughtUp,
 }
 
 /// An exchange that waits for its answer.
@@ -34,12 +65,21 @@ struct OutstandingExchange {
 
 impl ProxyLink {
     pub(super) fn new(terms: MixTerms, seed: [u8; 32]) -> Result<Self, MixClientError> {
-        let engine = engine::member(terms.engine(), terms.shape(), seed)?;
+        let exchanges = match terms.exchange() {
+            MixExchangeKind::Broadcast => LinkExchanges::Broadcast(BroadcastLink {
+                arrived: RoundPosition::default(),
+                is_catching_up: false,
+                unread: VecDeque::new(),
+            }),
+            MixExchangeKind::Oblivious(engine) => LinkExchanges::Oblivious {
+                engine: engine::member(engine, terms.shape(), seed)?,
+                set_ups: VecDeque::new(),
+            },
+        };
         Ok(Self {
             terms,
-            engine,
+            exchanges,
             is_begun: false,
-            set_ups: VecDeque::new(),
             outstanding: None,
             durations: VecDeque::with_capacity(EXCHANGES),
             round: 0,
@@ -50,14 +90,71 @@ impl ProxyLink {
         &self.terms
     }
 
-    /// Begins the engine's set-up, unless it has begun: afterwards the proxy expects exchanges.
-    /// Returns messages for the proxy.
-    pub(super) fn begin(&mut self) -> Result<Vec<Vec<u8>>, MixClientError> {
-        self.is_begun = true;
-        self.set_up()
+    /// Begins exchanges or their set-up, unless they have begun: afterwards the proxy expects
+    /// exchanges. `arrived` is the last round that has arrived before. Returns messages for the
+    /// proxy.
+    pub(super) fn begin(&mut self, arrived: RoundPosition) -> Result<Vec<Vec<u8>>, MixClientError> {
+        let has_begun = std::mem::replace(&mut self.is_begun, true);
+        match &mut self.exchanges {
+            LinkExchanges::Oblivious { .. } => self.set_up(),
+            LinkExchanges::Broadcast(_) if has_begun => Ok(Vec::new()),
+            LinkExchanges::Broadcast(link) => {
+                link.arrived = arrived;
+                link.is_catching_up = !self.terms.keep().is_zero();
+                Ok(vec![link.catch_up()])
+            }
+        }
     }
 
-    /// Whether the engine's set-up has begun.
+    /// Whether all rounds since the last connection have arrived, or none are kept.
+    pub(super) fn has_caught_up(&self) -> bool {
+        match &self.exchanges {
+            LinkExchanges::Broadcast(link) => {
+                // While an exchange waits for its answer, rounds may have been missed.
+                let is_complete =
+                    self.is_begun && !link.is_catching_up && self.outstanding.is_none();
+                is_complete || self.terms.keep().is_zero()
+            }
+            LinkExchanges::Oblivious { .. } => true,
+        }
+    }
+
+    /// Rounds that the proxy has kept have arrived. Returns the message that asks for the next.
+    pub(super) fn handle_past(
+        &mut self,
+        is_last: bool,
+        records: Vec<ArchiveRecord>,
+    ) -> Result<Option<Vec<u8>>, MixClientError> {
+        let LinkExchanges::Broadcast(link) = &mut self.exchanges else {
+            return Err(MixClientError::OutOfTurn("past rounds where there are none"));
+        };
+        if !std::mem::replace(&mut link.is_catching_up, !is_last) {
+            return Err(MixClientError::OutOfTurn("past rounds without a request"));
+        }
+        let before = link.arrived;
+        for record in records {
+            let position = match &record {
+                ArchiveRecord::Gap(position) => Some(*position),
+                ArchiveRecord::Round(round) => Some(round.position()),
+                ArchiveRecord::Announcement(_) => None,
+            };
+            if position.is_some_and(|position| position <= link.arrived) {
+                return Err(MixClientError::OutOfTurn("past rounds in another order"));
+            }
+            link.arrived = position.unwrap_or(link.arrived);
+            link.unread.push_back(UnreadRound::Past(record));
+        }
+        if is_last {
+            link.unread.push_back(UnreadRound::CaughtUp);
+            return Ok(None);
+        }
+        if link.arrived == before {
+            return Err(MixClientError::OutOfTurn("no past rounds, and not the last ones"));
+        }
+        Ok(Some(link.catch_up()))
+    }
+
+    /// Whether exchanges or their set-up have begun.
     pub(super) fn is_begun(&self) -> bool {
         self.is_begun
     }
@@ -67,24 +164,34 @@ impl ProxyLink {
         &mut self,
         message: Vec<u8>,
     ) -> Result<Vec<Vec<u8>>, MixClientError> {
-        if self.set_ups.len() >= MAX_SET_UPS {
+        let LinkExchanges::Oblivious { set_ups, .. } = &mut self.exchanges else {
+            return Err(MixClientError::OutOfTurn("a set-up where there is none"));
+        };
+        if set_ups.len() >= MAX_SET_UPS {
             return Err(MixClientError::OutOfTurn("too many messages of the set-up"));
         }
-        self.set_ups.push_back(message);
+        set_ups.push_back(message);
         if self.is_begun { self.set_up() } else { Ok(Vec::new()) }
     }
 
     fn set_up(&mut self) -> Result<Vec<Vec<u8>>, MixClientError> {
-        while let Some(message) = self.set_ups.pop_front() {
-            self.engine.handle_set_up(&message)?;
+        let LinkExchanges::Oblivious { engine, set_ups } = &mut self.exchanges else {
+            return Ok(Vec::new());
+        };
+        while let Some(message) = set_ups.pop_front() {
+            engine.handle_set_up(&message)?;
         }
-        let messages = std::iter::from_fn(|| self.engine.poll_set_up());
+        let messages = std::iter::from_fn(|| engine.poll_set_up());
         Ok(messages.map(|message| MemberToProxy::SetUp(message).encode()).collect())
     }
 
     /// Whether exchanges can be made.
     pub(super) fn is_ready(&self) -> bool {
-        self.is_begun && self.engine.is_ready()
+        let is_set_up = match &self.exchanges {
+            LinkExchanges::Broadcast(_) => true,
+            LinkExchanges::Oblivious { engine, .. } => engine.is_ready(),
+        };
+        self.is_begun && is_set_up
     }
 
     /// The member's request in a round. `is_stored`: see [`MixMember::handle_round`].
@@ -92,38 +199,83 @@ impl ProxyLink {
         &mut self,
         now: Duration,
         start: &RoundStart,
-        opening: &[u8],
+        opening: Vec<u8>,
         member: &mut MixMember,
         is_stored: bool,
     ) -> Result<Vec<u8>, MixClientError> {
         if !self.is_ready() {
             return Err(MixClientError::OutOfTurn("a round before the set-up"));
         }
-        let exchange = member.handle_round(start, is_stored)?;
-        let body = self.engine.request(opening, &exchange.update, &exchange.reads)?;
+        let (nonce, body) = match &mut self.exchanges {
+            LinkExchanges::Oblivious { engine, .. } => {
+                let exchange = member.handle_round(start, is_stored)?;
+                let body = engine.request(&opening, &exchange.update, &exchange.reads)?;
+                (exchange.nonce, body)
+            }
+            LinkExchanges::Broadcast(link) => {
+                let slots_len = self.terms.shape().own_slots_len();
+                let of = |read: &ReadRound| 1 + read.participants.len() * slots_len;
+                let (expected, len) = (start.read.as_ref().map_or(0, of), opening.len());
+                if len != expected {
+                    return Err(MixEngineError::Length { expected, len }.into());
+                }
+                let exchange = member.handle_broadcast_round(start, is_stored)?;
+                if let Some(read) = start.read.clone().filter(|_| !link.is_catching_up) {
+                    let position = RoundPosition { epoch: start.epoch, round: read.round };
+                    if position > link.arrived {
+                        link.arrived = position;
+                        link.unread.push_back(UnreadRound::Live(read, opening));
+                    }
+                }
+                (exchange.nonce, exchange.slots)
+            }
+        };
         self.outstanding = Some(OutstandingExchange { round: start.round, sent: now });
-        Ok(MemberToProxy::Request { round: start.round, nonce: exchange.nonce, body }.encode())
+        Ok(MemberToProxy::Request { round: start.round, nonce, body }.encode())
     }
 
-    /// The slots that the member has read.
+    /// The next mailbox that has arrived in an exchange by broadcast.
+    pub(super) fn take_unread(&mut self) -> Option<UnreadRound> {
+        match &mut self.exchanges {
+            LinkExchanges::Broadcast(link) => link.unread.pop_front(),
+            LinkExchanges::Oblivious { .. } => None,
+        }
+    }
+
+    /// The proxy has answered. The member handles the slots that it has read by an engine.
     pub(super) fn handle_answer(
         &mut self,
         now: Duration,
         round: u64,
         answer: &[u8],
-    ) -> Result<Vec<Vec<u8>>, MixClientError> {
+        member: &mut MixMember,
+    ) -> Result<(), MixClientError> {
         let asked = self.outstanding.take().filter(|asked| asked.round == round);
         let asked = asked.ok_or(MixClientError::OutOfTurn("an answer to no request"))?;
-        let slots = self.engine.slots(answer)?;
+        match &mut self.exchanges {
+            LinkExchanges::Oblivious { engine, .. } => {
+                member.handle_slots(&engine.slots(answer)?);
+            }
+            LinkExchanges::Broadcast(_) if answer.is_empty() => member.handle_answered(),
+            LinkExchanges::Broadcast(_) => {
+                return Err(MixEngineError::Length { expected: 0, len: answer.len() }.into());
+            }
+        }
         self.durations.truncate(EXCHANGES - 1);
         self.durations.push_front(now.saturating_sub(asked.sent));
         self.round = round;
-        Ok(slots)
+        Ok(())
     }
 
-    /// The proxy did not take the request of a round.
-    pub(super) fn handle_late(&mut self, round: u64) {
+    /// The proxy did not take the request of a round. In an exchange by broadcast, the member may
+    /// have missed rounds meanwhile: returns the message that asks for them.
+    pub(super) fn handle_late(&mut self, round: u64) -> Option<Vec<u8>> {
         self.outstanding = self.outstanding.take().filter(|asked| asked.round != round);
+        let LinkExchanges::Broadcast(link) = &mut self.exchanges else { return None };
+        if self.terms.keep().is_zero() || std::mem::replace(&mut link.is_catching_up, true) {
+            return None;
+        }
+        Some(link.catch_up())
     }
 
     /// The last round with an answer, or 0.
@@ -135,5 +287,12 @@ impl ProxyLink {
     pub(super) fn latency(&self) -> Option<Duration> {
         let count = u32::try_from(self.durations.len()).ok().filter(|&count| count > 0)?;
         Some(self.durations.iter().sum::<Duration>() / count)
+    }
+}
+
+impl BroadcastLink {
+    /// The message that asks for the rounds after the last one that has arrived.
+    fn catch_up(&self) -> Vec<u8> {
+        MemberToProxy::CatchUp(self.arrived).encode()
     }
 }

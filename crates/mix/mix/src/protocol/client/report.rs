@@ -132,6 +132,29 @@ pub enum LeaveGroupError {
     NotConnected,
 }
 
+/// The bytes of messages in a day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DayBytes {
+    /// The day, in days since 1970.
+    day: u64,
+    /// Bytes that were sent.
+    pub sent: u64,
+    /// Bytes that were received.
+    pub received: u64,
+}
+
+impl DayBytes {
+    /// Counts bytes at a time since 1970.
+    pub(super) fn count(&mut self, since_1970: Duration, sent: usize, received: usize) {
+        let day = since_1970.as_secs() / 86_400;
+        if day != self.day {
+            *self = Self { day, ..Self::default() };
+        }
+        self.sent += sent as u64;
+        self.received += received as u64;
+    }
+}
+
 /// The state of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MixClientStatus {
@@ -151,12 +174,16 @@ pub struct MixClientStatus {
     pub anonymity_set: usize,
     /// The least number of participants: with fewer, nothing is sent.
     pub least_participants: usize,
+    /// Whether messages can be sent: enough members take part, or may read later.
+    pub can_send: bool,
     /// The number of messages that were sent but not delivered yet.
     pub undelivered: usize,
     /// Why there are no exchanges now, if there are none.
     pub waiting_for: Option<&'static str>,
     /// The round since which the mailboxes have not been those of their rounds.
     pub not_of_round_since: Option<u64>,
+    /// The bytes of messages that were sent and received today (UTC), since the start.
+    pub bytes_today: DayBytes,
     /// The number of updates of other members that this client has audited since its start.
     pub audits: u64,
 }

@@ -10,7 +10,9 @@ use super::report::ClientStateError;
 use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// The version before, without past epochs. It is read.
+const VERSION_BEFORE: u8 = 2;
 const MESSAGE: u8 = 0;
 const DELIVERED: u8 = 1;
 const REMOVED: u8 = 2;
@@ -77,19 +79,20 @@ pub(super) fn decode(
     life: u64,
 ) -> Result<RestoredClientState, ClientStateError> {
     let mut reader = FieldReader::new(bytes);
-    match reader.u8() {
-        Ok(VERSION) => {}
+    let has_past = match reader.u8() {
+        Ok(VERSION) => true,
+        Ok(VERSION_BEFORE) => false,
         Ok(_) => return Err(ClientStateError::Version),
         Err(_) => return Err(ClientStateError::Malformed),
-    }
+    };
     if reader.take() != Ok(*group_id) {
         return Err(ClientStateError::OtherGroup);
     }
-    read(reader, life).ok_or(ClientStateError::Malformed)
+    read(reader, has_past, life).ok_or(ClientStateError::Malformed)
 }
 
-fn read(mut reader: FieldReader<'_>, life: u64) -> Option<RestoredClientState> {
-    let epochs = ClientEpochs::decode(&mut reader)?;
+fn read(mut reader: FieldReader<'_>, has_past: bool, life: u64) -> Option<RestoredClientState> {
+    let epochs = ClientEpochs::decode(&mut reader, has_past)?;
     let conversations = Conversations::from_bytes(reader.counted().ok()?, life).ok()?;
     let administrator = reader.counted().ok()?.to_vec();
     let join_request = Some(reader.counted().ok()?.to_vec()).filter(|bytes| !bytes.is_empty());

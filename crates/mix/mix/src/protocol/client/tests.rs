@@ -1,4 +1,6 @@
 mod audits;
+mod away;
+mod exchanges;
 mod faults;
 mod observed;
 mod person;

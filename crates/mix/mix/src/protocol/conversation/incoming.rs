@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use encoding::{FieldReader, FieldWrite as _};
 use zeroize::Zeroizing;
 
-use super::WINDOW;
+use super::MIN_WINDOW;
 use super::framing::{FramedMessage, MAX_FRAMED_LEN, begin, chain, parse};
 use crate::protocol::content::{
     ConversationDigest, DIGEST_LEN, FragmentAcknowledgement, SlotContent,
@@ -52,6 +52,11 @@ impl IncomingFragments {
         self.acknowledgement_due
     }
 
+    /// The last acknowledgement is lost. It is due again if there is something to acknowledge.
+    pub(super) fn acknowledge_again(&mut self) {
+        self.acknowledgement_due |= self.stream > 0;
+    }
+
     /// The stream and the acknowledgement to write.
     pub(super) fn acknowledge(&mut self) -> (u64, FragmentAcknowledgement) {
         self.acknowledgement_due = false;
@@ -77,7 +82,7 @@ impl IncomingFragments {
         }
         let ahead = content.number.saturating_sub(self.received);
         let is_due = content.stream == self.stream && !self.is_refused;
-        if !is_due || !(1..=WINDOW).contains(&ahead) {
+        if !is_due || !(1..=MIN_WINDOW).contains(&ahead) {
             return None;
         }
         let fragment = (content.last, Zeroizing::new(content.text.to_vec()));

@@ -48,7 +48,7 @@ impl End {
     /// Begins another life at this time.
     fn restart_at(&mut self, life: u64) {
         let mut stored = FieldReader::new(&self.stored);
-        self.conversation = Conversation::decode(&mut stored, life, CAPACITY).unwrap();
+        self.conversation = Conversation::decode(&mut stored, VERSION, life, CAPACITY).unwrap();
         assert!(stored.is_empty());
         self.stamp = self.stamp.max(life);
     }
@@ -144,7 +144,7 @@ proptest! {
 
     #[test]
     fn what_is_no_state_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Conversation::decode(&mut FieldReader::new(&bytes), 1, CAPACITY);
+        let _ = Conversation::decode(&mut FieldReader::new(&bytes), VERSION, 1, CAPACITY);
     }
 
     #[test]
@@ -308,7 +308,7 @@ fn the_send_window_waits_for_a_lost_fragment() {
     let (mut alice, mut bob) = (End::new(1), End::new(2));
     alice.send(&"x".repeat(CAPACITY * 100));
     let lost = alice.write(false);
-    for _ in 1..WINDOW {
+    for _ in 1..MIN_WINDOW {
         let slot = alice.write(false);
         bob.read(&slot, true);
     }
@@ -320,7 +320,7 @@ fn the_send_window_waits_for_a_lost_fragment() {
     };
     assert_eq!(received(&mut bob), 0);
     bob.read(&lost, true);
-    assert_eq!(received(&mut bob), WINDOW);
+    assert_eq!(received(&mut bob), MIN_WINDOW);
 }
 
 #[test]
@@ -364,4 +364,60 @@ fn fragments_arrive_if_each_fourth_slot_is_read() {
         assert!(ends[1].messages.iter().eq([&text]), "each {every}th");
         assert_eq!(ends[0].delivered, [1]);
     }
+}
+
+/// The partner acknowledges what an earlier life has sent, when that life is over.
+#[test]
+fn an_acknowledgement_of_an_earlier_life_is_accepted() {
+    let (mut alice, mut bob) = (End::new(1), End::new(2));
+    for text in ["one", "two"] {
+        alice.send(text);
+        // Each has two fragments.
+        for _ in 0..2 {
+            let slot = alice.write(false);
+            bob.read(&slot, true);
+        }
+    }
+    let acknowledgement = bob.write(false);
+    let mut forged = acknowledgement.clone();
+    // The first byte of the digest.
+    forged[24] ^= 1;
+    for life in [10_000, 20_000, 30_000] {
+        alice.restart_at(life);
+        alice.store();
+    }
+    alice.send("three");
+    alice.write(false);
+    alice.read(&forged, true);
+    assert!(alice.delivered.is_empty());
+    alice.read(&acknowledgement, true);
+    assert_eq!(alice.delivered, [1, 2]);
+    alice.read(&acknowledgement, true);
+    settle(&mut alice, &mut bob);
+    assert_eq!((&alice.delivered[..], bob.messages.len()), (&[1, 2, 3][..], 3));
+    assert_eq!(bob.messages, ["one", "two", "three"]);
+}
+
+#[test]
+fn a_message_is_kept_when_all_its_fragments_are() {
+    let mut alice = End::new(1);
+    alice.send(&"x".repeat(2 * CAPACITY));
+    alice.send("short");
+    let mut kept = Vec::new();
+    for exchange in 1..=4 {
+        alice.write(false);
+        // The second one is lost at first.
+        if exchange == 2 {
+            alice.conversation.handle_lost(exchange);
+        } else {
+            kept.push(alice.conversation.handle_kept(exchange));
+        }
+    }
+    // With its header the first message has four fragments: 1, 2, 2 again, 3.
+    assert!(kept.iter().all(Vec::is_empty));
+    for exchange in 5..=6 {
+        alice.write(false);
+        kept.push(alice.conversation.handle_kept(exchange));
+    }
+    assert_eq!(kept[3..], [vec![1], vec![]]);
 }

@@ -1,4 +1,4 @@
-//! One connection: the engine of its member, and the current exchange.
+//! One connection: how its member makes exchanges, and the current exchange.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,13 +8,14 @@ use keys::IdentityPublicKey;
 
 use super::job::ProxyEngineWork;
 use super::rounds::OpenRound;
+use crate::Mailbox;
 use crate::protocol::engine::ProxyEngine;
 use crate::protocol::round::{NONCE_LEN, RoundStart};
 use crate::protocol::wire::ProxyRefusal;
 
 pub(super) struct GroupConnection {
     pub(super) key: IdentityPublicKey,
-    engine: ConnectionEngine,
+    exchanges: ConnectionExchanges,
     /// Set-up messages that the engine has not handled yet.
     set_ups: VecDeque<Vec<u8>>,
     /// The number of set-up messages received.
@@ -29,12 +30,15 @@ pub(super) struct GroupConnection {
     membership_messages_since: Duration,
 }
 
-enum ConnectionEngine {
-    /// None, because the client is not a member.
+/// How exchanges are made over a connection.
+enum ConnectionExchanges {
+    /// Not at all, because the client is not a member.
     None,
-    /// Idle. A new engine first makes its set-up messages.
+    /// By broadcast. They begin when the member says so.
+    Broadcast { has_begun: bool },
+    /// By an engine that is idle. A new engine first makes its set-up messages.
     Resting { engine: Box<dyn ProxyEngine>, is_new: bool },
-    /// Used by a job.
+    /// By an engine that is used by a job.
     Working { is_ready: bool },
 }
 
@@ -67,7 +71,7 @@ impl GroupConnection {
     pub(super) fn new(key: IdentityPublicKey, now: Duration) -> Self {
         Self {
             key,
-            engine: ConnectionEngine::None,
+            exchanges: ConnectionExchanges::None,
             set_ups: VecDeque::new(),
             set_ups_received: 0,
             exchange: None,
@@ -78,32 +82,51 @@ impl GroupConnection {
         }
     }
 
-    pub(super) fn needs_engine(&self) -> bool {
-        matches!(self.engine, ConnectionEngine::None)
+    /// Whether the client was not a member until now.
+    pub(super) fn is_new(&self) -> bool {
+        matches!(self.exchanges, ConnectionExchanges::None)
     }
 
     pub(super) fn set_up(&mut self, engine: Box<dyn ProxyEngine>) {
-        self.engine = ConnectionEngine::Resting { engine, is_new: true };
+        self.exchanges = ConnectionExchanges::Resting { engine, is_new: true };
+    }
+
+    /// Exchanges are made by broadcast, as soon as [`Self::begin_broadcast`] is called.
+    pub(super) fn set_up_broadcast(&mut self) {
+        self.exchanges = ConnectionExchanges::Broadcast { has_begun: false };
+    }
+
+    /// The member says that it has the epoch's key.
+    ///
+    /// # Errors
+    /// If exchanges are not made by broadcast.
+    pub(super) fn begin_broadcast(&mut self) -> Result<(), ProxyRefusal> {
+        let ConnectionExchanges::Broadcast { has_begun } = &mut self.exchanges else {
+            return Err(ProxyRefusal::OutOfTurn);
+        };
+        *has_begun = true;
+        Ok(())
     }
 
     /// A job returns the engine.
     pub(super) fn return_engine(&mut self, engine: Box<dyn ProxyEngine>) {
-        self.engine = ConnectionEngine::Resting { engine, is_new: false };
+        self.exchanges = ConnectionExchanges::Resting { engine, is_new: false };
     }
 
-    /// Whether the engine is set up.
+    /// Whether exchanges have been set up.
     pub(super) fn is_ready(&self) -> bool {
-        match &self.engine {
-            ConnectionEngine::None => false,
-            ConnectionEngine::Resting { engine, .. } => engine.is_ready(),
-            ConnectionEngine::Working { is_ready } => *is_ready,
+        match &self.exchanges {
+            ConnectionExchanges::None => false,
+            ConnectionExchanges::Broadcast { has_begun } => *has_begun,
+            ConnectionExchanges::Resting { engine, .. } => engine.is_ready(),
+            ConnectionExchanges::Working { is_ready } => *is_ready,
         }
     }
 
     /// Whether an exchange can begin.
     pub(super) fn can_exchange(&self) -> bool {
         self.exchange.is_none()
-            && matches!(self.engine, ConnectionEngine::Resting { .. })
+            && !matches!(self.exchanges, ConnectionExchanges::Working { .. })
             && self.is_ready()
     }
 
@@ -112,7 +135,13 @@ impl GroupConnection {
     /// # Errors
     /// If none is due, or more than `most` have arrived.
     pub(super) fn push_set_up(&mut self, message: Vec<u8>, most: u32) -> Result<(), ProxyRefusal> {
-        if self.needs_engine() || self.is_ready() {
+        let is_due = match &self.exchanges {
+            ConnectionExchanges::None | ConnectionExchanges::Broadcast { .. } => false,
+            ConnectionExchanges::Resting { .. } | ConnectionExchanges::Working { .. } => {
+                !self.is_ready()
+            }
+        };
+        if !is_due {
             return Err(ProxyRefusal::OutOfTurn);
         }
         self.set_ups_received += 1;
@@ -123,7 +152,7 @@ impl GroupConnection {
         Ok(())
     }
 
-    /// Takes the engine for the answer to a request.
+    /// A request has arrived. Returns the engine for the answer, if exchanges are made by one.
     ///
     /// # Errors
     /// If no request is due, or the request is for another round.
@@ -131,43 +160,53 @@ impl GroupConnection {
         &mut self,
         round: u64,
         nonce: [u8; NONCE_LEN],
-    ) -> Result<Box<dyn ProxyEngine>, ProxyRefusal> {
+    ) -> Result<Option<Box<dyn ProxyEngine>>, ProxyRefusal> {
         let due = self.exchange.as_mut().filter(|it| it.stage == ProxyExchangeStage::Opened);
         let exchange = due.ok_or(ProxyRefusal::OutOfTurn)?;
         if exchange.start.round != round {
             return Err(ProxyRefusal::WrongRound);
         }
         exchange.stage = ProxyExchangeStage::Answering(nonce);
-        self.take_engine().ok_or(ProxyRefusal::OutOfTurn)
+        Ok(self.take_engine())
     }
 
-    /// The next work of the engine, if it is idle: its set-up, or an exchange of `round`.
+    /// Begins an exchange by broadcast of `round`, if it can begin. Returns the message that tells
+    /// the member of it.
+    pub(super) fn begin_round(&mut self, now: Duration, round: &OpenRound) -> Option<Vec<u8>> {
+        let message = round.message().filter(|_| self.can_exchange())?;
+        let (start, stage) = (round.start(), ProxyExchangeStage::Opened);
+        self.exchange = Some(ProxyExchange { start, stage, since: now });
+        Some(message.to_vec())
+    }
+
+    /// The next work of the engine, if it is idle: its set-up, or an exchange of `round`, which
+    /// reads the mailbox.
     pub(super) fn next_work(
         &mut self,
         now: Duration,
-        round: Option<&OpenRound>,
+        round: Option<(&OpenRound, Arc<Mailbox>)>,
     ) -> Option<(Box<dyn ProxyEngine>, ProxyEngineWork)> {
-        let ConnectionEngine::Resting { is_new, .. } = &self.engine else { return None };
+        let ConnectionExchanges::Resting { is_new, .. } = &self.exchanges else { return None };
         let work = if *is_new {
             ProxyEngineWork::SetUp(None)
         } else if let Some(message) = self.set_ups.pop_front() {
             ProxyEngineWork::SetUp(Some(message))
         } else {
-            let round = round.filter(|_| self.can_exchange())?;
+            let (round, read) = round.filter(|_| self.can_exchange())?;
             let start = round.start();
             self.exchange =
                 Some(ProxyExchange { start, stage: ProxyExchangeStage::Opening, since: now });
-            ProxyEngineWork::Opening(round.read())
+            ProxyEngineWork::Opening(read)
         };
         Some((self.take_engine()?, work))
     }
 
     fn take_engine(&mut self) -> Option<Box<dyn ProxyEngine>> {
         let is_ready = self.is_ready();
-        match std::mem::replace(&mut self.engine, ConnectionEngine::Working { is_ready }) {
-            ConnectionEngine::Resting { engine, .. } => Some(engine),
+        match std::mem::replace(&mut self.exchanges, ConnectionExchanges::Working { is_ready }) {
+            ConnectionExchanges::Resting { engine, .. } => Some(engine),
             other => {
-                self.engine = other;
+                self.exchanges = other;
                 None
             }
         }

@@ -2,28 +2,38 @@
 
 use std::time::Duration;
 
-use super::MixGroup;
 use super::connection::{GroupConnection, ProxyExchange, ProxyExchangeStage};
+use super::epoch::AnnouncedEpoch;
 use super::job::{GroupJob, ProxyEngineProduct, ProxyEngineWork};
-use super::rounds::OpenRound;
+use super::rounds::{OpenRound, RoundContribution};
 use super::status::MixGroupEvent;
+use super::{CatchUpRequest, MixGroup};
 use crate::Participant;
-use crate::protocol::wire::{ProxyRefusal, ProxyToMember};
+use crate::protocol::round::RoundPosition;
+use crate::protocol::wire::{ArchiveRecord, ProxyRefusal, ProxyToMember};
 
 impl MixGroup {
     pub(super) fn handle_request(
         &mut self,
+        now: Duration,
         id: u64,
         round: u64,
         nonce: [u8; 16],
         body: Vec<u8>,
     ) -> Result<(), ProxyRefusal> {
         let connection = self.connections.get_mut(&id).expect("checked");
-        let engine = connection.take_request(round, nonce)?;
+        let Some(engine) = connection.take_request(round, nonce)? else {
+            if body.len() != self.settings.terms.shape().own_slots_len() {
+                return Err(ProxyRefusal::Engine);
+            }
+            self.end_exchange(now, id, RoundContribution::Slots(body), Vec::new());
+            self.work(now, id);
+            return Ok(());
+        };
         // The engine handles a late request too, because both ends of its transfers must stay in
         // step.
         let read = self.rounds.open().filter(|open| open.number() == round);
-        let read = read.map_or_else(|| self.rounds.nothing(), OpenRound::read);
+        let read = read.and_then(OpenRound::read).unwrap_or_else(|| self.rounds.nothing());
         self.jobs.push_back(GroupJob::exchange(
             id,
             engine,
@@ -47,36 +57,72 @@ impl MixGroup {
                 self.send(id, &ProxyToMember::Round { start, opening });
             }
             ProxyEngineProduct::Answer { update, body } => {
-                let connection = self.connections.get_mut(&id).expect("the caller has it");
-                let ProxyExchange { start, stage, .. } =
-                    connection.exchange.take().expect("an answer is made for an exchange");
-                let ProxyExchangeStage::Answering(nonce) = stage else {
-                    unreachable!("a request has come")
-                };
-                let (round, key) = (start.round, connection.key);
-                let member = self.epoch.as_ref().and_then(|epoch| epoch.number_of(&key));
-                let is_open = self.rounds.open().is_some_and(|open| open.number() == round);
-                let Some(member) = member.filter(|_| is_open) else {
-                    return self.send(id, &ProxyToMember::Late { round });
-                };
-                if let Some(since) = connection.late_since.take() {
-                    let after = now.saturating_sub(since);
-                    self.events.push_back(MixGroupEvent::InTimeAgain { key, after });
-                }
-                self.rounds.add(member, nonce, &update);
-                self.audits.take_part((id, key), round, Participant { member, nonce }, update);
-                self.send(id, &ProxyToMember::Answer { round, body });
+                self.end_exchange(now, id, RoundContribution::Update(update), body);
             }
         }
     }
 
-    /// Gives an idle engine its next work: set-up messages first, then the open round.
+    /// Adds what a member has handed in to the open round, and answers.
+    fn end_exchange(
+        &mut self,
+        now: Duration,
+        id: u64,
+        contribution: RoundContribution,
+        body: Vec<u8>,
+    ) {
+        let connection = self.connections.get_mut(&id).expect("the caller has it");
+        let ProxyExchange { start, stage, .. } =
+            connection.exchange.take().expect("an answer is made for an exchange");
+        let ProxyExchangeStage::Answering(nonce) = stage else {
+            unreachable!("a request has come")
+        };
+        let (round, key) = (start.round, connection.key);
+        let member = self.epoch.as_ref().and_then(|epoch| epoch.number_of(&key));
+        let is_open = self.rounds.open().is_some_and(|open| open.number() == round);
+        let Some(member) = member.filter(|_| is_open) else {
+            return self.send(id, &ProxyToMember::Late { round });
+        };
+        if let Some(since) = connection.late_since.take() {
+            let after = now.saturating_sub(since);
+            self.events.push_back(MixGroupEvent::InTimeAgain { key, after });
+        }
+        self.rounds.add(member, nonce, &contribution);
+        if let RoundContribution::Update(update) = contribution {
+            self.audits.take_part((id, key), round, Participant { member, nonce }, update);
+        }
+        self.send(id, &ProxyToMember::Answer { round, body });
+    }
+
+    /// The member says that it has the epoch's key, and begins exchanges by broadcast. It asks for
+    /// the rounds that it has missed, if they are kept.
+    pub(super) fn handle_catch_up(
+        &mut self,
+        now: Duration,
+        id: u64,
+        after: RoundPosition,
+    ) -> Result<(), ProxyRefusal> {
+        let connection = self.connections.get_mut(&id).expect("checked");
+        connection.begin_broadcast()?;
+        if !self.settings.terms.keep().is_zero() {
+            let key = connection.key;
+            self.catch_ups.push_back(CatchUpRequest { connection: id, key, after });
+        }
+        self.work(now, id);
+        Ok(())
+    }
+
+    /// Tells an idle member of the open round, in an exchange by broadcast. Otherwise gives an idle
+    /// engine its next work: set-up messages first, then the open round.
     pub(super) fn work(&mut self, now: Duration, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let number = self.epoch.as_ref().and_then(|epoch| epoch.number_of(&connection.key));
         let can_take_part = |open: &&OpenRound| number.is_some_and(|it| !open.has(it));
         let round = self.rounds.open().filter(|_| self.announced.is_none()).filter(can_take_part);
-        if let Some((engine, work)) = connection.next_work(now, round) {
+        if let Some(message) = round.and_then(|round| connection.begin_round(now, round)) {
+            return self.send_bytes(id, message);
+        }
+        let read = round.and_then(|round| Some((round, round.read()?)));
+        if let Some((engine, work)) = connection.next_work(now, read) {
             self.jobs.push_back(GroupJob::exchange(id, engine, work));
         }
     }
@@ -100,7 +146,9 @@ impl MixGroup {
             }
             self.close_round(now, round);
         }
-        self.open_round(now);
+        if self.writing.is_none() && self.records.is_empty() {
+            self.open_round(now);
+        }
     }
 
     /// Whether the next epoch must wait for openings that are being computed. A member must not be
@@ -143,6 +191,10 @@ impl MixGroup {
             }
         }
         let (participants, took) = self.rounds.close(now);
+        if !self.settings.terms.keep().is_zero() {
+            let epoch = self.epoch.as_ref().map_or(0, AnnouncedEpoch::number);
+            self.records.extend(self.rounds.closed_record(epoch).map(ArchiveRecord::Round));
+        }
         self.audits.close_round(round);
         self.advance_audit();
         self.counters.count_round(participants, late, took);

@@ -10,7 +10,8 @@ use sha2::Sha256;
 use super::epoch::AnnouncedEpoch;
 use super::status::MixGroupEvent;
 use super::{MAX_ADMINISTRATOR_MESSAGES, MAX_MEMBERSHIP_MESSAGES, MixGroup};
-use crate::protocol::wire::{ProxyRefusal, ProxyToMember};
+use crate::protocol::exchange::MixExchangeKind;
+use crate::protocol::wire::{ArchiveRecord, ProxyRefusal, ProxyToMember};
 
 impl MixGroup {
     pub(super) fn handle_join(
@@ -82,6 +83,7 @@ impl MixGroup {
         self.rounds.abandon();
         self.audits.begin_epoch();
         let old = self.epoch.replace(epoch);
+        self.keep_announcement();
         self.is_stored = false;
         for (id, key) in self.connections.iter().map(|(&id, it)| (id, it.key)).collect::<Vec<_>>() {
             let was_member = old.as_ref().is_some_and(|old| old.number_of(&key).is_some());
@@ -93,7 +95,17 @@ impl MixGroup {
         }
     }
 
-    /// Sends the epoch to a member or the administrator, and creates a member's engine.
+    /// Has the announcement of the current epoch kept, if rounds are.
+    pub(super) fn keep_announcement(&mut self) {
+        if let Some(epoch) = &self.epoch
+            && !self.settings.terms.keep().is_zero()
+        {
+            let announcement = epoch.announcement().to_vec();
+            self.records.push_back(ArchiveRecord::Announcement(announcement));
+        }
+    }
+
+    /// Sends the epoch to a member or the administrator, and sets up a member's exchanges.
     pub(super) fn admit(&mut self, now: Duration, id: u64) {
         let key = self.connections[&id].key;
         let Some(epoch) = &self.epoch else { return };
@@ -101,16 +113,20 @@ impl MixGroup {
         let is_member = epoch.number_of(&key).is_some();
         self.send(id, &announcement);
         let connection = self.connections.get_mut(&id).expect("the caller has it");
-        if is_member && connection.needs_engine() {
-            self.engines += 1;
-            let seed = derive_seed(&self.seed, self.engines);
-            match (self.new_engine)(&self.settings.terms, seed) {
-                Ok(engine) => {
-                    connection.set_up(engine);
-                    self.work(now, id);
-                }
-                Err(_) => self.refuse(id, ProxyRefusal::Engine),
+        if !is_member || !connection.is_new() {
+            return;
+        }
+        let MixExchangeKind::Oblivious(engine) = self.settings.terms.exchange() else {
+            return connection.set_up_broadcast();
+        };
+        self.engines += 1;
+        let seed = derive_seed(&self.seed, self.engines);
+        match (self.new_engine)(engine, self.settings.terms.shape(), seed) {
+            Ok(engine) => {
+                connection.set_up(engine);
+                self.work(now, id);
             }
+            Err(_) => self.refuse(id, ProxyRefusal::Engine),
         }
     }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Mailbox;
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::round::{NONCE_LEN, Participant, ReadRound, RoundStart};
-use crate::protocol::wire::MixTerms;
+use crate::protocol::wire::{ArchivedRound, MixTerms, ProxyToMember};
 
 /// The number of round numbers that one stored state reserves. After a restart, rounds begin with
 /// the first number that was not reserved, so no number is used twice.
@@ -24,19 +25,49 @@ pub(super) struct GroupRounds {
 
 struct ClosedRound {
     round: ReadRound,
-    mailbox: Arc<Mailbox>,
+    mailbox: ClosedMailbox,
+    /// Whether it is in the archive.
+    is_kept: bool,
+}
+
+enum ClosedMailbox {
+    /// The sum of the participants' updates.
+    Sum(Arc<Mailbox>),
+    /// The participants' slots, in the order of the participants.
+    Slots(Vec<u8>),
+}
+
+/// What a member hands in.
+pub(super) enum RoundContribution {
+    /// An update of the whole mailbox.
+    Update(Mailbox),
+    /// Its own slots.
+    Slots(Vec<u8>),
+}
+
+enum OpenMailbox {
+    Sum(Mailbox),
+    Slots(BTreeMap<u16, Vec<u8>>),
+}
+
+/// What the members need to take part in a round.
+enum RoundOpening {
+    /// The mailbox that the engines read.
+    Mailbox(Arc<Mailbox>),
+    /// The message that tells all members of the round, with the slots of the previous one.
+    Message(Vec<u8>),
 }
 
 pub(super) struct OpenRound {
     start: Arc<RoundStart>,
-    read: Arc<Mailbox>,
+    opening: RoundOpening,
     opened: Duration,
     /// When the open round ends in any case; `None` if that time has passed but answers are still
     /// being computed.
     deadline: Option<Duration>,
     earliest_close: Duration,
     participants: BTreeMap<u16, [u8; NONCE_LEN]>,
-    mailbox: Mailbox,
+    mailbox: OpenMailbox,
 }
 
 impl GroupRounds {
@@ -50,8 +81,22 @@ impl GroupRounds {
         self.open.as_ref()
     }
 
-    pub(super) fn closed_mailbox(&self) -> Option<&Mailbox> {
-        self.closed.as_ref().map(|closed| &*closed.mailbox)
+    /// The closed round as it is kept, without the time; `None` if it is not by broadcast.
+    pub(super) fn closed_record(&self, epoch: u32) -> Option<ArchivedRound> {
+        let ClosedRound { round, mailbox: ClosedMailbox::Slots(slots), .. } =
+            self.closed.as_ref()?
+        else {
+            return None;
+        };
+        let (shape, number) = (self.terms.shape(), |number: usize| u16::try_from(number).ok());
+        Some(ArchivedRound {
+            epoch,
+            closed_s: 0,
+            slots_per_member: number(shape.slots_per_member())?,
+            slot_len: number(shape.slot_len())?,
+            read: round.clone(),
+            mailbox: slots.clone(),
+        })
     }
 
     /// The number of the last round of the epoch that was closed; 0 if none.
@@ -79,15 +124,36 @@ impl GroupRounds {
         let round = self.next;
         self.next += 1;
         let read = self.closed.as_ref().map(|closed| closed.round.clone());
-        let mailbox = self.closed.as_ref().map(|closed| closed.mailbox.clone());
+        let start = RoundStart { epoch, round, read };
+        let (opening, mailbox) = match self.terms.exchange() {
+            MixExchangeKind::Broadcast => {
+                let opening = match &self.closed {
+                    Some(ClosedRound { mailbox: ClosedMailbox::Slots(slots), is_kept, .. }) => {
+                        [&[u8::from(*is_kept)], &slots[..]].concat()
+                    }
+                    _ => Vec::new(),
+                };
+                let message = ProxyToMember::Round { start: start.clone(), opening };
+                let mailbox = OpenMailbox::Slots(BTreeMap::new());
+                (RoundOpening::Message(message.encode()), mailbox)
+            }
+            MixExchangeKind::Oblivious(_) => {
+                let read = match &self.closed {
+                    Some(ClosedRound { mailbox: ClosedMailbox::Sum(read), .. }) => read.clone(),
+                    _ => self.nothing(),
+                };
+                let mailbox = OpenMailbox::Sum(Mailbox::new(self.terms.shape()));
+                (RoundOpening::Mailbox(read), mailbox)
+            }
+        };
         self.open = Some(OpenRound {
-            start: Arc::new(RoundStart { epoch, round, read }),
-            read: mailbox.unwrap_or_else(|| self.nothing()),
+            start: Arc::new(start),
+            opening,
             opened: now,
             deadline: Some(now + self.terms.interval()),
             earliest_close: now + self.terms.least_interval(),
             participants: BTreeMap::new(),
-            mailbox: Mailbox::new(self.terms.shape()),
+            mailbox,
         });
         let is_reserved = round < self.reserved;
         if !is_reserved {
@@ -96,12 +162,23 @@ impl GroupRounds {
         !is_reserved
     }
 
-    /// Adds a member's update to the open round.
-    pub(super) fn add(&mut self, member: u16, nonce: [u8; NONCE_LEN], update: &Mailbox) {
+    /// Adds what a member has handed in to the open round.
+    pub(super) fn add(
+        &mut self,
+        member: u16,
+        nonce: [u8; NONCE_LEN],
+        contribution: &RoundContribution,
+    ) {
         let open = self.open.as_mut().expect("a round is open");
         let is_new = open.participants.insert(member, nonce).is_none();
         assert!(is_new, "a member takes part once");
-        open.mailbox.add(update);
+        match (&mut open.mailbox, contribution) {
+            (OpenMailbox::Sum(sum), RoundContribution::Update(update)) => sum.add(update),
+            (OpenMailbox::Slots(all), RoundContribution::Slots(slots)) => {
+                all.insert(member, slots.clone());
+            }
+            _ => unreachable!("all exchanges of a group are of one kind"),
+        }
     }
 
     /// Whether the open round is over. `is_awaited` means that a member was told of it and has not
@@ -130,8 +207,21 @@ impl GroupRounds {
         let participants: Vec<_> = open.participants.into_iter().map(participant).collect();
         let count = participants.len();
         let round = ReadRound { round: open.start.round, participants };
-        self.closed = Some(ClosedRound { round, mailbox: Arc::new(open.mailbox) });
+        let mailbox = match open.mailbox {
+            OpenMailbox::Sum(sum) => ClosedMailbox::Sum(Arc::new(sum)),
+            OpenMailbox::Slots(slots) => {
+                ClosedMailbox::Slots(slots.into_values().flatten().collect())
+            }
+        };
+        self.closed = Some(ClosedRound { round, mailbox, is_kept: false });
         (count, now.saturating_sub(open.opened))
+    }
+
+    /// The closed round is in the archive.
+    pub(super) fn set_kept(&mut self) {
+        if let Some(closed) = &mut self.closed {
+            closed.is_kept = true;
+        }
     }
 
     /// Drops the open round and the closed mailbox, because the epoch ends.
@@ -149,9 +239,20 @@ impl OpenRound {
         self.start.clone()
     }
 
-    /// The mailbox that is read in it.
-    pub(super) fn read(&self) -> Arc<Mailbox> {
-        self.read.clone()
+    /// The mailbox that the engines read in it; `None` in exchanges by broadcast.
+    pub(super) fn read(&self) -> Option<Arc<Mailbox>> {
+        match &self.opening {
+            RoundOpening::Mailbox(read) => Some(read.clone()),
+            RoundOpening::Message(_) => None,
+        }
+    }
+
+    /// The message that tells members of it, in exchanges by broadcast.
+    pub(super) fn message(&self) -> Option<&[u8]> {
+        match &self.opening {
+            RoundOpening::Mailbox(_) => None,
+            RoundOpening::Message(message) => Some(message),
+        }
     }
 
     /// Whether the member has taken part.

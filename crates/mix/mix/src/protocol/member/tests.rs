@@ -1,8 +1,9 @@
 //! Tests of single members, of whole groups, and of what an observer learns.
 #![allow(clippy::cast_precision_loss, reason = "statistics of small numbers")]
 
+mod broadcast;
 mod group;
 mod rounds;
 mod simulation;
 mod snooping;
-mod unlinkability;
+pub(super) mod unlinkability;

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::*;
+use crate::protocol::engine::MixEngineName;
 
 fn terms() -> MixTerms {
     let shape = MailboxShape::new(5, 2, 1, 3, 64).unwrap();
@@ -14,21 +15,52 @@ fn terms() -> MixTerms {
 fn any_terms() -> impl Strategy<Value = MixTerms> {
     let numbers = (2..=64_usize, 1..=8_usize, 3..=16_usize, 64..=256_usize);
     let intervals = (1..=3_600_000_u64, 1..=3_600_000_u64);
-    (select(&MixEngineName::ALL[..]), numbers, intervals).prop_map(
-        |(engine, numbers, intervals)| {
+    (select(&MixExchangeKind::ALL[..]), numbers, intervals).prop_map(
+        |(exchange, numbers, intervals)| {
             let (members, slots, reads, slot_len) = numbers;
             let shape = MailboxShape::new(members, slots, slots, reads, slot_len).unwrap();
             // The circuit of a large shape is too long.
-            let engine = if shape.mailbox_len() > 100_000 { MixEngineName::Ot } else { engine };
+            let is_large = shape.mailbox_len() > 100_000;
+            let exchange = if is_large { MixEngineName::Ot.into() } else { exchange };
             let (one, other) = intervals;
             let [interval, least] = [one.max(other), one.min(other)].map(Duration::from_millis);
-            MixTerms::new(engine, shape, interval, least).unwrap()
+            MixTerms::new(exchange, shape, interval, least).unwrap()
         },
     )
 }
 
 fn any_key() -> impl Strategy<Value = IdentityPublicKey> {
     any::<[u8; 32]>().prop_map(|random| keys::IdentitySecretKey::new(&random).public())
+}
+
+fn any_position() -> impl Strategy<Value = RoundPosition> {
+    (any::<u32>(), any::<u64>()).prop_map(|(epoch, round)| RoundPosition { epoch, round })
+}
+
+fn any_record() -> impl Strategy<Value = ArchiveRecord> {
+    let participants = btree_map(0..5_u16, any::<[u8; NONCE_LEN]>(), 0..=5);
+    let round = (any_position(), any::<u64>(), 1..3_u16, participants, any::<u8>()).prop_map(
+        |(RoundPosition { epoch, round }, closed_s, slots_per_member, participants, byte)| {
+            let participant = |(member, nonce)| Participant { member, nonce };
+            let participants: Vec<_> = participants.into_iter().map(participant).collect();
+            let mailbox = vec![byte; participants.len() * usize::from(slots_per_member) * 64];
+            let read = ReadRound { round, participants };
+            let slot_len = 64;
+            ArchiveRecord::Round(ArchivedRound {
+                epoch,
+                closed_s,
+                slots_per_member,
+                slot_len,
+                read,
+                mailbox,
+            })
+        },
+    );
+    prop_oneof![
+        any_position().prop_map(ArchiveRecord::Gap),
+        bytes().prop_map(ArchiveRecord::Announcement),
+        round,
+    ]
 }
 
 fn any_start() -> impl Strategy<Value = RoundStart> {
@@ -58,6 +90,7 @@ fn to_proxy() -> impl Strategy<Value = MemberToProxy> {
             .prop_map(|(round, nonce, body)| MemberToProxy::Request { round, nonce, body }),
         bytes().prop_map(MemberToProxy::AuditSetUp),
         bytes().prop_map(MemberToProxy::AuditTables),
+        any_position().prop_map(MemberToProxy::CatchUp),
     ]
 }
 
@@ -81,6 +114,8 @@ fn to_member() -> impl Strategy<Value = ProxyToMember> {
         bytes().prop_map(ProxyToMember::AuditChoices),
         (any_key(), any::<u64>())
             .prop_map(|(key, round)| ProxyToMember::AuditFailed { key, round }),
+        (any::<bool>(), vec(any_record(), 0..4))
+            .prop_map(|(is_last, records)| ProxyToMember::Past { is_last, records }),
     ]
 }
 
@@ -147,7 +182,7 @@ proptest! {
 
 #[test]
 fn bytes_are_as_specified() {
-    assert_eq!(MixHello { group: "friends".parse().unwrap() }.encode(), b"\x02friends");
+    assert_eq!(MixHello { group: "friends".parse().unwrap() }.encode(), b"\x03friends");
     let request =
         MemberToProxy::Request { round: 0x0102, nonce: [0xAA; NONCE_LEN], body: vec![7, 8] };
     let expected = [&[6, 0, 0, 0, 0, 0, 0, 1, 2][..], &[0xAA; 16], &[7, 8]].concat();
@@ -156,7 +191,8 @@ fn bytes_are_as_specified() {
         ProxyToMember::Welcome { terms: terms(), status: MembershipStatus::Waiting, epoch: 3 };
     let numbers = [0, 5, 0, 2, 0, 1, 0, 3, 0, 64];
     let expected =
-        [&[1, 0, 0, 0, 3, 232, 0, 0, 0, 200][..], &numbers, &[1, 0, 0, 0, 3][..]].concat();
+        [&[1, 0, 0, 0, 0, 0, 0, 0, 3, 232, 0, 0, 0, 200][..], &numbers, &[1, 0, 0, 0, 3][..]]
+            .concat();
     assert_eq!(welcome.encode(), expected);
     let participants = vec![Participant { member: 4, nonce: [0xBB; NONCE_LEN] }];
     let read = Some(ReadRound { round: 8, participants });
@@ -220,9 +256,12 @@ fn names_of_groups_are_checked() {
     for name in ["", "Friends", "a b", "ä", "0123456789abcdef0123456789abcdef0"] {
         assert_eq!(name.parse::<GroupName>(), Err(GroupNameError), "{name}");
     }
-    assert_eq!(MixHello::decode(b"\x01friends"), Err(MixWireError::Version(1)));
-    assert_eq!(MixHello::decode(b"\x02"), Err(MixWireError::Invalid("the name of a group")));
-    assert_eq!(MixHello::decode(&[2, 0xFF]), Err(MixWireError::Invalid("the name of a group")));
+    for version in [1, 2] {
+        let hello = [&[version][..], b"friends"].concat();
+        assert_eq!(MixHello::decode(&hello), Err(MixWireError::Version(version)));
+    }
+    assert_eq!(MixHello::decode(b"\x03"), Err(MixWireError::Invalid("the name of a group")));
+    assert_eq!(MixHello::decode(&[3, 0xFF]), Err(MixWireError::Invalid("the name of a group")));
     assert_eq!(MixHello::decode(&[]), Err(MixWireError::Length));
 }
 
@@ -238,6 +277,11 @@ fn terms_are_checked() {
     }
     let many = MailboxShape::new(1024, 64, 1, 12, 64).unwrap();
     assert!(of(ot, many, ms(1000), ms(100)).is_ok());
+    let broadcast =
+        |slots| MixTerms::new(MixExchangeKind::Broadcast, shape(slots, 256), ms(1000), ms(100));
+    assert!(broadcast(64).is_ok());
+    let error = broadcast(65).unwrap_err().to_string();
+    assert_eq!(error, "a member has 65 slots, but at most 64 in a broadcast");
     let error = of(MixEngineName::Bdd, many, ms(1000), ms(100)).unwrap_err();
     let expected = "the engine `bdd` takes at most 65517 slots, not 65537; `ot` takes more";
     assert_eq!(error.to_string(), expected);

@@ -12,7 +12,7 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use keys::IdentitySecretKey;
-use mix::engine::{self, MixEngineError};
+use mix::engine::{self, MixEngineError, MixEngineName};
 use mix::wire::{MemberToProxy, MixTerms, ProxyToMember};
 use mix::{
     Conversations, GroupMember, Mailbox, MemberEpoch, MixGroupKey, MixMember, Participant,
@@ -97,7 +97,7 @@ impl MixExchangeOptions {
 
 fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
     let options: MixExchangeOptions = options(table)?;
-    let terms = options.terms()?;
+    let (terms, name) = (options.terms()?, engine(&options.engine)?);
     let identity = || random_identity().map_err(error_text);
     let (own, proxys) = (identity()?, identity()?);
     let proxy_key = proxys.public();
@@ -114,12 +114,12 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     let (turns, taken) = channel();
     let (done, dones) = channel();
     let (proxy, member) = thread::scope(|scope| {
-        let proxy =
-            scope.spawn(move || proxys_host.run(move || serve(&listener, &terms, &taken, &done)));
+        let proxy = scope
+            .spawn(move || proxys_host.run(move || serve(&listener, &terms, name, &taken, &done)));
         let member = members_host.run(move || {
             let connection =
                 connect(&options.address.to_string(), &connecting).map_err(error_text)?;
-            let mut end = ExchangeMember::new(&terms, connection)?;
+            let mut end = ExchangeMember::new(&terms, name, connection)?;
             end.exchange(network, &options, &ProxyRoundControl { requests: turns, results: dones })
         });
         (proxy.join().unwrap_or_else(|_| Ok(Err("the proxy panicked".into()))), member)
@@ -156,6 +156,7 @@ struct ProxyRoundControl {
 fn serve(
     listener: &Listener,
     terms: &MixTerms,
+    name: MixEngineName,
     turns: &Receiver<OpenRoundRequest>,
     done: &Sender<ProxyRoundResult>,
 ) -> Result<(), String> {
@@ -163,7 +164,7 @@ fn serve(
     let connection = connection.ok_or("no member has connected")?;
     connection.set_timeout(Some(TIMEOUT)).map_err(error_text)?;
     let mut messages = MessageStream::new(connection);
-    let mut engine = engine::proxy(terms.engine(), terms.shape(), seed()?).map_err(error_text)?;
+    let mut engine = engine::proxy(name, terms.shape(), seed()?).map_err(error_text)?;
     loop {
         for message in iter::from_fn(|| engine.poll_set_up()) {
             send(&mut messages, &ProxyToMember::SetUp(message).encode())?;
@@ -205,7 +206,11 @@ struct ExchangeMember<'a> {
 
 impl<'a> ExchangeMember<'a> {
     /// The first member of a group, after the engine's set-up.
-    fn new(terms: &'a MixTerms, connection: Connection) -> Result<Self, String> {
+    fn new(
+        terms: &'a MixTerms,
+        name: MixEngineName,
+        connection: Connection,
+    ) -> Result<Self, String> {
         let (shape, group) = (terms.shape(), seed()?);
         let own = Arc::new(random_identity().map_err(error_text)?);
         let mut members = vec![GroupMember { name: "member 0".into(), key: own.public() }];
@@ -219,7 +224,7 @@ impl<'a> ExchangeMember<'a> {
         let mut end = Self {
             terms,
             messages: MessageStream::new(connection),
-            engine: engine::member(terms.engine(), shape, seed()?).map_err(error_text)?,
+            engine: engine::member(name, shape, seed()?).map_err(error_text)?,
             member,
             key: MixGroupKey::new(group),
         };

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use super::exchanges::{OBLIVIOUS, settings};
 use super::person::{NAMES, secret};
-use super::world::{World, settings};
+use super::world::World;
 use crate::protocol::client::MixClientError;
 use crate::protocol::event::MixClientEvent;
 use crate::protocol::group::{AuditFailedMember, GroupCounters, MIN_AUDIT_ROUNDS};
@@ -52,7 +53,7 @@ fn lie(message: &mut MemberToProxy) {
 
 #[test]
 fn honest_members_pass_all_audits() {
-    let mut world = World::of_members(1);
+    let mut world = World::of_members(OBLIVIOUS, 1);
     for round in 0..20 {
         world.people[round % 3].say(NAMES[(round + 1) % 3], " and more of it");
         run_audits(&mut world, 1);
@@ -67,7 +68,7 @@ fn honest_members_pass_all_audits() {
 
 #[test]
 fn members_that_write_into_slots_of_others_are_left_out() {
-    let mut world = World::of_members(2);
+    let mut world = World::of_members(OBLIVIOUS, 2);
     world.deviate = Some(Box::new(|person, message| {
         if person == BOB {
             spoil(message);
@@ -99,7 +100,7 @@ fn members_that_write_into_slots_of_others_are_left_out() {
 
 #[test]
 fn one_auditor_alone_leaves_nobody_out() {
-    let mut world = World::of_members(3);
+    let mut world = World::of_members(OBLIVIOUS, 3);
     world.deviate = Some(Box::new(|person, message| {
         if person == CAROL {
             lie(message);
@@ -114,7 +115,7 @@ fn one_auditor_alone_leaves_nobody_out() {
 
 #[test]
 fn two_auditors_that_deviate_leave_a_member_out_but_not_the_administrator() {
-    let mut world = World::of_members(4);
+    let mut world = World::of_members(OBLIVIOUS, 4);
     world.deviate = Some(Box::new(|person, message| {
         if person != ALICE {
             lie(message);
@@ -130,7 +131,7 @@ fn two_auditors_that_deviate_leave_a_member_out_but_not_the_administrator() {
 
 #[test]
 fn a_silent_auditor_is_replaced() {
-    let mut world = World::of_members(5);
+    let mut world = World::of_members(OBLIVIOUS, 5);
     world.tamper = Some(Box::new(|person, message| {
         if person == CAROL && matches!(message, ProxyToMember::Audit { .. }) {
             *message = ProxyToMember::Late { round: 0 };
@@ -150,7 +151,7 @@ fn a_silent_auditor_is_replaced() {
 
 #[test]
 fn an_auditor_whose_connection_ends_is_replaced() {
-    let mut world = World::of_members(6);
+    let mut world = World::of_members(OBLIVIOUS, 6);
     world.deviate = Some(Box::new(|person, message| {
         if let (CAROL, MemberToProxy::AuditSetUp(set_up)) = (person, message) {
             set_up.pop();
@@ -183,7 +184,7 @@ fn a_client_audits_only_listed_updates() {
         |_, _, subject| subject.member ^= 1,
     ];
     for change in changes {
-        let mut world = World::of_members(7);
+        let mut world = World::of_members(OBLIVIOUS, 7);
         world.tamper = Some(Box::new(move |person, message| match message {
             ProxyToMember::Audit { epoch, round, subject } if person == BOB => {
                 change(epoch, round, subject);
@@ -199,7 +200,7 @@ fn a_client_audits_only_listed_updates() {
 
 #[test]
 fn a_client_is_asked_for_one_audit_in_some_rounds() {
-    let mut world = World::of_members(8);
+    let mut world = World::of_members(OBLIVIOUS, 8);
     let (asks, asked) = std::sync::mpsc::channel();
     world.tamper = Some(Box::new(move |person, message| {
         if person == BOB && matches!(message, ProxyToMember::Audit { .. }) {

@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
+use super::exchanges::{BROADCAST, EXCHANGES, Exchanges, OBLIVIOUS};
 use super::person::NAMES;
 use super::world::World;
 use crate::protocol::client::{ClientConversations, LeaveGroupError, MixClientError};
 use crate::protocol::event::MixClientEvent;
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::membership::JoinRefusal;
 use crate::protocol::round::{NONCE_LEN, Participant, RoundStart};
 use crate::protocol::wire::{ProxyRefusal, ProxyToMember};
@@ -47,7 +49,7 @@ fn check_others(world: &World) {
 
 #[test]
 fn an_old_mailbox_is_noticed_and_messages_wait() {
-    let mut world = World::of_members(1);
+    let mut world = World::of_members(OBLIVIOUS, 1);
     assert!(world.people[0].say("bob", ""));
     // The list is that of the round, but the mailbox is not.
     change_rounds(&mut world, |start| {
@@ -70,11 +72,64 @@ fn an_old_mailbox_is_noticed_and_messages_wait() {
     assert_eq!(world.people[BOB].read["alice"].len(), 1);
 }
 
+/// A list of another round, or other slots than those of the participants.
+#[test]
+fn a_changed_broadcast_is_noticed_by_its_author_and_messages_wait() {
+    let mut world = World::of_members(BROADCAST, 1);
+    assert!(world.people[0].say("bob", ""));
+    change_rounds(&mut world, |start| {
+        start.read.as_mut().unwrap().participants[0].nonce = [7; NONCE_LEN];
+    });
+    run_rounds(&mut world, 20);
+    assert!(world.people[BOB].read.is_empty() && world.people[0].undelivered() == 1);
+    assert_eq!(reports(&world).iter().filter(|it| it.starts_with("the proxy")).count(), 0);
+    world.tamper = Some(Box::new(|person, message| match message {
+        ProxyToMember::Round { opening, .. } if person == BOB => {
+            opening[1..].iter_mut().for_each(|byte| *byte ^= 1);
+        }
+        _ => {}
+    }));
+    run_rounds(&mut world, 5);
+    let text = "the proxy has changed what this member sent in round";
+    assert!(reports(&world).iter().any(|it| it.starts_with(text)), "{:?}", reports(&world));
+    check_others(&world);
+    world.tamper = None;
+    world.finish();
+    assert_eq!(world.people[BOB].read["alice"].len(), 1);
+}
+
+#[test]
+fn a_broadcast_of_another_length_ends_the_connection() {
+    let changes: [fn(&mut Vec<u8>); 3] =
+        [|slots| slots.push(0), |slots| slots.truncate(slots.len() - 1), |slots| slots.clear()];
+    for change in changes {
+        let mut world = World::of_members(BROADCAST, 2);
+        world.tamper = Some(Box::new(move |person, message| match message {
+            ProxyToMember::Round { opening, .. } if person == BOB && !opening.is_empty() => {
+                change(opening);
+            }
+            _ => {}
+        }));
+        run_rounds(&mut world, 5);
+        let (person, error) = world.errors.first().expect("the length is checked");
+        let is_it = error.to_string().starts_with("an exchange with the proxy failed");
+        assert!(*person == BOB && is_it && !error.is_final(), "{error}");
+        check_others(&world);
+        world.tamper = None;
+        assert!(world.people[0].say("bob", ""));
+        world.finish();
+    }
+}
+
 /// If bob's request waited for the disk, its timing would tell the proxy that bob has something to
 /// write.
 #[test]
 fn a_request_does_not_wait_for_the_disk() {
-    let mut world = World::of_members(8);
+    EXCHANGES.into_iter().for_each(check_request_does_not_wait);
+}
+
+fn check_request_does_not_wait(exchange: Exchanges) {
+    let mut world = World::of_members(exchange, 8);
     run_rounds(&mut world, 2);
     world.disk = Duration::from_secs(60);
     assert!(world.people[BOB].say(NAMES[0], ""));
@@ -92,15 +147,29 @@ fn a_request_does_not_wait_for_the_disk() {
 
 #[test]
 fn members_notice_when_left_out_of_a_round() {
-    let mut world = World::of_members(2);
+    EXCHANGES.into_iter().for_each(check_left_out);
+}
+
+fn check_left_out(exchange: Exchanges) {
+    let mut world = World::of_members(exchange, 2);
     // The member that joins first has the lower number.
     let ClientConversations::Member(bob) = &world.people[BOB].client.conversations else {
         panic!("no member")
     };
-    let number = bob.epoch().own();
-    change_rounds(&mut world, move |start| {
-        start.read.as_mut().unwrap().participants.retain(|it| it.member != number);
-    });
+    let (number, len) = (bob.epoch().own(), bob.epoch().shape().own_slots_len());
+    world.tamper = Some(Box::new(move |person, message| {
+        let ProxyToMember::Round { start, opening } = message else { return };
+        if let Some(read) = start.read.as_mut().filter(|_| person == BOB) {
+            let at = read.participants.iter().position(|it| it.member == number);
+            if let Some(at) = at {
+                read.participants.remove(at);
+                if exchange.kind == MixExchangeKind::Broadcast {
+                    let start = 1 + at * len;
+                    opening.drain(start..start + len);
+                }
+            }
+        }
+    }));
     run_rounds(&mut world, 5);
     let text = "the proxy has left this member out of round";
     assert!(reports(&world).iter().any(|it| it.starts_with(text)), "{:?}", reports(&world));
@@ -123,7 +192,7 @@ fn an_invalid_round_start_ends_the_connection() {
         ),
     ];
     for (change, text) in changes {
-        let mut world = World::of_members(3);
+        let mut world = World::of_members(OBLIVIOUS, 3);
         run_rounds(&mut world, 20);
         // A round without a previous one would be valid.
         change_rounds(&mut world, move |start| {
@@ -155,7 +224,7 @@ fn join(world: &mut World, invitation: &str) -> MixClientError {
 
 #[test]
 fn an_invitation_is_used_once_and_in_time() {
-    let mut world = World::founded(4);
+    let mut world = World::founded(OBLIVIOUS, 4);
     let expired = world.invite("bob", DAY).code().to_string();
     world.now += 2 * DAY;
     assert_eq!(join(&mut world, &expired), MixClientError::Join(JoinRefusal::Expired));
@@ -168,7 +237,7 @@ fn an_invitation_is_used_once_and_in_time() {
 
 #[test]
 fn a_name_like_that_of_a_member_is_refused() {
-    let mut world = World::of_members(5);
+    let mut world = World::of_members(OBLIVIOUS, 5);
     world.people[BOB].client.leave(world.now).unwrap();
     world.run_until("bob is removed", |world| !world.errors.is_empty());
     world.errors.clear();
@@ -180,7 +249,7 @@ fn a_name_like_that_of_a_member_is_refused() {
 
 #[test]
 fn clients_without_an_invitation_are_refused_with_advice() {
-    let mut world = World::of_members(6);
+    let mut world = World::of_members(OBLIVIOUS, 6);
     world.people[BOB].client.leave(world.now).unwrap();
     world.run_until("bob is removed", |world| !world.errors.is_empty());
     let error = world.errors.pop().unwrap().1;
@@ -194,7 +263,7 @@ fn clients_without_an_invitation_are_refused_with_advice() {
 
 #[test]
 fn a_connection_that_is_replaced_twice_meets_another_host() {
-    let mut world = World::of_members(3);
+    let mut world = World::of_members(OBLIVIOUS, 3);
     let refused = ProxyToMember::Refused(ProxyRefusal::Replaced).encode();
     let mut replace = |after: Duration| {
         world.now += after;
@@ -210,12 +279,12 @@ fn a_connection_that_is_replaced_twice_meets_another_host() {
 
 #[test]
 fn leaving_fails_with_a_reason() {
-    let mut world = World::of_members(7);
+    let mut world = World::of_members(OBLIVIOUS, 7);
     let now = world.now;
     assert_eq!(world.people[0].client.leave(now), Err(LeaveGroupError::Administrator));
     world.people[BOB].client.handle_disconnected(now);
     assert_eq!(world.people[BOB].client.leave(now), Err(LeaveGroupError::NotConnected));
-    let mut world = World::founded(8);
+    let mut world = World::founded(OBLIVIOUS, 8);
     let now = world.now;
     assert_eq!(world.people[BOB].client.leave(now), Err(LeaveGroupError::NotAMember));
 }

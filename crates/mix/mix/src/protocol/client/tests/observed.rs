@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::exchanges::{EXCHANGES, Exchanges, OBLIVIOUS};
 use super::person::NAMES;
 use super::world::{Faults, Seen, World};
 use crate::protocol::event::MixClientEvent;
@@ -44,7 +45,11 @@ enum Leaves {
 /// `SUNDER_SEEDS=N` runs as many seeds, each in all phases.
 #[test]
 fn traffic_does_not_depend_on_who_writes_to_whom() {
-    let runs = sim::run_seeds(25, |seed| PHASES.map(|phase| is_the_same(seed, phase)));
+    EXCHANGES.into_iter().for_each(check_traffic);
+}
+
+fn check_traffic(exchange: Exchanges) {
+    let runs = sim::run_seeds(25, |seed| PHASES.map(|phase| is_the_same(exchange, seed, phase)));
     let runs: Vec<(bool, usize)> = runs.into_iter().flatten().collect();
     let different = runs.iter().filter(|(is_same, _)| !is_same).count();
     assert_eq!(different, 0, "of {} runs", runs.len());
@@ -55,7 +60,7 @@ fn traffic_does_not_depend_on_who_writes_to_whom() {
     let count = f64::from(u32::try_from(runs.len()).unwrap());
     let bound = 1.0 - 0.01_f64.powf(1.0 / count);
     println!(
-        "{} runs; by 99 %, a guess is right by at most chance + {:.4}",
+        "{exchange:?}: {} runs; by 99 %, a guess is right by at most chance + {:.4}",
         runs.len(),
         bound / 2.0
     );
@@ -66,15 +71,16 @@ fn traffic_does_not_depend_on_who_writes_to_whom() {
 #[test]
 fn leaving_on_delivery_is_detected() {
     let differ = |phase| {
-        let traces = SECRETS.map(|secret| run(3, phase, secret, Leaves::OnDelivery).0);
+        let traces = SECRETS.map(|secret| run(OBLIVIOUS, 3, phase, secret, Leaves::OnDelivery).0);
         traces[1] != traces[2]
     };
     assert!(PHASES.map(differ).iter().filter(|it| **it).count() >= 3);
 }
 
 /// Whether the runs of all secrets look the same, and the number of messages read.
-fn is_the_same(seed: u64, phase: Phase) -> (bool, usize) {
-    let [none, one, other] = SECRETS.map(|secret| run(seed, phase, secret, Leaves::AfterRounds));
+fn is_the_same(exchange: Exchanges, seed: u64, phase: Phase) -> (bool, usize) {
+    let [none, one, other] =
+        SECRETS.map(|secret| run(exchange, seed, phase, secret, Leaves::AfterRounds));
     if let Some(at) = none.0.iter().zip(&one.0).position(|(one, other)| one != other) {
         println!("{seed} {phase:?}: {:?} and {:?}", none.0[at], one.0[at]);
     }
@@ -82,8 +88,14 @@ fn is_the_same(seed: u64, phase: Phase) -> (bool, usize) {
 }
 
 /// What the attacker sees, and the number of messages read.
-fn run(seed: u64, phase: Phase, secret: Option<usize>, leaves: Leaves) -> (Vec<Seen>, usize) {
-    let mut world = World::of_members(seed);
+fn run(
+    exchange: Exchanges,
+    seed: u64,
+    phase: Phase,
+    secret: Option<usize>,
+    leaves: Leaves,
+) -> (Vec<Seen>, usize) {
+    let mut world = World::of_members(exchange, seed);
     world.seen.clear();
     let text = " and on".repeat(usize::try_from(seed % 7).unwrap() * 8);
     if let Some(to) = secret {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use keys::IdentitySecretKey;
 
+use super::exchanges::SINCE_1970;
 use crate::protocol::client::{MixClient, MixClientSettings, MixClientStatus};
 use crate::protocol::event::{ChatMessageId, MixClientEvent};
 use crate::protocol::membership::{GroupAddress, Invitation, MemberName};
@@ -84,9 +85,6 @@ pub(super) struct Person {
     /// The time that has passed when the simulation began.
     began: Duration,
 }
-
-/// The calendar when the simulation begins.
-const SINCE_1970: Duration = Duration::from_secs(1_800_000_000);
 
 impl Person {
     pub(super) fn new(number: usize, began: Duration, seed: u64) -> Self {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::exchanges::{EXCHANGES, Exchanges, OBLIVIOUS};
 use super::person::{Backup, NAMES};
 use super::world::{Faults, World};
 use crate::protocol::client::state::decode;
@@ -15,7 +16,8 @@ const ROUNDS: u64 = 250;
 /// `SUNDER_SEEDS=N` runs as many sequences.
 #[test]
 fn delivered_messages_were_shown_whole_and_once() {
-    let runs = sim::run_seeds(12, run);
+    let runs = sim::run_seeds(12, |seed| EXCHANGES.map(|exchange| run(exchange, seed)));
+    let runs = runs.as_flattened();
     let sum = |of: fn(&Counts) -> usize| runs.iter().map(of).sum::<usize>();
     let [marked, restored, full] =
         [sum(|run| run.marked), sum(|run| run.restored), sum(|run| run.full)];
@@ -30,7 +32,7 @@ fn delivered_messages_were_shown_whole_and_once() {
 
 #[test]
 fn shown_events_are_not_in_the_state_of_a_client_that_ends() {
-    let mut world = World::of_members(1);
+    let mut world = World::of_members(OBLIVIOUS, 1);
     let client = &mut world.people[0].client;
     let message = |text: &str| MixClientEvent::Message { from: NAMES[1].into(), text: text.into() };
     client.events = ["first", "second"].map(message).into();
@@ -59,8 +61,8 @@ struct Counts {
     given_up: usize,
 }
 
-fn run(seed: u64) -> Counts {
-    let mut world = World::of_members(seed);
+fn run(exchange: Exchanges, seed: u64) -> Counts {
+    let mut world = World::of_members(exchange, seed);
     let mut counts = Counts::default();
     let mut backups: Vec<(usize, Backup)> = Vec::new();
     world.faults = Faults { cuts: 1, clients: 1, ..Faults::default() };

@@ -1,6 +1,7 @@
 //! A thousand rounds of three clients and a proxy, over connections that are cut or lose messages.
 //! The clients and the proxy are killed at any step and restarted from their stored state.
 
+use super::exchanges::{EXCHANGES, Exchanges};
 use super::person::NAMES;
 use super::world::{Faults, World};
 use crate::protocol::client::MixClientError;
@@ -11,7 +12,8 @@ const ROUNDS: u64 = 1_000;
 /// `SUNDER_SEEDS=N` runs as many seeds, `SUNDER_SEED=S` one of them.
 #[test]
 fn no_message_is_lost_or_doubled_in_a_thousand_rounds() {
-    let runs = sim::run_seeds(4, run);
+    let runs = sim::run_seeds(4, |seed| EXCHANGES.map(|exchange| run(exchange, seed)));
+    let runs = runs.as_flattened();
     let restarts: u64 = runs.iter().map(|it| it.0).sum();
     let messages: usize = runs.iter().map(|it| it.1).sum();
     println!("{} runs: {restarts} restarts, {messages} messages", runs.len());
@@ -19,11 +21,12 @@ fn no_message_is_lost_or_doubled_in_a_thousand_rounds() {
 }
 
 /// Returns the number of restarts, and the number of messages read.
-fn run(seed: u64) -> (u64, usize) {
+fn run(exchange: Exchanges, seed: u64) -> (u64, usize) {
     // In each second run nothing is lost but by cut connections: then no end finds fault with the
     // other.
     let lost = if seed.is_multiple_of(2) { 0 } else { 3 };
-    let mut world = World::new(seed, Faults { cuts: 2, clients: 2, proxy: 1, lost, days: 100 });
+    let mut world =
+        World::new(exchange, seed, Faults { cuts: 2, clients: 2, proxy: 1, lost, days: 100 });
     while world.rounds < ROUNDS {
         world.tick();
         if world.rng.u32(0..40) == 0 {

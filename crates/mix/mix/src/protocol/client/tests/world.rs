@@ -1,27 +1,25 @@
 //! A simulation in virtual time of clients and their group at the proxy. Connections are cut, and
 //! ends are killed and restarted from their stored state.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::person::{NAMES, Person, group, secret};
-use crate::MailboxShape;
+use super::exchanges::{Exchanges, SINCE_1970, SLOT_LEN, settings_with};
+use super::person::{NAMES, Person, secret};
 use crate::protocol::client::MixClientError;
-use crate::protocol::engine::MixEngineName;
 use crate::protocol::event::MixClientEvent;
 use crate::protocol::group::{
-    GroupJob, GroupTransmit, MIN_AUDIT_ROUNDS, MixGroup, MixGroupEvent, MixGroupSettings,
+    ArchiveIndex, CatchUpRequest, GroupJob, GroupTransmit, MixGroup, MixGroupEvent, PastPart,
+    read_record,
 };
 use crate::protocol::membership::{Invitation, MemberName};
-use crate::protocol::wire::{MemberToProxy, MixHello, MixTerms, ProxyRefusal, ProxyToMember};
+use crate::protocol::wire::{ArchiveRecord, MemberToProxy, MixHello, ProxyRefusal, ProxyToMember};
 
 /// The validity of invitations that all can use.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 const TICK: Duration = Duration::from_millis(5);
-pub(super) const INTERVAL: Duration = Duration::from_millis(400);
-const LEAST: Duration = Duration::from_millis(40);
 /// The maximum time until a cut connection is noticed.
 const NOTICE_MS: u64 = 1_500;
 
@@ -84,6 +82,7 @@ struct Wire {
 }
 
 pub(super) struct World {
+    pub(super) exchange: Exchanges,
     pub(super) rng: Rng,
     pub(super) faults: Faults,
     began: Duration,
@@ -93,6 +92,12 @@ pub(super) struct World {
     /// When the proxy starts again.
     proxy_starts: Duration,
     stored: Option<Vec<u8>>,
+    archive: ArchiveIndex,
+    pub(super) segments: BTreeMap<u64, Vec<u8>>,
+    /// The maximum number of bytes of the archive when the proxy is started.
+    pub(super) keep_bytes: u64,
+    /// Whether the archive cannot be written.
+    pub(super) is_archive_full: bool,
     jobs: Vec<(Duration, GroupJob)>,
     wires: Vec<Wire>,
     connect_at: Vec<Option<Duration>>,
@@ -117,26 +122,10 @@ pub(super) struct World {
     pub(super) refusals: Vec<ProxyRefusal>,
 }
 
-const SLOT_LEN: usize = 96;
-
-pub(super) fn settings() -> MixGroupSettings {
-    settings_with(SLOT_LEN)
-}
-
-fn settings_with(slot_len: usize) -> MixGroupSettings {
-    let shape = MailboxShape::new(4, 2, 1, 3, slot_len).unwrap();
-    MixGroupSettings {
-        name: group().group,
-        administrator: group().administrator,
-        terms: MixTerms::new(MixEngineName::Ot, shape, INTERVAL, LEAST).unwrap(),
-        audit_every_rounds: MIN_AUDIT_ROUNDS,
-    }
-}
-
 impl World {
     /// The administrator connects; the others join by invitations.
-    pub(super) fn new(seed: u64, faults: Faults) -> Self {
-        let mut world = Self::founded(seed);
+    pub(super) fn new(exchange: Exchanges, seed: u64, faults: Faults) -> Self {
+        let mut world = Self::founded(exchange, seed);
         for (number, name) in NAMES.iter().enumerate().skip(1) {
             let invitation = world.invite(name, YEAR);
             world.people[number].invitation = Some(invitation.code().to_string());
@@ -147,8 +136,8 @@ impl World {
     }
 
     /// A world whose clients are all members and make exchanges, without faults.
-    pub(super) fn of_members(seed: u64) -> Self {
-        let mut world = Self::new(seed, Faults::default());
+    pub(super) fn of_members(exchange: Exchanges, seed: u64) -> Self {
+        let mut world = Self::new(exchange, seed, Faults::default());
         world.run_until("all take part", |world| {
             world.people.iter().all(|it| it.status().anonymity_set == NAMES.len())
         });
@@ -156,10 +145,11 @@ impl World {
     }
 
     /// The administrator connects, and nobody else.
-    pub(super) fn founded(seed: u64) -> Self {
+    pub(super) fn founded(exchange: Exchanges, seed: u64) -> Self {
         let now = Duration::ZERO;
         let people = (0..NAMES.len()).map(|number| Person::new(number, now, seed << 32)).collect();
         let mut world = Self {
+            exchange,
             rng: Rng::with_seed(seed),
             faults: Faults::default(),
             began: now,
@@ -168,6 +158,10 @@ impl World {
             group: None,
             proxy_starts: now,
             stored: None,
+            archive: ArchiveIndex::new(settings_with(exchange, SLOT_LEN)),
+            segments: BTreeMap::new(),
+            keep_bytes: 1 << 30,
+            is_archive_full: false,
             jobs: Vec::new(),
             wires: Vec::new(),
             connect_at: vec![None; NAMES.len()],
@@ -214,7 +208,15 @@ impl World {
     fn start_proxy(&mut self) {
         let mut seed = [1; 32];
         seed[..8].copy_from_slice(&self.seed().to_be_bytes());
-        let settings = settings_with(self.slot_len);
+        let mut settings = settings_with(self.exchange, self.slot_len);
+        settings.archive.keep_bytes = self.keep_bytes;
+        self.archive = ArchiveIndex::new(settings.clone());
+        let archive = &mut self.archive;
+        self.segments.retain(|number, bytes| {
+            let used = archive.load(*number, bytes);
+            bytes.truncate(used);
+            used > 0
+        });
         self.group = Some(MixGroup::new(settings, self.stored.as_deref(), seed).unwrap());
     }
 
@@ -430,6 +432,13 @@ impl World {
                 self.jobs.push((due, job));
             } else if let Some(state) = group.poll_store() {
                 self.stored = Some(state);
+            } else if let Some(record) = group.poll_record() {
+                let is_written = self.keep(record);
+                if let Some(group) = &mut self.group {
+                    group.handle_written(self.now, is_written);
+                }
+            } else if let Some(request) = group.poll_catch_up() {
+                self.answer_catch_up(request);
             } else if let Some(transmit) = group.poll_transmit() {
                 self.send_down(transmit);
             } else if let Some(event) = group.poll_event() {
@@ -444,6 +453,43 @@ impl World {
         }
     }
 
+    /// The archive's driver. The proxy may be killed while it writes.
+    fn keep(&mut self, record: ArchiveRecord) -> bool {
+        let now = (SINCE_1970 + self.now).as_secs();
+        let Some(append) = self.archive.append(now, record) else { return true };
+        if self.is_archive_full {
+            self.archive.handle_not_written();
+            return false;
+        }
+        let is_killed = self.faults.proxy > 0 && self.rng.u32(0..2_000) == 0;
+        let written =
+            if is_killed { self.rng.usize(0..append.bytes.len()) } else { append.bytes.len() };
+        let segment = self.segments.entry(append.segment).or_default();
+        segment.extend_from_slice(&append.bytes[..written]);
+        for removed in append.removed {
+            self.segments.remove(&removed);
+        }
+        if is_killed {
+            self.stop_proxy();
+        }
+        !is_killed
+    }
+
+    fn answer_catch_up(&mut self, CatchUpRequest { connection, key, after }: CatchUpRequest) {
+        let batch = self.archive.batch(&key, after);
+        let record = |part| match part {
+            PastPart::Record(record) => record,
+            PastPart::Stored { segment, place, .. } => {
+                let start = usize::try_from(place.offset).unwrap();
+                read_record(&self.segments[&segment][start..start + place.len]).unwrap()
+            }
+        };
+        let records = batch.parts.into_iter().map(record).collect();
+        if let Some(group) = &mut self.group {
+            group.handle_past(connection, batch.is_last, records);
+        }
+    }
+
     /// The steps of a client's driver after each call.
     fn poll_client(&mut self, person: usize) {
         loop {
@@ -454,9 +500,15 @@ impl World {
             if self.people[person].begin_to_store(due) || self.people[person].read_event() {
                 continue;
             }
-            let Some(mut message) = self.people[person].client.poll_transmit() else { return };
+            let Some(mut message) = self.people[person].client.poll_transmit(self.now) else {
+                if self.people[person].client.read_round() {
+                    continue;
+                }
+                return;
+            };
+            let terms = settings_with(self.exchange, self.slot_len).terms;
             if let Some(deviate) = &mut self.deviate
-                && let Ok(mut changed) = MemberToProxy::decode(&message, &settings().terms)
+                && let Ok(mut changed) = MemberToProxy::decode(&message, &terms)
                 && MixHello::decode(&message).is_err()
             {
                 deviate(person, &mut changed);
@@ -489,7 +541,8 @@ impl World {
         let mut message = message;
         if let Some(tamper) = &mut self.tamper {
             let is_first = message[0] == 1;
-            let terms = (!is_first).then(|| settings().terms);
+            let terms = settings_with(self.exchange, self.slot_len).terms;
+            let terms = (!is_first).then_some(terms);
             let mut changed = ProxyToMember::decode(&message, terms.as_ref()).unwrap();
             tamper(wire.person, &mut changed);
             message = changed.encode();
@@ -535,7 +588,12 @@ impl World {
             }
         }
         let is_wrong = |it: &&MixClientEvent| {
-            matches!(it, MixClientEvent::NotOfThisRound { .. } | MixClientEvent::LeftOut { .. })
+            matches!(
+                it,
+                MixClientEvent::NotOfThisRound { .. }
+                    | MixClientEvent::ChangedByProxy { .. }
+                    | MixClientEvent::LeftOut { .. }
+            )
         };
         for person in &self.people {
             assert_eq!(person.reported.iter().find(is_wrong), None);

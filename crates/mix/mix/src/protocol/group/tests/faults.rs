@@ -9,6 +9,8 @@ use super::super::{
 };
 use super::plain;
 use super::world::{CLIENTS, INTERVAL, LEAST, World, announcement, secret, settings};
+use crate::protocol::exchange::MixExchangeKind;
+use crate::protocol::round::RoundPosition;
 use crate::protocol::wire::{MemberToProxy, ProxyRefusal, ProxyToMember};
 
 fn events(world: &mut World) -> Vec<MixGroupEvent> {
@@ -138,6 +140,57 @@ fn requests_for_wrong_rounds_or_exchanges_are_refused() {
         world.run(LEAST * 5);
         assert_eq!(world.clients[1].rounds.len(), before + 5);
     }
+}
+
+#[test]
+fn a_broadcast_of_another_length_or_round_is_refused() {
+    let broadcast = MixExchangeKind::Broadcast;
+    let own = settings().terms.shape().own_slots_len();
+    for (offset, len, refusal) in [
+        (-1, own, ProxyRefusal::WrongRound),
+        (0, own - 1, ProxyRefusal::Engine),
+        (0, own + 1, ProxyRefusal::Engine),
+        (0, 0, ProxyRefusal::Engine),
+    ] {
+        let mut world = World::of_members_by(broadcast, 5, 4);
+        world.clients[2].is_silent = true;
+        world.run(LEAST * 3);
+        let round = world.group.rounds.open().unwrap().number().strict_add_signed(offset);
+        world.send(2, &MemberToProxy::Request { round, nonce: [0; 16], body: vec![9; len] });
+        world.run(LEAST);
+        assert_eq!(world.clients[2].refused, Some(refusal));
+        let before = world.clients[1].rounds.len();
+        world.run(LEAST * 5);
+        assert_eq!(world.clients[1].rounds.len(), before + 5);
+    }
+    // There is no set-up, and nothing to audit.
+    for message in [MemberToProxy::SetUp(vec![1]), MemberToProxy::AuditSetUp(vec![1])] {
+        let mut world = World::of_members_by(broadcast, 6, 4);
+        world.send(1, &message);
+        world.run(LEAST * 3);
+        assert_eq!(world.clients[1].refused, Some(ProxyRefusal::OutOfTurn));
+    }
+    let mut world = World::of_members(7, 4);
+    world.send(1, &MemberToProxy::CatchUp(RoundPosition::default()));
+    world.run(LEAST * 3);
+    assert_eq!(world.clients[1].refused, Some(ProxyRefusal::OutOfTurn), "not by broadcast");
+}
+
+#[test]
+fn a_late_broadcast_member_takes_part_again() {
+    let mut world = World::of_members_by(MixExchangeKind::Broadcast, 3, 3);
+    world.pass(LEAST);
+    for _ in 0..30 {
+        world.deliver(0);
+        world.deliver(1);
+        world.pass(Duration::from_millis(100));
+    }
+    let taken = world.clients[2].rounds.len();
+    assert!(world.clients[0].rounds.len() > taken + 2);
+    world.settle();
+    world.run(LEAST * 5);
+    assert!(world.clients[2].rounds.len() > taken + 2);
+    assert!(world.group.status(world.now).late_members.is_empty());
 }
 
 #[test]

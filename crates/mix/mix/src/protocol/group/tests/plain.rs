@@ -1,7 +1,6 @@
 //! An engine that hides nothing, and detects if its two ends are out of step.
 
-use crate::protocol::engine::{MixEngineError, ProxyEngine};
-use crate::protocol::wire::MixTerms;
+use crate::protocol::engine::{MixEngineError, MixEngineName, ProxyEngine};
 use crate::{Mailbox, MailboxShape};
 
 pub(super) const FROM_PROXY: &[u8] = b"set up";
@@ -17,8 +16,12 @@ pub(super) struct PlainProxy {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "it is the constructor of an engine")]
-pub(super) fn new(terms: &MixTerms, _: [u8; 32]) -> Result<Box<dyn ProxyEngine>, MixEngineError> {
-    let shape = *terms.shape();
+pub(super) fn new(
+    _: MixEngineName,
+    shape: &MailboxShape,
+    _: [u8; 32],
+) -> Result<Box<dyn ProxyEngine>, MixEngineError> {
+    let shape = *shape;
     let is_ready = false;
     Ok(Box::new(PlainProxy { shape, has_sent: false, is_ready, openings: 0, answers: 0 }))
 }

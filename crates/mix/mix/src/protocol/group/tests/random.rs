@@ -7,6 +7,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::world::{CLIENTS, INTERVAL, World, announcement};
+use crate::protocol::engine::MixEngineName;
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::wire::{MemberToProxy, MembershipStatus};
 
 #[derive(Clone, Debug)]
@@ -136,8 +138,10 @@ impl Test {
 
 proptest! {
     #[test]
-    fn nobody_is_disturbed(seed: u64, ops in vec(op(), 1..150)) {
-        let world = World::of_members(seed, 5);
+    fn nobody_is_disturbed(seed: u64, is_broadcast: bool, ops in vec(op(), 1..150)) {
+        let oblivious = MixEngineName::Ot.into();
+        let exchange = if is_broadcast { MixExchangeKind::Broadcast } else { oblivious };
+        let world = World::of_members_by(exchange, seed, 5);
         prop_assert_eq!(world.clients[0].status, Some(MembershipStatus::Administrator));
         let mut test = Test { world, epoch: 1, misbehaved: [false; CLIENTS] };
         for op in ops {

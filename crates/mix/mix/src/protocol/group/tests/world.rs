@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use keys::IdentitySecretKey;
 
-use super::super::{GroupJob, MIN_AUDIT_ROUNDS, MixGroup, MixGroupSettings};
+use super::super::{ArchiveLimits, GroupJob, MIN_AUDIT_ROUNDS, MixGroup, MixGroupSettings};
 use super::plain;
 use crate::protocol::engine::MixEngineName;
-use crate::protocol::membership::announcement_fixture;
-use crate::protocol::round::{Participant, RoundStart};
+use crate::protocol::exchange::MixExchangeKind;
+use crate::protocol::membership::{EpochAnnouncement, announcement_fixture};
+use crate::protocol::round::{Participant, ReadRound, RoundPosition, RoundStart};
 use crate::protocol::wire::{
     MemberToProxy, MembershipStatus, MixTerms, ProxyRefusal, ProxyToMember,
 };
@@ -22,12 +23,17 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) const LEAST: Duration = Duration::from_millis(200);
 
 pub(super) fn settings() -> MixGroupSettings {
+    settings_by(MixEngineName::Ot.into())
+}
+
+fn settings_by(exchange: MixExchangeKind) -> MixGroupSettings {
     let shape = MailboxShape::new(6, 2, 1, 3, 64).unwrap();
     MixGroupSettings {
         name: "friends".parse().unwrap(),
         administrator: secret(0).public(),
-        terms: MixTerms::new(MixEngineName::Ot, shape, INTERVAL, LEAST).unwrap(),
+        terms: MixTerms::new(exchange, shape, INTERVAL, LEAST).unwrap(),
         audit_every_rounds: MIN_AUDIT_ROUNDS,
+        archive: ArchiveLimits { keep: Duration::ZERO, keep_bytes: 0 },
     }
 }
 
@@ -40,7 +46,15 @@ pub(super) fn announcement(by: usize, epoch: u32, members: &[usize]) -> Vec<u8> 
     announcement_fixture(&secret(by), "friends", epoch, &members)
 }
 
+/// The keys of the members of an epoch.
+fn announced(bytes: &[u8]) -> Vec<[u8; 32]> {
+    let announcement =
+        EpochAnnouncement::verify(bytes, "friends", &secret(0).public()).expect("it is signed");
+    announcement.members().map(|key| key.to_bytes()).collect()
+}
+
 pub(super) struct World {
+    exchange: MixExchangeKind,
     pub(super) group: MixGroup,
     pub(super) now: Duration,
     /// Jobs that have not been run.
@@ -51,8 +65,8 @@ pub(super) struct World {
     random: fastrand::Rng,
     /// The start of each round, as it was sent.
     starts: BTreeMap<u64, RoundStart>,
-    /// Updates of requests that members have sent, by round and nonce.
-    updates: BTreeMap<(u64, [u8; 16]), Mailbox>,
+    /// Updates, or own slots, that members have sent, by round and nonce.
+    updates: BTreeMap<(u64, [u8; 16]), Vec<u8>>,
     /// The clients that got the answer of a round, and those that were told that they were late.
     answered: Vec<(u64, [u8; 16])>,
     late: Vec<(u64, [u8; 16])>,
@@ -76,12 +90,21 @@ pub(super) struct Client {
     pub(super) rounds: Vec<u64>,
     exchange: Option<(RoundStart, [u8; 16], Vec<u16>)>,
     epoch: u32,
+    /// Whether it has begun exchanges by broadcast.
+    has_begun: bool,
 }
 
 impl World {
     pub(super) fn new(seed: u64) -> Self {
+        Self::by(MixEngineName::Ot.into(), seed)
+    }
+
+    /// A world with this kind of exchange.
+    pub(super) fn by(exchange: MixExchangeKind, seed: u64) -> Self {
+        let settings = settings_by(exchange);
         Self {
-            group: MixGroup::with_engines(settings(), None, [7; 32], plain::new).unwrap(),
+            exchange,
+            group: MixGroup::with_engines(settings, None, [7; 32], plain::new).unwrap(),
             now: Duration::ZERO,
             jobs: Vec::new(),
             clients: (0..CLIENTS).map(|_| Client::default()).collect(),
@@ -98,7 +121,11 @@ impl World {
 
     /// A group with an epoch of clients 0 to `members` - 1, all connected and set up.
     pub(super) fn of_members(seed: u64, members: usize) -> Self {
-        let mut world = Self::new(seed);
+        Self::of_members_by(MixEngineName::Ot.into(), seed, members)
+    }
+
+    pub(super) fn of_members_by(exchange: MixExchangeKind, seed: u64, members: usize) -> Self {
+        let mut world = Self::by(exchange, seed);
         world.connect(0);
         let all: Vec<_> = (0..members).collect();
         world.send(0, &MemberToProxy::Announce(announcement(0, 1, &all)));
@@ -113,6 +140,7 @@ impl World {
         let old = self.clients[client].connection.replace(id);
         let it = &mut self.clients[client];
         (it.status, it.exchange, it.epoch, it.refused) = (None, None, 0, None);
+        it.has_begun = false;
         it.outbox.clear();
         self.group.handle_connected(self.now, id, key);
         // The driver of the old connection sees its end some time.
@@ -187,7 +215,8 @@ impl World {
     /// The proxy is killed, and begins again with what it has stored. All connections end.
     pub(super) fn restart(&mut self) {
         let stored = self.stored.as_deref();
-        self.group = MixGroup::with_engines(settings(), stored, [8; 32], plain::new).unwrap();
+        let settings = settings_by(self.exchange);
+        self.group = MixGroup::with_engines(settings, stored, [8; 32], plain::new).unwrap();
         self.jobs.clear();
         self.restarted_after = self.starts.keys().next_back().copied().unwrap_or(0);
         for client in &mut self.clients {
@@ -212,7 +241,7 @@ impl World {
             // Messages on an old connection are lost.
             let Some(client) = client else { continue };
             let is_welcomed = self.clients[client].status.is_some();
-            let terms = is_welcomed.then_some(settings().terms);
+            let terms = is_welcomed.then_some(settings_by(self.exchange).terms);
             let message = ProxyToMember::decode(&transmit.message, terms.as_ref()).unwrap();
             assert_eq!(transmit.is_last, matches!(message, ProxyToMember::Refused(_)));
             self.handle(client, message);
@@ -245,6 +274,11 @@ impl World {
                 let number = u32::from_be_bytes(*bytes[1..].first_chunk().unwrap());
                 assert!(number >= it.epoch, "announcements come in order");
                 it.epoch = number;
+                let is_listed = announced(bytes).contains(&secret(client).public().to_bytes());
+                if self.exchange == MixExchangeKind::Broadcast && is_listed && !it.has_begun {
+                    it.has_begun = true;
+                    it.outbox.push_back(MemberToProxy::CatchUp(RoundPosition::default()).encode());
+                }
                 it.received.push(message);
             }
             other => it.received.push(other),
@@ -265,6 +299,9 @@ impl World {
         let mut nonce = [0; 16];
         self.random.fill(&mut nonce);
         let shape = *settings().terms.shape();
+        if self.exchange == MixExchangeKind::Broadcast {
+            return self.handle_broadcast_round(client, start, nonce, opening);
+        }
         let mut update = Mailbox::new(&shape);
         self.random.fill(update.as_bytes_mut());
         let slots = u16::try_from(shape.slots()).unwrap();
@@ -275,7 +312,33 @@ impl World {
             it.outbox.push_back(MemberToProxy::Request { round, nonce, body }.encode());
         }
         it.exchange = Some((start, nonce, reads));
-        self.updates.insert((round, nonce), update);
+        self.updates.insert((round, nonce), update.as_bytes().to_vec());
+    }
+
+    /// The slots are those of the listed participants, in their order.
+    fn handle_broadcast_round(
+        &mut self,
+        client: usize,
+        start: RoundStart,
+        nonce: [u8; 16],
+        opening: &[u8],
+    ) {
+        let slots_of = |read: &ReadRound| -> Vec<u8> {
+            let updates = read.participants.iter().map(|it| &self.updates[&(read.round, it.nonce)]);
+            [0].into_iter().chain(updates.flatten().copied()).collect()
+        };
+        let expected = start.read.as_ref().map_or(Vec::new(), slots_of);
+        assert!(*opening == expected, "the slots of the round that is read");
+        let mut body = vec![0; settings().terms.shape().own_slots_len()];
+        self.random.fill(&mut body);
+        let (it, round) = (&mut self.clients[client], start.round);
+        assert!(it.has_begun, "no round before the member has the key");
+        if !it.is_silent {
+            it.outbox
+                .push_back(MemberToProxy::Request { round, nonce, body: body.clone() }.encode());
+        }
+        it.exchange = Some((start, nonce, Vec::new()));
+        self.updates.insert((round, nonce), body);
     }
 
     /// Checks that each listed participant has sent its update and was not told that it was late,
@@ -302,10 +365,16 @@ impl World {
         assert!(!it.rounds.contains(&round), "a member takes part once");
         it.rounds.push(round);
         self.answered.push((round, nonce));
-        let mut mailbox = Mailbox::new(settings().terms.shape());
+        if self.exchange == MixExchangeKind::Broadcast {
+            return assert!(body.is_empty(), "the slots come with the start of a round");
+        }
+        let terms = settings().terms;
+        let shape = terms.shape();
+        let mut mailbox = Mailbox::new(shape);
         if let Some(read) = &start.read {
             for participant in &read.participants {
-                mailbox.add(&self.updates[&(read.round, participant.nonce)]);
+                let update = self.updates[&(read.round, participant.nonce)].clone();
+                mailbox.add(&Mailbox::from_bytes(shape, update).unwrap());
             }
         }
         let expected: Vec<u8> =

@@ -1,7 +1,7 @@
 //! Tests whether the proxy can distinguish "alice wrote to bob", "alice wrote to carol" and "alice
 //! was idle". It cannot, but the same distinguishers can if protections are left out.
 
-mod distinguisher;
+pub(super) mod distinguisher;
 mod unprotected;
 
 use sim::statistics::ChiSquared;

@@ -2,7 +2,7 @@
 
 /// Trains multinomial logistic regression with samples, and returns the fraction of other samples
 /// that it classifies correctly.
-pub(super) fn accuracy(
+pub(in super::super) fn accuracy(
     train: &[(Vec<f64>, usize)],
     test: &[(Vec<f64>, usize)],
     classes: usize,

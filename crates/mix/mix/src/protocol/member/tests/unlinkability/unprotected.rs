@@ -90,6 +90,7 @@ fn receiver(
     exchange: &MemberExchange,
     content: &[u8],
 ) -> Option<usize> {
-    let at = SlotWriteContext { epoch: proxy.epoch, round: proxy.round - 1, nonce: exchange.nonce };
+    let (epoch, round) = (proxy.epoch, proxy.round - 1);
+    let at = SlotWriteContext { epoch, round, nonce: exchange.nonce, slot: None };
     pairs.iter().position(|pair| pair.to.open(at, &mut content.to_vec()))
 }

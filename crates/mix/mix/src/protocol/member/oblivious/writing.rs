@@ -1,8 +1,8 @@
-//! What a member writes in an exchange.
+//! What a member writes in an oblivious exchange.
 
 use zeroize::Zeroizing;
 
-use super::MixMember;
+use super::super::MixMember;
 use crate::protocol::content::SlotContent;
 use crate::protocol::pair::{PairKey, SlotWriteContext};
 use crate::protocol::round::NONCE_LEN;
@@ -10,10 +10,6 @@ use crate::{Mailbox, Participant, SlotPermutation};
 
 /// The number of exchanges whose written slots are remembered.
 const REMEMBERED: usize = 4;
-/// Every eighth exchange sends retransmissions before new fragments. Otherwise a continuous flow to
-/// one partner could delay another partner's retransmissions for ever.
-const RETRANSMIT_PERIOD: u64 = 8;
-
 /// One of the slots that a member wrote in an exchange.
 pub(super) struct WrittenSlot {
     pub(super) nonce: [u8; NONCE_LEN],
@@ -33,8 +29,8 @@ impl MixMember {
         let mut update = Mailbox::new(&shape);
         self.epoch.key().mask(round, &Participant { member: own, nonce }).fill(&mut update);
         let order = SlotPermutation::new(self.epoch.key(), round, &shape);
-        let slots =
-            self.compose(SlotWriteContext { epoch: self.epoch.number(), round, nonce }, is_stored);
+        let at = SlotWriteContext { epoch: self.epoch.number(), round, nonce, slot: None };
+        let slots = self.compose(at, is_stored);
         for (offset, slot) in &slots {
             let place = update.slot_mut(order.slot(usize::from(own), *offset));
             place.iter_mut().zip(slot.iter()).for_each(|(byte, added)| *byte ^= added);
@@ -42,8 +38,8 @@ impl MixMember {
         // A random one of them is kept for comparison with the next mailbox.
         let one = self.below(slots.len());
         if let Some((offset, slot)) = slots.into_iter().nth(one) {
-            self.written.truncate(REMEMBERED - 1);
-            self.written.push_front(WrittenSlot { nonce, offset, slot });
+            self.oblivious.written.truncate(REMEMBERED - 1);
+            self.oblivious.written.push_front(WrittenSlot { nonce, offset, slot });
         }
         (nonce, update)
     }
@@ -58,7 +54,7 @@ impl MixMember {
         let shape = *self.epoch.shape();
         let mut free: Vec<usize> = (0..shape.slots_per_member()).collect();
         let mut slots = Vec::with_capacity(shape.writes());
-        let again = self.exchange.is_multiple_of(RETRANSMIT_PERIOD);
+        let again = self.retransmits_first();
         let partners = if is_stored { self.partners_in_turn(again) } else { Vec::new() };
         for partner in partners {
             if slots.len() == shape.writes() {
@@ -85,38 +81,5 @@ impl MixMember {
             slots.push((offset, slot));
         }
         slots
-    }
-
-    /// The partners to write to, in three classes, each in random order: those for whom there is
-    /// something new; those that have not acknowledged everything that was sent; and all others
-    /// with a current conversation, because acknowledgements may be lost. With `again`, the second
-    /// class comes before the first.
-    ///
-    /// An order that is not random could keep the rounds in which this member writes to another,
-    /// and those in which the other reads it, apart for ever.
-    fn partners_in_turn(&mut self, again: bool) -> Vec<usize> {
-        let mut partners: Vec<(u8, usize)> = Vec::new();
-        if self.is_anonymous() {
-            partners.extend(self.conversations.iter().filter_map(|(key, conversation)| {
-                let partner = usize::from(*self.numbers.get(key)?);
-                let (new, sent) = (conversation.has_new(), conversation.has_sent());
-                let (first, second) = if again { (sent, new) } else { (new, sent) };
-                let current = conversation.current(self.exchange).is_some();
-                let kind = if first {
-                    0
-                } else if second {
-                    1
-                } else {
-                    2
-                };
-                (kind < 2 || current).then_some((kind, partner))
-            }));
-        }
-        for i in (1..partners.len()).rev() {
-            let other = self.below(i + 1);
-            partners.swap(i, other);
-        }
-        partners.sort_by_key(|&(kind, _)| kind);
-        partners.into_iter().map(|(_, partner)| partner).collect()
     }
 }

@@ -4,9 +4,8 @@ use std::cmp::Reverse;
 
 use zeroize::Zeroizing;
 
-use super::MixMember;
-use crate::protocol::content::SlotContent;
-use crate::protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
+use super::super::MixMember;
+use crate::protocol::event::MixClientEvent;
 use crate::protocol::pair::SlotWriteContext;
 use crate::{Participant, ReadRound, RoundStart, SlotPermutation};
 
@@ -62,7 +61,8 @@ impl MixMember {
     fn own_slot(&mut self, read: &ReadRound, order: &SlotPermutation) -> (usize, ExpectedSlot) {
         let own = self.epoch.own();
         let listed = read.participants.iter().find(|it| it.member == own);
-        let written = listed.and_then(|own| self.written.iter().find(|it| it.nonce == own.nonce));
+        let written =
+            listed.and_then(|own| self.oblivious.written.iter().find(|it| it.nonce == own.nonce));
         let (offset, expected) = if let Some(written) = written {
             (written.offset, ExpectedSlot::Own(written.slot.clone()))
         } else {
@@ -83,11 +83,11 @@ impl MixMember {
         let half = most / 2 + most % 2 * usize::from(self.exchange.is_multiple_of(2));
         chosen.truncate(half);
         others.retain(|other| chosen.iter().all(|it| it.member != other.member));
-        let next = others.partition_point(|it| it.member < self.scan);
+        let next = others.partition_point(|it| it.member < self.oblivious.scan);
         others.rotate_left(next);
         others.truncate(most - chosen.len());
         if let Some(last) = others.last() {
-            self.scan = last.member + 1;
+            self.oblivious.scan = last.member + 1;
         }
         chosen.extend(others);
         chosen
@@ -156,25 +156,10 @@ impl MixMember {
     fn read_slot(&mut self, round: u64, from: &Participant, slot: &mut [u8]) {
         let number = usize::from(from.member);
         let pair = self.pairs[number].as_ref().expect("the sender is another member");
-        if !pair
-            .from
-            .open(SlotWriteContext { epoch: self.epoch.number(), round, nonce: from.nonce }, slot)
-        {
-            return;
+        let (epoch, nonce) = (self.epoch.number(), from.nonce);
+        if pair.from.open(SlotWriteContext { epoch, round, nonce, slot: None }, slot) {
+            let partner = self.epoch.members()[number].clone();
+            self.receive(&partner, slot);
         }
-        let Some(content) = SlotContent::decode(slot) else { return };
-        let partner = &self.epoch.members()[number];
-        let received = self.conversations.read(self.exchange, &partner.key, &content);
-        let name = || partner.name.clone();
-        self.events.extend(received.delivered.into_iter().map(|id| {
-            let id = ChatMessageId(id);
-            MixClientEvent::Delivered { id, to: name() }
-        }));
-        self.events.extend(received.uncertain.into_iter().map(|id| {
-            let (id, reason) = (ChatMessageId(id), GivenUpReason::Uncertain);
-            MixClientEvent::GivenUp { id, to: name(), reason }
-        }));
-        let messages = received.messages.into_iter();
-        self.events.extend(messages.map(|text| MixClientEvent::Message { from: name(), text }));
     }
 }

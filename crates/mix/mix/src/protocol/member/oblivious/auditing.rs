@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{MixMember, MixMemberError};
+use super::super::{MixMember, MixMemberError};
 use crate::protocol::audit::{AuditSubject, UpdateAuditor};
 use crate::{Participant, ReadRound, RoundStart};
 
@@ -46,14 +46,14 @@ impl MixMember {
         round: u64,
         subject: Participant,
     ) -> Result<Vec<u8>, MixMemberError> {
-        let read = self.auditing.rounds.iter().find(|read| read.round == round);
+        let read = self.oblivious.auditing.rounds.iter().find(|read| read.round == round);
         let is_listed = read.is_some_and(|read| read.participants.contains(&subject));
         if epoch != self.epoch.number() || subject.member == self.epoch.own() || !is_listed {
             return Err(MixMemberError::Audit(round));
         }
         let blocks = [(); 3].map(|()| self.random.block());
         let (auditor, message) = UpdateAuditor::new(blocks);
-        self.auditing.under_way = Some((auditor, round, subject));
+        self.oblivious.auditing.under_way = Some((auditor, round, subject));
         Ok(message)
     }
 
@@ -63,7 +63,7 @@ impl MixMember {
     /// If no audit is in progress, or the choices are invalid.
     pub fn end_audit(&mut self, choices: &[u8]) -> Result<Vec<u8>, MixMemberError> {
         let (auditor, round, participant) =
-            self.auditing.under_way.take().ok_or(MixMemberError::Audit(self.round))?;
+            self.oblivious.auditing.under_way.take().ok_or(MixMemberError::Audit(self.round))?;
         let (shape, key) = (self.epoch.shape(), self.epoch.key());
         Ok(auditor.tables(&AuditSubject { shape, key, round, participant }, choices)?)
     }

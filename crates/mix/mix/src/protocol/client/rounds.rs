@@ -1,0 +1,150 @@
+//! A client in rounds: its requests, what it reads, and audits.
+
+use std::time::Duration;
+
+use super::link::{ProxyLink, UnreadRound};
+use super::report::MixClientError;
+use super::{ClientConversations, MixClient};
+use crate::protocol::event::{MissedReason, MixClientEvent};
+use crate::protocol::member::{MIN_AUDIT_ROUNDS, MixMemberError};
+use crate::protocol::membership::EpochAnnouncement;
+use crate::protocol::round::{Participant, RoundPosition, RoundStart};
+use crate::protocol::wire::{ArchiveRecord, MemberToProxy};
+
+impl MixClient {
+    /// Begins to set up exchanges in the proxy's current epoch.
+    pub(super) fn begin_exchanges(&mut self) -> Result<(), MixClientError> {
+        if self.conversations().arrived() == RoundPosition::default()
+            && let ClientConversations::Member(member) = &mut self.conversations
+        {
+            // A new member has missed nothing before its first epoch.
+            member.skip(RoundPosition { epoch: self.epochs.number(), round: 0 });
+            member.handle_caught_up();
+            self.is_stored = false;
+        }
+        let arrived = self.conversations().arrived();
+        let messages = self.link()?.begin(arrived)?;
+        self.transmits.extend(messages);
+        Ok(())
+    }
+
+    pub(super) fn handle_round(
+        &mut self,
+        now: Duration,
+        start: &RoundStart,
+        opening: Vec<u8>,
+    ) -> Result<(), MixClientError> {
+        let is_stored = self.is_stored();
+        let (ClientConversations::Member(member), Some(link)) =
+            (&mut self.conversations, &mut self.link)
+        else {
+            return Err(MixClientError::OutOfTurn("a round before the epoch"));
+        };
+        let generation = member.conversations().generation();
+        self.transmits.push_back(link.handle_round(now, start, opening, member, is_stored)?);
+        self.is_stored &= member.conversations().generation() == generation;
+        self.membership.handle_round();
+        Ok(())
+    }
+
+    pub(super) fn handle_answer(
+        &mut self,
+        now: Duration,
+        round: u64,
+        body: &[u8],
+    ) -> Result<(), MixClientError> {
+        let (ClientConversations::Member(member), Some(link)) =
+            (&mut self.conversations, &mut self.link)
+        else {
+            return Err(MixClientError::OutOfTurn("an answer before the epoch"));
+        };
+        let generation = member.conversations().generation();
+        link.handle_answer(now, round, body, member)?;
+        self.is_stored &= member.conversations().generation() == generation;
+        self.exchanges += u64::from(member.is_anonymous());
+        self.take_events();
+        Ok(())
+    }
+
+    /// Reads the next mailbox that has arrived in exchanges by broadcast. Returns whether there was
+    /// one. The driver calls it when [`MixClient::poll_transmit`] returns nothing, so that the time
+    /// of a request does not depend on what is read.
+    pub fn read_round(&mut self) -> bool {
+        let unread = self.link.as_mut().and_then(ProxyLink::take_unread);
+        let (ClientConversations::Member(member), Some(unread)) = (&mut self.conversations, unread)
+        else {
+            return false;
+        };
+        let generation = member.conversations().generation();
+        match unread {
+            UnreadRound::Live(read, opening) => {
+                if let Some((is_kept, mailbox)) = opening.split_first() {
+                    member.read_mailbox(&read, mailbox, *is_kept == 1);
+                }
+            }
+            UnreadRound::Past(ArchiveRecord::Gap(position)) => {
+                member.skip(position);
+                let (round, reason) = (position.round, MissedReason::NotKept);
+                self.events.push_back(MixClientEvent::Missed { round, reason });
+            }
+            UnreadRound::Past(ArchiveRecord::Announcement(announcement)) => {
+                let at = &self.settings.group;
+                let verified =
+                    EpochAnnouncement::verify(&announcement, at.group.as_str(), &at.administrator);
+                // One that the administrator has not signed has no key, as a missing one.
+                if let Ok(announcement) = verified {
+                    self.epochs.handle_past_announcement(&announcement, &self.identity);
+                }
+            }
+            UnreadRound::Past(ArchiveRecord::Round(round)) => {
+                let position = round.position();
+                self.is_stored &= !self.epochs.forget_before(position.epoch);
+                let epoch = self.epochs.epoch_of(&round);
+                let is_read = epoch.is_some_and(|epoch| member.read_past(epoch, &round).is_ok());
+                if !is_read {
+                    member.skip(position);
+                    if self.unreadable_epoch != position.epoch {
+                        self.unreadable_epoch = position.epoch;
+                        let (round, reason) = (position.round, MissedReason::NoKey);
+                        self.events.push_back(MixClientEvent::Missed { round, reason });
+                    }
+                }
+            }
+            UnreadRound::CaughtUp => {
+                member.handle_caught_up();
+                self.is_stored &= !self.epochs.forget_past();
+            }
+        }
+        self.is_stored &= member.conversations().generation() == generation;
+        self.take_events();
+        true
+    }
+
+    /// Takes the member's events.
+    pub(super) fn take_events(&mut self) {
+        if let ClientConversations::Member(member) = &mut self.conversations {
+            self.events.extend(std::iter::from_fn(|| member.poll_event()));
+        }
+    }
+
+    /// Begins an audit. The protocol requires some rounds between two audits, which bounds what a
+    /// deviating proxy can learn about masks and slot orders.
+    pub(super) fn handle_audit(
+        &mut self,
+        epoch: u32,
+        round: u64,
+        subject: Participant,
+    ) -> Result<(), MixClientError> {
+        let ClientConversations::Member(member) = &mut self.conversations else {
+            return Err(MixClientError::OutOfTurn("an audit before the epoch"));
+        };
+        let last = self.last_audit.filter(|(of, _)| *of == epoch).map(|(_, round)| round);
+        if last.is_some_and(|last| round < last.saturating_add(MIN_AUDIT_ROUNDS)) {
+            return Err(MixMemberError::Audit(round).into());
+        }
+        let set_up = member.begin_audit(epoch, round, subject)?;
+        self.last_audit = Some((epoch, round));
+        self.transmits.push_back(MemberToProxy::AuditSetUp(set_up).encode());
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! Members that are never there together: the proxy keeps the rounds between.
+
+use std::time::Duration;
+
+use super::exchanges::{Exchanges, KEPT};
+use super::person::NAMES;
+use super::world::World;
+use crate::protocol::event::{MissedReason, MixClientEvent};
+
+const BOB: usize = 1;
+const CAROL: usize = 2;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A group whose members are away, except its administrator.
+fn world(exchange: Exchanges, seed: u64) -> World {
+    let mut world = World::of_members(exchange, seed);
+    // The administrator has received the prekeys for the next epochs.
+    run_rounds(&mut world, 10);
+    world.leave(BOB);
+    world.leave(CAROL);
+    run_rounds(&mut world, 5);
+    world
+}
+
+fn run_rounds(world: &mut World, count: u64) {
+    let end = world.rounds + count;
+    world.run_until("rounds go on", |world| world.rounds >= end);
+}
+
+/// A member comes, has caught up with all rounds, takes part in some, and goes.
+fn visit(world: &mut World, person: usize, rounds: u64) {
+    world.restart(person);
+    world.run_until("it takes part", |world| world.people[person].status().exchanges > 0);
+    run_rounds(world, rounds);
+    world.run_until("its state is stored", |world| world.people[person].client.is_stored());
+    world.leave(person);
+}
+
+fn missed(world: &World, person: usize) -> Vec<MissedReason> {
+    let reason = |event: &MixClientEvent| match event {
+        MixClientEvent::Missed { reason, .. } => Some(*reason),
+        _ => None,
+    };
+    world.people[person].reported.iter().filter_map(reason).collect()
+}
+
+fn stored(world: &World, person: usize) -> usize {
+    let is_it = |event: &&MixClientEvent| matches!(event, MixClientEvent::Stored { .. });
+    world.people[person].reported.iter().filter(is_it).count()
+}
+
+#[test]
+fn members_that_are_never_there_together_talk() {
+    for seed in 0..6 {
+        let mut world = world(KEPT, seed);
+        world.restart(BOB);
+        world.run_until("bob takes part", |world| world.people[BOB].status().exchanges > 0);
+        // Some texts have several fragments.
+        let count = 8;
+        for number in 0..count {
+            assert!(world.people[BOB].say("carol", &" and on".repeat(number * 5)));
+        }
+        world.run_until("all is kept", |world| stored(world, BOB) == count);
+        world.run_until("it is stored", |world| world.people[BOB].client.is_stored());
+        world.leave(BOB);
+        assert_eq!(world.people[BOB].undelivered(), count);
+
+        let epoch = world.people[0].status().epoch;
+        // Epochs begin, and the proxy is started again, while both are away.
+        for _ in 0..3 {
+            world.now += HOUR * 25;
+            if seed % 2 == 0 {
+                world.now -= HOUR * 10;
+            }
+            run_rounds(&mut world, 3);
+            world.stop_proxy();
+            run_rounds(&mut world, 3);
+        }
+        assert!(world.people[0].status().epoch > epoch);
+        if seed % 2 == 1 {
+            // The rounds are older than two days.
+            visit(&mut world, CAROL, 10);
+            assert!(world.people[CAROL].read.is_empty());
+            assert_eq!(missed(&world, CAROL), [MissedReason::NotKept]);
+            continue;
+        }
+        visit(&mut world, CAROL, 10);
+        assert_eq!(world.people[CAROL].read["bob"].len(), count);
+        assert_eq!(missed(&world, CAROL), []);
+        visit(&mut world, BOB, 10);
+        assert_eq!(world.people[BOB].undelivered(), 0, "acknowledged while bob was away");
+        assert_eq!(missed(&world, BOB), []);
+        world.check_all_read();
+    }
+}
+
+#[test]
+fn a_restored_member_reads_what_is_kept_again() {
+    let mut world = world(KEPT, 3);
+    let backup = world.people[CAROL].backup();
+    visit(&mut world, CAROL, 5);
+    world.restart(BOB);
+    world.run_until("bob takes part", |world| world.people[BOB].status().exchanges > 0);
+    assert!(world.people[BOB].say("carol", ""));
+    world.run_until("it is kept", |world| stored(world, BOB) == 1);
+    visit(&mut world, CAROL, 10);
+    assert_eq!(world.people[CAROL].read["bob"].len(), 1);
+    world.run_until("bob knows", |world| world.people[BOB].undelivered() == 0);
+    world.people[CAROL].restore(backup);
+    world.people[CAROL].has_restored = true;
+    visit(&mut world, CAROL, 10);
+    assert_eq!(world.people[CAROL].read["bob"].len(), 1, "read again, once");
+    assert!(world.people[BOB].say("carol", ""));
+    world.run_until("it is kept", |world| stored(world, BOB) == 2);
+    visit(&mut world, CAROL, 10);
+    assert_eq!(world.people[CAROL].read["bob"].len(), 2);
+}
+
+#[test]
+fn a_full_archive_stops_and_not_the_rounds() {
+    let mut world = world(KEPT, 4);
+    world.is_archive_full = true;
+    world.restart(BOB);
+    world.run_until("bob takes part", |world| world.people[BOB].status().exchanges > 0);
+    assert!(world.people[BOB].say("carol", ""));
+    run_rounds(&mut world, 20);
+    assert_eq!(stored(&world, BOB), 0, "nothing is promised");
+    world.is_archive_full = false;
+    run_rounds(&mut world, 5);
+    world.restart(CAROL);
+    // Bob is still there, and sends again.
+    world.finish();
+    assert!(missed(&world, CAROL).contains(&MissedReason::NotKept));
+    world.check_all_read();
+}
+
+#[test]
+fn an_archive_with_few_bytes_keeps_the_last_rounds() {
+    let mut world = world(KEPT, 5);
+    world.keep_bytes = 200 << 10;
+    world.stop_proxy();
+    (0..6).for_each(|_| run_rounds(&mut world, 500));
+    let len: usize = world.segments.values().map(Vec::len).sum();
+    assert!((100 << 10..=300 << 10).contains(&len), "{len}");
+    visit(&mut world, CAROL, 5);
+    assert_eq!(missed(&world, CAROL), [MissedReason::NotKept]);
+    visit(&mut world, CAROL, 5);
+    assert_eq!(missed(&world, CAROL).len(), 1, "only once: {}", NAMES[CAROL]);
+}

@@ -1,0 +1,116 @@
+//! What a group costs its members, and how fast its messages arrive.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::exchange::MixExchangeKind;
+use super::round::NONCE_LEN;
+use super::wire::MixTerms;
+
+/// The bytes of a message besides its content, over TCP: its length, and the encryption's header
+/// and authenticator.
+const MESSAGE_OVERHEAD: usize = 8 + 2 + 16;
+/// The content of a packet over TCP, on a network with packets of 1,500 bytes.
+const PACKET_LEN: usize = 1_448;
+/// The headers of a packet: IPv4, and TCP with time stamps.
+const PACKET_OVERHEAD: usize = 52;
+
+/// The costs of a member that is always connected, and the times of its messages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemberCost {
+    /// Bytes that the member sends in a day, with the headers of packets.
+    pub up_per_day: u64,
+    /// Bytes that it receives in a day.
+    pub down_per_day: u64,
+    /// The median of the time from when a message of one fragment is entered until its receiver
+    /// reads it. Delays of the network are not included.
+    pub delivery: Duration,
+    /// The time within which 95 % of these messages are read.
+    pub delivery_95: Duration,
+}
+
+impl MemberCost {
+    /// The cost in a group with these terms, in which `participants` members are connected and in
+    /// time. Rounds then last the minimum interval.
+    pub fn new(terms: &MixTerms, participants: usize) -> Self {
+        let lens = terms.exchange().message_lens(terms.shape());
+        let start = 1 + 4 + 8 + 8 + 2 + participants * (2 + NONCE_LEN);
+        let opening = match terms.exchange() {
+            MixExchangeKind::Broadcast => 1 + participants * terms.shape().own_slots_len(),
+            MixExchangeKind::Oblivious(_) => lens.opening,
+        };
+        let request = packets(1 + 8 + NONCE_LEN + lens.request);
+        let (round, answer) = (packets(start + opening), packets(1 + 8 + lens.answer));
+        // The request acknowledges the start of the round, and the answer the request. The
+        // answer's acknowledgement has a packet of its own.
+        let round_ms = terms.least_interval().as_millis();
+        let per_day =
+            |bytes: usize| u64::try_from(bytes as u128 * 86_400_000 / round_ms).unwrap_or(u64::MAX);
+        // A message waits for the next round, in which it is written; the mailbox is read when that
+        // round is over.
+        let rounds = |count: f64| terms.least_interval().mul_f64(count);
+        Self {
+            up_per_day: per_day(request + PACKET_OVERHEAD),
+            down_per_day: per_day(round + answer),
+            delivery: rounds(1.5),
+            delivery_95: rounds(1.95),
+        }
+    }
+}
+
+/// The bytes of the packets of a message.
+fn packets(len: usize) -> usize {
+    let len = len + MESSAGE_OVERHEAD;
+    len + len.div_ceil(PACKET_LEN) * PACKET_OVERHEAD
+}
+
+/// Bytes in millions, rounded.
+fn megabytes(bytes: u64) -> u64 {
+    bytes.saturating_add(500_000) / 1_000_000
+}
+
+/// For a person: bytes of a day and seconds, in one line.
+impl fmt::Display for MemberCost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [up, down] = [self.up_per_day, self.down_per_day].map(megabytes);
+        let [half, most] = [self.delivery, self.delivery_95].map(|time| time.as_secs_f64());
+        write!(
+            out,
+            "{up} MB sent and {down} MB received a day, 50 % of messages within {half:.1} s, \
+             95 % within {most:.1} s"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::GroupProfile;
+
+    #[test]
+    fn a_messenger_group_of_16_is_cheap_and_fast_enough() {
+        let cost = |profile: GroupProfile| MemberCost::new(&profile.terms(16).unwrap(), 16);
+        let messenger = cost(GroupProfile::Messenger);
+        assert!(messenger.up_per_day + messenger.down_per_day <= 300_000_000, "{messenger}");
+        assert!(messenger.delivery_95 <= Duration::from_secs(8), "{messenger}");
+        assert!(cost(GroupProfile::Interactive).delivery_95 < Duration::from_millis(500));
+        assert!(cost(GroupProfile::Mail).down_per_day < cost(GroupProfile::Messenger).down_per_day);
+    }
+
+    /// By the engine `ot`, an update and an answer have the length of the mailbox, and more.
+    #[test]
+    fn an_oblivious_group_costs_many_times_as_much() {
+        use crate::MailboxShape;
+        use crate::engine::MixEngineName;
+        let broadcast = GroupProfile::Interactive.terms(16).unwrap();
+        let shape = MailboxShape::new(16, 2, 1, 10, 256).unwrap();
+        let (interval, least) = (broadcast.interval(), broadcast.least_interval());
+        let oblivious = MixTerms::new(MixEngineName::Ot, shape, interval, least).unwrap();
+        let [broadcast, oblivious] = [broadcast, oblivious].map(|terms| {
+            let cost = MemberCost::new(&terms, 16);
+            cost.up_per_day + cost.down_per_day
+        });
+        assert!((9_000_000_000..11_000_000_000).contains(&oblivious), "{oblivious}");
+        assert!(oblivious > 4 * broadcast, "{oblivious} {broadcast}");
+    }
+}
