@@ -33,7 +33,7 @@ pub struct QuorumToken {
 enum TokenState {
     /// The servers were not asked, or this long ago in vain.
     Unknown(Option<Instant>),
-    Known(QuorumTokenKey),
+    Known(Box<QuorumTokenKey>),
 }
 
 /// The key of a token, with the objects that programs see.
@@ -65,7 +65,7 @@ impl QuorumToken {
     pub fn key(&self) -> Result<QuorumTokenKey, CryptokiError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
-            TokenState::Known(key) => return Ok(key.clone()),
+            TokenState::Known(key) => return Ok((**key).clone()),
             TokenState::Unknown(Some(at)) if at.elapsed() < RETRY_DELAY => {
                 return Err(CryptokiError(CKR_TOKEN_NOT_PRESENT));
             }
@@ -73,7 +73,7 @@ impl QuorumToken {
         }
         match self.ask() {
             Ok(key) => {
-                *known = TokenState::Known(key.clone());
+                *known = TokenState::Known(Box::new(key.clone()));
                 Ok(key)
             }
             Err(reason) => {

@@ -85,7 +85,9 @@ async fn places() -> Vec<Place> {
     let peer =
         |it: &Place| QuorumPeer { key: secret(it.number).public(), address: it.address.into() };
     let peers: Vec<_> = places.iter().map(peer).collect();
-    places.iter().for_each(|place| place.links.set_peers(&peers));
+    for place in &places {
+        place.links.set_peers(&peers);
+    }
     places
 }
 

@@ -90,7 +90,9 @@ impl RequestWorld {
                     SignerMessage::Answer(it) => {
                         request.handle_answer(from, &it);
                     }
-                    SignerMessage::Refusal(next) => request.handle_refusal(from, next),
+                    SignerMessage::Refusal(next) => {
+                        request.handle_refusal(from, next);
+                    }
                 }
             }
         }

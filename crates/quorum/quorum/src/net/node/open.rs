@@ -85,9 +85,9 @@ pub enum NodeOpenError {
         /// The address, on which this server listens.
         address: SocketAddr,
         /// The identity that the bundle lists there.
-        listed: IdentityPublicKey,
+        listed: Box<IdentityPublicKey>,
         /// The identity of this server.
-        own: IdentityPublicKey,
+        own: Box<IdentityPublicKey>,
     },
     /// The configuration names no public key.
     #[error("there is neither `bundle` nor `public_key`: name the bundle of the group")]
@@ -393,7 +393,8 @@ fn check_unlisted(
     let members = bundle.header().group.members();
     let at_own_address = members.iter().find(|member| config.listen.contains(&member.address));
     if let Some(&QuorumMember { identity: listed, address }) = at_own_address {
-        return Err(NodeOpenError::OtherIdentity { path: path.to_owned(), address, listed, own });
+        let (path, listed, own) = (path.to_owned(), Box::new(listed), Box::new(own));
+        return Err(NodeOpenError::OtherIdentity { path, address, listed, own });
     }
     warn!(identity = %own, "the bundle has no shares for this identity: this server waits for a refresh");
     Ok(())

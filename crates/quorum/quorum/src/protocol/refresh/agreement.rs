@@ -378,18 +378,7 @@ impl RefreshAgreement {
                 self.voting_key(author) != Some(&Some(voting.key))
             }
             LogEntryBody::Command { segment, number, .. } => {
-                let commands = self.commands.as_ref().ok_or(LogEntryRefusal::NoService)?;
-                if *segment != self.segment {
-                    return Err(LogEntryRefusal::OtherRun);
-                }
-                let usage = commands.get(&author).copied().unwrap_or_default();
-                if *number > usage.next {
-                    return Err(LogEntryRefusal::Early);
-                }
-                if usage.with(entry).is_none() {
-                    return Err(LogEntryRefusal::CommandsFull);
-                }
-                *number == usage.next
+                self.is_next_batch(entry, segment, *number)?
             }
         };
         if !is_free {
@@ -411,6 +400,27 @@ impl RefreshAgreement {
             return Err(LogEntryRefusal::VotingKey);
         }
         Ok(entry.slot())
+    }
+
+    /// Whether an entry with this number is the next batch of commands of its author.
+    fn is_next_batch(
+        &self,
+        entry: &LogEntry,
+        segment: &Sha256Digest,
+        number: u32,
+    ) -> Result<bool, LogEntryRefusal> {
+        let commands = self.commands.as_ref().ok_or(LogEntryRefusal::NoService)?;
+        if *segment != self.segment {
+            return Err(LogEntryRefusal::OtherRun);
+        }
+        let usage = commands.get(&entry.author).copied().unwrap_or_default();
+        if number > usage.next {
+            return Err(LogEntryRefusal::Early);
+        }
+        if usage.with(entry).is_none() {
+            return Err(LogEntryRefusal::CommandsFull);
+        }
+        Ok(number == usage.next)
     }
 
     fn voting_key(&self, server: ServerIndex) -> Option<&Option<IdentityPublicKey>> {

@@ -210,15 +210,14 @@ impl HandoverServer {
         if let (None, Some(index), true) = (&self.dealer, self.dealer_index, can_deal)
             && let Some(participant) = index.participant()
         {
-            let seed = match self.saved_seed.take() {
-                Some(seed) => seed,
-                None => {
-                    let seed = Zeroizing::new(generator.array::<32>()?);
-                    let bytes = Zeroizing::new(seed.to_vec());
-                    let save = RefreshOutput::Save { item: SEED, bytes };
-                    self.outputs.push((RefreshRole::Old, save));
-                    seed
-                }
+            let seed = if let Some(seed) = self.saved_seed.take() {
+                seed
+            } else {
+                let seed = Zeroizing::new(generator.array::<32>()?);
+                let bytes = Zeroizing::new(seed.to_vec());
+                let save = RefreshOutput::Save { item: SEED, bytes };
+                self.outputs.push((RefreshRole::Old, save));
+                seed
             };
             let share = context.share.filter(|_| handover.terms().old.is_some());
             self.dealer = HandoverDealer::new(handover.terms(), participant, share, &seed);

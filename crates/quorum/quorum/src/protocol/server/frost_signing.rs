@@ -90,12 +90,11 @@ impl QuorumServer {
     ) -> Result<(), MalformedEncoding> {
         let mut reader = FieldReader::new(bytes);
         let about = reader.u64()?;
-        let query = match kind {
-            SignMessageKind::AskShare => FrostQuery::Share(reader.rest().to_vec()),
-            _ => {
-                reader.finish()?;
-                FrostQuery::Commitments
-            }
+        let query = if matches!(kind, SignMessageKind::AskShare) {
+            FrostQuery::Share(reader.rest().to_vec())
+        } else {
+            reader.finish()?;
+            FrostQuery::Commitments
         };
         if self.frost_queries.is_full(asker.index) {
             self.reply_to(asker, SignMessageKind::Busy, &[]);
@@ -181,7 +180,7 @@ impl QuorumServer {
         let (number, index) = (asker.request, asker.index);
         match reply {
             FrostReply::Commitments(it) | FrostReply::OtherCommitments(it) => {
-                self.handle_commitments(now, number, index, it);
+                self.handle_commitments(now, number, index, &it);
             }
             FrostReply::Share(share) => self.handle_share(now, number, index, &share.to_bytes()),
             FrostReply::Refused => self.refused(now, number, index),
@@ -235,7 +234,7 @@ impl QuorumServer {
         now: Duration,
         number: u64,
         from: ServerIndex,
-        commitments: NonceCommitments,
+        commitments: &NonceCommitments,
     ) {
         if let Some(own) = self.requests.get_mut(&number)
             && let GroupSignRequest::Ed25519(request) = &mut own.request

@@ -407,6 +407,7 @@ pub struct NewerEpochStatus {
 
 /// The epoch that a server follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of the status")]
 pub struct EpochStatus {
     /// Its number. The group generates its key in epoch 0.
     pub epoch: u64,

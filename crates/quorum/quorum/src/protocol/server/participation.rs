@@ -178,7 +178,9 @@ impl RefreshParticipation {
                 }
             }
             RunMachines::Ed25519(server) => {
-                server.iter_mut().for_each(|server| server.end_dealer());
+                if let Some(server) = server {
+                    server.end_dealer();
+                }
                 if !stays {
                     *server = None;
                 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use keys::IdentityPublicKey;
 use random::{RandomError, RandomGenerator};
+use schnorr::FrostSigner;
 use zeroize::Zeroizing;
 
 use super::change::{SavedServerState, SavedStateChange};
@@ -307,7 +308,7 @@ impl QuorumServer {
                 if let Some(run) = run {
                     let share = match key {
                         EpochKey::Rsa(_) => None,
-                        EpochKey::Ed25519(key) => key.signer.as_ref().map(|it| it.share()),
+                        EpochKey::Ed25519(key) => key.signer.as_ref().map(FrostSigner::share),
                     };
                     let context = HandoverContext { agreement, share, time };
                     run.poll(now, &context, generator, &mut outputs)?;

@@ -438,7 +438,7 @@ impl QuorumServer {
                 let bytes = FieldReader::new(rest).take()?;
                 let commitments = NonceCommitments::from_bytes(&bytes);
                 let commitments = commitments.map_err(|why| MalformedEncoding(why.0))?;
-                self.handle_commitments(now, number, index, commitments);
+                self.handle_commitments(now, number, index, &commitments);
             }
             SignMessageKind::Share => self.handle_share(now, number, index, rest),
             SignMessageKind::Ask => {

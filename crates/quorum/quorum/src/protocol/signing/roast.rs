@@ -147,17 +147,17 @@ impl RoastRequest {
         &mut self,
         now: Duration,
         from: ServerIndex,
-        commitments: NonceCommitments,
+        commitments: &NonceCommitments,
     ) {
         let Some(participant) = from.participant().filter(|_| !self.is_finished()) else { return };
         match self.owed.get(&from).map(|owed| &owed.query) {
             Some(FrostQuery::Commitments) => {
                 self.owed.remove(&from);
-                self.coordinator.handle_commitments(participant, commitments);
+                self.coordinator.handle_commitments(participant, *commitments);
             }
             Some(FrostQuery::Share(_)) => {
                 self.owed.remove(&from);
-                if !self.coordinator.handle_refusal(participant, Some(commitments)) {
+                if !self.coordinator.handle_refusal(participant, Some(*commitments)) {
                     self.busy.remove(&from);
                     self.event(SignRequestEvent::Silent(from));
                     self.ask_more(now, 1);

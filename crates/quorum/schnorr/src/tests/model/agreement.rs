@@ -165,9 +165,10 @@ impl ModelledAgreement {
             self.count(rules, author, entry);
             return ModelledVerdict::Counted;
         }
-        match is_dealer {
-            true => self.accuse_dealer(rules, author),
-            false => self.faulty_receivers.insert(author),
+        if is_dealer {
+            self.accuse_dealer(rules, author);
+        } else {
+            self.faulty_receivers.insert(author);
         }
         ModelledVerdict::AuthorFaulty
     }

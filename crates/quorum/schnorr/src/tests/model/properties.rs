@@ -14,7 +14,7 @@ impl ModelledHandover {
     pub(super) fn has_one_key(&self) -> bool {
         let agreement = &self.agreement;
         let stores = self.receivers.iter().flat_map(|it| [it.memory, it.disk]);
-        let mut shares = stores.filter(ReceiverStore::has_share);
+        let mut shares = stores.filter(|store| store.has_share());
         let is_same = |it: ReceiverStore| it.share_of == agreement.chosen && !it.has_wrong_share;
         let changes_key = agreement.is_chosen
             && agreement.chosen.iter().any(|dealer| {
@@ -27,9 +27,10 @@ impl ModelledHandover {
     /// If an old row is gone, the disks of correct new servers have the new rows of all of them, or
     /// what determines these. In a key generation, if the handover is final.
     pub(super) fn loses_nothing(&self, rules: &HandoverRules) -> bool {
-        let is_old_complete = match rules.is_key_generation {
-            true => !self.agreement.is_final(rules),
-            false => self.old_rows == ServerMask::CORRECT,
+        let is_old_complete = if rules.is_key_generation {
+            !self.agreement.is_final(rules)
+        } else {
+            self.old_rows == ServerMask::CORRECT
         };
         is_old_complete || self.is_new_determined()
     }

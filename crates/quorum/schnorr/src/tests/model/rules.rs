@@ -2,6 +2,7 @@
 
 /// The rules. [`HandoverRules::default`] are those of the page.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each rule is left out on its own")]
 pub(super) struct HandoverRules {
     /// Whether the dealers are the new servers, which draw their secrets.
     pub(super) is_key_generation: bool,

@@ -20,7 +20,7 @@ pub(super) struct ReceiverStore {
 }
 
 impl ReceiverStore {
-    pub(super) fn has_share(&self) -> bool {
+    pub(super) fn has_share(self) -> bool {
         !self.share_of.is_empty()
     }
 }
@@ -123,10 +123,8 @@ impl HandoverStep {
 
 impl ModelledHandover {
     pub(super) fn new(rules: &HandoverRules) -> Self {
-        let old_rows = match rules.is_key_generation {
-            true => ServerMask::default(),
-            false => ServerMask::CORRECT,
-        };
+        let old_rows =
+            if rules.is_key_generation { ServerMask::default() } else { ServerMask::CORRECT };
         Self { old_rows, ..Self::default() }
     }
 
@@ -188,9 +186,10 @@ impl ModelledHandover {
     fn wanted_dealings(&self) -> ServerMask {
         let agreement = &self.agreement;
         let dealt = (0..SERVERS).filter(|it| agreement.dealing(*it).is_some()).collect();
-        match agreement.is_chosen {
-            true => agreement.chosen,
-            false => ServerMask::without(dealt, agreement.faulty_dealers),
+        if agreement.is_chosen {
+            agreement.chosen
+        } else {
+            ServerMask::without(dealt, agreement.faulty_dealers)
         }
     }
 
@@ -217,9 +216,8 @@ impl ModelledHandover {
         let helpers = dealing.holders.and(ServerMask::CORRECT).iter().filter(is_helper).count();
         let by_faulty = dealing.holders.has(FAULTY);
         match helpers {
-            0 => {}
             1 if by_faulty => steps.push(HandoverStep::Repair { receiver, dealer, by_faulty }),
-            1 => {}
+            0 | 1 => {}
             _ => steps.push(HandoverStep::Repair { receiver, dealer, by_faulty: false }),
         }
     }

@@ -35,7 +35,9 @@ impl World {
     fn openssl_accepts_ed25519(&self, pem: &[u8], signature: &[u8]) -> bool {
         let place = self.place.path();
         let files = [("key.pem", pem), ("message", MESSAGE), ("signature", signature)];
-        files.iter().for_each(|(name, content)| fs::write(place.join(name), content).unwrap());
+        for (name, content) in files {
+            fs::write(place.join(name), content).unwrap();
+        }
         let verified = Process::new("openssl")
             .args(["pkeyutl", "-verify", "-pubin", "-inkey", "key.pem", "-rawin"])
             .args(["-in", "message", "-sigfile", "signature"])

@@ -294,7 +294,8 @@ fn faulty_dealers_are_excluded_and_the_key_is_generated() {
     for (seed, is_of_other_run) in [(1, true), (2, false), (3, false)] {
         let mut world = World::founding(1, seed);
         (1..=3).for_each(|number| world.start(number));
-        let is_registered = |world: &World| run_of(world, 1).handover().unwrap().dealt().len() > 0;
+        let is_registered =
+            |world: &World| !run_of(world, 1).handover().unwrap().dealt().is_empty();
         world.run_until(|world| {
             (1..=3).all(|it| run_of(world, 1).has_registered(ServerIndex(it - 1)))
         });
