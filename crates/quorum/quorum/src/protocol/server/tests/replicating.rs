@@ -70,14 +70,15 @@ impl World {
 #[test]
 fn replicated_service_moves_with_an_ed25519_key() {
     let mut world = World::founding(1, 1);
-    for number in 100..=103 {
-        world.nodes.insert(number, Node::default());
-    }
-    for number in world.numbers() {
+    for number in 1..=4 {
         world.nodes.get_mut(&number).unwrap().service = true;
         world.start(number);
     }
     world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+    for number in 100..=103 {
+        world.nodes.insert(number, Node { service: true, ..Node::default() });
+        world.start(number);
+    }
     assert_eq!(world.command(1, b"a"), digest_of(b"a\n"));
     world.refresh(&[1, 2], &group(1, 100));
     world.run_until(|world| world.have_epoch(2, &[100, 101, 102, 103]));
