@@ -100,9 +100,9 @@ impl ServiceStatus for MixServiceStatus {
 fn help() -> String {
     format!(
         "Example: sunder mix --config office.toml, with this in office.toml\n\n{EXAMPLE}\n\
-         Further settings of a group: profile, slots_per_member, interval_ms, min_interval_ms,\n\
-         engine, keep, keep_mb; with another engine than \"broadcast\" also writes, reads,\n\
-         audit_every_rounds.\n\
+         Further settings of a group: profile, slots_per_member, interval_ms,\n\
+         min_interval_ms, engine, keep, keep_mb; with another engine than\n\
+         \"broadcast\" also writes, reads, audit_every_rounds.\n\
          docs/guides/chat.md has a table of them."
     )
 }

@@ -82,9 +82,8 @@ fn commit(group: &Group, arguments: &[&str], servers: &[usize]) {
         let what = format!("{arguments:?} at server {number}");
         wait_until(&what, || {
             height(group, number) > before || {
-                if health(&group.path(&format!("{number}.api"))).is_none() {
-                    panic!("{what}{}{}", group.logs(), printed());
-                }
+                let is_healthy = health(&group.path(&format!("{number}.api"))).is_some();
+                assert!(is_healthy, "{what}{}{}", group.logs(), printed());
                 false
             }
         });
@@ -97,8 +96,8 @@ fn servers_agree_by_cometbft_which_is_killed_and_one_server_is_replaced() {
     let group = group(5);
     let text = fs::read_to_string(group.path("nodes.toml")).unwrap();
     let all: Vec<&str> = text.split("[[server]]").skip(1).collect();
-    let list: String = all[1..].iter().map(|server| format!("[[server]]{server}")).collect();
-    fs::write(group.path("replaced.toml"), list).unwrap();
+    let list: Vec<String> = all[1..].iter().map(|it| format!("[[server]]{it}")).collect();
+    fs::write(group.path("replaced.toml"), list.concat()).unwrap();
     let start = |number: usize| {
         let home = group.path(&format!("cometbft-{number}"));
         (group.start(number), Cometbft::start(&program, home))

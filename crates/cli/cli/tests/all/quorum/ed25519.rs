@@ -293,7 +293,7 @@ impl GeneratingGroup {
         let init = "sunder quorum init --key ed25519 --bundle group.bundle";
         let printed = group.succeeds(&format!("{init} {founders}"));
         let digest = printed.trim().strip_prefix("the list of servers has the SHA-256 ");
-        group.list = digest.unwrap().to_owned();
+        digest.unwrap().clone_into(&mut group.list);
         group
     }
 

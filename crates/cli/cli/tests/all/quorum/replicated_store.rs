@@ -104,6 +104,7 @@ fn raw_command(socket: &Path, command: &[u8]) -> (ServiceRequest, Bytes) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story")]
 fn a_replicated_store_answers_despite_a_dead_and_a_lying_server_and_moves() {
     let group = Group::new(8);
     let mut servers: Vec<Server> = (1..=4).map(|number| start(&group, number)).collect();
