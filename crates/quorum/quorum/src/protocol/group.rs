@@ -70,7 +70,7 @@ impl QuorumGroup {
     /// A group of these servers, in the order of their indices.
     ///
     /// # Errors
-    /// If their number is not 3f+1 for an f from 1 to [`MAX_FAULTY`], or two have the same
+    /// If their number is not 3f+1 for an f from 1 to 10, or two have the same
     /// identity.
     pub fn new(members: Vec<QuorumMember>) -> Result<Self, QuorumGroupError> {
         let size = size_of(members.len())?;
