@@ -85,7 +85,7 @@ impl<S: HandoverScheme> HandoverEntry<S> {
         }
     }
 
-    /// The handover to which it belongs ([`super::terms::HandoverTerms::run`]).
+    /// The handover to which it belongs ([`HandoverTerms::run`](super::HandoverTerms::run)).
     pub fn run(&self) -> [u8; 32] {
         self.run
     }
