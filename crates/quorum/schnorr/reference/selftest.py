@@ -8,8 +8,8 @@ import example
 import frost
 from edwards import B, NEUTRAL, Q, Refused, decode_point, decode_scalar, encode_scalar
 from entries import Deal
-from handover import Difference, Report, verify
 from sharing import Commitment, evaluate, pairs
+from verification import Difference, Report, verify
 
 unhex = bytes.fromhex
 
