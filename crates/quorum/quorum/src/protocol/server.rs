@@ -16,6 +16,7 @@ mod participation;
 mod questions;
 mod refreshing;
 mod replicating;
+mod sign_message;
 mod sign_request;
 mod signing;
 mod start;
