@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::protocol::engine::MixEngineError;
 use crate::protocol::epoch::MemberEpochError;
+use crate::protocol::event::ChatMessageId;
 use crate::protocol::member::{MemberSendError, MixMemberError};
 use crate::protocol::membership::{EpochAnnouncementError, JoinRefusal, OpenAnnouncementError};
 use crate::protocol::wire::{MixWireError, ProxyRefusal};
@@ -130,6 +131,15 @@ pub enum LeaveGroupError {
     /// There is no connection to the proxy.
     #[error("not left: there is no connection to the proxy; leave again when there is one")]
     NotConnected,
+}
+
+/// The effect of [`super::MixClient::cancel`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CancelledChatMessages {
+    /// The messages that are not sent any more. Nothing of them has left.
+    pub dropped: Vec<ChatMessageId>,
+    /// The messages of which a part may have left, with their receivers. They are sent on.
+    pub left: Vec<(ChatMessageId, String)>,
 }
 
 /// The state of a client.
