@@ -9,8 +9,8 @@ DESTDIR ?=
 # `sudo`, for a PREFIX in which only root can write.
 SUDO ?=
 FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst transport \
-	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api signature_format \
-	bristol_old bristol_fashion netlist ot compute udp probe mix agent archive datagrams
+	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api \
+	signature_format ssh_agent pkcs11_files bristol_old bristol_fashion netlist ot compute udp probe mix agent archive datagrams
 
 .PHONY: help demo test lint bench speed docs book fuzz soak browser neon figures setup setup-lab setup-lint setup-book setup-deb audit \
 	dist portable portable-test wheel wheel-test compare-builds compatibility install install-lib uninstall deb deb-test image image-test
@@ -79,6 +79,7 @@ bench:
 	$(CARGO) bench --locked --package sunder-quorum --bench signing
 	$(CARGO) bench --locked --package sunder-quorum --bench refresh
 	$(CARGO) bench --locked --package sunder-quorum --bench log
+	$(CARGO) bench --locked --package sunder-quorum --bench log_engines
 	$(CARGO) bench --locked --package sunder-ot --bench transfers
 
 speed:
@@ -126,6 +127,7 @@ neon:
 
 setup:
 	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync iperf3 psql:postgresql openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd gpg gpgv pkcs11-tool:opensc ping:iputils-ping bwrap:bubblewrap prlimit:util-linux faketime gcc g++ pkg-config libudt.so:libudt-dev chromium chromedriver:chromium-driver zbarimg:zbar-tools zsh fish yosys
+	scripts/build-cometbft
 
 setup-lab:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk g++ libudt.so:libudt-dev
@@ -194,6 +196,9 @@ install-lib:
 uninstall:
 	$(SUDO) env DESTDIR=$(DESTDIR) scripts/uninstall $(PREFIX)
 
+# What the libraries contain, for each of their packages.
+LIBRARY_MATERIALS = target/packages/materials
+
 # `sunder` is compiled twice: without the laboratory, and with it for the package sunder-lab.
 deb: setup-deb
 	mkdir -p target/packages
@@ -208,6 +213,12 @@ deb: setup-deb
 		--manifest-path bindings/python/Cargo.toml
 	cp target/python/release/libsunder_transport_python.so target/packages
 	scripts/bill-of-materials target/materials
+	rm -rf $(LIBRARY_MATERIALS)
+	scripts/bill-of-materials $(LIBRARY_MATERIALS)/libsunder-pkcs11 sunder-pkcs11
+	scripts/bill-of-materials $(LIBRARY_MATERIALS)/libsunder-transport0 sunder-transport-c
+	cp -r $(LIBRARY_MATERIALS)/libsunder-transport0 $(LIBRARY_MATERIALS)/libsunder-transport-dev
+	scripts/bill-of-materials $(LIBRARY_MATERIALS)/python3-sunder-transport \
+		sunder-transport-python bindings/python/Cargo.toml
 	debian/rules clean
 	debian/rules binary
 	debian/rules clean

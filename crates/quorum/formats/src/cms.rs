@@ -8,7 +8,8 @@ use std::fmt;
 use keys::RsaPublicKey;
 use sha2::{Digest as _, Sha256};
 
-use crate::der::{self, DerReader, INTEGER, OCTET_STRING, OID, SEQUENCE, SET, SHA256_WITH_RSA};
+use crate::certificate::CertificateParts;
+use crate::der::{self, DerReader, OCTET_STRING, OID, SEQUENCE, SET, SHA256_WITH_RSA};
 use crate::{FormatError, time_text};
 
 const CONTENT_TYPE: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 3];
@@ -82,7 +83,7 @@ impl CmsAttributes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignerCertificate {
     der: Vec<u8>,
-    /// The name of its signer and its serial number, in DER.
+    /// The `IssuerAndSerialNumber`, in DER.
     issuer_and_serial: Vec<u8>,
 }
 
@@ -93,26 +94,13 @@ impl SignerCertificate {
     /// If there is none, or if it is for another key.
     pub fn from_pem(text: &str, key: &RsaPublicKey) -> Result<Self, FormatError> {
         let der = der::from_pem("CERTIFICATE", text).ok_or(FormatError::NoCertificate)?;
-        let (issuer_and_serial, subject_key) =
-            issuer_and_key(&der).ok_or(FormatError::NoCertificate)?;
-        if subject_key != key.to_der() {
+        let parts = CertificateParts::parse(&der).ok_or(FormatError::NoCertificate)?;
+        if parts.public_key != key.to_der() {
             return Err(FormatError::CertificateOfAnotherKey);
         }
+        let issuer_and_serial = der::sequence(&[parts.issuer, parts.serial]);
         Ok(Self { der, issuer_and_serial })
     }
-}
-
-/// The `IssuerAndSerialNumber` of a certificate, and the key of its subject.
-fn issuer_and_key(certificate: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-    let mut certificate = der::whole(SEQUENCE, certificate)?;
-    let mut tbs = certificate.enter(SEQUENCE)?;
-    tbs.take(0xa0);
-    let serial = tbs.take_encoded(INTEGER)?;
-    tbs.take(SEQUENCE)?;
-    let issuer = tbs.take_encoded(SEQUENCE)?;
-    let _validity = tbs.take(SEQUENCE)?;
-    let _subject = tbs.take(SEQUENCE)?;
-    Some((der::sequence(&[issuer, serial]), tbs.take_encoded(SEQUENCE)?))
 }
 
 /// The signature as a `SignedData` without its content, in DER. It contains the certificate.

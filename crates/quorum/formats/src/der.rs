@@ -187,10 +187,19 @@ pub(crate) fn pem(label: &str, der: &[u8]) -> String {
 
 /// The bytes in the first block with this label of a text in PEM.
 pub(crate) fn from_pem(label: &str, text: &str) -> Option<Vec<u8>> {
-    let (_, rest) = text.split_once(&format!("-----BEGIN {label}-----"))?;
-    let (digits, _) = rest.split_once(&format!("-----END {label}-----"))?;
-    let digits: String = digits.split_whitespace().collect();
-    Base64::decode_vec(&digits).ok()
+    all_from_pem(label, text).into_iter().next().flatten()
+}
+
+/// The bytes in each block with this label of a text in PEM. `None` for one that is not in base64.
+pub(crate) fn all_from_pem(label: &str, text: &str) -> Vec<Option<Vec<u8>>> {
+    let (begin, end) = (format!("-----BEGIN {label}-----"), format!("-----END {label}-----"));
+    let blocks = text.split(&begin).skip(1);
+    let bytes = blocks.map(|block| {
+        let (digits, _) = block.split_once(&end)?;
+        let digits: String = digits.split_whitespace().collect();
+        Base64::decode_vec(&digits).ok()
+    });
+    bytes.collect()
 }
 
 fn seconds_of(time: SystemTime) -> Option<u64> {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use keys::RsaPublicKey;
-use keys::rsa::PUBLIC_EXPONENT;
+use keys::rsa::PUBLIC_EXPONENT_BYTES;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -139,10 +139,8 @@ fn key_id(key: &RsaPublicKey) -> String {
 
 /// e and N, as digits in base64.
 fn numbers(key: &RsaPublicKey) -> (String, String) {
-    let exponent = PUBLIC_EXPONENT.to_be_bytes();
-    let zeros = exponent.iter().take_while(|&&byte| byte == 0).count();
     let digits = |bytes: &[u8]| Base64UrlUnpadded::encode_string(bytes);
-    (digits(&exponent[zeros..]), digits(&key.modulus()))
+    (digits(&PUBLIC_EXPONENT_BYTES), digits(&key.modulus()))
 }
 
 /// One line: what it says.

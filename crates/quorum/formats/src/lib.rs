@@ -25,10 +25,12 @@
 //!
 //! # Map
 //!
-//! - [`x509`]: certificates and requests for them, with `name`. [`cms`]: detached signatures.
+//! - [`x509`]: certificates and requests for them, with `name`. [`certificate`]: fields of any
+//!   certificate. [`cms`]: detached signatures.
 //! - [`openpgp`]: signatures and keys. [`jwt`]: tokens and keys. [`json`]: objects without repeated
 //!   names. `der`: the encoding of X.509 and CMS.
 
+pub mod certificate;
 pub mod cms;
 mod der;
 pub mod json;

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use keys::RsaPublicKey;
-use keys::rsa::PUBLIC_EXPONENT;
+use keys::rsa::PUBLIC_EXPONENT_BYTES;
 use sha1::{Digest as _, Sha1};
 use sha2::Sha256;
 
@@ -342,7 +342,7 @@ fn framed(body: &[u8]) -> Vec<u8> {
 }
 
 fn key_body(key: &RsaPublicKey) -> Vec<u8> {
-    let exponent = number(&PUBLIC_EXPONENT.to_be_bytes());
+    let exponent = number(&PUBLIC_EXPONENT_BYTES);
     [&KEY_HEAD[..], &number(&key.modulus()), &exponent].concat()
 }
 

@@ -15,12 +15,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::{env, error, fs, io};
 
+use keys::trusted::TrustedFolder;
 use keys::{IdentityPublicKey, RsaPublicKey};
 use random::RandomGenerator;
+use serde::{Deserialize, Serialize};
+use service::metrics::PrometheusMetric;
+use service::status::{ServiceStatus, StatusSocket, name_of};
 use sunder_quorum::MalformedEncoding;
 use sunder_quorum::api::{ApiSocket, QuorumApiClient};
 use sunder_quorum::group::{GroupHeader, verify_chain};
-use sunder_quorum::node::{self, ConfiguredSocket, QuorumNodeConfig};
+use sunder_quorum::node::{self, ConfiguredSocket, QuorumNodeConfig, QuorumNodeStatus};
 use sunder_quorum::replication::{ReplicatedService, ServiceRequest, StateMachine};
 use sunder_quorum::server::GroupStart;
 
@@ -100,6 +104,28 @@ impl StateMachine for KeyValueStore {
     }
 }
 
+/// The status of a server, which `sunder status` shows as one of a `sunder quorum node`, with its
+/// problems and metrics.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+struct StoreStatus(QuorumNodeStatus);
+
+impl ServiceStatus for StoreStatus {
+    const METRICS: &'static [PrometheusMetric<Self>] = &[];
+
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn set_name(&mut self, name: String) {
+        self.0.name = name;
+    }
+
+    fn uptime_s(&self) -> f64 {
+        self.0.uptime_s
+    }
+}
+
 /// Runs one server.
 async fn serve(path: &Path) -> Result<(), Error> {
     let text = fs::read_to_string(path)?;
@@ -114,6 +140,11 @@ async fn serve(path: &Path) -> Result<(), Error> {
         let (path, connections) = (config.config_dir.join(path), config.max_connections);
         sockets.push(ApiSocket::open(&path, access, allowed, connections, Arc::clone(&api))?);
     }
+    let (source, name) = (node.handle(), name_of(path));
+    let check =
+        |directory: &Path| TrustedFolder::new(directory).map(drop).map_err(io::Error::other);
+    let _status =
+        StatusSocket::open("quorum", check, move || StoreStatus(source.status(name.clone())));
     Ok(node.failed().await?)
 }
 

@@ -1,10 +1,11 @@
 //! Internals for fuzz targets. Tests run the same code with a few changes of valid bytes.
 
+use rsa_arithmetic::fixture;
+
 pub use crate::net::api::fuzzing as api;
 pub use crate::net::consensus::fuzzing::open_log;
 use crate::protocol::ceremony::share_file::QuorumShareFile;
 pub use crate::protocol::consensus::fuzzing as log;
-use crate::protocol::fixture;
 use crate::protocol::group::{QuorumGroup, QuorumMember};
 pub use crate::protocol::link::fuzzing as link;
 use crate::protocol::unix_seconds::UnixSeconds;

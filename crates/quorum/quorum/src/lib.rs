@@ -22,7 +22,7 @@
 //! let key = DealerKey::generate(1024, &mut generator)?;
 //! let combination = CombinatorialSharing::new(1)?;
 //! let range = ShareRange::new(1024);
-//! let split = key.split(&range, &combination, &mut generator)?;
+//! let split = range.split(key.private_exponent(), &combination, &mut generator)?;
 //!
 //! // Each server has an identity key, and the shares that it should hold.
 //! let mut servers = HashMap::new();
@@ -82,10 +82,12 @@
 //!   server, `statement` what the group signs.
 //! - `consensus`: the agreement log: `engine` runs Malachite, with `pool`, `timers`, `signing`,
 //!   `codec`; `fair_queue` limits the rate of each link. `admission`: which entries are valid.
-//!   `log_types`.
+//!   `log_types`. `cometbft`: the same log by CometBFT: its `application` with the content of a
+//!   `block`, `vote_guard`, `genesis`, `messages`.
 //! - `link`: one connection of two servers: `handshake`, `records`, `lanes`, `backoff`.
-//! - `ceremony`, `combination`, `share`, `rsa`, `integer`: the dealer, which server holds which
-//!   shares, and the arithmetic. [`group`], `voting`, `wire`: epochs, voting keys, encodings.
+//! - `ceremony`, `combination`, `share`: the dealer's files, which server holds which shares. The
+//!   arithmetic is the crate `rsa-arithmetic`. [`group`], `voting`, `wire`: epochs, voting keys,
+//!   encodings.
 //! - [`ssh`]: the group's key and an agent's messages in the formats of OpenSSH.
 //!
 //! [`log`] is the agreement log as the service sees it, with one in memory. `net` is the driver:
@@ -95,6 +97,7 @@
 //!   is wrong. `config`, `open`: the start.
 //! - [`api`]: the local API: `server`, `route`, `client`, `failover`. [`store`]: files of a server.
 //!   [`links`]: connections between servers. [`consensus`]: the thread and the disk of the log.
+//!   [`cometbft`]: the same by CometBFT: `abci` and `signer` answer it, `rpc` wakes it.
 //! - [`nodes`], [`ceremony_files`]: other files. `full_disk`: advice in errors. [`in_process`]:
 //!   whole groups in one process, to measure.
 
@@ -105,19 +108,15 @@ pub mod log;
 mod net;
 mod protocol;
 
-pub use net::{api, ceremony_files, consensus, in_process, links, node, nodes, store};
+pub use net::{api, ceremony_files, cometbft, consensus, in_process, links, node, nodes, store};
 pub use protocol::ceremony::bundle::{QuorumBundle, QuorumBundleError};
 pub use protocol::ceremony::share_file::{QuorumShareFile, QuorumShareFileError};
-pub use protocol::ceremony::{CeremonyError, DealerKey, PrimeSearchProgress};
 pub use protocol::combination::{CombinatorialSharing, GroupTooLarge, Label, ServerIndex};
 pub use protocol::group;
-pub use protocol::integer::SecretInteger;
 pub use protocol::policy;
 pub use protocol::refresh;
 pub use protocol::replication;
 pub use protocol::review;
-pub use protocol::rsa::key::{GroupPublicKey, GroupPublicKeyError};
-pub use protocol::rsa::modulus::{FixedBase, RsaElement, RsaModulus, RsaModulusError};
 pub use protocol::server;
 pub use protocol::share::{SEED_LEN, ShareExpansionSeed, ShareRange, SplitInteger};
 pub use protocol::signing;
@@ -125,3 +124,7 @@ pub use protocol::ssh;
 pub use protocol::unix_seconds::UnixSeconds;
 pub use protocol::voting::VotingSecret;
 pub use protocol::wire::{MalformedEncoding, Sha256Digest};
+pub use rsa_arithmetic::SecretInteger;
+pub use rsa_arithmetic::{CeremonyError, DealerKey, PrimeSearchProgress};
+pub use rsa_arithmetic::{FixedBase, RsaElement, RsaModulus, RsaModulusError};
+pub use rsa_arithmetic::{GroupPublicKey, GroupPublicKeyError};

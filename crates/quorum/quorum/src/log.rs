@@ -55,6 +55,19 @@ pub struct LogProgress {
     pub waiting: usize,
     /// How long the oldest waiting entry that this server submitted has waited.
     pub oldest: Option<Duration>,
+    /// The engine, if it is a process of its own.
+    pub engine: Option<OperatedEngine>,
+}
+
+/// The state of an engine that an operator runs beside the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperatedEngine {
+    /// Whether it is connected with this server.
+    pub is_connected: bool,
+    /// How long that has been so.
+    pub since: Duration,
+    /// The number of engines of other servers with which it is connected.
+    pub peers: usize,
 }
 
 /// A replicated log, at one server.

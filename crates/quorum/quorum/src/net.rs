@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod ceremony_files;
+pub mod cometbft;
 pub mod consensus;
 mod full_disk;
 pub mod in_process;

@@ -3,16 +3,15 @@
 pub(crate) mod admission;
 pub(crate) mod ceremony;
 pub(crate) mod combination;
+pub(crate) mod cometbft;
 pub(crate) mod consensus;
 pub mod group;
-pub(crate) mod integer;
 pub(crate) mod link;
 pub(crate) mod log_types;
 pub mod policy;
 pub mod refresh;
 pub mod replication;
 pub mod review;
-pub(crate) mod rsa;
 pub mod server;
 pub(crate) mod share;
 pub mod signing;
@@ -21,8 +20,5 @@ pub(crate) mod unix_seconds;
 pub(crate) mod voting;
 pub(crate) mod wire;
 
-#[cfg(any(test, fuzzing))]
-#[cfg_attr(not(test), allow(dead_code))]
-pub(crate) mod fixture;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -9,11 +9,11 @@ use encoding::{FieldReader, FieldWrite as _};
 use random::wipe_stack;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use crate::element::{
-    MalformedSchnorrMessage, PrimeOrderPoint, half_sha512, hash_to_scalar, read_scalar, sha512,
-};
-use crate::participant::{GroupSize, ParticipantId};
 use crate::sharing::{SharingCommitment, lagrange_at_zero};
+use ::handover::element::{
+    MalformedHandoverMessage, PrimeOrderPoint, half_sha512, hash_to_scalar, read_scalar, sha512,
+};
+use ::handover::participant::{GroupSize, ParticipantId};
 
 /// The largest message to sign, in bytes.
 pub const MAX_MESSAGE_LEN: usize = 1 << 20;
@@ -41,11 +41,11 @@ impl NonceCommitments {
     ///
     /// # Errors
     /// If the bytes are not two points of prime order.
-    pub fn from_bytes(bytes: &[u8; 64]) -> Result<Self, MalformedSchnorrMessage> {
+    pub fn from_bytes(bytes: &[u8; 64]) -> Result<Self, MalformedHandoverMessage> {
         Self::read(&mut FieldReader::new(bytes))
     }
 
-    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedSchnorrMessage> {
+    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedHandoverMessage> {
         Ok(Self { hiding: PrimeOrderPoint::read(reader)?, binding: PrimeOrderPoint::read(reader)? })
     }
 }
@@ -99,7 +99,7 @@ impl SignatureShare {
         self.0.to_bytes()
     }
 
-    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedSchnorrMessage> {
+    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedHandoverMessage> {
         read_scalar(reader).map(Self)
     }
 }
@@ -151,13 +151,13 @@ impl SigningSession {
     ///
     /// # Errors
     /// If the bytes are not exactly a session, with its signers in the order of their numbers.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedSchnorrMessage> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedHandoverMessage> {
         let mut reader = FieldReader::new(bytes);
         let mut signers = BTreeMap::new();
         for _ in 0..reader.u8()? {
             let signer = ParticipantId::read(&mut reader)?;
             if signers.last_key_value().is_some_and(|(last, _)| *last >= signer) {
-                return Err(MalformedSchnorrMessage("signers are not in order"));
+                return Err(MalformedHandoverMessage("signers are not in order"));
             }
             signers.insert(signer, NonceCommitments::read(&mut reader)?);
         }

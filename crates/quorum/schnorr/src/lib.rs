@@ -83,33 +83,39 @@
 //!
 //! All modules are pure.
 //!
-//! - `element`, `participant`: points and scalars, servers and sets of them. `proof`: proofs of
-//!   logarithms. `sharing`: the sharing of a key among servers, and the repair of a lost row.
-//! - `handover`: `agreement` is the state that follows from each `entry` of the log, on `terms`. A
-//!   `dealer` makes a `dealing`, a `receiver` checks it. `session_key`: encryption.
+//! - `sharing`: the sharing of a key among servers, and the repair of a lost row. `handover`: the
+//!   same as the crate `handover` sees it, which agrees on handovers.
 //! - `frost`: one attempt to sign. `signer`: nonces and answers. `roast`: the coordinator.
 
-mod element;
 mod frost;
 mod handover;
-mod participant;
-mod proof;
 mod roast;
 mod sharing;
 mod signer;
 #[cfg(test)]
 mod tests;
 
-pub use element::{MalformedSchnorrMessage, PrimeOrderPoint};
+pub use ::handover::{
+    DealingFault, GroupSize, HandoverEffect, HandoverFault, HandoverRefusal, HandoverRole,
+    LogarithmProof, MAX_FAULTY, MAX_HANDOVER_ENTRY_LEN,
+    MalformedHandoverMessage as MalformedSchnorrMessage, ParticipantId, ParticipantSet,
+    PrimeOrderPoint,
+};
 pub use frost::{MAX_MESSAGE_LEN, NonceCommitments, SignatureShare, SigningSession};
-pub use handover::agreement::{HandoverAgreement, HandoverEffect, HandoverFault, HandoverRefusal};
-pub use handover::dealer::HandoverDealer;
-pub use handover::dealing::{DealingFault, HandoverDealing};
-pub use handover::entry::{HandoverEntry, HandoverRole, MAX_HANDOVER_ENTRY_LEN};
-pub use handover::receiver::HandoverReceiver;
-pub use handover::terms::HandoverTerms;
-pub use participant::{GroupSize, MAX_FAULTY, ParticipantId, ParticipantSet};
-pub use proof::LogarithmProof;
+pub use handover::SchnorrScheme;
 pub use roast::{RoastCoordinator, RoastOutput};
-pub use sharing::{KeyShare, RowRepair, ShareRow, SharingCommitment};
+pub use sharing::{KeyShare, RowRepair, ShareRow, SharingCommitment, SharingPolynomial};
 pub use signer::{FrostSigner, MAX_UNUSED_NONCES, SessionRefusal, SignatureAnswer};
+
+/// The agreed state of a handover of an Ed25519 key.
+pub type HandoverAgreement = ::handover::HandoverAgreement<SchnorrScheme>;
+/// A dealer of an Ed25519 key.
+pub type HandoverDealer = ::handover::HandoverDealer<SchnorrScheme>;
+/// A dealing of an Ed25519 key.
+pub type HandoverDealing = ::handover::HandoverDealing<SchnorrScheme>;
+/// An entry of the log about an Ed25519 key.
+pub type HandoverEntry = ::handover::HandoverEntry<SchnorrScheme>;
+/// A new server in a handover of an Ed25519 key.
+pub type HandoverReceiver = ::handover::HandoverReceiver<SchnorrScheme>;
+/// The terms of a handover of an Ed25519 key.
+pub type HandoverTerms = ::handover::HandoverTerms<SchnorrScheme>;

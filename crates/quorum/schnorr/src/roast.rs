@@ -9,9 +9,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::frost::{NonceCommitments, SessionValues, SignatureShare, SigningSession};
-use crate::participant::{ParticipantId, ParticipantSet};
 use crate::sharing::SharingCommitment;
 use crate::signer::SignatureAnswer;
+use ::handover::participant::{ParticipantId, ParticipantSet};
 
 /// A request for a signature, at the server that coordinates it.
 pub struct RoastCoordinator {

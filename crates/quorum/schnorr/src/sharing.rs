@@ -14,10 +14,10 @@ use encoding::FieldReader;
 use random::wipe_stack;
 use zeroize::Zeroizing;
 
-use crate::element::{
-    MalformedSchnorrMessage, PrimeOrderPoint, half_sha512, hash_to_scalar, read_scalar,
+use ::handover::element::{
+    MalformedHandoverMessage, PrimeOrderPoint, half_sha512, hash_to_scalar, read_scalar,
 };
-use crate::participant::{GroupSize, ParticipantId};
+use ::handover::participant::{GroupSize, ParticipantId};
 
 /// The coefficients of x^a y^b with a <= b, in lexicographic order.
 fn pairs(size: GroupSize) -> impl Iterator<Item = (usize, usize)> {
@@ -31,7 +31,7 @@ fn place(size: GroupSize, a: usize, b: usize) -> usize {
 }
 
 /// The polynomial F of a dealer. Secret.
-pub(crate) struct SharingPolynomial {
+pub struct SharingPolynomial {
     size: GroupSize,
     coefficients: Zeroizing<Vec<Scalar>>,
 }
@@ -50,6 +50,10 @@ impl SharingPolynomial {
         }
         wipe_stack();
         Self { size, coefficients }
+    }
+
+    pub(crate) fn secret(&self) -> &Scalar {
+        &self.coefficients[0]
     }
 
     pub(crate) fn commitment(&self) -> SharingCommitment {
@@ -150,7 +154,7 @@ impl ShareRow {
     pub(crate) fn read(
         reader: &mut FieldReader<'_>,
         size: GroupSize,
-    ) -> Result<Self, MalformedSchnorrMessage> {
+    ) -> Result<Self, MalformedHandoverMessage> {
         let mut row = Self::zero(size);
         for coefficient in row.0.iter_mut() {
             *coefficient = read_scalar(reader)?;
@@ -231,16 +235,18 @@ impl SharingCommitment {
     ///
     /// # Errors
     /// If the bytes are not exactly a commitment.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedSchnorrMessage> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedHandoverMessage> {
         let mut reader = FieldReader::new(bytes);
-        let commitment = Self::read(&mut reader)?;
+        let commitment = Self::read_from(&mut reader)?;
         reader.finish()?;
         Ok(commitment)
     }
 
-    pub(crate) fn read(reader: &mut FieldReader<'_>) -> Result<Self, MalformedSchnorrMessage> {
+    pub(crate) fn read_from(
+        reader: &mut FieldReader<'_>,
+    ) -> Result<Self, MalformedHandoverMessage> {
         let size = GroupSize::of_faulty(reader.u8()?);
-        let size = size.ok_or(MalformedSchnorrMessage("no size of a group"))?;
+        let size = size.ok_or(MalformedHandoverMessage("no size of a group"))?;
         let points =
             pairs(size).map(|_| PrimeOrderPoint::read(reader)).collect::<Result<_, _>>()?;
         Ok(Self { size, points })
@@ -359,10 +365,10 @@ impl KeyShare {
         server: ParticipantId,
         bytes: &[u8],
         sharing: SharingCommitment,
-    ) -> Result<Self, MalformedSchnorrMessage> {
+    ) -> Result<Self, MalformedHandoverMessage> {
         let mut reader = FieldReader::new(bytes);
         let row = ShareRow::read(&mut reader, sharing.size)?;
         reader.finish()?;
-        Self::new(server, row, sharing).ok_or(MalformedSchnorrMessage("not this server's row"))
+        Self::new(server, row, sharing).ok_or(MalformedHandoverMessage("not this server's row"))
     }
 }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use encoding::FieldReader;
 
-use crate::element::MalformedSchnorrMessage;
 use crate::frost::{NonceCommitments, SignatureShare, SigningNonces, SigningSession};
-use crate::participant::ParticipantId;
 use crate::sharing::{KeyShare, SharingCommitment};
+use ::handover::element::MalformedHandoverMessage;
+use ::handover::participant::ParticipantId;
 
 /// How many unused nonces a signer keeps for each coordinator. The oldest are dropped first.
 pub const MAX_UNUSED_NONCES: usize = 64;
@@ -53,7 +53,7 @@ impl SignatureAnswer {
     ///
     /// # Errors
     /// If the bytes are not exactly an answer.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedSchnorrMessage> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedHandoverMessage> {
         let mut reader = FieldReader::new(bytes);
         let session = reader.take()?;
         let share = SignatureShare::read(&mut reader)?;

@@ -4,7 +4,9 @@ mod attacks;
 mod encodings;
 mod epochs;
 mod handovers;
+mod model;
 mod requests;
+mod transcripts;
 mod world;
 
 use std::collections::BTreeMap;
@@ -12,8 +14,10 @@ use std::collections::BTreeMap;
 use curve25519_dalek::scalar::Scalar;
 use ed25519_dalek::VerifyingKey;
 
-use crate::participant::{GroupSize, ParticipantId};
 use crate::sharing::{KeyShare, SharingCommitment, lagrange_at_zero};
+use ::handover::participant::{GroupSize, ParticipantId};
+
+type HandoverEntryBody = ::handover::HandoverEntryBody<crate::SchnorrScheme>;
 
 fn id(number: u8) -> ParticipantId {
     ParticipantId::new(number).unwrap()

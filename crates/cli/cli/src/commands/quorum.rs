@@ -1,6 +1,7 @@
 //! `sunder quorum`: signatures by 3f+1 servers, none of which has the key.
 
 mod clients;
+mod cometbft;
 mod examine;
 mod files;
 mod format_name;
@@ -54,6 +55,7 @@ enum QuorumCommand {
     Init(init::Arguments),
     Identity(QuorumIdentityArguments),
     Node(node::Arguments),
+    CometbftConfig(cometbft::CometbftConfigArguments),
     Prepare(prepare::QuorumPrepareArguments),
     Register(clients::QuorumRegisterArguments),
     Sign(sign::QuorumSignArguments),
@@ -140,6 +142,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         QuorumCommand::Init(arguments) => init::run(arguments),
         QuorumCommand::Identity(arguments) => identity(&arguments.file),
         QuorumCommand::Node(arguments) => node::run(arguments),
+        QuorumCommand::CometbftConfig(arguments) => cometbft::write_config(arguments),
         QuorumCommand::Prepare(arguments) => prepare::prepare(arguments),
         QuorumCommand::Register(arguments) => clients::register(arguments),
         QuorumCommand::Sign(arguments) => sign::sign(arguments),

@@ -1,6 +1,6 @@
 //! Functions shared by the tests of experiments.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// Runs `sunder` in a directory, where it also keeps what it learns.
@@ -27,4 +27,16 @@ pub(crate) fn performed(directory: &Path, arguments: &[&str]) -> Option<String> 
     }
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// The program of CometBFT. `None`, after a message, if it was not built.
+pub(crate) fn cometbft() -> Option<PathBuf> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/cometbft/cometbft");
+    let found = built.canonicalize().ok();
+    if found.is_none() {
+        eprintln!(
+            "skipped: CometBFT is not built; `make setup` builds it, or says why it does not"
+        );
+    }
+    found
 }

@@ -7,6 +7,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::common::cometbft;
+
 #[test]
 fn the_examples_in_the_readme_are_correct() {
     let place = tempfile::tempdir().unwrap();
@@ -143,6 +145,22 @@ fn the_set_up_in_the_guide_to_quorums_is_correct() {
     let printed = run_first_steps(&[], &script.replace("6530", &port.to_string()));
     assert_eq!(printed.matches("Verified OK\n").count(), 2, "{printed}");
     assert!(printed.contains("Release 1.0\\n"), "{printed}");
+}
+
+/// Four servers that agree by CometBFT, and get new shares.
+#[test]
+fn the_set_up_in_the_guide_to_cometbft_is_correct() {
+    let Some(program) = cometbft() else { return };
+    let guide = document("docs/guides/quorum-cometbft.md");
+    let script = blocks(&guide, "sh").next().unwrap();
+    let free = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [links, nodes] = free.map(|it| it.local_addr().unwrap().port().to_string());
+    let script =
+        script.replace(":6540", &format!(":{links}")).replace(":26656", &format!(":{nodes}"));
+    let path = program.parent().unwrap().display();
+    let printed = run_first_steps(&[], &format!("PATH={path}:$PATH\n{script}"));
+    assert!(printed.contains("release.txt.sig: the signature\n"), "{printed}");
+    assert!(printed.ends_with("epoch 2 has begun\n"), "{printed}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod ceremony;
+mod cometbft;
 mod doctor;
 mod earlier_version;
 mod formats;

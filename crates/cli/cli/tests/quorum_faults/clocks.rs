@@ -1,9 +1,9 @@
 //! The wall clocks of servers jump. Nothing depends on them but times in logs and headers, when
 //! registrations and approvals expire, and when a group refreshes itself.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use std::{env, fs};
 
 use sim::SeededRng;
 
@@ -57,11 +57,12 @@ pub(crate) fn thirty_refreshes_without_an_operator() {
 }
 
 /// Lets hours pass. In each, one server of the group is killed at a random moment and started again
-/// in the next epoch, and nobody approves anything.
+/// in the next epoch, and nobody approves anything. `SUNDER_SEED` draws other servers and moments.
 fn refresh_when_due(epochs: u32) {
     let Some(mut cluster) = with_clocks("refresh_every = \"1h\"\n") else { return };
     let mut worst = Worst::of("refreshes without an operator");
-    let mut rng = SeededRng::new(u64::from(epochs));
+    let seed = env::var("SUNDER_SEED").ok().and_then(|seed| seed.parse().ok());
+    let mut rng = SeededRng::new(seed.unwrap_or_else(|| u64::from(epochs)));
     for hour in 1..=epochs {
         cluster.signers.reset_pause();
         let killed = cluster.group[usize::try_from(rng.below(4)).unwrap()];

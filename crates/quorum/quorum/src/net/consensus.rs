@@ -7,7 +7,7 @@
 mod driver;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod store;
+pub(super) mod store;
 #[cfg(test)]
 mod tests;
 
@@ -290,6 +290,7 @@ impl AgreementLog for ConsensusLog {
     fn progress(&self) -> LogProgress {
         let status = self.monitor.status();
         let oldest = status.oldest_s.map(Duration::from_secs_f64);
-        LogProgress { committed: Height(status.committed), waiting: status.waiting, oldest }
+        let committed = Height(status.committed);
+        LogProgress { committed, waiting: status.waiting, oldest, engine: None }
     }
 }

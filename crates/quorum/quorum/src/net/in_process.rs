@@ -48,13 +48,13 @@ use std::time::SystemTime;
 
 use keys::{IdentitySecretKey, KEY_LEN};
 use random::{RandomError, RandomGenerator};
+use rsa_arithmetic::dealer::DealerKey;
+use rsa_arithmetic::key::GroupPublicKey;
 use zeroize::Zeroizing;
 
-use crate::protocol::ceremony::DealerKey;
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::group::{GroupHeader, QuorumGroup, QuorumMember};
 use crate::protocol::refresh::{LabeledShares, RefreshParameters, ShareWitnesses};
-use crate::protocol::rsa::key::GroupPublicKey;
 use crate::protocol::share::ShareRange;
 use crate::protocol::signing::{SigningGroup, SigningShares};
 use crate::protocol::unix_seconds::UnixSeconds;
@@ -112,7 +112,7 @@ impl GroupKeyParameters {
         combination: &CombinatorialSharing,
         generator: &mut RandomGenerator,
     ) -> Result<InProcessGroup, RandomError> {
-        let split = key.split(&self.range, combination, generator)?;
+        let split = self.range.split(key.private_exponent(), combination, generator)?;
         let (group, identities) = members(combination, generator)?;
         let share = |label: Label| (label, split.share(label));
         let held = |server| Arc::new(combination.labels_of(server).map(share).collect());

@@ -182,6 +182,11 @@ impl std::fmt::Debug for SharedLinks {
     }
 }
 
+/// Why there is no link yet with a server that connects to this one. If this server has moved, the
+/// other one may be running.
+const NOT_CONNECTED: &str =
+    "it must connect to this server, at its address in the list or in a [[peer]] there";
+
 /// One other server.
 struct PeerLinkState {
     key: IdentityPublicKey,
@@ -301,7 +306,7 @@ impl QuorumLinks {
                         tried: 0,
                         addresses_changed: moved,
                         since: Instant::now(),
-                        why: None,
+                        why: dialing.is_none().then(|| NOT_CONNECTED.to_owned()),
                         connection: None,
                         refused_messages: 0,
                         dialing,

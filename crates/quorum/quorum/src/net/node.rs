@@ -29,7 +29,7 @@ use tokio::runtime::Handle as Runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use self::core::NodeEventLoop;
-use crate::log::{AgreementLog, Height, LogFailed};
+use crate::log::{AgreementLog, Height, LogFailed, ServerSet};
 use crate::net::links::{QuorumLinks, QuorumPeer, TopicInbox};
 use crate::net::store::{QuorumStore, QuorumStoreError};
 use crate::protocol::server::{QuorumServerSettings, SavedStateError};
@@ -37,8 +37,8 @@ use local::{MAX_COMMANDS, NodeCommand};
 use status::PublishedNodeState;
 
 pub use config::{ConfiguredSocket, KEYS, MasterKeySource, QuorumNodeConfig};
-pub use open::{NodeOpenError, OpenedNode, back_up, open, restore, start};
-pub use status::QuorumNodeStatus;
+pub use open::{NodeOpenError, OpenedNode, back_up, open, restore, start, write_cometbft_home};
+pub use status::{NodeServiceStatus, QuorumNodeStatus};
 
 /// Why a node does not start, or has stopped.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +68,8 @@ pub enum NodeError {
 pub struct LogStart<L> {
     /// The last height that was applied.
     pub applied: Height,
+    /// The servers of the first epoch, with their voting keys.
+    pub first: ServerSet,
     /// The source of the other servers' messages for the log.
     pub inbox_source: LogInboxSource<L>,
 }

@@ -1,5 +1,6 @@
 //! A list of the servers of a group in TOML: a `NODES.toml`, specified in `docs/formats/quorum.md`.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use keys::IdentityPublicKey;
@@ -31,6 +32,7 @@ pub fn parse_nodes(text: &str) -> Result<QuorumGroup, ConfigProblems> {
     read(text, ConfigKeys(&[NODES_KEYS]), |table| {
         let servers = table.tables("server");
         let members: Vec<Option<QuorumMember>> = servers.iter().map(read_server).collect();
+        refuse_repeated_address(table, &members);
         let size = QuorumGroup::check_size(table.count("server"));
         let made = size.and_then(|()| {
             // An invalid server has already been reported.
@@ -76,6 +78,17 @@ pub fn parse_server_line(line: &str) -> Result<QuorumMember, String> {
     let identity = identity.parse().map_err(|_| form())?;
     let address = address.parse().map_err(|_| form())?;
     Ok(QuorumMember { identity, address })
+}
+
+/// Refuses an address that two servers have: nobody could reach one of them.
+fn refuse_repeated_address(table: &ConfigTable<'_>, members: &[Option<QuorumMember>]) {
+    let mut known = HashSet::new();
+    for member in members.iter().flatten() {
+        if !known.insert(member.address) {
+            let what = format!("two servers have the address {}", member.address);
+            table.refuse(what, "give each server the address at which the others reach it");
+        }
+    }
 }
 
 fn read_server(table: &ConfigTable<'_>) -> Option<QuorumMember> {
@@ -162,5 +175,7 @@ mod tests {
         let first = IdentitySecretKey::new(&[1; 32]).public().to_string();
         let twice = problems_of(&nodes(4).replacen(&second, &first, 1));
         assert!(twice[0].contains("servers 1 and 2 have the same identity key"), "{twice:?}");
+        let twice = problems_of(&nodes(4).replacen("192.0.2.2:6530", "192.0.2.3:6530", 1));
+        assert!(twice[0].starts_with("two servers have the address 192.0.2.3:6530"), "{twice:?}");
     }
 }

@@ -62,6 +62,9 @@ pub const BUNDLE_FILE: &str = "group.bundle";
 /// The file of the agreement log in a store's directory.
 pub const LOG_FILE: &str = "log.sqlite";
 
+/// The file of the agreement log in a store's directory, if CometBFT runs the log.
+pub const COMETBFT_FILE: &str = "cometbft.sqlite";
+
 /// An open store. Only one process can open it at a time.
 #[derive(Debug)]
 pub struct QuorumStore {
@@ -231,9 +234,9 @@ impl QuorumStore {
         self.directory.join(BUNDLE_FILE)
     }
 
-    /// The file of the agreement log.
-    pub fn log_file(&self) -> PathBuf {
-        self.directory.join(LOG_FILE)
+    /// The files that the agreement log may have, one for each engine. At most one exists.
+    pub fn log_files(&self) -> [PathBuf; 2] {
+        [LOG_FILE, COMETBFT_FILE].map(|name| self.directory.join(name))
     }
 
     /// Keeps the public part of a bundle. A newer one replaces it.

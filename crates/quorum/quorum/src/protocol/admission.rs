@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
+use super::log_types::ServerSet;
 use super::wire::Sha256Digest;
 
 /// What an entry would change. A value of the log contains at most one entry per slot.
@@ -27,13 +30,33 @@ pub enum EntryAdmission {
 /// slot, no entry of that slot is admitted until the service opens the slot again. This limits a
 /// server's entries to the number of its slots.
 #[derive(Clone)]
-#[expect(clippy::type_complexity, reason = "it is this type's only use")]
-pub struct EntryCheck(Arc<dyn Fn(&[u8]) -> EntryAdmission + Send + Sync>);
+pub struct EntryCheck {
+    check: Arc<CheckFunction>,
+    next: Option<Arc<NextSetFunction>>,
+}
+
+type CheckFunction = dyn Fn(&[u8]) -> EntryAdmission + Send + Sync;
+type NextSetFunction = dyn Fn(&[Bytes]) -> ServerSet + Send + Sync;
 
 impl EntryCheck {
     /// A check by this function.
     pub fn new(check: impl Fn(&[u8]) -> EntryAdmission + Send + Sync + 'static) -> Self {
-        Self(Arc::new(check))
+        Self { check: Arc::new(check), next: None }
+    }
+
+    /// The same check, with a function that says which servers agree on the heights after one with
+    /// these entries.
+    #[must_use]
+    pub(crate) fn with_next_set(
+        self,
+        next: impl Fn(&[Bytes]) -> ServerSet + Send + Sync + 'static,
+    ) -> Self {
+        Self { next: Some(Arc::new(next)), ..self }
+    }
+
+    /// The servers that agree after a height with these entries. `None` if they do not change.
+    pub(crate) fn next_set(&self, entries: &[Bytes]) -> Option<ServerSet> {
+        self.next.as_ref().map(|next| next(entries))
     }
 
     /// Admits every entry, each in its own slot: for tests and benchmarks of a log.
@@ -47,7 +70,7 @@ impl EntryCheck {
 
     /// Whether an entry may be committed.
     pub fn check(&self, entry: &[u8]) -> EntryAdmission {
-        (self.0)(entry)
+        (self.check)(entry)
     }
 }
 

@@ -8,7 +8,7 @@ pub(crate) mod engine;
 pub(crate) mod fair_queue;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod pool;
+pub(crate) mod pool;
 mod signing;
 mod timers;
 

@@ -74,8 +74,9 @@ pub struct ReviewExchange {
 struct ReviewPeer {
     key: IdentityPublicKey,
     ask_at: Duration,
-    /// Whether an answer is expected.
-    is_asked: bool,
+    /// How many answers may still come, at most [`MAX_UNANSWERED`].
+    expected: u8,
+    /// How many questions were asked since the last answer or the beginning of the link.
     unanswered: u8,
     last_answer_to: Option<Duration>,
     /// The last answer, and when it came.
@@ -90,7 +91,7 @@ impl ReviewExchange {
             let peer = before.remove(&key.to_bytes()).unwrap_or(ReviewPeer {
                 key,
                 ask_at: Duration::ZERO,
-                is_asked: false,
+                expected: 0,
                 unanswered: 0,
                 last_answer_to: None,
                 list: None,
@@ -99,10 +100,10 @@ impl ReviewExchange {
         }
     }
 
-    /// A server has a new link.
+    /// A server has a new link. A question may already be on it, so its answer is still expected.
     pub fn handle_link_up(&mut self, server: &IdentityPublicKey, now: Duration) {
         if let Some(peer) = self.peers.get_mut(&server.to_bytes()) {
-            (peer.unanswered, peer.is_asked, peer.ask_at) = (0, false, now);
+            (peer.unanswered, peer.ask_at) = (0, now);
         }
     }
 
@@ -111,10 +112,9 @@ impl ReviewExchange {
         let is_due =
             |peer: &&mut ReviewPeer| peer.ask_at <= now && peer.unanswered < MAX_UNANSWERED;
         let peer = self.peers.values_mut().find(is_due)?;
-        if peer.is_asked {
-            peer.unanswered += 1;
-        }
-        (peer.is_asked, peer.ask_at) = (true, now + ASK_INTERVAL);
+        peer.unanswered += 1;
+        peer.expected = (peer.expected + 1).min(MAX_UNANSWERED);
+        peer.ask_at = now + ASK_INTERVAL;
         Some((peer.key, vec![QUESTION]))
     }
 
@@ -138,14 +138,16 @@ impl ReviewExchange {
                 peer.last_answer_to = Some(now);
                 Ok(true)
             }
-            // It is in no group that this server knows.
-            (Some((&QUESTION, [])), None) => Ok(false),
-            (Some((&ANSWER, list)), Some(peer)) if peer.is_asked => {
+            // It is in no group that this server knows. It may have been when it was asked.
+            (Some((&QUESTION, []) | (&ANSWER, _)), None) => Ok(false),
+            (Some((&ANSWER, list)), Some(peer)) if peer.expected > 0 => {
                 peer.list = Some((now, RegistrationList::parse(list)?));
-                (peer.is_asked, peer.unanswered) = (false, 0);
+                (peer.expected, peer.unanswered) = (peer.expected - 1, 0);
                 Ok(false)
             }
-            (Some((&ANSWER, _)), _) => Err(MalformedEncoding("a list that was not asked for")),
+            (Some((&ANSWER, _)), Some(_)) => {
+                Err(MalformedEncoding("a list that was not asked for"))
+            }
             _ => Err(MalformedEncoding("a malformed question for registrations")),
         }
     }
@@ -274,7 +276,7 @@ mod tests {
         assert_eq!(exchange.handle(now, &faulty, &list(2).to_answer()), Ok(false));
         for number in 3..1_000 {
             assert!(exchange.handle(now, &faulty, &list(number).to_answer()).is_err());
-            assert!(exchange.handle(now, &stranger, &list(number).to_answer()).is_err());
+            assert_eq!(exchange.handle(now, &stranger, &list(number).to_answer()), Ok(false));
         }
         let expected = |key| if key == correct { (key, 1) } else { (key, 2) };
         assert!(shown(&exchange, now).iter().all(|it| *it == expected(it.0)));
@@ -287,6 +289,27 @@ mod tests {
         assert_eq!(exchange.handle(now, &stranger, &[QUESTION]), Ok(false));
     }
 
+    /// The question can be sent on a new link before this server hears of the link. A correct
+    /// server that answers it sends nothing that is refused.
+    #[test]
+    fn a_question_that_was_asked_before_the_link_was_known_is_answered() {
+        let [other, ..] = keys();
+        let mut exchange = ReviewExchange::default();
+        exchange.set_peers([other]);
+        let now = Duration::from_secs(1);
+        assert!(exchange.poll_question(now).is_some());
+        exchange.handle_link_up(&other, now);
+        assert_eq!(exchange.handle(now, &other, &list(1).to_answer()), Ok(false));
+        assert!(exchange.poll_question(now).is_some());
+        assert_eq!(exchange.handle(now, &other, &list(2).to_answer()), Ok(false));
+        assert_eq!(shown(&exchange, now), [(other, 2)]);
+        assert!(exchange.handle(now, &other, &list(3).to_answer()).is_err());
+        // It leaves the group while it answers.
+        assert!(exchange.poll_question(now + ASK_INTERVAL).is_some());
+        exchange.set_peers([]);
+        assert_eq!(exchange.handle(now, &other, &list(4).to_answer()), Ok(false));
+    }
+
     #[test]
     fn a_server_that_does_not_answer_is_not_asked_for_ever() {
         let [other, ..] = keys();
@@ -295,7 +318,7 @@ mod tests {
         exchange.handle_link_up(&other, Duration::ZERO);
         let questions =
             (0..100).filter(|it| exchange.poll_question(ASK_INTERVAL * *it).is_some()).count();
-        assert_eq!(questions, 1 + usize::from(MAX_UNANSWERED));
+        assert_eq!(questions, usize::from(MAX_UNANSWERED));
         exchange.handle_link_up(&other, ASK_INTERVAL * 200);
         assert!(exchange.poll_question(ASK_INTERVAL * 200).is_some());
     }

@@ -28,11 +28,11 @@ use bytes::Bytes;
 use keys::{IdentityPublicKey, IdentitySecretKey, RsaPublicKey};
 use random::{RandomError, RandomGenerator};
 
-pub use change::{EncodedShareList, SavedServerState, SavedStateChange};
+pub use change::{ApprovalWait, EncodedShareList, SavedServerState, SavedStateChange};
 pub use output::{
     ApprovedGroup, EpochStatus, LocalRequestId, NewerEpochStatus, QuorumServerEvent,
     QuorumServerJob, QuorumServerJobResult, QuorumServerOutput, QuorumServerStatus,
-    RefreshRunStatus, SignRefusal, SigningTimeouts,
+    RefreshRunStatus, ReplicatedServiceStatus, SignRefusal, SigningTimeouts,
 };
 pub(crate) use start::chain_to_bytes;
 use start::has_same_headers;
@@ -149,8 +149,8 @@ pub struct QuorumServer {
     operator_request_at: Duration,
     /// The time of the system's clock.
     time: UnixSeconds,
-    /// Since when this server's approval waits for others.
-    approved_since: Option<UnixSeconds>,
+    /// Since when the last approval of this server has waited for others. It is saved.
+    approval_wait: Option<ApprovalWait>,
     /// When a refresh that is due can begin, after one was cancelled.
     due_refresh_from: Duration,
     peers: Vec<QuorumMember>,
@@ -206,7 +206,7 @@ impl QuorumServer {
             operator_request: None,
             operator_request_at: now,
             time: UnixSeconds(0),
-            approved_since: None,
+            approval_wait: saved.approval,
             due_refresh_from: now,
             peers: Vec::new(),
             changes: Vec::new(),
@@ -387,6 +387,7 @@ impl QuorumServer {
             next_refresh: self.next_refresh(),
             is_operator_request_pending: self.operator_request.is_some(),
             approval_expires: self.approval_expires(),
+            service: self.service_status(),
         }
     }
 

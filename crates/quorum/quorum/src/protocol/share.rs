@@ -2,10 +2,10 @@
 
 use keys::rsa::mgf1;
 use random::{RandomError, RandomGenerator, wipe_stack};
+use rsa_arithmetic::integer::SecretInteger;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::protocol::combination::{CombinatorialSharing, Label};
-use crate::protocol::integer::SecretInteger;
 
 /// The length in bytes of a [`ShareExpansionSeed`].
 pub const SEED_LEN: usize = 32;
@@ -162,6 +162,9 @@ mod secrecy;
 
 #[cfg(test)]
 mod tests {
+    use rsa_arithmetic::fixture::small_key;
+    use rsa_arithmetic::modulus::RsaElement;
+
     use super::*;
 
     fn combination(faulty: u8) -> CombinatorialSharing {
@@ -200,6 +203,23 @@ mod tests {
                 assert_eq!(sum.to_be_bytes(), range.sum([&secret]).to_be_bytes());
             }
         }
+    }
+
+    #[test]
+    fn the_product_of_witnesses_is_g_0() {
+        let mut generator = RandomGenerator::seeded().unwrap();
+        let key = small_key();
+        let (group, combination) = (key.group(), CombinatorialSharing::new(1).unwrap());
+        let range = ShareRange::new(1024);
+        let split = range.split(key.private_exponent(), &combination, &mut generator).unwrap();
+        let table = group.powers_of_g(&[range.bits()], 4);
+        let witnesses = combination.labels().map(|label| {
+            let witness = group.witness(&split.share(label));
+            assert_eq!(table.pow(&split.share(label)), witness);
+            witness
+        });
+        let witnesses: Vec<RsaElement> = witnesses.collect();
+        assert_eq!(group.modulus().product(&witnesses), *group.g_0());
     }
 
     #[test]

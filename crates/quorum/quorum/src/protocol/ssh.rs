@@ -4,7 +4,7 @@
 use base64ct::{Base64, Encoding as _};
 use encoding::{FieldReader, FieldWrite as _};
 use keys::RsaPublicKey;
-use keys::rsa::PUBLIC_EXPONENT;
+use keys::rsa::PUBLIC_EXPONENT_BYTES;
 
 use super::signing::MAX_MESSAGE_LEN;
 
@@ -107,7 +107,7 @@ pub fn failure() -> Vec<u8> {
 pub fn public_key_blob(key: &RsaPublicKey) -> Vec<u8> {
     let mut blob = Vec::new();
     blob.put_counted(KEY_TYPE);
-    put_mpint(&mut blob, &PUBLIC_EXPONENT.to_be_bytes());
+    put_mpint(&mut blob, &PUBLIC_EXPONENT_BYTES);
     put_mpint(&mut blob, &key.modulus());
     blob
 }

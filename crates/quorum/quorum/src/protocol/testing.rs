@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use keys::IdentitySecretKey;
 use random::RandomGenerator;
+use rsa_arithmetic::fixture::small_key;
 
 use super::ceremony::share_file::QuorumShareFile;
-use super::fixture::small_key;
 use super::group::{QuorumGroup, QuorumMember};
 use crate::protocol::unix_seconds::UnixSeconds;
 

@@ -8,22 +8,22 @@ use sim::SeededRng;
 use super::epochs::hand_over;
 use super::world::KeyGroup;
 use super::{id, size, verifies};
-use crate::element::PrimeOrderPoint;
+use crate::HandoverDealer;
+use crate::HandoverEntry;
+use crate::HandoverReceiver;
+use crate::HandoverTerms;
 use crate::frost::SigningSession;
-use crate::handover::agreement::{
-    HandoverAgreement, HandoverEffect, HandoverFault, HandoverRefusal,
-};
-use crate::handover::dealer::HandoverDealer;
-use crate::handover::dealing::{DealingFault, HandoverDealing};
-use crate::handover::entry::{HandoverEntry, HandoverEntryBody};
-use crate::handover::receiver::HandoverReceiver;
-use crate::handover::session_key::{SessionScalar, seal};
-use crate::handover::terms::{HandoverPurpose, HandoverTerms};
-use crate::participant::{ParticipantId, ParticipantSet};
-use crate::proof::{LogarithmProof, of_base};
 use crate::roast::{RoastCoordinator, RoastOutput};
 use crate::sharing::{KeyShare, RowRepair, SharingCommitment, SharingPolynomial, lagrange_at_zero};
 use crate::signer::{FrostSigner, SignatureAnswer};
+use crate::tests::HandoverEntryBody;
+use crate::{DealingFault, HandoverDealing};
+use crate::{HandoverAgreement, HandoverEffect, HandoverFault, HandoverRefusal};
+use ::handover::HandoverPurpose;
+use ::handover::element::PrimeOrderPoint;
+use ::handover::participant::{ParticipantId, ParticipantSet};
+use ::handover::proof::{LogarithmProof, of_base};
+use ::handover::session_key::{SessionScalar, seal};
 
 /// A handover of a group of four to another, in which all new servers have registered.
 struct Attack {
@@ -117,7 +117,7 @@ fn a_dealer_of_another_secret_would_change_the_key() {
     let context = attack.log.terms().context(HandoverPurpose::Constant, &[dealers[1]]);
     wrong.constant_proof = LogarithmProof::new(&Scalar::from(5_u8), &constant, &context);
 
-    let weights = attack.log.terms().weights(set(&dealers[..2]));
+    let weights = crate::handover::weights(attack.log.terms(), set(&dealers[..2]));
     let parts = [(weights[0].1, &right.sharing), (weights[1].1, &wrong.sharing)];
     let sum = SharingCommitment::combine(size(1), &parts);
     assert_ne!(sum.public_key(), attack.old.any().sharing().public_key(), "the attack");

@@ -5,15 +5,15 @@ use sim::{SeededRng, run_seeds};
 use super::epochs::hand_over;
 use super::world::KeyGroup;
 use super::{id, size};
+use crate::HandoverAgreement;
+use crate::HandoverDealer;
+use crate::HandoverEntry;
+use crate::HandoverReceiver;
+use crate::HandoverTerms;
 use crate::frost::{NonceCommitments, SigningSession};
-use crate::handover::agreement::HandoverAgreement;
-use crate::handover::dealer::HandoverDealer;
-use crate::handover::entry::HandoverEntry;
-use crate::handover::receiver::HandoverReceiver;
-use crate::handover::terms::HandoverTerms;
-use crate::participant::ParticipantId;
 use crate::sharing::{KeyShare, SharingCommitment};
 use crate::signer::SignatureAnswer;
+use ::handover::participant::ParticipantId;
 
 /// The entries of a key generation without faults, in an order in which they are committed.
 fn entries(terms: &HandoverTerms, rng: &mut SeededRng) -> Vec<(ParticipantId, Vec<u8>)> {

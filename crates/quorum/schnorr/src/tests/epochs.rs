@@ -6,11 +6,11 @@ use sim::SeededRng;
 
 use super::world::KeyGroup;
 use super::{reconstruct, size};
-use crate::handover::agreement::HandoverAgreement;
-use crate::handover::dealer::HandoverDealer;
-use crate::handover::receiver::HandoverReceiver;
-use crate::handover::terms::HandoverTerms;
-use crate::participant::GroupSize;
+use crate::HandoverAgreement;
+use crate::HandoverDealer;
+use crate::HandoverReceiver;
+use crate::HandoverTerms;
+use ::handover::participant::GroupSize;
 
 /// A handover in which f dealers and f' receivers are silent and the others are correct.
 pub(super) fn hand_over(old: Option<&KeyGroup>, new: GroupSize, rng: &mut SeededRng) -> KeyGroup {

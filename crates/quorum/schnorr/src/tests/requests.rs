@@ -10,10 +10,10 @@ use super::epochs::hand_over;
 use super::world::KeyGroup;
 use super::{id, size, verifies};
 use crate::frost::{NonceCommitments, SigningSession};
-use crate::participant::ParticipantId;
 use crate::roast::{RoastCoordinator, RoastOutput};
 use crate::sharing::SharingCommitment;
 use crate::signer::{FrostSigner, SessionRefusal, SignatureAnswer};
+use ::handover::participant::ParticipantId;
 
 /// What a server does with requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,16 +6,19 @@ use curve25519_dalek::scalar::Scalar;
 use sim::SeededRng;
 
 use super::reconstruct;
-use crate::handover::agreement::HandoverAgreement;
-use crate::handover::dealer::HandoverDealer;
-use crate::handover::dealing::HandoverDealing;
-use crate::handover::entry::{HandoverEntry, HandoverEntryBody};
-use crate::handover::receiver::HandoverReceiver;
-use crate::handover::session_key::{SessionScalar, TAG_LEN, seal};
-use crate::handover::terms::{HandoverPurpose, HandoverTerms};
-use crate::participant::{GroupSize, ParticipantId, ParticipantSet};
-use crate::proof::{LogarithmProof, of_base};
+use super::transcripts::HandoverTranscript;
+use crate::HandoverAgreement;
+use crate::HandoverDealer;
+use crate::HandoverDealing;
+use crate::HandoverEntry;
+use crate::HandoverReceiver;
+use crate::HandoverTerms;
 use crate::sharing::{KeyShare, RowRepair, SharingPolynomial};
+use crate::tests::HandoverEntryBody;
+use ::handover::HandoverPurpose;
+use ::handover::participant::{GroupSize, ParticipantId, ParticipantSet};
+use ::handover::proof::{LogarithmProof, of_base};
+use ::handover::session_key::{SessionScalar, TAG_LEN, seal};
 
 /// The servers of a group with their shares. The faulty ones have theirs too.
 pub(super) struct KeyGroup {
@@ -45,6 +48,8 @@ pub(super) struct HandoverWorld {
     /// The agreed states after each entry of the log.
     states: Vec<HandoverAgreement>,
     log: Vec<(ParticipantId, Vec<u8>)>,
+    /// All that was committed, with what changed nothing.
+    committed: Vec<(ParticipantId, Vec<u8>)>,
     /// Entries that were sent, and may be committed, also more than once.
     pool: Vec<(ParticipantId, Vec<u8>)>,
     /// The dealers with the positions that they have reached.
@@ -76,6 +81,7 @@ impl HandoverWorld {
             rng: SeededRng::new(rng.next_u64()),
             states: vec![HandoverAgreement::new(terms.clone())],
             log: Vec::new(),
+            committed: Vec::new(),
             pool: Vec::new(),
             dealers: BTreeMap::new(),
             receivers: BTreeMap::new(),
@@ -113,6 +119,12 @@ impl HandoverWorld {
 
     /// Runs until the handover is final, and checks everything.
     pub(super) fn run(mut self) -> (KeyGroup, HandoverAgreement) {
+        self.proceed();
+        self.finish()
+    }
+
+    /// Runs until the handover is final.
+    pub(super) fn proceed(&mut self) {
         let mut steps = 0;
         while !self.state().is_final() {
             steps += 1;
@@ -126,7 +138,17 @@ impl HandoverWorld {
                 _ => self.faulty_receiver_acts(),
             }
         }
-        self.finish()
+    }
+
+    pub(super) fn transcript(&self) -> HandoverTranscript {
+        let seed = |it: &CorrectReceiver| *it.saved.first_chunk().expect("it begins with the seed");
+        let correct = self.receivers.iter().map(|(server, it)| (*server, seed(it)));
+        let faulty = self.faulty_seeds.iter().map(|(server, seed)| (*server, *seed));
+        HandoverTranscript {
+            terms: self.terms.clone(),
+            entries: self.committed.clone(),
+            seeds: correct.chain(faulty).collect(),
+        }
     }
 
     fn pick<T>(rng: &mut SeededRng, map: &BTreeMap<ParticipantId, T>) -> ParticipantId {
@@ -195,6 +217,7 @@ impl HandoverWorld {
         } else {
             self.pool[place].clone()
         };
+        self.committed.push((author, bytes.clone()));
         let Ok(entry) = HandoverEntry::from_bytes(&bytes) else { return };
         let mut state = self.state().clone();
         if state.apply(author, &entry).is_ok() {

@@ -2,6 +2,7 @@
 
 mod delivery;
 mod key_renewal;
+mod paths;
 mod recognition;
 mod reconnecting;
 
@@ -19,9 +20,7 @@ use crate::protocol::control::handshake::{
 use crate::protocol::control::incoming::ArrivalCounts;
 use crate::protocol::control::monitor::ChannelMonitor;
 use crate::protocol::control::path_prober::PathProber;
-use crate::protocol::control::peer_address::{
-    AddressValidationResult, PeerAddressTracker, PeerMobility, is_same_address,
-};
+use crate::protocol::control::peer_address::{PeerAddressTracker, PeerMobility, is_same_address};
 use crate::protocol::control::unverified::{UnverifiedCounts, UnverifiedDatagrams};
 use crate::protocol::endpoint::event::{PacketSink, TunnelEvent};
 use crate::protocol::endpoint::settings::{EndpointRole, EndpointSettings};
@@ -30,10 +29,9 @@ use crate::protocol::recv::receiver::{
     ReceivedChannelCounts, ShareOutcome, SymbolReceiver, SymbolReceiverCounts,
 };
 use crate::protocol::recv::symbol_sink::ControlShare;
-use crate::protocol::wire::control::TunnelChannelState;
 use crate::protocol::wire::datagram::DatagramClass;
 use crate::protocol::wire::keys::TunnelKeys;
-use crate::protocol::wire::path::{PathDatagramError, PathDatagramKind};
+use crate::protocol::wire::path::PathDatagramKind;
 use crate::protocol::wire::tokens::TokenKeyId;
 use delivery::{MonitorNote, PacketDelivery};
 use key_renewal::KeyRenewal;
@@ -239,39 +237,6 @@ impl InboundEndpoint {
         }
     }
 
-    /// A path datagram has arrived on a channel. Answers are sent to the peer's current address.
-    fn handle_path_datagram(
-        &mut self,
-        channel: usize,
-        from: SocketAddr,
-        bytes: &[u8],
-        now: Duration,
-    ) {
-        let Some(paths) = &mut self.paths else { return };
-        match paths.handle_datagram(channel, bytes, now) {
-            Ok(None) | Err(PathDatagramError::Malformed(_)) => {}
-            Ok(Some(id)) => {
-                let validated = self.peers[channel].handle_answer(from, id, now);
-                self.handle_validation(channel, validated);
-            }
-            Err(PathDatagramError::Token) => self.unverified.count_wrong_token(channel, from, now),
-        }
-    }
-
-    fn handle_validation(&mut self, channel: usize, validated: Option<AddressValidationResult>) {
-        self.events.extend(validated.map(|validated| match validated {
-            AddressValidationResult::Moved(to) => {
-                if let Some(paths) = &mut self.paths {
-                    paths.restart(channel);
-                }
-                TunnelEvent::Moved { channel, to }
-            }
-            AddressValidationResult::Refused(to, reason) => {
-                TunnelEvent::MoveRejected { channel, to, reason }
-            }
-        }));
-    }
-
     /// Makes the next association the current one, because the client's first symbol has verified.
     fn adopt_next(&mut self, notes: Vec<MonitorNote>, now: Duration) {
         if let Some(UnverifiedAssociation { receiver, keys, peers }) = self.next.take() {
@@ -398,25 +363,6 @@ impl InboundEndpoint {
         is_new || has_message
     }
 
-    /// Passes the channels' states and what was sent to the path manager, and what it has found to
-    /// `shared`.
-    fn update_paths(&mut self, shared: &mut EndpointSharedState, has_news: bool, now: Duration) {
-        let Some(paths) = &mut self.paths else { return };
-        if has_news && let Some(monitor) = &shared.monitor {
-            let estimates = monitor.estimates(now);
-            let is_up = |channel: &usize| estimates[*channel].state == TunnelChannelState::Up;
-            paths.set_up((0..estimates.len()).filter(is_up).collect());
-        }
-        paths.handle_sent(&shared.long_datagrams);
-        let limit = paths.poll_limit();
-        self.events.extend(limit.map(TunnelEvent::MaxDatagramLen));
-        while let Some(change) = paths.poll_change() {
-            self.events.push_back(TunnelEvent::PathMtu(change));
-        }
-        shared.path_mtus.clear();
-        shared.path_mtus.extend(paths.mtus());
-    }
-
     /// Delivers the remaining symbols of the previous association, and ends it.
     fn expire_previous(&mut self, now: Duration, packets: &mut impl PacketSink) {
         if let Some((previous, until)) = &mut self.previous {
@@ -452,36 +398,6 @@ impl InboundEndpoint {
         own.chain(validations).min()
     }
 
-    /// The next datagram to send now: the channel's index, the address, and the bytes. Call it
-    /// until it returns `None`.
-    pub fn poll_transmit(&mut self, now: Duration) -> Option<(usize, SocketAddr, Vec<u8>)> {
-        if let Some(paths) = &mut self.paths {
-            let generator = &mut self.generator;
-            let mut random = || generator.array().ok().map(u64::from_be_bytes);
-            for (channel, peer) in self.peers.iter_mut().enumerate() {
-                if let Some((to, id)) = peer.poll_challenge(now, &mut random) {
-                    return Some((channel, to, paths.challenge(channel, id)));
-                }
-            }
-            if let Some((channel, bytes)) = paths.poll_transmit(now) {
-                return Some((channel, self.peers[channel].current(), bytes));
-            }
-        }
-        match &mut self.handshake {
-            EndpointHandshake::Client(connecting) => loop {
-                let (channel, bytes) = connecting.client.as_mut()?.poll_transmit(now)?;
-                let to = connecting.servers[channel];
-                // The address of a name may be unknown.
-                if !to.ip().is_unspecified() {
-                    return Some((channel, to, bytes));
-                }
-            },
-            EndpointHandshake::Server(server) => {
-                server.poll_transmit().map(|reply| (reply.channel, reply.to, reply.bytes))
-            }
-        }
-    }
-
     /// The next event. Call it until it returns `None`.
     pub fn poll_event(&mut self) -> Option<TunnelEvent> {
         self.events.pop_front()
@@ -497,26 +413,6 @@ impl InboundEndpoint {
     /// Counts of datagrams that were not from the peer, for each channel since the start.
     pub fn unverified(&self) -> Vec<UnverifiedCounts> {
         self.unverified.counts()
-    }
-
-    /// The peer's address on each channel; empty without an association.
-    pub fn peers(&self) -> Vec<SocketAddr> {
-        self.peers.iter().map(PeerAddressTracker::current).collect()
-    }
-
-    /// Uses another address of the server on a channel, which does not work at the one before. Does
-    /// nothing at a server.
-    pub fn set_server(&mut self, channel: usize, to: SocketAddr) {
-        let EndpointHandshake::Client(connecting) = &mut self.handshake else { return };
-        let Some(server) = connecting.servers.get_mut(channel) else { return };
-        *server = to;
-        if let Some(peer) = self.peers.get_mut(channel) {
-            *peer = PeerAddressTracker::new(to, PeerMobility::Fixed);
-            if let Some(paths) = &mut self.paths {
-                paths.restart(channel);
-            }
-            self.events.push_back(TunnelEvent::Moved { channel, to });
-        }
     }
 
     /// The highest number of a verified symbol under the current keys.

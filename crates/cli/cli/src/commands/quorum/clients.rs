@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use super::files::{read_bounded, read_message, write_new};
 use super::format_name::SignatureFormatName;
 use super::page;
-use super::servers::{GroupKeyOptions, QuorumServersOptions};
+use super::servers::{self, GroupKeyOptions, QuorumServersOptions};
 use super::ssh_agent;
 
 /// How often a server is asked how far a refresh is.
@@ -408,15 +408,6 @@ impl QuorumSocketOptions {
         request: impl AsyncFnOnce(&QuorumApiClient) -> Result<T, QuorumApiError>,
     ) -> Result<T, CommandFailure> {
         let runtime = service::runtime()?;
-        let asked = runtime.block_on(request(&QuorumApiClient::new(&self.socket)));
-        asked.map_err(|error| {
-            let message = error.to_string();
-            // What the server's policy forbids is refused; other requests have failed.
-            if error.is_forbidden() {
-                CommandFailure::Refused(message)
-            } else {
-                CommandFailure::Failed(message)
-            }
-        })
+        runtime.block_on(request(&QuorumApiClient::new(&self.socket))).map_err(servers::failure)
     }
 }

@@ -20,6 +20,7 @@ use quorum::{QuorumBundle, Sha256Digest};
 use rustix::fs::statvfs;
 use service::memory;
 
+use super::page;
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::{host, listeners};
 
@@ -79,7 +80,8 @@ pub(super) fn findings(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, C
         findings.extend(member(config, store.as_ref(), &identity.public()));
         let runtime = service::runtime()?;
         findings.extend(runtime.block_on(async {
-            let mut findings = running(config, store.as_ref()).await;
+            let has_never_run = is_known && store.is_none();
+            let mut findings = running(config, has_never_run).await;
             findings.extend(peers(identity, all_peers(config, store.as_ref())).await);
             findings
         }));
@@ -140,7 +142,14 @@ fn bundle(
     let is_listed = |identity: &&IdentitySecretKey| {
         bundle.header().group.index_of(&identity.public()).is_some()
     };
-    let share = identity.filter(|_| bundle.has_shares()).filter(is_listed);
+    let with_shares = identity.filter(|_| bundle.has_shares());
+    let share = with_shares.filter(is_listed);
+    if with_shares.is_some() && share.is_none() {
+        let what = "it has no shares for this server's identity";
+        let fix = "if the group is to have this server, make the bundle again with the line that \
+                   `sunder init quorum` has printed here";
+        findings.push(CheckFinding::new(FindingSeverity::Warning, "bundle", what, fix));
+    }
     findings.push(match share.map(|identity| bundle.share_of(identity)) {
         Some(Err(failed)) => error("bundle", failed.to_string(), "copy it again"),
         _ => CheckFinding::ok("bundle", what),
@@ -372,10 +381,7 @@ fn member(
 }
 
 /// What the server says of itself, if it runs.
-async fn running(
-    config: &QuorumNodeConfig,
-    store: Option<&QuorumStoreSummary>,
-) -> Vec<CheckFinding> {
+async fn running(config: &QuorumNodeConfig, has_never_run: bool) -> Vec<CheckFinding> {
     let path = config.config_dir.join(&config.socket);
     let client = QuorumApiClient::new(&path);
     let mut findings = Vec::new();
@@ -387,8 +393,8 @@ async fn running(
             findings.push(CheckFinding::ok("server", what));
         }
         Ok(health) => {
-            let fix = "`sunder status` shows its links, and its log shows the reasons";
-            findings.push(error("server", health.problem, fix));
+            let (problem, fix) = page::problem_and_remedy(&health.problem);
+            findings.push(error("server", problem, fix));
         }
         Err(QuorumApiError::Denied { .. }) => {
             let fix = "run this as the server's user, or as root";
@@ -396,9 +402,10 @@ async fn running(
             findings.push(CheckFinding::new(FindingSeverity::Note, "server", what, fix));
         }
         Err(QuorumApiError::Unconnected { .. }) => {
-            let what = match store {
-                Some(_) => "it does not run",
-                None => "it does not run, and has never run",
+            let what = if has_never_run {
+                "it does not run, and has never run"
+            } else {
+                "it does not run"
             };
             let fix = "sunder quorum node --config, with this configuration";
             findings.push(CheckFinding::new(FindingSeverity::Note, "server", what, fix));

@@ -40,6 +40,50 @@ pub(super) const METRICS: &[PrometheusMetric<QuorumServiceStatus>] = &[
             samples.add(&[("result", &"refused")], status.0.refused);
         },
     ),
+    gauge(
+        "sunder_quorum_service_has_state",
+        "Whether the server has the state of its replicated service.",
+        |status, samples| {
+            samples.add_known(&[], status.0.service.as_ref().map(|it| u8::from(it.has_state)));
+        },
+    ),
+    counter(
+        "sunder_quorum_service_requests_total",
+        "Requests of local users to the replicated service.",
+        |status, samples| {
+            let service = status.0.service.as_ref();
+            samples.add_known(&[("result", &"answered")], service.map(|it| it.answered));
+            samples.add_known(&[("result", &"refused")], service.map(|it| it.refused));
+        },
+    ),
+    gauge(
+        "sunder_quorum_service_waiting_requests",
+        "Requests of local users to the replicated service without a signed answer.",
+        |status, samples| {
+            samples.add_known(&[], status.0.service.as_ref().map(|it| it.waiting));
+        },
+    ),
+    gauge(
+        "sunder_quorum_service_log_bytes",
+        "What commands have used of the server's part of the agreement log.",
+        |status, samples| {
+            samples.add_known(&[], status.0.service.as_ref().map(|it| it.log_bytes));
+        },
+    ),
+    gauge(
+        "sunder_quorum_service_log_limit_bytes",
+        "The server's part of the agreement log. When it is used up, commands are refused.",
+        |status, samples| {
+            samples.add_known(&[], status.0.service.as_ref().map(|it| it.max_log_bytes));
+        },
+    ),
+    gauge(
+        "sunder_quorum_service_snapshot_bytes",
+        "The length of the replicated service's state when the epoch began.",
+        |status, samples| {
+            samples.add_known(&[], status.0.service.as_ref().map(|it| it.snapshot_bytes));
+        },
+    ),
     counter(
         "sunder_quorum_wrong_answers_total",
         "How often it was proven that a server signed wrongly.",

@@ -85,10 +85,10 @@ fn help() -> String {
          Further settings, above the first [[...]]: bundle (in place of public_key and\n\
          share), master_credential (in place of master_key), socket_access,\n\
          register_socket, register_access, admin_socket, admin_access,\n\
-         max_connections, audit_mib, sign_timeout_s, registration_expires,\n\
-         proposal_expires, need_delay_s, grace_delay_s. Of a [[rule]]: format,\n\
-         prefix_hex, fields, signatures, issuer, subject, names, purposes,\n\
-         authorities, max_validity.\n\
+         max_connections, audit_mib, cometbft, sign_timeout_s,\n\
+         registration_expires, proposal_expires, need_delay_s, grace_delay_s. Of a\n\
+         [[rule]]: format, prefix_hex, fields, signatures, issuer, subject, names,\n\
+         purposes, authorities, max_validity.\n\
          docs/guides/quorum.md has a table of them."
     )
 }

@@ -7,7 +7,7 @@ use quorum::api::{
     AwaitedServer, ListChange, ListChangeKind, PendingReview, RefreshStatus, RefreshStep,
 };
 use quorum::links::LinkStatus;
-use quorum::node::QuorumNodeStatus;
+use quorum::node::{NodeServiceStatus, QuorumNodeStatus};
 use service::status::ServiceProblem;
 
 use crate::commands::status::UNKNOWN;
@@ -32,11 +32,24 @@ pub(super) fn page(now: &QuorumNodeStatus, _before: Option<&QuorumNodeStatus>) -
         servers => format!("without a vote in the log: {}\n", servers.join(", ")),
     };
     let signed = format!("signed {}, refused {}\n", now.signed, now.refused);
+    let service = now.service.as_ref().map_or(String::new(), service);
     let refresh = now.refresh.as_ref().map_or(String::new(), refresh);
     let pending = pending(&now.pending);
     format!(
-        "{head}\n{times}{without_vote}{signed}{refresh}{pending}\n{}",
+        "{head}\n{times}{without_vote}{signed}{service}{refresh}{pending}\n{}",
         aligned(&SIDES, &links(&now.links))
+    )
+}
+
+/// The replicated service, in one line.
+fn service(service: &NodeServiceStatus) -> String {
+    let NodeServiceStatus { name, answered, refused, waiting, log_bytes, max_log_bytes, .. } =
+        service;
+    let state = if service.has_state { "" } else { "; its state is not here yet" };
+    let used = (log_bytes * 100).checked_div(*max_log_bytes).unwrap_or(0);
+    format!(
+        "service {name}: answered {answered}, refused {refused}, {waiting} wait; {used} % of this \
+         server's part of the log is used{state}\n"
     )
 }
 
@@ -99,17 +112,25 @@ pub(super) fn problems(now: &QuorumNodeStatus) -> Vec<ServiceProblem> {
     let mut problems = Vec::new();
     if !now.health.problem.is_empty() {
         let since_s = now.health.problem_s.map(|seconds| seconds as f64);
-        let remedy = "look at its links and its log; sunder doctor tests the other servers";
-        problems.push(ServiceProblem::new(&now.health.problem, since_s, remedy));
+        let (problem, remedy) = problem_and_remedy(&now.health.problem);
+        problems.push(ServiceProblem::new(problem, since_s, remedy));
     }
     if !now.health.warning.is_empty() {
-        let remedy = "the group still signs: restore these servers before others fail";
-        problems.push(ServiceProblem::new(&now.health.warning, None, remedy));
+        // The warning is about the members of the group without a link.
+        let down = now.links.iter().filter(|link| link.index.is_some() && !link.up);
+        let since_s = down.map(|link| link.state_s).reduce(f64::max);
+        let (warning, remedy) = problem_and_remedy(&now.health.warning);
+        problems.push(ServiceProblem::new(warning, since_s, remedy));
     }
     if let Some(refresh) = now.refresh.as_ref().filter(|refresh| !refresh.problem.is_empty()) {
         problems.push(ServiceProblem::new(&refresh.problem, None, &refresh.remedy));
     }
     problems
+}
+
+/// What is wrong, and what to do: in the text of a server's health, a colon is between them.
+pub(super) fn problem_and_remedy(text: &str) -> (&str, &str) {
+    text.split_once(": ").unwrap_or((text, "see its log; sunder doctor tests the other servers"))
 }
 
 /// The progress of a refresh, in one line.
@@ -171,6 +192,32 @@ fn links(links: &[LinkStatus]) -> Vec<[String; 5]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_says_what_it_has_answered_and_whether_its_log_fills() {
+        let mut status = NodeServiceStatus {
+            name: "store".into(),
+            has_state: true,
+            answered: 7,
+            refused: 1,
+            waiting: 2,
+            log_bytes: 13 << 20,
+            max_log_bytes: 16 << 20,
+            snapshot_bytes: 9,
+        };
+        let line = "service store: answered 7, refused 1, 2 wait; 81 % of this server's part of \
+                    the log is used";
+        assert_eq!(service(&status), format!("{line}\n"));
+        status.has_state = false;
+        assert_eq!(service(&status), format!("{line}; its state is not here yet\n"));
+    }
+
+    #[test]
+    fn a_problem_of_a_server_ends_at_the_colon() {
+        let (problem, remedy) = problem_and_remedy("2 votes, and the log needs 3: start a: b");
+        assert_eq!((problem, remedy), ("2 votes, and the log needs 3", "start a: b"));
+        assert!(problem_and_remedy("it stands still").1.contains("see its log"));
+    }
 
     #[test]
     fn a_refresh_says_how_far_it_is_and_for_whom_it_waits() {

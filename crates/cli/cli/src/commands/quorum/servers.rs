@@ -28,20 +28,24 @@ impl QuorumServersOptions {
         GroupApiClient::new(&self.sockets)
     }
 
-    /// Asks the servers. The command is refused if none does what is asked and a policy forbids it.
+    /// Asks the servers.
     pub(super) fn ask<T>(
         &self,
         request: impl AsyncFnOnce(&GroupApiClient) -> Result<T, GroupApiError>,
     ) -> Result<T, CommandFailure> {
-        let asked = service::runtime()?.block_on(request(&self.group()));
-        asked.map_err(|error| {
-            let message = error.to_string();
-            if error.is_forbidden() {
-                CommandFailure::Refused(message)
-            } else {
-                CommandFailure::Failed(message)
-            }
-        })
+        service::runtime()?.block_on(request(&self.group())).map_err(failure)
+    }
+}
+
+/// The failure of a command whose servers did not do what it asked: refused if their policy forbids
+/// it.
+pub(super) fn failure(error: impl Into<GroupApiError>) -> CommandFailure {
+    let error = error.into();
+    let message = error.to_string();
+    if error.is_forbidden() {
+        CommandFailure::Refused(message)
+    } else {
+        CommandFailure::Failed(message)
     }
 }
 

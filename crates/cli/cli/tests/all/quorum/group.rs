@@ -151,10 +151,11 @@ impl Group {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What `sunder status` shows of the servers.
-    pub(super) fn status(&self) -> String {
+    /// What `sunder status` with these arguments shows of the servers.
+    pub(super) fn status(&self, arguments: &[&str]) -> String {
         let output = Command::new(env!("CARGO_BIN_EXE_sunder"))
             .arg("status")
+            .args(arguments)
             .env("RUNTIME_DIRECTORY", self.place.path())
             .output()
             .unwrap();
@@ -176,7 +177,7 @@ impl Group {
         let mut numbers: Vec<usize> = numbers.into_iter().collect();
         while !numbers.is_empty() {
             numbers.retain(|number| {
-                let client = quorum_health(&self.path(&format!("{number}.api")));
+                let client = health(&self.path(&format!("{number}.api")));
                 client.is_none_or(|health| !health.contains("\"ok\":true"))
             });
             assert!(Instant::now() < deadline, "not healthy: {numbers:?}{}", self.logs());
@@ -196,7 +197,7 @@ impl Group {
 }
 
 /// What a server says of its health; `None` if it does not answer.
-fn quorum_health(socket: &Path) -> Option<String> {
+pub(super) fn health(socket: &Path) -> Option<String> {
     let mut stream = UnixStream::connect(socket).ok()?;
     let request = "GET /v1/health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).ok()?;

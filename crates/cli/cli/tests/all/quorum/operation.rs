@@ -54,6 +54,15 @@ fn a_server_reads_its_rules_again_and_returns_from_a_backup_and_from_nothing() {
     assert!(message.contains("in use by another process; stop it first"), "{message}");
     signal(&fourth, "TERM");
     assert!(fourth.0.wait().unwrap().success(), "{}", group.logs());
+    // The others say what is wrong, since when, and what to do.
+    let what = "the group signs, but no other server may fail (for ";
+    wait_until("it is missed", || group.status(&["1"]).contains(what));
+    let status = group.status(&["1"]);
+    let (_, rest) = status.split_once(what).unwrap();
+    assert!(
+        rest.contains(" s): start ") && rest.contains("as a [[peer]] if it has moved"),
+        "{rest}"
+    );
     group.run(&["backup", "--config", "4.toml", "stopped"]);
     fs::remove_file(group.path("store-4/epochs.sqlite")).unwrap();
     group.run(&["restore", "--config", "4.toml", "backup"]);
@@ -73,4 +82,8 @@ fn a_server_reads_its_rules_again_and_returns_from_a_backup_and_from_nothing() {
     group.run(&["register", "--socket", "2.api", "message"]);
     group.run(&["sign", "--socket", "4.api", "message"]);
     assert!(group.openssl_accepts("message"));
+    let log = fs::read_to_string(group.path("4.log")).unwrap();
+    assert!(log.contains("does not have the voting key that the group knows of it"), "{log}");
+    // A question on a new link is answered, and no correct server is suspected for that.
+    assert!(!group.logs().contains("that was not asked for"), "{}", group.logs());
 }

@@ -46,7 +46,7 @@ fn four_processes_sign_without_one_of_them_and_move_the_key_to_four_others() {
     group.run(&["backup", "--config", "1.toml", "backup"]);
     group.run(&["refresh", "--no-wait", "--socket", "1.api", "--to", "new.toml"]);
     wait_until("status says for whom the refresh waits", || {
-        let status = group.status();
+        let status = group.status(&[]);
         let line = "refresh to epoch 2: approvals of servers, 1 of 2; not yet: 2 (127.0.0.1:";
         status.matches(line).count() == 4
     });

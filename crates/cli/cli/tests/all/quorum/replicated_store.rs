@@ -40,6 +40,7 @@ fn start(group: &Group, number: usize) -> Server {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--ignored", "--nocapture"])
         .env(CONFIG, format!("{number}.toml"))
+        .env("RUNTIME_DIRECTORY", group.place.path())
         .current_dir(group.place.path())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -128,6 +129,24 @@ fn a_replicated_store_answers_despite_a_dead_and_a_lying_server_and_moves() {
         client(&group, &[&words[1..2], &words[4..]].concat()).unwrap()
     });
     assert_eq!(printed.collect::<Vec<_>>(), block("text"));
+
+    // `sunder status` shows the servers, and the first one has answered all of this.
+    let page = group.status(&[]);
+    assert_eq!(page.matches("service replicated-store: answered ").count(), 4, "{page}");
+    let metrics = group.status(&["--metrics"]);
+    let value = |metric: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(metric));
+        line.unwrap_or_else(|| panic!("{metric}: {metrics}")).trim().parse::<u64>().unwrap()
+    };
+    let of_first = "service=\"quorum\",name=\"1\"";
+    for (metric, least) in [
+        (format!("sunder_quorum_service_has_state{{{of_first}}}"), 1),
+        (format!("sunder_quorum_service_requests_total{{{of_first},result=\"answered\"}}"), 6),
+        (format!("sunder_quorum_service_log_bytes{{{of_first}}}"), 6 * 32),
+        (format!("sunder_quorum_service_log_limit_bytes{{{of_first}}}"), 16 << 20),
+    ] {
+        assert!(value(&metric) >= least, "{metric}: {metrics}");
+    }
 
     // Server 1 is killed. Server 2 sends an old answer, and headers that the group has not signed.
     let old = raw_command(&group.path("2.api"), b"get\0colour");

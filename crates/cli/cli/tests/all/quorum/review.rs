@@ -74,7 +74,7 @@ fn what_waits_is_shown_printed_and_withdrawn() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["registrations"][0]["server"], 2);
     assert_eq!(json["registrations"][0]["len"], 10);
-    assert!(group.status().contains("1 registrations wait: sunder quorum pending"));
+    assert!(group.status(&[]).contains("1 registrations wait: sunder quorum pending"));
     assert_eq!(group.run(&["show", "--socket", "2.api", digest]), "a message\n");
     let missing = ["quorum", "show", "--socket", "3.api", digest];
     assert!(error_of(group.place.path(), &missing, 1).contains("sunder quorum pending"));
@@ -100,7 +100,7 @@ fn what_waits_is_shown_printed_and_withdrawn() {
     wait_until("status and `pending` of another server show the list", || {
         let pending = group.run(&["pending", "--socket", "4.api"]);
         pending.contains("for epoch 2, approved by 1 (1 of 2):\n  the same servers get new shares")
-            && group.status().contains("approved by 1 (1 of 2), expires here at ")
+            && group.status(&[]).contains("approved by 1 (1 of 2), expires here at ")
     });
     let submitted = group.run(&["refresh", "--withdraw", "--socket", "1.api"]);
     assert!(submitted.starts_with("the withdrawal is submitted"), "{submitted}");
@@ -153,7 +153,7 @@ fn a_bundle_starts_its_servers_once_and_no_others() {
     // A fifth server, which the list does not have, gets none.
     let _fifth = group.start(5);
     group.wait_until_listening(5);
-    let status = group.status();
+    let status = group.status(&[]);
     assert!(status.contains("5  in no group"), "{status}");
 
     fs::write(group.path("message"), "message\n").unwrap();

@@ -16,8 +16,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for an answer. For a signature, the server has a shorter one, `sign_timeout_s`.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Servers of one group. If one does not answer, answers falsely or cannot do what is asked, the
-/// next one is asked.
+/// Servers of one group. If one does not answer, answers falsely or refuses, the next one is asked.
 #[derive(Clone, Debug)]
 pub struct GroupApiClient(Vec<QuorumApiClient>);
 
@@ -26,9 +25,19 @@ pub struct GroupApiClient(Vec<QuorumApiClient>);
 pub struct GroupApiError(Vec<QuorumApiError>);
 
 impl GroupApiError {
-    /// Whether the policy of a server forbids the request.
+    /// Whether the servers' policy forbids the request: more than f of them say so, if the servers
+    /// that were asked are a group of 3f+1. So as long as at most f of these are faulty, a correct
+    /// server says so. Of one to three servers, f is taken for 0.
     pub fn is_forbidden(&self) -> bool {
-        self.0.iter().any(QuorumApiError::is_forbidden)
+        let faulty = self.0.len().saturating_sub(1) / 3;
+        self.0.iter().filter(|error| error.is_forbidden()).count() > faulty
+    }
+}
+
+impl From<QuorumApiError> for GroupApiError {
+    /// The error of the only server that was asked.
+    fn from(error: QuorumApiError) -> Self {
+        Self(vec![error])
     }
 }
 
@@ -99,8 +108,8 @@ impl GroupApiClient {
     }
 
     /// The first right answer of a server. `request` verifies the answer, and returns an error for
-    /// a wrong one. A server that hangs is passed over within seconds, and one that is slow within
-    /// a minute.
+    /// a wrong one. No refusal ends the search, because a faulty server can refuse for any reason.
+    /// A server that hangs is passed over within seconds, and one that is slow within a minute.
     ///
     /// # Errors
     /// When no server gives a right answer.
@@ -117,23 +126,11 @@ impl GroupApiClient {
             };
             match asked.await {
                 Ok(answer) => return Ok(answer),
-                Err(error) => {
-                    let is_final = is_of_the_group(&error);
-                    errors.0.push(error);
-                    if is_final {
-                        break;
-                    }
-                }
+                Err(error) => errors.0.push(error),
             }
         }
         Err(errors)
     }
-}
-
-/// Whether another server would answer the same: the request itself is wrong, or other servers were
-/// asked already.
-fn is_of_the_group(error: &QuorumApiError) -> bool {
-    matches!(error, QuorumApiError::Refused { status: 400 | 413 | 504, .. })
 }
 
 async fn limited<T>(

@@ -1,3 +1,6 @@
+mod clients;
+mod document;
+
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -5,13 +8,13 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use super::*;
 use crate::policy::MessageDigest;
 use crate::protocol::policy::check_message;
+use document::assert_documented;
 
 /// Answers from memory.
 #[derive(Default)]
@@ -19,6 +22,8 @@ struct Fake {
     registered: Mutex<BTreeSet<Vec<u8>>>,
     refused: Mutex<Vec<(&'static str, String)>>,
     is_ill: bool,
+    /// How it refuses to sign any message.
+    refusal: Option<ApiRefusal>,
     /// What it returns as the signature of any message, if it is not empty.
     signature: Vec<u8>,
 }
@@ -131,6 +136,9 @@ impl LocalService for Fake {
         encoding: ApiEncoding,
         _: ApiCaller,
     ) -> Result<Vec<u8>, ApiRefusal> {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
         if !self.signature.is_empty() {
             return Ok(self.signature.clone());
         }
@@ -276,137 +284,6 @@ fn idle_connections_do_not_block_new_ones() {
     assert!(open >= 32, "{open} of 64 are left open: no more are closed than places are needed");
 }
 
-fn document() -> Value {
-    serde_json::from_str(OPENAPI).unwrap()
-}
-
-/// Checks a value against a schema: the part of JSON Schema that the document uses.
-fn conforms(value: &Value, schema: &Value, document: &Value) -> bool {
-    if let Some(name) = schema["$ref"].as_str() {
-        return conforms(value, document.pointer(&name[1..]).unwrap(), document);
-    }
-    let is_type = |name: &str| match name {
-        "object" => value.is_object(),
-        "array" => value.is_array(),
-        "string" => value.is_string(),
-        "boolean" => value.is_boolean(),
-        "integer" => value.is_u64(),
-        "null" => value.is_null(),
-        other => panic!("type {other}"),
-    };
-    let types = match &schema["type"] {
-        Value::Array(types) => types.clone(),
-        single => vec![single.clone()],
-    };
-    let mut fits = types.iter().any(|name| is_type(name.as_str().unwrap()));
-    if let Some(names) = schema["enum"].as_array() {
-        fits &= names.contains(value);
-    }
-    if let (Some(minimum), Some(value)) = (schema["minimum"].as_u64(), value.as_u64()) {
-        fits &= value >= minimum;
-    }
-    if schema["pattern"] == "^[0-9a-f]{64}$" {
-        let text = value.as_str().unwrap();
-        fits &= text.len() == 64 && text.chars().all(|c| c.is_ascii_hexdigit());
-    }
-    if let (Some(items), Some(values)) = (schema.get("items"), value.as_array()) {
-        fits &= values.iter().all(|value| conforms(value, items, document));
-    }
-    if let (Some(properties), Some(values)) = (schema["properties"].as_object(), value.as_object())
-    {
-        let required = schema["required"].as_array().unwrap();
-        fits &= required.iter().all(|name| values.contains_key(name.as_str().unwrap()));
-        fits &= values.iter().all(|(name, value)| {
-            properties.get(name).is_some_and(|schema| conforms(value, schema, document))
-        });
-    }
-    fits
-}
-
-/// Asserts that the document describes an answer to its request.
-fn assert_documented(method: &str, path: &str, answer: &(u16, String, Vec<u8>)) {
-    let document = document();
-    let (status, content_type, body) = answer;
-    let path = path.split('?').next().unwrap();
-    let is_message = path.starts_with("/v1/messages/");
-    let path = if is_message { "/v1/messages/{digest}" } else { path };
-    let operation = &document["paths"][path][method.to_lowercase()];
-    let response = &operation["responses"][status.to_string()];
-    let text = String::from_utf8_lossy(body);
-    assert!(response.is_object(), "{method} {path}: {status} is not documented: {text}");
-    if *status == 204 || response["content"].is_null() {
-        assert!(body.is_empty() && response["content"].is_null(), "{method} {path}");
-        return;
-    }
-    let content = &response["content"][content_type];
-    assert!(content.is_object(), "{method} {path}: {status} {content_type} is not documented");
-    if content_type == "application/json" {
-        let body: Value = serde_json::from_slice(body).unwrap();
-        assert!(conforms(&body, &content["schema"], &document), "{method} {path}: {body}");
-    }
-}
-
-#[test]
-fn document_and_server_have_the_same_operations() {
-    let document = document();
-    let documented = document["paths"].as_object().unwrap().iter().flat_map(|(path, methods)| {
-        let methods = methods.as_object().unwrap().keys();
-        methods.map(move |method| (path.clone(), method.to_uppercase()))
-    });
-    let served = route::ROUTES.iter();
-    let served = served.map(|(path, method, _)| ((*path).to_owned(), method.to_string()));
-    assert_eq!(documented.collect::<BTreeSet<_>>(), served.collect::<BTreeSet<_>>());
-    let limit = document.pointer(
-        "/paths/~1v1~1messages/post/requestBody/content/application~1octet-stream/schema/maxLength",
-    );
-    assert_eq!(limit.unwrap().as_u64().unwrap(), MAX_BODY_LEN as u64);
-}
-
-#[test]
-fn answers_are_as_documented() {
-    for is_ill in [false, true] {
-        let served = Served::new(Fake { is_ill, ..Fake::default() });
-        let header = &crate::protocol::group::HEADER_MAGIC[..];
-        let of_message = &format!("/v1/messages/{}", MessageDigest::of(b"message"));
-        let requests: &[(&str, &str, &[u8], u16)] = &[
-            ("POST", "/v1/messages", b"message", 201),
-            ("POST", "/v1/messages", b"message", 200),
-            ("POST", "/v1/messages?a=b", b"message", 400),
-            ("POST", "/v1/messages", header, 403),
-            ("POST", "/v1/signatures", b"message", 200),
-            ("POST", "/v1/signatures?encoding=pss", b"message", 200),
-            ("POST", "/v1/signatures?encoding=raw", b"message", 400),
-            ("POST", "/v1/signatures", b"another", 403),
-            ("GET", of_message, b"", 200),
-            ("GET", "/v1/messages/0a", b"", 400),
-            ("GET", "/v1/pending", b"", 200),
-            ("DELETE", of_message, b"", 204),
-            ("DELETE", of_message, b"", 404),
-            ("GET", of_message, b"", 404),
-            ("DELETE", "/v1/refreshes/approval", b"", if is_ill { 409 } else { 202 }),
-            ("GET", "/v1/bundle", b"", if is_ill { 503 } else { 200 }),
-            ("POST", "/v1/commands", b"request", 200),
-            ("POST", "/v1/refreshes", b"[[node]]", 202),
-            ("POST", "/v1/refreshes", b"", 400),
-            ("POST", "/v1/refreshes", b"\xff", 400),
-            ("GET", "/v1/refreshes", b"", if is_ill { 404 } else { 200 }),
-            ("GET", "/v1/refreshes", b"body", 400),
-            ("DELETE", "/v1/refreshes", b"", if is_ill { 409 } else { 202 }),
-            ("DELETE", "/v1/refreshes", b"body", 400),
-            ("GET", "/v1/witnesses", b"", 200),
-            ("GET", "/v1/public-key", b"", if is_ill { 503 } else { 200 }),
-            ("GET", "/v1/headers", b"", 200),
-            ("GET", "/v1/health", b"", if is_ill { 503 } else { 200 }),
-            ("GET", "/v1/openapi.json", b"", 200),
-        ];
-        for (method, path, body, status) in requests {
-            let answer = served.ask(method, path, body);
-            assert_eq!(answer.0, *status, "{method} {path}");
-            assert_documented(method, path, &answer);
-        }
-    }
-}
-
 #[test]
 fn a_request_that_is_too_long_or_unknown_is_refused_in_one_line() {
     let served = Served::new(Fake::default());
@@ -419,7 +296,7 @@ fn a_request_that_is_too_long_or_unknown_is_refused_in_one_line() {
 
     let refusal = |method, path| {
         let (status, _, body) = served.ask(method, path, b"");
-        let body: Value = serde_json::from_slice(&body).unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
         (status, body["error"].as_str().unwrap().to_owned())
     };
     let (status, reason) = refusal("GET", "/v1/other");
@@ -441,109 +318,6 @@ fn truncated_body_registers_nothing() {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let _ = stream.read_to_end(&mut Vec::new());
     assert!(served.fake.registered.lock().unwrap().is_empty());
-}
-
-#[test]
-fn the_client_gets_what_the_server_says() {
-    let served = Served::new(Fake::default());
-    let client = served.client();
-    served.runtime.block_on(async {
-        let message = Bytes::from_static(b"message");
-        let error = client.sign(message.clone(), ApiEncoding::Pss).await.unwrap_err();
-        assert!(error.is_forbidden() && error.to_string() == "not registered", "{error}");
-        let registered = client.register(message.clone()).await.unwrap();
-        assert_eq!(registered.digest, MessageDigest::of(&message).to_string());
-        assert!(registered.new && !client.register(message.clone()).await.unwrap().new);
-        assert_eq!(client.sign(message, ApiEncoding::Pss).await.unwrap(), "pss message");
-        assert_eq!(client.start_refresh("[[node]]".into()).await.unwrap().epoch, 2);
-        assert_eq!(client.cancel_refresh().await.unwrap(), state(RefreshStep::Cancelled));
-        assert_eq!(client.refresh().await.unwrap(), state(RefreshStep::Done));
-        assert_eq!(client.witnesses().await.unwrap().witnesses.len(), 4);
-        assert!(client.public_key().await.unwrap().starts_with(b"-----BEGIN"));
-        assert_eq!(client.headers().await.unwrap()[..], [0, 255]);
-        assert_eq!(client.health().await.unwrap().height, 7);
-    });
-}
-
-#[test]
-fn servers_of_a_group_are_asked_in_turn() {
-    let (empty, full) = (Served::new(Fake::default()), Served::new(Fake::default()));
-    full.fake.registered.lock().unwrap().insert(b"message".to_vec());
-    // It accepts connections, as a server that is stopped (SIGSTOP) does, and never answers.
-    let hanging = empty.path().with_extension("hanging");
-    let _listener = std::os::unix::net::UnixListener::bind(&hanging).unwrap();
-    let missing = empty.path().with_extension("missing");
-    let sign = |sockets: &[&PathBuf]| {
-        let sockets: Vec<PathBuf> = sockets.iter().copied().cloned().collect();
-        let client = GroupApiClient::new(&sockets);
-        let message = Bytes::from_static(b"message");
-        full.runtime.block_on(client.sign(&message, ApiEncoding::Pkcs1Sha512, None))
-    };
-    let (empty, full) = (empty.path(), full.path());
-    let signed = sign(&[&missing, &hanging, &empty, &full]).unwrap();
-    assert_eq!(signed, "pkcs1-sha512 message");
-    // Each error names its socket, and what all say is said once.
-    let refused = sign(&[&missing, &empty, &empty]).unwrap_err();
-    let text = refused.to_string();
-    assert!(refused.is_forbidden() && text.lines().count() == 1, "{text}");
-    assert!(text.contains("is `sunder quorum node` running"), "{text}");
-    assert!(text.ends_with("; not registered") && text.matches("not registered").count() == 1);
-    let late = sign(&[&hanging]).unwrap_err();
-    assert!(!late.is_forbidden() && late.to_string().contains("no answer from"), "{late}");
-}
-
-/// A signature is verified before the next server is given up: one that lies denies nothing.
-#[test]
-fn a_server_that_signs_falsely_is_passed_over() {
-    let message = Bytes::from_static(b"message");
-    let (place, runtime) = (TempDir::new().unwrap(), Runtime::new().unwrap());
-    let openssl = |arguments: &str| {
-        let mut command = std::process::Command::new("openssl");
-        let output = command.args(arguments.split(' ')).current_dir(place.path()).output();
-        let output = output.unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        output.stdout
-    };
-    std::fs::write(place.path().join("message"), &message).unwrap();
-    openssl("genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key");
-    let pem = String::from_utf8(openssl("pkey -in key -pubout")).unwrap();
-    let key = RsaPublicKey::from_pem(&pem).unwrap();
-    let pkcs1 = openssl("dgst -sha256 -sign key message");
-    let pss = "rsa_padding_mode:pss -sigopt rsa_pss_saltlen:32";
-    let pss = openssl(&format!("dgst -sha256 -sigopt {pss} -sign key message"));
-    let sha512 = openssl("dgst -sha512 -sign key message");
-
-    let answers = [pkcs1, pss, sha512];
-    let encodings = [ApiEncoding::Pkcs1, ApiEncoding::Pss, ApiEncoding::Pkcs1Sha512];
-    let servers: Vec<Served> = answers
-        .iter()
-        .map(|answer| Served::new(Fake { signature: answer.clone(), ..Fake::default() }))
-        .collect();
-    for (right, encoding) in encodings.into_iter().enumerate() {
-        for (index, answer) in answers.iter().enumerate() {
-            assert_eq!(encoding.verify(&key, &message, answer), index == right, "{encoding:?}");
-            assert!(!encoding.verify(&key, b"another", answer));
-        }
-        let sign = |order: &[usize]| {
-            let sockets: Vec<PathBuf> = order.iter().map(|index| servers[*index].path()).collect();
-            let client = GroupApiClient::new(&sockets);
-            runtime.block_on(client.sign(&message, encoding, Some(&key)))
-        };
-        let [first, second] = [(right + 1) % 3, (right + 2) % 3];
-        assert_eq!(sign(&[first, second, right]).unwrap(), answers[right]);
-        let wrong = sign(&[first, second]).unwrap_err();
-        let text = wrong.to_string();
-        assert!(!wrong.is_forbidden() && text.matches("by the group's key").count() == 2, "{text}");
-    }
-}
-
-#[test]
-fn without_a_server_the_client_says_so() {
-    let place = TempDir::new().unwrap();
-    let client = QuorumApiClient::new(&place.path().join("socket"));
-    let error = Runtime::new().unwrap().block_on(client.health()).unwrap_err().to_string();
-    assert!(error.contains("is `sunder quorum node` running"), "{error}");
-    assert_eq!(error.lines().count(), 1);
 }
 
 #[test]

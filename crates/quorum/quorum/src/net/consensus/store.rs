@@ -114,41 +114,11 @@ impl LogStore {
     /// # Errors
     /// If other users can change the file, another process has it open, or it is damaged.
     pub(super) fn open(path: &Path, applied: Height) -> Result<Self, LogStoreError> {
-        let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
-        let folder = TrustedFolder::new(folder.unwrap_or(Path::new(".")))?;
-        let name = path.file_name().unwrap_or_default();
-        let path = folder.path().join(name);
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-            Err(source) if source.kind() != ErrorKind::AlreadyExists => {
-                return Err(LogStoreError::File { path, source });
-            }
-            _ => folder.check_file(name)?,
-        }
-        let connection = connect(&path).map_err(|source| of_database(&path, source))?;
+        let (path, connection) = open_database(path, APPLICATION, VERSION, TABLES)?;
         let (last, life) = (Height(0), LogIncarnation([0; 32]));
         let mut store = Self { path, connection, last, pruned: last, life };
-        store.check()?;
         store.begin(applied)?;
         Ok(store)
-    }
-
-    /// Checks the version of the database. Creates the tables in an empty one.
-    fn check(&mut self) -> Result<(), LogStoreError> {
-        let number = |query: &str| self.connection.query_row(query, [], |row| row.get::<_, i64>(0));
-        let read = || Ok((number("PRAGMA application_id")?, number("PRAGMA user_version")?));
-        let (application, version) = read().map_err(|source| of_database(&self.path, source))?;
-        match (application, version) {
-            (APPLICATION, VERSION) => Ok(()),
-            (APPLICATION, version) if version > VERSION => {
-                Err(LogStoreError::Newer { path: self.path.clone() })
-            }
-            (0, 0) => self.write(|change| {
-                change.execute_batch(TABLES)?;
-                change.pragma_update(None, "application_id", APPLICATION)?;
-                change.pragma_update(None, "user_version", VERSION)
-            }),
-            _ => Err(LogStoreError::Foreign { path: self.path.clone() }),
-        }
     }
 
     fn begin(&mut self, applied: Height) -> Result<(), LogStoreError> {
@@ -294,6 +264,49 @@ impl LogStore {
     }
 }
 
+/// Opens a database of a log, and checks its version. Creates the tables in an empty one. Returns
+/// its path and the connection.
+///
+/// # Errors
+/// If other users can change the file, another process has it open, or it is another database.
+pub(in crate::net) fn open_database(
+    path: &Path,
+    application: i64,
+    version: i64,
+    tables: &str,
+) -> Result<(PathBuf, Connection), LogStoreError> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = TrustedFolder::new(folder.unwrap_or(Path::new(".")))?;
+    let name = path.file_name().unwrap_or_default();
+    let path = folder.path().join(name);
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        Err(source) if source.kind() != ErrorKind::AlreadyExists => {
+            return Err(LogStoreError::File { path, source });
+        }
+        _ => folder.check_file(name)?,
+    }
+    let open = || {
+        let mut connection = connect(&path)?;
+        let number = |query: &str| connection.query_row(query, [], |row| row.get::<_, i64>(0));
+        let found = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
+        if found == (0, 0) {
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            change.execute_batch(tables)?;
+            change.pragma_update(None, "application_id", application)?;
+            change.pragma_update(None, "user_version", version)?;
+            change.commit()?;
+            return Ok((connection, (application, version)));
+        }
+        Ok((connection, found))
+    };
+    let (connection, found) = open().map_err(|source| of_database(&path, source))?;
+    match found {
+        (id, number) if (id, number) == (application, version) => Ok((path, connection)),
+        (id, number) if id == application && number > version => Err(LogStoreError::Newer { path }),
+        _ => Err(LogStoreError::Foreign { path }),
+    }
+}
+
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
@@ -306,7 +319,8 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn of_database(path: &Path, source: rusqlite::Error) -> LogStoreError {
+/// The error for an error of the database.
+pub(in crate::net) fn of_database(path: &Path, source: rusqlite::Error) -> LogStoreError {
     let path = path.to_owned();
     match source.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => LogStoreError::Locked { path },
@@ -319,7 +333,7 @@ fn of_database(path: &Path, source: rusqlite::Error) -> LogStoreError {
 }
 
 /// A height as `SQLite` stores it. No height is too large.
-fn signed(height: Height) -> i64 {
+pub(in crate::net) fn signed(height: Height) -> i64 {
     i64::try_from(height.0).unwrap_or(i64::MAX)
 }
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::process::Command;
 
 use keys::rsa::RsaEncoding;
+use rsa_arithmetic::fixture::{large_key, small_key};
 
 use super::*;
-use crate::protocol::fixture::{large_key, small_key};
 use crate::protocol::signing::SignerHealth;
 
 const MESSAGE: &[u8] = b"a message";

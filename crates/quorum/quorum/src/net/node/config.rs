@@ -38,6 +38,7 @@ const NODE_KEYS: &[ConfigKey] = &[
     key("", "admin_access", "\"owner\""),
     key("", "max_connections", "1024"),
     key("", "audit_mib", "1024"),
+    key("", "cometbft", "\"cometbft\""),
     key("", "sign_timeout_s", "10"),
     key("", "refresh_every", "\"7d\""),
     key("", "registration_expires", "\"7d\""),
@@ -122,6 +123,8 @@ pub struct QuorumNodeConfig {
     pub max_connections: usize,
     /// The largest length of the audit log with its full files, in MiB.
     pub audit_mib: u64,
+    /// The directory of CometBFT, if it runs the agreement log.
+    pub cometbft: Option<PathBuf>,
     /// Servers to have links with, besides those of the group. A new server lists those of the old
     /// group here.
     pub peers: Vec<QuorumPeer>,
@@ -194,6 +197,7 @@ impl QuorumNodeConfig {
                 None => Some(audit::MAX_LEN >> 20),
                 Some(value) => value.integer_in(1..=1 << 20),
             };
+            let cometbft = optional("cometbft");
             let peers = table.tables("peer").iter().filter_map(read_peer).collect();
             let rules = table.tables("rule").iter().filter_map(rules::read_rule).collect();
             let delays = RefreshDelays {
@@ -225,6 +229,7 @@ impl QuorumNodeConfig {
                 admin_access: admin_access?,
                 max_connections: max_connections?,
                 audit_mib: audit_mib?,
+                cometbft,
                 peers,
                 rules,
                 delays,
@@ -277,6 +282,7 @@ impl QuorumNodeConfig {
             ("admin_access", self.admin_access != new.admin_access),
             ("max_connections", self.max_connections != new.max_connections),
             ("audit_mib", self.audit_mib != new.audit_mib),
+            ("cometbft", self.cometbft != new.cometbft),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -449,7 +455,7 @@ mod tests {
         // Every setting is in one of the two lists.
         let others = "identity = \"j\"\npublic_key = \"q\"\nstore = \"t\"\nmaster_credential = \"m\"\n\
                       listen = [\"192.0.2.2:6530\"]\nsocket = \"r.sock\"\nsocket_access = \"group\"\n\
-                      max_connections = 9\naudit_mib = 9\n\
+                      max_connections = 9\naudit_mib = 9\ncometbft = \"c\"\n\
                       register_socket = \"s.sock\"\nregister_access = \"group:1\"\n\
                       admin_socket = \"t.sock\"\nadmin_access = \"group:2\"\n";
         let mut named = config.needs_restart(&QuorumNodeConfig::from_toml(others).unwrap());

@@ -28,7 +28,7 @@ use crate::protocol::group::QuorumMember;
 use crate::protocol::policy::MessageDigest;
 use crate::protocol::replication::SignedServiceAnswer;
 use crate::protocol::server::{
-    ApprovedGroup, LocalRequestId, QuorumServer, QuorumServerEvent, QuorumServerJob,
+    ApprovedGroup, GroupStart, LocalRequestId, QuorumServer, QuorumServerEvent, QuorumServerJob,
     QuorumServerJobResult, QuorumServerOutput, QuorumServerSettings, SignRefusal,
 };
 use crate::protocol::unix_seconds::UnixSeconds;
@@ -378,8 +378,9 @@ where
             QuorumServerOutput::Log { applied } => {
                 let before = self.log.take().map(LogInboxSource::Log);
                 let inbox = self.for_log.take().map(LogInboxSource::Inbox);
-                if let Some(before) = before.or(inbox) {
-                    let log = (self.start_log)(LogStart { applied, inbox_source: before })?;
+                let first = self.server.start().and_then(GroupStart::first_servers);
+                if let (Some(inbox_source), Some(first)) = (before.or(inbox), first) {
+                    let log = (self.start_log)(LogStart { applied, first, inbox_source })?;
                     self.server.handle_log_opened(log.incarnation());
                     self.log = Some(log);
                 }
@@ -422,7 +423,11 @@ where
         if let (Ok(_), Some(digest)) = (&result, digest) {
             self.note_used(digest)?;
         }
-        lock(&self.shared).count(result.is_ok());
+        if is_command {
+            lock(&self.shared).count_command(result.is_ok());
+        } else {
+            lock(&self.shared).count(result.is_ok());
+        }
         // For a service, the group has signed the statement in the reply.
         let signed = |reply: &Vec<u8>| {
             SignedServiceAnswer::parse(reply).map(|it| MessageDigest::of(&it.statement)).ok()
@@ -525,6 +530,15 @@ where
             QuorumServerEvent::HasShares { epoch } => info!(epoch, "this server has its shares"),
             QuorumServerEvent::HasServiceState { height } => {
                 info!(%height, "this server has the service's state");
+            }
+            QuorumServerEvent::VotingKeyLost { epoch } => {
+                warn!(
+                    epoch,
+                    "this server does not have the voting key that the group knows of it: its \
+                     store or its log was lost, or an old copy was put back; it draws another \
+                     key. Never put an old copy of log.sqlite back: use `sunder quorum restore`, \
+                     or start with an empty store"
+                );
             }
             QuorumServerEvent::HeaderSigned { epoch } => {
                 info!(epoch, "the group has signed its header");

@@ -6,6 +6,7 @@ use tracing::{info, warn};
 
 use super::problem_tracker::HealthLogLine;
 use super::status::{PublishedNodeState, without_vote};
+use crate::log::OperatedEngine;
 use crate::net::api::NodeHealth;
 use crate::net::links::LinkStatus;
 use crate::protocol::combination::ServerIndex;
@@ -14,6 +15,10 @@ use crate::protocol::server::{EpochStatus, NewerEpochStatus};
 /// The time after which waiting entries are a problem: entries that wait for the next height, or an
 /// entry of this server that waits to be committed.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long CometBFT may be away before that is a problem. It is started again at each start of the
+/// server.
+const ENGINE_DELAY: Duration = Duration::from_secs(3);
 
 /// How long a link must be down before it is reported.
 const LINK_DELAY_S: f64 = 3.0;
@@ -34,9 +39,11 @@ impl PublishedNodeState {
         let connected: Vec<ServerIndex> = up.iter().filter_map(|link| index(link)).collect();
         let waiting = self.waiting(now);
         let behind = self.server.as_ref().and_then(|server| server.behind);
-        let problem = match &self.watch.store {
-            Some(problem) => problem.clone(),
-            None => problem(epoch, behind, &connected, &down, waiting),
+        let problem = if let Some(problem) = &self.watch.store {
+            problem.clone()
+        } else {
+            let engine = engine_problem(epoch, self.engine());
+            problem(epoch, behind, &connected, &down, waiting, engine)
         };
         let warning = if problem.is_empty() { warning(epoch, &down) } else { String::new() };
         let since = self.watch.since.filter(|_| !problem.is_empty());
@@ -76,6 +83,7 @@ fn problem(
     connected: &[ServerIndex],
     down: &[&LinkStatus],
     waiting: Option<Duration>,
+    engine: String,
 ) -> String {
     if let Some(NewerEpochStatus { epoch: newest, invites, needed, .. }) =
         behind.filter(|behind| behind.is_member)
@@ -122,6 +130,9 @@ fn problem(
             what.join("; ")
         );
     }
+    if !engine.is_empty() {
+        return engine;
+    }
     if let Some(waiting) = waiting.filter(|waiting| *waiting >= PROGRESS_TIMEOUT) {
         let seconds = waiting.as_secs();
         return format!(
@@ -130,6 +141,26 @@ fn problem(
         );
     }
     String::new()
+}
+
+/// The problem of an engine of the log that runs as a process of its own.
+fn engine_problem(epoch: Option<&EpochStatus>, engine: Option<OperatedEngine>) -> String {
+    let needed = epoch.map_or(0, |epoch| 2 * epoch.faulty);
+    match engine.filter(|engine| engine.since >= ENGINE_DELAY) {
+        Some(OperatedEngine { is_connected: false, since, .. }) => format!(
+            "CometBFT has not run for {} s, so the log waits: start it, and see what it prints",
+            since.as_secs()
+        ),
+        Some(OperatedEngine { peers, since, .. })
+            if peers < needed && since >= PROGRESS_TIMEOUT =>
+        {
+            format!(
+                "CometBFT is connected with {peers} other servers, and the log needs {needed}: is the \
+                 address in its configuration reachable, at all servers?"
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 /// Problems of other servers, if this server can sign.
@@ -141,9 +172,13 @@ fn warning(epoch: Option<&EpochStatus>, down: &[&LinkStatus]) -> String {
     if down.is_empty() {
         return String::new();
     }
-    let left = epoch.faulty.saturating_sub(down.len());
+    let left = match epoch.faulty.saturating_sub(down.len()) {
+        0 => "no other server may fail".into(),
+        1 => "only 1 more server may fail".into(),
+        left => format!("only {left} more servers may fail"),
+    };
     format!(
-        "{left} more servers may fail: start {}, or name its address as a [[peer]] if it has moved",
+        "the group signs, but {left}: start {}, or name its address as a [[peer]] if it has moved",
         down.join(", ")
     )
 }
@@ -185,18 +220,36 @@ mod tests {
             queued_bytes: 0,
             refused_messages: 0,
         };
-        let message = problem(Some(&epoch), None, &[ServerIndex(1)], &[&link, &link], None);
+        let without_engine = |connected: &[ServerIndex], down: &[&LinkStatus]| {
+            problem(Some(&epoch), None, connected, down, None, String::new())
+        };
+        let message = without_engine(&[ServerIndex(1)], &[&link, &link]);
         assert_eq!(
             message,
             "2 servers with a vote are connected, and the log needs 3: start 192.0.2.1:6530 (down \
              for 12 s: refused), 192.0.2.1:6530 (down for 12 s: refused); without a vote: 4"
         );
         assert_eq!(warning(Some(&epoch), &[&LinkStatus { state_s: 1.0, ..link.clone() }]), "");
-        assert!(warning(Some(&epoch), &[&link]).starts_with("0 more servers may fail: start 192"));
+        assert_eq!(
+            warning(Some(&epoch), &[&link]),
+            "the group signs, but no other server may fail: start 192.0.2.1:6530 (down for 12 s: \
+             refused), or name its address as a [[peer]] if it has moved"
+        );
         let three = [ServerIndex(1), ServerIndex(2)];
-        assert_eq!(problem(Some(&epoch), None, &three, &[&link], None), "");
+        assert_eq!(without_engine(&three, &[&link]), "");
         // A connected server without a vote does not help.
-        let message = problem(Some(&epoch), None, &[ServerIndex(1), ServerIndex(3)], &[], None);
+        let message = without_engine(&[ServerIndex(1), ServerIndex(3)], &[]);
         assert!(message.ends_with("the log needs 3: without a vote: 4"), "{message}");
+        // An engine that is away for a moment is no problem yet.
+        let engine = |is_connected, since, peers| {
+            let since = Duration::from_secs(since);
+            engine_problem(Some(&epoch), Some(OperatedEngine { is_connected, since, peers }))
+        };
+        assert_eq!(engine(false, 2, 0), "");
+        assert!(engine(false, 3, 0).contains("not run for 3 s"));
+        assert!(engine(true, 10, 1).contains("with 1 other servers, and the log needs 2"));
+        assert_eq!((engine(true, 9, 1), engine(true, 99, 2)), (String::new(), String::new()));
+        let message = problem(Some(&epoch), None, &three, &[], None, engine(false, 9, 0));
+        assert!(message.starts_with("CometBFT"), "{message}");
     }
 }

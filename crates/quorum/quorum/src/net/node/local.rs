@@ -309,6 +309,7 @@ impl LocalService for NodeHandle {
         if !is_charged {
             let reason = "your commands have used your part of this server's log: use another \
                           server, or wait for the next refresh";
+            lock(&self.shared).count_command(false);
             self.record_refusal("command", reason, None, caller);
             return Err(ApiRefusal::new(ApiRefusalKind::Busy, reason));
         }
@@ -409,7 +410,7 @@ impl From<SignRefusal> for ApiRefusal {
             }
             SignRefusal::Encoding | SignRefusal::CommandLength => ApiRefusalKind::Malformed,
             SignRefusal::Busy | SignRefusal::CommandsFull => ApiRefusalKind::Busy,
-            SignRefusal::TimedOut | SignRefusal::NotCommitted => ApiRefusalKind::TimedOut,
+            SignRefusal::TimedOut { .. } | SignRefusal::NotCommitted => ApiRefusalKind::TimedOut,
         };
         Self::new(kind, refusal)
     }

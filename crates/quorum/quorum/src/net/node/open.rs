@@ -1,6 +1,7 @@
 //! Opens the files and sockets that a configuration names.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,11 +20,17 @@ use crate::log::LogFailed;
 use crate::net::ceremony_files::{
     CeremonyFileError, destroy_share_file, read_bundle, read_share_file,
 };
+use crate::net::cometbft::{
+    CometbftError, CometbftHome, CometbftHomeError, CometbftLog, CometbftSettings,
+};
 use crate::net::consensus::{ConsensusError, ConsensusLog, ConsensusSettings};
 use crate::net::links::{QuorumLinks, QuorumPeer};
-use crate::net::store::{LOG_FILE, MasterKey, MasterKeyError, QuorumStore, QuorumStoreError};
+use crate::net::store::{
+    BUNDLE_FILE, COMETBFT_FILE, LOG_FILE, MasterKey, MasterKeyError, QuorumStore, QuorumStoreError,
+};
 use crate::protocol::ceremony::bundle::QuorumBundle;
 use crate::protocol::ceremony::share_file::QuorumShareFile;
+use crate::protocol::group::QuorumMember;
 use crate::protocol::server::{GroupStart, QuorumServerSettings, SavedStateChange};
 use crate::protocol::wire::Sha256Digest;
 
@@ -66,6 +73,22 @@ pub enum NodeOpenError {
         /// The file.
         path: PathBuf,
     },
+    /// The ceremony was given another identity for this server.
+    #[error(
+        "bundle: {} lists the server at {address} with the identity {listed}, but the key of this \
+         one is {own}: make the bundle again, with the line that `sunder init quorum` has printed \
+         here", .path.display()
+    )]
+    OtherIdentity {
+        /// The bundle.
+        path: PathBuf,
+        /// The address, on which this server listens.
+        address: SocketAddr,
+        /// The identity that the bundle lists there.
+        listed: IdentityPublicKey,
+        /// The identity of this server.
+        own: IdentityPublicKey,
+    },
     /// The configuration names no public key.
     #[error("there is neither `bundle` nor `public_key`: name the bundle of the group")]
     NoPublicKey,
@@ -91,6 +114,21 @@ pub enum NodeOpenError {
         /// The agreement log.
         log: PathBuf,
     },
+    /// Another engine has run the log.
+    #[error(
+        "cometbft: the store has {}, the log of another engine; a group keeps its engine, and all its \
+         servers have the same", .log.display()
+    )]
+    OtherEngine {
+        /// The log of the other engine.
+        log: PathBuf,
+    },
+    /// The configuration does not name the directory of CometBFT.
+    #[error("the configuration has no `cometbft`, which names the directory of CometBFT: add it")]
+    NoCometbft,
+    /// The directory of CometBFT cannot be used.
+    #[error(transparent)]
+    Cometbft(#[from] CometbftHomeError),
     /// The store cannot be opened.
     #[error("the store: {0}")]
     Store(#[from] QuorumStoreError),
@@ -122,6 +160,7 @@ pub struct OpenedNode {
 /// If one of these steps fails.
 pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError> {
     let identity = read_identity(config)?;
+    check_engine(config)?;
     let mut store = open_store(config)?;
     store.set_max_audit_len(config.audit_mib << 20);
     let named = config.public_key.as_ref().map(|path| config.config_dir.join(path));
@@ -170,9 +209,26 @@ pub fn start(config: &QuorumNodeConfig, opened: OpenedNode) -> Result<QuorumNode
     let OpenedNode { settings, store, network } = opened;
     let identity = settings.identity.public();
     let (log, links) = (Sha256Digest(settings.public.digest()), Arc::clone(&network.links));
-    let log_path = config.config_dir.join(&config.store).join(LOG_FILE);
+    let folder = config.config_dir.join(&config.store);
+    if let Some(home) = cometbft_home(config).map_err(|error| LogFailed(Arc::new(error)))? {
+        let log_path = folder.join(COMETBFT_FILE);
+        let start_log = move |start: LogStart<CometbftLog>| {
+            let LogStart { applied, first, inbox_source } = start;
+            let inbox = match inbox_source {
+                LogInboxSource::Inbox(inbox) => Some(inbox),
+                LogInboxSource::Log(log) => log.stop(),
+            };
+            let inbox = inbox.ok_or_else(|| LogFailed(Arc::new(CometbftError::Panicked)))?;
+            let (links, store, home) = (Arc::clone(&links), log_path.clone(), home.clone());
+            let settings =
+                CometbftSettings { identity, key: log, first, links, inbox, store, home, applied };
+            CometbftLog::start(settings).map_err(|error| LogFailed(Arc::new(error)))
+        };
+        return QuorumNode::start(settings, store, network, start_log);
+    }
+    let log_path = folder.join(LOG_FILE);
     let start_log = move |start: LogStart<ConsensusLog>| {
-        let LogStart { applied, inbox_source: before } = start;
+        let LogStart { applied, inbox_source: before, .. } = start;
         let inbox = match before {
             LogInboxSource::Inbox(inbox) => Some(inbox),
             LogInboxSource::Log(log) => log.stop(),
@@ -192,6 +248,46 @@ fn read_identity(config: &QuorumNodeConfig) -> Result<Zeroizing<[u8; KEY_LEN]>, 
         Some(error) => Err(NodeOpenError::Exposed { what: error.problem(), fix: error.advice() }),
         None => Ok(identity),
     }
+}
+
+/// The directory of CometBFT, if it runs the log.
+fn cometbft_home(config: &QuorumNodeConfig) -> Result<Option<CometbftHome>, CometbftHomeError> {
+    let path = config.cometbft.as_ref().map(|path| config.config_dir.join(path));
+    path.map(|path| CometbftHome::new(&path)).transpose()
+}
+
+/// Writes the directory of CometBFT that a configuration names, for the group of its key. CometBFT
+/// accepts the nodes of other servers at `listen`.
+///
+/// # Errors
+/// If the configuration names no directory, the group's key cannot be read, or a file exists with
+/// other content.
+pub fn write_cometbft_home(
+    config: &QuorumNodeConfig,
+    listen: SocketAddr,
+) -> Result<CometbftHome, NodeOpenError> {
+    let home = cometbft_home(config)?.ok_or(NodeOpenError::NoCometbft)?;
+    let public = if let Some(path) = &config.public_key {
+        RsaPublicKey::read(&config.config_dir.join(path))?
+    } else {
+        let named = config.bundle.as_ref().map(|bundle| config.config_dir.join(bundle));
+        let path = config.shared_bundle.clone().or(named).ok_or(NodeOpenError::NoPublicKey)?;
+        let kept = config.config_dir.join(&config.store).join(BUNDLE_FILE);
+        let found = [path.clone(), kept].into_iter().find(|path| path.exists());
+        read_bundle(&found.ok_or(NodeOpenError::NoBundle { path })?)?.public().clone()
+    };
+    home.write(Sha256Digest(public.digest()), listen)?;
+    Ok(home)
+}
+
+/// A log cannot be continued by another engine: the servers' votes would be unknown to it.
+fn check_engine(config: &QuorumNodeConfig) -> Result<(), NodeOpenError> {
+    if let Some(home) = cometbft_home(config)? {
+        home.check()?;
+    }
+    let other = if config.cometbft.is_some() { LOG_FILE } else { COMETBFT_FILE };
+    let log = config.config_dir.join(&config.store).join(other);
+    if log.exists() { Err(NodeOpenError::OtherEngine { log }) } else { Ok(()) }
 }
 
 /// Reads the bundle if it exists, takes over its shares if the store is empty, and keeps its public
@@ -224,10 +320,13 @@ fn take_bundle(
     }
     let key = Sha256Digest(bundle.public().digest());
     info!(%key, "the SHA-256 of the bundle's public key: compare it with that of the ceremony");
-    let is_listed = bundle.header().group.index_of(&identity.public()).is_some();
-    if bundle.has_shares() && is_listed && start.is_none() {
-        let of_bundle = |source| CeremonyFileError::Bundle { path: path.clone(), source };
-        save_shares(&bundle.share_of(identity).map_err(of_bundle)?, store)?;
+    if bundle.has_shares() && start.is_none() {
+        if bundle.header().group.index_of(&identity.public()).is_some() {
+            let of_bundle = |source| CeremonyFileError::Bundle { path: path.clone(), source };
+            save_shares(&bundle.share_of(identity).map_err(of_bundle)?, store)?;
+        } else {
+            check_unlisted(config, &path, &bundle, identity.public())?;
+        }
     }
     store.keep_bundle(&bundle)?;
     // A server that has lost its store must not begin with the same shares and voting key again.
@@ -239,6 +338,23 @@ fn take_bundle(
         }
     }
     Ok(Some(bundle))
+}
+
+/// A server that is not in the list of the ceremony can join by a refresh. But if the list has
+/// another identity at its address, someone has made a mistake, and the refresh would never come.
+fn check_unlisted(
+    config: &QuorumNodeConfig,
+    path: &Path,
+    bundle: &QuorumBundle,
+    own: IdentityPublicKey,
+) -> Result<(), NodeOpenError> {
+    let members = bundle.header().group.members();
+    let at_own_address = members.iter().find(|member| config.listen.contains(&member.address));
+    if let Some(&QuorumMember { identity: listed, address }) = at_own_address {
+        return Err(NodeOpenError::OtherIdentity { path: path.to_owned(), address, listed, own });
+    }
+    warn!(identity = %own, "the bundle has no shares for this identity: this server waits for a refresh");
+    Ok(())
 }
 
 fn master_key(config: &QuorumNodeConfig) -> Result<MasterKey, MasterKeyError> {
@@ -311,8 +427,7 @@ fn take_shares(
 /// Saves the shares of the ceremony in an empty store. A store with an agreement log had a state:
 /// its server has voted, and must not vote with the same key again.
 fn save_shares(file: &QuorumShareFile, store: &mut QuorumStore) -> Result<(), NodeOpenError> {
-    let log = store.log_file();
-    if log.exists() {
+    if let Some(log) = store.log_files().into_iter().find(|log| log.exists()) {
         return Err(NodeOpenError::LostState { log });
     }
     let shares = file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();

@@ -9,7 +9,7 @@ use super::local::{CommandParts, RefusalRateLimiter};
 use super::problem_tracker::ProblemTracker;
 use super::registrations::ServerRegistrations;
 use super::{NodeHandle, lock};
-use crate::log::{Height, LogProgress};
+use crate::log::{Height, LogProgress, OperatedEngine};
 use crate::net::api::{AwaitedServer, NodeHealth, PendingReview, RefreshStatus, RefreshStep};
 use crate::net::links::{LinkStatus, SentBytes};
 use crate::protocol::combination::ServerIndex;
@@ -32,6 +32,8 @@ pub(super) struct PublishedNodeState {
     refresh: Option<RefreshStatus>,
     signed: u64,
     refused: u64,
+    /// The commands of the replicated service that were answered, and refused.
+    commands: [u64; 2],
     pub(super) refused_messages: LogRateLimiter,
     pub(super) refusals: RefusalRateLimiter,
     pub(super) command_parts: CommandParts,
@@ -79,6 +81,9 @@ pub struct QuorumNodeStatus {
     pub signed: u64,
     /// The requests of local users that were refused.
     pub refused: u64,
+    /// The replicated service, if this server runs one.
+    #[serde(default)]
+    pub service: Option<NodeServiceStatus>,
     /// How often a server was proven to have answered wrongly.
     pub wrong_answers: u64,
     /// The bytes of messages that were sent to other servers.
@@ -90,6 +95,28 @@ pub struct QuorumNodeStatus {
     pub links: Vec<LinkStatus>,
 }
 
+/// The status of a replicated service at one server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeServiceStatus {
+    /// The name of the service.
+    pub name: String,
+    /// Whether this server has the state.
+    pub has_state: bool,
+    /// The requests of local users that were answered.
+    pub answered: u64,
+    /// The requests of local users that were refused, or had no answer in time.
+    pub refused: u64,
+    /// The requests of local users that have no signed answer yet.
+    pub waiting: u64,
+    /// How many bytes of this server's part of the log its users' commands have used, since the
+    /// epoch began or a refresh was opened.
+    pub log_bytes: u64,
+    /// The length of its part of the log, in bytes. When it is used up, commands are refused.
+    pub max_log_bytes: u64,
+    /// The length of the state, in bytes, when the epoch began. 0 without the state.
+    pub snapshot_bytes: u64,
+}
+
 impl PublishedNodeState {
     pub(super) fn set_start(&mut self, start: Option<&GroupStart>) {
         self.start = start.cloned();
@@ -97,6 +124,11 @@ impl PublishedNodeState {
 
     pub(super) fn start(&self) -> Option<&GroupStart> {
         self.start.as_ref()
+    }
+
+    /// The engine of the log, if it is a process of its own.
+    pub(super) fn engine(&self) -> Option<OperatedEngine> {
+        self.progress.and_then(|progress| progress.engine)
     }
 
     /// How long entries have waited: for the next height, or an entry of this server to be
@@ -110,6 +142,25 @@ impl PublishedNodeState {
     pub(super) fn count(&mut self, is_signed: bool) {
         let counter = if is_signed { &mut self.signed } else { &mut self.refused };
         *counter += 1;
+    }
+
+    pub(super) fn count_command(&mut self, is_answered: bool) {
+        self.commands[usize::from(!is_answered)] += 1;
+    }
+
+    fn service(&self) -> Option<NodeServiceStatus> {
+        let service = self.server.as_ref()?.service.as_ref()?;
+        let [answered, refused] = self.commands;
+        Some(NodeServiceStatus {
+            name: service.name.clone(),
+            has_state: service.has_state,
+            answered,
+            refused,
+            waiting: service.waiting as u64,
+            log_bytes: service.log_bytes as u64,
+            max_log_bytes: service.max_log_bytes as u64,
+            snapshot_bytes: service.snapshot_bytes as u64,
+        })
     }
 
     pub(super) fn count_event(&mut self, event: &QuorumServerEvent) {
@@ -310,6 +361,7 @@ impl NodeHandle {
             pending,
             signed: shared.signed,
             refused: shared.refused,
+            service: shared.service(),
             wrong_answers: shared.wrong_answers,
             sent_bytes: self.links.sent(),
             refused_connections: self.links.refused_connections(),
@@ -334,16 +386,21 @@ mod tests {
             next_refresh: None,
             is_operator_request_pending: false,
             approval_expires: None,
+            service: None,
         };
         let mut shared = PublishedNodeState::default();
         for height in 1..=20 {
             let oldest = Some(second(height));
-            let progress = LogProgress { committed: Height(height), waiting: 1, oldest };
+            let progress =
+                LogProgress { committed: Height(height), waiting: 1, oldest, engine: None };
             shared.update(status(), Some(progress), begin + second(height));
         }
         assert_eq!(shared.waiting(begin + second(21)), Some(second(21)));
         // Entries of others count only while no height is committed.
-        let progress = |height| LogProgress { committed: Height(height), waiting: 1, oldest: None };
+        let progress = |height| {
+            let committed = Height(height);
+            LogProgress { committed, waiting: 1, ..LogProgress::default() }
+        };
         shared.update(status(), Some(progress(20)), begin + second(21));
         assert_eq!(shared.waiting(begin + second(25)), Some(second(5)));
         shared.update(status(), Some(progress(21)), begin + second(26));

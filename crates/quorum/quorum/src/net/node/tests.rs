@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use keys::{IdentityPublicKey, IdentitySecretKey, RsaPublicKey};
 use random::RandomGenerator;
+use rsa_arithmetic::fixture::{large_key, small_key};
 use service::listening::listen;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
@@ -29,7 +30,6 @@ use crate::net::consensus::{self, ConsensusLog, ConsensusMonitor};
 use crate::net::nodes::parse_nodes;
 use crate::protocol::ceremony::bundle::QuorumBundle;
 use crate::protocol::ceremony::share_file::QuorumShareFile;
-use crate::protocol::fixture::{large_key, small_key};
 use crate::protocol::group::verify_chain;
 use crate::protocol::server::GroupStart;
 use crate::protocol::unix_seconds::UnixSeconds;
@@ -155,7 +155,7 @@ impl World {
         let monitor = Arc::new(Mutex::new(None));
         let shown = Arc::clone(&monitor);
         let start_log = move |start: LogStart<ConsensusLog>| {
-            let LogStart { applied, inbox_source: before } = start;
+            let LogStart { applied, inbox_source: before, .. } = start;
             let inbox = match before {
                 LogInboxSource::Inbox(inbox) => inbox,
                 LogInboxSource::Log(log) => log.stop().unwrap(),
@@ -442,6 +442,30 @@ async fn the_bundle_of_another_key_leaves_the_store_as_it_was() {
     write(&own);
     assert!(world.open(&config).await.settings.public == own);
     assert!(kept.exists());
+}
+
+/// The operator of the ceremony has mistyped the identity of server 2. Otherwise this server would
+/// wait for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ceremony_with_another_identity_at_this_address_is_refused() {
+    let world = World::new(5);
+    let (own, typed) = (identity(2).public().to_string(), identity(9).public().to_string());
+    let group = parse_nodes(&world.nodes(1..=4).replace(&own, &typed)).unwrap();
+    let mut generator = RandomGenerator::seeded().unwrap();
+    let files = QuorumShareFile::deal(&small_key(), &group, UnixSeconds(0), &mut generator);
+    let bundle = QuorumBundle::seal(&files.unwrap(), &mut generator).unwrap();
+    let at = world.place.path().join("group.bundle");
+    fs::write(&at, bundle.to_bytes()).unwrap();
+    let bundle = Some(at);
+    let config = QuorumNodeConfig { bundle, public_key: None, share: None, ..world.config(2) };
+    let refused = open(&config).await.err().unwrap();
+    assert!(matches!(refused, NodeOpenError::OtherIdentity { .. }), "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains(&own) && text.contains(&typed) && text.lines().count() == 1, "{text}");
+    // Elsewhere, a server that is not in the list waits for a refresh.
+    let listen = vec![world.addresses[4]];
+    let opened = world.open(&QuorumNodeConfig { listen, ..config }).await;
+    assert!(opened.store.saved().unwrap().start.is_none());
 }
 
 /// A server that has lost its state, but has voted, takes no shares of the ceremony again.

@@ -83,6 +83,13 @@ const LATER_TABLES: &str = "\
         one INTEGER PRIMARY KEY NOT NULL CHECK (one = 1), \
         height INTEGER NOT NULL CHECK (height >= 0), \
         content BLOB NOT NULL\
+    ) STRICT; \
+    CREATE TABLE IF NOT EXISTS approval (\
+        one INTEGER PRIMARY KEY NOT NULL CHECK (one = 1), \
+        epoch INTEGER NOT NULL CHECK (epoch > 0), \
+        run INTEGER NOT NULL CHECK (run BETWEEN 0 AND 4294967295), \
+        withdrawn INTEGER NOT NULL CHECK (withdrawn BETWEEN 0 AND 255), \
+        since INTEGER NOT NULL CHECK (since >= 0)\
     ) STRICT;";
 
 /// The lock of a store's directory.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{Access, access, statvfs};
 
-use super::{LOG_FILE, QuorumStore, file};
+use super::{QuorumStore, file};
 
 /// The amount of free space, in bytes, below which a server is not healthy.
 const LITTLE_SPACE: u64 = 16 << 20;
@@ -57,17 +57,18 @@ impl QuorumStore {
                     .into(),
             );
         }
-        let log = FileId::at(&at(LOG_FILE));
+        let log = self.log_files().iter().find_map(|path| FileId::at(path));
         if log.is_some() {
             self.log.get_or_init(|| log);
         }
         if let Some(first) = self.log.get()
             && *first != log
         {
-            return Some(format!(
-                "{LOG_FILE} was removed or replaced while the server runs: start the server again; \
-                 it then follows the log until it may vote"
-            ));
+            return Some(
+                "the file of the agreement log was removed or replaced while the server runs: start \
+                 the server again; it then follows the log until it may vote"
+                    .into(),
+            );
         }
         let mut keys = self.live().unwrap_or_default().into_iter();
         if let Some(gone) =
@@ -78,10 +79,11 @@ impl QuorumStore {
                  start it with an empty store, so that it recovers its shares from the others"
             ));
         }
-        let files = [file::DATABASE, super::audit::NAME, LOG_FILE].map(at);
-        for path in std::iter::once(&self.directory).chain(&files) {
+        let files =
+            [file::DATABASE, super::audit::NAME].map(at).into_iter().chain(self.log_files());
+        for path in std::iter::once(self.directory.clone()).chain(files) {
             if path.exists()
-                && let Err(error) = access(path, Access::READ_OK | Access::WRITE_OK)
+                && let Err(error) = access(&path, Access::READ_OK | Access::WRITE_OK)
             {
                 let shown = path.display();
                 return Some(format!(

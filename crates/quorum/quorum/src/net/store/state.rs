@@ -15,8 +15,9 @@ use crate::log::{Height, LogIncarnation};
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::refresh::{DealingRound, RunItemName};
 use crate::protocol::server::{
-    EncodedShareList, GroupStart, SavedServerState, SavedStateChange, chain_to_bytes,
+    ApprovalWait, EncodedShareList, GroupStart, SavedServerState, SavedStateChange, chain_to_bytes,
 };
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::wire::Sha256Digest;
 
 /// A stored voting key.
@@ -93,6 +94,7 @@ impl QuorumStore {
                         "INSERT OR REPLACE INTO snapshot (one, height, content) VALUES (1, ?1, ?2)";
                     transaction.execute(insert, params![file::signed(height.0)?, &bytes[..]])?;
                 }
+                SavedStateChange::ApprovalWaits(wait) => save_approval(&transaction, wait)?,
                 SavedStateChange::Item { run, item, bytes } => {
                     let of = SealingKeyScope::Run(*run);
                     let key = if is_live(&transaction, of)? {
@@ -156,6 +158,7 @@ impl QuorumStore {
         if let Some((height, content)) = found {
             saved.snapshot = Some((height_of(height)?, content.into()));
         }
+        saved.approval = self.approval()?;
         for epoch in self.epochs()? {
             saved.shares.insert(epoch, self.shares(epoch)?);
         }
@@ -166,6 +169,18 @@ impl QuorumStore {
             saved.items.insert(run, self.items(run)?);
         }
         Ok(saved)
+    }
+
+    /// The last approval of the server that has waited for others.
+    fn approval(&self) -> Result<Option<ApprovalWait>, QuorumStoreError> {
+        let query = "SELECT epoch, run, withdrawn, since FROM approval";
+        let row = |row: &rusqlite::Row<'_>| {
+            Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?, row.get::<_, i64>(3)?))
+        };
+        let found = self.connection.query_row(query, [], row).optional()?;
+        let Some((epoch, run, withdrawn, since)) = found else { return Ok(None) };
+        let since = UnixSeconds(file::unsigned(since, "time")?);
+        Ok(Some(ApprovalWait { epoch: file::unsigned(epoch, "number")?, run, withdrawn, since }))
     }
 
     /// The shares of an epoch.
@@ -306,6 +321,18 @@ fn save_start(transaction: &Transaction<'_>, start: &GroupStart) -> Result<(), Q
 
 fn save_height(transaction: &Transaction<'_>, height: Height) -> Result<(), QuorumStoreError> {
     transaction.execute("UPDATE state SET height = ?1", [file::signed(height.0)?])?;
+    Ok(())
+}
+
+fn save_approval(
+    transaction: &Transaction<'_>,
+    wait: &ApprovalWait,
+) -> Result<(), QuorumStoreError> {
+    let ApprovalWait { epoch, run, withdrawn, since } = *wait;
+    let insert = "INSERT OR REPLACE INTO approval (one, epoch, run, withdrawn, since) \
+                  VALUES (1, ?1, ?2, ?3, ?4)";
+    let (epoch, since) = (file::signed(epoch)?, file::signed(since.0)?);
+    transaction.execute(insert, params![epoch, run, withdrawn, since])?;
     Ok(())
 }
 

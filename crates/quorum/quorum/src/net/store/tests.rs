@@ -21,7 +21,7 @@ use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::group::GroupHeader;
 use crate::protocol::policy::MessageDigest;
 use crate::protocol::refresh::{DealingRound, RunItemName, ShareWitnesses};
-use crate::protocol::server::{EncodedShareList, GroupStart, SavedStateChange};
+use crate::protocol::server::{ApprovalWait, EncodedShareList, GroupStart, SavedStateChange};
 use crate::protocol::testing;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::wire::Sha256Digest;
@@ -333,6 +333,20 @@ fn changes_are_kept_together_or_not_at_all() {
     let saved = store.saved().unwrap();
     let heights: Vec<u64> = saved.entries.iter().map(|(height, _)| height.0).collect();
     assert_eq!((saved.height, heights), (Height(3), vec![1, 2, 3]));
+}
+
+#[test]
+fn the_last_approval_that_waits_is_kept() {
+    let place = TempDir::new().unwrap();
+    let mut store = open(&place).unwrap();
+    assert_eq!(store.saved().unwrap().approval, None);
+    let wait =
+        |run| ApprovalWait { epoch: 1, run, withdrawn: 2, since: UnixSeconds(1_800_000_000) };
+    for run in [1, u32::MAX] {
+        save(&mut store, &[SavedStateChange::ApprovalWaits(wait(run))]).unwrap();
+    }
+    drop(store);
+    assert_eq!(open(&place).unwrap().saved().unwrap().approval, Some(wait(u32::MAX)));
 }
 
 #[test]

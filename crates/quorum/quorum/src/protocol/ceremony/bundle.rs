@@ -7,12 +7,12 @@ use keys::noise::{self, EphemeralKey, SEALED_OVERHEAD};
 use keys::sealed::SealedKey;
 use keys::{IdentitySecretKey, KEY_LEN, RsaPublicKey};
 use random::{RandomError, RandomGenerator};
+use rsa_arithmetic::modulus::RsaModulus;
 use zeroize::Zeroizing;
 
 use super::share_file::{MAX_SHARE_FILE_LEN, QuorumShareFile, QuorumShareFileError};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::{GroupHeader, GroupHeaderKind};
-use crate::protocol::rsa::modulus::RsaModulus;
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
 /// The first bytes of a bundle.

@@ -3,15 +3,15 @@
 use encoding::{FieldError, FieldReader, FieldWrite as _};
 use keys::RsaPublicKey;
 use random::{RandomError, RandomGenerator};
+use rsa_arithmetic::DealerKey;
+use rsa_arithmetic::integer::SecretInteger;
+use rsa_arithmetic::key::GroupPublicKey;
+use rsa_arithmetic::modulus::RsaModulus;
 use zeroize::Zeroizing;
 
-use super::DealerKey;
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::group::{GroupHeader, GroupHeaderKind, QuorumGroup};
-use crate::protocol::integer::SecretInteger;
 use crate::protocol::refresh::ShareWitnesses;
-use crate::protocol::rsa::key::GroupPublicKey;
-use crate::protocol::rsa::modulus::RsaModulus;
 use crate::protocol::share::ShareRange;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::VotingSecret;
@@ -77,7 +77,7 @@ impl QuorumShareFile {
     ) -> Result<Vec<Self>, RandomError> {
         let combination = group.combination();
         let range = ShareRange::new(key.group().modulus().bits());
-        let split = key.split(&range, combination, generator)?;
+        let split = range.split(key.private_exponent(), combination, generator)?;
         let powers = key.group().powers_of_g(&[range.bits()], combination.label_count());
         let elements = combination.labels().map(|label| powers.pow(&split.share(label))).collect();
         let witnesses = ShareWitnesses::new(elements);

@@ -44,7 +44,7 @@ struct PooledEntry {
 
 /// The waiting entries, oldest first. At this height, one entry of each slot may be committed.
 #[derive(Debug)]
-pub(super) struct EntryPool {
+pub(crate) struct EntryPool {
     /// The check of this height.
     check: EntryCheck,
     waiting: VecDeque<PooledEntry>,
@@ -58,7 +58,7 @@ pub(super) struct EntryPool {
 }
 
 impl EntryPool {
-    pub(super) fn new(check: EntryCheck) -> Self {
+    pub(crate) fn new(check: EntryCheck) -> Self {
         Self {
             check,
             waiting: VecDeque::new(),
@@ -70,7 +70,7 @@ impl EntryPool {
     }
 
     /// Begins a height with its check, and drops entries that may not be committed any more.
-    pub(super) fn begin(&mut self, check: EntryCheck, now: Duration) {
+    pub(crate) fn begin(&mut self, check: EntryCheck, now: Duration) {
         self.check = check;
         let mut slots = BTreeSet::new();
         self.waiting.retain_mut(|waiting| match self.check.check(&waiting.entry) {
@@ -91,7 +91,7 @@ impl EntryPool {
     ///
     /// # Errors
     /// If it may not be committed, or too many entries of that server wait.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         source: ValidatorAddress,
         entry: Bytes,
@@ -114,7 +114,7 @@ impl EntryPool {
     ///
     /// # Errors
     /// If it may not be committed, or too many entries that were submitted here wait.
-    pub(super) fn submit(
+    pub(crate) fn submit(
         &mut self,
         own: ValidatorAddress,
         entry: Bytes,
@@ -154,7 +154,7 @@ impl EntryPool {
 
     /// Whether all entries of a value may be committed at this height, in distinct slots, and how
     /// many of them this server had not checked before.
-    pub(super) fn admits(&self, value: &LogValue) -> (bool, usize) {
+    pub(crate) fn admits(&self, value: &LogValue) -> (bool, usize) {
         let (mut slots, mut checked) = (BTreeSet::new(), 0);
         for entry in value.entries() {
             let digest = Sha256Digest::of(&[&entry]);
@@ -175,12 +175,12 @@ impl EntryPool {
     }
 
     /// Whether no entry may be committed.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.admitted().next().is_none()
     }
 
     /// The number of entries that may be committed at this height.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.admitted().count()
     }
 
@@ -189,20 +189,20 @@ impl EntryPool {
     }
 
     /// The entries that this server has submitted, oldest first.
-    pub(super) fn of(&self, source: ValidatorAddress) -> impl Iterator<Item = &Bytes> {
+    pub(crate) fn of(&self, source: ValidatorAddress) -> impl Iterator<Item = &Bytes> {
         let own = self.waiting.iter().filter(move |waiting| waiting.source == source);
         own.map(|waiting| &waiting.entry)
     }
 
     /// The arrival of a server's oldest entry that may be committed at this height. Many others
     /// never become committable, such as entries for a finished refresh.
-    pub(super) fn oldest_of(&self, source: ValidatorAddress) -> Option<Duration> {
+    pub(crate) fn oldest_of(&self, source: ValidatorAddress) -> Option<Duration> {
         self.admitted().find(|waiting| waiting.source == source).map(|waiting| waiting.since)
     }
 
     /// The entries for a value, as many as fit. Servers take turns, each with its oldest entry
     /// first.
-    pub(super) fn batch(&self) -> Vec<Bytes> {
+    pub(crate) fn batch(&self) -> Vec<Bytes> {
         let mut turns = BTreeMap::<ValidatorAddress, usize>::new();
         let mut entries = Vec::new();
         for waiting in self.admitted() {
@@ -224,7 +224,7 @@ impl EntryPool {
     }
 
     /// Removes committed entries, and remembers them.
-    pub(super) fn committed(&mut self, value: &LogValue, now: Duration) {
+    pub(crate) fn committed(&mut self, value: &LogValue, now: Duration) {
         let digests: BTreeSet<_> =
             value.entries().iter().map(|entry| Sha256Digest::of(&[entry])).collect();
         self.waiting.retain(|waiting| !digests.contains(&waiting.digest));

@@ -3,6 +3,7 @@
 //! `write_proof`, `read_proof`, `node_ok`, `read_chosen` and `read_new_witnesses`.
 
 mod run;
+mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -201,6 +202,12 @@ impl RefreshAgreement {
         let body = LogEntryBody::Command { segment: self.segment, number: usage.next, requests };
         let entry = LogEntry::new(server, body, identity);
         usage.with(&entry).map(|_| entry)
+    }
+
+    /// How many of [`MAX_COMMAND_BYTES`] the commands of a server have used in this segment.
+    pub(crate) fn command_bytes(&self, server: ServerIndex) -> usize {
+        let usage = self.commands.as_ref().and_then(|usage| usage.get(&server));
+        usage.map_or(0, |usage| usage.bytes)
     }
 
     /// Whether this entry is a server's next batch of commands.
@@ -444,8 +451,9 @@ impl RefreshAgreement {
 
     /// The check of entries for the next height, for the log.
     pub(crate) fn entry_check(&self) -> EntryCheck {
-        let agreement = self.clone();
-        EntryCheck::new(move |bytes| {
+        let agreement = Arc::new(self.clone());
+        let before = Arc::clone(&agreement);
+        let check = EntryCheck::new(move |bytes| {
             let Ok(entry) = LogEntry::parse(bytes) else { return EntryAdmission::Refused };
             match agreement.check(&entry) {
                 Ok(slot) => EntryAdmission::Admitted(slot),
@@ -458,7 +466,8 @@ impl RefreshAgreement {
                 ) => EntryAdmission::Later,
                 Err(_) => EntryAdmission::Refused,
             }
-        })
+        });
+        check.with_next_set(move |entries| before.servers_after(entries))
     }
 
     /// Applies an entry of the log. Checks everything before it changes anything.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentitySecretKey;
 use random::{RandomError, RandomGenerator};
+use rsa_arithmetic::integer::SecretInteger;
+use rsa_arithmetic::modulus::RsaElement;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::manifest::{DealingManifest, DealingRound, REMAINDER, ciphertext_digest, proofs_digest};
@@ -12,8 +14,6 @@ use super::parameters::RefreshParameters;
 use super::possession::{ShareWitnesses, parse_elements};
 use super::session::{SessionCipher, SessionPoint, SessionSecret, TAG_LEN, mac};
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
-use crate::protocol::integer::SecretInteger;
-use crate::protocol::rsa::modulus::RsaElement;
 use crate::protocol::share::{SEED_LEN, ShareExpansionSeed, SplitInteger};
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 

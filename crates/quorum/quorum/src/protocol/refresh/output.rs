@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use keys::IdentitySecretKey;
 use random::{RandomError, RandomGenerator, wipe_stack};
+use rsa_arithmetic::integer::SecretInteger;
 use zeroize::Zeroizing;
 
 use super::dealing::{
@@ -19,7 +20,6 @@ use super::possession::{self, ShareWitnesses};
 use super::session::{SessionPoint, SessionSecret};
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::group::GroupHeader;
-use crate::protocol::integer::SecretInteger;
 use crate::protocol::wire::Sha256Digest;
 
 /// The shares of a server by label. Secret: wiped when the last reference is dropped.

@@ -1,10 +1,10 @@
 //! Precomputed values of the public key that all checks of a refresh use.
 
 use random::{RandomError, RandomGenerator};
+use rsa_arithmetic::integer::SecretInteger;
+use rsa_arithmetic::key::GroupPublicKey;
+use rsa_arithmetic::modulus::{FixedBase, RsaElement, RsaModulus};
 
-use crate::protocol::integer::SecretInteger;
-use crate::protocol::rsa::key::GroupPublicKey;
-use crate::protocol::rsa::modulus::{FixedBase, RsaElement, RsaModulus};
 use crate::protocol::share::ShareRange;
 
 /// The bits of the coefficients of random combinations.

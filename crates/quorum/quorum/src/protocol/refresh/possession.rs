@@ -2,12 +2,12 @@
 //! shares.
 
 use random::{RandomError, RandomGenerator};
+use rsa_arithmetic::integer::SecretInteger;
+use rsa_arithmetic::modulus::{RsaElement, RsaModulus};
 use zeroize::Zeroizing;
 
 use super::parameters::RefreshParameters;
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
-use crate::protocol::integer::SecretInteger;
-use crate::protocol::rsa::modulus::{RsaElement, RsaModulus};
 use crate::protocol::wire::Sha256Digest;
 
 /// The witnesses of an epoch, `w_u` = `g^{s_u`}, by label.

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use keys::IdentitySecretKey;
 use random::RandomGenerator;
+use rsa_arithmetic::dealer::DealerKey;
+use rsa_arithmetic::fixture::tiny_key;
+use rsa_arithmetic::integer::SecretInteger;
 use sim::SeededRng;
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::protocol::ceremony::DealerKey;
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
-use crate::protocol::fixture::tiny_key;
 use crate::protocol::group::{GroupHeader, QuorumGroup};
-use crate::protocol::integer::SecretInteger;
 use crate::protocol::share::ShareRange;
 use crate::protocol::testing::{group, identity};
 use crate::protocol::unix_seconds::UnixSeconds;
@@ -47,7 +47,7 @@ impl Setting {
         let key = tiny_key();
         let range = ShareRange::new(key.group().modulus().bits());
         let (old, new) = (group(old_faulty, 1), group(new_faulty, 100));
-        let split = key.split(&range, old.combination(), generator).unwrap();
+        let split = range.split(key.private_exponent(), old.combination(), generator).unwrap();
         let parameters = Arc::new(RefreshParameters::new(key.group(), range));
         let share = |label| (label, split.share(label));
         let held = |server| Arc::new(old.combination().labels_of(server).map(share).collect());

@@ -179,6 +179,12 @@ impl ServiceReplica {
         self.snapshots.get(&height)
     }
 
+    /// The length of the snapshot of the state from which the followed log starts, in bytes. 0
+    /// without the state.
+    pub(crate) fn snapshot_len(&self) -> usize {
+        self.snapshot(self.base).map_or(0, |it| it.bytes.len())
+    }
+
     /// The statement that the state after a height has this snapshot.
     pub(crate) fn checkpoint(&self, height: Height, digest: Sha256Digest) -> Vec<u8> {
         let body = ServiceStatementBody::Checkpoint(height, digest);

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use super::change::{ApprovalWait, SavedStateChange};
 use super::output::QuorumServerEvent;
 use super::{OperatorRequest, QuorumServer, RefreshRefusal};
 use crate::protocol::group::QuorumGroup;
 use crate::protocol::refresh::{LogEntry, LogEntryBody};
 use crate::protocol::unix_seconds::UnixSeconds;
+use crate::protocol::wire::Sha256Digest;
 
 impl QuorumServer {
     /// Approves a refresh to a group, at the request of this server's operator.
@@ -94,29 +96,42 @@ impl QuorumServer {
 
     /// When this server withdraws its approval, unless the refresh begins.
     pub(super) fn approval_expires(&self) -> Option<UnixSeconds> {
-        let waits = self.settings.approval_expires.as_secs();
-        self.approved_since.map(|since| UnixSeconds(since.0.saturating_add(waits)))
+        let (approval, _) = self.waiting_approval()?;
+        let wait = self.approval_wait.filter(|wait| approval.is_same(wait))?;
+        let longest = self.settings.approval_expires.as_secs();
+        Some(UnixSeconds(wait.since.0.saturating_add(longest)))
+    }
+
+    /// This server's approval that waits for others now, as if it began to wait at this time, and
+    /// the digest of its group. An approval of the current list whose refresh is due is none,
+    /// because this server would approve it again.
+    fn waiting_approval(&self) -> Option<(ApprovalWait, Sha256Digest)> {
+        let epoch = self.epoch.as_ref().filter(|_| self.newer.is_none())?;
+        let index = epoch.index.filter(|index| epoch.agreement.can_approve(*index))?;
+        let group = epoch.agreement.approvals().get(&index)?;
+        if self.is_refresh_due() && *group == epoch.header.group {
+            return None;
+        }
+        let (run, withdrawn) = (epoch.agreement.run_number(), epoch.agreement.withdrawn(index));
+        let epoch = epoch.header.epoch;
+        Some((ApprovalWait { epoch, run, withdrawn, since: self.time }, group.digest()))
     }
 
     /// Withdraws an approval that too few others have shared in time, so that an old list does not
-    /// become valid by the approval of one more server. A refresh of the same list that is due does
-    /// not expire, because this server would approve it again.
+    /// become valid by the approval of one more server. The wait goes on over a restart. If the
+    /// clock was set back, it begins again.
     pub(super) fn expire_approval(&mut self, now: Duration) {
-        let is_due = self.is_refresh_due();
-        let approved = self.epoch.as_ref().filter(|_| self.newer.is_none()).and_then(|epoch| {
-            let index = epoch.index.filter(|index| epoch.agreement.can_approve(*index))?;
-            let group = epoch.agreement.approvals().get(&index)?;
-            let is_kept = is_due && *group == epoch.header.group;
-            let (run, withdrawn) = (epoch.agreement.run_number(), epoch.agreement.withdrawn(index));
-            (!is_kept).then(|| (run, withdrawn, group.digest()))
-        });
-        let Some((run, withdrawn, group)) = approved.filter(|_| self.time.0 > 0) else {
-            self.approved_since = None;
+        let Some((approval, group)) = self.waiting_approval().filter(|_| self.time.0 > 0) else {
             return;
         };
-        self.approved_since.get_or_insert(self.time);
+        let known = self.approval_wait.filter(|wait| approval.is_same(wait));
+        if known.is_none_or(|known| self.time < known.since) {
+            self.approval_wait = Some(approval);
+            self.changes.push(SavedStateChange::ApprovalWaits(approval));
+        }
         let is_over = self.approval_expires().is_some_and(|at| at <= self.time);
         if is_over && self.operator_request.is_none() {
+            let ApprovalWait { run, withdrawn, .. } = approval;
             let has_expired = true;
             self.operator_request =
                 Some(OperatorRequest::Withdraw { run, withdrawn, group, has_expired });

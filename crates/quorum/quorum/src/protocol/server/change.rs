@@ -9,10 +9,32 @@ use super::start::{GroupStart, SignedGroupHeader};
 use crate::protocol::combination::Label;
 use crate::protocol::log_types::{Height, LogIncarnation};
 use crate::protocol::refresh::RunItemName;
+use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::wire::Sha256Digest;
 
 /// Shares by label, encoded. Secret.
 pub type EncodedShareList = Vec<(Label, Zeroizing<Vec<u8>>)>;
+
+/// Since when an approval of this server has waited for those of others. `epoch`, `run` and
+/// `withdrawn` name the approval: no other one has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApprovalWait {
+    /// The number of the current epoch.
+    pub epoch: u64,
+    /// The number of the run.
+    pub run: u32,
+    /// How many approvals this server has withdrawn before in this run.
+    pub withdrawn: u8,
+    /// When the log had it, by the system's clock, or when the clock was set back.
+    pub since: UnixSeconds,
+}
+
+impl ApprovalWait {
+    /// Whether both are of the same approval.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.epoch, self.run, self.withdrawn) == (other.epoch, other.run, other.withdrawn)
+    }
+}
 
 /// A change of the saved state.
 pub enum SavedStateChange {
@@ -69,6 +91,8 @@ pub enum SavedStateChange {
         /// Secret.
         bytes: Zeroizing<Vec<u8>>,
     },
+    /// This server's approval of a refresh waits. It replaces the previous one.
+    ApprovalWaits(ApprovalWait),
     /// The items of a run are to be wiped.
     EraseRun {
         /// The run.
@@ -104,6 +128,8 @@ pub struct SavedServerState {
     pub shares: BTreeMap<u64, EncodedShareList>,
     /// The voting keys by epoch, with the incarnation of the log file that each belongs to.
     pub voting: BTreeMap<u64, (Option<LogIncarnation>, Zeroizing<[u8; 32]>)>,
+    /// The last approval of this server that has waited.
+    pub approval: Option<ApprovalWait>,
     /// The items by run.
     pub items: BTreeMap<Sha256Digest, BTreeMap<RunItemName, Zeroizing<Vec<u8>>>>,
 }
@@ -138,6 +164,7 @@ impl SavedServerState {
                 self.entries.extend(entries.into_iter().map(|entry| (height, entry)));
             }
             SavedStateChange::Snapshot { height, bytes } => self.snapshot = Some((height, bytes)),
+            SavedStateChange::ApprovalWaits(wait) => self.approval = Some(wait),
             SavedStateChange::Item { run, item, bytes } => {
                 self.items.entry(run).or_default().insert(item, bytes);
             }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rsa_arithmetic::key::GroupPublicKey;
 use zeroize::Zeroizing;
 
 use super::change::{EncodedShareList, SavedStateChange};
@@ -17,7 +18,6 @@ use crate::protocol::group::{GroupHeader, HEADER_MAGIC};
 use crate::protocol::refresh::{
     self, RefreshAgreement, RefreshParameters, ShareRecovery, ShareWitnesses,
 };
-use crate::protocol::rsa::key::GroupPublicKey;
 use crate::protocol::share::ShareRange;
 use crate::protocol::signing::{self, SignerHealth, SigningGroup};
 use crate::protocol::voting::VotingSecret;

@@ -98,10 +98,13 @@ pub enum SignRefusal {
     Busy,
     /// Too few servers have answered.
     #[error(
-        "too few servers have answered in time: see which are connected with `sunder status`, and \
-         whether the message is registered at f+1 servers"
+        "too few servers have answered in time{}: see which are connected with `sunder status`, and \
+         whether the message is registered at f+1 servers", refusals(*.refused)
     )]
-    TimedOut,
+    TimedOut {
+        /// How many servers refuse the message.
+        refused: usize,
+    },
     /// No replicated service runs here.
     #[error("this server runs no replicated service")]
     NoService,
@@ -127,6 +130,15 @@ pub enum SignRefusal {
     /// The epoch has ended.
     #[error("the epoch has ended while the message was being signed: try again")]
     EpochEnded,
+}
+
+/// How many servers refuse a message, as an addition to a sentence.
+fn refusals(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => ", and 1 refuses the message".into(),
+        count => format!(", and {count} refuse the message"),
+    }
 }
 
 /// An event for the operator.
@@ -186,6 +198,13 @@ pub enum QuorumServerEvent {
     HasServiceState {
         /// The height of that state.
         height: Height,
+    },
+    /// The group knows a voting key of this server that this server does not have, or that belongs
+    /// to another file of the log: the store or the log was lost, or an old copy was put back. This
+    /// server draws another key.
+    VotingKeyLost {
+        /// The epoch of the key.
+        epoch: u64,
     },
     /// The group has signed the header of the epoch.
     HeaderSigned {
@@ -347,6 +366,25 @@ pub struct QuorumServerStatus {
     pub is_operator_request_pending: bool,
     /// When this server withdraws its approval of a refresh, unless the refresh begins.
     pub approval_expires: Option<UnixSeconds>,
+    /// The replicated service, if this server runs one.
+    pub service: Option<ReplicatedServiceStatus>,
+}
+
+/// The status of a replicated service at one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicatedServiceStatus {
+    /// The name of the service.
+    pub name: String,
+    /// Whether this server has the state.
+    pub has_state: bool,
+    /// The requests of its clients that have no signed answer yet.
+    pub waiting: usize,
+    /// How many bytes of its part of the log's segment its clients' commands have used.
+    pub log_bytes: usize,
+    /// The length of its part of the log's segment, in bytes.
+    pub max_log_bytes: usize,
+    /// The length of the snapshot from which its log starts, in bytes. 0 without the state.
+    pub snapshot_bytes: usize,
 }
 
 /// A newer epoch that a server has not entered. The epoch that it follows, if any, has ended.

@@ -11,13 +11,15 @@ use keys::rsa::RsaEncoding;
 
 use super::QuorumServer;
 use super::change::SavedStateChange;
-use super::output::{LocalRequestId, QuorumServerEvent, QuorumServerOutput, SignRefusal};
+use super::output::{
+    LocalRequestId, QuorumServerEvent, QuorumServerOutput, ReplicatedServiceStatus, SignRefusal,
+};
 use super::refreshing::{STATE, STATE_ASK};
 use super::signing::SignRequestPurpose;
 use crate::protocol::group::QuorumGroup;
 use crate::protocol::link::LinkTopic;
 use crate::protocol::log_types::Height;
-use crate::protocol::refresh::{LogEntry, LogEntryBody, RefreshRun};
+use crate::protocol::refresh::{LogEntry, LogEntryBody, MAX_COMMAND_BYTES, RefreshRun};
 use crate::protocol::replication::replica::{ServiceReplica, StatementTruth};
 use crate::protocol::replication::{
     MAX_BATCH_LEN, MAX_BATCH_REQUESTS, MAX_STATE_LEN, ReplicatedService, is_request, request_digest,
@@ -122,6 +124,22 @@ impl QuorumServer {
     /// Whether this server has the state of its replicated service.
     pub fn has_service_state(&self) -> bool {
         self.service.as_ref().is_some_and(|service| service.replica.has_state())
+    }
+
+    /// The status of its replicated service, if it runs one.
+    pub(super) fn service_status(&self) -> Option<ReplicatedServiceStatus> {
+        let service = self.service.as_ref()?;
+        let epoch = self.epoch.as_ref();
+        let used = epoch.and_then(|epoch| Some(epoch.agreement.command_bytes(epoch.index?)));
+        let submitted = service.batch.as_ref().map_or(0, |batch| batch.commands.len());
+        Some(ReplicatedServiceStatus {
+            name: service.replica.name().to_owned(),
+            has_state: service.replica.has_state(),
+            waiting: service.queue.len() + submitted + self.answers_under_way(),
+            log_bytes: used.unwrap_or(0),
+            max_log_bytes: MAX_COMMAND_BYTES,
+            snapshot_bytes: service.replica.snapshot_len(),
+        })
     }
 
     /// Submits a client's request to the replicated service. The result is a

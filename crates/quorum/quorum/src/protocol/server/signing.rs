@@ -92,6 +92,18 @@ pub(super) struct QueuedSignRequest {
 pub(super) struct OwnSignRequest {
     purpose: SignRequestPurpose,
     pub(super) request: SignRequest,
+    /// Whether it has waited for other requests for most of its time.
+    has_waited: bool,
+}
+
+impl OwnSignRequest {
+    /// Why it has failed.
+    fn refusal(&self) -> SignRefusal {
+        if self.has_waited {
+            return SignRefusal::Busy;
+        }
+        SignRefusal::TimedOut { refused: self.request.refused() }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -216,7 +228,8 @@ impl QuorumServer {
         let request = request.map_err(|_| SignRefusal::Encoding)?;
         let number = self.next_request;
         self.next_request += 1;
-        self.requests.insert(number, OwnSignRequest { purpose, request });
+        let has_waited = deadline.saturating_sub(now) < self.settings.timeouts.sign / 2;
+        self.requests.insert(number, OwnSignRequest { purpose, request, has_waited });
         self.perform_request_outputs(now, number);
         Ok(())
     }
@@ -226,7 +239,7 @@ impl QuorumServer {
     pub(super) fn end_requests(&mut self, now: Duration) {
         let is_member = self.epoch.as_ref().is_some_and(|epoch| epoch.index.is_some());
         let is_member = is_member && self.newer.is_none();
-        for (_, OwnSignRequest { purpose, request }) in std::mem::take(&mut self.requests) {
+        for (_, OwnSignRequest { purpose, request, .. }) in std::mem::take(&mut self.requests) {
             let Some(id) = purpose.request() else { continue };
             if is_member {
                 let (message, encoding) = request.into_message();
@@ -332,8 +345,9 @@ impl QuorumServer {
                 SignRequestPurpose::Header => self.group_signed(signature),
             },
             signing::SignRequestEvent::Failed => {
-                if let Some(id) = purpose.request() {
-                    let result = Err(purpose.refusal(SignRefusal::TimedOut));
+                let failed = self.requests.get(&number).map(OwnSignRequest::refusal);
+                if let (Some(id), Some(refusal)) = (purpose.request(), failed) {
+                    let result = Err(purpose.refusal(refusal));
                     self.push(QuorumServerOutput::Reply { id, result });
                 }
             }

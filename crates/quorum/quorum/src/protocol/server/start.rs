@@ -7,14 +7,14 @@
 
 use encoding::{FieldReader, FieldWrite as _};
 use keys::RsaPublicKey;
+use rsa_arithmetic::key::{GroupPublicKey, GroupPublicKeyError};
+use rsa_arithmetic::modulus::{RsaModulus, RsaModulusError};
 
 use crate::protocol::group::{
     GroupHeader, GroupHeaderKind, HeaderChainError, QuorumGroup, verify_chain, verify_refresh,
 };
-use crate::protocol::log_types::Height;
+use crate::protocol::log_types::{Height, ServerSet};
 use crate::protocol::refresh::ShareWitnesses;
-use crate::protocol::rsa::key::{GroupPublicKey, GroupPublicKeyError};
-use crate::protocol::rsa::modulus::{RsaModulus, RsaModulusError};
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
 /// The largest number of epochs in a chain: one a day for 27 years.
@@ -94,6 +94,13 @@ impl GroupStart {
     /// If the chain is empty. A parsed chain never is.
     pub fn header(&self) -> &GroupHeader {
         &self.chain.last().expect("a chain has an epoch").header
+    }
+
+    /// The servers of the first epoch, with the voting keys of its header. `None` if the chain is
+    /// empty, which a parsed chain never is.
+    pub(crate) fn first_servers(&self) -> Option<ServerSet> {
+        let header = &self.chain.first()?.header;
+        Some(header.group.voters(&header.voting))
     }
 
     /// The group of the previous epoch.
@@ -248,7 +255,7 @@ impl GroupStart {
             })
             .map_err(GroupStartError::Refresh)?;
         }
-        let modulus = RsaModulus::from_be_bytes(&public.modulus())?;
+        let modulus = RsaModulus::of(public)?;
         let labels = header.group.combination().label_count();
         let witnesses = ShareWitnesses::parse(&self.witnesses, labels, &modulus)
             .filter(|it| it.digest() == header.witnesses)

@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Weak;
 
 use keys::rsa::RsaEncoding;
+use rsa_arithmetic::dealer::DealerKey;
+use rsa_arithmetic::fixture::short_key;
 use sim::SeededRng;
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::protocol::ceremony::DealerKey;
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::fixture::short_key;
 use crate::protocol::group::{GroupHeader, QuorumGroup, verify_chain};
 use crate::protocol::log_types::{ServerSet, Voter};
 use crate::protocol::policy::MessageRefusal;
@@ -86,7 +86,8 @@ fn what_is_not_registered_is_not_signed() {
     world.run_until(|world| world.nodes.values().map(|it| it.replies.len()).sum::<usize>() == 3);
     let policy = |refusal| Err(SignRefusal::Policy(refusal));
     assert_eq!(world.nodes[&1].replies[&LocalRequestId(7)], policy(MessageRefusal::NotRegistered));
-    assert_eq!(world.nodes[&2].replies[&LocalRequestId(8)], Err(SignRefusal::TimedOut));
+    let refused = Err(SignRefusal::TimedOut { refused: 3 });
+    assert_eq!(world.nodes[&2].replies[&LocalRequestId(8)], refused);
     assert_eq!(world.nodes[&3].replies[&LocalRequestId(9)], policy(MessageRefusal::Header));
 }
 
@@ -117,6 +118,33 @@ fn a_backlogged_server_is_not_answered() {
     assert!(!has_effect(&other, (8 << 20) + 1));
     assert!(has_effect(&registered, 8 << 20));
     assert!(has_effect(&other, 8 << 20));
+}
+
+/// Of 33 requests, the last one waits until another one ends. If it then has little time left, its
+/// user is told to try again, and not that servers are missing.
+#[test]
+fn a_request_that_has_waited_for_others_is_refused_as_busy() {
+    for (waits_s, expected) in [(4, SignRefusal::Busy), (6, SignRefusal::TimedOut { refused: 0 })] {
+        let mut world = World::new(1, [], 21);
+        world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+        for other in 2..=4 {
+            world.stop(other);
+        }
+        let message = b"message".to_vec();
+        world.server(1).registered(MessageDigest::of(&message));
+        let now = world.now;
+        for number in 0..32 {
+            world.server(1).sign(now, LocalRequestId(number), message.clone(), RsaEncoding::Pkcs1);
+        }
+        world.now += Duration::from_secs(waits_s);
+        let now = world.now;
+        world.server(1).sign(now, LocalRequestId(32), message, RsaEncoding::Pkcs1);
+        world.run_until(|world| world.nodes[&1].replies.len() == 33);
+        let replies = &world.nodes[&1].replies;
+        let first = Err(SignRefusal::TimedOut { refused: 0 });
+        assert!((0..32).all(|number| replies[&LocalRequestId(number)] == first));
+        assert_eq!(replies[&LocalRequestId(32)], Err(expected), "{waits_s} s");
+    }
 }
 
 /// All servers get more requests than they can run at the same time. Everything is signed, and no
@@ -298,12 +326,18 @@ fn a_server_whose_log_is_lost_votes_with_another_key() {
         let at = members[1];
         world.run_until(|world| world.have_epoch(epoch, &members) && world.has_vote(at));
         let first = world.nodes[&at].key.unwrap();
+        let lost = |world: &World| {
+            let is_lost =
+                |it: &QuorumServerEvent| *it == QuorumServerEvent::VotingKeyLost { epoch };
+            world.nodes[&at].events.iter().any(is_lost)
+        };
         // A restart with its log changes nothing.
         world.stop(at);
         world.start(at);
         world.run_until(|world| world.nodes[&at].log.is_some());
         world.run_until(|world| world.has_vote(at));
         assert_eq!(world.nodes[&at].key, Some(first));
+        assert!(!lost(&world));
         world.stop(at);
         world.nodes.get_mut(&at).unwrap().life = lives.next().unwrap();
         let heights = world.log.len();
@@ -311,6 +345,7 @@ fn a_server_whose_log_is_lost_votes_with_another_key() {
         world.start(at);
         world.run_until(|world| world.nodes[&at].keys.len() > used && world.has_vote(at));
         assert_ne!(world.nodes[&at].key, Some(first));
+        assert!(lost(&world), "the operator is told");
         assert!(world.log.len() <= heights + 3, "a few heights");
         if epoch == 1 {
             // The entry is committed again, by a faulty server: it changes nothing.

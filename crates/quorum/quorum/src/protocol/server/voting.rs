@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use super::QuorumServer;
 use super::change::SavedStateChange;
 use super::epoch::FollowedEpoch;
-use super::output::QuorumServerOutput;
+use super::output::{QuorumServerEvent, QuorumServerOutput};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::log_types::{Height, LogIncarnation};
 use crate::protocol::voting::VotingSecret;
@@ -73,6 +73,7 @@ impl QuorumServer {
         let has_none = |epoch: &FollowedEpoch| epoch.index.is_some() && epoch.voting.is_none();
         let may_vote = self.life.is_some() && self.newer.is_none();
         if may_vote && self.epoch.as_deref().is_some_and(has_none) {
+            self.report_lost_voting_key();
             self.vote_with(Arc::new(VotingSecret::random(generator)?), true);
         }
         let Some(epoch) = &mut self.epoch else { return Ok(()) };
@@ -86,6 +87,16 @@ impl QuorumServer {
         let entry = epoch.agreement.voting_entry(index, &secret, &self.settings.identity);
         self.submit(&entry);
         Ok(())
+    }
+
+    /// Reports if the group knows a voting key of this server, which has none.
+    fn report_lost_voting_key(&mut self) {
+        let Some(epoch) = &self.epoch else { return };
+        let known = epoch.index.and_then(|it| epoch.agreement.voting()[usize::from(it.0)]);
+        if known.is_some() {
+            let epoch = epoch.header.epoch;
+            self.event(QuorumServerEvent::VotingKeyLost { epoch });
+        }
     }
 
     pub(super) fn voting_deadline(&self) -> Option<Duration> {

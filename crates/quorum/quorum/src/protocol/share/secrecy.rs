@@ -1,12 +1,12 @@
 //! What f servers of an old group and f servers of a new group can do and see together.
 
+use rsa_arithmetic::fixture::tiny_key;
+use rsa_arithmetic::modulus::RsaElement;
 use sim::SeededRng;
 use sim::statistics::ChiSquared;
 
 use super::*;
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::fixture::tiny_key;
-use crate::protocol::rsa::modulus::RsaElement;
 
 /// Shares of an old group, and the subshares into which each was split for a new group.
 struct SampleResharing {
@@ -99,7 +99,7 @@ fn f_old_and_f_new_servers_cannot_sign() {
     let x = modulus.element(&[7; 32]).unwrap().square();
     for faulty in 1..=2 {
         let group = CombinatorialSharing::new(faulty).unwrap();
-        let whole = key.split(&range, &group, &mut generator).unwrap();
+        let whole = range.split(key.private_exponent(), &group, &mut generator).unwrap();
         let secret = range.sum(&group.labels().map(|it| whole.share(it)).collect::<Vec<_>>());
         let signature = modulus.pow(&x, &secret).unwrap();
         assert_eq!(signature.pow(keys::rsa::PUBLIC_EXPONENT.into()), x);

@@ -2,11 +2,11 @@
 
 use keys::rsa::{RsaEncoding, SALT_LEN};
 use keys::{IdentityPublicKey, IdentitySecretKey};
+use rsa_arithmetic::key::GroupPublicKey;
+use rsa_arithmetic::modulus::RsaElement;
 use sha2::{Digest as _, Sha256};
 
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
-use crate::protocol::rsa::key::GroupPublicKey;
-use crate::protocol::rsa::modulus::RsaElement;
 
 /// The length in bytes of the longest message that is signed.
 pub const MAX_MESSAGE_LEN: usize = 1 << 20;

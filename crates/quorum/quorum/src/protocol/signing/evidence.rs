@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rsa_arithmetic::modulus::RsaElement;
+
 use super::answer::{PartialSignatures, SigningGroup};
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::rsa::modulus::RsaElement;
 
 /// A server's wrong answer, with other servers' answers to a full sign of the same number. It is a
 /// proof for anyone who accepts that at most f servers of the group are faulty. For each label

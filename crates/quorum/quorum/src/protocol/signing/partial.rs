@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use keys::IdentitySecretKey;
+use rsa_arithmetic::integer::SecretInteger;
+use rsa_arithmetic::modulus::FixedBase;
 
 use super::answer::{PartialSignQuery, PartialSignatures, SigningGroup};
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::integer::SecretInteger;
-use crate::protocol::rsa::modulus::FixedBase;
 use crate::protocol::share::ShareRange;
 
 /// Why a server does not answer.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keys::rsa::RsaEncoding;
+use rsa_arithmetic::modulus::RsaElement;
 
 use super::answer::{PartialSignQuery, PartialSignatures, QuickSigners, SigningGroup};
 use super::evidence::{WrongAnswerEvidence, is_right, right_values};
 use super::health::SignerHealth;
 use super::partial::PartialSignError;
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::rsa::modulus::RsaElement;
 
 /// The delay before a busy server is asked again.
 const BUSY_DELAY: Duration = Duration::from_millis(100);
@@ -202,6 +202,11 @@ impl SignRequest {
         if !self.is_finished() && self.asked.contains_key(&from) {
             self.busy.insert(from, now + BUSY_DELAY);
         }
+    }
+
+    /// How many servers refuse the message.
+    pub fn refused(&self) -> usize {
+        self.refused.len()
     }
 
     /// The message.

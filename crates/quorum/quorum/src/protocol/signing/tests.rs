@@ -10,12 +10,12 @@ use keys::IdentitySecretKey;
 use keys::rsa::RsaEncoding;
 use proptest::prelude::*;
 use random::RandomGenerator;
+use rsa_arithmetic::dealer::DealerKey;
+use rsa_arithmetic::fixture::{large_key, short_key, small_key};
+use rsa_arithmetic::modulus::RsaElement;
 
 use super::*;
-use crate::protocol::ceremony::DealerKey;
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
-use crate::protocol::fixture::{large_key, short_key, small_key};
-use crate::protocol::rsa::modulus::RsaElement;
 use crate::protocol::share::ShareRange;
 
 const MESSAGE: &[u8] = b"a message";
@@ -37,7 +37,7 @@ impl World {
         let mut generator = RandomGenerator::seeded().unwrap();
         let combination = CombinatorialSharing::new(faulty).unwrap();
         let range = ShareRange::new(key.group().modulus().bits());
-        let split = key.split(&range, &combination, &mut generator).unwrap();
+        let split = range.split(key.private_exponent(), &combination, &mut generator).unwrap();
         let identities: Vec<IdentitySecretKey> =
             combination.servers().map(|it| IdentitySecretKey::new(&[it.0; 32])).collect();
         let group = Arc::new(SigningGroup {

@@ -97,6 +97,32 @@ async fn an_expired_registration_is_refused() {
     assert!(servers[0].client.register(message).await.unwrap().new, "it begins anew");
 }
 
+/// The end of a registration is stored. A restart does not move it, unless registrations last
+/// shorter now.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_does_not_extend_a_registration() {
+    let world = World::new(4);
+    let hour = Duration::from_secs(3_600);
+    let until = async |server: &Running| {
+        let pending = server.client.pending().await.unwrap();
+        pending.registrations.first().map(|it| it.until.clone()).unwrap()
+    };
+    let stop = async |server: Running| {
+        drop(server.socket);
+        server.node.stop().await.unwrap();
+    };
+    let server = world.start_with_expiry(1, hour).await;
+    server.client.register(Bytes::from_static(MESSAGE)).await.unwrap();
+    let first = until(&server).await;
+    stop(server).await;
+    let server = world.start_with_expiry(1, 24 * hour).await;
+    assert_eq!(until(&server).await, first);
+    stop(server).await;
+    let server = world.start_with_expiry(1, hour / 2).await;
+    assert!(until(&server).await < first);
+    stop(server).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_users_register_and_sign_at_once() {
     let world = World::new(4);

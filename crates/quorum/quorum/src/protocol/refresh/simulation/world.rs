@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use random::RandomGenerator;
+use rsa_arithmetic::dealer::DealerKey;
+use rsa_arithmetic::fixture::tiny_key;
 use sim::{SeededRng, SimulatedLinkId, SimulatedNetwork, SimulationEvent};
 
 use super::super::{
@@ -18,9 +20,7 @@ use super::process::{ProcessAction, ProcessStep, SimulatedProcess, group_of};
 use super::scenario::{FIRST_IDENTITY, RefreshScenario, first};
 use crate::log::AgreementLog as _;
 use crate::log::memory::MemoryLog;
-use crate::protocol::ceremony::DealerKey;
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::fixture::tiny_key;
 use crate::protocol::group::{GroupHeader, QuorumGroup};
 use crate::protocol::share::ShareRange;
 use crate::protocol::testing::identity;
@@ -78,7 +78,7 @@ impl RefreshSimulation {
         let mut generator = RandomGenerator::seeded().unwrap();
         let SimulationKey { dealer, parameters } = key();
         let old = scenario.old.combination();
-        let split = dealer.split(&parameters.range, old, &mut generator).unwrap();
+        let split = parameters.range.split(dealer.private_exponent(), old, &mut generator).unwrap();
         let powers = old.labels().map(|label| parameters.power(&split.share(label)));
         let witnesses = Arc::new(ShareWitnesses::new(powers.collect()));
         let all: Vec<_> = old.labels().map(|label| split.share(label)).collect();

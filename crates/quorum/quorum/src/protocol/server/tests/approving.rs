@@ -1,7 +1,7 @@
 //! Approvals of refreshes that wait for those of others.
 
 use super::*;
-use world::APPROVAL_EXPIRES;
+use world::{APPROVAL_EXPIRES, BEGINNING};
 
 const ALL: [Number; 4] = [1, 2, 3, 4];
 
@@ -37,6 +37,47 @@ fn an_approval_that_nobody_shares_expires_and_a_later_one_begins_nothing() {
     assert!(!world.run(|world| world.have_epoch(2, &[5, 6, 7, 8])), "one is not enough");
     world.refresh(&[1], &list);
     assert!(world.run(|world| world.have_epoch(2, &[5, 6, 7, 8])));
+}
+
+/// The wait is saved, so that a server that is restarted every hour withdraws its approval, too.
+#[test]
+fn an_approval_expires_in_time_at_a_server_that_is_restarted() {
+    let mut world = begun(34);
+    world.refresh(&[1], &group(1, 5));
+    let ends = |world: &World| world.statuses()[0].1.as_ref().and_then(|it| it.approval_expires);
+    assert!(world.run(|world| approvals(world) == [1; 4] && ends(world).is_some()));
+    let end = ends(&world);
+    for _ in 0..2 {
+        world.now += APPROVAL_EXPIRES / 3;
+        world.stop(1);
+        world.start(1);
+        assert!(world.run(|world| ends(world) == end), "the restart changes nothing");
+        assert_eq!(approvals(&world), [1; 4]);
+    }
+    world.now += APPROVAL_EXPIRES / 3;
+    assert!(world.run(|world| approvals(world) == [0; 4]), "it is withdrawn");
+    // The wait of the next approval begins with it.
+    world.refresh(&[1], &group(1, 5));
+    assert!(world.run(|world| approvals(world) == [1; 4] && ends(world) > end));
+}
+
+/// If the clock is set back, the wait begins again, so it is never longer than configured.
+#[test]
+fn an_approval_waits_no_longer_if_the_clock_is_set_back() {
+    let mut world = begun(35);
+    world.now += 3 * APPROVAL_EXPIRES;
+    world.refresh(&[1], &group(1, 5));
+    let ends = |world: &World| world.statuses()[0].1.as_ref().and_then(|it| it.approval_expires);
+    assert!(world.run(|world| ends(world).is_some()));
+    let before = ends(&world);
+    world.clock_back = 2 * APPROVAL_EXPIRES;
+    world.stop(1);
+    world.start(1);
+    assert!(world.run(|world| ends(world).is_some() && ends(world) < before));
+    let time = BEGINNING.0 + (world.now - world.clock_back).as_secs();
+    let left = ends(&world).unwrap().0 - time;
+    assert!(left <= APPROVAL_EXPIRES.as_secs(), "{left} s");
+    assert_eq!(approvals(&world), [1; 4]);
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub(super) struct World {
     /// Servers that get no heights of the log.
     pub(super) stalled: BTreeSet<Number>,
     pub(super) now: Duration,
+    /// How far the clocks of all servers were set back.
+    pub(super) clock_back: Duration,
     pub(super) generator: RandomGenerator,
     pub(super) rng: SeededRng,
     /// How many of 100 messages are lost, with their link.
@@ -92,7 +94,7 @@ impl World {
         let range = ShareRange::new(key.group().modulus().bits());
         let first = group(faulty, 1);
         let combination = first.combination();
-        let split = key.split(&range, combination, &mut generator).unwrap();
+        let split = range.split(key.private_exponent(), combination, &mut generator).unwrap();
         let parameters = RefreshParameters::new(key.group(), range);
         let power = |label| parameters.power(&split.share(label));
         let witnesses = ShareWitnesses::new(combination.labels().map(power).collect());
@@ -122,6 +124,7 @@ impl World {
             forgotten: Height(0),
             stalled: BTreeSet::new(),
             now: Duration::ZERO,
+            clock_back: Duration::ZERO,
             generator,
             rng: SeededRng::new(seed),
             loss: 0,
@@ -182,9 +185,10 @@ impl World {
     /// Lets a server do one thing. Returns whether it did something.
     pub(super) fn poll(&mut self, number: Number) -> bool {
         let now = self.now;
+        let clock = now.saturating_sub(self.clock_back);
         let node = self.nodes.get_mut(&number).unwrap();
         let Some(server) = &mut node.server else { return false };
-        server.set_time(UnixSeconds(BEGINNING.0 + now.as_secs()));
+        server.set_time(UnixSeconds(BEGINNING.0 + clock.as_secs()));
         if let Some(applied) = node.log.filter(|it| *it >= self.forgotten)
             && !self.stalled.contains(&number)
             && let Some(committed) = self.log.get(usize::try_from(applied.0).unwrap())

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use random::RandomGenerator;
+use rsa_arithmetic::modulus::RsaElement;
 use sim::SeededRng;
 
 use super::super::super::dealing::{Dealing, DealingDelivery, DealingProofs, DealingSeed};
@@ -14,7 +15,6 @@ use super::super::super::{LogEntry, RefreshAgreement, RefreshMessage, RefreshRol
 use super::super::process::{ProcessAction, SimulatedProcess};
 use super::Adversary;
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::rsa::modulus::RsaElement;
 use crate::protocol::testing::group;
 use crate::protocol::wire::Sha256Digest;
 

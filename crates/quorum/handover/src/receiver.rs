@@ -1,0 +1,223 @@
+//! A receiver: a server of the new group.
+
+use std::collections::BTreeMap;
+
+use encoding::{FieldReader, FieldWrite as _};
+use zeroize::Zeroizing;
+
+use crate::agreement::HandoverAgreement;
+use crate::element::MalformedHandoverMessage;
+use crate::entry::{HandoverEntry, HandoverEntryBody};
+use crate::participant::{ParticipantId, ParticipantSet};
+use crate::scheme::{HandoverPurpose, HandoverScheme, HandoverTerms};
+use crate::session_key::SessionScalar;
+
+/// A new server in one handover. Its secrets are wiped when it is dropped, as it must be when the
+/// handover ends.
+///
+/// Its state changes only in [`Self::handle_log`] and [`Self::handle_value`]. Save
+/// [`Self::to_bytes`] after each before the wanted entries are sent: others rely on rows that it
+/// says it has.
+pub struct HandoverReceiver<S: HandoverScheme> {
+    server: ParticipantId,
+    terms: HandoverTerms<S>,
+    seed: Zeroizing<[u8; 32]>,
+    session: SessionScalar,
+    rows: BTreeMap<ParticipantId, S::Row>,
+    /// The dealers whose ciphertext for this server is wrong.
+    wronged_by: ParticipantSet,
+    repairs: BTreeMap<ParticipantId, S::Repair>,
+    share: Option<S::Share>,
+}
+
+impl<S: HandoverScheme> HandoverReceiver<S> {
+    /// The receiver whose secrets follow from a seed, which must be random and used for one
+    /// handover only. `None` if the new group has no such server.
+    pub fn new(terms: &HandoverTerms<S>, server: ParticipantId, seed: &[u8; 32]) -> Option<Self> {
+        terms.new.contains(server).then(|| Self {
+            server,
+            terms: terms.clone(),
+            session: SessionScalar::new(seed, b"receiver"),
+            seed: Zeroizing::new(*seed),
+            rows: BTreeMap::new(),
+            wronged_by: ParticipantSet::default(),
+            repairs: BTreeMap::new(),
+            share: None,
+        })
+    }
+
+    /// The share, when it has been computed.
+    pub fn share(&self) -> Option<&S::Share> {
+        self.share.as_ref()
+    }
+
+    /// Ends the handover, with the share if the server has computed it. Otherwise it obtains its
+    /// row from the other servers of its group.
+    pub fn into_share(self) -> Option<S::Share> {
+        self.share
+    }
+
+    /// Decrypts new dealings, and computes the share when it has all chosen rows. Call it after
+    /// entries were applied.
+    pub fn handle_log(&mut self, agreement: &HandoverAgreement<S>) {
+        for (&dealer, dealing) in agreement.dealings() {
+            let is_new = !self.rows.contains_key(&dealer) && !self.wronged_by.contains(dealer);
+            let is_wanted = agreement.sharing().is_none() || agreement.chosen().contains(dealer);
+            if !is_new || !is_wanted || !dealing.ciphertexts.contains_key(&self.server) {
+                continue;
+            }
+            let agreed = self.session.agree(&dealing.ephemeral);
+            match dealing.open_row(agreement.terms(), dealer, self.server, &agreed) {
+                Some(row) => {
+                    self.rows.insert(dealer, row);
+                }
+                None => {
+                    self.wronged_by.insert(dealer);
+                }
+            }
+        }
+        self.compute(agreement);
+    }
+
+    fn compute(&mut self, agreement: &HandoverAgreement<S>) {
+        let Some(sharing) = agreement.sharing().filter(|_| self.share.is_none()) else { return };
+        let chosen = agreement.chosen().iter().map(|dealer| {
+            let dealing = &agreement.dealings()[&dealer];
+            Some((dealer, &dealing.sharing, self.rows.get(&dealer)?))
+        });
+        let Some(chosen) = chosen.collect::<Option<Vec<_>>>() else { return };
+        self.share = S::combine_rows(agreement.terms(), self.server, &chosen, sharing);
+    }
+
+    /// The entries that the server wants committed now. They stay the same until the log or its
+    /// rows change: send them again until they are committed.
+    pub fn wanted_entries(&self, agreement: &HandoverAgreement<S>) -> Vec<HandoverEntry<S>> {
+        let terms = agreement.terms();
+        let entry = |body| HandoverEntry { run: terms.run, body };
+        if agreement.is_final() || agreement.faulty_receivers().contains(self.server) {
+            return Vec::new();
+        }
+        if !agreement.session_keys().contains_key(&self.server) {
+            let context = terms.context(HandoverPurpose::SessionKey, &[self.server]);
+            let (key, proof) = (self.session.public(), self.session.prove(&context));
+            return vec![entry(HandoverEntryBody::Key { key, proof })];
+        }
+        let mut entries: Vec<_> = self
+            .wronged_by
+            .without(agreement.faulty_dealers())
+            .iter()
+            .map(|dealer| entry(self.complaint(agreement, dealer)))
+            .collect();
+        let is_counted = |dealer: &ParticipantId| agreement.holders(*dealer).contains(self.server);
+        let held: ParticipantSet =
+            self.rows.keys().filter(|dealer| !is_counted(dealer)).copied().collect();
+        if !held.is_empty() && agreement.sharing().is_none() {
+            entries.push(entry(HandoverEntryBody::Hold(held)));
+        }
+        if let Some(share) = self.share.as_ref().filter(|_| !agreement.has_confirmed(self.server)) {
+            let context = terms.context(HandoverPurpose::Possession, &[self.server]);
+            let proof = S::prove_possession(share, &context);
+            entries.push(entry(HandoverEntryBody::Confirm(proof)));
+        }
+        entries
+    }
+
+    fn complaint(
+        &self,
+        agreement: &HandoverAgreement<S>,
+        dealer: ParticipantId,
+    ) -> HandoverEntryBody<S> {
+        let ephemeral = &agreement.dealings()[&dealer].ephemeral;
+        let agreed = self.session.agree(ephemeral);
+        let context = agreement.terms().context(HandoverPurpose::Complaint, &[dealer, self.server]);
+        let proof = self.session.prove_agreed(ephemeral, &agreed, &context);
+        HandoverEntryBody::Complain { dealer, agreed: *agreed, proof }
+    }
+
+    /// The dealers of whose dealings the server lacks its row, each with the other servers that
+    /// have theirs: ask these for their common values.
+    pub fn wanted_values(
+        &self,
+        agreement: &HandoverAgreement<S>,
+    ) -> Vec<(ParticipantId, ParticipantSet)> {
+        let own: ParticipantSet = [self.server].into_iter().collect();
+        let chosen = agreement.sharing().map(|_| agreement.chosen());
+        let is_wanted = |dealer: ParticipantId| match chosen {
+            Some(chosen) => chosen.contains(dealer),
+            None => !agreement.faulty_dealers().contains(dealer),
+        };
+        let dealers = agreement.dealings().keys().copied();
+        let lacking = dealers.filter(|it| !self.rows.contains_key(it) && is_wanted(*it));
+        let asked = lacking.map(|dealer| (dealer, agreement.holders(dealer).without(own)));
+        asked.filter(|(_, holders)| !holders.is_empty()).collect()
+    }
+
+    /// The answer to another new server that asks for the common value of a dealing. Secret: send
+    /// it to that server only, over a link with forward secrecy. `None` if this server lacks its
+    /// own row.
+    pub fn common_value(
+        &self,
+        dealer: ParticipantId,
+        other: ParticipantId,
+    ) -> Option<Zeroizing<S::Value>> {
+        let row = self.rows.get(&dealer).filter(|_| self.terms.new.contains(other))?;
+        Some(S::common_value(row, other))
+    }
+
+    /// Takes a common value of a dealing from another new server.
+    pub fn handle_value(
+        &mut self,
+        agreement: &HandoverAgreement<S>,
+        from: ParticipantId,
+        dealer: ParticipantId,
+        value: &S::Value,
+    ) {
+        let Some(dealing) = agreement.dealings().get(&dealer) else { return };
+        if self.rows.contains_key(&dealer) {
+            return;
+        }
+        let repair = self.repairs.entry(dealer).or_insert_with(|| S::new_repair(self.server));
+        let row = S::repair(agreement.terms(), &dealing.sharing, repair, from, value);
+        if let Some(row) = row {
+            self.repairs.remove(&dealer);
+            self.rows.insert(dealer, row);
+            self.compute(agreement);
+        }
+    }
+
+    /// The state for the store: the seed, and the rows. Secret.
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let len = 36 + self.rows.len() * (1 + S::row_len(&self.terms));
+        let mut bytes = Zeroizing::new(Vec::with_capacity(len));
+        bytes.extend(&*self.seed);
+        bytes.put_count(self.rows.len());
+        for (dealer, row) in &self.rows {
+            bytes.push(dealer.number());
+            bytes.extend(&*S::encode_row(row));
+        }
+        bytes
+    }
+
+    /// Decodes the output of [`Self::to_bytes`], for the same server. Call [`Self::handle_log`]
+    /// with the state of the log then.
+    ///
+    /// # Errors
+    /// If the bytes are no such state.
+    pub fn from_bytes(
+        terms: &HandoverTerms<S>,
+        server: ParticipantId,
+        bytes: &[u8],
+    ) -> Result<Self, MalformedHandoverMessage> {
+        let mut reader = FieldReader::new(bytes);
+        let seed = Zeroizing::new(reader.take()?);
+        let receiver = Self::new(terms, server, &seed);
+        let mut receiver =
+            receiver.ok_or(MalformedHandoverMessage("no server of the new group"))?;
+        for _ in 0..reader.u32()? {
+            let dealer = ParticipantId::read(&mut reader)?;
+            receiver.rows.insert(dealer, S::read_row(terms, &mut reader)?);
+        }
+        reader.finish()?;
+        Ok(receiver)
+    }
+}
