@@ -68,7 +68,9 @@ fn a_message_reaches_a_member_that_comes_later() {
     while room.rounds() < rounds + 20 {
         thread::sleep(Duration::from_millis(20));
     }
-    all.map(|mut member| member.stop(STOP_SIGNALS[0]));
+    for mut member in all {
+        member.stop(STOP_SIGNALS[0]);
+    }
     let mut bob = room.talk("bob");
     bob.wait_for("connected");
     bob.enter("@carol until later");
