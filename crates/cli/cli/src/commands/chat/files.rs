@@ -63,8 +63,11 @@ pub(super) fn parse_name(text: &str) -> Result<MemberName, String> {
 
 /// The address of a SOCKS proxy, as clap reads it.
 pub(super) fn parse_address(text: &str) -> Result<String, String> {
-    let is_address = GroupAddress::is_proxy_address(text) && !text.contains(',');
-    if is_address { Ok(text.to_owned()) } else { Err("give HOST:PORT".into()) }
+    if GroupAddress::is_single_address(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("give HOST:PORT".into())
+    }
 }
 
 /// Writes the files.

@@ -105,7 +105,7 @@ impl ChatConfig {
             let state = text("state");
             let socks = table.get("socks").map(|value| {
                 let address = value.text()?;
-                if GroupAddress::is_proxy_address(address) && !address.contains(',') {
+                if GroupAddress::is_single_address(address) {
                     return Some(address.to_owned());
                 }
                 value.refuse("no address", "as in: socks = \"127.0.0.1:9050\"");
