@@ -218,7 +218,9 @@ impl ChatContacts {
         for (name, members) in &self.groups {
             out.put_text(name);
             out.put_u32(u32::try_from(members.len()).unwrap_or(0));
-            members.iter().for_each(|member| out.put_text(member));
+            for member in members {
+                out.put_text(member);
+            }
         }
         out
     }

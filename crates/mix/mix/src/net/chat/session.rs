@@ -474,7 +474,7 @@ impl ChatDriver {
             return self.output.show(ChatEvent::Client(event));
         };
         let Some(file) = SharedFile::from_text(&text) else {
-            return self.show_message(from, text);
+            return self.show_message(&from, &text);
         };
         let label = file.label();
         let shown = match self.offers.add(&from, &file) {
@@ -492,10 +492,10 @@ impl ChatDriver {
         self.remember(false, &from, &label);
     }
 
-    fn show_message(&mut self, from: String, text: String) {
-        let event = MixClientEvent::Message { from: from.clone(), text: text.clone() };
+    fn show_message(&mut self, from: &str, text: &str) {
+        let event = MixClientEvent::Message { from: from.to_owned(), text: text.to_owned() };
         self.output.show(ChatEvent::Client(event));
-        self.remember(false, &from, &text);
+        self.remember(false, from, text);
     }
 
     /// Compares the members of an epoch with those that are known.
@@ -543,7 +543,7 @@ impl ChatDriver {
         let is_over = self.silence_limit().is_some_and(|limit| now >= self.heard + limit);
         if is_over && !self.is_silent {
             self.is_silent = true;
-            let since = now - self.heard;
+            let since = now.saturating_sub(self.heard);
             self.output.report(ChatEvent::ProxySilent { since });
         }
     }

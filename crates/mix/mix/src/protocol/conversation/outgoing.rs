@@ -252,8 +252,9 @@ impl OutgoingFragments {
             _ => return None,
         };
         let number = self.acknowledged + 1 + u32::try_from(index).expect("at most a window");
-        let message = self.messages.iter_mut().find(|message| number <= message.end);
-        message.into_iter().for_each(|message| message.may_have_left = true);
+        if let Some(message) = self.messages.iter_mut().find(|message| number <= message.end) {
+            message.may_have_left = true;
+        }
         let (last, text) = self.fragment(number)?;
         Some((number, last, text))
     }

@@ -178,14 +178,10 @@ pub fn decode_answer(
     if !administrator.verify(&signed, signature.try_into().ok()?) {
         return None;
     }
-    match code {
-        0 => Some(Ok(())),
-        // A newer administrator may have other reasons.
-        _ => {
-            let refusal = JoinRefusal::ALL.get(usize::from(code) - 1).copied();
-            Some(Err(refusal.unwrap_or(JoinRefusal::Malformed)))
-        }
-    }
+    let Some(reason) = usize::from(code).checked_sub(1) else { return Some(Ok(())) };
+    // A newer administrator may have other reasons.
+    let refusal = JoinRefusal::ALL.get(reason).copied();
+    Some(Err(refusal.unwrap_or(JoinRefusal::Malformed)))
 }
 
 fn signed_answer(
