@@ -40,7 +40,7 @@ pub(crate) fn may_choose_again(error: &io::Error, address: SocketAddr, attempts:
 }
 
 /// Splits an address into the host, without brackets, and the port.
-fn split(address: &str) -> Option<(&str, u16)> {
+pub(crate) fn split(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let host = match host.strip_prefix('[') {
         Some(host) => host.strip_suffix(']')?,

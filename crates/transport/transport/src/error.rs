@@ -169,7 +169,8 @@ impl Error {
 
 /// The text for a system error, with a remedy where there is one.
 fn explain(step: ConnectionStep, source: &io::Error) -> String {
-    let is_connecting = matches!(step, ConnectionStep::Connect(_) | ConnectionStep::Relay);
+    let is_connecting =
+        matches!(step, ConnectionStep::Connect(_) | ConnectionStep::Relay | ConnectionStep::Socks);
     let words = match source.kind() {
         _ if source.get_ref().is_some() => return source.to_string(),
         io::ErrorKind::ConnectionRefused if is_connecting => {
@@ -200,7 +201,7 @@ fn explain(step: ConnectionStep, source: &io::Error) -> String {
 /// What to check if nothing has arrived.
 fn advice(step: ConnectionStep) -> &'static str {
     match step {
-        ConnectionStep::Connect(_) | ConnectionStep::Relay => {
+        ConnectionStep::Connect(_) | ConnectionStep::Relay | ConnectionStep::Socks => {
             ": is its host up, and does a firewall let it through?"
         }
         ConnectionStep::Answer => ": does Sunder listen on this port?",
@@ -223,6 +224,8 @@ pub enum ConnectionStep {
     Connect(&'static str),
     /// Waiting for a relay to connect this end to the other.
     Relay,
+    /// Waiting for a SOCKS proxy to connect this end to the other.
+    Socks,
     /// Sending the first message of the handshake.
     Hello,
     /// The connecting end waits for the answer.
@@ -246,6 +249,7 @@ impl fmt::Display for ConnectionStep {
             Self::Listen => "cannot listen",
             Self::Connect(transport) => return write!(out, "connecting by {transport}"),
             Self::Relay => "connecting through the relay",
+            Self::Socks => "connecting through the SOCKS proxy",
             Self::Hello => "sending the handshake's first message",
             Self::Answer => "waiting for the handshake's answer",
             Self::Request => "waiting for the handshake's first message",

@@ -10,6 +10,7 @@ mod listener;
 mod pairing;
 mod pending;
 mod send_limit;
+mod socks;
 #[cfg(test)]
 mod tests;
 mod timed;

@@ -27,6 +27,9 @@ pub struct ConnectionOptions {
     pub buffer: Option<usize>,
     /// The largest size of a buffer that is not given, in bytes; `None`: no limit.
     pub max_buffer: Option<usize>,
+    /// The address `HOST:PORT` of a SOCKS5 proxy through which to connect over TCP. It resolves the
+    /// name of the destination.
+    pub socks: Option<String>,
     /// Whether [`TransportChoice::Auto`] chooses TCP, because a transport over UDP has just failed.
     pub avoids_udp: bool,
     /// Whether TCP sends, and requests from the other end, only packets of at most 1,280 bytes,
@@ -54,6 +57,7 @@ impl ConnectionOptions {
             congestion: None,
             buffer: None,
             max_buffer: None,
+            socks: None,
             avoids_udp: false,
             has_short_segments: false,
             accept_loss: false,

@@ -1,14 +1,19 @@
 //! `sunder chat`: a chat in which the proxy does not learn who talks to whom.
 
 mod command;
+mod conversation;
 mod draw;
 mod files;
 mod input;
 mod invite;
 mod join;
+mod lines;
+mod person;
 mod plain;
+mod rows;
 mod screen;
 mod terminal;
+mod wrap;
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -34,9 +39,9 @@ const EXAMPLE: &str = include_str!("chat.toml");
 /// if they have nothing to say. The proxy learns who takes part, but not who writes to whom, as
 /// long as it does not cooperate with a member. Messages are encrypted end to end.
 ///
-/// In the terminal, `@NAME TEXT` sends TEXT to a member, and the Tab key completes names; /help
-/// lists the commands, Ctrl-C ends the chat. With fewer participants than `least_anonymity` nothing
-/// is sent. docs/guides/chat.md shows how to set up a group.
+/// In the terminal, `@NAME TEXT` sends TEXT to a member, `@all TEXT` to all, and the Tab key
+/// completes names; /help lists the commands, Ctrl-C ends the chat. With fewer participants than
+/// `least_anonymity` nothing is sent. docs/guides/chat.md shows how to set up a group.
 #[derive(clap::Args)]
 #[command(
     after_help = help(),
@@ -51,6 +56,9 @@ pub(crate) struct Arguments {
     /// Read lines from standard input and write lines to standard output, for scripts
     #[arg(long)]
     plain: bool,
+    /// Append what happens as sentences, for screen readers: nothing is drawn
+    #[arg(long, conflicts_with = "plain")]
+    lines: bool,
     /// How many rounds to stay after the end of the input, whether the messages have arrived or not
     ///
     /// It replaces `stay` in the configuration, which is 100 by default. If the chat left when a
@@ -72,7 +80,7 @@ fn help() -> String {
     format!(
         "Example: sunder chat --config alice.toml, with this in alice.toml\n\n{EXAMPLE}\n\
          `sunder chat init` and `sunder chat join` write such a file, and the key.\n\
-         Further settings: transport, least_anonymity, history, stay."
+         Further settings: transport, socks, least_anonymity, history, files, stay."
     )
 }
 
@@ -88,7 +96,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         (None, Some(config)) => {
             let mut config = load(config)?;
             config.stay = arguments.stay.unwrap_or(config.stay);
-            if arguments.plain { plain::run(&config) } else { talk(&config) }
+            match (arguments.plain, arguments.lines) {
+                (true, _) => plain::run(&config),
+                (_, true) => lines::run(&config),
+                _ => talk(&config),
+            }
         }
         (None, None) => Err(CommandFailure::Usage("--config is missing".into())),
     }
@@ -96,7 +108,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 
 fn talk(config: &ChatConfig) -> Result<(), CommandFailure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        let message = "standard input and output are not a terminal: use --plain for scripts";
+        let message =
+            "standard input and output are not a terminal: use --plain for scripts, or --lines";
         return Err(CommandFailure::Usage(message.into()));
     }
     terminal::run(config)

@@ -1,10 +1,13 @@
 //! `sunder mix` and `sunder chat`, as processes: a proxy and three members that talk with `--plain`
 //! and in a terminal, and go on after each of them was stopped or killed.
 
+mod everyday;
 mod members;
 mod restarts;
+mod screens;
 mod staying;
 mod terminal;
+mod trust;
 
 use std::thread;
 use std::time::Duration;

@@ -120,6 +120,8 @@ impl DemoChatGroup {
                 least_anonymity: names.len(),
                 history: false,
                 stay: 1,
+                socks: None,
+                files: "received".into(),
             };
             stage.add(&config, at, keys[at])?;
         }
@@ -156,7 +158,7 @@ impl DemoChatGroup {
         let deadline = Instant::now() + STEP_TIMEOUT;
         loop {
             let member_event = self.next(deadline, "an invitation")?;
-            if let ChatEvent::Invitation(code) = member_event.event {
+            if let ChatEvent::Invitation { code, .. } = member_event.event {
                 return Invitation::parse(&code).map_err(failed);
             }
             self.take(member_event)?;

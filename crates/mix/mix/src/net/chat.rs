@@ -2,14 +2,18 @@
 //! which decides alone, and keeps the client's state in a file.
 
 mod config;
+mod contacts;
 mod event;
 mod history;
 mod output;
 mod session;
+mod shared_file;
 
 pub use config::{ChatConfig, KEYS};
-pub use event::ChatEvent;
+pub use contacts::{ALL, ChatContactList};
+pub use event::{ChatEvent, QueuedMessage};
 pub use history::{ChatHistoryEntry, ChatHistoryError};
 pub use session::{ChatCommand, ChatError, ChatSession};
+pub use shared_file::MAX_SHARED_FILE_LEN;
 
-pub use crate::protocol::client::MixClientStatus;
+pub use crate::protocol::client::{CancelledChatMessages, MixClientStatus};

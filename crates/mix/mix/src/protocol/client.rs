@@ -18,6 +18,7 @@
 mod epochs;
 mod joining;
 mod link;
+mod members;
 mod outbox;
 mod report;
 mod rounds;
@@ -35,8 +36,8 @@ use self::joining::JoinRefusalLimiter;
 use self::link::ProxyLink;
 use self::outbox::MembershipOutbox;
 pub use self::report::{
-    ClientStateError, DayBytes, LeaveGroupError, MixClientError, MixClientSendError,
-    MixClientStatus, NotAdministrator,
+    CancelledChatMessages, ClientStateError, DayBytes, LeaveGroupError, MixClientError,
+    MixClientSendError, MixClientStatus, NotAdministrator,
 };
 use self::state::RestoredClientState;
 use crate::protocol::conversations::Conversations;
@@ -44,7 +45,7 @@ use crate::protocol::event::{ChatMessageId, MixClientEvent};
 use crate::protocol::member::MixMember;
 use crate::protocol::membership::{
     Administrator, GroupAddress, Invitation, InviteMemberError, MemberName, MemberNotice,
-    RemoveMemberError, group_id,
+    NameBinding, RemoveMemberError, group_id,
 };
 use crate::protocol::random::ForwardSecureRng;
 use crate::protocol::wire::{
@@ -53,6 +54,9 @@ use crate::protocol::wire::{
 
 /// If two connections are replaced within this time, another host has the same key.
 const DISPLACED_AGAIN: Duration = Duration::from_secs(60);
+
+/// A proxy that sends nothing for this time, in addition to two rounds, is reported as silent.
+const SILENCE_MARGIN: Duration = Duration::from_secs(2);
 
 /// The member, its group and its settings.
 #[derive(Debug)]
@@ -395,16 +399,19 @@ impl MixClient {
     /// Makes an invitation for one person, with a proposed name. For the administrator.
     ///
     /// # Errors
-    /// If this is not the administrator, there are too many invitations, or the name is taken.
+    /// If this is not the administrator, there are too many invitations, or the name is taken or
+    /// mixes scripts.
     pub fn invite(
         &mut self,
         now: Duration,
         name: MemberName,
+        binding: NameBinding,
         lasts: Duration,
     ) -> Result<Invitation, AdministratorError> {
         let now = self.calendar(now);
         let administrator = self.administrator.as_mut().ok_or(NotAdministrator)?;
-        let invitation = administrator.invite(now, name, now + lasts, self.random.draw())?;
+        let secret = self.random.draw();
+        let invitation = administrator.invite(now, name, binding, now + lasts, secret)?;
         self.membership_changed();
         Ok(invitation)
     }
@@ -447,7 +454,7 @@ impl MixClient {
         };
         MixClientStatus {
             name: self.epochs.own_name().unwrap_or(&self.settings.name).to_string(),
-            others: self.others(),
+            others: self.other_names(),
             epoch: self.epochs.number(),
             round: self.link.as_ref().map_or(0, ProxyLink::round),
             exchanges: self.exchanges,
@@ -484,6 +491,15 @@ impl MixClient {
 }
 
 impl MixClient {
+    /// How long the proxy may send nothing on a connection: `None` while it has nothing to send.
+    pub fn silence_limit(&self) -> Option<Duration> {
+        match &self.link {
+            None => Some(SILENCE_MARGIN),
+            Some(link) if link.is_begun() => Some(2 * link.terms().interval() + SILENCE_MARGIN),
+            Some(_) => None,
+        }
+    }
+
     /// Why there are no exchanges now.
     fn waiting_for(&self) -> Option<&'static str> {
         match &self.link {
@@ -511,8 +527,8 @@ impl MixClient {
         }
     }
 
-    fn others(&self) -> Vec<String> {
-        self.epochs.others().map(ToString::to_string).collect()
+    fn other_names(&self) -> Vec<String> {
+        self.epochs.others().map(|(_, name)| name.to_string()).collect()
     }
 
     /// The time since 1970.

@@ -93,6 +93,12 @@ impl Conversation {
         self.outgoing.give_up()
     }
 
+    /// Drops the messages of which nothing was sent. Returns their numbers, and those of the
+    /// others.
+    pub(crate) fn cancel(&mut self) -> (Vec<u64>, Vec<u64>) {
+        self.outgoing.cancel()
+    }
+
     /// Whether a new fragment or an acknowledgement is to be sent.
     pub(crate) fn has_new(&self) -> bool {
         self.incoming.is_acknowledgement_due() || self.outgoing.has_new()

@@ -218,6 +218,17 @@ impl Conversations {
         Ok(id)
     }
 
+    /// Drops the messages to a partner of which nothing was sent. Returns their numbers, and those
+    /// of the other queued messages.
+    pub(crate) fn cancel(&mut self, partner: &[u8; 32]) -> (Vec<u64>, Vec<u64>) {
+        let Some(conversation) = self.partners.get_mut(partner) else {
+            return (Vec::new(), Vec::new());
+        };
+        let cancelled = conversation.cancel();
+        self.generation += u64::from(!cancelled.0.is_empty());
+        cancelled
+    }
+
     /// The slot to write to a partner of [`Self::iter`]: see [`Conversation::write`].
     pub(crate) fn write(
         &mut self,

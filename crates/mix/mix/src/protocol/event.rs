@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use keys::IdentityPublicKey;
+
 use crate::protocol::membership::{JoinRefusal, MemberName};
 
 /// The number of a message that a member has sent. It counts all messages to all partners, and
@@ -110,11 +112,17 @@ pub enum MixClientEvent {
     Admitted {
         /// Its name.
         name: MemberName,
+        /// The name of the invitation that it has used.
+        invited: MemberName,
+        /// Its key.
+        key: IdentityPublicKey,
     },
     /// To the administrator: a join request was refused.
     NotAdmitted {
         /// The name, if the request could be read.
         name: Option<MemberName>,
+        /// The name of the invitation, if the request could be read.
+        invited: Option<MemberName>,
         /// Why.
         reason: JoinRefusal,
         /// How many other requests were refused since the last such event.
@@ -180,12 +188,19 @@ impl fmt::Display for MixClientEvent {
                  slots of others in round {round}, which destroys messages: remove {name}, or find \
                  out whether these two deviate"
             ),
-            Self::Admitted { name } => write!(f, "{name} has joined the group"),
-            Self::NotAdmitted { name, reason, others } => {
+            Self::Admitted { name, invited, key } => {
+                write!(f, "{name} has joined the group, with the invitation for {invited} ")?;
+                write!(f, "and the key {key}")
+            }
+            Self::NotAdmitted { name, invited, reason, others } => {
                 match name {
-                    Some(name) => write!(f, "{name} was not admitted: {reason}")?,
-                    None => write!(f, "somebody was not admitted: {reason}")?,
+                    Some(name) => write!(f, "{name}")?,
+                    None => f.write_str("somebody")?,
                 }
+                if let Some(invited) = invited {
+                    write!(f, ", with the invitation for {invited},")?;
+                }
+                write!(f, " was not admitted: {reason}")?;
                 match others {
                     0 => Ok(()),
                     others => write!(f, "; {others} other requests were refused before"),

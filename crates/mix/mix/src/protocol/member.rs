@@ -305,6 +305,11 @@ impl MixMember {
         self.conversations.set_checkpoint();
     }
 
+    /// The conversations, to change them.
+    pub(crate) fn conversations_mut(&mut self) -> &mut Conversations {
+        &mut self.conversations
+    }
+
     /// The conversations, to be stored.
     pub fn conversations(&self) -> &Conversations {
         &self.conversations

@@ -13,10 +13,13 @@ mod invitation;
 mod join;
 mod name;
 mod prekey;
+mod safety_number;
 #[cfg(test)]
 mod tests;
 
-pub use administrator::{Administrator, InviteMemberError, JoinDecision, RemoveMemberError};
+pub use administrator::{
+    Administrator, InviteMemberError, JoinDecision, NameBinding, RemoveMemberError,
+};
 #[cfg(test)]
 pub(crate) use announcement::announcement_fixture;
 pub use announcement::{
@@ -31,3 +34,4 @@ pub use invitation::{
 pub use join::{JOIN_ANSWER_LEN, JoinRefusal, JoinRequest, MAX_JOIN_REQUEST_LEN, decode_answer};
 pub use name::{MemberName, MemberNameError};
 pub use prekey::{MAX_NOTICE_LEN, MemberNotice, Prekey, PrekeySecret};
+pub use safety_number::SafetyNumber;

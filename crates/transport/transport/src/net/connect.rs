@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::addresses::connect_first;
 use super::connection::Connection;
-use super::{direct, handshaking};
+use super::{direct, handshaking, socks};
 use crate::address::resolve;
 use crate::choice::{TransportSelection, choose, connect_or_tcp, measure};
 use crate::error::{ConnectionStep, Error};
@@ -29,7 +29,9 @@ pub fn connect(address: &str, options: &ConnectionOptions) -> Result<Connection,
     if let ConnectionSecurity::Noise { peers, .. } = &options.security {
         handshaking::expected(peers, address)?;
     }
-    let connection = if let Some((token, relay)) = address.split_once('@') {
+    let connection = if let Some((token, relay)) =
+        address.split_once('@').filter(|_| options.socks.is_none())
+    {
         direct::connect(open_relayed(address, token, relay, options)?, address.to_owned(), options)?
     } else {
         let (stream, chosen) = open(address, options)?;
@@ -49,6 +51,9 @@ type OpenedByteStream = (Arc<dyn ByteStream>, Option<TransportSelection>);
 
 /// Opens a transport's connection to the first address of the name that answers.
 fn open(address: &str, options: &ConnectionOptions) -> Result<OpenedByteStream, Error> {
+    if let Some(proxy) = &options.socks {
+        return Ok((socks::open(address, proxy, options)?, None));
+    }
     if address.contains(',') {
         return Ok((open_channels(address, options)?, None));
     }

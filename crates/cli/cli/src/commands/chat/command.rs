@@ -6,12 +6,28 @@ use mix::membership::MemberName;
 /// A line of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChatInputCommand {
-    /// Sends a message.
+    /// Sends a message to a member, a named group, or all.
     Say { to: String, text: String },
-    /// Selects this member for further messages.
+    /// Selects this receiver for further messages.
     SpeakTo(String),
-    /// Makes an invitation for a person of this name.
-    Invite(MemberName),
+    /// Sends a file.
+    Send { to: String, path: String },
+    /// Saves a file that was offered.
+    Accept(u32),
+    /// Drops a file that was offered.
+    Decline(u32),
+    /// Drops messages that have not left yet, to this receiver or to all.
+    Cancel(Option<String>),
+    /// Shows the named groups.
+    Groups,
+    /// Names a group of members; none: it is forgotten.
+    SetGroup { name: MemberName, members: Vec<String> },
+    /// Shows the safety number of a member, or compares it with this one.
+    Verify { name: String, number: Option<String> },
+    /// Accepts the new key of a member.
+    Trust(String),
+    /// Makes an invitation for a person of this name, or of any name.
+    Invite { name: MemberName, is_any_name: bool },
     /// Takes a member out of the group.
     Remove(MemberName),
     /// Leaves the group.
@@ -26,8 +42,10 @@ pub(super) enum ChatInputCommand {
 
 /// What can be entered.
 pub(super) const HELP: &str = "\
-@NAME TEXT sends TEXT to a member, TEXT alone to the same member again. Commands: /members, \
-/invite NAME, /remove NAME, /leave, /help, /quit";
+@NAME TEXT sends TEXT to a member, to a group or to all; TEXT alone goes to the same again. \
+Commands: /members, /group NAME MEMBER ..., /groups, /ungroup NAME, /cancel, /send NAME FILE, \
+/accept NUMBER, /decline NUMBER, /verify NAME, /trust NAME, /invite NAME, /remove NAME, /leave, \
+/help, /quit";
 
 impl ChatInputCommand {
     /// Reads a line; `partner` is the member spoken to last. Nothing if the line is empty.
@@ -47,7 +65,7 @@ impl ChatInputCommand {
             if name.is_empty() {
                 return Err("a name is missing after @".into());
             }
-            let (to, text) = (name.to_owned(), text.trim().to_owned());
+            let (to, text) = (normal(name), text.trim().to_owned());
             let entered = if text.is_empty() { Self::SpeakTo(to) } else { Self::Say { to, text } };
             return Ok(Some(entered));
         }
@@ -60,21 +78,65 @@ impl ChatInputCommand {
     fn slash(command: &str) -> Result<Self, String> {
         let (name, argument) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
         let argument = argument.trim();
+        let mut words = argument.split_whitespace();
+        let first = words.next().map(normal);
+        let rest: Vec<&str> = words.collect();
+        let needs = |what: &str| format!("/{name} needs {what}");
         let member = || {
-            let name = MemberName::new(argument.strip_prefix('@').unwrap_or(argument));
+            let name = MemberName::new(first.as_deref().unwrap_or_default());
             name.map_err(|error| error.to_string())
         };
-        match (name, argument) {
-            ("invite" | "remove", "") => Err(format!("/{name} needs a name")),
-            ("invite", _) => member().map(Self::Invite),
-            ("remove", _) => member().map(Self::Remove),
-            ("leave", "") => Ok(Self::Leave),
-            ("members", "") => Ok(Self::Members),
-            ("help", "") => Ok(Self::Help),
-            ("quit", "") => Ok(Self::Quit),
+        let one_name = || match &first {
+            Some(first) if rest.is_empty() => Ok(first.clone()),
+            _ => Err(needs("one name")),
+        };
+        let number = || argument.parse().map_err(|_| needs("the number of the file"));
+        match (name, &first) {
+            ("invite", Some(_)) if rest.is_empty() || rest == ["any-name"] => {
+                Ok(Self::Invite { name: member()?, is_any_name: !rest.is_empty() })
+            }
+            ("invite" | "remove" | "ungroup", None) => Err(needs("a name")),
+            ("remove", Some(_)) if rest.is_empty() => member().map(Self::Remove),
+            ("group", _) if rest.is_empty() => {
+                Err(needs("a name and members: /group team bob carol"))
+            }
+            ("group", Some(_)) => {
+                let members = rest.iter().map(|name| normal(name)).collect();
+                Ok(Self::SetGroup { name: member()?, members })
+            }
+            ("ungroup", Some(_)) if rest.is_empty() => {
+                Ok(Self::SetGroup { name: member()?, members: Vec::new() })
+            }
+            ("groups", None) => Ok(Self::Groups),
+            ("cancel", None) => Ok(Self::Cancel(None)),
+            ("cancel", Some(_)) => one_name().map(|name| Self::Cancel(Some(name))),
+            ("verify", Some(name)) => {
+                let number = (!rest.is_empty()).then(|| rest.concat());
+                Ok(Self::Verify { name: name.clone(), number })
+            }
+            ("verify", None) => Err(needs("a name")),
+            ("trust", _) => one_name().map(Self::Trust),
+            ("send", Some(to)) if !rest.is_empty() => {
+                // The name of the file may contain spaces.
+                let path = argument.split_once(char::is_whitespace).map_or("", |(_, path)| path);
+                Ok(Self::Send { to: to.clone(), path: path.trim().to_owned() })
+            }
+            ("send", _) => Err(needs("a name and a file")),
+            ("accept", _) => number().map(Self::Accept),
+            ("decline", _) => number().map(Self::Decline),
+            ("leave", None) => Ok(Self::Leave),
+            ("members", None) => Ok(Self::Members),
+            ("help", None) => Ok(Self::Help),
+            ("quit", None) => Ok(Self::Quit),
             _ => Err(format!("there is no command /{command}; /help lists them")),
         }
     }
+}
+
+/// A name as the group has it: a keyboard may compose letters differently.
+fn normal(name: &str) -> String {
+    let name = name.strip_prefix('@').unwrap_or(name);
+    MemberName::new(name).map_or_else(|_| name.to_owned(), |name| name.to_string())
 }
 
 /// The text on one line of a terminal: without what is [deceptive](is_deceptive).
@@ -94,6 +156,14 @@ mod tests {
     #[test]
     fn lines_are_messages_or_commands() {
         let say = |to: &str, text: &str| ChatInputCommand::Say { to: to.into(), text: text.into() };
+        let name = |name: &str| MemberName::new(name).unwrap();
+        let invite =
+            |one: &str, is_any_name| ChatInputCommand::Invite { name: name(one), is_any_name };
+        let group = |one: &str, members: &[&str]| {
+            let members = members.iter().copied().map(str::to_owned).collect();
+            ChatInputCommand::SetGroup { name: name(one), members }
+        };
+        let verify = |number| ChatInputCommand::Verify { name: "bob".into(), number };
         for (line, partner, expected) in [
             ("@bob hello there ", None, Some(say("bob", "hello there"))),
             ("hello", Some("bob"), Some(say("bob", "hello"))),
@@ -101,10 +171,22 @@ mod tests {
             ("@bob", None, Some(ChatInputCommand::SpeakTo("bob".into()))),
             ("  ", None, None),
             ("/remove @bob", None, Some(ChatInputCommand::Remove(MemberName::new("bob").unwrap()))),
+            ("/invite dora", None, Some(invite("dora", false))),
+            ("/invite dora any-name", None, Some(invite("dora", true))),
+            ("/group team @bob carol", None, Some(group("team", &["bob", "carol"]))),
+            ("/ungroup team", None, Some(group("team", &[]))),
+            ("/groups", None, Some(ChatInputCommand::Groups)),
+            ("/cancel", None, Some(ChatInputCommand::Cancel(None))),
+            ("/cancel @bob", None, Some(ChatInputCommand::Cancel(Some("bob".into())))),
+            ("/verify bob", None, Some(verify(None))),
+            ("/verify bob 12345 67890", None, Some(verify(Some("1234567890".into())))),
+            ("/trust bob", None, Some(ChatInputCommand::Trust("bob".into()))),
+            ("/accept 7", None, Some(ChatInputCommand::Accept(7))),
+            ("/decline 7", None, Some(ChatInputCommand::Decline(7))),
             (
-                "/invite dora",
+                "/send bob  a plan.txt",
                 None,
-                Some(ChatInputCommand::Invite(MemberName::new("dora").unwrap())),
+                Some(ChatInputCommand::Send { to: "bob".into(), path: "a plan.txt".into() }),
             ),
             ("/quit", Some("bob"), Some(ChatInputCommand::Quit)),
         ] {
@@ -116,6 +198,14 @@ mod tests {
             ("/remove", "needs a name"),
             ("/invite", "needs a name"),
             ("/quit now", "no command /quit now"),
+            ("/invite dora any", "no command"),
+            ("/group team", "needs a name and members"),
+            ("/ungroup", "needs a name"),
+            ("/cancel bob carol", "needs one name"),
+            ("/verify", "needs a name"),
+            ("/trust", "needs one name"),
+            ("/send bob", "needs a name and a file"),
+            ("/accept x", "needs the number"),
         ] {
             assert!(ChatInputCommand::parse(line, None).unwrap_err().contains(error), "{line}");
         }

@@ -2,93 +2,33 @@
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line as Row, Span};
 use ratatui::widgets::Paragraph;
 
 use super::command::visible;
-use super::screen::{ChatScreen, ChatStatusLine, ConversationLine, DeliveryMark};
+use super::conversation::ViewSize;
+use super::rows::rows_of;
+use super::screen::{ChatScreen, ChatStatusLine};
+use super::wrap::{first_part, last_part, width};
 
-/// Draws the conversation, the status line below it, and the input line at the bottom. Returns how
-/// many rows the conversation has.
-pub(super) fn draw(frame: &mut Frame<'_>, screen: &ChatScreen) -> usize {
+/// Draws the conversation, the status line below it, and the input line at the bottom. Returns the
+/// size of the conversation.
+pub(super) fn draw(frame: &mut Frame<'_>, screen: &ChatScreen) -> ViewSize {
     let rows = [Constraint::Min(1), Constraint::Length(1), Constraint::Length(1)];
     let [conversation, status, input] = Layout::vertical(rows).areas(frame.area());
-    draw_conversation(frame, conversation, screen);
+    let view = ViewSize {
+        width: usize::from(conversation.width),
+        height: usize::from(conversation.height),
+    };
+    let rows =
+        screen.conversation.seen(view.height, |line| rows_of(&screen.contacts, line, view.width));
+    frame.render_widget(Paragraph::new(Vec::from(rows)), conversation);
     let style = Style::new().add_modifier(Modifier::REVERSED);
     let text = status_text(screen, usize::from(status.width));
     frame.render_widget(Paragraph::new(text).style(style), status);
     draw_input(frame, input, screen);
-    usize::from(conversation.height)
-}
-
-/// The last rows above the place to which it is scrolled.
-fn draw_conversation(frame: &mut Frame<'_>, area: Rect, screen: &ChatScreen) {
-    let (width, height) = (usize::from(area.width), usize::from(area.height));
-    let mut rows: Vec<Row<'static>> = Vec::new();
-    for line in screen.lines.iter().rev().skip(screen.scrolled) {
-        let wrapped = wrap(line, width);
-        rows.splice(0..0, wrapped);
-        if rows.len() >= height {
-            break;
-        }
-    }
-    let above = rows.len().saturating_sub(height);
-    rows.drain(..above);
-    let area = Rect { height: u16::try_from(rows.len()).unwrap_or(area.height), ..area };
-    frame.render_widget(Paragraph::new(rows), area);
-}
-
-/// The rows of a line: its head, in a colour, and its text, which may have several rows.
-fn wrap(line: &ConversationLine, width: usize) -> Vec<Row<'static>> {
-    let bold = |colour| Style::new().fg(colour).add_modifier(Modifier::BOLD);
-    let (head, style, text, mark) = match line {
-        ConversationLine::From { name, text } => {
-            (format!("{name}: "), bold(Color::Green), visible(text), "")
-        }
-        ConversationLine::To { name, text, mark, .. } => {
-            let mark = match mark {
-                DeliveryMark::Waiting => " ·",
-                DeliveryMark::Stored => " ○",
-                DeliveryMark::Delivered => " ✓",
-                DeliveryMark::GivenUp => " ✗",
-            };
-            (format!("→ {name}: "), bold(Color::Cyan), visible(text), mark)
-        }
-        ConversationLine::Note(text) => (String::new(), Style::new(), visible(text), ""),
-        ConversationLine::Warning(text) => ("! ".to_owned(), bold(Color::Red), visible(text), ""),
-    };
-    let dim = matches!(line, ConversationLine::Note(_));
-    let text_style = if dim { Style::new().add_modifier(Modifier::DIM) } else { Style::new() };
-    let head = visible(&head);
-    let mut rows = Vec::new();
-    let mut left = width.saturating_sub(Span::raw(head.as_str()).width());
-    let mut spans = vec![Span::styled(head, style)];
-    let mut row = String::new();
-    for word in (text + mark).split_inclusive(' ') {
-        let len = Span::raw(word.trim_end()).width();
-        if len > left && !row.is_empty() {
-            spans.push(Span::styled(std::mem::take(&mut row), text_style));
-            rows.push(Row::from(std::mem::take(&mut spans)));
-            left = width;
-        }
-        for c in word.chars() {
-            let len = Span::raw(c.encode_utf8(&mut [0; 4]) as &str).width();
-            if len > left {
-                if c == ' ' {
-                    continue;
-                }
-                spans.push(Span::styled(std::mem::take(&mut row), text_style));
-                rows.push(Row::from(std::mem::take(&mut spans)));
-                left = width.max(len);
-            }
-            row.push(c);
-            left -= len;
-        }
-    }
-    spans.push(Span::styled(row, text_style));
-    rows.push(Row::from(spans));
-    rows
+    view
 }
 
 /// The status line: what has changed or is wrong comes first, because the end is cut off in a
@@ -112,7 +52,7 @@ fn status_text(screen: &ChatScreen, width: usize) -> String {
     if screen.unread > 0 {
         parts.push(format!("{} unread", screen.unread));
     }
-    if screen.scrolled > 0 {
+    if screen.conversation.is_scrolled() {
         parts.push("scrolled, Esc to the end".to_owned());
     }
     match connection {
@@ -140,19 +80,17 @@ fn status_text(screen: &ChatScreen, width: usize) -> String {
 /// The input line, so that the cursor is seen.
 fn draw_input(frame: &mut Frame<'_>, area: Rect, screen: &ChatScreen) {
     let prompt = match &screen.partner {
-        Some(partner) => format!("@{}> ", visible(partner)),
+        Some(partner) => format!("{}@{}> ", screen.sign(partner), visible(partner)),
         None => "> ".to_owned(),
     };
-    let (before, behind) = screen.input.parts();
-    let (before, behind) = (visible(before), visible(behind));
-    let prompt_width = Span::raw(prompt.as_str()).width();
+    let prompt_width = width(&prompt);
     let room = usize::from(area.width).saturating_sub(prompt_width + 1);
-    let mut shown = before.as_str();
-    while Span::raw(shown).width() > room {
-        let first = shown.chars().next().map_or(shown.len(), char::len_utf8);
-        shown = &shown[first..];
-    }
-    let cursor = prompt_width + Span::raw(shown).width();
+    // Only what is seen is looked at: the text can be long.
+    let (before, behind) = screen.input.parts();
+    let shown = visible(last_part(before, room));
+    let shown = last_part(&shown, room);
+    let cursor = prompt_width + width(shown);
+    let behind = visible(first_part(behind, usize::from(area.width).saturating_sub(cursor)));
     let row = Row::from(vec![
         Span::styled(prompt, Style::new().add_modifier(Modifier::DIM)),
         Span::raw(format!("{shown}{behind}")),
@@ -164,11 +102,12 @@ fn draw_input(frame: &mut Frame<'_>, area: Rect, screen: &ChatScreen) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
+    use super::super::conversation::{DeliveryMark, LineContent, SentMessage};
     use super::*;
 
     /// What a terminal of this size shows.
@@ -193,24 +132,33 @@ mod tests {
             },
             ..ChatScreen::default()
         };
-        screen
-            .add(ConversationLine::From { name: "bob".into(), text: "one two three four".into() });
+        add(&mut screen, from("one two three four"));
         let (name, text) = ("bob".to_owned(), "five".to_owned());
-        screen.add(ConversationLine::To { name, text, id: 1, mark: DeliveryMark::Delivered });
+        let messages = vec![SentMessage { id: 1, to: "bob".into(), mark: DeliveryMark::Delivered }];
+        add(&mut screen, LineContent::To { name, text, messages });
         screen
+    }
+
+    fn from(text: &str) -> LineContent {
+        LineContent::From { name: "bob".into(), text: text.into() }
+    }
+
+    fn add(screen: &mut ChatScreen, content: LineContent) {
+        screen.add_at(SystemTime::UNIX_EPOCH + Duration::from_secs(8 * 3600), content);
     }
 
     #[test]
     fn long_lines_are_wrapped_and_the_last_ones_are_seen() {
         let screen = screen();
         let wide = [
-            "bob: one two three four",
-            "→ bob: five ✓",
+            "— Thursday, 1 January 1970 —",
+            "08:00 bob: one two three four",
+            "08:00 → bob: five ✓",
             "",
             " 3 take part  round 7  12 ms  friends",
             ">",
         ];
-        assert_eq!(shown(&screen, 60, 5), wide);
+        assert_eq!(shown(&screen, 60, 6), wide);
         let narrow = ["three four", "→ bob: five ✓", " 3 take part", ">"];
         assert_eq!(shown(&screen, 14, 4), narrow);
     }
@@ -218,13 +166,10 @@ mod tests {
     #[test]
     fn a_word_that_is_too_long_is_broken() {
         let mut screen = ChatScreen::default();
-        screen.add(ConversationLine::From {
-            name: "bob".into(),
-            text: "abcdefghij 漢字漢字漢字".into(),
-        });
-        let shown = shown(&screen, 10, 8);
+        add(&mut screen, from("abcdefghij 漢字漢字漢字"));
+        let shown = shown(&screen, 10, 9);
         assert_eq!(
-            shown[..4],
+            shown[3..7],
             ["bob: abcde", "fghij", "漢字漢字漢", "字"].map(|row| {
                 // A wide character has two cells, of which the second is empty.
                 row.chars()
@@ -253,7 +198,21 @@ mod tests {
         screen.partner = Some("bob".into());
         screen.input.insert("abcdefghijklmnopqrstuvwxyz");
         assert_eq!(shown(&screen, 14, 4)[3], "@bob> tuvwxyz");
+        screen.input.insert("👨‍👩‍👧");
+        assert_eq!(shown(&screen, 14, 4)[3].trim_end(), "@bob> vwxyz👨‍👩‍👧");
         assert_eq!(shown(&screen, 1, 1).len(), 1);
         assert_eq!(shown(&screen, 3, 2).len(), 2);
+    }
+
+    #[test]
+    fn verified_members_and_changed_keys_have_signs() {
+        let mut screen = screen();
+        screen.contacts.verified.insert("bob".into());
+        assert_eq!(shown(&screen, 60, 5)[2], "08:00 → ◆bob: five ✓");
+        screen.contacts.verified.clear();
+        screen.contacts.changed.insert("bob".into());
+        screen.partner = Some("bob".into());
+        let shown = shown(&screen, 60, 5);
+        assert_eq!((&*shown[1], &*shown[4]), ("08:00 ?bob: one two three four", "?@bob>"));
     }
 }

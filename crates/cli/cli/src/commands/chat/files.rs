@@ -37,6 +37,9 @@ pub(super) struct ChatInitArguments {
     /// The proxy's key, which it prints
     #[arg(long, value_name = "KEY")]
     proxy_key: IdentityPublicKey,
+    /// Connect through this SOCKS5 proxy, such as Tor's: 127.0.0.1:9050
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    socks: Option<String>,
     /// How fast the group is, and what it costs: interactive, messenger or mail
     #[arg(long, value_name = "PROFILE", default_value = "interactive", value_parser = parse_profile)]
     profile: GroupProfile,
@@ -53,7 +56,18 @@ fn parse_profile(text: &str) -> Result<GroupProfile, String> {
 
 /// A name, as clap reads it.
 pub(super) fn parse_name(text: &str) -> Result<MemberName, String> {
-    MemberName::new(text).map_err(|error| error.to_string())
+    let name = MemberName::new(text).map_err(|error| error.to_string())?;
+    name.check_scripts().map_err(|error| error.to_string())?;
+    Ok(name)
+}
+
+/// The address of a SOCKS proxy, as clap reads it.
+pub(super) fn parse_address(text: &str) -> Result<String, String> {
+    if GroupAddress::is_single_address(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("give HOST:PORT".into())
+    }
 }
 
 /// Writes the files.
@@ -61,7 +75,7 @@ pub(super) fn parse_name(text: &str) -> Result<MemberName, String> {
 /// # Errors
 /// If an argument is invalid, or the files exist or cannot be written. No file is then left.
 pub(super) fn init(arguments: &ChatInitArguments) -> Result<(), CommandFailure> {
-    let ChatInitArguments { config, name, group, proxy, proxy_key, profile } = arguments;
+    let ChatInitArguments { config, name, group, proxy, proxy_key, socks, profile } = arguments;
     if !GroupAddress::is_proxy_address(proxy) {
         return Err(CommandFailure::Usage(format!("--proxy {proxy}: give HOST:PORT")));
     }
@@ -72,7 +86,7 @@ pub(super) fn init(arguments: &ChatInitArguments) -> Result<(), CommandFailure> 
         group: group.clone(),
         administrator: key,
     };
-    write_config(config, name, &address).inspect_err(|_| {
+    write_config(config, name, &address, socks.as_deref()).inspect_err(|_| {
         // The key was made above. With it, the same command would be refused the next time.
         let _ = fs::remove_file(file(config, "key"));
     })?;
@@ -121,15 +135,17 @@ pub(super) fn write_config(
     config: &Path,
     name: &MemberName,
     address: &GroupAddress,
+    socks: Option<&str>,
 ) -> Result<(), CommandFailure> {
     let GroupAddress { proxy_address, proxy, group, administrator } = address;
     let beside = |extension| {
         let name = file(config, extension);
         quoted(&name.file_name().unwrap_or_default().to_string_lossy())
     };
+    let socks = socks.map(|socks| format!("socks = {}\n", quoted(socks))).unwrap_or_default();
     let text = format!(
         "identity = {}\nname = {}\nproxy = {}\nproxy_key = \"{proxy}\"\ngroup = \"{group}\"\n\
-         administrator = \"{administrator}\"\nstate = {}\n",
+         administrator = \"{administrator}\"\nstate = {}\n{socks}",
         beside("key"),
         quoted(name.as_str()),
         quoted(proxy_address),
@@ -174,6 +190,7 @@ mod tests {
             proxy: proxy.to_owned(),
             proxy_key: IdentitySecretKey::new(&[7; 32]).public(),
             profile: GroupProfile::Interactive,
+            socks: None,
         };
         let count = || fs::read_dir(place.path()).unwrap().count();
         for wrong in ["", "mix.example 6700"] {
@@ -199,6 +216,7 @@ mod tests {
             proxy: "mix.example:6700".to_owned(),
             proxy_key: IdentitySecretKey::new(&[7; 32]).public(),
             profile: GroupProfile::Interactive,
+            socks: None,
         };
         assert!(matches!(init(&arguments), Err(CommandFailure::Usage(_))));
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);

@@ -1,4 +1,6 @@
-//! The input line of the chat.
+//! The input line of the chat. Its characters are grapheme clusters: what a person sees as one.
+
+use unicode_segmentation::UnicodeSegmentation as _;
 
 /// A text with a cursor.
 #[derive(Debug, Default)]
@@ -9,7 +11,7 @@ pub(super) struct LineEditor {
 }
 
 /// The most bytes of a line: as many as a message can have.
-const MAX_LEN: usize = 64 << 10;
+pub(super) const MAX_LEN: usize = 64 << 10;
 
 impl LineEditor {
     /// What was typed.
@@ -27,12 +29,14 @@ impl LineEditor {
         self.cursor == self.text.len()
     }
 
-    /// Adds a text at the cursor, if it has room.
-    pub(super) fn insert(&mut self, text: &str) {
-        if self.text.len() + text.len() <= MAX_LEN {
+    /// Adds a text at the cursor. Returns whether it had room.
+    pub(super) fn insert(&mut self, text: &str) -> bool {
+        let has_room = self.text.len() + text.len() <= MAX_LEN;
+        if has_room {
             self.text.insert_str(self.cursor, text);
             self.cursor += text.len();
         }
+        has_room
     }
 
     /// Removes the character before the cursor.
@@ -66,12 +70,12 @@ impl LineEditor {
 
     /// Moves the cursor by a character.
     pub(super) fn left(&mut self) {
-        self.cursor -= self.parts().0.chars().next_back().map_or(0, char::len_utf8);
+        self.cursor -= self.parts().0.graphemes(true).next_back().map_or(0, str::len);
     }
 
     /// Moves the cursor by a character.
     pub(super) fn right(&mut self) {
-        self.cursor += self.parts().1.chars().next().map_or(0, char::len_utf8);
+        self.cursor += self.parts().1.graphemes(true).next().map_or(0, str::len);
     }
 
     /// Moves the cursor before everything.
@@ -139,6 +143,28 @@ mod tests {
         line.insert(" two  words ");
         line.delete_word();
         assert_eq!(line.text(), "ba two  ");
+    }
+
+    #[test]
+    fn a_combined_character_is_one() {
+        // A family, a flag, a letter with a mark, and a Devanagari syllable.
+        for character in ["👨‍👩‍👧", "🇨🇭", "e\u{301}", "न्दी"] {
+            let mut line = input(&format!("a{character}b"));
+            line.left();
+            line.left();
+            assert_eq!(line.parts(), ("a", &*format!("{character}b")));
+            line.right();
+            line.backspace();
+            assert_eq!(line.text(), "ab");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_not_inserted_in_part() {
+        let mut line = input("a");
+        assert!(!line.insert(&"x".repeat(MAX_LEN)) && line.insert(&"x".repeat(MAX_LEN - 1)));
+        assert!(!line.insert("y"));
+        assert_eq!(line.text().len(), MAX_LEN);
     }
 
     #[test]

@@ -1,25 +1,38 @@
 //! `sunder chat invite`.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 
 use console::CommandFailure;
+use keys::storage;
 use mix::chat::{self, ChatEvent, ChatSession};
 use mix::membership::MemberName;
 
 use super::{failed, files, load};
 
-/// Prints an invitation for a person, as a group's administrator.
+/// Makes an invitation for a person, as a group's administrator.
 ///
 /// Give it to this person only, over a private channel: anyone who has it can join in their place.
 /// It is valid once, for a week. The person can join only while you are in the chat. While a chat
 /// runs with the same configuration, write /invite NAME there instead.
 #[derive(clap::Args)]
-#[command(after_help = "Example: sunder chat invite --config alice.toml bob")]
+#[command(after_help = "\
+Example: sunder chat invite --config alice.toml --out bob.invitation bob
+The person then runs: sunder chat join bob.invitation --config bob.toml")]
 pub(super) struct Arguments {
     /// The configuration of the administrator
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// The file to write, which only you can read
+    #[arg(long, value_name = "FILE", required_unless_present = "print")]
+    out: Option<PathBuf>,
+    /// Print the invitation instead, for another program
+    #[arg(long, conflicts_with = "out")]
+    print: bool,
+    /// Let the person join with another name
+    #[arg(long)]
+    any_name: bool,
     /// The person's name
     #[arg(value_parser = files::parse_name)]
     name: MemberName,
@@ -31,13 +44,29 @@ pub(super) struct Arguments {
 /// If this is not the administrator, or the state is in use.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let config = load(&arguments.config)?;
+    if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
+        return Err(CommandFailure::Usage(exists(path)));
+    }
     let (sender, events) = channel();
     let report = move |event| sender.send(event).map_err(|_| "the invitation is made".into());
     let (session, _) = ChatSession::start(&config, None, report).map_err(|error| failed(&error))?;
-    session.send_command(chat::ChatCommand::Invite(arguments.name.clone()));
+    let name = arguments.name.clone();
+    session.send_command(match arguments.any_name {
+        false => chat::ChatCommand::Invite(name),
+        true => chat::ChatCommand::InviteAnyName(name),
+    });
     for event in events {
         match event {
-            ChatEvent::Invitation(code) => return console::print(code.as_bytes()),
+            ChatEvent::Invitation { code, .. } => {
+                let Some(path) = &arguments.out else { return console::print(code.as_bytes()) };
+                write_invitation(path, &code).map_err(CommandFailure::Failed)?;
+                console::note(&format!(
+                    "{} is written: give it to {} only",
+                    path.display(),
+                    arguments.name
+                ));
+                return Ok(());
+            }
             ChatEvent::NotDone(why) | ChatEvent::Ended { why: Some(why) } => {
                 return Err(CommandFailure::Failed(why));
             }
@@ -45,4 +74,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         }
     }
     Err(CommandFailure::Failed("the chat has ended".into()))
+}
+
+/// Writes an invitation to a new file that only its owner can read.
+///
+/// # Errors
+/// The error message, if the file exists or cannot be written.
+pub(super) fn write_invitation(path: &Path, code: &str) -> Result<(), String> {
+    let text = format!("{}\n", code.trim_end());
+    storage::create(path, text.as_bytes(), 0o600).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => exists(path),
+        _ => format!("cannot write {}: {error}", path.display()),
+    })
+}
+
+fn exists(path: &Path) -> String {
+    format!("{} exists: move it away, or choose another name", path.display())
 }

@@ -1,5 +1,6 @@
 //! `sunder chat join`.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
@@ -14,25 +15,32 @@ use super::{ChatEventSender, ChatUiEvent, failed, files, load, stop_on_signals};
 /// The longest text of an invitation.
 const MAX_CODE_LEN: usize = 4096;
 
+/// What an invitation begins with.
+const PREFIX: &str = "sunder-mix-";
+
 /// Joins a group with an invitation of its administrator.
 ///
 /// Writes a configuration and a key, and waits until the administrator, who must be in the chat,
 /// has admitted you. If it is stopped before, the same command continues.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example: sunder chat join sunder-mix-1-... --config bob.toml
+Example: sunder chat join bob.invitation --config bob.toml
 Then: sunder chat --config bob.toml
-`-` reads the invitation from standard input, so that it is not in the list of
-processes.")]
+The invitation itself can be given instead of a file, but it is then in the
+history of the shell and in the list of processes.")]
 pub(super) struct Arguments {
-    /// The invitation
-    code: String,
+    /// The file with the invitation; `-` for standard input
+    #[arg(value_name = "FILE")]
+    invitation: String,
     /// Your name in the group [default: the one in the invitation]
     #[arg(long, value_name = "NAME", value_parser = files::parse_name)]
     name: Option<MemberName>,
     /// The configuration to write
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// Connect through this SOCKS5 proxy, such as Tor's: 127.0.0.1:9050
+    #[arg(long, value_name = "HOST:PORT", value_parser = files::parse_address)]
+    socks: Option<String>,
 }
 
 /// Writes the files, if they do not exist, and joins.
@@ -40,7 +48,7 @@ pub(super) struct Arguments {
 /// # Errors
 /// If the invitation is none, or the administrator refuses.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
-    let invitation = Invitation::parse(&code(&arguments.code)?)
+    let invitation = Invitation::parse(&code(&arguments.invitation)?)
         .map_err(|error| CommandFailure::Usage(error.to_string()))?;
     if !arguments.config.exists() {
         let key = files::file(&arguments.config, "key");
@@ -48,7 +56,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
             files::write_key(&arguments.config)?;
         }
         let name = arguments.name.as_ref().unwrap_or(invitation.name());
-        files::write_config(&arguments.config, name, invitation.group())?;
+        let socks = arguments.socks.as_deref();
+        files::write_config(&arguments.config, name, invitation.group(), socks)?;
     }
     let config = load(&arguments.config)?;
     if config.address() != *invitation.group() {
@@ -94,11 +103,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 
 fn code(argument: &str) -> Result<Zeroizing<String>, CommandFailure> {
     let mut code = Zeroizing::new(String::with_capacity(2 * MAX_CODE_LEN));
-    if argument != "-" {
+    if argument.starts_with(PREFIX) {
         code.push_str(argument);
         return Ok(code);
     }
-    let read = io::stdin().lock().take(MAX_CODE_LEN as u64).read_to_string(&mut code);
-    read.map_err(|error| CommandFailure::Failed(format!("cannot read standard input: {error}")))?;
+    let max = MAX_CODE_LEN as u64;
+    let (read, from) = match argument {
+        "-" => (io::stdin().lock().take(max).read_to_string(&mut code), "standard input"),
+        path => (File::open(path).and_then(|it| it.take(max).read_to_string(&mut code)), path),
+    };
+    read.map_err(|error| CommandFailure::Failed(format!("cannot read {from}: {error}")))?;
     Ok(code)
 }

@@ -8,9 +8,12 @@ use std::thread;
 use console::CommandFailure;
 use console::{self, is_deceptive};
 use mix::MixClientEvent;
-use mix::chat::{self, ChatConfig, ChatEvent, ChatSession, MixClientStatus};
+use mix::chat::{
+    self, ChatConfig, ChatContactList, ChatEvent, ChatSession, MixClientStatus, QueuedMessage,
+};
 
 use super::command::{ChatInputCommand, HELP};
+use super::person::{cancelled_text, read_file, session_command};
 use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
 
 /// The most messages that wait until there are exchanges.
@@ -39,6 +42,7 @@ struct PlainChat<'a> {
     session: &'a ChatSession,
     anonymity: usize,
     members: Vec<String>,
+    contacts: ChatContactList,
     partner: Option<String>,
     /// Messages that wait until there are exchanges, by when they were entered.
     held: BTreeMap<u64, HeldChatMessage>,
@@ -83,6 +87,7 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
         session: &session,
         anonymity: 0,
         members: Vec::new(),
+        contacts: ChatContactList::default(),
         partner: None,
         held: BTreeMap::new(),
         entered: 0,
@@ -169,12 +174,28 @@ impl PlainChat<'_> {
                 }
             }
             ChatInputCommand::SpeakTo(name) => self.partner = Some(name),
-            ChatInputCommand::Invite(name) => self.ask(None, chat::ChatCommand::Invite(name)),
-            ChatInputCommand::Remove(name) => self.ask(None, chat::ChatCommand::Remove(name)),
-            ChatInputCommand::Leave => self.ask(None, chat::ChatCommand::Leave),
-            ChatInputCommand::Members => print(&members(&self.members))?,
+            ChatInputCommand::Members => print(&members("members", &self.members))?,
+            ChatInputCommand::Groups => {
+                for (name, members) in &self.contacts.groups {
+                    print(&format!("group {name} {}", members.join(" ")))?;
+                }
+            }
+            ChatInputCommand::Send { to, path } => match read_file(&path) {
+                Ok((name, content)) => {
+                    self.ask(None, chat::ChatCommand::SendFile { to, name, content });
+                }
+                Err(why) => print(&format!("refused {to} {}", escaped(&format!("{path}: {why}"))))?,
+            },
             ChatInputCommand::Help => print(&format!("note {HELP}"))?,
             ChatInputCommand::Quit => self.session.send_command(chat::ChatCommand::Finish),
+            other => match session_command(other) {
+                // No event answers these.
+                Some(command @ (chat::ChatCommand::Accept(_) | chat::ChatCommand::Decline(_))) => {
+                    self.session.send_command(command)
+                }
+                Some(command) => self.ask(None, command),
+                None => {}
+            },
         }
         Ok(())
     }
@@ -203,10 +224,12 @@ impl PlainChat<'_> {
                 print(&format!("disconnected {seconds:.1} {}", escaped(&why)))
             }
             ChatEvent::Status(status) => self.status(status),
-            ChatEvent::Queued { id, to, .. } => {
+            ChatEvent::Queued { messages, .. } => {
                 self.pending_requests.pop_front();
-                self.undelivered.insert(id);
-                print(&format!("queued {id} {to}"))
+                messages.into_iter().try_for_each(|QueuedMessage { id, to }| {
+                    self.undelivered.insert(id);
+                    print(&format!("queued {id} {to}"))
+                })
             }
             ChatEvent::NotSent { to, text, why, is_early } => {
                 if let Some(Some(entered)) = self.pending_requests.pop_front()
@@ -233,7 +256,28 @@ impl PlainChat<'_> {
                 print(&format!("delivered {} {to}", id.0))
             }
             ChatEvent::Client(note) => print(&format!("note {}", escaped(&note.to_string()))),
-            ChatEvent::Invitation(code) => {
+            ChatEvent::Cancelled(cancelled) => {
+                self.pending_requests.pop_front();
+                for id in &cancelled.dropped {
+                    self.undelivered.remove(&id.0);
+                    print(&format!("cancelled {}", id.0))?;
+                }
+                print(&format!("note {}", cancelled_text(cancelled.dropped.len(), &cancelled.left)))
+            }
+            ChatEvent::SafetyNumber { name, number, .. } => {
+                self.pending_requests.pop_front();
+                print(&format!("safety {name} {number}"))
+            }
+            ChatEvent::Contacts(contacts) => self.contacts_changed(contacts),
+            ChatEvent::FileOffered { number, from, name, len } => {
+                print(&format!("file {number} {from} {len} {}", escaped(&name)))
+            }
+            ChatEvent::ProxySilent { since } => {
+                let seconds = since.as_secs();
+                print(&format!("note the proxy has not answered for {seconds} s"))
+            }
+            ChatEvent::ProxyAnswers => print("note the proxy answers again"),
+            ChatEvent::Invitation { code, .. } => {
                 self.pending_requests.pop_front();
                 print(&format!("invitation {code}"))
             }
@@ -250,10 +294,19 @@ impl PlainChat<'_> {
         }
     }
 
+    fn contacts_changed(&mut self, now: ChatContactList) -> Result<(), CommandFailure> {
+        let before = std::mem::replace(&mut self.contacts, now);
+        if before.verified == self.contacts.verified {
+            return Ok(());
+        }
+        let verified: Vec<String> = self.contacts.verified.iter().cloned().collect();
+        print(&members("verified", &verified))
+    }
+
     fn status(&mut self, now: MixClientStatus) -> Result<(), CommandFailure> {
         if self.members != now.others {
             self.members = now.others;
-            print(&members(&self.members))?;
+            print(&members("members", &self.members))?;
         }
         if self.anonymity != now.anonymity_set {
             self.anonymity = now.anonymity_set;
@@ -300,8 +353,8 @@ fn next_line(lines: &mut impl BufRead) -> StdinLine {
     }
 }
 
-fn members(names: &[String]) -> String {
-    [&["members".to_owned()], names].concat().join(" ")
+fn members(kind: &str, names: &[String]) -> String {
+    [&[kind.to_owned()], names].concat().join(" ")
 }
 
 /// Writes a message that has arrived.

@@ -1,41 +1,15 @@
 //! The state of the terminal chat, and what keys do to it. It does no input or output.
 
-use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use jiff::tz::TimeZone;
+use mix::chat::{ALL, ChatContactList};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::command::ChatInputCommand;
-use super::input::LineEditor;
-
-/// The most lines that can be scrolled back to.
-const MAX_LINES: usize = 10_000;
-
-/// A line of the conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ConversationLine {
-    /// A message of a member.
-    From { name: String, text: String },
-    /// A message to a member.
-    To { name: String, text: String, id: u64, mark: DeliveryMark },
-    /// What has happened.
-    Note(String),
-    /// What could not be done.
-    Warning(String),
-}
-
-/// What is known of a message that was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DeliveryMark {
-    /// It waits, or its acknowledgement does.
-    Waiting,
-    /// The proxy keeps it for the receiver.
-    Stored,
-    /// The receiver has it.
-    Delivered,
-    /// It is not sent any more.
-    GivenUp,
-}
+use super::conversation::{ConversationLine, ConversationLog, DeliveryMark, LineContent, ViewSize};
+use super::input::{LineEditor, MAX_LEN};
+use super::rows::{self, count_rows};
 
 /// What the status line shows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,16 +37,17 @@ pub(super) struct ChatStatusLine {
 /// The chat, as it is drawn.
 #[derive(Debug, Default)]
 pub(super) struct ChatScreen {
-    pub(super) lines: VecDeque<ConversationLine>,
+    pub(super) conversation: ConversationLog,
+    /// The size of the part of it that is seen.
+    pub(super) view: ViewSize,
     pub(super) input: LineEditor,
     /// The member spoken to last.
     pub(super) partner: Option<String>,
     /// The other members.
     pub(super) members: Vec<String>,
+    pub(super) contacts: ChatContactList,
     pub(super) status: ChatStatusLine,
-    /// How many lines the view is above the last one.
-    pub(super) scrolled: usize,
-    /// The messages that have come since the last line was seen.
+    /// The messages that have come since the last row was seen.
     pub(super) unread: usize,
     /// Whether the terminal says that it is looked at.
     pub(super) is_unfocused: bool,
@@ -92,31 +67,33 @@ pub(super) enum KeyAction {
 }
 
 impl ChatScreen {
+    /// An empty chat, with times of this zone.
+    pub(super) fn new(zone: TimeZone, status: ChatStatusLine) -> Self {
+        Self { conversation: ConversationLog::new(zone), status, ..Self::default() }
+    }
+
     /// Adds a line.
-    pub(super) fn add(&mut self, line: ConversationLine) {
-        let is_message = matches!(line, ConversationLine::From { .. });
-        self.lines.push_back(line);
-        if self.lines.len() > MAX_LINES {
-            self.lines.pop_front();
-        }
-        if self.scrolled > 0 {
-            self.scrolled = (self.scrolled + 1).min(self.lines.len() - 1);
-        }
-        if is_message && (self.scrolled > 0 || self.is_unfocused) {
+    pub(super) fn add(&mut self, content: LineContent) {
+        self.add_at(SystemTime::now(), content);
+    }
+
+    /// Adds a line of this time.
+    pub(super) fn add_at(&mut self, at: SystemTime, content: LineContent) {
+        let is_message = matches!(content, LineContent::From { .. });
+        self.conversation.add(at, content);
+        if is_message && (self.conversation.is_scrolled() || self.is_unfocused) {
             self.unread += 1;
         }
     }
 
-    /// Marks a message with what has become of it.
-    pub(super) fn mark(&mut self, message: u64, now: DeliveryMark) {
-        for line in self.lines.iter_mut().rev() {
-            if let ConversationLine::To { id, mark, .. } = line
-                && *id == message
-            {
-                *mark = now;
-                return;
-            }
-        }
+    /// Marks a message with what has become of it. Returns its line.
+    pub(super) fn mark(&mut self, id: u64, now: DeliveryMark) -> Option<&ConversationLine> {
+        self.conversation.mark(id, now)
+    }
+
+    /// See [`rows::sign`].
+    pub(super) fn sign(&self, name: &str) -> &'static str {
+        rows::sign(&self.contacts, name)
     }
 
     /// Whether the terminal is looked at.
@@ -127,11 +104,15 @@ impl ChatScreen {
 
     /// Takes a text that was pasted.
     pub(super) fn paste(&mut self, text: &str) {
-        self.input.insert(&text.replace(['\r', '\n', '\t'], " "));
+        if !self.input.insert(&text.replace(['\r', '\n', '\t'], " ")) {
+            let text = format!("not pasted: a line has at most {MAX_LEN} bytes");
+            self.add(LineContent::Warning(text));
+        }
     }
 
-    /// Takes a key. `page` is how many lines are seen.
-    pub(super) fn key(&mut self, key: KeyEvent, page: usize) -> KeyAction {
+    /// Takes a key.
+    pub(super) fn key(&mut self, key: KeyEvent) -> KeyAction {
+        let page = self.view.height.max(2) - 1;
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('c') if is_control => return KeyAction::Stop,
@@ -145,7 +126,7 @@ impl ChatScreen {
             KeyCode::Char('u') if is_control => self.input.clear(),
             KeyCode::Char('w') if is_control => self.input.delete_word(),
             KeyCode::Char(_) if is_control || key.modifiers.contains(KeyModifiers::ALT) => {}
-            KeyCode::Char(typed) => self.input.insert(typed.encode_utf8(&mut [0; 4])),
+            KeyCode::Char(typed) => _ = self.input.insert(typed.encode_utf8(&mut [0; 4])),
             KeyCode::Backspace => self.input.backspace(),
             KeyCode::Delete => self.input.delete(),
             KeyCode::Left => self.input.left(),
@@ -153,11 +134,11 @@ impl ChatScreen {
             KeyCode::Home => self.input.home(),
             KeyCode::End if self.input.is_at_end() => self.scroll_to_end(),
             KeyCode::End => self.input.end(),
-            KeyCode::Tab => self.input.complete(&self.members),
+            KeyCode::Tab => self.input.complete(&self.receivers()),
             KeyCode::Up => self.scroll_up(1),
             KeyCode::Down => self.scroll_down(1),
-            KeyCode::PageUp => self.scroll_up(page.max(2) - 1),
-            KeyCode::PageDown => self.scroll_down(page.max(2) - 1),
+            KeyCode::PageUp => self.scroll_up(page),
+            KeyCode::PageDown => self.scroll_down(page),
             KeyCode::Esc => self.scroll_to_end(),
             KeyCode::Enter => return self.enter(),
             _ => {}
@@ -170,7 +151,7 @@ impl ChatScreen {
         match ChatInputCommand::parse(&line, self.partner.as_deref()) {
             Err(wrong) => {
                 // The line stays, so that it can be corrected.
-                self.add(ConversationLine::Warning(wrong));
+                self.add(LineContent::Warning(wrong));
                 self.scroll_to_end();
                 KeyAction::Nothing
             }
@@ -183,22 +164,34 @@ impl ChatScreen {
         }
     }
 
-    fn scroll_up(&mut self, count: usize) {
-        self.scrolled = (self.scrolled + count).min(self.lines.len().saturating_sub(1));
+    /// What a message can be addressed to.
+    pub(super) fn receivers(&self) -> Vec<String> {
+        let groups = self.contacts.groups.keys().cloned();
+        let all = (!self.members.is_empty()).then(|| ALL.to_owned());
+        self.members.iter().cloned().chain(groups).chain(all).collect()
     }
 
-    fn scroll_down(&mut self, count: usize) {
-        self.scrolled = self.scrolled.saturating_sub(count);
+    fn scroll_up(&mut self, rows: usize) {
+        let mut conversation = std::mem::take(&mut self.conversation);
+        let ViewSize { width, height } = self.view;
+        conversation.scroll_up(rows, height, |line| count_rows(&self.contacts, line, width));
+        self.conversation = conversation;
+    }
+
+    fn scroll_down(&mut self, rows: usize) {
+        let mut conversation = std::mem::take(&mut self.conversation);
+        conversation.scroll_down(rows, |line| count_rows(&self.contacts, line, self.view.width));
+        self.conversation = conversation;
         self.mark_read();
     }
 
     fn scroll_to_end(&mut self) {
-        self.scrolled = 0;
+        self.conversation.scroll_to_end();
         self.mark_read();
     }
 
     fn mark_read(&mut self) {
-        if self.scrolled == 0 && !self.is_unfocused {
+        if !self.conversation.is_scrolled() && !self.is_unfocused {
             self.unread = 0;
         }
     }
@@ -209,15 +202,15 @@ mod tests {
     use super::*;
 
     fn press(screen: &mut ChatScreen, code: KeyCode) -> KeyAction {
-        screen.key(KeyEvent::new(code, KeyModifiers::NONE), 10)
+        screen.key(KeyEvent::new(code, KeyModifiers::NONE))
     }
 
     fn type_in(screen: &mut ChatScreen, text: &str) {
         text.chars().for_each(|c| assert_eq!(press(screen, KeyCode::Char(c)), KeyAction::Nothing));
     }
 
-    fn from(name: &str, text: &str) -> ConversationLine {
-        ConversationLine::From { name: name.into(), text: text.into() }
+    fn from(name: &str, text: &str) -> LineContent {
+        LineContent::From { name: name.into(), text: text.into() }
     }
 
     #[test]
@@ -242,54 +235,60 @@ mod tests {
         type_in(&mut screen, "hello");
         assert_eq!(press(&mut screen, KeyCode::Enter), KeyAction::Nothing);
         assert_eq!(screen.input.text(), "hello");
-        assert!(
-            matches!(&screen.lines[0], ConversationLine::Warning(text) if text.contains("@NAME"))
-        );
+        let last = &screen.conversation.since(1).next().unwrap().content;
+        assert!(matches!(last, LineContent::Warning(text) if text.contains("@NAME")));
     }
 
     #[test]
     fn what_comes_while_nobody_looks_is_unread() {
-        let mut screen = ChatScreen::default();
+        let view = ViewSize { width: 40, height: 3 };
+        let mut screen = ChatScreen { view, ..ChatScreen::default() };
         for text in ["a", "b", "c"] {
             screen.add(from("bob", text));
         }
         assert_eq!(screen.unread, 0);
         press(&mut screen, KeyCode::Up);
         screen.add(from("bob", "d"));
-        // The view stays where it is.
-        assert_eq!((screen.unread, screen.scrolled), (1, 2));
+        assert_eq!((screen.unread, screen.conversation.is_scrolled()), (1, true));
         press(&mut screen, KeyCode::Esc);
-        assert_eq!((screen.unread, screen.scrolled), (0, 0));
+        assert_eq!((screen.unread, screen.conversation.is_scrolled()), (0, false));
         screen.focus(false);
         screen.add(from("bob", "e"));
-        screen.add(ConversationLine::Note("connected".into()));
+        screen.add(LineContent::Note("connected".into()));
         assert_eq!(screen.unread, 1);
         screen.focus(true);
         assert_eq!(screen.unread, 0);
     }
 
     #[test]
-    fn a_message_is_marked_once_it_is_delivered() {
-        let mut screen = ChatScreen::default();
-        for id in [7, 8] {
-            let (name, text) = ("bob".to_owned(), "x".to_owned());
-            screen.add(ConversationLine::To { name, text, id, mark: DeliveryMark::Waiting });
+    fn members_groups_and_all_are_completed() {
+        let mut screen = ChatScreen { members: vec!["bob".into()], ..ChatScreen::default() };
+        screen.contacts.groups.insert("team".into(), vec!["bob".into()]);
+        for (typed, completed) in [("@t", "@team "), ("@a", "@all "), ("@b", "@bob ")] {
+            type_in(&mut screen, typed);
+            press(&mut screen, KeyCode::Tab);
+            assert_eq!(screen.input.text(), completed);
+            screen.input.clear();
         }
-        screen.mark(7, DeliveryMark::Delivered);
-        let marks = screen
-            .lines
-            .iter()
-            .map(|line| matches!(line, ConversationLine::To { mark, .. } if *mark == DeliveryMark::Delivered));
-        assert_eq!(marks.collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn a_paste_that_is_too_long_is_reported() {
+        let mut screen = ChatScreen::default();
+        screen.paste(&"x".repeat(MAX_LEN + 1));
+        assert_eq!(screen.input.text(), "");
+        assert_eq!(screen.conversation.count(), 2);
+        screen.paste("two\nlines");
+        assert_eq!(screen.input.text(), "two lines");
     }
 
     #[test]
     fn control_c_ends_the_chat_at_once() {
         let mut screen = ChatScreen::default();
         let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
-        assert_eq!(screen.key(control('c'), 10), KeyAction::Stop);
-        assert_eq!(screen.key(control('d'), 10), KeyAction::Command(ChatInputCommand::Quit));
+        assert_eq!(screen.key(control('c')), KeyAction::Stop);
+        assert_eq!(screen.key(control('d')), KeyAction::Command(ChatInputCommand::Quit));
         type_in(&mut screen, "x");
-        assert_eq!(screen.key(control('d'), 10), KeyAction::Nothing);
+        assert_eq!(screen.key(control('d')), KeyAction::Nothing);
     }
 }

@@ -194,9 +194,23 @@ impl Room {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// A command in its directory.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        sunder(self.place.path(), arguments)
+    }
+
     pub(crate) fn try_join(&self, name: &str, code: &str) -> Output {
+        self.run_join(name, code, &[])
+    }
+
+    /// Joins under another name than that of the invitation.
+    pub(crate) fn try_join_as(&self, name: &str, code: &str, wanted: &str) -> Output {
+        self.run_join(name, code, &["--name", wanted])
+    }
+
+    fn run_join(&self, name: &str, code: &str, options: &[&str]) -> Output {
         let config = format!("{name}.toml");
-        let arguments = ["chat", "join", "-", "--config", &config];
+        let arguments = [&["chat", "join", "-", "--config", &config], options].concat();
         let mut command = sunder(self.place.path(), &arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.start(name, &mut command);

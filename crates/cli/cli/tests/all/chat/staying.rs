@@ -14,13 +14,13 @@ use rustix::process::Signal;
 use super::members::Room;
 
 /// A relay on the path of one member, without any key, that holds what passes.
-struct Relay {
-    address: String,
+pub(super) struct Relay {
+    pub(super) address: String,
     is_holding: Arc<AtomicBool>,
 }
 
 impl Relay {
-    fn start(proxy: &str) -> Self {
+    pub(super) fn start(proxy: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let is_holding = Arc::new(AtomicBool::new(false));
@@ -38,7 +38,7 @@ impl Relay {
         Self { address, is_holding }
     }
 
-    fn hold(&self, is_holding: bool) {
+    pub(super) fn hold(&self, is_holding: bool) {
         self.is_holding.store(is_holding, Ordering::Relaxed);
     }
 }

@@ -30,8 +30,18 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// Starts a member's chat in a terminal of this size.
-    pub(crate) fn start(room: &Room, member: &str, [rows, columns]: [u16; 2]) -> Self {
-        let command = room.chat(member, &[]);
+    pub(crate) fn start(room: &Room, member: &str, size: [u16; 2]) -> Self {
+        Self::start_with(room, member, &[], size)
+    }
+
+    /// The same with these options.
+    pub(crate) fn start_with(
+        room: &Room,
+        member: &str,
+        options: &[&str],
+        [rows, columns]: [u16; 2],
+    ) -> Self {
+        let command = room.chat(member, options);
         let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&keys).unwrap();
         unlockpt(&keys).unwrap();
@@ -47,6 +57,8 @@ impl Terminal {
         }
         let stdio = || Stdio::from(device.try_clone().unwrap());
         started.stdin(stdio()).stdout(stdio()).stderr(stdio());
+        // Times are those of a zone without changes.
+        started.env("TZ", "UTC");
         let (sender, output) = channel();
         let mut shown = File::from(keys.try_clone().unwrap());
         thread::spawn(move || {
@@ -84,6 +96,17 @@ impl Terminal {
             };
             self.screen.process(&bytes);
         }
+    }
+
+    /// The rows that are shown.
+    pub(crate) fn rows(&self) -> Vec<String> {
+        let screen = self.screen.screen();
+        screen.rows(0, screen.size().1).collect()
+    }
+
+    /// Checks that no other screen is used: everything is below what was there before.
+    pub(crate) fn check_drawn_nothing(&self) {
+        assert!(!self.screen.screen().alternate_screen());
     }
 
     /// Sends the chat a signal.

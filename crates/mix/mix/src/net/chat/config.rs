@@ -28,6 +28,8 @@ const CHAT_KEYS: &[ConfigKey] = &[
     key("", "least_anonymity", "3"),
     key("", "history", "false"),
     key("", "stay", "100"),
+    key("", "socks", "\"127.0.0.1:9050\""),
+    key("", "files", "\"received\""),
 ];
 
 /// The default of `least_anonymity`. With two participants, the proxy would know that each is the
@@ -67,6 +69,10 @@ pub struct ChatConfig {
     /// The number of rounds with enough participants for which the member stays after
     /// [`super::ChatCommand::Finish`], whether or not its messages have arrived.
     pub stay: u64,
+    /// The address `HOST:PORT` of a SOCKS5 proxy, such as Tor's, through which to connect.
+    pub socks: Option<String>,
+    /// The directory in which files of other members are saved.
+    pub files: PathBuf,
 }
 
 impl ChatConfig {
@@ -97,6 +103,15 @@ impl ChatConfig {
             let (proxy_key, administrator) = (key("proxy_key"), key("administrator"));
             let group = table.require("group").and_then(|value| value.parsed());
             let state = text("state");
+            let socks = table.get("socks").map(|value| {
+                let address = value.text()?;
+                if GroupAddress::is_single_address(address) {
+                    return Some(address.to_owned());
+                }
+                value.refuse("no address", "as in: socks = \"127.0.0.1:9050\"");
+                None
+            });
+            let has_socks = socks.is_some();
             let transport = match table.get("transport") {
                 // Several addresses select MICSS by default.
                 None if proxy.is_some_and(|proxy| proxy.contains(',')) => {
@@ -105,6 +120,11 @@ impl ChatConfig {
                 None => Some(TransportChoice::Named("tcp")),
                 Some(value) => value.parsed(),
             };
+            let is_tcp = transport == Some(TransportChoice::Named("tcp"));
+            if has_socks && transport.is_some() && !is_tcp {
+                let fix = "remove socks, or give one address in proxy and transport = \"tcp\"";
+                table.refuse("socks", fix);
+            }
             let least_anonymity = match table.get("least_anonymity") {
                 None => Some(LEAST_ANONYMITY),
                 Some(value) => value.integer_in(2..=1024),
@@ -116,6 +136,14 @@ impl ChatConfig {
             let stay = match table.get("stay") {
                 None => Some(STAY),
                 Some(value) => value.integer_in(1..=1_000_000),
+            };
+            let files = match table.get("files") {
+                None => Some("received"),
+                Some(value) => value.text(),
+            };
+            let socks = match socks {
+                None => None,
+                Some(socks) => Some(socks?),
             };
             Some(Self {
                 config_dir: PathBuf::new(),
@@ -130,6 +158,8 @@ impl ChatConfig {
                 least_anonymity: least_anonymity?,
                 history: history?,
                 stay: stay?,
+                socks,
+                files: files?.into(),
             })
         })
     }
@@ -149,6 +179,20 @@ mod tests {
         );
         let config = ChatConfig::from_toml(&right).unwrap();
         assert_eq!((config.least_anonymity, config.history, config.stay), (3, false, 100));
+        assert_eq!((&config.socks, &*config.files), (&None, std::path::Path::new("received")));
+        // Through a SOCKS proxy, only TCP to one address.
+        let single = right.replace(",127.0.0.2:1", "");
+        let socks = format!("{single}socks = \"127.0.0.1:9050\"\nfiles = \"in\"\n");
+        let config = ChatConfig::from_toml(&socks).unwrap();
+        assert_eq!(config.socks.as_deref(), Some("127.0.0.1:9050"));
+        for wrong in [
+            format!("{right}socks = \"127.0.0.1:9050\"\n"),
+            format!("{socks}transport = \"quic\"\n"),
+            format!("{single}socks = \"9050\"\n"),
+        ] {
+            let problems = ChatConfig::from_toml(&wrong).unwrap_err();
+            assert_eq!(problems.iter().count(), 1, "{wrong}");
+        }
         let wrong = right.replace("friends", "a b")
             + "transport = \"pigeon\"\nleast_anonymity = 1\nhistory = \"no\"\nstay = 0\n";
         let problems = ChatConfig::from_toml(&wrong).unwrap_err();

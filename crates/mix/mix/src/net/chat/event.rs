@@ -2,8 +2,19 @@
 
 use std::time::Duration;
 
-use crate::protocol::client::MixClientStatus;
+use super::contacts::ChatContactList;
+use crate::protocol::client::{CancelledChatMessages, MixClientStatus};
 use crate::protocol::event::MixClientEvent;
+use crate::protocol::membership::MemberName;
+
+/// A message that was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedMessage {
+    /// Its number.
+    pub id: u64,
+    /// The member that receives it.
+    pub to: String,
+}
 
 /// An event of a chat session.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,18 +32,18 @@ pub enum ChatEvent {
     Status(MixClientStatus),
     /// A message was accepted. It is sent until it is delivered.
     Queued {
-        /// Its number.
-        id: u64,
-        /// The receiver.
+        /// The receiver, as it was entered: a member, a named group, or `all`.
         to: String,
+        /// The message to each member.
+        messages: Vec<QueuedMessage>,
         /// The text.
         text: String,
     },
     /// A message was not accepted.
     NotSent {
-        /// The receiver.
+        /// The receiver, as it was entered.
         to: String,
-        /// The text.
+        /// The text; empty if it was a file.
         text: String,
         /// Why.
         why: String,
@@ -41,8 +52,45 @@ pub enum ChatEvent {
     },
     /// An event of the client: of a message, or a note for the user.
     Client(MixClientEvent),
-    /// An invitation for a person. Secret.
-    Invitation(String),
+    /// Messages were dropped at the user's request.
+    Cancelled(CancelledChatMessages),
+    /// The number that the user compares with that of a member.
+    SafetyNumber {
+        /// The member.
+        name: String,
+        /// The number, in groups.
+        number: String,
+        /// Whether the member is verified.
+        is_verified: bool,
+    },
+    /// The contacts have changed.
+    Contacts(ChatContactList),
+    /// A member has sent a file, which waits for [`super::ChatCommand::Accept`] or
+    /// [`super::ChatCommand::Decline`].
+    FileOffered {
+        /// Its number.
+        number: u32,
+        /// The sender.
+        from: String,
+        /// The name, which is safe for a file.
+        name: String,
+        /// The length in bytes.
+        len: usize,
+    },
+    /// The proxy has sent nothing for this time, although it should have.
+    ProxySilent {
+        /// The time.
+        since: Duration,
+    },
+    /// The proxy sends again.
+    ProxyAnswers,
+    /// An invitation for a person.
+    Invitation {
+        /// The person's name.
+        name: MemberName,
+        /// The text of the invitation. Secret.
+        code: String,
+    },
     /// A command was executed, or is being executed.
     Done(String),
     /// A command failed.
@@ -71,7 +119,9 @@ impl ChatEvent {
             Self::Queued { to, text, .. } => {
                 Self::NotSent { to, text, why: why.to_owned(), is_early: false }
             }
-            Self::Invitation(_) | Self::Done(_) => Self::NotDone(why.to_owned()),
+            Self::Invitation { .. } | Self::Done(_) | Self::Cancelled(_) => {
+                Self::NotDone(why.to_owned())
+            }
             other => other,
         }
     }

@@ -3,6 +3,7 @@
 //! requests.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use zeroize::Zeroizing;
 use super::super::state::{StateFileError, StateFolder};
 use super::event::ChatEvent;
 use super::history::{ChatHistory, ChatHistoryEntry};
+use super::shared_file::SharedFile;
 
 /// The file of the client's state.
 pub(super) const FILE: &str = "state";
@@ -22,6 +24,8 @@ const ENDED: &str = "the thread that writes has ended";
 
 enum ChatOutputTask {
     State(Zeroizing<Vec<u8>>),
+    File(&'static str, Zeroizing<Vec<u8>>),
+    Save(u32, SharedFile),
     Entry(ChatHistoryEntry),
     Report(ChatEvent),
     Show(ChatEvent),
@@ -33,8 +37,14 @@ pub(super) enum ChatOutputResult {
     Stored,
     /// A state was not written, for this reason, in one line. The previous state is on the disk.
     NotStored(String),
+    /// Contacts or offered files were not written, for this reason.
+    NotKept(String),
     /// An entry of the history was not written, for this reason.
     NotRemembered(String),
+    /// The file with this number was saved.
+    Saved(u32, PathBuf),
+    /// A file was not saved, for this reason.
+    NotSaved(String),
     /// An event of the session was reported.
     Reported,
     /// An event of the client was reported.
@@ -59,6 +69,8 @@ pub(super) struct ChatOutput {
 /// The state of the thread.
 pub(super) struct ChatOutputWriter<F> {
     pub(super) folder: StateFolder,
+    /// The directory for files that were received.
+    pub(super) files: PathBuf,
     pub(super) key: SealedKey,
     pub(super) history: Option<ChatHistory>,
     /// Whether events are no longer reported.
@@ -93,6 +105,16 @@ impl ChatOutput {
     /// Replaces the stored state.
     pub(super) fn store(&self, state: Zeroizing<Vec<u8>>) {
         self.send(ChatOutputTask::State(state));
+    }
+
+    /// Replaces another file of the state. Messages do not depend on it.
+    pub(super) fn store_file(&self, name: &'static str, content: Zeroizing<Vec<u8>>) {
+        self.send(ChatOutputTask::File(name, content));
+    }
+
+    /// Saves a file that was received.
+    pub(super) fn save(&self, number: u32, file: SharedFile) {
+        self.send(ChatOutputTask::Save(number, file));
     }
 
     /// Adds an entry to the history, if there is one.
@@ -173,12 +195,19 @@ impl<F: FnMut(ChatEvent) -> Result<(), String>> ChatOutputWriter<F> {
         match work {
             ChatOutputTask::Report(event) => self.report(event, ChatOutputResult::Reported),
             ChatOutputTask::Show(event) => self.report(event, ChatOutputResult::Shown),
+            ChatOutputTask::File(name, content) => {
+                let stored = self.store(name, &content);
+                stored.err().map(|why| ChatOutputResult::NotKept(why.to_string()))
+            }
+            ChatOutputTask::Save(number, file) => Some(match file.save(&self.files) {
+                Ok(path) => ChatOutputResult::Saved(number, path),
+                Err(error) => {
+                    let folder = self.files.display();
+                    ChatOutputResult::NotSaved(format!("not saved in {folder}: {error}"))
+                }
+            }),
             ChatOutputTask::State(state) => {
-                let mut generator = RandomGenerator::system();
-                let sealed = self.key.seal(FILE.as_bytes(), &state, &mut generator);
-                let stored = sealed
-                    .map_err(StateFileError::from)
-                    .and_then(|sealed| self.folder.replace(FILE, &sealed));
+                let stored = self.store(FILE, &state);
                 Some(stored.map_or_else(
                     |why| ChatOutputResult::NotStored(why.to_string()),
                     |()| ChatOutputResult::Stored,
@@ -191,6 +220,12 @@ impl<F: FnMut(ChatEvent) -> Result<(), String>> ChatOutputWriter<F> {
                 added.err().map(|why| ChatOutputResult::NotRemembered(why.to_string()))
             }
         }
+    }
+
+    /// Seals a file of the state, and replaces it.
+    fn store(&mut self, name: &str, content: &[u8]) -> Result<(), StateFileError> {
+        let sealed = self.key.seal(name.as_bytes(), content, &mut RandomGenerator::system())?;
+        self.folder.replace(name, &sealed)
     }
 
     fn report(&mut self, event: ChatEvent, done: ChatOutputResult) -> Option<ChatOutputResult> {

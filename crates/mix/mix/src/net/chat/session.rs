@@ -1,6 +1,9 @@
 //! A chat session: the driver of a member's client. It stores the client's state, reports events
 //! and moves messages. [`Presence`] decides when it connects and leaves.
 
+mod commands;
+mod opening;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -10,29 +13,24 @@ use std::{fmt, io};
 
 use keys::{IdentitySecretKey, KeyFileError};
 use tracing::debug;
-use transport::{
-    ConnectionCloser, ConnectionOptions, ConnectionSecurity, ConnectionWriter, MessageStream,
-    connect,
-};
-use zeroize::Zeroizing;
+use transport::{ConnectionCloser, ConnectionOptions, ConnectionWriter};
 
 use super::super::outbox::{ConnectionOutbox, STACK_LEN};
 use super::super::state::{StateFileError, StateFolder, state_key};
 use super::config::ChatConfig;
+use super::contacts::{self, ChatContacts};
 use super::event::ChatEvent;
 use super::history::{ChatHistory, ChatHistoryEntry, ChatHistoryError};
-use super::output::{ChatOutput, ChatOutputResult, ChatOutputWriter as OutputWriter, FILE};
-use crate::protocol::client::{MixClient, MixClientSendError, MixClientSettings, MixClientStatus};
+use super::output::{ChatOutput, ChatOutputResult, ChatOutputWriter as OutputWriter};
+use super::shared_file::{self, FileOffers, SharedFile};
+use crate::protocol::client::{MixClient, MixClientStatus};
 use crate::protocol::event::MixClientEvent;
-use crate::protocol::membership::{Invitation, MemberName};
+use crate::protocol::membership::Invitation;
 use crate::protocol::presence::{Presence, PresenceAction};
+pub use commands::ChatCommand;
 
 /// The maximum number of queued inputs.
 const MAX_INPUTS: usize = 64;
-
-/// If no message of the proxy arrives for this time, the connection counts as broken. Each round
-/// has one.
-const SILENCE: Duration = Duration::from_secs(180);
 
 /// The time limit for sending the last bytes when the chat ends.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
@@ -73,29 +71,6 @@ pub enum ChatError {
     /// The system gives no random bytes.
     #[error("the system gives no random bytes: {0}")]
     Random(getrandom::Error),
-}
-
-/// A command of the user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChatCommand {
-    /// Sends a message.
-    Say {
-        /// The receiver.
-        to: String,
-        /// The text.
-        text: String,
-    },
-    /// Makes an invitation for a person of this name.
-    Invite(MemberName),
-    /// Removes a member.
-    Remove(MemberName),
-    /// Leaves the group.
-    Leave,
-    /// Ends the chat after the configured number of rounds, so that the proxy does not see when a
-    /// message was received or delivered.
-    Finish,
-    /// Ends the chat at once. The proxy sees when, so the reason must not be a message.
-    Stop,
 }
 
 /// A chat that runs in its own thread. It ends when this is dropped.
@@ -179,6 +154,13 @@ struct ChatDriver {
     /// The number of the connection.
     number: u64,
     status: Option<MixClientStatus>,
+    contacts: ChatContacts,
+    /// The epoch whose members the contacts were compared with.
+    contacts_epoch: u32,
+    offers: FileOffers,
+    /// When the proxy has last sent something, and whether its silence was reported.
+    heard: Duration,
+    is_silent: bool,
     /// When to write the state again, if it could not be written.
     store_again: Option<Duration>,
     /// Why the chat ends, if because of an error.
@@ -201,7 +183,8 @@ impl ChatDriver {
         let identity = Arc::new(IdentitySecretKey::read(&in_dir(&config.identity))?);
         let folder = StateFolder::open(&in_dir(&config.state))?;
         let start = Instant::now();
-        let client = open_client(config, &identity, &folder, invitation, start)?;
+        let client = opening::open_client(config, &identity, &folder, invitation, start)?;
+        let (contacts, offers) = opening::open_contacts(&identity, &folder)?;
         let (history, entries) = if config.history {
             let (history, entries) = ChatHistory::open(&folder, state_key(&identity), MAX_SHOWN)?;
             (Some(history), entries)
@@ -209,15 +192,16 @@ impl ChatDriver {
             (None, Vec::new())
         };
         let own = IdentitySecretKey::read(&in_dir(&config.identity))?;
-        let security = ConnectionSecurity::pinned(own, vec![config.proxy_key]);
-        let options = ConnectionOptions {
-            transport: config.transport,
-            timeout: Some(SILENCE),
-            ..ConnectionOptions::new(security)
-        };
+        let options = opening::connection_options(config, own);
         let has_history = history.is_some();
-        let writer =
-            OutputWriter { folder, key: state_key(&identity), history, is_closed: false, report };
+        let writer = OutputWriter {
+            folder,
+            files: in_dir(&config.files),
+            key: state_key(&identity),
+            history,
+            is_closed: false,
+            report,
+        };
         // If the queue is full, the output is polled after the queued inputs anyway.
         let wake = move || _ = inputs.try_send(ChatInput::OutputDone);
         let driver = Self {
@@ -232,6 +216,11 @@ impl ChatDriver {
             link: None,
             number: 0,
             status: None,
+            contacts,
+            contacts_epoch: 0,
+            offers,
+            heard: Duration::ZERO,
+            is_silent: false,
             store_again: None,
             why: None,
             start,
@@ -309,7 +298,18 @@ impl ChatDriver {
                 self.output
                     .report(ChatEvent::Warning(format!("{why}: messages are missing from it")));
             }
+            ChatOutputResult::NotKept(why) => {
+                let effect = "what has changed in it is lost when the chat ends";
+                self.output.report(ChatEvent::Warning(format!("{why}: {effect}")));
+            }
             ChatOutputResult::Shown => self.client.handle_shown(),
+            ChatOutputResult::Saved(number, path) => {
+                self.offers.remove(number);
+                self.store_offers();
+                let text = format!("file {number} is saved as {}", path.display());
+                self.output.report(ChatEvent::Note(text));
+            }
+            ChatOutputResult::NotSaved(why) => self.output.report(ChatEvent::Warning(why)),
             ChatOutputResult::Reported => {}
             ChatOutputResult::Closed(why) => {
                 // The reader of the output has gone, perhaps because of a message.
@@ -337,7 +337,9 @@ impl ChatDriver {
             None => {}
         }
         let presence = self.presence.poll_timeout();
-        let deadlines = [self.client.poll_timeout(), presence, self.store_again];
+        let silence = self.silence_limit().filter(|_| !self.is_silent);
+        let silence = silence.map(|limit| self.heard + limit);
+        let deadlines = [self.client.poll_timeout(), presence, self.store_again, silence];
         let deadline = deadlines.into_iter().flatten().min();
         let input = match deadline {
             None => inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -348,6 +350,7 @@ impl ChatDriver {
             Err(RecvTimeoutError::Timeout) => {
                 let now = self.now();
                 self.client.handle_timeout(now);
+                self.notice_silence(now);
                 Ok(())
             }
             Err(RecvTimeoutError::Disconnected) => Err(ChatEnd(None)),
@@ -360,7 +363,7 @@ impl ChatDriver {
         let (number, proxy) = (self.number, self.proxy.clone());
         let (options, inputs) = (self.options.clone(), to_self.clone());
         let work = move || {
-            let why = read(number, &proxy, &options, &inputs);
+            let why = opening::read(number, &proxy, &options, &inputs);
             let _ = inputs.send(ChatInput::Ended(number, why));
         };
         let builder = thread::Builder::new().name("mix-read".into()).stack_size(4 * STACK_LEN);
@@ -381,6 +384,7 @@ impl ChatDriver {
                 let outbox = outbox
                     .map_err(|error| ChatEnd(Some(format!("cannot start a thread: {error}"))))?;
                 let now = self.now();
+                self.hear(now);
                 self.client.handle_connected(now);
                 self.presence.handle_opened(now);
                 let _ = next.send(self.client.max_message_len());
@@ -390,6 +394,7 @@ impl ChatDriver {
             ChatInput::Received(_, message) => {
                 let before = self.client.exchanges();
                 let now = self.now();
+                self.hear(now);
                 let handled = self.client.handle_message(now, &message);
                 if self.client.exchanges() > before {
                     self.presence.handle_round();
@@ -419,40 +424,9 @@ impl ChatDriver {
             self.client.handle_disconnected(now);
         }
         self.number += 1;
+        self.is_silent = false;
         let again_in = self.presence.handle_closed(now, getrandom::u32().unwrap_or(0));
         self.output.report(ChatEvent::Disconnected { why: why.to_owned(), again_in });
-    }
-
-    fn run_command(&mut self, command: ChatCommand) {
-        let now = self.now();
-        let answer = match command {
-            ChatCommand::Finish => return self.presence.leave_after(self.stay),
-            ChatCommand::Stop => return self.presence.leave_after(0),
-            ChatCommand::Say { to, text } => match self.client.send(&to, &text) {
-                Ok(id) => {
-                    self.remember(true, &to, &text);
-                    ChatEvent::Queued { id: id.0, to, text }
-                }
-                Err(error) => {
-                    let is_early = matches!(error, MixClientSendError::Waiting(_));
-                    ChatEvent::NotSent { to, text, why: error.to_string(), is_early }
-                }
-            },
-            ChatCommand::Invite(name) => match self.client.invite(now, name, INVITATION_LASTS) {
-                Ok(invitation) => ChatEvent::Invitation(invitation.code().to_string()),
-                Err(error) => ChatEvent::NotDone(error.to_string()),
-            },
-            ChatCommand::Remove(name) => match self.client.remove(now, &name) {
-                Ok(()) => ChatEvent::Done(format!("{name} is removed with the next epoch")),
-                Err(error) => ChatEvent::NotDone(error.to_string()),
-            },
-            ChatCommand::Leave => match self.client.leave(now) {
-                Ok(()) => ChatEvent::Done("the administrator is told that you leave".into()),
-                Err(error) => ChatEvent::NotDone(error.to_string()),
-            },
-        };
-        // The answer is reported after the state is stored.
-        self.answers.push_back(answer);
     }
 
     /// Stores, sends and shows what the client returns. Messages that were not shown yet are in the
@@ -486,6 +460,9 @@ impl ChatDriver {
             }
         }
         let status = self.client.status();
+        if status.epoch != self.contacts_epoch {
+            self.update_contacts(status.epoch);
+        }
         if self.output.is_idle() && self.status.as_ref() != Some(&status) {
             self.status = Some(status.clone());
             self.output.report(ChatEvent::Status(status));
@@ -493,9 +470,81 @@ impl ChatDriver {
     }
 
     fn show(&mut self, event: MixClientEvent) {
-        self.output.show(ChatEvent::Client(event.clone()));
-        if let MixClientEvent::Message { from, text } = event {
-            self.remember(false, &from, &text);
+        let MixClientEvent::Message { from, text } = event else {
+            return self.output.show(ChatEvent::Client(event));
+        };
+        let Some(file) = SharedFile::from_text(&text) else {
+            return self.show_message(&from, &text);
+        };
+        let label = file.label();
+        let shown = match self.offers.add(&from, &file) {
+            Some(number) => {
+                // Stored before it counts as shown.
+                self.store_offers();
+                let len = file.content.len();
+                ChatEvent::FileOffered { number, from: from.clone(), name: file.name, len }
+            }
+            None => ChatEvent::Warning(format!(
+                "{label} of {from} is dropped: too many files wait for /accept or /decline"
+            )),
+        };
+        self.output.show(shown);
+        self.remember(false, &from, &label);
+    }
+
+    fn show_message(&mut self, from: &str, text: &str) {
+        let event = MixClientEvent::Message { from: from.to_owned(), text: text.to_owned() };
+        self.output.show(ChatEvent::Client(event));
+        self.remember(false, from, text);
+    }
+
+    /// Compares the members of an epoch with those that are known.
+    fn update_contacts(&mut self, epoch: u32) {
+        let is_first = self.contacts_epoch == 0;
+        self.contacts_epoch = epoch;
+        let others: Vec<_> = self.client.others().map(|(key, name)| (*key, name.clone())).collect();
+        for warning in self.contacts.update(&others) {
+            self.output.report(ChatEvent::Warning(warning));
+        }
+        self.store_contacts();
+        if is_first {
+            let offers: Vec<_> = self.offers.iter().collect();
+            for (number, from, file) in offers {
+                let (from, name, len) = (from.to_owned(), file.name.clone(), file.content.len());
+                self.output.report(ChatEvent::FileOffered { number, from, name, len });
+            }
+        }
+    }
+
+    /// Stores the contacts after the reports so far, and reports them.
+    fn store_contacts(&mut self) {
+        self.output.store_file(contacts::FILE, self.contacts.encode());
+        self.output.report(ChatEvent::Contacts(self.contacts.list()));
+    }
+
+    fn store_offers(&mut self) {
+        self.output.store_file(shared_file::FILE, self.offers.encode());
+    }
+
+    /// How long the proxy may send nothing until that is reported.
+    fn silence_limit(&self) -> Option<Duration> {
+        self.link.as_ref().and_then(|_| self.client.silence_limit())
+    }
+
+    /// The proxy has sent something.
+    fn hear(&mut self, now: Duration) {
+        self.heard = now;
+        if std::mem::take(&mut self.is_silent) {
+            self.output.report(ChatEvent::ProxyAnswers);
+        }
+    }
+
+    fn notice_silence(&mut self, now: Duration) {
+        let is_over = self.silence_limit().is_some_and(|limit| now >= self.heard + limit);
+        if is_over && !self.is_silent {
+            self.is_silent = true;
+            let since = now.saturating_sub(self.heard);
+            self.output.report(ChatEvent::ProxySilent { since });
         }
     }
 
@@ -505,71 +554,6 @@ impl ChatDriver {
             self.output.remember(ChatHistoryEntry { at: SystemTime::now(), is_own, name, text });
         }
     }
-}
-
-/// The client, with its stored state. Its times are since `start`.
-fn open_client(
-    config: &ChatConfig,
-    identity: &Arc<IdentitySecretKey>,
-    folder: &StateFolder,
-    invitation: Option<Invitation>,
-    start: Instant,
-) -> Result<MixClient, ChatError> {
-    let stored = match folder.read(FILE)? {
-        None => None,
-        Some(sealed) => {
-            let path = folder.path().join(FILE);
-            let opened = state_key(identity).open(FILE.as_bytes(), &sealed);
-            Some(opened.ok_or(StateFileError::Sealed { path })?)
-        }
-    };
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let settings = MixClientSettings {
-        group: config.address(),
-        name: config.name.clone(),
-        invitation,
-        least_participants: config.least_anonymity,
-        now: start.elapsed(),
-        since_1970: since_1970.unwrap_or_default(),
-    };
-    let mut seed = Zeroizing::new([0; 32]);
-    getrandom::fill(&mut *seed).map_err(ChatError::Random)?;
-    let stored = stored.as_deref().map(|state| &state[..]);
-    let client = MixClient::new(settings, identity.clone(), stored, *seed);
-    client.map_err(|error| ChatError::Client(error.to_string()))
-}
-
-/// Connects and passes on messages, each after the previous one was handled. Returns why the
-/// connection ended.
-fn read(
-    number: u64,
-    proxy: &str,
-    options: &ConnectionOptions,
-    inputs: &SyncSender<ChatInput>,
-) -> String {
-    let connection = match connect(proxy, options) {
-        Ok(connection) => connection,
-        Err(error) => return error.to_string(),
-    };
-    let closer = connection.closer();
-    let (reader, writer) = connection.split();
-    let (next, allowed) = sync_channel(1);
-    let gone = String::new;
-    if inputs.send(ChatInput::Opened(number, writer, closer, next)).is_err() {
-        return gone();
-    }
-    let mut messages = MessageStream::new(reader);
-    while let Ok(max) = allowed.recv() {
-        let message = match messages.receive(max) {
-            Ok(Some(message)) => message,
-            Ok(None) => return "the proxy has ended the connection".into(),
-            Err(error) => return error.to_string(),
-        };
-        if inputs.send(ChatInput::Received(number, message)).is_err() {
-            return gone();
-        }
-    }
-    gone()
 }
 
 #[cfg(test)]

@@ -87,11 +87,11 @@ impl ClientEpochs {
         members.find(|(other, _)| other == key).map(|(_, name)| name)
     }
 
-    /// The names of the other members.
-    pub(super) fn others(&self) -> impl Iterator<Item = &MemberName> {
+    /// The keys and names of the other members.
+    pub(super) fn others(&self) -> impl Iterator<Item = (&IdentityPublicKey, &MemberName)> {
         self.current.iter().flat_map(|OpenedEpoch { own, members, .. }| {
             let (before, rest) = members.split_at(usize::from(*own));
-            before.iter().chain(&rest[1..]).map(|(_, name)| name)
+            before.iter().chain(&rest[1..]).map(|(key, name)| (key, name))
         })
     }
 

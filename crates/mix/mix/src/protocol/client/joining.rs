@@ -117,7 +117,8 @@ impl MixClient {
                 self.join_request = None;
                 self.begin_member()?;
                 self.announce_prekey(now);
-                self.events.push_back(MixClientEvent::MembersChanged { others: self.others() });
+                self.events
+                    .push_back(MixClientEvent::MembersChanged { others: self.other_names() });
                 self.begin_exchanges()
             }
             AnnouncementEffect::Prekey => {
@@ -235,13 +236,15 @@ impl MixClient {
         let max_members = link.terms().shape().members();
         let decision = administrator.handle_join_request(calendar, max_members, key, request);
         let answer = MemberToProxy::JoinAnswer { key: *key, answer: decision.answer };
-        let event = match (decision.outcome, decision.name) {
-            (Ok(()), Some(name)) => Some(MixClientEvent::Admitted { name }),
-            (Ok(()), None) => None,
-            (Err(reason), name) => self
+        let event = match (decision.outcome, decision.name, decision.invited) {
+            (Ok(()), Some(name), Some(invited)) => {
+                Some(MixClientEvent::Admitted { name, invited, key: *key })
+            }
+            (Ok(()), ..) => None,
+            (Err(reason), name, invited) => self
                 .refusals
                 .take_report(now)
-                .map(|others| MixClientEvent::NotAdmitted { name, reason, others }),
+                .map(|others| MixClientEvent::NotAdmitted { name, invited, reason, others }),
         };
         self.events.extend(event);
         self.membership_changed();

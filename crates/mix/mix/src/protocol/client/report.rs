@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::protocol::engine::MixEngineError;
 use crate::protocol::epoch::MemberEpochError;
+use crate::protocol::event::ChatMessageId;
 use crate::protocol::member::{MemberSendError, MixMemberError};
 use crate::protocol::membership::{EpochAnnouncementError, JoinRefusal, OpenAnnouncementError};
 use crate::protocol::wire::{MixWireError, ProxyRefusal};
@@ -153,6 +154,15 @@ impl DayBytes {
         self.sent += sent as u64;
         self.received += received as u64;
     }
+}
+
+/// The effect of [`super::MixClient::cancel`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CancelledChatMessages {
+    /// The messages that are not sent any more. Nothing of them has left.
+    pub dropped: Vec<ChatMessageId>,
+    /// The messages of which a part may have left, with their receivers. They are sent on.
+    pub left: Vec<(ChatMessageId, String)>,
 }
 
 /// The state of a client.

@@ -81,6 +81,8 @@ struct QueuedChatMessage {
     is_new: bool,
     /// Whether it was reported that the proxy keeps all of it.
     is_kept: bool,
+    /// Whether a fragment of it may have been sent, in any stream and incarnation.
+    may_have_left: bool,
     stamp: u64,
     framed: Zeroizing<Vec<u8>>,
     /// The maximum length of a fragment in bytes.
@@ -174,6 +176,7 @@ impl OutgoingFragments {
             id,
             is_new: true,
             is_kept: false,
+            may_have_left: false,
             stamp,
             framed,
             capacity,
@@ -249,6 +252,9 @@ impl OutgoingFragments {
             _ => return None,
         };
         let number = self.acknowledged + 1 + u32::try_from(index).expect("at most a window");
+        if let Some(message) = self.messages.iter_mut().find(|message| number <= message.end) {
+            message.may_have_left = true;
+        }
         let (last, text) = self.fragment(number)?;
         Some((number, last, text))
     }
@@ -390,6 +396,16 @@ impl OutgoingFragments {
         }
     }
 
+    /// Drops the messages of which no fragment was sent. Returns their numbers, and those of the
+    /// other queued messages.
+    pub(super) fn cancel(&mut self) -> (Vec<u64>, Vec<u64>) {
+        // Fragments are sent in order, so these messages are the last ones.
+        let kept = self.messages.partition_point(|message| message.may_have_left);
+        let dropped = self.messages.drain(kept..).map(|message| message.id).collect();
+        self.end = self.messages.back().map_or(self.acknowledged, |last| last.end);
+        (dropped, self.messages.iter().map(|message| message.id).collect())
+    }
+
     /// Drops all queued messages, and returns their numbers.
     pub(super) fn give_up(&mut self) -> Vec<u64> {
         let next = self.after(self.stream);
@@ -449,8 +465,16 @@ impl OutgoingFragments {
             let more = fragments(framed.len(), capacity);
             let end = outgoing.end.checked_add(more).ok_or(ConversationStateError)?;
             let framed = Zeroizing::new(framed.to_vec());
-            let (is_new, is_kept) = (false, false);
-            let message = QueuedChatMessage { id, is_new, is_kept, stamp, framed, capacity, end };
+            let message = QueuedChatMessage {
+                id,
+                is_new: false,
+                is_kept: false,
+                may_have_left: true,
+                stamp,
+                framed,
+                capacity,
+                end,
+            };
             outgoing.messages.push_back(message);
             outgoing.end = end;
         }

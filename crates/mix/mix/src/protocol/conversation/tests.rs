@@ -421,3 +421,33 @@ fn a_message_is_kept_when_all_its_fragments_are() {
     }
     assert_eq!(kept[3..], [vec![1], vec![]]);
 }
+
+#[test]
+fn messages_that_have_not_left_are_cancelled_and_later_ones_arrive() {
+    let (mut alice, mut bob) = (End::new(1), End::new(2));
+    for text in ["one", "two", "three"] {
+        alice.send(text);
+    }
+    // The first one has left, and is lost on the way.
+    alice.write(false);
+    assert_eq!(alice.conversation.cancel(), (vec![2, 3], vec![1]));
+    assert_eq!(alice.conversation.cancel(), (vec![], vec![1]));
+    alice.send("four");
+    settle(&mut alice, &mut bob);
+    assert_eq!(bob.messages, ["one", "four"]);
+    assert_eq!(alice.delivered, [1, 4]);
+    assert_eq!(alice.conversation.cancel(), (vec![], vec![]));
+    // After a restart it is not known what has left.
+    alice.send("five");
+    alice.restart();
+    assert_eq!(alice.conversation.cancel(), (vec![], vec![5]));
+    // Nothing has left of the only message, nor of one after a new stream.
+    let mut carol = End::new(3);
+    carol.send("six");
+    carol.conversation.refragment(CAPACITY - 1);
+    assert_eq!(carol.conversation.cancel(), (vec![1], vec![]));
+    carol.conversation.refragment(CAPACITY);
+    carol.send("seven");
+    settle(&mut carol, &mut bob);
+    assert_eq!(bob.messages.last().unwrap(), "seven");
+}

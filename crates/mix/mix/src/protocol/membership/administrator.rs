@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::announcement::{self, AnnouncementRecipient};
 use super::invitation::{GroupAddress, Invitation, InvitationSecret, id_of};
 use super::join::{JoinRefusal, JoinRequest, JoinRequestError, encode_answer};
-use super::name::MemberName;
+use super::name::{MemberName, MemberNameError};
 use super::prekey::{MemberNotice, Prekey};
 use crate::protocol::random::ForwardSecureRng;
 use crate::protocol::shape::MEMBERS;
@@ -56,8 +56,18 @@ struct AdmittedMember {
 struct IssuedInvitation {
     secret: InvitationSecret,
     name: MemberName,
+    binding: NameBinding,
     expires: Duration,
     used: bool,
+}
+
+/// Whether the invited person must take the name of the invitation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameBinding {
+    /// Only the name of the invitation is accepted.
+    Invited,
+    /// The person may choose another name.
+    Any,
 }
 
 /// Why an invitation is not made.
@@ -66,6 +76,9 @@ pub enum InviteMemberError {
     /// A member has the name, or one that looks like it.
     #[error("a member has this name, or one that looks like it: invite by another name")]
     NameTaken,
+    /// The name could be taken for one of another script.
+    #[error("{0}")]
+    Name(#[from] MemberNameError),
     /// There are too many open invitations.
     #[error("{MAX_INVITATIONS} invitations are open: wait until one is used or expires")]
     TooMany,
@@ -88,6 +101,8 @@ pub struct JoinDecision {
     pub answer: Vec<u8>,
     /// The name that the request was for, if it could be read.
     pub name: Option<MemberName>,
+    /// The name of the invitation, if it is known.
+    pub invited: Option<MemberName>,
     /// Whether the client is now a member.
     pub outcome: Result<(), JoinRefusal>,
 }
@@ -126,9 +141,11 @@ impl Administrator {
         &mut self,
         now: Duration,
         name: MemberName,
+        binding: NameBinding,
         expires: Duration,
         secret: Zeroizing<[u8; 16]>,
     ) -> Result<Invitation, InviteMemberError> {
+        name.check_scripts()?;
         if self.members.iter().any(|member| member.name.clashes_with(&name)) {
             return Err(InviteMemberError::NameTaken);
         }
@@ -138,9 +155,13 @@ impl Administrator {
         }
         // The code encodes minutes.
         let expires = Duration::from_secs(expires.as_secs() / 60 * 60);
-        let issued =
-            IssuedInvitation { secret: secret.clone(), name: name.clone(), expires, used: false };
-        self.invitations.push(issued);
+        self.invitations.push(IssuedInvitation {
+            secret: secret.clone(),
+            name: name.clone(),
+            binding,
+            expires,
+            used: false,
+        });
         Ok(Invitation { at: self.at.clone(), name, expires, secret })
     }
 
@@ -154,14 +175,16 @@ impl Administrator {
         request: &[u8],
     ) -> JoinDecision {
         let (id, salt) = JoinRequest::header(request).unwrap_or_default();
-        let (name, outcome) = match self.read_request(client, id, request) {
-            Err(refusal) => (None, Err(refusal)),
+        let (name, invited, outcome) = match self.read_request(client, id, request) {
+            Err(refusal) => (None, None, Err(refusal)),
             Ok((at, request)) => {
-                (Some(request.name.clone()), self.decide(now, max_members, client, at, &request))
+                let invited = self.invitations[at].name.clone();
+                let outcome = self.decide(now, max_members, client, at, &request);
+                (Some(request.name), Some(invited), outcome)
             }
         };
         let answer = encode_answer(outcome, &self.identity, self.at.group.as_str(), client, &salt);
-        JoinDecision { answer, name, outcome }
+        JoinDecision { answer, name, invited, outcome }
     }
 
     /// Decodes the request, and finds its invitation.
@@ -206,6 +229,11 @@ impl Administrator {
         if issued.expires <= now {
             return Err(JoinRefusal::Expired);
         }
+        if issued.binding == NameBinding::Invited && issued.name != *name {
+            return Err(JoinRefusal::OtherName);
+        }
+        // A client checks this before it asks.
+        name.check_scripts().map_err(|_| JoinRefusal::Malformed)?;
         if self.members.len() >= max_members.min(*MEMBERS.end()) {
             return Err(JoinRefusal::GroupFull);
         }
@@ -353,11 +381,11 @@ impl Administrator {
             out.extend(prekey.public);
         }
         out.extend(u16::try_from(self.invitations.len()).expect("at most 1024").to_be_bytes());
-        for IssuedInvitation { secret, name, expires, used } in &self.invitations {
+        for IssuedInvitation { secret, name, binding, expires, used } in &self.invitations {
             out.extend(&**secret);
             out.put_text(name.as_str());
             out.extend(expires.as_secs().to_be_bytes());
-            out.push((*used).into());
+            out.push(u8::from(*used) | u8::from(*binding == NameBinding::Invited) << 1);
         }
         out.extend(&self.announcement);
         out
@@ -386,11 +414,14 @@ impl Administrator {
             let (secret, name) =
                 (Zeroizing::new(reader.take().ok()?), MemberName::new(reader.text().ok()?).ok()?);
             let expires = Duration::from_secs(reader.u64().ok()?);
+            let flags = reader.u8().ok()?;
+            let binding = if flags & 2 != 0 { NameBinding::Invited } else { NameBinding::Any };
             invitations.push(IssuedInvitation {
                 secret,
                 name,
+                binding,
                 expires,
-                used: reader.u8().ok()? != 0,
+                used: flags & 1 != 0,
             });
         }
         let announcement = reader.rest().to_vec();

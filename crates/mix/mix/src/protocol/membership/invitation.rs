@@ -137,6 +137,13 @@ impl GroupAddress {
         (1..=MAX_ADDRESS_LEN).contains(&text.len())
             && !text.chars().any(|one| one.is_control() || one.is_whitespace())
     }
+
+    /// Whether this is one address with a port: `HOST:PORT`.
+    pub fn is_single_address(text: &str) -> bool {
+        let parts = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        let has_port = parts.is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        has_port && Self::is_proxy_address(text) && !text.contains(',')
+    }
 }
 
 impl fmt::Debug for Invitation {

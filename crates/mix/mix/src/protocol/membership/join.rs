@@ -49,16 +49,20 @@ pub enum JoinRefusal {
     /// The request is not one of this version.
     #[error("the administrator's program does not understand the request: use the same version")]
     Malformed,
+    /// The invitation is for another name.
+    #[error("the invitation is for another name: join with that name, or ask for another one")]
+    OtherName,
 }
 
 impl JoinRefusal {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Unknown,
         Self::Used,
         Self::Expired,
         Self::GroupFull,
         Self::NameTaken,
         Self::Malformed,
+        Self::OtherName,
     ];
 }
 
@@ -174,10 +178,10 @@ pub fn decode_answer(
     if !administrator.verify(&signed, signature.try_into().ok()?) {
         return None;
     }
-    match code {
-        0 => Some(Ok(())),
-        _ => JoinRefusal::ALL.get(usize::from(code) - 1).map(|&refusal| Err(refusal)),
-    }
+    let Some(reason) = usize::from(code).checked_sub(1) else { return Some(Ok(())) };
+    // A newer administrator may have other reasons.
+    let refusal = JoinRefusal::ALL.get(reason).copied();
+    Some(Err(refusal.unwrap_or(JoinRefusal::Malformed)))
 }
 
 fn signed_answer(

@@ -2,30 +2,16 @@
 
 use std::fmt;
 
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+use unicode_security::confusable_detection::skeleton;
+use unicode_security::{GeneralSecurityProfile, MixedScript};
+
 const MAX_CHARACTERS: usize = 32;
 
-/// Greek and Cyrillic letters, in lower case, that look like a Latin letter or a digit in usual
-/// fonts. Some look alike only as capitals.
-#[rustfmt::skip]
-const LOOKALIKES: [(char, char); 48] = [
-    ('0', 'o'), ('1', 'l'), ('i', 'l'), ('\u{131}', 'l'),
-    // Greek: alpha, beta, epsilon, zeta, eta, iota, kappa, mu, nu, omicron, rho, tau, upsilon, chi.
-    ('\u{3b1}', 'a'), ('\u{3b2}', 'b'), ('\u{3b5}', 'e'), ('\u{3b6}', 'z'), ('\u{3b7}', 'h'),
-    ('\u{3b9}', 'l'), ('\u{3ba}', 'k'), ('\u{3bc}', 'm'), ('\u{3bd}', 'v'), ('\u{3bf}', 'o'),
-    ('\u{3c1}', 'p'), ('\u{3c4}', 't'), ('\u{3c5}', 'y'), ('\u{3c7}', 'x'),
-    // Cyrillic, in the order of Unicode.
-    ('\u{430}', 'a'), ('\u{432}', 'b'), ('\u{435}', 'e'), ('\u{437}', '3'), ('\u{43a}', 'k'),
-    ('\u{43c}', 'm'), ('\u{43d}', 'h'), ('\u{43e}', 'o'), ('\u{440}', 'p'), ('\u{441}', 'c'),
-    ('\u{442}', 't'), ('\u{443}', 'y'), ('\u{445}', 'x'), ('\u{450}', '\u{e8}'),
-    ('\u{451}', '\u{eb}'), ('\u{455}', 's'), ('\u{456}', 'l'), ('\u{457}', '\u{ef}'),
-    ('\u{458}', 'j'), ('\u{475}', 'v'), ('\u{4af}', 'y'), ('\u{4bb}', 'h'), ('\u{4cf}', 'l'),
-    ('\u{501}', 'd'), ('\u{51b}', 'q'), ('\u{51d}', 'w'), ('\u{578}', 'n'), ('\u{57d}', 'u'),
-    ('\u{581}', 'g'), ('\u{585}', 'o'),
-];
-
-/// The name of a member: 1 to 32 letters and digits of any script, and `-`, `_` and `.` between
-/// them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The name of a member: 1 to 32 letters and digits of any script, with their combining marks, and
+/// `-`, `_` and `.` between them, in Unicode's normalisation form C.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MemberName(String);
 
 /// Why a string is not a name.
@@ -46,34 +32,65 @@ pub enum MemberNameError {
     /// It begins or ends with a mark.
     #[error("a name begins and ends with a letter or a digit, not with {0}")]
     AtEnd(char),
+    /// It has letters of scripts that are not written together.
+    #[error("a name has letters of one script only: take another name")]
+    MixedScripts,
+    /// It has a character that no living language needs.
+    #[error("the character U+{:04X} is not in ordinary use: take another name", u32::from(*.0))]
+    Unusual(char),
 }
 
 impl MemberName {
-    /// Checks a name.
+    /// Checks a name, and normalises it.
     ///
     /// # Errors
     /// If it is not valid. Spaces, control characters, and characters that are invisible or change
     /// the writing direction are not allowed.
     pub fn new(text: &str) -> Result<Self, MemberNameError> {
-        let is_mark = |character| matches!(character, '-' | '_' | '.');
-        let count = text.chars().count();
+        // A longer text need not be normalised. One character may have several marks.
+        let count = text.chars().take(4 * MAX_CHARACTERS + 1).count();
+        if count > 4 * MAX_CHARACTERS {
+            return Err(MemberNameError::TooLong(text.chars().count()));
+        }
+        let name: String = text.nfc().collect();
+        let count = name.chars().count();
         if count > MAX_CHARACTERS {
             return Err(MemberNameError::TooLong(count));
         }
-        // Some letters are invisible: the Hangul fillers.
-        let is_invisible =
-            |letter| matches!(letter, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}');
-        let is_allowed = |character: char| {
-            is_mark(character) || character.is_alphanumeric() && !is_invisible(character)
-        };
-        if let Some(other) = text.chars().find(|&character| !is_allowed(character)) {
-            return Err(MemberNameError::Character(other));
+        let mut before = None;
+        for character in name.chars() {
+            let is_after_letter = before.is_some_and(|before| !is_punctuation(before));
+            let is_allowed = match character {
+                _ if is_invisible(character) => false,
+                _ if is_combining_mark(character) => is_after_letter,
+                _ => is_punctuation(character) || character.is_alphanumeric(),
+            };
+            if !is_allowed {
+                return Err(MemberNameError::Character(character));
+            }
+            before = Some(character);
         }
-        let first = text.chars().next().ok_or(MemberNameError::Empty)?;
-        let last = text.chars().next_back().ok_or(MemberNameError::Empty)?;
-        match [first, last].into_iter().find(|&end| is_mark(end)) {
+        let first = name.chars().next().ok_or(MemberNameError::Empty)?;
+        let last = before.ok_or(MemberNameError::Empty)?;
+        match [first, last].into_iter().find(|&end| is_punctuation(end)) {
             Some(mark) => Err(MemberNameError::AtEnd(mark)),
-            None => Ok(Self(text.to_owned())),
+            None => Ok(Self(name)),
+        }
+    }
+
+    /// Checks that a new name cannot be taken for one of another script: all its characters are in
+    /// ordinary use, and of one script or of scripts that are written together (UTS 39, 3.1 and
+    /// 5.1). It does not restrict the names that a group already has.
+    ///
+    /// # Errors
+    /// If the name must not be given to a new member.
+    pub fn check_scripts(&self) -> Result<(), MemberNameError> {
+        let unusual =
+            |&character: &char| !is_punctuation(character) && !character.identifier_allowed();
+        match self.0.chars().find(unusual) {
+            Some(character) => Err(MemberNameError::Unusual(character)),
+            None if self.0.as_str().is_single_script() => Ok(()),
+            None => Err(MemberNameError::MixedScripts),
         }
     }
 
@@ -83,18 +100,34 @@ impl MemberName {
     }
 
     /// Whether a person could confuse the two names: they differ only in capitals and in letters
-    /// that look alike. A group cannot have two such names.
+    /// that look alike (UTS 39, 4), as they are or as capitals or small letters. A group cannot
+    /// have two such names.
     pub fn clashes_with(&self, other: &Self) -> bool {
-        folded(&self.0).eq(folded(&other.0))
+        let forms = |name: &str| [name.to_owned(), name.to_lowercase(), name.to_uppercase()];
+        let mut pairs = forms(&self.0).into_iter().zip(forms(&other.0));
+        pairs.any(|(one, other)| looks(&one) == looks(&other))
     }
 }
 
-fn folded(name: &str) -> impl Iterator<Item = char> {
-    let lower = name.chars().flat_map(char::to_lowercase);
-    lower.map(|letter| {
-        let like = LOOKALIKES.iter().find(|(lookalike, _)| *lookalike == letter);
-        like.map_or(letter, |(_, like)| *like)
-    })
+/// What a text looks like, without capitals.
+fn looks(text: &str) -> String {
+    let lower = skeleton(text).collect::<String>().to_lowercase();
+    // The capital of i looks like a small l.
+    lower.chars().map(|letter| if letter == 'i' { 'l' } else { letter }).collect()
+}
+
+fn is_punctuation(character: char) -> bool {
+    matches!(character, '-' | '_' | '.')
+}
+
+/// Some letters and marks are invisible: the Hangul fillers, the joiner of graphemes, the selectors
+/// of variants.
+fn is_invisible(character: char) -> bool {
+    matches!(
+        character,
+        '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{34f}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}'
+    )
 }
 
 impl fmt::Display for MemberName {
@@ -105,13 +138,20 @@ impl fmt::Display for MemberName {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn a_name_has_letters_of_any_script() {
-        for text in ["a", "Bob", "anna-maria.k_2", "Zo\u{eb}", "\u{674e}", &"x".repeat(32)] {
-            assert_eq!(MemberName::new(text).unwrap().as_str(), text);
+        let names =
+            ["a", "Bob", "anna-maria.k_2", "Zo\u{eb}", "\u{674e}", "हिन्दी", "משה", "ひろき"];
+        for text in names.into_iter().chain([&*"x".repeat(32)]) {
+            let name = MemberName::new(text).unwrap();
+            assert_eq!((name.as_str(), name.check_scripts()), (text, Ok(())));
         }
+        let decomposed = MemberName::new("zoe\u{308}").unwrap();
+        assert_eq!(decomposed.as_str(), "zo\u{eb}");
     }
 
     #[test]
@@ -119,11 +159,14 @@ mod tests {
         for (text, error) in [
             ("", MemberNameError::Empty),
             (&"x".repeat(33), MemberNameError::TooLong(33)),
+            (&"x".repeat(1000), MemberNameError::TooLong(1000)),
             ("a b", MemberNameError::Character(' ')),
             ("a\u{7}b", MemberNameError::Character('\u{7}')),
             ("bob\u{200b}", MemberNameError::Character('\u{200b}')),
             ("\u{202e}bob", MemberNameError::Character('\u{202e}')),
-            ("zoe\u{308}", MemberNameError::Character('\u{308}')),
+            ("\u{308}zoe", MemberNameError::Character('\u{308}')),
+            ("zoe-\u{308}", MemberNameError::Character('\u{308}')),
+            ("bob\u{fe0f}", MemberNameError::Character('\u{fe0f}')),
             ("b\u{3164}ob", MemberNameError::Character('\u{3164}')),
             ("@bob", MemberNameError::Character('@')),
             ("bob.", MemberNameError::AtEnd('.')),
@@ -136,20 +179,47 @@ mod tests {
     }
 
     #[test]
+    fn a_new_name_is_of_one_script() {
+        let check = |text| MemberName::new(text).unwrap().check_scripts();
+        for mixed in ["b\u{43e}b", "p\u{3b1}ul", "bobहिन्दी"] {
+            assert_eq!(check(mixed), Err(MemberNameError::MixedScripts), "{mixed}");
+        }
+        // Han, Hiragana and Katakana are written together.
+        assert_eq!(check("山田たろう"), Ok(()));
+        assert_eq!(check("\u{2c80}"), Err(MemberNameError::Unusual('\u{2c80}')));
+    }
+
+    #[test]
     fn names_that_look_alike_clash() {
         let clash =
             |one, two| MemberName::new(one).unwrap().clashes_with(&MemberName::new(two).unwrap());
         for (one, two) in [
             ("bob", "BOB"),
+            ("bill", "BILL"),
             ("Bill", "BiIl"),
             ("bob", "b0b"),
             ("paul", "\u{440}\u{430}u1"),
             ("\u{392}ob", "Bob"),
             ("\u{412}ob", "Bob"),
+            ("3eta", "\u{437}eta"),
+            ("\u{3bd}era", "vera"),
+            ("warner", "wamer"),
+            ("zo\u{eb}", "zo\u{451}"),
         ] {
             assert!(clash(one, two), "{one} and {two}");
         }
         assert!(!clash("bob", "rob"));
         assert!(!clash("zoe", "zo\u{eb}"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_normal_and_comes_back(text in "\\PC{0,40}") {
+            if let Ok(name) = MemberName::new(&text) {
+                prop_assert_eq!(MemberName::new(name.as_str()), Ok(name.clone()));
+                prop_assert!(name.clashes_with(&name) && name.as_str().len() <= 128);
+                let _ = name.check_scripts();
+            }
+        }
     }
 }

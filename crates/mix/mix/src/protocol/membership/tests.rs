@@ -77,9 +77,13 @@ impl Story {
     }
 
     fn invite(&mut self, named: &str) -> Invitation {
+        self.invite_with(named, NameBinding::Any)
+    }
+
+    fn invite_with(&mut self, named: &str, binding: NameBinding) -> Invitation {
         let expires = self.now + DAY;
         let secret = self.random.draw();
-        let invited = self.administrator.invite(self.now, name(named), expires, secret);
+        let invited = self.administrator.invite(self.now, name(named), binding, expires, secret);
         Invitation::parse(&invited.unwrap().code()).unwrap()
     }
 
@@ -121,6 +125,33 @@ impl Story {
 
 fn names(opened: &OpenedAnnouncement) -> Vec<&str> {
     opened.names.iter().map(MemberName::as_str).collect()
+}
+
+#[test]
+fn an_invitation_can_be_bound_to_its_name_and_a_name_does_not_mix_scripts() {
+    let (mut story, bob) = (Story::new(), Person::new(2));
+    let invitation = story.invite_with("bob", NameBinding::Invited);
+    for other in ["bobby", "Bob"] {
+        let asked = story.ask(&bob, &bob.request(&invitation, other));
+        assert_eq!(asked, Err(JoinRefusal::OtherName));
+    }
+    // The binding is stored, and the invitation is not used up by another name.
+    let stored = story.administrator.to_bytes();
+    story.administrator = Administrator::from_bytes(Arc::clone(&story.identity), &stored).unwrap();
+    assert_eq!(story.ask(&bob, &bob.request(&invitation, "bobby")), Err(JoinRefusal::OtherName));
+    let (key, request) = (bob.identity.public(), bob.request(&invitation, "bob"));
+    let decision = story.administrator.handle_join_request(story.now, 4, &key, &request);
+    assert_eq!((decision.invited, decision.outcome), (Some(name("bob")), Ok(())));
+    // A client of its own could ask for a name with a Cyrillic letter.
+    let carol = Person::new(3);
+    let free = story.invite("carol");
+    let asked = story.ask(&carol, &carol.request(&free, "c\u{430}rol"));
+    assert_eq!(asked, Err(JoinRefusal::Malformed));
+    let secret = story.random.draw();
+    let mixed = name("c\u{430}rol");
+    let invited =
+        story.administrator.invite(story.now, mixed, NameBinding::Any, DAY + story.now, secret);
+    assert!(matches!(invited, Err(InviteMemberError::Name(_))));
 }
 
 #[test]
@@ -180,7 +211,10 @@ fn invitations_that_nobody_could_use_are_not_made() {
     let mut story = Story::new();
     let invite = |story: &mut Story, named| {
         let (now, secret) = (story.now, story.random.draw());
-        story.administrator.invite(now, name(named), now + DAY, secret).map(|_| ())
+        story
+            .administrator
+            .invite(now, name(named), NameBinding::Any, now + DAY, secret)
+            .map(|_| ())
     };
     assert_eq!(invite(&mut story, "Alice"), Err(InviteMemberError::NameTaken));
     for _ in 0..1024 {
@@ -378,13 +412,15 @@ fn the_administrator_is_restored_from_its_stored_state() {
 fn the_largest_group_fits_into_an_announcement() {
     let mut story = Story::new();
     story.max_members = 1024;
+    let mut names = ('\u{20000}'..='\u{2a6df}')
+        .map(|rare| String::from_iter([rare; 32]))
+        .filter(|name| MemberName::new(name).is_ok_and(|name| name.check_scripts().is_ok()));
     for number in 2..=1024_u32 {
         let mut seed = [0; 32];
         seed[..4].copy_from_slice(&number.to_be_bytes());
         let person =
             Person { identity: IdentitySecretKey::new(&seed), prekeys: vec![prekey(1, 2)] };
-        let rare = char::from_u32(0x20000 + number).unwrap();
-        let named = String::from_iter([rare; 32]);
+        let named = names.next().unwrap();
         let invitation = story.invite("somebody");
         let request = person.request(&invitation, &named);
         assert_eq!(request.len(), MAX_JOIN_REQUEST_LEN);

@@ -5,6 +5,7 @@ use std::sync::mpsc::channel;
 
 use random::RandomGenerator;
 
+use super::super::output::FILE;
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(90);
@@ -26,7 +27,8 @@ fn with_client<T>(config: &ChatConfig, change: impl FnOnce(&mut MixClient) -> T)
     let identity = IdentitySecretKey::read(&config.config_dir.join(&config.identity)).unwrap();
     let identity = Arc::new(identity);
     let folder = StateFolder::open(&config.config_dir.join(&config.state)).unwrap();
-    let mut client = open_client(config, &identity, &folder, None, Instant::now()).unwrap();
+    let mut client =
+        opening::open_client(config, &identity, &folder, None, Instant::now()).unwrap();
     let result = change(&mut client);
     let mut generator = RandomGenerator::system();
     let sealed = state_key(&identity).seal(FILE.as_bytes(), &client.stored(), &mut generator);

@@ -237,14 +237,17 @@ fn an_invitation_is_used_once_and_in_time() {
 
 #[test]
 fn a_name_like_that_of_a_member_is_refused() {
-    let mut world = World::of_members(OBLIVIOUS, 5);
-    world.people[BOB].client.leave(world.now).unwrap();
-    world.run_until("bob is removed", |world| !world.errors.is_empty());
-    world.errors.clear();
-    let invitation = world.invite("dora", DAY).code().to_string();
-    // With a Cyrillic letter, and in capitals.
-    world.people[BOB].name = "C\u{430}ROL".into();
-    assert_eq!(join(&mut world, &invitation), MixClientError::Join(JoinRefusal::NameTaken));
+    // In capitals and with a digit; with a Cyrillic letter.
+    let names = [("CAR0L", JoinRefusal::NameTaken), ("C\u{430}ROL", JoinRefusal::Malformed)];
+    for (name, refusal) in names {
+        let mut world = World::of_members(OBLIVIOUS, 5);
+        world.people[BOB].client.leave(world.now).unwrap();
+        world.run_until("bob is removed", |world| !world.errors.is_empty());
+        world.errors.clear();
+        let invitation = world.invite("dora", DAY).code().to_string();
+        world.people[BOB].name = name.into();
+        assert_eq!(join(&mut world, &invitation), MixClientError::Join(refusal));
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::protocol::group::{
     ArchiveIndex, CatchUpRequest, GroupJob, GroupTransmit, MixGroup, MixGroupEvent, PastPart,
     read_record,
 };
-use crate::protocol::membership::{Invitation, MemberName};
+use crate::protocol::membership::{Invitation, MemberName, NameBinding};
 use crate::protocol::wire::{ArchiveRecord, MemberToProxy, MixHello, ProxyRefusal, ProxyToMember};
 
 /// The validity of invitations that all can use.
@@ -185,7 +185,12 @@ impl World {
 
     pub(super) fn invite(&mut self, name: &str, lasts: Duration) -> Invitation {
         let administrator = &mut self.people[0];
-        let invited = administrator.client.invite(self.now, MemberName::new(name).unwrap(), lasts);
+        let invited = administrator.client.invite(
+            self.now,
+            MemberName::new(name).unwrap(),
+            NameBinding::Any,
+            lasts,
+        );
         administrator.finish_storing(self.now + TICK);
         administrator.begin_to_store(self.now);
         administrator.finish_storing(self.now);

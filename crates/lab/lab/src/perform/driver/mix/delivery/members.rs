@@ -107,6 +107,8 @@ impl<'a> GroupMemberSessions<'a> {
                     least_anonymity: 3,
                     history: false,
                     stay: 1,
+                    socks: None,
+                    files: PathBuf::from("received"),
                 })
             };
             let configs = (0..options.members).map(config).collect::<Result<_, String>>()?;
@@ -161,7 +163,7 @@ impl<'a> GroupMemberSessions<'a> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let member_event = self.next(deadline, "an invitation")?;
-            if let ChatEvent::Invitation(code) = &member_event.event {
+            if let ChatEvent::Invitation { code, .. } = &member_event.event {
                 return Invitation::parse(code).map_err(error_text);
             }
             self.take(member_event)?;

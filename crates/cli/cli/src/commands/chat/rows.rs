@@ -1,0 +1,81 @@
+//! The rows of a line of the conversation.
+
+use mix::chat::ChatContactList;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line as Row, Span};
+
+use super::command::visible;
+use super::conversation::{ConversationLine, LineContent, combined_mark};
+use super::wrap::{width, wrap};
+
+/// Narrower windows show no times.
+const MIN_WIDTH_WITH_TIMES: usize = 30;
+
+/// The sign before the name of a member that is verified, or whose verified key has changed. No
+/// name contains it.
+pub(super) fn sign(contacts: &ChatContactList, name: &str) -> &'static str {
+    if contacts.verified.contains(name) {
+        "◆"
+    } else if contacts.changed.contains(name) {
+        "?"
+    } else {
+        ""
+    }
+}
+
+/// The parts of a line before its text, each with its style; the text, and the text's style.
+type LineParts = (Vec<(String, Style)>, String, Style);
+
+fn parts_of(contacts: &ChatContactList, line: &ConversationLine, width: usize) -> LineParts {
+    let bold = |colour| Style::new().fg(colour).add_modifier(Modifier::BOLD);
+    let dim = Style::new().add_modifier(Modifier::DIM);
+    let plain = Style::new();
+    let (head, head_style, text, style) = match &line.content {
+        LineContent::From { name, text } => {
+            let sign = sign(contacts, name);
+            (format!("{sign}{name}: "), bold(Color::Green), text.clone(), plain)
+        }
+        LineContent::To { name, text, messages } => {
+            let sign = sign(contacts, name);
+            let text = format!("{text} {}", combined_mark(messages));
+            (format!("→ {sign}{name}: "), bold(Color::Cyan), text, plain)
+        }
+        LineContent::Note(text) => (String::new(), plain, text.clone(), dim),
+        LineContent::Warning(text) => ("! ".to_owned(), bold(Color::Red), text.clone(), plain),
+        LineContent::Day(day) => (String::new(), plain, format!("— {day} —"), dim),
+    };
+    let time = match line.time.as_str() {
+        "" => String::new(),
+        _ if width < MIN_WIDTH_WITH_TIMES => String::new(),
+        time => format!("{time} "),
+    };
+    (vec![(time, dim), (visible(&head), head_style)], visible(&text), style)
+}
+
+/// The rows of a line.
+pub(super) fn rows_of(
+    contacts: &ChatContactList,
+    line: &ConversationLine,
+    row_width: usize,
+) -> Vec<Row<'static>> {
+    let (heads, text, style) = parts_of(contacts, line, row_width);
+    let head_width: usize = heads.iter().map(|(head, _)| width(head)).sum();
+    let mut rows: Vec<Row<'static>> = wrap(&text, row_width.saturating_sub(head_width), row_width)
+        .into_iter()
+        .map(|row| Row::from(Span::styled(row, style)))
+        .collect();
+    let heads = heads.into_iter().map(|(head, style)| Span::styled(head, style));
+    rows[0].spans.splice(0..0, heads);
+    rows
+}
+
+/// How many rows a line has.
+pub(super) fn count_rows(
+    contacts: &ChatContactList,
+    line: &ConversationLine,
+    row_width: usize,
+) -> usize {
+    let (heads, text, _) = parts_of(contacts, line, row_width);
+    let head_width: usize = heads.iter().map(|(head, _)| width(head)).sum();
+    wrap(&text, row_width.saturating_sub(head_width), row_width).len()
+}

@@ -1,0 +1,91 @@
+//! The rows of a text. Widths are those of grapheme clusters, as terminals draw them.
+
+use unicode_segmentation::UnicodeSegmentation as _;
+use unicode_width::UnicodeWidthStr as _;
+
+/// The width of a text in cells.
+pub(super) fn width(text: &str) -> usize {
+    text.graphemes(true).map(str::width).sum()
+}
+
+/// Divides a text into rows of this width. The first one has only `first` cells. A row ends between
+/// words, and a word that is too long is divided between grapheme clusters.
+pub(super) fn wrap(text: &str, first: usize, width: usize) -> Vec<String> {
+    let mut rows = vec![String::new()];
+    let mut left = first;
+    let next_row = |rows: &mut Vec<String>, left: &mut usize| {
+        rows.push(String::new());
+        *left = width;
+    };
+    for word in text.split_inclusive(' ') {
+        let is_row_begun = rows.last().is_some_and(|row| !row.is_empty());
+        if is_row_begun && self::width(word.trim_end()) > left {
+            next_row(&mut rows, &mut left);
+        }
+        for cluster in word.graphemes(true) {
+            let len = cluster.width();
+            if len > left {
+                if cluster == " " {
+                    continue;
+                }
+                next_row(&mut rows, &mut left);
+            }
+            if let Some(row) = rows.last_mut() {
+                row.push_str(cluster);
+            }
+            left = left.saturating_sub(len);
+        }
+    }
+    rows
+}
+
+/// The last part of a text that has at most this width.
+pub(super) fn last_part(text: &str, max_width: usize) -> &str {
+    let mut left = max_width;
+    let mut start = text.len();
+    for (at, cluster) in text.grapheme_indices(true).rev() {
+        let Some(rest) = left.checked_sub(cluster.width()) else { break };
+        (start, left) = (at, rest);
+    }
+    &text[start..]
+}
+
+/// The first part of a text that has at most this width.
+pub(super) fn first_part(text: &str, max_width: usize) -> &str {
+    let mut left = max_width;
+    for (at, cluster) in text.grapheme_indices(true) {
+        let Some(rest) = left.checked_sub(cluster.width()) else { return &text[..at] };
+        left = rest;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_end_between_words_and_clusters() {
+        assert_eq!(wrap("one two three", 20, 20), ["one two three"]);
+        assert_eq!(wrap("one two three", 4, 8), ["one ", "two ", "three"]);
+        assert_eq!(wrap("abcdefghij", 5, 4), ["abcde", "fghi", "j"]);
+        assert_eq!(wrap("漢字漢字", 5, 5), ["漢字", "漢字"]);
+        assert_eq!(wrap("👨‍👩‍👧👨‍👩‍👧👨‍👩‍👧", 4, 4), ["👨‍👩‍👧👨‍👩‍👧", "👨‍👩‍👧"]);
+        assert_eq!(wrap("", 4, 4), [""]);
+        // A window that is too narrow for a character.
+        assert_eq!(wrap("漢a", 1, 1), ["", "漢", "a"]);
+        assert_eq!(wrap("ab", 0, 0), ["", "a", "b"]);
+    }
+
+    #[test]
+    fn parts_have_whole_clusters() {
+        let family = "👨‍👩‍👧";
+        let text = format!("ab{family}cd");
+        assert_eq!(width(&text), 6);
+        assert_eq!(last_part(&text, 4), format!("{family}cd"));
+        assert_eq!(last_part(&text, 3), "cd");
+        assert_eq!(first_part(&text, 3), "ab");
+        assert_eq!(first_part(&text, 100), text);
+        assert_eq!(last_part(&text, 0), "");
+    }
+}

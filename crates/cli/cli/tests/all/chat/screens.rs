@@ -1,0 +1,161 @@
+//! The chat in terminals of several sizes, and in sentences.
+
+use std::process::Stdio;
+
+use super::members::Room;
+use super::staying::Relay;
+use super::terminal::Terminal;
+
+const NAMES: [&str; 3] = ["alice", "bob", "carol"];
+
+/// Rows and columns of terminals.
+const SIZES: [[u16; 2]; 3] = [[24, 80], [15, 40], [50, 200]];
+
+#[test]
+fn every_word_of_a_long_message_can_be_read_in_terminals_of_all_sizes() {
+    let (room, _proxy) = Room::open(&NAMES);
+    let mut bob = room.talk("bob");
+    let _carol = room.talk("carol");
+    let words: Vec<String> = (0..800).map(|at| format!("word{at}")).collect();
+    bob.wait_for("members alice carol");
+    for [rows, columns] in SIZES {
+        let mut alice = Terminal::start(&room, "alice", [rows, columns]);
+        alice.wait_for("3 take part");
+        assert!(bob.say("alice", &words.join(" ")));
+        alice.wait_for("word799");
+        assert!(alice.rows()[usize::from(rows) - 2].contains("3 take part"));
+        // Each row is seen on the way up.
+        let mut seen = String::new();
+        loop {
+            let above = alice.rows()[..usize::from(rows) - 2].join(" ");
+            let is_begun = above.contains("bob: word0 ");
+            seen = format!("{above} {seen}");
+            if is_begun {
+                break;
+            }
+            let first = alice.rows()[0].clone();
+            alice.press("\x1b[A");
+            alice.wait_until("another row", |screen| {
+                screen.rows(0, columns).next() != Some(first.clone())
+            });
+        }
+        for word in &words {
+            assert!(seen.split_whitespace().any(|one| one == word), "{word} is not seen");
+        }
+        alice.press("\x1b");
+        alice.wait_for("word799");
+        alice.press("\x03");
+        alice.check_restored();
+    }
+}
+
+#[test]
+fn a_large_paste_and_combined_characters_are_edited() {
+    let (room, _proxy) = Room::open(&NAMES);
+    let mut bob = room.talk("bob");
+    let _carol = room.talk("carol");
+    let mut alice = Terminal::start(&room, "alice", [24, 80]);
+    alice.wait_for("3 take part");
+    let text = "lorem ipsum ".repeat(5_000);
+    alice.press(&format!("@bob \x1b[200~{text}\x1b[201~END"));
+    alice.wait_for("ipsum END");
+    // The line stays fast: many keys, of which each is drawn.
+    for key in ["a", "b", "c", "\x7f", "\x7f", "\x7f", "\x1b[D", "\x1b[C"].repeat(20) {
+        alice.press(key);
+    }
+    alice.press("!\r");
+    assert_eq!(bob.wait_for("message"), format!("message alice {text}END!"));
+    // A family, of which one press of the key removes all.
+    alice.press("wine 👨‍👩‍👧x\x7f\x7fand\r");
+    assert_eq!(bob.wait_for("message"), "message alice wine and");
+    // A paste that is too long is refused as a whole.
+    alice.press(&format!("\x1b[200~{}\x1b[201~", "y".repeat(70_000)));
+    alice.wait_for("not pasted");
+}
+
+#[test]
+fn a_message_to_a_group_has_one_line_with_times_and_a_combined_mark() {
+    let (room, _proxy) = Room::open(&NAMES);
+    let mut bob = room.talk("bob");
+    let mut carol = room.talk("carol");
+    let mut alice = Terminal::start(&room, "alice", [24, 80]);
+    alice.wait_for("3 take part");
+    alice.press("@a\tgood morning\r");
+    alice.wait_for("→ all: good morning ✓ 2/2");
+    for member in [&mut bob, &mut carol] {
+        assert_eq!(member.wait_for("message"), "message alice good morning");
+    }
+    let row = alice.rows().into_iter().find(|row| row.contains("→ all")).unwrap();
+    let [hours, minutes] = [&row[..2], &row[3..5]].map(|digits| digits.parse::<u8>().unwrap());
+    assert!(row[2..3] == *":" && hours < 24 && minutes < 60, "{row}");
+    // The date is above the first line.
+    assert!(alice.rows()[0].starts_with("— "), "{:?}", alice.rows());
+    alice.press("/verify bob\r");
+    alice.wait_for("safety number of bob and you (not verified)");
+    bob.enter("/verify alice");
+    let number = bob.wait_for("safety").splitn(3, ' ').nth(2).unwrap().to_owned();
+    alice.press(&format!("/verify bob {number}\r"));
+    alice.wait_for("bob is verified");
+    alice.press("@bob hello\r");
+    alice.wait_for("→ ◆bob: hello ✓");
+    bob.enter("@alice hello");
+    alice.wait_for("◆bob: hello");
+    // An invitation is not shown.
+    alice.press("/invite dora\r");
+    alice.wait_for("dora.invitation");
+    assert!(!alice.rows().concat().contains("sunder-mix"));
+    assert!(room.path("dora.invitation").exists());
+    bob.enter("/send alice bob.toml");
+    alice.wait_for("/accept 1");
+    alice.press("/accept 1\r");
+    alice.wait_for("saved as");
+    alice.press("/cancel\r");
+    alice.wait_for("no message was dropped");
+}
+
+#[test]
+fn a_proxy_that_does_not_answer_is_shown() {
+    let (room, _proxy) = Room::open(&NAMES);
+    let relay = Relay::start(room.address());
+    room.set_proxy("alice", &relay.address);
+    let [_bob, _carol] = ["bob", "carol"].map(|name| room.talk(name));
+    for size in SIZES {
+        let mut alice = Terminal::start(&room, "alice", size);
+        alice.wait_for("3 take part");
+        relay.hold(true);
+        alice.wait_for("no answer from the proxy for ");
+        relay.hold(false);
+        alice.wait_for("3 take part");
+    }
+}
+
+#[test]
+fn what_happens_is_said_in_lines() {
+    let (room, _proxy) = Room::open(&NAMES);
+    let mut bob = room.talk("bob");
+    let _carol = room.talk("carol");
+    for [rows, columns] in SIZES {
+        // The terminal echoes what is entered, and nothing is drawn.
+        let mut alice = Terminal::start_with(&room, "alice", &["--lines"], [rows, columns]);
+        alice.wait_for("3 members take part: messages are sent.");
+        alice.press("@bob good morning\n");
+        alice.wait_for("What you enter now goes to bob.");
+        assert_eq!(bob.wait_for("message"), "message alice good morning");
+        alice.wait_for("Delivered to bob.");
+        bob.enter("@alice good morning to you");
+        alice.wait_for("bob: good morning to you");
+        alice.press("hello @\n@eve hello\n");
+        assert_eq!(bob.wait_for("message"), "message alice hello @");
+        alice.wait_for("Warning: not sent to eve:");
+        alice.check_drawn_nothing();
+        alice.press("\x03");
+        alice.check_restored();
+    }
+    // At the end of its input it stays for its rounds.
+    let mut command = room.chat("alice", &["--lines", "--stay", "3"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let output = room.start("alice", &mut command).wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains("the chat ends after 3 rounds"), "{said}");
+    assert!(!said.contains('\x1b'), "{said}");
+}

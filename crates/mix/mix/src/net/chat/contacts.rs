@@ -1,0 +1,358 @@
+//! The contacts of a member: the keys of other members, which of them were verified, and named
+//! groups of members.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use encoding::{FieldReader, FieldWrite as _};
+use keys::IdentityPublicKey;
+use zeroize::Zeroizing;
+
+use crate::protocol::membership::MemberName;
+
+/// The name of the file.
+pub(super) const FILE: &str = "contacts";
+
+/// The receiver of a message to all other members.
+pub const ALL: &str = "all";
+
+const VERSION: u8 = 1;
+const MAX_PEOPLE: usize = 4096;
+const MAX_GROUPS: usize = 256;
+
+/// The contacts, as they are shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChatContactList {
+    /// The named groups, with their members.
+    pub groups: BTreeMap<String, Vec<String>>,
+    /// The names of members whose keys were verified.
+    pub verified: BTreeSet<String>,
+    /// The names of members that have another key than the one that was verified.
+    pub changed: BTreeSet<String>,
+}
+
+/// Whether the key of a member is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ContactTrust {
+    /// The key that the member had first, or that the user has accepted.
+    Seen = 0,
+    /// The user has compared the safety number.
+    Verified = 1,
+    /// Not the key that was verified. The user has not accepted it yet.
+    Changed = 2,
+}
+
+struct KnownMember {
+    name: MemberName,
+    key: IdentityPublicKey,
+    trust: ContactTrust,
+}
+
+/// See [the module](self).
+#[derive(Default)]
+pub(super) struct ChatContacts {
+    /// Also those who are no longer members: a name may return with another key.
+    people: Vec<KnownMember>,
+    groups: BTreeMap<String, Vec<String>>,
+}
+
+impl ChatContacts {
+    /// The contacts, as they are shown.
+    pub(super) fn list(&self) -> ChatContactList {
+        let with = |trust| {
+            let people = self.people.iter().filter(move |person| person.trust == trust);
+            people.map(|person| person.name.to_string()).collect()
+        };
+        ChatContactList {
+            groups: self.groups.clone(),
+            verified: with(ContactTrust::Verified),
+            changed: with(ContactTrust::Changed),
+        }
+    }
+
+    /// Compares the other members of a new epoch with those that are known. Returns a warning for
+    /// each that has another key or another name than before.
+    pub(super) fn update(&mut self, members: &[(IdentityPublicKey, MemberName)]) -> Vec<String> {
+        let warnings = members.iter().filter_map(|(key, name)| self.meet(key, name)).collect();
+        let is_member = |person: &KnownMember| members.iter().any(|(key, _)| *key == person.key);
+        while self.people.len() > MAX_PEOPLE {
+            let former = self.people.iter().position(|person| !is_member(person));
+            self.people.remove(former.unwrap_or(0));
+        }
+        warnings
+    }
+
+    fn meet(&mut self, key: &IdentityPublicKey, name: &MemberName) -> Option<String> {
+        let exact = self.people.iter().position(|person| person.name == *name);
+        let like = || self.people.iter().position(|person| person.name.clashes_with(name));
+        let before = exact.or_else(like).map(|at| &mut self.people[at]);
+        let Some(before) = before else { return self.meet_new_name(key, name) };
+        if before.key == *key {
+            before.name = name.clone();
+            return None;
+        }
+        let was_verified = before.trust != ContactTrust::Seen;
+        let trust = if was_verified { ContactTrust::Changed } else { ContactTrust::Seen };
+        let old = std::mem::replace(before, KnownMember { name: name.clone(), key: *key, trust });
+        let known = if old.name == *name { String::new() } else { format!(" than {}", old.name) };
+        Some(if was_verified {
+            format!(
+                "ATTENTION: {name} has ANOTHER KEY{known} than the one that you verified. It may \
+                 be another person. Nothing is sent to {name} until you compare the new number \
+                 (/verify {name}) or accept the new key (/trust {name})"
+            )
+        } else {
+            format!(
+                "ATTENTION: {name} has ANOTHER KEY{known} than before. It may be another person, \
+                 or the same with a new installation: ask, and compare /verify {name}"
+            )
+        })
+    }
+
+    fn meet_new_name(&mut self, key: &IdentityPublicKey, name: &MemberName) -> Option<String> {
+        let old = self.people.iter().find(|person| person.key == *key);
+        let (trust, warning) = match old {
+            None => (ContactTrust::Seen, None),
+            Some(KnownMember { name: old, trust, .. }) => {
+                let is_seen = *trust == ContactTrust::Seen;
+                let trust = if is_seen { ContactTrust::Seen } else { ContactTrust::Changed };
+                let warning = format!("the member {name} has the key that {old} had before");
+                (trust, Some(warning))
+            }
+        };
+        self.people.push(KnownMember { name: name.clone(), key: *key, trust });
+        warning
+    }
+
+    /// Sets the trust in a member of the group: its key is verified, or accepted without that.
+    pub(super) fn trust(&mut self, name: &str, is_verified: bool) {
+        let trust = if is_verified { ContactTrust::Verified } else { ContactTrust::Seen };
+        if let Some(person) = self.people.iter_mut().find(|person| person.name.as_str() == name) {
+            person.trust = trust;
+        }
+    }
+
+    /// Whether the key of the member with this name was verified.
+    pub(super) fn is_verified(&self, name: &str) -> bool {
+        self.person(name).is_some_and(|person| person.trust == ContactTrust::Verified)
+    }
+
+    fn person(&self, name: &str) -> Option<&KnownMember> {
+        self.people.iter().find(|person| person.name.as_str() == name)
+    }
+
+    /// The members to which a message is sent that is addressed to `to`: a member, a named group,
+    /// or [`ALL`] the others.
+    ///
+    /// # Errors
+    /// The error message, if nothing is to be sent.
+    pub(super) fn recipients(&self, to: &str, others: &[String]) -> Result<Vec<String>, String> {
+        let is_member = |name: &str| others.iter().any(|other| other == name);
+        let recipients = match self.groups.get(to) {
+            _ if to == ALL && others.is_empty() => return Err("there are no other members".into()),
+            _ if to == ALL => others.to_vec(),
+            Some(_) if is_member(to) => {
+                return Err(format!(
+                    "{to} is a member and a group of yours: /ungroup {to} removes the group"
+                ));
+            }
+            Some(members) => members.clone(),
+            None => vec![to.to_owned()],
+        };
+        if let Some(gone) = recipients.iter().find(|name| !is_member(name)) {
+            let of_group = recipients.len() > 1 || gone != to;
+            let group = if of_group { format!(": change the group {to}") } else { String::new() };
+            return Err(format!("no member has the name {gone}{group}"));
+        }
+        let is_changed =
+            |name: &&String| self.person(name).is_some_and(|it| it.trust == ContactTrust::Changed);
+        match recipients.iter().find(is_changed) {
+            None => Ok(recipients),
+            Some(name) => Err(format!(
+                "{name} has another key than the one that you verified: compare the new number \
+                 (/verify {name}), or accept the new key (/trust {name})"
+            )),
+        }
+    }
+
+    /// Names a group of members, or forgets the group if `members` is empty.
+    ///
+    /// # Errors
+    /// The error message, if the group cannot have this name or these members.
+    pub(super) fn set_group(
+        &mut self,
+        name: &MemberName,
+        members: &[String],
+        others: &[String],
+    ) -> Result<(), String> {
+        let name = name.as_str();
+        if members.is_empty() {
+            let removed = self.groups.remove(name);
+            return removed.map(drop).ok_or_else(|| format!("there is no group {name}"));
+        }
+        if name == ALL || others.iter().any(|other| other == name) {
+            return Err(format!("a group cannot have the name {name}"));
+        }
+        if let Some(unknown) = members.iter().find(|member| !others.contains(member)) {
+            return Err(format!("no member has the name {unknown}"));
+        }
+        if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(name) {
+            return Err(format!("there are {MAX_GROUPS} groups already"));
+        }
+        let members: BTreeSet<&String> = members.iter().collect();
+        self.groups.insert(name.to_owned(), members.into_iter().cloned().collect());
+        Ok(())
+    }
+
+    /// The encoded contacts. Secret.
+    pub(super) fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let names: usize = self.groups.values().flatten().map(|name| 1 + name.len()).sum();
+        let len = 16 + 256 * (self.people.len() + self.groups.len()) + names;
+        let mut out = Zeroizing::new(Vec::with_capacity(len));
+        out.push(VERSION);
+        out.put_u32(u32::try_from(self.people.len()).unwrap_or(0));
+        for KnownMember { name, key, trust } in &self.people {
+            out.put_text(name.as_str());
+            out.extend(key.to_bytes());
+            out.push(*trust as u8);
+        }
+        for (name, members) in &self.groups {
+            out.put_text(name);
+            out.put_u32(u32::try_from(members.len()).unwrap_or(0));
+            for member in members {
+                out.put_text(member);
+            }
+        }
+        out
+    }
+
+    /// The contacts that [`Self::encode`] has encoded; `None` if they are not valid.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = FieldReader::new(bytes);
+        let mut contacts = Self::default();
+        if reader.u8() != Ok(VERSION) {
+            return None;
+        }
+        for _ in 0..reader.u32().ok()? {
+            let name = MemberName::new(reader.text().ok()?).ok()?;
+            let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
+            let trust = match reader.u8().ok()? {
+                0 => ContactTrust::Seen,
+                1 => ContactTrust::Verified,
+                2 => ContactTrust::Changed,
+                _ => return None,
+            };
+            contacts.people.push(KnownMember { name, key, trust });
+        }
+        while !reader.is_empty() {
+            let name = reader.text().ok()?.to_owned();
+            let members = (0..reader.u32().ok()?).map(|_| Some(reader.text().ok()?.to_owned()));
+            let members: Option<Vec<String>> = members.collect();
+            contacts.groups.insert(name, members?);
+        }
+        Some(contacts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::IdentitySecretKey;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn member(name: &str, key: u8) -> (IdentityPublicKey, MemberName) {
+        (IdentitySecretKey::new(&[key; 32]).public(), MemberName::new(name).unwrap())
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().copied().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn another_key_of_a_known_name_is_reported_even_after_a_restart() {
+        let mut contacts = ChatContacts::default();
+        assert!(contacts.update(&[member("bob", 1), member("carol", 2)]).is_empty());
+        assert!(contacts.update(&[member("carol", 2)]).is_empty(), "bob has left");
+        let mut contacts = ChatContacts::decode(&contacts.encode()).unwrap();
+        let warnings = contacts.update(&[member("carol", 2), member("bob", 3)]);
+        assert!(warnings.len() == 1 && warnings[0].contains("bob has ANOTHER KEY"), "{warnings:?}");
+        // It was not verified, so it can be written to.
+        assert!(contacts.recipients("bob", &names(&["bob", "carol"])).is_ok());
+        assert!(contacts.update(&[member("carol", 2), member("bob", 3)]).is_empty());
+        // A name that looks like it.
+        let warnings = contacts.update(&[member("B0B", 4)]);
+        assert!(warnings[0].contains("ANOTHER KEY than bob"), "{warnings:?}");
+    }
+
+    #[test]
+    fn nothing_is_sent_to_a_verified_member_whose_key_has_changed() {
+        let mut contacts = ChatContacts::default();
+        let others = names(&["bob", "carol"]);
+        contacts.update(&[member("bob", 1), member("carol", 2)]);
+        contacts.trust("bob", true);
+        assert!(contacts.is_verified("bob") && !contacts.is_verified("carol"));
+        contacts.set_group(&MemberName::new("team").unwrap(), &others, &others).unwrap();
+        // The administrator gives bob's name to carol's key.
+        let warnings = contacts.update(&[member("bob", 2), member("carol", 1)]);
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        let mut contacts = ChatContacts::decode(&contacts.encode()).unwrap();
+        for to in ["bob", "team", ALL] {
+            let refused = contacts.recipients(to, &others).unwrap_err();
+            assert!(refused.contains("/trust bob"), "{refused}");
+        }
+        assert_eq!(contacts.recipients("carol", &others), Ok(names(&["carol"])));
+        assert_eq!(contacts.list().changed.len(), 1);
+        contacts.trust("bob", false);
+        assert_eq!(contacts.recipients("team", &others), Ok(others));
+    }
+
+    #[test]
+    fn a_verified_key_under_another_name_is_not_verified() {
+        let mut contacts = ChatContacts::default();
+        contacts.update(&[member("bob", 1)]);
+        contacts.trust("bob", true);
+        let warnings = contacts.update(&[member("robert", 1)]);
+        assert!(warnings[0].contains("the key that bob had"), "{warnings:?}");
+        assert!(contacts.recipients("robert", &names(&["robert"])).is_err());
+    }
+
+    #[test]
+    fn a_group_is_of_members_and_its_name_is_not_that_of_a_member() {
+        let mut contacts = ChatContacts::default();
+        let others = names(&["bob", "carol", "dave"]);
+        let team = MemberName::new("team").unwrap();
+        let unknown = contacts.set_group(&team, &names(&["bob", "eve"]), &others);
+        assert!(unknown.unwrap_err().contains("eve"));
+        for taken in ["bob", ALL] {
+            let taken = MemberName::new(taken).unwrap();
+            assert!(contacts.set_group(&taken, &others, &others).is_err());
+        }
+        contacts.set_group(&team, &names(&["dave", "bob", "dave"]), &others).unwrap();
+        let mut contacts = ChatContacts::decode(&contacts.encode()).unwrap();
+        assert_eq!(contacts.recipients("team", &others), Ok(names(&["bob", "dave"])));
+        assert_eq!(contacts.recipients(ALL, &others), Ok(others.clone()));
+        assert!(contacts.recipients(ALL, &[]).is_err());
+        // Dave has left, and later somebody takes the name of the group.
+        let refused = contacts.recipients("team", &names(&["bob"])).unwrap_err();
+        assert!(refused.contains("dave"), "{refused}");
+        assert!(contacts.recipients("team", &names(&["bob", "dave", "team"])).is_err());
+        contacts.set_group(&team, &[], &others).unwrap();
+        assert!(contacts.set_group(&team, &[], &others).is_err());
+        assert!(contacts.recipients("team", &others).is_err());
+    }
+
+    #[test]
+    fn a_member_cannot_get_what_is_for_all_by_its_name() {
+        let contacts = ChatContacts::default();
+        let others = names(&["all", "bob"]);
+        assert_eq!(contacts.recipients(ALL, &others), Ok(others));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_contacts_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = ChatContacts::decode(&bytes);
+            let _ = ChatContacts::decode(&[&[VERSION][..], &bytes].concat());
+        }
+    }
+}
