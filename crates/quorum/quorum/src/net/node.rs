@@ -7,6 +7,7 @@
 mod answers;
 mod config;
 mod core;
+mod event;
 mod health;
 mod incoming;
 mod local;
