@@ -9,6 +9,7 @@
 //! - [`key`]: the public part of a group's key. [`dealer`]: a whole key, before it is split.
 
 pub mod dealer;
+#[cfg(any(test, fuzzing, feature = "fixture"))]
 #[doc(hidden)]
 pub mod fixture;
 #[cfg(target_arch = "x86_64")]
