@@ -13,7 +13,7 @@ use crate::scheme::{HandoverPurpose, HandoverScheme, HandoverTerms};
 use crate::session_key::SessionScalar;
 
 /// A new server in one handover. Its secrets are wiped when it is dropped, as it must be when the
-/// handover ends.
+/// handover ends, or is cancelled. What was saved must be destroyed then, too.
 ///
 /// Its state changes only in [`Self::handle_log`] and [`Self::handle_value`]. Save
 /// [`Self::to_bytes`] after each before the wanted entries are sent: others rely on rows that it
@@ -120,8 +120,9 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
             .map(|dealer| entry(self.complaint(agreement, dealer)))
             .collect();
         let is_counted = |dealer: &ParticipantId| agreement.holders(*dealer).contains(self.server);
+        let uncounted = self.rows.iter().filter(|(dealer, _)| !is_counted(dealer));
         let held: ParticipantSet =
-            self.rows.keys().filter(|dealer| !is_counted(dealer)).copied().collect();
+            uncounted.filter(|(_, row)| S::may_hold(terms, row)).map(|(it, _)| *it).collect();
         if !held.is_empty() && agreement.sharing().is_none() {
             entries.push(entry(HandoverEntryBody::Hold(held)));
         }

@@ -101,14 +101,16 @@ impl ThresholdRsaKey {
         self.drawn_bits() + self.scale_bits()
     }
 
-    /// A coefficient of a row that a dealer sends. A longer one proves the dealer faulty.
+    /// A coefficient of a row that a dealer sends. A longer one proves the dealer faulty, and no
+    /// server says that it holds a longer one.
     pub(crate) fn dealt_row_bits(&self, size: GroupSize) -> u32 {
         self.drawn_bits() + span(size)
     }
 
-    /// A coefficient of a row of a dealing, also of a faulty dealer, and if it was repaired.
+    /// A coefficient of a row of a dealing, also of a faulty dealer, and if it was repaired: the
+    /// value of an interpolation of f'+1 rows that may be held.
     pub(crate) fn held_row_bits(&self, size: GroupSize) -> u32 {
-        self.dealt_row_bits(size) + 2 * span(size)
+        self.dealt_row_bits(size) + span(size)
     }
 
     /// A coefficient of a row of a group's polynomial.
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn widths_are_as_specified() {
-        for (faulty, drawn, share) in [(1, 2240, 2267), (4, 2337, 2448), (10, 2598, 2929)] {
+        for (faulty, drawn, share) in [(1, 2240, 2262), (4, 2337, 2429), (10, 2598, 2875)] {
             let size = GroupSize::of_faulty(faulty).unwrap();
             let key = ThresholdRsaKey::new(large_key().group().clone(), size).unwrap();
             assert_eq!((key.drawn_bits(), key.row_bits(size)), (drawn, share), "f = {faulty}");

@@ -235,6 +235,13 @@ impl HandoverScheme for ThresholdRsaScheme {
         fits.then(|| row.with_bits(key.held_row_bits(terms.new)))
     }
 
+    /// The bound on rows that dealers send, also for rows that were repaired: it is what bounds the
+    /// rows of other servers (Lemma 2).
+    fn may_hold(terms: &HandoverTerms<Self>, row: &IntegerRow) -> bool {
+        let old = terms.old.as_ref();
+        old.is_some_and(|old| row.is_within(old.key().dealt_row_bits(terms.new)))
+    }
+
     fn row_len(terms: &HandoverTerms<Self>) -> usize {
         let bits = terms.old.as_ref().map_or(0, |old| old.key().held_row_bits(terms.new));
         IntegerRow::encoded_len(terms.new, bits)

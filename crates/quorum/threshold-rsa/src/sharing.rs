@@ -75,6 +75,17 @@ impl IntegerRow {
         self.coefficients[0].bits()
     }
 
+    /// The coefficients, that of v^0 first.
+    #[cfg(test)]
+    pub(crate) fn coefficients(&self) -> &[SecretInteger] {
+        &self.coefficients
+    }
+
+    /// Whether all coefficients have at most `bits` bits.
+    pub(crate) fn is_within(&self, bits: u32) -> bool {
+        self.coefficients.iter().all(|it| it.is_within(bits))
+    }
+
     /// F(j, 0).
     pub(crate) fn share(&self) -> &SecretInteger {
         &self.coefficients[0]
