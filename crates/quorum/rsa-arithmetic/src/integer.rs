@@ -194,14 +194,19 @@ impl SecretInteger {
         self.plus_power(self.bits)
     }
 
+    /// v + 2^`exponent`, which is positive, where `exponent` is the public bound or more.
+    pub(crate) fn plus_wide_power(&self, exponent: u32) -> Zeroizing<Vec<u64>> {
+        let len = limbs_for(exponent);
+        let mut limbs = Zeroizing::new(Vec::with_capacity(len));
+        limbs.extend((0..len).map(|i| self.limb(i)));
+        add_power_of_2(&mut limbs, exponent);
+        limbs
+    }
+
     /// v + 2^`exponent`, in two's complement.
     fn plus_power(&self, exponent: u32) -> Zeroizing<Vec<u64>> {
         let mut limbs = Zeroizing::new(self.limbs.clone());
-        let at = exponent as usize;
-        let mut carry = 1u128 << (at % 64);
-        for limb in &mut limbs[at / 64..] {
-            (*limb, carry) = split(u128::from(*limb) + carry);
-        }
+        add_power_of_2(&mut limbs, exponent);
         limbs
     }
 
@@ -233,6 +238,15 @@ impl Clone for SecretInteger {
 impl Drop for SecretInteger {
     fn drop(&mut self) {
         self.limbs.zeroize();
+    }
+}
+
+/// Adds 2^`exponent`. A carry out of the highest limb is lost.
+fn add_power_of_2(limbs: &mut [u64], exponent: u32) {
+    let at = exponent as usize;
+    let mut carry = 1u128 << (at % 64);
+    for limb in &mut limbs[at / 64..] {
+        (*limb, carry) = split(u128::from(*limb) + carry);
     }
 }
 

@@ -6,8 +6,10 @@
 //! # Map
 //!
 //! - [`integer`]: secret integers of public width. [`modulus`]: numbers modulo N, with `ifma`.
+//!   [`comb`]: many powers of one base.
 //! - [`key`]: the public part of a group's key. [`dealer`]: a whole key, before it is split.
 
+pub mod comb;
 pub mod dealer;
 #[doc(hidden)]
 pub mod fixture;
@@ -17,6 +19,7 @@ pub mod integer;
 pub mod key;
 pub mod modulus;
 
+pub use comb::BaseComb;
 pub use dealer::{CeremonyError, DealerKey, PrimeSearchProgress};
 pub use integer::SecretInteger;
 pub use key::{GroupPublicKey, GroupPublicKeyError};

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use handover::participant::GroupSize;
 use num_bigint::BigUint;
-use rsa_arithmetic::{GroupPublicKey, RsaElement};
+use rsa_arithmetic::{BaseComb, GroupPublicKey, RsaElement, SecretInteger};
 
 use crate::lagrange::factorial;
+use crate::proof::response_bits;
 
 /// The largest number of faulty servers for which a key may be dealt: 49 servers.
 pub const MAX_FAULTY_RSA: u8 = 16;
@@ -33,6 +34,9 @@ struct KeyParameters {
     multiplier: BigUint,
     /// `g_0`^M = g^(M d).
     constant: RsaElement,
+    g_squared: RsaElement,
+    /// Powers of g, where they are faster with a table.
+    powers_of_g: Option<BaseComb>,
 }
 
 impl ThresholdRsaKey {
@@ -46,7 +50,20 @@ impl ThresholdRsaKey {
         let multiplier = scale.pow(4);
         let exponent = multiplier.to_u64_digits();
         let constant = group.modulus().product_of_long_powers(&[(group.g_0(), &exponent)]);
-        Some(Self(Arc::new(KeyParameters { group, largest, scale, multiplier, constant })))
+        let g_squared = group.g().square();
+        let mut key = Self(Arc::new(KeyParameters {
+            group,
+            largest,
+            scale,
+            multiplier,
+            constant,
+            g_squared,
+            powers_of_g: None,
+        }));
+        let longest = response_bits(key.row_bits(largest));
+        let powers = BaseComb::new(key.group().modulus(), key.group().g(), longest);
+        Arc::get_mut(&mut key.0)?.powers_of_g = powers;
+        Some(key)
     }
 
     /// N, g and e.
@@ -77,6 +94,19 @@ impl ThresholdRsaKey {
     /// g^(M d), the commitment to the shared secret.
     pub(crate) fn constant(&self) -> &RsaElement {
         &self.0.constant
+    }
+
+    /// g to the power of a secret integer.
+    pub(crate) fn power_of_g(&self, exponent: &SecretInteger) -> RsaElement {
+        match &self.0.powers_of_g {
+            Some(powers) if exponent.bits() <= powers.bits() => powers.pow(exponent),
+            _ => self.group().witness(exponent),
+        }
+    }
+
+    /// g^2, the base of all proofs.
+    pub(crate) fn g_squared(&self) -> &RsaElement {
+        &self.0.g_squared
     }
 
     fn scale_bits(&self) -> u32 {
@@ -125,7 +155,7 @@ impl ThresholdRsaKey {
 
     /// The length of a share of a group of this size in bytes: it is the same in each epoch.
     pub fn share_len(&self, size: GroupSize) -> usize {
-        size.signer_count() * rsa_arithmetic::SecretInteger::encoded_len(self.row_bits(size))
+        size.signer_count() * SecretInteger::encoded_len(self.row_bits(size))
     }
 }
 

@@ -129,9 +129,8 @@ impl PartialRsaSignature {
     ) -> bool {
         let bits = sharing.key().row_bits(sharing.size());
         let powers = powers(sharing, signer, x, &self.value);
-        let modulus = sharing.key().group().modulus();
-        let context = context(&self.name);
-        self.proof.as_ref().is_some_and(|proof| proof.verify(modulus, bits, &powers, &context))
+        let (key, context) = (sharing.key(), context(&self.name));
+        self.proof.as_ref().is_some_and(|proof| proof.verify(key, bits, &powers, &context))
     }
 }
 
@@ -143,7 +142,7 @@ fn powers(
     x: &EncodedRsaMessage,
     value: &RsaElement,
 ) -> [SquarePower; 2] {
-    let g = sharing.key().group().g().square();
+    let g = sharing.key().g_squared().clone();
     let of_x = (x.0.square().square(), value.square());
     [(g, sharing.verification_share(signer).square()), of_x]
 }
@@ -183,8 +182,8 @@ fn is_determined(
         .iter()
         .map(|polynomial| polynomial.iter().rev().fold(BigInt::ZERO, |sum, it| sum * &at + it))
         .collect();
-    let terms: Vec<_> = right.iter().zip(&exponents).map(|((_, it), by)| (*it, by)).collect();
-    public_power(key, value, key.scale()).has_same_square(&product_of_powers(key, &terms))
+    let terms = right.iter().zip(&exponents).map(|((_, it), by)| (*it, by)).collect();
+    public_power(key, value, key.scale()).has_same_square(&product_of_powers(key, terms))
 }
 
 impl ThresholdRsaShare {
@@ -202,8 +201,8 @@ impl ThresholdRsaShare {
     pub fn sign_with_proof(&self, x: &EncodedRsaMessage) -> Option<PartialRsaSignature> {
         let part = self.sign(x)?;
         let powers = powers(self.sharing(), self.server(), x, &part.value);
-        let modulus = self.sharing().key().group().modulus();
-        let proof = ExponentProof::new(modulus, self.secret(), &powers, &context(&part.name));
+        let key = self.sharing().key();
+        let proof = ExponentProof::new(key, self.secret(), &powers, &context(&part.name));
         Some(PartialRsaSignature { proof: Some(proof), ..part })
     }
 }
@@ -219,10 +218,10 @@ fn combine(
     let servers: Vec<_> = partial.iter().map(|(server, _)| *server).collect();
     let exponents: Vec<BigInt> =
         weights(key.scale(), &servers).into_iter().map(|weight| weight * 2).collect();
-    let terms: Vec<_> =
+    let terms =
         partial.iter().zip(&exponents).map(|((_, value), exponent)| (*value, exponent)).collect();
     // y = x^(4 L M d), so y^e = x^(4 L M). With a 4 L M + b e = 1, (y^a x^b)^e = x.
-    let y = product_of_powers(key, &terms);
+    let y = product_of_powers(key, terms);
     let known = key.scale() * key.multiplier() * 4_u8;
     let e = BigUint::from(PUBLIC_EXPONENT);
     // By Fermat's theorem: e is prime, and no factor of L.
@@ -371,7 +370,8 @@ impl ThresholdRsaRequest {
             let proven = self.proven.clone();
             self.try_sign(&proven.into_iter().take(needed).collect());
         }
-        let right: Vec<_> = self.proven.iter().take(needed).map(|(it, value)| (*it, value)).collect();
+        let right: Vec<_> =
+            self.proven.iter().take(needed).map(|(it, value)| (*it, value)).collect();
         let wrong = std::mem::take(&mut self.quick)
             .into_iter()
             .filter(|(server, value)| !is_determined(&self.sharing, *server, value, &right))

@@ -12,8 +12,8 @@ use rsa_arithmetic::SecretInteger;
 use rsa_arithmetic::fixture::tiny_key;
 use sim::SeededRng;
 
-use super::epochs::{first_group, hand_over};
 use super::bounds::encode_row;
+use super::epochs::{first_group, hand_over};
 use super::{RsaGroup, id, integer, reconstruct, size};
 use crate::lagrange::{from_bytes, to_bytes, weights};
 use crate::proof::ExponentProof;
@@ -405,9 +405,9 @@ fn a_server_confirms_only_with_its_share() {
         old.sharing().verification_share(id(3)).square()
     })];
     let context = attack.log.terms().context(HandoverPurpose::Possession, &[id(3)]);
-    let modulus = old.sharing().key().group().modulus();
-    let proof = ExponentProof::new(modulus, old.secret(), &powers, &context);
-    assert!(proof.verify(modulus, old.secret().bits(), &powers, &context), "of the old share");
+    let key = old.sharing().key();
+    let proof = ExponentProof::new(key, old.secret(), &powers, &context);
+    assert!(proof.verify(key, old.secret().bits(), &powers, &context), "of the old share");
     assert_eq!(attack.apply(3, HandoverEntryBody::Confirm(proof)), wrong, "the old share");
     assert_eq!(attack.log.apply(id(2), &confirmation), Ok(HandoverEffect::Counted));
     assert_eq!(attack.log.apply(id(2), &confirmation), Err(HandoverRefusal::Repeated));

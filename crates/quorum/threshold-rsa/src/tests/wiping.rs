@@ -58,9 +58,8 @@ fn a_cancelled_run_is_wiped_from_memory() {
     for (server, share) in old.shares.iter().take(2) {
         let seed = seed();
         let polynomial = ThresholdRsaScheme::polynomial(&terms, *server, Some(share), &seed);
-        secrets.extend(
-            polynomial.unwrap().polynomial.coefficients.iter().map(|it| it.to_be_bytes()),
-        );
+        secrets
+            .extend(polynomial.unwrap().polynomial.coefficients.iter().map(|it| it.to_be_bytes()));
         dealers.push((*server, HandoverDealer::new(&terms, *server, Some(share), &seed).unwrap()));
     }
     for server in terms.new.participants() {

@@ -317,8 +317,8 @@ impl<'a> HandoverWorld<'a> {
                 let powers = [(other.sharing().key().group().g().square(), {
                     other.sharing().verification_share(other.server()).square()
                 })];
-                let modulus = other.sharing().key().group().modulus();
-                let proof = ExponentProof::new(modulus, other.secret(), &powers, &context);
+                let key = other.sharing().key();
+                let proof = ExponentProof::new(key, other.secret(), &powers, &context);
                 HandoverEntryBody::Confirm(proof)
             }
             _ => return,
