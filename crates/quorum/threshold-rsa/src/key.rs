@@ -8,7 +8,6 @@ use num_bigint::BigUint;
 use rsa_arithmetic::{BaseComb, GroupPublicKey, RsaElement, SecretInteger};
 
 use crate::lagrange::factorial;
-use crate::proof::response_bits;
 
 /// The largest number of faulty servers for which a key may be dealt: 49 servers.
 pub const MAX_FAULTY_RSA: u8 = 16;
@@ -19,6 +18,13 @@ const SECURITY_BITS: u32 = 128;
 
 /// The logarithm of the largest number of handovers of a key, including those that fail.
 const HANDOVERS_LOG: u32 = 40;
+
+/// The bits of the challenge of a proof.
+pub(crate) const CHALLENGE_BITS: u32 = 128;
+
+/// The bits by which the nonce of a proof is longer than the product of a challenge and the secret:
+/// 2^64 proofs have a distance of at most 2^-128 from simulated ones.
+pub(crate) const HIDING_BITS: u32 = 192;
 
 /// The public part of a key that is shared by polynomials. It stays the same in all epochs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,6 +163,11 @@ impl ThresholdRsaKey {
     pub fn share_len(&self, size: GroupSize) -> usize {
         size.signer_count() * SecretInteger::encoded_len(self.row_bits(size))
     }
+}
+
+/// The bound on the response of a proof for a secret with this bound, in bits.
+pub(crate) fn response_bits(bits: u32) -> u32 {
+    bits + CHALLENGE_BITS + HIDING_BITS + 1
 }
 
 /// The logarithm of the largest factor by which an interpolation, or the value of a polynomial at a

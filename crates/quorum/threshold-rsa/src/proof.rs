@@ -12,18 +12,11 @@ use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use crate::dealing::uniform;
-use crate::key::ThresholdRsaKey;
+use crate::key::{CHALLENGE_BITS, HIDING_BITS, ThresholdRsaKey, response_bits};
 use crate::lagrange::{from_bytes, of_width};
 
 const DOMAIN: &[u8] = b"sunder-threshold-rsa exponent proof v1\0";
 const NONCE_DOMAIN: &[u8] = b"sunder-threshold-rsa exponent proof nonce v1\0";
-
-/// The bits of a challenge.
-const CHALLENGE_BITS: u32 = 128;
-
-/// The bits by which a nonce is longer than the product of a challenge and the secret: 2^64 proofs
-/// reveal what 2^-128 of the secret would.
-const HIDING_BITS: u32 = 192;
 
 /// The longest response in bytes.
 const MAX_RESPONSE: usize = 2048;
@@ -101,11 +94,6 @@ impl ExponentProof {
         let statement = statement(modulus, powers, context);
         self::challenge(&statement, commitments.into_iter()) == self.challenge
     }
-}
-
-/// The bound on the response of a proof for a secret with this bound, in bits.
-pub(crate) fn response_bits(bits: u32) -> u32 {
-    bits + CHALLENGE_BITS + HIDING_BITS + 1
 }
 
 impl HandoverField for ExponentProof {

@@ -66,9 +66,9 @@ pub(super) fn stretch(
 
 /// A handover in which dealer 2 and receiver 4 are faulty.
 ///
-/// The dealing of dealer 2 gives server 1 a short row, and no ciphertext to server 2, whose repaired
-/// row has a longest coefficient of exactly `longest`. The row of server 3 is longer, and its
-/// ciphertext is wrong. It reads the log later than the others.
+/// The dealing of dealer 2 gives server 1 a short row, and no ciphertext to server 2. The longest
+/// coefficient of the row of server 2, which it repairs, is exactly `longest`. The row of server 3
+/// is longer, and its ciphertext is wrong. It reads the log later than the others.
 struct StretchedDealing {
     attack: Attack,
     dealing: IntegerDealing,
