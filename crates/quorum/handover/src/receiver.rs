@@ -21,7 +21,8 @@ use crate::session_key::SessionScalar;
 pub struct HandoverReceiver<S: HandoverScheme> {
     server: ParticipantId,
     terms: HandoverTerms<S>,
-    seed: Zeroizing<[u8; 32]>,
+    /// On the heap, so that no copy remains where the receiver is moved.
+    seed: Zeroizing<Vec<u8>>,
     session: SessionScalar,
     rows: BTreeMap<ParticipantId, S::Row>,
     /// The dealers whose ciphertext for this server is wrong.
@@ -38,7 +39,7 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
             server,
             terms: terms.clone(),
             session: SessionScalar::new(seed, b"receiver"),
-            seed: Zeroizing::new(*seed),
+            seed: Zeroizing::new(seed.to_vec()),
             rows: BTreeMap::new(),
             wronged_by: ParticipantSet::default(),
             repairs: BTreeMap::new(),
@@ -201,7 +202,7 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let len = 36 + self.rows.len() * (1 + S::row_len(&self.terms));
         let mut bytes = Zeroizing::new(Vec::with_capacity(len));
-        bytes.extend(&*self.seed);
+        bytes.extend_from_slice(&self.seed);
         bytes.put_count(self.rows.len());
         for (dealer, row) in &self.rows {
             bytes.push(dealer.number());
