@@ -1,6 +1,6 @@
-//! Prints how long a handover between two disjoint groups and a signature take, with all servers in
-//! one process on all processors, and the processor time of each phase: of all servers together, and
-//! of the slowest one. On a busy machine only processor times say something.
+//! Prints how long a handover between two disjoint groups and a signature take, with all servers
+//! in one process on all processors, and the processor time of each phase: of all servers together,
+//! and of the slowest one. On a busy machine only processor times say something.
 //!
 //! usage: cargo run --release -p sunder-threshold-rsa --example handover-times [BITS [F ...]]
 
@@ -42,8 +42,8 @@ struct Server {
     times: [Duration; PHASES.len()],
 }
 
-/// The dealings, what receivers compute, and applied entries by kind: Key and Hold, Deal, the choice
-/// with the new commitment, and Confirm.
+/// The dealings, what receivers compute, and applied entries by kind: Key and Hold, Deal, the
+/// choice with the new commitment, and Confirm.
 const PHASES: [&str; 6] = ["deal", "receive", "apply Key, Hold", "apply Deal", "choose", "confirm"];
 
 impl Server {
