@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use encoding::{FieldReader, FieldWrite as _};
+use random::wipe_stack;
 use zeroize::Zeroizing;
 
 use crate::agreement::HandoverAgreement;
@@ -70,7 +71,8 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
         if agreement.session_keys().get(&self.server).is_some_and(|key| *key != own) {
             // The secret of the key that the log has is lost, as in a store that was restored. This
             // server cannot decrypt, and must not complain.
-            return self.compute(agreement);
+            self.compute(agreement);
+            return wipe_stack();
         }
         for (&dealer, dealing) in agreement.dealings() {
             let is_new = !self.rows.contains_key(&dealer) && !self.wronged_by.contains(dealer);
@@ -89,6 +91,7 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
             }
         }
         self.compute(agreement);
+        wipe_stack();
     }
 
     fn compute(&mut self, agreement: &HandoverAgreement<S>) {
@@ -174,7 +177,9 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
         other: ParticipantId,
     ) -> Option<Zeroizing<S::Value>> {
         let row = self.rows.get(&dealer).filter(|_| self.terms.new.contains(other))?;
-        Some(S::common_value(row, other))
+        let value = S::common_value(row, other);
+        wipe_stack();
+        Some(value)
     }
 
     /// Takes a common value of a dealing from another new server.
@@ -196,6 +201,7 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
             self.rows.insert(dealer, row);
             self.compute(agreement);
         }
+        wipe_stack();
     }
 
     /// The state for the store: the seed, and the rows. Secret.

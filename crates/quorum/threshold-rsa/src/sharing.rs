@@ -244,12 +244,7 @@ impl IntegerCommitment {
         server: ParticipantId,
         row: &IntegerRow,
     ) -> bool {
-        let mut hash = Sha256::new().chain_update(CHECK_DOMAIN).chain_update([server.number()]);
-        hash.update(self.to_bytes());
-        hash.update(&*row.to_bytes(0));
-        let mut factors = vec![[0; 16]; row.coefficients.len()];
-        keys::rsa::mgf1(&[CHECK_DOMAIN, &hash.finalize()], factors.as_flattened_mut());
-
+        let factors = self.check_factors(server, row);
         let mut sum = SecretInteger::zero(row.bits() + 128 + 6);
         for (coefficient, factor) in row.coefficients.iter().zip(&factors) {
             sum.add_product(coefficient, u128::from_be_bytes(*factor));
@@ -264,6 +259,18 @@ impl IntegerCommitment {
         let fits = key.power_of_g(&sum).has_same_square(&product);
         wipe_stack();
         fits
+    }
+
+    /// The factors of a combination of coefficients. A function of its own, so that the stack on
+    /// which it hashes the row is overwritten by its caller.
+    #[inline(never)]
+    fn check_factors(&self, server: ParticipantId, row: &IntegerRow) -> Vec<[u8; 16]> {
+        let mut hash = Sha256::new().chain_update(CHECK_DOMAIN).chain_update([server.number()]);
+        hash.update(self.to_bytes());
+        hash.update(&*row.to_bytes(0));
+        let mut factors = vec![[0; 16]; row.coefficients.len()];
+        keys::rsa::mgf1(&[CHECK_DOMAIN, &hash.finalize()], factors.as_flattened_mut());
+        factors
     }
 
     /// Whether this is F(j, k).

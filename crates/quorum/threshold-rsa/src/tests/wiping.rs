@@ -4,9 +4,9 @@
 mod memory_scan;
 
 use handover::scheme::HandoverScheme as _;
-use handover::{HandoverAgreement, HandoverDealer, HandoverReceiver, HandoverTerms};
+use handover::{HandoverAgreement, HandoverDealer, HandoverReceiver, HandoverTerms, ParticipantId};
 use num_bigint::BigInt;
-use random::RandomGenerator;
+use random::{RandomGenerator, wipe_stack};
 use rsa_arithmetic::fixture::tiny_key;
 use zeroize::Zeroizing;
 
@@ -40,6 +40,18 @@ fn rows_of_a_cancelled_run_would_reveal_the_old_shares() {
     let correction = from_bytes(bits, &dealing.sharing.correction).unwrap();
     // L c_i - z_i = F(i, 0)
     assert_eq!(scaled - correction, integer(&attack.old.shares[&id(2)]), "the attack");
+}
+
+/// Receiver 1 sends receiver 4 their common value of the first dealing. Returns what it was. The
+/// stack of this function is overwritten.
+#[inline(never)]
+fn pass_value(
+    log: &HandoverAgreement<ThresholdRsaScheme>,
+    receivers: &mut [(ParticipantId, HandoverReceiver<ThresholdRsaScheme>)],
+) -> Zeroizing<Vec<u8>> {
+    let value = receivers[0].1.common_value(id(1), id(4)).unwrap();
+    receivers[3].1.handle_value(log, id(1), id(1), &value);
+    Zeroizing::new(value.to_vec())
 }
 
 #[test]
@@ -79,12 +91,10 @@ fn a_cancelled_run_is_wiped_from_memory() {
             log.apply(author, &entry).unwrap();
         }
     }
-    let value = receivers[0].1.common_value(id(1), id(4)).unwrap();
-    receivers[3].1.handle_value(&log, id(1), id(1), &value);
+    secrets.push(pass_value(&log, &mut receivers));
     receivers[0].1.handle_log(&log);
     assert!(receivers[0].1.share().is_some() && !log.is_final());
     secrets.push(receivers[0].1.share().unwrap().to_bytes());
-    secrets.push(value);
     secrets.extend(receivers.iter().map(|(_, it)| it.to_bytes()));
 
     let sought = SoughtSecrets::of(secrets.iter().map(|it| &**it));
@@ -92,6 +102,7 @@ fn a_cancelled_run_is_wiped_from_memory() {
     let before = sought.search("self").unwrap();
     assert_eq!(before.found.len(), before.sought, "all are in memory: {:?}", before.found);
     drop((dealers, receivers));
+    wipe_stack();
     let after = sought.search("self").unwrap();
     assert!(after.found.is_empty() && after.bytes > 1 << 20, "{:?}", after.found);
 }
