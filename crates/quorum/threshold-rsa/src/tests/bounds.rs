@@ -140,7 +140,8 @@ impl StretchedDealing {
     /// All correct servers have shares of the same key.
     fn assert_final(self) {
         assert!(self.attack.log.is_final());
-        let shares = self.attack.receivers.into_values().filter_map(|it| it.into_share());
+        let shares =
+            self.attack.receivers.into_values().filter_map(handover::HandoverReceiver::into_share);
         let group = RsaGroup::new(shares);
         assert_eq!(group.shares.len(), 3);
         let secret = reconstruct(self.attack.old.shares.values());

@@ -7,6 +7,7 @@ use handover::scheme::HandoverScheme as _;
 use handover::{HandoverAgreement, HandoverDealer, HandoverReceiver, HandoverTerms, ParticipantId};
 use num_bigint::BigInt;
 use random::{RandomGenerator, wipe_stack};
+use rsa_arithmetic::SecretInteger;
 use rsa_arithmetic::fixture::tiny_key;
 use zeroize::Zeroizing;
 
@@ -31,7 +32,7 @@ fn rows_of_a_cancelled_run_would_reveal_the_old_shares() {
         let saved = attack.receivers[&server].to_bytes();
         // After the seed, the number of rows and the dealer.
         let bits = key.held_row_bits(size(1));
-        let len = rsa_arithmetic::SecretInteger::encoded_len(bits);
+        let len = SecretInteger::encoded_len(bits);
         from_bytes(bits, &saved[37..37 + len]).unwrap()
     });
     let weights = weights(key.scale(), &servers);
@@ -70,8 +71,9 @@ fn a_cancelled_run_is_wiped_from_memory() {
     for (server, share) in old.shares.iter().take(2) {
         let seed = seed();
         let polynomial = ThresholdRsaScheme::polynomial(&terms, *server, Some(share), &seed);
-        secrets
-            .extend(polynomial.unwrap().polynomial.coefficients.iter().map(|it| it.to_be_bytes()));
+        secrets.extend(
+            polynomial.unwrap().polynomial.coefficients.iter().map(SecretInteger::to_be_bytes),
+        );
         dealers.push((*server, HandoverDealer::new(&terms, *server, Some(share), &seed).unwrap()));
     }
     for server in terms.new.participants() {
