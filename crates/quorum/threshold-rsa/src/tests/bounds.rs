@@ -207,6 +207,7 @@ fn a_long_row_is_not_held_after_a_restart() {
     let mut world = StretchedDealing::new(&power_of_2(key.dealt_row_bits(size(1))));
     world.begin();
     let Attack { receivers, log, .. } = &mut world.attack;
+    assert_eq!(log.holders(id(2)), set(&[1, 4]));
     let saved = receivers[&id(2)].to_bytes();
     let again = handover::HandoverReceiver::from_bytes(log.terms(), id(2), &saved).unwrap();
     assert_eq!(again.held(), set(&[1, 2]));
