@@ -9,7 +9,7 @@ use crate::proof::LogarithmProof;
 use crate::scheme::{HandoverField as _, HandoverScheme};
 
 /// The largest entry in bytes. A dealing of scalars to 100 servers has 129,650, and one of integers
-/// with a key of 2048 bits to 31 servers has 131,127.
+/// with a key of 2048 bits to 31 servers has 131,120.
 pub const MAX_HANDOVER_ENTRY_LEN: usize = 1 << 20;
 
 /// An entry. Only its encoding has been checked.

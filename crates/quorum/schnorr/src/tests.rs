@@ -7,6 +7,7 @@ mod handovers;
 mod model;
 mod requests;
 mod transcripts;
+mod wiping;
 mod world;
 
 use std::collections::BTreeMap;
