@@ -12,6 +12,7 @@ mod person;
 mod plain;
 mod rows;
 mod screen;
+mod stdin;
 mod terminal;
 mod wrap;
 

@@ -3,6 +3,10 @@
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
+/// The most characters of a cluster that are shown. A family has seven, and the longest flags too.
+/// Hundreds of marks on one letter would be drawn over the rows above and below.
+const MAX_CLUSTER: usize = 16;
+
 /// The width of a text in cells.
 pub(super) fn width(text: &str) -> usize {
     text.graphemes(true).map(str::width).sum()
@@ -23,6 +27,10 @@ pub(super) fn wrap(text: &str, first: usize, width: usize) -> Vec<String> {
             next_row(&mut rows, &mut left);
         }
         for cluster in word.graphemes(true) {
+            let cluster = match cluster.char_indices().nth(MAX_CLUSTER) {
+                Some((end, _)) => &cluster[..end],
+                None => cluster,
+            };
             let len = cluster.width();
             if len > left {
                 if cluster == " " {
@@ -75,6 +83,9 @@ mod tests {
         // A window that is too narrow for a character.
         assert_eq!(wrap("漢a", 1, 1), ["", "漢", "a"]);
         assert_eq!(wrap("ab", 0, 0), ["", "a", "b"]);
+        // Marks over marks.
+        let marked = format!("a{}b", "\u{301}".repeat(1000));
+        assert_eq!(wrap(&marked, 4, 4), [format!("a{}b", "\u{301}".repeat(15))]);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::thread;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
 use super::members::{Member, Room};
 
 const NAMES: [&str; 3] = ["alice", "bob", "carol"];
@@ -107,7 +109,13 @@ fn a_small_file_is_offered_and_saved_under_a_safe_name() {
     // What cannot be sent.
     fs::write(room.path("large"), vec![0; 48_001]).unwrap();
     let mut bob = bob;
-    for (file, why) in [("large", "48000"), ("sent", "not a file"), ("missing", "No such file")] {
+    mknodat(CWD, room.path("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    for (file, why) in [
+        ("large", "48000"),
+        ("sent", "not a file"),
+        ("pipe", "not a file"),
+        ("missing", "No such file"),
+    ] {
         bob.enter(&format!("/send alice {file}"));
         let refused = bob.wait_for("refused");
         assert!(refused.contains(why), "{refused}");
