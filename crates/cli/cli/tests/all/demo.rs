@@ -52,6 +52,18 @@ fn eavesdroppers(document: &Value) -> Vec<(Value, &Value)> {
 }
 
 #[test]
+fn the_proxy_of_the_chat_cannot_tell_what_a_member_does() {
+    let document = json(&["chat"]);
+    assert_eq!((&document["engine"], &document["slots"]), (&"broadcast".into(), &1.into()));
+    assert!(document["said"].as_array().unwrap().iter().all(|line| line["arrived"] == true));
+    let seen = document["seen"].as_array().unwrap();
+    let doings: Vec<&str> = seen.iter().map(|it| it["alice"].as_str().unwrap()).collect();
+    assert_eq!(doings, ["wrote to bob", "wrote to carol", "wrote nothing"]);
+    assert!(seen.iter().all(|it| it["updates"].as_u64().unwrap() >= 40), "{document}");
+    assert_eq!(document["is_unlinkable"], true);
+}
+
+#[test]
 fn one_and_two_channels_are_noise() {
     let file = text(2 << 20);
     let document = json(&["--file", name(file.path())]);
