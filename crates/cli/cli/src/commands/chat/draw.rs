@@ -21,8 +21,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &ChatScreen) -> ViewSize {
         width: usize::from(conversation.width),
         height: usize::from(conversation.height),
     };
-    let rows =
-        screen.conversation.seen(view.height, |line| rows_of(&screen.contacts, line, view.width));
+    let rows = screen
+        .conversation
+        .seen(view.height, |line| rows_of(&screen.wrap_cache, &screen.contacts, line, view.width));
     frame.render_widget(Paragraph::new(Vec::from(rows)), conversation);
     let style = Style::new().add_modifier(Modifier::REVERSED);
     let text = status_text(screen, usize::from(status.width));

@@ -119,7 +119,7 @@ fn the_terminal_in_the_guide_is_what_is_shown() {
     const GUIDE: &str = include_str!("../../../../../../docs/guides/chat.md");
     let (room, _proxy) = Room::open(&NAMES);
     let mut bob = room.talk("bob");
-    let mut carol = room.talk("carol");
+    let carol = room.talk("carol");
     let mut alice = Terminal::start(&room, "alice", [24, 80]);
     alice.wait_for("in the group: bob, carol");
     alice.wait_for("3 take part");
