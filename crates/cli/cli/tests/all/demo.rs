@@ -1,5 +1,5 @@
 //! `sunder demo`: a file arrives, and only an eavesdropper on all channels can read it. Four
-//! servers sign, and then four others. Two parties compute.
+//! servers sign, and then four others. Two parties compute. Three members chat.
 
 use std::fs;
 use std::io::Write;
