@@ -176,7 +176,8 @@ impl ChatScreen {
     fn scroll_up(&mut self, rows: usize) {
         let mut conversation = std::mem::take(&mut self.conversation);
         let ViewSize { width, height } = self.view;
-        let count = |line: &_| count_rows(&self.wrap_cache, &self.contacts, line, width);
+        let count =
+            |line: &ConversationLine| count_rows(&self.wrap_cache, &self.contacts, line, width);
         conversation.scroll_up(rows, height, count);
         self.conversation = conversation;
     }
@@ -184,7 +185,8 @@ impl ChatScreen {
     fn scroll_down(&mut self, rows: usize) {
         let mut conversation = std::mem::take(&mut self.conversation);
         let width = self.view.width;
-        let count = |line: &_| count_rows(&self.wrap_cache, &self.contacts, line, width);
+        let count =
+            |line: &ConversationLine| count_rows(&self.wrap_cache, &self.contacts, line, width);
         conversation.scroll_down(rows, count);
         self.conversation = conversation;
         self.mark_read();
