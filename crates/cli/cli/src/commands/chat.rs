@@ -136,6 +136,7 @@ fn load(path: &Path) -> Result<ChatConfig, CommandFailure> {
 }
 
 /// What the parts of a chat send to its user interface.
+#[expect(clippy::large_enum_variant, reason = "nearly all are events of the chat")]
 enum ChatUiEvent<K> {
     Event(ChatEvent),
     /// Of a person: a key, or a line.

@@ -39,8 +39,11 @@ pub(super) enum LineContent {
 impl LineContent {
     fn text(&self) -> &str {
         match self {
-            Self::From { text, .. } | Self::To { text, .. } => text,
-            Self::Note(text) | Self::Warning(text) | Self::Day(text) => text,
+            Self::From { text, .. }
+            | Self::To { text, .. }
+            | Self::Note(text)
+            | Self::Warning(text)
+            | Self::Day(text) => text,
         }
     }
 }
@@ -160,9 +163,10 @@ impl ConversationLog {
             _ => false,
         };
         let line = self.lines.iter_mut().rev().find(|line| is_it(line))?;
-        if let LineContent::To { messages, .. } = &mut line.content {
-            let message = messages.iter_mut().find(|message| message.id == id);
-            message.into_iter().for_each(|message| message.mark = now);
+        if let LineContent::To { messages, .. } = &mut line.content
+            && let Some(message) = messages.iter_mut().find(|message| message.id == id)
+        {
+            message.mark = now;
         }
         Some(line)
     }

@@ -181,7 +181,7 @@ impl PlainChat<'_> {
             other => match session_command(other) {
                 // No event answers these.
                 Some(command @ (chat::ChatCommand::Accept(_) | chat::ChatCommand::Decline(_))) => {
-                    self.session.send_command(command)
+                    self.session.send_command(command);
                 }
                 Some(command) => self.ask(None, command),
                 None => {}

@@ -89,7 +89,7 @@ fn messages_that_have_not_left_are_cancelled() {
 #[test]
 fn a_small_file_is_offered_and_saved_under_a_safe_name() {
     let (room, _proxy, [mut alice, bob, _carol]) = open();
-    let content: Vec<u8> = (0..3000_u32).map(|at| (at % 256) as u8).collect();
+    let content: Vec<u8> = (0..3000_u32).map(|at| at.to_le_bytes()[0]).collect();
     fs::create_dir(room.path("sent")).unwrap();
     fs::write(room.path("sent/a plan.bin"), &content).unwrap();
     bob.enter("/send alice sent/a plan.bin");
