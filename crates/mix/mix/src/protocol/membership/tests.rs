@@ -412,9 +412,15 @@ fn the_administrator_is_restored_from_its_stored_state() {
 fn the_largest_group_fits_into_an_announcement() {
     let mut story = Story::new();
     story.max_members = 1024;
-    let mut names = ('\u{20000}'..='\u{2a6df}')
-        .map(|rare| String::from_iter([rare; 32]))
-        .filter(|name| MemberName::new(name).is_ok_and(|name| name.check_scripts().is_ok()));
+    // Letters of four bytes. Few of them are in ordinary use.
+    let rare = |letter: char| MemberName::new(&letter.to_string()).unwrap();
+    let rare: Vec<char> = ('\u{20000}'..='\u{2a6df}')
+        .filter(|&letter| rare(letter).check_scripts().is_ok())
+        .take(32)
+        .collect();
+    let mut names = rare.iter().flat_map(|&first| {
+        rare.iter().map(move |&last| format!("{}{last}", String::from_iter([first; 31])))
+    });
     for number in 2..=1024_u32 {
         let mut seed = [0; 32];
         seed[..4].copy_from_slice(&number.to_be_bytes());
