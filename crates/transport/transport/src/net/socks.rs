@@ -164,11 +164,10 @@ mod tests {
         let mut options = ConnectionOptions::new(ConnectionSecurity::Insecure);
         options.transport = TransportChoice::Named("tcp");
         let opened = open(address, &proxy, &options);
-        let result = opened.and_then(|stream| {
+        let result = opened.map(|stream| {
             let mut byte = [0];
             let read = stream.read(&mut byte);
             assert_eq!((read.ok(), byte), (Some(1), *b"x"), "the first byte of the destination");
-            Ok(())
         });
         (serving.join().unwrap(), result.map_err(|error| error.to_string()))
     }
