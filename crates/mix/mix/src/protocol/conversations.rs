@@ -189,6 +189,20 @@ impl Conversations {
         self.arrived = self.arrived.max(position);
     }
 
+    /// The epoch that was read was replaced by another one whose number is not greater: nothing of
+    /// that one was read.
+    pub(crate) fn forget_position(&mut self) {
+        self.read = (0, 0);
+        (self.arrived, self.checkpoint) = (RoundPosition::default(), RoundPosition::default());
+        self.generation += 1;
+    }
+
+    /// The last round of an epoch that this member knows, or 0.
+    pub(crate) fn last_round_of(&self, epoch: u32) -> u64 {
+        let all = [self.read, (self.arrived.epoch, self.arrived.round)];
+        all.into_iter().filter(|(of, _)| *of == epoch).map(|(_, round)| round).max().unwrap_or(0)
+    }
+
     /// After a restart, this member catches up from the last round that has arrived now. Called
     /// after a number of rounds, whatever was read.
     pub(crate) fn set_checkpoint(&mut self) {

@@ -282,7 +282,7 @@ impl ArchiveIndex {
     /// Adds the members of an epoch. Returns whether it is new; `None` if the announcement is not
     /// valid, or of an earlier epoch.
     fn add_epoch(&mut self, announcement: Vec<u8>) -> Option<bool> {
-        let epoch = AnnouncedEpoch::verify(announcement, &self.settings).ok()?;
+        let epoch = AnnouncedEpoch::verify(&announcement, &self.settings).ok()?;
         let (number, last) = (epoch.number(), self.epochs.keys().last().copied());
         if last.is_some_and(|last| number < last) {
             return None;

@@ -36,6 +36,7 @@ pub(super) fn open_client(
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let settings = MixClientSettings {
         group: config.address(),
+        founds: true,
         name: config.name.clone(),
         invitation,
         least_participants: config.least_anonymity,

@@ -250,6 +250,7 @@ fn open(
 ) -> MixClient {
     let settings = MixClientSettings {
         group: group(),
+        founds: true,
         name: MemberName::new(name).unwrap(),
         invitation,
         least_participants: 2,
