@@ -1,9 +1,11 @@
+mod administrators;
 mod audits;
 mod away;
 mod exchanges;
 mod faults;
 mod observed;
 mod person;
+mod proxies;
 mod restores;
 mod simulation;
 mod world;

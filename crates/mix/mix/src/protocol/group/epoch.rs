@@ -35,6 +35,11 @@ impl AnnouncedEpoch {
         self.announcement.epoch()
     }
 
+    #[cfg(test)]
+    pub(super) fn digest(&self) -> [u8; 32] {
+        *self.announcement.digest()
+    }
+
     pub(super) fn announcement(&self) -> &[u8] {
         self.announcement.bytes()
     }

@@ -101,7 +101,7 @@ impl MixGroup {
     }
 
     /// The newest epoch: the announced one, or else the current one.
-    fn newest(&self) -> Option<&AnnouncedEpoch> {
+    pub(super) fn newest(&self) -> Option<&AnnouncedEpoch> {
         self.announced.as_ref().or(self.epoch.as_ref())
     }
 

@@ -1,7 +1,7 @@
 //! The administrators of a group: a list of keys, and the signed changes that led to it. The first
 //! list has only the founder. Each change is signed by an administrator of the list before it.
 
-use encoding::{FieldReader, FieldWrite as _};
+use encoding::FieldReader;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use sha2::{Digest, Sha256};
 

@@ -31,7 +31,7 @@ fn a_request_waits_for_the_administrator_and_its_answer_for_the_client() {
     assert_eq!(world.clients[5].received.last(), Some(&answer));
     world.connect(0);
     assert_eq!(requests(&world).len(), 1, "an answered request does not wait");
-    world.send(0, &MemberToProxy::Announce(announcement(0, 2, &[0, 1, 2, 5])));
+    world.announce(2, &[0, 1, 2, 5]);
     world.run(LEAST * 4);
     assert!(world.clients[5].rounds.len() >= 3);
     assert_eq!(world.group.status(world.now).epoch, 2);
@@ -41,7 +41,7 @@ fn a_request_waits_for_the_administrator_and_its_answer_for_the_client() {
 fn removed_members_are_notified() {
     let mut world = World::of_members(2, 4);
     world.connect(6);
-    world.send(0, &MemberToProxy::Announce(announcement(0, 2, &[2, 0, 1])));
+    world.announce(2, &[2, 0, 1]);
     world.run(LEAST * 4);
     assert_eq!(world.clients[3].refused, Some(ProxyRefusal::Removed));
     assert_eq!(world.clients[6].refused, None, "a stranger is not told");
@@ -79,7 +79,7 @@ fn the_last_notice_of_a_member_is_kept_over_a_restart() {
     };
     let key = |client| secret(client).public().to_bytes();
     assert_eq!(notices(&world), [(key(1), 2), (key(2), 3)]);
-    world.send(0, &MemberToProxy::Announce(announcement(0, 2, &[0, 2])));
+    world.announce(2, &[0, 2]);
     world.settle();
     world.clients[0].received.clear();
     world.connect(0);
