@@ -22,14 +22,12 @@ mod safety_number;
 mod tests;
 
 pub use administrator::{
-    Administrator, AdoptedAnnouncement, InviteMemberError, JoinDecision, NameBinding,
-    NoRosterError, RemoveMemberError,
+    Administrator, AdoptedAnnouncement, JoinDecision, NoRosterError, RemoveMemberError,
 };
 pub use administrators::{
     AdministratorAnchor, AdministratorList, ChangeAdministratorsError, MAX_ADMINISTRATOR_CHANGES,
     MAX_ADMINISTRATORS,
 };
-pub(crate) use announcement::max_announcement_len;
 pub use announcement::{
     AnnouncementOrder, EpochAnnouncement, EpochAnnouncementError, MAX_ANNOUNCEMENT_LEN,
     OpenAnnouncementError, OpenedAnnouncement,
@@ -41,6 +39,7 @@ pub(crate) use crypto::group_id;
 pub use invitation::{
     GroupAddress, Invitation, InvitationError, MAX_ADDRESS_LEN, MAX_GROUP_NAME_LEN, ProxyAddress,
 };
+pub use invitations::{InviteMemberError, NameBinding};
 pub use join::{JOIN_ANSWER_LEN, JoinRefusal, JoinRequest, MAX_JOIN_REQUEST_LEN, decode_answer};
 pub use name::{MemberName, MemberNameError};
 pub use prekey::{MAX_NOTICE_LEN, MemberNotice, Prekey, PrekeySecret};

@@ -1,6 +1,6 @@
 //! A member's state of epochs: the newest announcement, the key and the members of the current
-//! epoch, and the prekey for the next one. While the member catches up with rounds that it has missed, also those of the epochs
-//! of these rounds.
+//! epoch, and the prekey for the next one. While the member catches up with rounds that it has
+//! missed, also those of the epochs of these rounds.
 
 use std::cmp::Ordering;
 use std::time::Duration;

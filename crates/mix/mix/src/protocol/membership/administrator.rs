@@ -20,9 +20,9 @@ use super::announcement::{self, AnnouncementContent, AnnouncementSecrets, EpochA
 use super::changes::{ChangedMembership, MembershipChange};
 use super::crypto::group_id;
 use super::invitation::{GroupAddress, Invitation, ProxyAddress};
-use super::invitations::{IssuedInvitation, IssuedInvitations, MAX_INVITATIONS};
+use super::invitations::{InviteMemberError, IssuedInvitation, IssuedInvitations, NameBinding};
 use super::join::{JoinRefusal, JoinRequest, JoinRequestError, encode_answer};
-use super::name::{MemberName, MemberNameError};
+use super::name::MemberName;
 use super::prekey::{MemberNotice, Prekey};
 use super::roster::{AdmittedMember, Roster, UsedInvitation};
 use crate::protocol::random::ForwardSecureRng;
@@ -63,29 +63,6 @@ pub struct Administrator {
     has_unopened_epoch: bool,
     /// The number of consecutive epochs that a member could not open.
     consecutive_unopened: u32,
-}
-
-/// Whether the invited person must take the name of the invitation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameBinding {
-    /// Only the name of the invitation is accepted.
-    Invited,
-    /// The person may choose another name.
-    Any,
-}
-
-/// Why an invitation is not made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InviteMemberError {
-    /// A member has the name, or one that looks like it.
-    #[error("a member has this name, or one that looks like it: invite by another name")]
-    NameTaken,
-    /// The name could be taken for one of another script.
-    #[error("{0}")]
-    Name(#[from] MemberNameError),
-    /// There are too many open invitations.
-    #[error("{MAX_INVITATIONS} invitations are open: wait until one is used or expires")]
-    TooMany,
 }
 
 /// Why a member is not removed.

@@ -30,7 +30,7 @@ const MAX_NAME_LEN: usize = 1 + 128;
 pub const MAX_ANNOUNCEMENT_LEN: usize = max_announcement_len(*MEMBERS.end());
 
 /// The longest announcement of a group with this number of members, in bytes.
-pub(crate) const fn max_announcement_len(members: usize) -> usize {
+pub(super) const fn max_announcement_len(members: usize) -> usize {
     let names = 4 + members * MAX_NAME_LEN + TAG_LEN;
     let roster = MAX_ADMINISTRATORS * SEALED_LEN + roster::max_len(members) + TAG_LEN;
     HEADER_LEN + members * MEMBER_LEN + names + roster + SIGNATURE_LEN

@@ -5,12 +5,34 @@ use std::time::Duration;
 use encoding::{FieldReader, FieldWrite as _};
 use zeroize::Zeroizing;
 
-use super::administrator::{InviteMemberError, NameBinding};
 use super::invitation::{InvitationSecret, id_of};
-use super::name::MemberName;
+use super::name::{MemberName, MemberNameError};
 
 /// The maximum number of remembered invitations: the open ones, and the most recent others.
 pub(super) const MAX_INVITATIONS: usize = 1024;
+
+/// Whether the invited person must take the name of the invitation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameBinding {
+    /// Only the name of the invitation is accepted.
+    Invited,
+    /// The person may choose another name.
+    Any,
+}
+
+/// Why an invitation is not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InviteMemberError {
+    /// A member has the name, or one that looks like it.
+    #[error("a member has this name, or one that looks like it: invite by another name")]
+    NameTaken,
+    /// The name could be taken for one of another script.
+    #[error("{0}")]
+    Name(#[from] MemberNameError),
+    /// There are too many open invitations.
+    #[error("{MAX_INVITATIONS} invitations are open: wait until one is used or expires")]
+    TooMany,
+}
 
 #[derive(Default)]
 pub(super) struct IssuedInvitations(Vec<IssuedInvitation>);

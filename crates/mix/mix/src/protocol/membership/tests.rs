@@ -8,7 +8,10 @@ use proptest::prelude::*;
 use zeroize::Zeroizing;
 
 use super::*;
+use crate::MailboxShape;
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::random::ForwardSecureRng;
+use crate::protocol::wire::MixTerms;
 
 const GROUP: &str = "friends";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -446,6 +449,16 @@ fn the_largest_group_fits_into_an_announcement() {
     let unused = 64 * 98 + 15 * 48 + 255 - "127.0.0.1:4711".len() + 2 * (128 - "alice".len()) + 12;
     assert_eq!(len, MAX_ANNOUNCEMENT_LEN - unused);
     story.restore(&story.administrator.to_bytes());
+}
+
+#[test]
+fn the_terms_of_a_group_allow_its_announcements() {
+    for members in [2, 16, 1024] {
+        let shape = MailboxShape::new(members, 1, 1, 3, 64).unwrap();
+        let second = Duration::from_secs(1);
+        let terms = MixTerms::new(MixExchangeKind::Broadcast, shape, second, second).unwrap();
+        assert!(terms.max_announcement_len() >= announcement::max_announcement_len(members));
+    }
 }
 
 proptest! {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::{MAX_JOIN_LEN, MAX_PAST_LEN, MAX_SET_UP_LEN};
 use crate::protocol::audit;
 use crate::protocol::exchange::{ExchangeShapeError, MixExchangeKind};
-use crate::protocol::membership::max_announcement_len;
 use crate::protocol::round::NONCE_LEN;
 use crate::{MailboxShape, MailboxShapeError};
 
@@ -141,7 +140,7 @@ impl MixTerms {
 
     /// The longest announcement of an epoch, in bytes.
     pub fn max_announcement_len(&self) -> usize {
-        max_announcement_len(self.shape.members())
+        (24 << 10) + 512 * self.shape.members()
     }
 
     /// The longest message of an audit, in bytes; 0 if mailboxes are too large for audits.
