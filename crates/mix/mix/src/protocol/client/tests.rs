@@ -1,6 +1,7 @@
 mod administrators;
 mod audits;
 mod away;
+mod disasters;
 mod exchanges;
 mod faults;
 mod observed;

@@ -98,6 +98,7 @@ fn an_old_backup_of_an_administrator_readmits_nobody() {
         world.people[ALICE].client.remove(now, &name(CAROL)).unwrap();
         world.run_until("carol is removed", |world| epoch(world) > before);
         world.leave(CAROL);
+        wait_for_epoch(&mut world, before, &[ALICE, BOB]);
         // Two more epochs.
         for _ in 0..2 {
             let before = epoch(&world);
@@ -151,7 +152,7 @@ fn both_administrators_announce_at_once_and_nothing_is_lost() {
     for seed in 0..8 {
         let mut world = with_two(EXCHANGES[seed % 3], 30 + seed as u64);
         let before = epoch(&world);
-        // Each invites somebody; both announce the same epoch.
+        // One removes carol, and the other makes her an administrator; both announce an epoch.
         let (now, carol) = (world.now, name(CAROL));
         world.people[ALICE].client.remove(now, &carol).unwrap();
         world.people[BOB].client.add_administrator(now, &carol).unwrap();
@@ -163,8 +164,11 @@ fn both_administrators_announce_at_once_and_nothing_is_lost() {
                 status.others.len() == 1 && status.administrators == ["alice", "bob"]
             })
         });
-        let others: Vec<_> = world.errors.iter().filter(|(person, _)| *person != CAROL).collect();
-        assert!(others.is_empty(), "{others:?}");
+        // A prekey can cross an announcement.
+        let is_wrong = |(person, error): &&(usize, MixClientError)| {
+            *person != CAROL && *error != MixClientError::NoKey
+        };
+        assert_eq!(world.errors.iter().find(is_wrong), None);
         world.leave(CAROL);
         check_talk(&mut world, &[ALICE, BOB]);
     }

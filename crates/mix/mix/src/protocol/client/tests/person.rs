@@ -38,7 +38,7 @@ struct SinceStored {
 }
 
 /// A client's stored state, and what the user knows from it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Backup {
     stored: Option<Vec<u8>>,
     sent: BTreeMap<String, Vec<String>>,
@@ -140,8 +140,7 @@ impl Person {
 
     /// The state is lost, and the key is not. The client is to be started then.
     pub(super) fn lose_state(&mut self) {
-        let (sent, read) = (self.sent.clone(), self.read.clone());
-        self.restore(Backup { stored: None, sent, waiting: BTreeMap::new(), read });
+        self.restore(Backup::default());
     }
 
     /// Begins to write the state, if it has changed.

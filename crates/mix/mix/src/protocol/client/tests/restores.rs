@@ -122,7 +122,7 @@ fn run(exchange: Exchanges, seed: u64) -> Counts {
 
 /// Checks that messages marked as delivered were shown, that no message is read twice, and that the
 /// last message of each sender is complete. Deliveries that were checked before are skipped.
-fn check(world: &World, checked: &mut [usize; NAMES.len()]) {
+pub(super) fn check(world: &World, checked: &mut [usize; NAMES.len()]) {
     for ((sender, name), checked) in world.people.iter().zip(NAMES).zip(checked) {
         for (to, text) in &sender.marked[*checked..] {
             let receiver = NAMES.iter().position(|name| name == to).unwrap();

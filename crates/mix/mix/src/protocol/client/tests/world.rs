@@ -81,6 +81,13 @@ struct Wire {
     client_ends: Option<Duration>,
 }
 
+/// What the proxy has on its disk.
+#[derive(Clone, Default)]
+pub(super) struct ProxyState {
+    stored: Option<Vec<u8>>,
+    segments: BTreeMap<u64, Vec<u8>>,
+}
+
 pub(super) struct World {
     pub(super) exchange: Exchanges,
     pub(super) rng: Rng,
@@ -248,19 +255,16 @@ impl World {
 
     /// The proxy is killed, and starts without a state.
     pub(super) fn lose_proxy_state(&mut self) {
-        self.restore_proxy_state((None, BTreeMap::new()));
+        self.restore_proxy_state(ProxyState::default());
     }
 
     /// What the proxy has on its disk.
-    pub(super) fn proxy_state(&self) -> (Option<Vec<u8>>, BTreeMap<u64, Vec<u8>>) {
-        (self.stored.clone(), self.segments.clone())
+    pub(super) fn proxy_state(&self) -> ProxyState {
+        ProxyState { stored: self.stored.clone(), segments: self.segments.clone() }
     }
 
     /// The proxy is killed, and starts from this state.
-    pub(super) fn restore_proxy_state(
-        &mut self,
-        (stored, segments): (Option<Vec<u8>>, BTreeMap<u64, Vec<u8>>),
-    ) {
+    pub(super) fn restore_proxy_state(&mut self, ProxyState { stored, segments }: ProxyState) {
         self.stop_proxy();
         (self.stored, self.segments) = (stored, segments);
     }
@@ -639,7 +643,7 @@ impl World {
         }
     }
 
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let people = self.people.iter().map(|it| format!("{:?}\n", it.status()));
         format!("{}{:?} {:?}", people.collect::<String>(), self.errors, self.refusals)
     }

@@ -1,6 +1,7 @@
 //! Messages between joining clients, members and the administrator.
 
-use super::world::{LEAST, World, announcement, secret};
+use super::world::{LEAST, World, secret};
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::wire::{MemberToProxy, MembershipStatus, ProxyRefusal, ProxyToMember};
 
 fn requests(world: &World) -> Vec<&ProxyToMember> {
@@ -100,9 +101,81 @@ fn an_administrator_need_not_be_a_member() {
     let mut world = World::new(5);
     world.connect(0);
     world.connect(1);
-    world.send(0, &MemberToProxy::Announce(announcement(0, 3, &[1, 2])));
+    world.announce(3, &[1, 2]);
     world.connect(2);
     world.run(LEAST * 5);
     assert!(world.clients[0].rounds.is_empty() && world.clients[0].connection.is_some());
     assert!(world.clients[1].rounds.len() >= 3 && world.clients[2].rounds.len() >= 3);
+}
+
+/// A proxy without a state, and members that have epoch 3.
+fn lost(world: &mut World) -> Vec<u8> {
+    world.announce(3, &[0, 1, 2]);
+    world.settle();
+    let newest = world.group.newest().unwrap().announcement().to_vec();
+    world.stored = None;
+    world.restart();
+    newest
+}
+
+#[test]
+fn a_member_restores_an_epoch_and_the_numbers_of_its_rounds() {
+    let mut world = World::of_members_by(MixExchangeKind::Broadcast, 6, 3);
+    let announcement = lost(&mut world);
+    world.connect(1);
+    assert_eq!(world.clients[1].status, Some(MembershipStatus::Unknown));
+    let restore = |round| MemberToProxy::Restore { round, announcement: announcement.clone() };
+    let before = world.clients[1].rounds.len();
+    world.send(1, &restore(500));
+    world.run(LEAST * 3);
+    assert_eq!(world.group.status(world.now).epoch, 3);
+    let rounds = &world.clients[1].rounds[before..];
+    assert!(rounds.len() >= 2 && rounds.iter().all(|round| *round > 500), "{rounds:?}");
+    // Others are told, and a member that knows a later round says so once.
+    world.connect(2);
+    let restored = |it: &ProxyToMember| {
+        matches!(it, ProxyToMember::Welcome { epoch: 3, is_restored: true, .. })
+    };
+    assert!(world.clients[2].received.iter().any(restored));
+    world.send(2, &restore(900));
+    world.run(LEAST * 3);
+    let last = world.last_round();
+    assert!(last > 900);
+    world.send(2, &restore(5_000));
+    world.run(LEAST * 3);
+    assert!((last..last + 10).contains(&world.last_round()), "only once in an epoch");
+    // It is stored.
+    world.restart();
+    world.connect(1);
+    world.run(LEAST * 3);
+    assert!(world.last_round() > last && world.group.status(world.now).epoch == 3);
+}
+
+#[test]
+fn only_the_listed_restore_and_nothing_old() {
+    let mut world = World::of_members_by(MixExchangeKind::Broadcast, 7, 3);
+    let old = world.group.newest().unwrap().announcement().to_vec();
+    let announcement = lost(&mut world);
+    world.connect(6);
+    world.send(6, &MemberToProxy::Restore { round: 1, announcement: announcement.clone() });
+    world.settle();
+    assert_eq!(world.clients[6].refused, Some(ProxyRefusal::NotMember));
+    assert_eq!(world.group.status(world.now).epoch, 0);
+    let mut forged = announcement.clone();
+    forged[200] ^= 1;
+    world.connect(1);
+    world.send(1, &MemberToProxy::Restore { round: 1, announcement: forged });
+    world.settle();
+    assert_eq!(world.clients[1].refused, Some(ProxyRefusal::BadAnnouncement));
+    // An older one is replaced by the newest, and does not come back.
+    world.connect(1);
+    world.send(1, &MemberToProxy::Restore { round: 50, announcement: old.clone() });
+    world.settle();
+    assert_eq!(world.group.status(world.now).epoch, 1);
+    world.connect(2);
+    world.send(2, &MemberToProxy::Restore { round: 60, announcement });
+    world.send(1, &MemberToProxy::Restore { round: 1 << 63, announcement: old });
+    world.run(LEAST * 3);
+    assert_eq!(world.group.status(world.now).epoch, 3);
+    assert!(world.last_round() < 100);
 }
