@@ -197,10 +197,10 @@ impl Conversations {
         self.generation += 1;
     }
 
-    /// The last round of an epoch that this member knows, or 0.
+    /// The last round of an epoch that has arrived, or 0. After a restart it is that of the
+    /// checkpoint: when the state was stored last would show when there were messages.
     pub(crate) fn last_round_of(&self, epoch: u32) -> u64 {
-        let all = [self.read, (self.arrived.epoch, self.arrived.round)];
-        all.into_iter().filter(|(of, _)| *of == epoch).map(|(_, round)| round).max().unwrap_or(0)
+        if self.arrived.epoch == epoch { self.arrived.round } else { 0 }
     }
 
     /// After a restart, this member catches up from the last round that has arrived now. Called

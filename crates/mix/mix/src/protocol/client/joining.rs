@@ -16,6 +16,11 @@ use crate::protocol::membership::{
 };
 use crate::protocol::wire::{MemberToProxy, MembershipStatus, MixTerms};
 
+/// Rounds after the last one that is known to have arrived, in which this client may have taken
+/// part: after a restart it does not say what it has read since the last checkpoint, and a proxy
+/// that is restarted skips numbers.
+const UNKNOWN_ROUNDS: u64 = 1 << 16;
+
 /// Joining, and the epochs.
 impl MixClient {
     pub(super) fn handle_welcome(
@@ -68,12 +73,8 @@ impl MixClient {
         let (epoch, announcement) = (newest.epoch(), newest.bytes().to_vec());
         let Some(link) = self.link.as_mut().filter(|link| !link.has_restored) else { return false };
         link.has_restored = true;
-        let last_round = match &self.conversations {
-            // This client may have written in the round after the last one that it has read.
-            _ if self.epochs.number() == epoch => match self.conversations().last_round_of(epoch) {
-                0 => 0,
-                read => read + 1,
-            },
+        let last_round = match self.conversations().last_round_of(epoch) {
+            arrived if arrived > 0 && self.epochs.number() == epoch => arrived + UNKNOWN_ROUNDS,
             _ => 0,
         };
         let restore = MemberToProxy::Restore { round: last_round, announcement };
