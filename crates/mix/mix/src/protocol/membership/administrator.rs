@@ -178,8 +178,10 @@ impl Administrator {
             return Ok(AdoptedAnnouncement { dropped_changes: 0 });
         }
         let mut roster = newest.open_roster(&self.identity).ok_or(NoRosterError)?;
+        // A member whose prekey has crossed the announcement has erased the one before.
+        let mut has_crossed = false;
         for AdmittedMember { key, prekey, .. } in &self.roster.members {
-            roster.set_prekey(key, *prekey);
+            has_crossed |= roster.set_prekey(key, *prekey);
         }
         let is_next = self.newest.as_ref().is_none_or(|known| newest.follows(known));
         let had_first = self.newest.is_some();
@@ -191,7 +193,7 @@ impl Administrator {
         self.newest = Some(newest.clone());
         self.proposal.clear();
         self.made_at = now;
-        (self.is_changed, self.has_unopened_epoch) = (false, false);
+        (self.is_changed, self.has_unopened_epoch) = (false, has_crossed);
         let changes = std::mem::take(&mut self.changes);
         if !is_next || (!had_first && newest.epoch() > 1) {
             return Ok(AdoptedAnnouncement { dropped_changes: changes.len() });

@@ -7,6 +7,8 @@ use keys::IdentitySecretKey;
 use proptest::prelude::*;
 use zeroize::Zeroizing;
 
+use super::announcement::{AnnouncementContent, AnnouncementSecrets};
+use super::roster::{AdmittedMember, Roster, UsedInvitation};
 use super::*;
 use crate::MailboxShape;
 use crate::protocol::exchange::MixExchangeKind;
@@ -365,6 +367,25 @@ fn a_prekey_that_crosses_an_announcement_leads_to_another_epoch() {
     assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
 }
 
+/// The notice arrives when the epoch is made, and before the proxy has taken it.
+#[test]
+fn a_prekey_that_crosses_a_proposal_leads_to_another_epoch() {
+    let (mut story, mut bob) = (Story::new(), Person::new(2));
+    story.admit(&bob, "bob").unwrap();
+    story.announce();
+    story.admit(&Person::new(3), "carol").unwrap();
+    story.now = story.administrator.poll_timeout().unwrap();
+    let made = story.administrator.handle_timeout(story.now, &mut story.random).unwrap().to_vec();
+    bob.prekeys = vec![prekey(2, 20)];
+    let next = MemberNotice::Prekey { prekey: bob.prekeys[0].public(), opened: 1 };
+    story.deliver_notice(&bob, next);
+    let made = EpochAnnouncement::verify(&made, GROUP, &story.identity.public()).unwrap();
+    story.administrator.adopt(story.now, &made).unwrap();
+    assert!(made.open(&bob.identity, &bob.prekeys).is_err() && story.is_due());
+    assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
+    assert!(!story.is_due());
+}
+
 /// As where notices take longer than the shortest epoch.
 #[test]
 fn epochs_that_cross_notices_back_off() {
@@ -424,38 +445,52 @@ fn the_administrator_is_restored_from_its_stored_state() {
 }
 
 #[test]
-fn the_largest_group_fits_into_an_announcement() {
-    let mut story = Story::new();
-    story.max_members = 1024;
-    // The longest names: of characters of four bytes that names may have.
-    let is_allowed =
-        |name: &String| MemberName::new(name).is_ok_and(|name| name.check_scripts().is_ok());
-    let rare: Vec<char> = ('\u{20000}'..='\u{2a6df}')
-        .filter(|rare| is_allowed(&String::from_iter([*rare; 32])))
-        .take(33)
-        .collect();
-    let pairs = rare.iter().flat_map(|one| rare.iter().map(move |other| (one, other)));
-    let mut names =
-        pairs.map(|(one, other)| String::from_iter(std::iter::repeat_n(one, 31).chain([other])));
-    for number in 2..=1024_u32 {
+fn the_largest_request_and_announcement_have_the_stated_lengths() {
+    let longest = String::from_iter(['\u{20000}'; 32]);
+    let (mut story, bob) = (Story::new(), Person::new(2));
+    story.max_members = 2;
+    let invitation = story.invite("somebody");
+    let request = bob.request(&invitation, &longest);
+    assert_eq!(request.len(), MAX_JOIN_REQUEST_LEN);
+    story.ask(&bob, &request).unwrap();
+    assert_eq!(story.admit(&Person::new(3), "carol"), Err(JoinRefusal::GroupFull));
+
+    let key = |number: u32| {
         let mut seed = [0; 32];
         seed[..4].copy_from_slice(&number.to_be_bytes());
-        let person =
-            Person { identity: IdentitySecretKey::new(&seed), prekeys: vec![prekey(1, 2)] };
-        let named = names.next().unwrap();
-        let invitation = story.invite("somebody");
-        let request = person.request(&invitation, &named);
-        assert_eq!(request.len(), MAX_JOIN_REQUEST_LEN);
-        story.ask(&person, &request).unwrap();
+        IdentitySecretKey::new(&seed)
+    };
+    let (founder, prekey) = (key(1), prekey(1, 2).public());
+    let mut administrators = AdministratorList::founded(founder.public(), GROUP);
+    (2..=15).for_each(|number| administrators.add(&founder, key(number).public()).unwrap());
+    for _ in 0..25 {
+        administrators.add(&founder, key(16).public()).unwrap();
+        administrators.remove(&founder, key(16).public()).unwrap();
     }
-    assert_eq!(story.admit(&Person::new(2), "bob"), Err(JoinRefusal::GroupFull));
-    let largest = story.announce();
-    assert_eq!(largest.members().len(), 1024);
-    let len = largest.bytes().len();
-    // The list of administrators, the address and the name of alice are shorter than they may be.
-    let unused = 64 * 98 + 15 * 48 + 255 - "127.0.0.1:4711".len() + 2 * (128 - "alice".len()) + 12;
-    assert_eq!(len, MAX_ANNOUNCEMENT_LEN - unused);
-    story.restore(&story.administrator.to_bytes());
+    let admitted =
+        |number| AdmittedMember { key: key(number).public(), name: name(&longest), prekey };
+    let members = (1..=1024).map(admitted).collect();
+    let used = vec![UsedInvitation { id: [3; 8], expires: 4 }; 1024];
+    let roster = Roster { members, used };
+    let content = AnnouncementContent {
+        administrators: &administrators,
+        proxy: &ProxyAddress { address: "a".repeat(MAX_ADDRESS_LEN), key: key(9).public() },
+        epoch: 5,
+        previous: [6; 32],
+        roster: &roster,
+    };
+    let secrets = AnnouncementSecrets {
+        key: story.random.draw(),
+        ephemeral: story.random.draw(),
+        roster: story.random.draw(),
+    };
+    let id = group_id(&founder.public(), GROUP);
+    let bytes = announcement::encode(&founder, &id, &content, &secrets);
+    // After 64 changes there cannot be 16 administrators.
+    assert_eq!(bytes.len(), MAX_ANNOUNCEMENT_LEN - 48);
+    let read = EpochAnnouncement::verify(&bytes, GROUP, &founder.public()).unwrap();
+    assert_eq!(read.open_roster(&key(15)).as_ref(), Some(&roster));
+    assert_eq!(read.open_roster(&key(16)), None, "no administrator");
 }
 
 #[test]
