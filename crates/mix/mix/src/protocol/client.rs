@@ -159,9 +159,10 @@ impl MixClient {
         let own = Arc::clone(&identity);
         let is_founder = own.public() == at.administrator;
         let administrator = if !administrator.is_empty() {
-            let decoded = match is_administrator_before {
-                true => Administrator::from_bytes_before(own, &administrator),
-                false => Administrator::from_bytes(own, at, &administrator),
+            let decoded = if is_administrator_before {
+                Administrator::from_bytes_before(own, &administrator)
+            } else {
+                Administrator::from_bytes(own, at, &administrator)
             };
             Some(decoded.ok_or(ClientStateError::Malformed)?)
         } else if is_founder && settings.founds && stored.is_none() {

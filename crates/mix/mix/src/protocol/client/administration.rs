@@ -89,16 +89,15 @@ impl MixClient {
             return;
         }
         let known = self.administrator.as_ref().map(Administrator::epoch);
-        let taken = match &mut self.administrator {
-            Some(administrator) => administrator.adopt(calendar, newest),
-            None => {
-                let (own, at) = (Arc::clone(&self.identity), self.settings.group.clone());
-                let taken = Administrator::take_over(own, at, newest, calendar);
-                taken.map(|administrator| {
-                    self.administrator = Some(administrator);
-                    AdoptedAnnouncement { dropped_changes: 0 }
-                })
-            }
+        let taken = if let Some(administrator) = &mut self.administrator {
+            administrator.adopt(calendar, newest)
+        } else {
+            let (own, at) = (Arc::clone(&self.identity), self.settings.group.clone());
+            let taken = Administrator::take_over(own, at, newest, calendar);
+            taken.map(|administrator| {
+                self.administrator = Some(administrator);
+                AdoptedAnnouncement { dropped_changes: 0 }
+            })
         };
         let event = match taken {
             Err(why) => {

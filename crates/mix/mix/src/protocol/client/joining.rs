@@ -265,9 +265,10 @@ impl MixClient {
         }
         let (prekey, opened) = (self.epochs.prekey(), self.epochs.number());
         let steps_down = self.administrator.as_ref().is_some_and(Administrator::steps_down);
-        self.send_notice(match steps_down {
-            true => MemberNotice::StepDown { prekey, opened },
-            false => MemberNotice::Prekey { prekey, opened },
+        self.send_notice(if steps_down {
+            MemberNotice::StepDown { prekey, opened }
+        } else {
+            MemberNotice::Prekey { prekey, opened }
         });
     }
 
@@ -321,6 +322,7 @@ impl MixClient {
 }
 
 /// The epoch and round that the proxy has, as it greets.
+#[derive(Clone, Copy)]
 pub(super) struct ProxyPosition {
     pub(super) epoch: u32,
     pub(super) round: u64,

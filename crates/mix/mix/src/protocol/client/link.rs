@@ -16,6 +16,7 @@ const EXCHANGES: usize = 16;
 const MAX_SET_UPS: usize = 64;
 
 /// A connection whose greeting was answered.
+#[expect(clippy::struct_excessive_bools, reason = "each is independent of the others")]
 pub(super) struct ProxyLink {
     terms: MixTerms,
     exchanges: LinkExchanges,

@@ -274,7 +274,7 @@ impl Administrator {
         let (name, invited, outcome) = match self.read_request(client, id, request) {
             Err(refusal) => (None, None, Err(refusal)),
             Ok((invited, request)) => {
-                let outcome = self.decide(now, client, &id, &request);
+                let outcome = self.decide(now, client, id, &request);
                 (Some(request.name), Some(invited), outcome)
             }
         };
@@ -289,7 +289,7 @@ impl Administrator {
         id: [u8; 8],
         request: &[u8],
     ) -> Result<(MemberName, JoinRequest), JoinRefusal> {
-        let issued = self.invitations.find(&id).ok_or(JoinRefusal::Unknown)?;
+        let issued = self.invitations.find(id).ok_or(JoinRefusal::Unknown)?;
         let group_id = self.group_id();
         JoinRequest::decode(request, client, &self.identity, &group_id, &issued.secret)
             .map(|request| (issued.name.clone(), request))
@@ -303,7 +303,7 @@ impl Administrator {
         &mut self,
         now: Duration,
         client: &IdentityPublicKey,
-        id: &[u8; 8],
+        id: [u8; 8],
         request: &JoinRequest,
     ) -> Result<(), JoinRefusal> {
         let JoinRequest { name, prekey, .. } = request;
@@ -330,7 +330,7 @@ impl Administrator {
         if self.roster.members.iter().any(|member| member.name.clashes_with(name)) {
             return Err(JoinRefusal::NameTaken);
         }
-        let used = UsedInvitation::new(*id, issued.expires);
+        let used = UsedInvitation::new(id, issued.expires);
         self.invitations.set_used(id);
         let member = AdmittedMember { key: *client, name: name.clone(), prekey: *prekey };
         self.make(MembershipChange::Admit(member, used));

@@ -105,6 +105,7 @@ impl AdministratorList {
     }
 
     /// The version that others can check later lists against.
+    #[expect(clippy::missing_panics_doc, reason = "there are not as many changes")]
     pub fn anchor(&self) -> AdministratorAnchor {
         let digest = self.digests.last().and_then(|digest| digest.first_chunk());
         let version = u8::try_from(self.version()).expect("at most 64");
@@ -145,7 +146,7 @@ impl AdministratorList {
         let signer = signer.and_then(|at| u8::try_from(at).ok());
         let signer = signer.ok_or(ChangeAdministratorsError::NotAdministrator)?;
         let signature = own.sign(&self.signed(kind, &key));
-        self.apply(AdministratorChange { kind, key, signer, signature })
+        self.apply(&AdministratorChange { kind, key, signer, signature })
     }
 
     fn signed(&self, kind: u8, key: &IdentityPublicKey) -> Vec<u8> {
@@ -154,7 +155,7 @@ impl AdministratorList {
     }
 
     /// Applies a change whose signature is valid.
-    fn apply(&mut self, change: AdministratorChange) -> Result<(), ChangeAdministratorsError> {
+    fn apply(&mut self, change: &AdministratorChange) -> Result<(), ChangeAdministratorsError> {
         if self.changes.len() >= MAX_ADMINISTRATOR_CHANGES {
             return Err(ChangeAdministratorsError::TooOften);
         }
@@ -172,7 +173,7 @@ impl AdministratorList {
         let before = self.digests.last().expect("there is one before the first change");
         let digest = Sha256::new().chain_update(before).chain_update(change.encode());
         self.digests.push(digest.finalize().into());
-        self.changes.push(change);
+        self.changes.push(*change);
         Ok(())
     }
 
@@ -203,7 +204,7 @@ impl AdministratorList {
             if !matches!(change.kind, ADD | REMOVE) || !signer.verify(&signed, &change.signature) {
                 return None;
             }
-            list.apply(change).ok()?;
+            list.apply(&change).ok()?;
         }
         Some(list)
     }

@@ -225,16 +225,14 @@ impl EpochAnnouncement {
         group_id: [u8; 32],
     ) -> Option<Self> {
         let AnnouncementHeader { version, epoch, previous, administrators, signer } = header;
-        let proxy = match version {
-            VERSION_BEFORE => None,
-            _ => {
-                let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
-                let address = reader.text().ok()?.to_owned();
-                let proxy = ProxyAddress { address, key };
-                Some(proxy).filter(|proxy| GroupAddress::is_proxy_address(&proxy.address))
-            }
+        let proxy = if version == VERSION_BEFORE {
+            None
+        } else {
+            let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
+            let address = reader.text().ok()?.to_owned();
+            Some(ProxyAddress { address, key })
         };
-        if version == VERSION && proxy.is_none() {
+        if proxy.as_ref().is_some_and(|it| !GroupAddress::is_proxy_address(&it.address)) {
             return None;
         }
         let ephemeral = reader.take().ok()?;
@@ -252,14 +250,13 @@ impl EpochAnnouncement {
             let (prekey, key) = (reader.u64().ok()?, reader.take().ok()?);
             members.push(SealedEpochKey { member, prekey, key });
         }
-        let (names, roster) = match version {
-            VERSION_BEFORE => (reader.rest().to_vec(), None),
-            _ => {
-                let names = reader.counted().ok()?.to_vec();
-                let keys = administrators.keys().iter().map(|_| reader.take().ok());
-                let keys = keys.collect::<Option<Vec<_>>>()?;
-                (names, Some(SealedRoster { keys, content: reader.rest().to_vec() }))
-            }
+        let (names, roster) = if version == VERSION_BEFORE {
+            (reader.rest().to_vec(), None)
+        } else {
+            let names = reader.counted().ok()?.to_vec();
+            let keys = administrators.keys().iter().map(|_| reader.take().ok());
+            let keys = keys.collect::<Option<Vec<_>>>()?;
+            (names, Some(SealedRoster { keys, content: reader.rest().to_vec() }))
         };
         Some(Self {
             bytes: bytes.to_vec(),

@@ -42,7 +42,7 @@ impl MembershipChange {
     pub(super) fn apply(&self, to: &mut ChangedMembership<'_>) -> bool {
         match self {
             Self::Admit(member, used) => {
-                let is_free = !to.roster.is_used(&used.id)
+                let is_free = !to.roster.is_used(used.id)
                     && to.roster.members.len() < to.max_members
                     && to.roster.member(&member.key).is_none()
                     && !to.roster.members.iter().any(|it| it.name.clashes_with(&member.name));

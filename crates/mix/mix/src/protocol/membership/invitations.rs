@@ -64,13 +64,15 @@ impl IssuedInvitations {
     }
 
     /// The invitation with this identifier.
-    pub(super) fn find(&self, id: &[u8; 8]) -> Option<&IssuedInvitation> {
-        self.0.iter().find(|issued| id_of(&issued.secret) == *id)
+    pub(super) fn find(&self, id: [u8; 8]) -> Option<&IssuedInvitation> {
+        self.0.iter().find(|issued| id_of(&issued.secret) == id)
     }
 
-    pub(super) fn set_used(&mut self, id: &[u8; 8]) {
-        let issued = self.0.iter_mut().find(|issued| id_of(&issued.secret) == *id);
-        issued.into_iter().for_each(|issued| issued.used = true);
+    pub(super) fn set_used(&mut self, id: [u8; 8]) {
+        let issued = self.0.iter_mut().find(|issued| id_of(&issued.secret) == id);
+        if let Some(issued) = issued {
+            issued.used = true;
+        }
     }
 
     pub(super) fn len(&self) -> usize {

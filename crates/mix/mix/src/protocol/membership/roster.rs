@@ -60,8 +60,8 @@ impl Roster {
     }
 
     /// Whether somebody has joined with the invitation that has this identifier.
-    pub(super) fn is_used(&self, id: &[u8; 8]) -> bool {
-        self.used.iter().any(|used| used.id == *id)
+    pub(super) fn is_used(&self, id: [u8; 8]) -> bool {
+        self.used.iter().any(|used| used.id == id)
     }
 
     /// Takes a member's newer prekey. Returns whether it is newer.
