@@ -124,7 +124,8 @@ fn states_of_a_chat_before_broadcasts_are_read() {
     let place = files_of("02a63d9", "chat");
     let invite = |name: &str| {
         let config = format!("{name}.toml");
-        let output = sunder(place.path(), &["chat", "invite", "--config", &config, "dora"]);
+        let arguments = ["chat", "invite", "--config", &config, "--print", "dora"];
+        let output = sunder(place.path(), &arguments);
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(text).unwrap())
     };

@@ -452,7 +452,7 @@ fn the_largest_request_and_announcement_have_the_stated_lengths() {
     let invitation = story.invite("somebody");
     let request = bob.request(&invitation, &longest);
     assert_eq!(request.len(), MAX_JOIN_REQUEST_LEN);
-    story.ask(&bob, &request).unwrap();
+    story.admit(&bob, "bob").unwrap();
     assert_eq!(story.admit(&Person::new(3), "carol"), Err(JoinRefusal::GroupFull));
 
     let key = |number: u32| {
