@@ -123,7 +123,7 @@ fn updates_of(
                 *lengths.entry(len).or_default() += 1;
                 updates.times.push(at);
             }
-            MixProxyObservation::Update(update) => updates.mailboxes.push(update),
+            MixProxyObservation::Update(update) => updates.updates.push(update),
         }
     }
     updates.lengths = lengths.into_keys().collect();

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::dealing::HandoverDealing;
 use crate::element::PrimeOrderPoint;
-use crate::entry::{HandoverEntry, HandoverEntryBody, HandoverRole};
+use crate::entry::{
+    HandoverEntry, HandoverEntryBody, HandoverEntryHeader, HandoverEntryKind, HandoverRole,
+};
 use crate::participant::{ParticipantId, ParticipantSet};
 use crate::proof::{LogarithmProof, of_base};
 use crate::scheme::{DealingFault, HandoverPurpose, HandoverScheme, HandoverTerms};
@@ -167,11 +169,51 @@ impl<S: HandoverScheme> HandoverAgreement<S> {
         author: ParticipantId,
         entry: &HandoverEntry<S>,
     ) -> Result<(), HandoverRefusal> {
-        let (group, faulty) = match entry.role() {
+        self.check_author(author, entry.run, entry.role())?;
+        let (is_repeated, is_early) = self.progress(author, entry.kind());
+        match &entry.body {
+            HandoverEntryBody::Deal(dealing) => {
+                let mut receivers = dealing.ciphertexts.keys();
+                let known = receivers.all(|it| self.session_keys.contains_key(it));
+                refuse(is_repeated, is_early || !known)
+            }
+            HandoverEntryBody::Hold(dealers) => {
+                let counted = |dealer| self.holders(dealer).contains(author);
+                let known = dealers.iter().all(|it| self.dealings.contains_key(&it));
+                refuse(is_repeated || dealers.iter().all(counted), is_early || !known)
+            }
+            HandoverEntryBody::Key { .. }
+            | HandoverEntryBody::Complain { .. }
+            | HandoverEntryBody::Confirm(_) => refuse(is_repeated, is_early),
+        }
+    }
+
+    /// Checks what the beginning of an encoded entry says. A server calls this, and verifies the
+    /// author's signature, before it decodes the entry, because its points are costly to decode.
+    ///
+    /// # Errors
+    /// Why [`Self::apply`] would refuse it.
+    pub fn check_header(
+        &self,
+        author: ParticipantId,
+        header: &HandoverEntryHeader,
+    ) -> Result<(), HandoverRefusal> {
+        self.check_author(author, header.run, header.kind.role())?;
+        let (is_repeated, is_early) = self.progress(author, header.kind);
+        refuse(is_repeated, is_early)
+    }
+
+    fn check_author(
+        &self,
+        author: ParticipantId,
+        run: [u8; 32],
+        role: HandoverRole,
+    ) -> Result<(), HandoverRefusal> {
+        let (group, faulty) = match role {
             HandoverRole::Dealer => (self.terms.dealers(), self.faulty_dealers),
             HandoverRole::Receiver => (self.terms.new, self.faulty_receivers),
         };
-        if entry.run != self.terms.run {
+        if run != self.terms.run {
             return Err(HandoverRefusal::OtherRun);
         }
         if self.is_final() {
@@ -183,32 +225,25 @@ impl<S: HandoverScheme> HandoverAgreement<S> {
         if faulty.contains(author) {
             return Err(HandoverRefusal::Faulty);
         }
+        Ok(())
+    }
+
+    /// Whether an entry of an author is repeated, and whether it is too early, as far as its kind
+    /// tells.
+    fn progress(&self, author: ParticipantId, kind: HandoverEntryKind) -> (bool, bool) {
         let is_registered = self.session_keys.contains_key(&author);
-        let (is_repeated, is_early) = match &entry.body {
-            HandoverEntryBody::Key { .. } => (is_registered, false),
-            HandoverEntryBody::Deal(dealing) => {
-                let mut receivers = dealing.ciphertexts.keys();
-                let known = receivers.all(|it| self.session_keys.contains_key(it));
-                (self.dealings.contains_key(&author), !known)
-            }
-            HandoverEntryBody::Hold(dealers) => {
-                let counted = |dealer| self.holders(dealer).contains(author);
-                let known = dealers.iter().all(|it| self.dealings.contains_key(&it));
-                (dealers.iter().all(counted), !known || !is_registered)
-            }
-            HandoverEntryBody::Complain { dealer, .. } => {
-                let dealing = self.dealings.get(dealer);
+        match kind {
+            HandoverEntryKind::Key => (is_registered, false),
+            HandoverEntryKind::Deal => (self.dealings.contains_key(&author), false),
+            HandoverEntryKind::Hold => (false, !is_registered),
+            HandoverEntryKind::Complain { dealer } => {
+                let dealing = self.dealings.get(&dealer);
                 let has_ciphertext = dealing.is_some_and(|it| it.ciphertexts.contains_key(&author));
-                (self.faulty_dealers.contains(*dealer), !has_ciphertext)
+                (self.faulty_dealers.contains(dealer), !has_ciphertext)
             }
-            HandoverEntryBody::Confirm(_) => {
+            HandoverEntryKind::Confirm => {
                 (self.confirmed.contains(author), self.sharing.is_none() || !is_registered)
             }
-        };
-        match (is_early, is_repeated) {
-            (true, _) => Err(HandoverRefusal::Early),
-            (_, true) => Err(HandoverRefusal::Repeated),
-            _ => Ok(()),
         }
     }
 
@@ -332,5 +367,14 @@ impl<S: HandoverScheme> HandoverAgreement<S> {
         self.confirmed.insert(author);
         let is_final = self.is_final();
         Ok(if is_final { HandoverEffect::Final } else { HandoverEffect::Counted })
+    }
+}
+
+/// An entry that is both too early and repeated is refused as too early.
+fn refuse(is_repeated: bool, is_early: bool) -> Result<(), HandoverRefusal> {
+    match (is_early, is_repeated) {
+        (true, _) => Err(HandoverRefusal::Early),
+        (_, true) => Err(HandoverRefusal::Repeated),
+        _ => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use crate::scheme::{HandoverPurpose, HandoverScheme, HandoverTerms};
 use crate::session_key::{SessionScalar, TAG_LEN, seal};
 
 /// A dealer in one handover. Its secrets are wiped when it is dropped, as it must be when the
-/// handover ends.
+/// handover ends, or is cancelled.
 pub struct HandoverDealer<S: HandoverScheme> {
     server: ParticipantId,
     polynomial: S::Polynomial,
@@ -19,8 +19,8 @@ impl<S: HandoverScheme> HandoverDealer<S> {
     /// The dealer that shares its share of the old group's key, or a random number when a key is
     /// generated. All that is random follows from the seed: save it before the first dealing is
     /// sent, so that the dealing is the same after a restart, and destroy it when the handover
-    /// ends. It must be random, and used for one handover only. `None` if there is an old group and
-    /// this is not a share of it, or no old group and a share.
+    /// ends, or is cancelled. It must be random, and used for one handover only. `None` if there is
+    /// an old group and this is not a share of it, or no old group and a share.
     pub fn new(
         terms: &HandoverTerms<S>,
         server: ParticipantId,

@@ -9,7 +9,7 @@ use crate::proof::LogarithmProof;
 use crate::scheme::{HandoverField as _, HandoverScheme};
 
 /// The largest entry in bytes. A dealing of scalars to 100 servers has 129,650, and one of integers
-/// with a key of 2048 bits to 31 servers has 131,127.
+/// with a key of 2048 bits to 31 servers has 131,120.
 pub const MAX_HANDOVER_ENTRY_LEN: usize = 1 << 20;
 
 /// An entry. Only its encoding has been checked.
@@ -76,13 +76,55 @@ pub enum HandoverRole {
     Receiver,
 }
 
+/// What an encoded entry begins with. It has no points, so it is cheap to read, and a server can
+/// check the author of an entry before it decodes the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandoverEntryHeader {
+    /// [`crate::scheme::HandoverTerms::run`].
+    pub run: [u8; 32],
+    /// What the entry says.
+    pub kind: HandoverEntryKind,
+}
+
+impl HandoverEntryHeader {
+    /// Reads the beginning of an encoded entry. What follows may be malformed.
+    ///
+    /// # Errors
+    /// If no entry begins with these bytes.
+    pub fn read(bytes: &[u8]) -> Result<Self, MalformedHandoverMessage> {
+        Self::read_from(&mut FieldReader::new(bytes))
+    }
+
+    fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, MalformedHandoverMessage> {
+        let run = reader.take()?;
+        let kind = match reader.u8()? {
+            1 => HandoverEntryKind::Key,
+            2 => HandoverEntryKind::Deal,
+            3 => HandoverEntryKind::Hold,
+            4 => HandoverEntryKind::Complain { dealer: ParticipantId::read(reader)? },
+            5 => HandoverEntryKind::Confirm,
+            _ => return Err(MalformedHandoverMessage("unknown kind of entry")),
+        };
+        Ok(Self { run, kind })
+    }
+}
+
+impl HandoverEntryKind {
+    /// The group to which the author must belong.
+    pub fn role(self) -> HandoverRole {
+        match self {
+            Self::Deal => HandoverRole::Dealer,
+            Self::Key | Self::Hold | Self::Complain { .. } | Self::Confirm => {
+                HandoverRole::Receiver
+            }
+        }
+    }
+}
+
 impl<S: HandoverScheme> HandoverEntry<S> {
     /// The group to which the author must belong.
     pub fn role(&self) -> HandoverRole {
-        match self.body {
-            HandoverEntryBody::Deal(_) => HandoverRole::Dealer,
-            _ => HandoverRole::Receiver,
-        }
+        self.kind().role()
     }
 
     /// The handover to which it belongs ([`HandoverTerms::run`](super::HandoverTerms::run)).
@@ -142,21 +184,24 @@ impl<S: HandoverScheme> HandoverEntry<S> {
             return Err(MalformedHandoverMessage("larger than an entry may be"));
         }
         let mut reader = FieldReader::new(bytes);
-        let run = reader.take()?;
-        let body = match reader.u8()? {
-            1 => HandoverEntryBody::Key {
+        let HandoverEntryHeader { run, kind } = HandoverEntryHeader::read_from(&mut reader)?;
+        let body = match kind {
+            HandoverEntryKind::Key => HandoverEntryBody::Key {
                 key: PrimeOrderPoint::read(&mut reader)?,
                 proof: LogarithmProof::read(&mut reader)?,
             },
-            2 => HandoverEntryBody::Deal(Box::new(HandoverDealing::read(&mut reader)?)),
-            3 => HandoverEntryBody::Hold(ParticipantSet::read(&mut reader)?),
-            4 => HandoverEntryBody::Complain {
-                dealer: ParticipantId::read(&mut reader)?,
+            HandoverEntryKind::Deal => {
+                HandoverEntryBody::Deal(Box::new(HandoverDealing::read(&mut reader)?))
+            }
+            HandoverEntryKind::Hold => HandoverEntryBody::Hold(ParticipantSet::read(&mut reader)?),
+            HandoverEntryKind::Complain { dealer } => HandoverEntryBody::Complain {
+                dealer,
                 agreed: PrimeOrderPoint::read(&mut reader)?,
                 proof: LogarithmProof::read(&mut reader)?,
             },
-            5 => HandoverEntryBody::Confirm(S::Possession::read(&mut reader)?),
-            _ => return Err(MalformedHandoverMessage("unknown kind of entry")),
+            HandoverEntryKind::Confirm => {
+                HandoverEntryBody::Confirm(S::Possession::read(&mut reader)?)
+            }
         };
         reader.finish()?;
         Ok(Self { run, body })

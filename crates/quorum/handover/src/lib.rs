@@ -41,7 +41,8 @@ pub use dealer::HandoverDealer;
 pub use dealing::HandoverDealing;
 pub use element::{MalformedHandoverMessage, PrimeOrderPoint};
 pub use entry::{
-    HandoverEntry, HandoverEntryBody, HandoverEntryKind, HandoverRole, MAX_HANDOVER_ENTRY_LEN,
+    HandoverEntry, HandoverEntryBody, HandoverEntryHeader, HandoverEntryKind, HandoverRole,
+    MAX_HANDOVER_ENTRY_LEN,
 };
 pub use participant::{GroupSize, MAX_FAULTY, ParticipantId, ParticipantSet};
 pub use proof::LogarithmProof;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use encoding::{FieldReader, FieldWrite as _};
+use random::wipe_stack;
 use zeroize::Zeroizing;
 
 use crate::agreement::HandoverAgreement;
@@ -13,7 +14,7 @@ use crate::scheme::{HandoverPurpose, HandoverScheme, HandoverTerms};
 use crate::session_key::SessionScalar;
 
 /// A new server in one handover. Its secrets are wiped when it is dropped, as it must be when the
-/// handover ends.
+/// handover ends, or is cancelled. What was saved must be destroyed then, too.
 ///
 /// Its state changes only in [`Self::handle_log`] and [`Self::handle_value`]. Save
 /// [`Self::to_bytes`] after each before the wanted entries are sent: others rely on rows that it
@@ -21,7 +22,8 @@ use crate::session_key::SessionScalar;
 pub struct HandoverReceiver<S: HandoverScheme> {
     server: ParticipantId,
     terms: HandoverTerms<S>,
-    seed: Zeroizing<[u8; 32]>,
+    /// On the heap, so that no copy remains where the receiver is moved.
+    seed: Zeroizing<Vec<u8>>,
     session: SessionScalar,
     rows: BTreeMap<ParticipantId, S::Row>,
     /// The dealers whose ciphertext for this server is wrong.
@@ -38,7 +40,7 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
             server,
             terms: terms.clone(),
             session: SessionScalar::new(seed, b"receiver"),
-            seed: Zeroizing::new(*seed),
+            seed: Zeroizing::new(seed.to_vec()),
             rows: BTreeMap::new(),
             wronged_by: ParticipantSet::default(),
             repairs: BTreeMap::new(),
@@ -69,7 +71,8 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
         if agreement.session_keys().get(&self.server).is_some_and(|key| *key != own) {
             // The secret of the key that the log has is lost, as in a store that was restored. This
             // server cannot decrypt, and must not complain.
-            return self.compute(agreement);
+            self.compute(agreement);
+            return wipe_stack();
         }
         for (&dealer, dealing) in agreement.dealings() {
             let is_new = !self.rows.contains_key(&dealer) && !self.wronged_by.contains(dealer);
@@ -88,6 +91,7 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
             }
         }
         self.compute(agreement);
+        wipe_stack();
     }
 
     fn compute(&mut self, agreement: &HandoverAgreement<S>) {
@@ -120,8 +124,9 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
             .map(|dealer| entry(self.complaint(agreement, dealer)))
             .collect();
         let is_counted = |dealer: &ParticipantId| agreement.holders(*dealer).contains(self.server);
+        let uncounted = self.rows.iter().filter(|(dealer, _)| !is_counted(dealer));
         let held: ParticipantSet =
-            self.rows.keys().filter(|dealer| !is_counted(dealer)).copied().collect();
+            uncounted.filter(|(_, row)| S::may_hold(terms, row)).map(|(it, _)| *it).collect();
         if !held.is_empty() && agreement.sharing().is_none() {
             entries.push(entry(HandoverEntryBody::Hold(held)));
         }
@@ -172,7 +177,9 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
         other: ParticipantId,
     ) -> Option<Zeroizing<S::Value>> {
         let row = self.rows.get(&dealer).filter(|_| self.terms.new.contains(other))?;
-        Some(S::common_value(row, other))
+        let value = S::common_value(row, other);
+        wipe_stack();
+        Some(value)
     }
 
     /// Takes a common value of a dealing from another new server.
@@ -194,13 +201,14 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
             self.rows.insert(dealer, row);
             self.compute(agreement);
         }
+        wipe_stack();
     }
 
     /// The state for the store: the seed, and the rows. Secret.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let len = 36 + self.rows.len() * (1 + S::row_len(&self.terms));
         let mut bytes = Zeroizing::new(Vec::with_capacity(len));
-        bytes.extend(&*self.seed);
+        bytes.extend_from_slice(&self.seed);
         bytes.put_count(self.rows.len());
         for (dealer, row) in &self.rows {
             bytes.push(dealer.number());

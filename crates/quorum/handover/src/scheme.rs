@@ -101,6 +101,12 @@ pub trait HandoverScheme: Clone + fmt::Debug + PartialEq + Eq + Sized {
         bytes: &[u8],
     ) -> Option<Self::Row>;
 
+    /// Whether a server that has this row may say so. Rows that f'+1 correct servers say they have
+    /// bound the size of all others, which follow from them. Numbers of one size need no bound.
+    fn may_hold(_: &HandoverTerms<Self>, _: &Self::Row) -> bool {
+        true
+    }
+
     /// The length in bytes of a row in the store.
     fn row_len(terms: &HandoverTerms<Self>) -> usize;
 

@@ -15,8 +15,8 @@ use crate::proof::{LogarithmProof, of_base};
 /// The difference in bytes between the length of a ciphertext and of its plaintext.
 pub const TAG_LEN: usize = 16;
 
-/// The secret half of a key, r or e.
-pub struct SessionScalar(Scalar);
+/// The secret half of a key, r or e. It is on the heap, so that no copy remains where it is moved.
+pub struct SessionScalar(Box<Scalar>);
 
 impl Drop for SessionScalar {
     fn drop(&mut self) {
@@ -27,9 +27,10 @@ impl Drop for SessionScalar {
 impl SessionScalar {
     /// The secret that is derived from a seed for a purpose.
     pub fn new(seed: &[u8; 32], purpose: &[u8]) -> Self {
-        let secret = Self(hash_to_scalar(&[b"sunder-schnorr session secret v1\0", seed, purpose]));
+        let secret = hash_to_scalar(&[b"sunder-schnorr session secret v1\0", seed, purpose]);
+        let secret = Zeroizing::new(secret);
         wipe_stack();
-        secret
+        Self(Box::new(*secret))
     }
 
     /// R or E.
@@ -47,7 +48,7 @@ impl SessionScalar {
 
     /// K, which is secret unless it is published in a complaint.
     pub fn agree(&self, other: &PrimeOrderPoint) -> Zeroizing<PrimeOrderPoint> {
-        let agreed = Zeroizing::new(PrimeOrderPoint::new(self.0 * other.point()));
+        let agreed = Zeroizing::new(PrimeOrderPoint::new(*self.0 * other.point()));
         wipe_stack();
         agreed
     }

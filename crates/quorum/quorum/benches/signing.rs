@@ -58,7 +58,7 @@ fn main() {
 
 fn query(servers: &SigningServers, signers: Option<QuickSigners>) -> PartialSignQuery {
     let (epoch, message) = (servers.group().epoch, MESSAGE.to_vec());
-    PartialSignQuery { epoch, signers, encoding: RsaEncoding::Pkcs1, message }
+    PartialSignQuery { epoch, signers, encoding: RsaEncoding::Pkcs1, message: message.into() }
 }
 
 /// The requester's work: it multiplies the answers and verifies the product.

@@ -79,7 +79,7 @@
 //! - [`refresh`]: moves the key. `old_server` sends a `dealing` with a `manifest`; `new_server`
 //!   checks it, or files a `complaint`. `agreement` is the state that follows from each `entry` of
 //!   the log. `possession`, `recovery`, `session`, `retries`: proofs, servers that missed it, keys,
-//!   repetition. With an Ed25519 key: `handover`, `row_recovery`.
+//!   repetition. With an Ed25519 key: `handover` with each `handover_step`, `row_recovery`.
 //! - [`replication`]: a service that the servers replicate: `replica` is its state machine at a
 //!   server, `statement` what the group signs.
 //! - `consensus`: the agreement log: `engine` runs Malachite, with `pool`, `timers`, `signing`,

@@ -7,6 +7,8 @@
 //! sum of a b < 4 N^2 and a multiple of N less than R N, divided by R.
 #![allow(unsafe_code)]
 
+pub(crate) mod comb;
+
 use std::arch::x86_64::{
     __m512i, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm512_add_epi64, _mm512_alignr_epi64,
     _mm512_castsi512_si128, _mm512_cmpeq_epi64_mask, _mm512_load_epi64, _mm512_madd52hi_epu64,
@@ -30,6 +32,23 @@ const MASK: u64 = (1 << DIGIT) - 1;
 /// The number of exponent bits that select one power of the table.
 const WINDOW: u32 = 5;
 
+/// The function for the number of vectors of this modulus. Returns `None` if there is none.
+macro_rules! function_of_size {
+    ($function:ident, $modulus:expr) => {
+        match $modulus.bits_precision() {
+            ..=414 => $function::<1>,
+            415..=830 => $function::<2>,
+            831..=1246 => $function::<3>,
+            1247..=2078 => $function::<5>,
+            2079..=3326 => $function::<8>,
+            3327..=4158 => $function::<10>,
+            _ => return None,
+        }
+    };
+}
+
+use function_of_size;
+
 /// `base` to the power of `exponent`, whose bits from `bits` on are 0. The time depends only on the
 /// modulus and `bits`. `None` if the processor or the length of the modulus is not supported.
 pub(crate) fn pow(
@@ -41,17 +60,24 @@ pub(crate) fn pow(
     if !is_available() {
         return None;
     }
-    let power = match modulus.bits_precision() {
-        ..=414 => power::<1>,
-        415..=830 => power::<2>,
-        831..=1246 => power::<3>,
-        1247..=2078 => power::<5>,
-        2079..=3326 => power::<8>,
-        3327..=4158 => power::<10>,
-        _ => return None,
-    };
+    let power = function_of_size!(power, modulus);
     // SAFETY: the processor has both features.
     Some(unsafe { power(modulus, base, exponent.as_words(), bits) })
+}
+
+/// The product of numbers, each raised to a public exponent, which has these words, the least
+/// significant first. The time depends on the exponents. `None` if the processor or the length of
+/// the modulus is not supported.
+pub(crate) fn product_of_powers(
+    modulus: &BoxedMontyParams,
+    terms: &[(&BoxedMontyForm, &[u64])],
+) -> Option<BoxedMontyForm> {
+    if !is_available() {
+        return None;
+    }
+    let product = function_of_size!(product_of, modulus);
+    // SAFETY: the processor has both features.
+    Some(unsafe { product(modulus, terms) })
 }
 
 /// Whether the processor has the required features.
@@ -73,6 +99,12 @@ impl<const Z: usize> Zeroize for IfmaNumber<Z> {
 
 impl<const Z: usize> IfmaNumber<Z> {
     const ZERO: Self = Self([[0; 8]; Z]);
+
+    const ONE: Self = {
+        let mut one = Self::ZERO;
+        one.0[0][0] = 1;
+        one
+    };
 
     /// The number with these 64-bit words.
     fn of(words: &[u64]) -> Self {
@@ -110,27 +142,11 @@ fn power<const Z: usize>(
     exponent: &[u64],
     bits: u32,
 ) -> BoxedMontyForm {
-    let words = params.modulus().as_ref().as_words();
-    let context =
-        IfmaModulus { modulus: IfmaNumber::<Z>::of(words), factor: minus_inverse(words[0]) & MASK };
-    // R^2, by which a product brings a number into the form of Montgomery.
-    let mut square = BoxedMontyForm::one(params).double();
-    let two = square.clone();
-    let exponent_of_2 = 2 * DIGIT as usize * 8 * Z;
-    for at in (0..exponent_of_2.ilog2()).rev() {
-        square = square.square();
-        if exponent_of_2 >> at & 1 == 1 {
-            square = square.mul(&two);
-        }
-    }
-    let square = IfmaNumber::of(square.retrieve().as_words());
-    let mut one = IfmaNumber::<Z>::ZERO;
-    one.0[0][0] = 1;
-    let plain = IfmaNumber::of(base.retrieve().as_words());
-
+    let context = IfmaModulus::<Z>::new(params);
+    let r_squared = IfmaModulus::<Z>::r_squared(params);
     let mut table = Zeroizing::new([IfmaNumber::<Z>::ZERO; 1 << WINDOW]);
-    table[0] = context.product(&square, &one);
-    table[1] = context.product(&square, &plain);
+    table[0] = context.one(&r_squared);
+    table[1] = context.enter(&r_squared, base);
     for at in 2..table.len() {
         table[at] = context.product(&table[at - 1], &table[1]);
     }
@@ -142,13 +158,93 @@ fn power<const Z: usize>(
         let factor = select(&*table, window_of(exponent, window * WINDOW, WINDOW));
         *power = context.product(&power, &factor);
     }
-    // At most N.
-    let power = context.product(&power, &one).to_words(words.len());
-    let reduced = BoxedUint::from_words(subtract_once(&power, words).iter().copied());
-    BoxedMontyForm::new(reduced, params)
+    context.leave(params, &power)
+}
+
+/// Straus's algorithm: all exponents have their squares in common.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn product_of<const Z: usize>(
+    params: &BoxedMontyParams,
+    terms: &[(&BoxedMontyForm, &[u64])],
+) -> BoxedMontyForm {
+    let bit_len = |words: &[u64]| {
+        let highest = words.iter().rposition(|word| *word != 0)?;
+        Some(64 * u32::try_from(highest).ok()? + 64 - words[highest].leading_zeros())
+    };
+    let bits = terms.iter().filter_map(|(_, words)| bit_len(words)).max().unwrap_or(0);
+    // A term has a product for each power of its table, and one for each window.
+    let cost = |window: &u32| (1_u32 << window) + bits.div_ceil(*window);
+    let window = (1..=6).min_by_key(cost).expect("there are windows");
+    let table_len = (1_usize << window) - 1;
+
+    let context = IfmaModulus::<Z>::new(params);
+    let r_squared = IfmaModulus::<Z>::r_squared(params);
+    let mut tables = Vec::with_capacity(terms.len() * table_len);
+    for (base, _) in terms {
+        let base = context.enter(&r_squared, base);
+        let mut power = base;
+        for _ in 0..table_len {
+            tables.push(power);
+            power = context.product(&power, &base);
+        }
+    }
+    let mut product = context.one(&r_squared);
+    for at in (0..bits.div_ceil(window)).rev() {
+        for _ in 0..window {
+            product = context.product(&product, &product);
+        }
+        for (table, (_, words)) in tables.chunks_exact(table_len).zip(terms) {
+            let digit = usize::try_from(window_of(words, at * window, window));
+            if let Some(place) = digit.expect("it is small").checked_sub(1) {
+                product = context.product(&product, &table[place]);
+            }
+        }
+    }
+    context.leave(params, &product)
 }
 
 impl<const Z: usize> IfmaModulus<Z> {
+    fn new(params: &BoxedMontyParams) -> Self {
+        let words = params.modulus().as_ref().as_words();
+        Self { modulus: IfmaNumber::of(words), factor: minus_inverse(words[0]) & MASK }
+    }
+
+    /// R^2, by which a product brings a number into the form of Montgomery.
+    fn r_squared(params: &BoxedMontyParams) -> IfmaNumber<Z> {
+        let mut square = BoxedMontyForm::one(params).double();
+        let two = square.clone();
+        let exponent_of_2 = 2 * DIGIT as usize * 8 * Z;
+        for at in (0..exponent_of_2.ilog2()).rev() {
+            square = square.square();
+            if exponent_of_2 >> at & 1 == 1 {
+                square = square.mul(&two);
+            }
+        }
+        IfmaNumber::of(square.retrieve().as_words())
+    }
+
+    /// 1 in the form of Montgomery.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn one(&self, r_squared: &IfmaNumber<Z>) -> IfmaNumber<Z> {
+        self.product(r_squared, &IfmaNumber::ONE)
+    }
+
+    /// A number in the form of Montgomery.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn enter(&self, r_squared: &IfmaNumber<Z>, number: &BoxedMontyForm) -> IfmaNumber<Z> {
+        self.product(r_squared, &IfmaNumber::of(number.retrieve().as_words()))
+    }
+
+    /// The number that is in the form of Montgomery.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn leave(&self, params: &BoxedMontyParams, number: &IfmaNumber<Z>) -> BoxedMontyForm {
+        let words = params.modulus().as_ref().as_words();
+        // At most N.
+        let number = self.product(number, &IfmaNumber::ONE).to_words(words.len());
+        let reduced = BoxedUint::from_words(subtract_once(&number, words).iter().copied());
+        BoxedMontyForm::new(reduced, params)
+    }
+
     /// a b / R.
     #[target_feature(enable = "avx512f,avx512ifma")]
     fn product(&self, a: &IfmaNumber<Z>, b: &IfmaNumber<Z>) -> IfmaNumber<Z> {

@@ -173,14 +173,40 @@ impl SecretInteger {
         (magnitude, Choice::from(u8::from(negative & 1 == 1)))
     }
 
+    /// Whether |v| < 2^`bits`, which may be another bound than the public one. The time depends on
+    /// both bounds only.
+    pub fn is_within(&self, bits: u32) -> bool {
+        if bits > self.bits {
+            return true;
+        }
+        // v + 2^bits has at most bits + 1 bits.
+        let at = bits as usize + 1;
+        let offset = self.plus_power(bits);
+        let mut above = offset[at / 64..].iter().skip(1).fold(0, |above, limb| above | limb);
+        above |= offset.get(at / 64).map_or(0, |limb| limb >> (at % 64));
+        // -2^bits itself is out of range, by one.
+        let nonzero = offset.iter().fold(0, |any, limb| any | limb);
+        above == 0 && nonzero != 0
+    }
+
     /// v + 2^`bits`, which is positive.
     pub(crate) fn offset(&self) -> Zeroizing<Vec<u64>> {
+        self.plus_power(self.bits)
+    }
+
+    /// v + 2^`exponent`, which is positive, where `exponent` is the public bound or more.
+    pub(crate) fn plus_wide_power(&self, exponent: u32) -> Zeroizing<Vec<u64>> {
+        let len = limbs_for(exponent);
+        let mut limbs = Zeroizing::new(Vec::with_capacity(len));
+        limbs.extend((0..len).map(|i| self.limb(i)));
+        add_power_of_2(&mut limbs, exponent);
+        limbs
+    }
+
+    /// v + 2^`exponent`, in two's complement.
+    fn plus_power(&self, exponent: u32) -> Zeroizing<Vec<u64>> {
         let mut limbs = Zeroizing::new(self.limbs.clone());
-        let at = self.bits as usize;
-        let mut carry = 1u128 << (at % 64);
-        for limb in &mut limbs[at / 64..] {
-            (*limb, carry) = split(u128::from(*limb) + carry);
-        }
+        add_power_of_2(&mut limbs, exponent);
         limbs
     }
 
@@ -195,14 +221,7 @@ impl SecretInteger {
     }
 
     fn is_in_range(&self) -> bool {
-        // v + 2^bits has at most bits + 1 bits.
-        let at = self.bits as usize + 1;
-        let offset = self.offset();
-        let mut above = offset[at / 64..].iter().skip(1).fold(0, |above, limb| above | limb);
-        above |= offset.get(at / 64).map_or(0, |limb| limb >> (at % 64));
-        // -2^bits itself is out of range, by one.
-        let nonzero = offset.iter().fold(0, |any, limb| any | limb);
-        above == 0 && nonzero != 0
+        self.is_within(self.bits)
     }
 
     fn precision(&self) -> u32 {
@@ -219,6 +238,15 @@ impl Clone for SecretInteger {
 impl Drop for SecretInteger {
     fn drop(&mut self) {
         self.limbs.zeroize();
+    }
+}
+
+/// Adds 2^`exponent`. A carry out of the highest limb is lost.
+fn add_power_of_2(limbs: &mut [u64], exponent: u32) {
+    let at = exponent as usize;
+    let mut carry = 1u128 << (at % 64);
+    for limb in &mut limbs[at / 64..] {
+        (*limb, carry) = split(u128::from(*limb) + carry);
     }
 }
 
@@ -380,6 +408,13 @@ mod tests {
             for wrong in [most + 1, -most - 1] {
                 let bytes = &wrong.to_be_bytes()[16 - len..];
                 assert!(SecretInteger::from_be_bytes(bits, bytes).is_none(), "{wrong} of {bits}");
+            }
+            for (value, is_within) in [(most, true), (-most, true), (most + 1, false)] {
+                for wide in [bits + 1, bits + 20] {
+                    assert_eq!(integer(wide, value).is_within(bits), is_within, "{value}");
+                    assert_eq!(integer(wide, -value).is_within(bits), is_within, "-{value}");
+                    assert!(integer(wide, value).is_within(wide + 70));
+                }
             }
             assert!(SecretInteger::from_be_bytes(bits, &vec![0; len + 1]).is_none());
             assert!(SecretInteger::from_be_bytes(bits, &vec![0; len - 1]).is_none());

@@ -6,9 +6,12 @@
 //! # Map
 //!
 //! - [`integer`]: secret integers of public width. [`modulus`]: numbers modulo N, with `ifma`.
+//!   [`comb`]: many powers of one base.
 //! - [`key`]: the public part of a group's key. [`dealer`]: a whole key, before it is split.
 
+pub mod comb;
 pub mod dealer;
+#[cfg(any(test, fuzzing, feature = "fixture"))]
 #[doc(hidden)]
 pub mod fixture;
 #[cfg(target_arch = "x86_64")]
@@ -17,6 +20,7 @@ pub mod integer;
 pub mod key;
 pub mod modulus;
 
+pub use comb::BaseComb;
 pub use dealer::{CeremonyError, DealerKey, PrimeSearchProgress};
 pub use integer::SecretInteger;
 pub use key::{GroupPublicKey, GroupPublicKeyError};

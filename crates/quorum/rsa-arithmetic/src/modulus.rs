@@ -13,11 +13,11 @@ type MontgomeryMultiplier<'a> = <BoxedMontyForm as MontyForm>::Multiplier<'a>;
 
 /// An RSA modulus N.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RsaModulus(BoxedMontyParams);
+pub struct RsaModulus(pub(crate) BoxedMontyParams);
 
 /// A public number modulo N that is not zero. All methods take variable time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RsaElement(BoxedMontyForm);
+pub struct RsaElement(pub(crate) BoxedMontyForm);
 
 /// Why bytes are not a modulus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -156,17 +156,11 @@ impl RsaModulus {
     /// these limbs, the least significant first.
     pub fn product_of_long_powers(&self, terms: &[(&RsaElement, &[u64])]) -> RsaElement {
         #[cfg(target_arch = "x86_64")]
-        if crate::ifma::is_available() {
-            // A power with vectors costs less than its part of a common computation without.
-            let powers: Vec<_> = terms
-                .iter()
-                .filter(|(_, limbs)| limbs.iter().any(|limb| *limb != 0))
-                .map(|(base, limbs)| {
-                    let exponent = BoxedUint::from_words(limbs.iter().copied());
-                    RsaElement(power(&base.0, &exponent, exponent.bits_vartime()))
-                })
-                .collect();
-            return self.product(&powers);
+        {
+            let terms: Vec<_> = terms.iter().map(|(base, limbs)| (&base.0, *limbs)).collect();
+            if let Some(product) = crate::ifma::product_of_powers(&self.0, &terms) {
+                return RsaElement(product);
+            }
         }
         // 128 bits of all exponents at a time, the highest first.
         let chunks = terms.iter().map(|(_, limbs)| limbs.len().div_ceil(2)).max().unwrap_or(0);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use curve25519_dalek::EdwardsPoint;
 use curve25519_dalek::scalar::Scalar;
 use curve25519_dalek::traits::VartimeMultiscalarMul as _;
@@ -85,8 +86,16 @@ impl SigningNonces {
 /// One attempt of f+1 signers to sign a message: what a coordinator sends to each of them (5.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SigningSession {
-    message: Vec<u8>,
+    message: Bytes,
     signers: BTreeMap<ParticipantId, NonceCommitments>,
+}
+
+/// A session as a coordinator sends it. The points of its commitments are not decoded yet, because
+/// that is costly: a signer first checks that it may answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedSession {
+    message: Bytes,
+    signers: BTreeMap<ParticipantId, [u8; 64]>,
 }
 
 /// A signer's share of a signature (5.2). Not secret.
@@ -104,13 +113,73 @@ impl SignatureShare {
     }
 }
 
+impl EncodedSession {
+    /// Reads a session without decoding its points. Its message is a part of `bytes`, not a copy.
+    ///
+    /// # Errors
+    /// If the bytes have another form, or the signers are not in the order of their numbers.
+    pub fn parse(bytes: &Bytes) -> Result<Self, MalformedHandoverMessage> {
+        let mut reader = FieldReader::new(bytes);
+        let mut signers = BTreeMap::new();
+        for _ in 0..reader.u8()? {
+            let signer = ParticipantId::read(&mut reader)?;
+            if signers.last_key_value().is_some_and(|(last, _)| *last >= signer) {
+                return Err(MalformedHandoverMessage("signers are not in order"));
+            }
+            signers.insert(signer, reader.take()?);
+        }
+        let message = bytes.slice_ref(reader.counted_up_to(MAX_MESSAGE_LEN)?);
+        reader.finish()?;
+        Ok(Self { message, signers })
+    }
+
+    /// The encoding: the number of signers, each with its commitments, and the message.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![self.signers.keys().fold(0, |count, _| count + 1)];
+        for (signer, commitments) in &self.signers {
+            bytes.push(signer.number());
+            bytes.extend(commitments);
+        }
+        bytes.put_counted(&self.message);
+        bytes
+    }
+
+    /// The message to sign. A signer checks that it may sign it.
+    pub fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    /// Whether the session has exactly f+1 signers, all of this group.
+    pub fn fits(&self, size: GroupSize) -> bool {
+        self.signers.len() == size.signer_count()
+            && self.signers.keys().all(|signer| size.contains(*signer))
+    }
+
+    /// The commitments of a signer, encoded.
+    pub(crate) fn commitments(&self, signer: ParticipantId) -> Option<&[u8; 64]> {
+        self.signers.get(&signer)
+    }
+
+    /// Decodes the points of the commitments.
+    ///
+    /// # Errors
+    /// If the commitments of a signer are not two points of prime order.
+    pub fn decode(&self) -> Result<SigningSession, MalformedHandoverMessage> {
+        let decode = |(signer, bytes): (&ParticipantId, &[u8; 64])| {
+            NonceCommitments::from_bytes(bytes).map(|commitments| (*signer, commitments))
+        };
+        let signers = self.signers.iter().map(decode).collect::<Result<_, _>>()?;
+        Ok(SigningSession { message: self.message.clone(), signers })
+    }
+}
+
 impl SigningSession {
     /// A session for a message.
     pub(crate) fn new(
-        message: Vec<u8>,
+        message: impl Into<Bytes>,
         signers: BTreeMap<ParticipantId, NonceCommitments>,
     ) -> Self {
-        Self { message, signers }
+        Self { message: message.into(), signers }
     }
 
     /// The message to sign. A signer checks that it may sign it.
@@ -125,8 +194,13 @@ impl SigningSession {
 
     /// Whether the session has exactly f+1 signers, all of this group.
     pub fn fits(&self, size: GroupSize) -> bool {
-        self.signers.len() == size.signer_count()
-            && self.signers.keys().all(|signer| size.contains(*signer))
+        self.encoded().fits(size)
+    }
+
+    /// The session as a coordinator sends it.
+    pub fn encoded(&self) -> EncodedSession {
+        let signers = self.signers.iter().map(|(signer, it)| (*signer, it.to_bytes())).collect();
+        EncodedSession { message: self.message.clone(), signers }
     }
 
     /// A digest that binds an answer to the session, the group and the epoch.
@@ -136,15 +210,9 @@ impl SigningSession {
         half_sha512(&parts)
     }
 
-    /// The encoding: the number of signers, each with its commitments, and the message.
+    /// The encoding ([`EncodedSession::to_bytes`]).
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![self.signers.keys().fold(0, |count, _| count + 1)];
-        for (signer, commitments) in &self.signers {
-            bytes.push(signer.number());
-            bytes.extend(commitments.to_bytes());
-        }
-        bytes.put_counted(&self.message);
-        bytes
+        self.encoded().to_bytes()
     }
 
     /// Decodes a session.
@@ -152,18 +220,7 @@ impl SigningSession {
     /// # Errors
     /// If the bytes are not exactly a session, with its signers in the order of their numbers.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedHandoverMessage> {
-        let mut reader = FieldReader::new(bytes);
-        let mut signers = BTreeMap::new();
-        for _ in 0..reader.u8()? {
-            let signer = ParticipantId::read(&mut reader)?;
-            if signers.last_key_value().is_some_and(|(last, _)| *last >= signer) {
-                return Err(MalformedHandoverMessage("signers are not in order"));
-            }
-            signers.insert(signer, NonceCommitments::read(&mut reader)?);
-        }
-        let message = reader.counted_up_to(MAX_MESSAGE_LEN)?.to_vec();
-        reader.finish()?;
-        Ok(Self { message, signers })
+        EncodedSession::parse(&Bytes::copy_from_slice(bytes))?.decode()
     }
 
     /// The binding factor of each signer, in their order (4.4).
@@ -357,7 +414,7 @@ mod tests {
         let lambda = lagrange_at_zero(ids[0], ids);
         // Three answers, as the two nonces and the share are three unknowns.
         let rows = [&b"a"[..], b"b", b"c"].map(|message| {
-            let session = SigningSession { message: message.to_vec(), ..session.clone() };
+            let session = SigningSession { message: message.into(), ..session.clone() };
             let values = session.values(&key);
             let answer = session.sign(&values, ids[0], &share, copy(&nonces[0]));
             (values.factors[&ids[0]], lambda * values.challenge, answer.0)

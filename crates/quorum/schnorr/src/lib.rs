@@ -17,13 +17,15 @@
 //!
 //! ```
 //! use std::collections::BTreeMap;
+//! use handover::{
+//!     GroupSize, HandoverAgreement, HandoverDealer, HandoverReceiver, HandoverTerms,
+//! };
 //! use sunder_schnorr::{
-//!     FrostSigner, GroupSize, HandoverAgreement, HandoverDealer, HandoverReceiver, HandoverTerms,
-//!     RoastCoordinator, RoastOutput, SigningSession,
+//!     EncodedSession, FrostSigner, RoastCoordinator, RoastOutput, SchnorrScheme,
 //! };
 //!
 //! let new = GroupSize::of_faulty(1).expect("four servers");
-//! let terms = HandoverTerms { run: [7; 32], old: None, new };
+//! let terms: HandoverTerms<SchnorrScheme> = HandoverTerms { run: [7; 32], old: None, new };
 //! let mut log = HandoverAgreement::new(terms.clone());
 //! let mut generator = random::RandomGenerator::seeded()?;
 //! let mut dealers = Vec::new();
@@ -64,7 +66,7 @@
 //!             request.handle_commitments(to, signer.commit(coordinator, &generator.array()?));
 //!         }
 //!         RoastOutput::AskShare { to, session } => {
-//!             let session = SigningSession::from_bytes(&session)?;
+//!             let session = EncodedSession::parse(&session)?;
 //!             assert_eq!(session.message(), message, "a message that may be signed");
 //!             let signer = signers.get_mut(&to).expect("each has its share");
 //!             let answer = signer.sign(coordinator, &session, &generator.array()?)?;
@@ -95,27 +97,10 @@ mod signer;
 #[cfg(test)]
 mod tests;
 
-pub use ::handover::{
-    DealingFault, GroupSize, HandoverEffect, HandoverEntryKind, HandoverFault, HandoverRefusal,
-    HandoverRole, LogarithmProof, MAX_FAULTY, MAX_HANDOVER_ENTRY_LEN,
-    MalformedHandoverMessage as MalformedSchnorrMessage, ParticipantId, ParticipantSet,
-    PrimeOrderPoint,
+pub use frost::{
+    EncodedSession, MAX_MESSAGE_LEN, NonceCommitments, SignatureShare, SigningSession,
 };
-pub use frost::{MAX_MESSAGE_LEN, NonceCommitments, SignatureShare, SigningSession};
 pub use handover::SchnorrScheme;
 pub use roast::{RoastCoordinator, RoastOutput};
 pub use sharing::{KeyShare, RowRepair, ShareRow, SharingCommitment, SharingPolynomial};
 pub use signer::{FrostSigner, MAX_UNUSED_NONCES, SessionRefusal, SignatureAnswer};
-
-/// The agreed state of a handover of an Ed25519 key.
-pub type HandoverAgreement = ::handover::HandoverAgreement<SchnorrScheme>;
-/// A dealer of an Ed25519 key.
-pub type HandoverDealer = ::handover::HandoverDealer<SchnorrScheme>;
-/// A dealing of an Ed25519 key.
-pub type HandoverDealing = ::handover::HandoverDealing<SchnorrScheme>;
-/// An entry of the log about an Ed25519 key.
-pub type HandoverEntry = ::handover::HandoverEntry<SchnorrScheme>;
-/// A new server in a handover of an Ed25519 key.
-pub type HandoverReceiver = ::handover::HandoverReceiver<SchnorrScheme>;
-/// The terms of a handover of an Ed25519 key.
-pub type HandoverTerms = ::handover::HandoverTerms<SchnorrScheme>;

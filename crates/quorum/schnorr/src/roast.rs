@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::Bytes;
+
 use crate::frost::{NonceCommitments, SessionValues, SignatureShare, SigningSession};
 use crate::sharing::SharingCommitment;
 use crate::signer::SignatureAnswer;
@@ -16,7 +18,7 @@ use ::handover::participant::{ParticipantId, ParticipantSet};
 /// A request for a signature, at the server that coordinates it.
 pub struct RoastCoordinator {
     sharing: SharingCommitment,
-    message: Vec<u8>,
+    message: Bytes,
     /// The servers that wait for no session, with unused commitments, in the order of their
     /// answers.
     ready: Vec<(ParticipantId, NonceCommitments)>,
@@ -34,6 +36,7 @@ pub struct RoastCoordinator {
 
 struct OpenSession {
     session: SigningSession,
+    encoded: Bytes,
     digest: [u8; 32],
     values: SessionValues,
     shares: BTreeMap<ParticipantId, SignatureShare>,
@@ -52,7 +55,7 @@ pub enum RoastOutput {
         /// The server.
         to: ParticipantId,
         /// The encoded [`SigningSession`].
-        session: Vec<u8>,
+        session: Bytes,
     },
     /// A server's answer was wrong. It proves the server faulty
     /// ([`SignatureAnswer::is_evidence`]) if it is signed.
@@ -60,7 +63,7 @@ pub enum RoastOutput {
         /// The server.
         signer: ParticipantId,
         /// The encoded [`SigningSession`].
-        session: Vec<u8>,
+        session: Bytes,
     },
     /// The Ed25519 signature of the message.
     Signed([u8; 64]),
@@ -71,13 +74,13 @@ impl RoastCoordinator {
     /// coordinator. The other servers are asked for commitments.
     pub fn new(
         sharing: SharingCommitment,
-        message: Vec<u8>,
+        message: impl Into<Bytes>,
         known: BTreeMap<ParticipantId, NonceCommitments>,
     ) -> Self {
         let size = sharing.size();
         let mut coordinator = Self {
             sharing,
-            message,
+            message: message.into(),
             ready: Vec::new(),
             pending: BTreeMap::new(),
             sessions: Vec::new(),
@@ -134,14 +137,14 @@ impl RoastCoordinator {
     pub fn handle_answer(&mut self, from: ParticipantId, answer: &[u8]) -> bool {
         let Ok(answer) = SignatureAnswer::from_bytes(answer) else { return false };
         let Some(&number) = self.pending.get(&from) else { return false };
-        let OpenSession { session, digest, values, shares } = &mut self.sessions[number];
+        let OpenSession { session, encoded, digest, values, shares } = &mut self.sessions[number];
         if self.is_signed || answer.session != *digest {
             return false;
         }
         self.pending.remove(&from);
         if !session.verify_share(values, &self.sharing, from, answer.share) {
             self.faulty.insert(from);
-            let session = session.to_bytes();
+            let session = encoded.clone();
             self.outputs.push_back(RoastOutput::Faulty { signer: from, session });
             return true;
         }
@@ -176,7 +179,8 @@ impl RoastCoordinator {
         }
         let signers = std::mem::take(&mut self.ready).into_iter().collect();
         let session = SigningSession::new(self.message.clone(), signers);
-        let encoded = session.to_bytes();
+        // All outputs share these bytes.
+        let encoded = Bytes::from(session.to_bytes());
         for &to in session.signers().keys() {
             self.pending.insert(to, self.sessions.len());
             self.outputs.push_back(RoastOutput::AskShare { to, session: encoded.clone() });
@@ -185,6 +189,7 @@ impl RoastCoordinator {
             digest: session.digest(&self.sharing),
             values: session.values(self.sharing.public_key()),
             session,
+            encoded,
             shares: BTreeMap::new(),
         });
     }

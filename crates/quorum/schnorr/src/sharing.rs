@@ -307,6 +307,8 @@ impl RowRepair {
         {
             return None;
         }
+        // A vector that grows would leave a copy behind.
+        self.values.reserve_exact(sharing.size.signer_count() - self.values.len());
         self.values.push((from, value));
         if self.values.len() < sharing.size.signer_count() {
             return None;

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use encoding::FieldReader;
 
-use crate::frost::{NonceCommitments, SignatureShare, SigningNonces, SigningSession};
+use crate::frost::{
+    EncodedSession, NonceCommitments, SignatureShare, SigningNonces, SigningSession,
+};
 use crate::sharing::{KeyShare, SharingCommitment};
 use ::handover::element::MalformedHandoverMessage;
 use ::handover::participant::ParticipantId;
@@ -22,7 +24,7 @@ pub struct FrostSigner {
     unused: BTreeMap<ParticipantId, VecDeque<([u8; 64], SigningNonces)>>,
 }
 
-/// Why a signer does not answer. None of these shows that anyone is faulty.
+/// Why a signer does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionRefusal {
     /// The session does not have f+1 signers of this group, or not this one.
@@ -32,6 +34,9 @@ pub enum SessionRefusal {
     /// dropped, or the signer has been restarted.
     #[error("the nonces of these commitments are not known any more")]
     Nonces,
+    /// The commitments of another signer are not points. A correct coordinator has checked them.
+    #[error("the commitments of a signer are malformed")]
+    Commitments,
 }
 
 /// A signer's answer: the session, its share of the signature, and commitments to its next nonces.
@@ -107,27 +112,30 @@ impl FrostSigner {
     }
 
     /// The answer to a session of a coordinator. The caller has checked that the message may be
-    /// signed. The nonces of this signer's commitments are removed before they are used.
+    /// signed. The nonces of this signer's commitments are removed before they are used, and before
+    /// the commitments of others are decoded: a coordinator that sends malformed ones has to ask
+    /// for other nonces before this signer decodes anything again.
     ///
     /// # Errors
     /// If the session is not one of f+1 servers with this one among them, or this server has not
-    /// given these commitments to this coordinator, or has used them.
+    /// given these commitments to this coordinator, or has used them, or the commitments of another
+    /// server are malformed.
     pub fn sign(
         &mut self,
         coordinator: ParticipantId,
-        session: &SigningSession,
+        session: &EncodedSession,
         randomness: &[u8; 64],
     ) -> Result<SignatureAnswer, SessionRefusal> {
         let sharing = self.share.sharing();
-        let own = session.signers().get(&self.share.server()).ok_or(SessionRefusal::Signers)?;
+        let own = session.commitments(self.share.server()).ok_or(SessionRefusal::Signers)?;
         if !session.fits(sharing.size()) {
             return Err(SessionRefusal::Signers);
         }
         let unused = self.unused.entry(coordinator).or_default();
-        let own = own.to_bytes();
-        let place = unused.iter().position(|(commitments, _)| *commitments == own);
+        let place = unused.iter().position(|(commitments, _)| commitments == own);
         let taken = place.and_then(|place| unused.remove(place));
         let (_, nonces) = taken.ok_or(SessionRefusal::Nonces)?;
+        let session = session.decode().map_err(|_| SessionRefusal::Commitments)?;
         let values = session.values(sharing.public_key());
         let share = session.sign(&values, self.share.server(), self.share.secret(), nonces);
         let digest = session.digest(sharing);

@@ -7,6 +7,7 @@ mod handovers;
 mod model;
 mod requests;
 mod transcripts;
+mod wiping;
 mod world;
 
 use std::collections::BTreeMap;
@@ -14,10 +15,17 @@ use std::collections::BTreeMap;
 use curve25519_dalek::scalar::Scalar;
 use ed25519_dalek::VerifyingKey;
 
+use crate::SchnorrScheme;
 use crate::sharing::{KeyShare, SharingCommitment, lagrange_at_zero};
 use ::handover::participant::{GroupSize, ParticipantId};
 
-type HandoverEntryBody = ::handover::HandoverEntryBody<crate::SchnorrScheme>;
+type HandoverAgreement = ::handover::HandoverAgreement<SchnorrScheme>;
+type HandoverDealer = ::handover::HandoverDealer<SchnorrScheme>;
+type HandoverDealing = ::handover::HandoverDealing<SchnorrScheme>;
+type HandoverEntry = ::handover::HandoverEntry<SchnorrScheme>;
+type HandoverEntryBody = ::handover::HandoverEntryBody<SchnorrScheme>;
+type HandoverReceiver = ::handover::HandoverReceiver<SchnorrScheme>;
+type HandoverTerms = ::handover::HandoverTerms<SchnorrScheme>;
 
 fn id(number: u8) -> ParticipantId {
     ParticipantId::new(number).unwrap()

@@ -1,6 +1,6 @@
-//! Prints how long a dealing, its check, a handover and a signature take, with all servers in one
-//! process on all processors, and the processor time of each. On a busy machine only the latter
-//! says something.
+//! Prints how long a handover between two disjoint groups and a signature take, with all servers
+//! in one process on all processors, and the processor time of each phase: of all servers together,
+//! and of the slowest one. On a busy machine only processor times say something.
 //!
 //! usage: cargo run --release -p sunder-threshold-rsa --example handover-times [BITS [F ...]]
 
@@ -13,9 +13,9 @@ use random::RandomGenerator;
 use rsa_arithmetic::{DealerKey, fixture};
 use rustix::time::{ClockId, clock_gettime};
 use sunder_threshold_rsa::{
-    GroupSize, HandoverAgreement, HandoverDealer, HandoverEntry, HandoverReceiver, HandoverTerms,
-    ParticipantId, ThresholdRsaOutput, ThresholdRsaRequest, ThresholdRsaScheme, ThresholdRsaShare,
-    deal,
+    GroupSize, HandoverAgreement, HandoverDealer, HandoverEffect, HandoverEntry, HandoverEntryKind,
+    HandoverReceiver, HandoverTerms, ParticipantId, ThresholdRsaOutput, ThresholdRsaRequest,
+    ThresholdRsaScheme, ThresholdRsaShare, deal,
 };
 
 type Scheme = ThresholdRsaScheme;
@@ -38,9 +38,13 @@ struct Server {
     log: HandoverAgreement<Scheme>,
     dealer: Option<HandoverDealer<Scheme>>,
     receiver: Option<HandoverReceiver<Scheme>>,
-    /// The time of the dealing, of checks of rows, and of applied entries.
-    times: [Duration; 3],
+    /// The processor time of each phase.
+    times: [Duration; PHASES.len()],
 }
+
+/// The dealings, what receivers compute, and applied entries by kind: Key and Hold, Deal, the
+/// choice with the new commitment, and Confirm.
+const PHASES: [&str; 6] = ["deal", "receive", "apply Key, Hold", "apply Deal", "choose", "confirm"];
 
 impl Server {
     fn wanted(&mut self) -> Entries {
@@ -61,11 +65,17 @@ impl Server {
     }
 
     fn apply(&mut self, entries: &Entries) {
-        let start = of_thread();
         for (author, entry) in entries {
-            let _repeated = self.log.apply(*author, entry);
+            let start = of_thread();
+            let effect = self.log.apply(*author, entry);
+            let phase = match (entry.kind(), effect) {
+                (_, Ok(HandoverEffect::Chosen)) => 4,
+                (HandoverEntryKind::Deal, _) => 3,
+                (HandoverEntryKind::Confirm, _) => 5,
+                _ => 2,
+            };
+            self.times[phase] += of_thread().saturating_sub(start);
         }
-        self.times[2] += of_thread().saturating_sub(start);
     }
 }
 
@@ -89,7 +99,7 @@ fn hand_over(
     new: GroupSize,
     dealers: usize,
     generator: &mut RandomGenerator,
-) -> (Vec<ThresholdRsaShare>, [Duration; 3]) {
+) -> (Vec<ThresholdRsaShare>, [[Duration; 2]; PHASES.len()]) {
     let sharing = Some(old[0].sharing().clone());
     let run = generator.array().expect("random bytes");
     let terms = HandoverTerms { run, old: sharing, new };
@@ -100,7 +110,7 @@ fn hand_over(
         log: log.clone(),
         dealer,
         receiver,
-        times: [Duration::ZERO; 3],
+        times: [Duration::ZERO; PHASES.len()],
     };
     let mut servers = Vec::new();
     for (place, share) in old.iter().enumerate() {
@@ -114,8 +124,10 @@ fn hand_over(
         let entries = on_all_processors(&mut servers, Server::wanted).concat();
         on_all_processors(&mut servers, |server| server.apply(&entries));
     }
-    let times = [0, 1, 2]
-        .map(|part| servers.iter().map(|server| server.times[part]).max().unwrap_or_default());
+    let times = std::array::from_fn(|phase| {
+        let of_phase = || servers.iter().map(|server| server.times[phase]);
+        [of_phase().sum(), of_phase().max().unwrap_or_default()]
+    });
     on_all_processors(&mut servers, Server::wanted);
     let shares = servers.into_iter().filter_map(|server| server.receiver?.into_share());
     (shares.collect(), times)
@@ -170,8 +182,9 @@ fn main() {
                 "  handover, {dealers} dealers: {:?}, {busy:?} of processors",
                 start.elapsed()
             );
-            let [dealing, rows, log] = times;
-            println!("    of the slowest server: dealing {dealing:?}, rows {rows:?}, log {log:?}");
+            for (phase, [all, slowest]) in PHASES.iter().zip(times) {
+                println!("    {phase}: {all:?} of all servers, {slowest:?} of the slowest");
+            }
             let mut signed: Vec<_> = (0..50_u8).map(|it| sign(&second, &[it])).collect();
             signed.sort();
             println!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use handover::participant::GroupSize;
 use num_bigint::BigUint;
-use rsa_arithmetic::{GroupPublicKey, RsaElement};
+use rsa_arithmetic::{BaseComb, GroupPublicKey, RsaElement, SecretInteger};
 
 use crate::lagrange::factorial;
 
@@ -18,6 +18,13 @@ const SECURITY_BITS: u32 = 128;
 
 /// The logarithm of the largest number of handovers of a key, including those that fail.
 const HANDOVERS_LOG: u32 = 40;
+
+/// The bits of the challenge of a proof.
+pub(crate) const CHALLENGE_BITS: u32 = 128;
+
+/// The bits by which the nonce of a proof is longer than the product of a challenge and the secret:
+/// 2^64 proofs have a distance of at most 2^-128 from simulated ones.
+pub(crate) const HIDING_BITS: u32 = 192;
 
 /// The public part of a key that is shared by polynomials. It stays the same in all epochs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +40,9 @@ struct KeyParameters {
     multiplier: BigUint,
     /// `g_0`^M = g^(M d).
     constant: RsaElement,
+    g_squared: RsaElement,
+    /// Powers of g, where they are faster with a table.
+    powers_of_g: Option<BaseComb>,
 }
 
 impl ThresholdRsaKey {
@@ -46,7 +56,20 @@ impl ThresholdRsaKey {
         let multiplier = scale.pow(4);
         let exponent = multiplier.to_u64_digits();
         let constant = group.modulus().product_of_long_powers(&[(group.g_0(), &exponent)]);
-        Some(Self(Arc::new(KeyParameters { group, largest, scale, multiplier, constant })))
+        let g_squared = group.g().square();
+        let mut key = Self(Arc::new(KeyParameters {
+            group,
+            largest,
+            scale,
+            multiplier,
+            constant,
+            g_squared,
+            powers_of_g: None,
+        }));
+        let longest = response_bits(key.row_bits(largest));
+        let powers = BaseComb::new(key.group().modulus(), key.group().g(), longest);
+        Arc::get_mut(&mut key.0)?.powers_of_g = powers;
+        Some(key)
     }
 
     /// N, g and e.
@@ -79,6 +102,19 @@ impl ThresholdRsaKey {
         &self.0.constant
     }
 
+    /// g to the power of a secret integer.
+    pub(crate) fn power_of_g(&self, exponent: &SecretInteger) -> RsaElement {
+        match &self.0.powers_of_g {
+            Some(powers) if exponent.bits() <= powers.bits() => powers.pow(exponent),
+            _ => self.group().witness(exponent),
+        }
+    }
+
+    /// g^2, the base of all proofs.
+    pub(crate) fn g_squared(&self) -> &RsaElement {
+        &self.0.g_squared
+    }
+
     fn scale_bits(&self) -> u32 {
         u32::try_from(self.scale().bits()).expect("the largest group has 49 servers")
     }
@@ -101,14 +137,16 @@ impl ThresholdRsaKey {
         self.drawn_bits() + self.scale_bits()
     }
 
-    /// A coefficient of a row that a dealer sends. A longer one proves the dealer faulty.
+    /// A coefficient of a row that a dealer sends. A longer one proves the dealer faulty, and no
+    /// server says that it holds a longer one.
     pub(crate) fn dealt_row_bits(&self, size: GroupSize) -> u32 {
         self.drawn_bits() + span(size)
     }
 
-    /// A coefficient of a row of a dealing, also of a faulty dealer, and if it was repaired.
+    /// A coefficient of a row of a dealing, also of a faulty dealer, and if it was repaired: the
+    /// value of an interpolation of f'+1 rows that may be held.
     pub(crate) fn held_row_bits(&self, size: GroupSize) -> u32 {
-        self.dealt_row_bits(size) + 2 * span(size)
+        self.dealt_row_bits(size) + span(size)
     }
 
     /// A coefficient of a row of a group's polynomial.
@@ -123,8 +161,13 @@ impl ThresholdRsaKey {
 
     /// The length of a share of a group of this size in bytes: it is the same in each epoch.
     pub fn share_len(&self, size: GroupSize) -> usize {
-        size.signer_count() * rsa_arithmetic::SecretInteger::encoded_len(self.row_bits(size))
+        size.signer_count() * SecretInteger::encoded_len(self.row_bits(size))
     }
+}
+
+/// The bound on the response of a proof for a secret with this bound, in bits.
+pub(crate) fn response_bits(bits: u32) -> u32 {
+    bits + CHALLENGE_BITS + HIDING_BITS + 1
 }
 
 /// The logarithm of the largest factor by which an interpolation, or the value of a polynomial at a
@@ -147,7 +190,7 @@ mod tests {
 
     #[test]
     fn widths_are_as_specified() {
-        for (faulty, drawn, share) in [(1, 2240, 2267), (4, 2337, 2448), (10, 2598, 2929)] {
+        for (faulty, drawn, share) in [(1, 2240, 2262), (4, 2337, 2429), (10, 2598, 2875)] {
             let size = GroupSize::of_faulty(faulty).unwrap();
             let key = ThresholdRsaKey::new(large_key().group().clone(), size).unwrap();
             assert_eq!((key.drawn_bits(), key.row_bits(size)), (drawn, share), "f = {faulty}");

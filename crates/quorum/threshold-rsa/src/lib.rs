@@ -2,18 +2,19 @@
 //! and the handover of the key to another group of any size up to a limit, with f above 4.
 //! Specified in `docs/protocols/quorum-rsa-polynomial.md`.
 //!
-//! **This is an experiment.** Nobody outside the project has reviewed the sharing or this code. The
-//! command does not use it.
+//! **Library only, experimental.** Nobody outside the project has reviewed the sharing or this
+//! code. The command does not use it. Keys must be products of two safe primes.
 //!
 //! It promises, if at most f servers of each group are faulty and an agreement log gives all
-//! servers the same entries in the same order:
+//! servers the same entries in the same order (the page has the assumptions of each promise):
 //!
-//! - f servers of the old and f' of the new group together learn nothing about the key, and no
-//!   signature exists that no correct server agreed to.
+//! - f servers of the old and f' of the new group together learn nothing about the key that its
+//!   public part and signatures do not say, and no signature exists that no correct server agreed
+//!   to.
 //! - The public key and the length of shares are the same in each epoch.
 //! - A handover ends if the messages of correct servers arrive, whatever the others do. A request
 //!   for a signature ends if f+1 correct servers answer.
-//! - Whoever is shown faulty by an entry or an answer is faulty.
+//! - A server that an entry or a signed answer shows to be faulty is faulty.
 //!
 //! Here a dealer shares a key among four servers, they hand it over to four others, and two of
 //! these sign. The modulus is too short for anything but an example:
@@ -106,8 +107,8 @@ mod tests;
 pub use dealing::{RsaDealingError, deal};
 pub use handover::{
     DealingFault, GroupSize, HandoverAgreement, HandoverDealer, HandoverEffect, HandoverEntry,
-    HandoverFault, HandoverReceiver, HandoverRefusal, HandoverRole, HandoverTerms,
-    MAX_HANDOVER_ENTRY_LEN, MalformedHandoverMessage, ParticipantId, ParticipantSet,
+    HandoverEntryKind, HandoverFault, HandoverReceiver, HandoverRefusal, HandoverRole,
+    HandoverTerms, MAX_HANDOVER_ENTRY_LEN, MalformedHandoverMessage, ParticipantId, ParticipantSet,
 };
 pub use key::{MAX_FAULTY_RSA, ThresholdRsaKey};
 pub use proof::ExponentProof;

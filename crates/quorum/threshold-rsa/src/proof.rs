@@ -5,24 +5,18 @@ use encoding::{FieldReader, FieldWrite as _};
 use handover::element::MalformedHandoverMessage;
 use handover::scheme::HandoverField;
 use keys::rsa::mgf1;
-use num_bigint::Sign;
+use num_bigint::{BigUint, Sign};
 use random::wipe_stack;
 use rsa_arithmetic::{RsaElement, RsaModulus, SecretInteger};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use crate::dealing::uniform;
-use crate::lagrange::from_bytes;
+use crate::key::{CHALLENGE_BITS, HIDING_BITS, ThresholdRsaKey, response_bits};
+use crate::lagrange::{from_bytes, of_width};
 
 const DOMAIN: &[u8] = b"sunder-threshold-rsa exponent proof v1\0";
 const NONCE_DOMAIN: &[u8] = b"sunder-threshold-rsa exponent proof nonce v1\0";
-
-/// The bits of a challenge.
-const CHALLENGE_BITS: u32 = 128;
-
-/// The bits by which a nonce is longer than the product of a challenge and the secret: 2^64 proofs
-/// reveal what 2^-128 of the secret would.
-const HIDING_BITS: u32 = 192;
 
 /// The longest response in bytes.
 const MAX_RESPONSE: usize = 2048;
@@ -42,11 +36,12 @@ impl ExponentProof {
     /// The proof, bound to `context`. It is a function of its arguments: its nonce is a hash of all
     /// that the challenge depends on and of the secret, so two challenges never have one nonce.
     pub(crate) fn new(
-        modulus: &RsaModulus,
+        key: &ThresholdRsaKey,
         secret: &SecretInteger,
         powers: &[SquarePower],
         context: &[u8],
     ) -> Self {
+        let modulus = key.group().modulus();
         let statement = statement(modulus, powers, context);
         let drawn = secret.bits() + CHALLENGE_BITS + HIDING_BITS;
         let mut bytes = Zeroizing::new(vec![0; drawn.div_ceil(8) as usize]);
@@ -54,6 +49,9 @@ impl ExponentProof {
         let bits = response_bits(secret.bits());
         let mut response = uniform(bits, drawn, &mut bytes);
         let commitments = powers.iter().map(|(base, _)| {
+            if base == key.g_squared() {
+                return key.power_of_g(&response).square();
+            }
             // A base without an inverse reveals a factor of N.
             modulus.pow(base, &response).unwrap_or_else(|| modulus.one())
         });
@@ -68,17 +66,24 @@ impl ExponentProof {
     /// bits.
     pub(crate) fn verify(
         &self,
-        modulus: &RsaModulus,
+        key: &ThresholdRsaKey,
         bits: u32,
         powers: &[SquarePower],
         context: &[u8],
     ) -> bool {
-        let response = from_bytes(response_bits(bits), &self.response);
+        let modulus = key.group().modulus();
+        let bits = response_bits(bits);
+        let response = from_bytes(bits, &self.response);
         let Some(response) = response else { return false };
         let limbs = response.magnitude().to_u64_digits();
+        let challenge = BigUint::from(self.challenge).to_u64_digits();
         let commitments = powers.iter().map(|(base, power)| {
+            let of_power = modulus.product_of_long_powers(&[(power, &challenge)]);
+            if base == key.g_squared() {
+                let of_base = key.power_of_g(&of_width(bits, &response)?).square();
+                return Some(of_base.times(&of_power.inverse()?));
+            }
             let of_base = modulus.product_of_long_powers(&[(base, &limbs)]);
-            let of_power = power.pow(self.challenge);
             Some(if response.sign() == Sign::Minus {
                 of_base.times(&of_power).inverse()?
             } else {
@@ -87,12 +92,8 @@ impl ExponentProof {
         });
         let Some(commitments) = commitments.collect::<Option<Vec<_>>>() else { return false };
         let statement = statement(modulus, powers, context);
-        challenge(&statement, commitments.into_iter()) == self.challenge
+        self::challenge(&statement, commitments.into_iter()) == self.challenge
     }
-}
-
-fn response_bits(bits: u32) -> u32 {
-    bits + CHALLENGE_BITS + HIDING_BITS + 1
 }
 
 impl HandoverField for ExponentProof {
@@ -129,14 +130,16 @@ fn challenge(statement: &[u8], commitments: impl Iterator<Item = RsaElement>) ->
 
 #[cfg(test)]
 mod tests {
+    use handover::participant::GroupSize;
     use rsa_arithmetic::fixture::tiny_key;
 
     use super::*;
 
     #[test]
     fn a_proof_holds_for_its_squares_and_context_only() {
-        let key = tiny_key();
-        let (modulus, g) = (key.group().modulus(), key.group().g().square());
+        let size = GroupSize::of_faulty(1).unwrap();
+        let key = &ThresholdRsaKey::new(tiny_key().group().clone(), size).unwrap();
+        let (modulus, g) = (key.group().modulus(), key.g_squared().clone());
         let base = g.pow(12345);
         for negative in [false, true] {
             let mut secret = SecretInteger::zero(300);
@@ -148,15 +151,15 @@ mod tests {
             }
             let power = |base| (base, modulus.pow(base, &secret).unwrap());
             let powers = [power(&g), power(&base)].map(|(base, power)| (base.clone(), power));
-            let proof = ExponentProof::new(modulus, &secret, &powers, b"context");
-            assert!(proof.verify(modulus, 300, &powers, b"context"));
-            assert!(!proof.verify(modulus, 300, &powers, b"another"));
-            assert!(!proof.verify(modulus, 300, &powers[..1], b"context"));
-            assert!(!proof.verify(modulus, 290, &powers, b"context"));
+            let proof = ExponentProof::new(key, &secret, &powers, b"context");
+            assert!(proof.verify(key, 300, &powers, b"context"));
+            assert!(!proof.verify(key, 300, &powers, b"another"));
+            assert!(!proof.verify(key, 300, &powers[..1], b"context"));
+            assert!(!proof.verify(key, 290, &powers, b"context"));
             let wrong = [powers[0].clone(), (base.clone(), powers[0].1.clone())];
-            assert!(!proof.verify(modulus, 300, &wrong, b"context"));
-            let forged = ExponentProof::new(modulus, &secret, &wrong, b"context");
-            assert!(!forged.verify(modulus, 300, &wrong, b"context"), "another exponent");
+            assert!(!proof.verify(key, 300, &wrong, b"context"));
+            let forged = ExponentProof::new(key, &secret, &wrong, b"context");
+            assert!(!forged.verify(key, 300, &wrong, b"context"), "another exponent");
             let mut bytes = Vec::new();
             proof.write(&mut bytes);
             assert_eq!(bytes.len(), 16 + 4 + SecretInteger::encoded_len(response_bits(300)));
@@ -165,7 +168,7 @@ mod tests {
                 let mut wrong = bytes.clone();
                 wrong[i] ^= 1;
                 let read = ExponentProof::read(&mut FieldReader::new(&wrong));
-                assert!(!read.is_ok_and(|it| it.verify(modulus, 300, &powers, b"context")));
+                assert!(!read.is_ok_and(|it| it.verify(key, 300, &powers, b"context")));
             }
         }
     }

@@ -113,8 +113,7 @@ impl DealerWeights {
 }
 
 fn possession(sharing: &ThresholdRsaSharing, server: ParticipantId) -> [SquarePower; 1] {
-    let g = sharing.key().group().g().square();
-    [(g, sharing.verification_share(server).square())]
+    [(sharing.key().g_squared().clone(), sharing.verification_share(server).square())]
 }
 
 impl HandoverScheme for ThresholdRsaScheme {
@@ -201,7 +200,7 @@ impl HandoverScheme for ThresholdRsaScheme {
         let key = old.key();
         let correction = of_width(key.correction_bits(old.size()), &correction);
         let correction = correction.ok_or(DealingFault::Range)?;
-        let expected = old.verification_share(dealer).times(&key.group().witness(&correction));
+        let expected = old.verification_share(dealer).times(&key.power_of_g(&correction));
         let constant = public_power(key, commitment.constant(), key.scale());
         if constant.has_same_square(&expected) { Ok(()) } else { Err(DealingFault::Secret) }
     }
@@ -233,6 +232,13 @@ impl HandoverScheme for ThresholdRsaScheme {
         reader.finish().ok()?;
         let fits = commitment.fits_row(key, receiver, &row);
         fits.then(|| row.with_bits(key.held_row_bits(terms.new)))
+    }
+
+    /// The bound on rows that dealers send, also for rows that were repaired: it is what bounds the
+    /// rows of other servers (Lemma 2).
+    fn may_hold(terms: &HandoverTerms<Self>, row: &IntegerRow) -> bool {
+        let old = terms.old.as_ref();
+        old.is_some_and(|old| row.is_within(old.key().dealt_row_bits(terms.new)))
     }
 
     fn row_len(terms: &HandoverTerms<Self>) -> usize {
@@ -318,7 +324,7 @@ impl HandoverScheme for ThresholdRsaScheme {
     fn prove_possession(share: &ThresholdRsaShare, context: &[u8]) -> ExponentProof {
         let sharing = share.sharing();
         let powers = possession(sharing, share.server());
-        ExponentProof::new(sharing.key().group().modulus(), share.secret(), &powers, context)
+        ExponentProof::new(sharing.key(), share.secret(), &powers, context)
     }
 
     fn verify_possession(
@@ -328,7 +334,6 @@ impl HandoverScheme for ThresholdRsaScheme {
         context: &[u8],
     ) -> bool {
         let bits = sharing.key().row_bits(sharing.size());
-        let modulus = sharing.key().group().modulus();
-        proof.verify(modulus, bits, &possession(sharing, server), context)
+        proof.verify(sharing.key(), bits, &possession(sharing, server), context)
     }
 }

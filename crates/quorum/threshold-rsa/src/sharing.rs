@@ -57,7 +57,7 @@ impl IntegerPolynomial {
 
     /// g to the power of each coefficient.
     pub(crate) fn commit(&self, key: &ThresholdRsaKey) -> Vec<RsaElement> {
-        let elements = self.coefficients.iter().map(|it| key.group().witness(it)).collect();
+        let elements = self.coefficients.iter().map(|it| key.power_of_g(it)).collect();
         wipe_stack();
         elements
     }
@@ -73,6 +73,17 @@ impl IntegerRow {
     /// The public bound on the coefficients.
     fn bits(&self) -> u32 {
         self.coefficients[0].bits()
+    }
+
+    /// The coefficients, that of v^0 first.
+    #[cfg(test)]
+    pub(crate) fn coefficients(&self) -> &[SecretInteger] {
+        &self.coefficients
+    }
+
+    /// Whether all coefficients have at most `bits` bits.
+    pub(crate) fn is_within(&self, bits: u32) -> bool {
+        self.coefficients.iter().all(|it| it.is_within(bits))
     }
 
     /// F(j, 0).
@@ -233,12 +244,7 @@ impl IntegerCommitment {
         server: ParticipantId,
         row: &IntegerRow,
     ) -> bool {
-        let mut hash = Sha256::new().chain_update(CHECK_DOMAIN).chain_update([server.number()]);
-        hash.update(self.to_bytes());
-        hash.update(&*row.to_bytes(0));
-        let mut factors = vec![[0; 16]; row.coefficients.len()];
-        keys::rsa::mgf1(&[CHECK_DOMAIN, &hash.finalize()], factors.as_flattened_mut());
-
+        let factors = self.check_factors(server, row);
         let mut sum = SecretInteger::zero(row.bits() + 128 + 6);
         for (coefficient, factor) in row.coefficients.iter().zip(&factors) {
             sum.add_product(coefficient, u128::from_be_bytes(*factor));
@@ -250,9 +256,21 @@ impl IntegerCommitment {
         let terms: Vec<_> =
             expected.iter().zip(&limbs).map(|(it, limbs)| (it, &limbs[..])).collect();
         let product = key.group().modulus().product_of_long_powers(&terms);
-        let fits = key.group().witness(&sum).has_same_square(&product);
+        let fits = key.power_of_g(&sum).has_same_square(&product);
         wipe_stack();
         fits
+    }
+
+    /// The factors of a combination of coefficients. A function of its own, so that the stack on
+    /// which it hashes the row is overwritten by its caller.
+    #[inline(never)]
+    fn check_factors(&self, server: ParticipantId, row: &IntegerRow) -> Vec<[u8; 16]> {
+        let mut hash = Sha256::new().chain_update(CHECK_DOMAIN).chain_update([server.number()]);
+        hash.update(self.to_bytes());
+        hash.update(&*row.to_bytes(0));
+        let mut factors = vec![[0; 16]; row.coefficients.len()];
+        keys::rsa::mgf1(&[CHECK_DOMAIN, &hash.finalize()], factors.as_flattened_mut());
+        factors
     }
 
     /// Whether this is F(j, k).
@@ -265,7 +283,7 @@ impl IntegerCommitment {
     ) -> bool {
         let row: Vec<_> =
             (0..=self.size.faulty()).rev().map(|b| self.row_coefficient(j, b)).collect();
-        key.group().witness(value).has_same_square(&horner(k, row.iter()))
+        key.power_of_g(value).has_same_square(&horner(k, row.iter()))
     }
 
     /// The commitment to the sum of polynomials, each times its weight. The constant is replaced.
@@ -275,11 +293,12 @@ impl IntegerCommitment {
         parts: &[(&BigInt, &Self)],
         constant: RsaElement,
     ) -> Self {
+        let terms =
+            |place: usize| parts.iter().map(move |(weight, part)| (&part.elements[place], *weight));
+        let terms: Vec<Vec<_>> =
+            (1..pairs(size).count()).map(|place| terms(place).collect()).collect();
         let mut elements = vec![constant];
-        for place in 1..pairs(size).count() {
-            let terms = parts.iter().map(|(weight, part)| (&part.elements[place], *weight));
-            elements.push(product_of_powers(key, &terms.collect::<Vec<_>>()));
-        }
+        elements.extend(products_of_powers(key, &terms));
         Self { size, elements }
     }
 }
@@ -308,29 +327,62 @@ pub(crate) fn public_power(
     key.group().modulus().product_of_long_powers(&[(base, &exponent.to_u64_digits())])
 }
 
+/// Numbers, each with a public exponent.
+type Powers<'a> = Vec<(&'a RsaElement, &'a BigInt)>;
+
 /// The product of numbers, each raised to a public exponent.
-pub(crate) fn product_of_powers(
-    key: &ThresholdRsaKey,
-    terms: &[(&RsaElement, &BigInt)],
-) -> RsaElement {
+pub(crate) fn product_of_powers(key: &ThresholdRsaKey, terms: Powers<'_>) -> RsaElement {
+    products_of_powers(key, &[terms]).swap_remove(0)
+}
+
+/// The product for each of several lists.
+fn products_of_powers(key: &ThresholdRsaKey, lists: &[Powers<'_>]) -> Vec<RsaElement> {
     let modulus = key.group().modulus();
     // Weights have most of their factors in common: these are applied once.
-    let common = terms.iter().fold(BigInt::ZERO, |common, (_, exponent)| common.gcd(exponent));
-    if common == BigInt::ZERO {
-        return modulus.one();
-    }
+    let commons: Vec<BigInt> = lists
+        .iter()
+        .map(|terms| terms.iter().fold(BigInt::ZERO, |common, (_, it)| common.gcd(it)))
+        .collect();
     let of_sign = |sign: Sign| {
-        let terms: Vec<_> = terms
-            .iter()
-            .filter(|(_, exponent)| exponent.sign() == sign)
-            .map(|(base, exponent)| (*base, (*exponent / &common).magnitude().to_u64_digits()))
-            .collect();
-        let terms: Vec<_> = terms.iter().map(|(base, limbs)| (*base, &limbs[..])).collect();
-        modulus.product_of_long_powers(&terms)
+        let products = lists.iter().zip(&commons).map(move |(terms, common)| {
+            let terms: Vec<_> = terms
+                .iter()
+                .filter(|(_, exponent)| exponent.sign() == sign)
+                .map(|(base, exponent)| (*base, (*exponent / common).magnitude().to_u64_digits()))
+                .collect();
+            let terms: Vec<_> = terms.iter().map(|(base, limbs)| (*base, &limbs[..])).collect();
+            modulus.product_of_long_powers(&terms)
+        });
+        products.collect::<Vec<_>>()
     };
-    // A number without an inverse reveals a factor of N. Whoever can send one knows the key.
-    let divisor = of_sign(Sign::Minus).inverse().unwrap_or_else(|| modulus.one());
-    public_power(key, &of_sign(Sign::Plus).times(&divisor), common.magnitude())
+    let quotients = of_sign(Sign::Plus).into_iter().zip(inverses(key, &of_sign(Sign::Minus)));
+    let quotients = quotients.map(|(dividend, inverse)| dividend.times(&inverse));
+    quotients.zip(&commons).map(|(it, common)| public_power(key, &it, common.magnitude())).collect()
+}
+
+/// The inverses of numbers, by one inversion and products. A number without an inverse reveals a
+/// factor of N. Whoever can send one knows the key: all are replaced by 1 then.
+fn inverses(key: &ThresholdRsaKey, numbers: &[RsaElement]) -> Vec<RsaElement> {
+    let one = key.group().modulus().one();
+    // Before each number, the product of those before it.
+    let mut products = Vec::with_capacity(numbers.len());
+    let product = numbers.iter().fold(one.clone(), |product, number| {
+        products.push(product.clone());
+        product.times(number)
+    });
+    let Some(mut inverse) = product.inverse() else { return vec![one; numbers.len()] };
+    let mut inverses: Vec<_> = numbers
+        .iter()
+        .zip(&products)
+        .rev()
+        .map(|(number, before)| {
+            let of_number = inverse.times(before);
+            inverse = inverse.times(number);
+            of_number
+        })
+        .collect();
+    inverses.reverse();
+    inverses
 }
 
 /// The public sharing of a key among the servers of a group in one epoch.

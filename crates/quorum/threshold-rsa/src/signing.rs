@@ -11,11 +11,14 @@ use keys::rsa::{PUBLIC_EXPONENT, RsaEncoding};
 use num_bigint::{BigInt, BigUint};
 use random::wipe_stack;
 use rsa_arithmetic::RsaElement;
+use sha2::{Digest as _, Sha256};
 
 use crate::key::ThresholdRsaKey;
 use crate::lagrange::{basis, weights};
 use crate::proof::{ExponentProof, SquarePower};
 use crate::sharing::{ThresholdRsaShare, ThresholdRsaSharing, product_of_powers, public_power};
+
+const NAME_DOMAIN: &[u8] = b"sunder-threshold-rsa answer v1\0";
 
 const CONTEXT: &[u8] = b"sunder-threshold-rsa partial signature v1\0";
 
@@ -31,18 +34,22 @@ impl EncodedRsaMessage {
     }
 }
 
-/// A server's part of a signature, `x_i` = x^(2 F(i, 0)).
+/// A server's part of a signature, `x_i` = x^(2 F(i, 0)), with the name of what it is a part of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartialRsaSignature {
+    /// [`answer_name`].
+    name: [u8; 32],
     value: RsaElement,
     /// That `x_i` is right. Without it, whether the combined signature is right shows it.
     proof: Option<ExponentProof>,
 }
 
 impl PartialRsaSignature {
-    /// The encoding: a number of the length of N, and the proof, if there is one.
+    /// The encoding: the name, a number of the length of N, and the proof, if there is one. Sign it
+    /// with the server's identity key, so that a wrong part is evidence.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = self.value.to_be_bytes();
+        let mut bytes = self.name.to_vec();
+        bytes.extend(self.value.to_be_bytes());
         if let Some(proof) = &self.proof {
             proof.write(&mut bytes);
         }
@@ -59,15 +66,62 @@ impl PartialRsaSignature {
     ) -> Result<Self, MalformedHandoverMessage> {
         let modulus = sharing.key().group().modulus();
         let mut reader = FieldReader::new(bytes);
+        let name = reader.take()?;
         let value = modulus.element(reader.bytes(modulus.byte_len())?);
         let value = value.ok_or(MalformedHandoverMessage("no number modulo N"))?;
         let proof = if reader.is_empty() { None } else { Some(ExponentProof::read(&mut reader)?) };
         reader.finish()?;
-        Ok(Self { value, proof })
+        Ok(Self { name, value, proof })
     }
 
-    /// Whether there is a proof, and it shows that the value is right. Anyone can check this.
+    /// Whether it is named a part by this server of a signature of this x in the group with this
+    /// sharing. Any other part says nothing about it.
+    pub fn is_named(
+        &self,
+        sharing: &ThresholdRsaSharing,
+        signer: ParticipantId,
+        x: &EncodedRsaMessage,
+    ) -> bool {
+        self.name == answer_name(sharing, signer, x)
+    }
+
+    /// Whether it is the part that its name says, as its proof shows. Anyone can check this.
     pub fn is_proven(
+        &self,
+        sharing: &ThresholdRsaSharing,
+        signer: ParticipantId,
+        x: &EncodedRsaMessage,
+    ) -> bool {
+        self.is_named(sharing, signer, x) && self.has_right_proof(sharing, signer, x)
+    }
+
+    /// Whether this part, in an answer that the server has signed, proves the server faulty. One
+    /// with a proof does so by itself, and needs no `proven` ones. One without a proof is compared
+    /// with proven parts of f+1 servers. Anyone can check this.
+    pub fn is_evidence(
+        &self,
+        sharing: &ThresholdRsaSharing,
+        signer: ParticipantId,
+        x: &EncodedRsaMessage,
+        proven: &BTreeMap<ParticipantId, Self>,
+    ) -> bool {
+        if !self.is_named(sharing, signer, x) {
+            return false;
+        }
+        if self.proof.is_some() {
+            return !self.has_right_proof(sharing, signer, x);
+        }
+        let needed = sharing.size().signer_count();
+        let right: Vec<_> = proven
+            .iter()
+            .filter(|(server, part)| part.is_proven(sharing, **server, x))
+            .map(|(server, part)| (*server, &part.value))
+            .take(needed)
+            .collect();
+        right.len() == needed && !is_determined(sharing, signer, &self.value, &right)
+    }
+
+    fn has_right_proof(
         &self,
         sharing: &ThresholdRsaSharing,
         signer: ParticipantId,
@@ -75,9 +129,8 @@ impl PartialRsaSignature {
     ) -> bool {
         let bits = sharing.key().row_bits(sharing.size());
         let powers = powers(sharing, signer, x, &self.value);
-        let modulus = sharing.key().group().modulus();
-        let context = context(sharing, signer);
-        self.proof.as_ref().is_some_and(|proof| proof.verify(modulus, bits, &powers, &context))
+        let (key, context) = (sharing.key(), context(&self.name));
+        self.proof.as_ref().is_some_and(|proof| proof.verify(key, bits, &powers, &context))
     }
 }
 
@@ -89,13 +142,48 @@ fn powers(
     x: &EncodedRsaMessage,
     value: &RsaElement,
 ) -> [SquarePower; 2] {
-    let g = sharing.key().group().g().square();
+    let g = sharing.key().g_squared().clone();
     let of_x = (x.0.square().square(), value.square());
     [(g, sharing.verification_share(signer).square()), of_x]
 }
 
-fn context(sharing: &ThresholdRsaSharing, signer: ParticipantId) -> Vec<u8> {
-    [CONTEXT, &sharing.digest(), &[signer.number()]].concat()
+/// What a part belongs to: the key, the group and its epoch, the server, and x. Without it, the
+/// signed part of another message or epoch would look like a wrong one.
+fn answer_name(
+    sharing: &ThresholdRsaSharing,
+    signer: ParticipantId,
+    x: &EncodedRsaMessage,
+) -> [u8; 32] {
+    Sha256::new()
+        .chain_update(NAME_DOMAIN)
+        .chain_update(sharing.digest())
+        .chain_update([signer.number()])
+        .chain_update(x.0.to_be_bytes())
+        .finalize()
+        .into()
+}
+
+fn context(name: &[u8; 32]) -> Vec<u8> {
+    [CONTEXT, name].concat()
+}
+
+/// Whether a value is the one that f+1 right values determine: L times the exponents is compared,
+/// and L has no common factor with the order of squares.
+fn is_determined(
+    sharing: &ThresholdRsaSharing,
+    server: ParticipantId,
+    value: &RsaElement,
+    right: &[(ParticipantId, &RsaElement)],
+) -> bool {
+    let key = sharing.key();
+    let servers: Vec<_> = right.iter().map(|(server, _)| *server).collect();
+    let at = BigInt::from(server.number());
+    let exponents: Vec<BigInt> = basis(key.scale(), &servers)
+        .iter()
+        .map(|polynomial| polynomial.iter().rev().fold(BigInt::ZERO, |sum, it| sum * &at + it))
+        .collect();
+    let terms = right.iter().zip(&exponents).map(|((_, it), by)| (*it, by)).collect();
+    public_power(key, value, key.scale()).has_same_square(&product_of_powers(key, terms))
 }
 
 impl ThresholdRsaShare {
@@ -105,17 +193,17 @@ impl ThresholdRsaShare {
         let modulus = self.sharing().key().group().modulus();
         let value = modulus.pow(&x.0.square(), self.secret())?;
         wipe_stack();
-        Some(PartialRsaSignature { value, proof: None })
+        let name = answer_name(self.sharing(), self.server(), x);
+        Some(PartialRsaSignature { name, value, proof: None })
     }
 
     /// The server's part of the signature, with a proof that it is right: two powers more.
     pub fn sign_with_proof(&self, x: &EncodedRsaMessage) -> Option<PartialRsaSignature> {
-        let PartialRsaSignature { value, .. } = self.sign(x)?;
-        let powers = powers(self.sharing(), self.server(), x, &value);
-        let context = context(self.sharing(), self.server());
-        let modulus = self.sharing().key().group().modulus();
-        let proof = ExponentProof::new(modulus, self.secret(), &powers, &context);
-        Some(PartialRsaSignature { value, proof: Some(proof) })
+        let part = self.sign(x)?;
+        let powers = powers(self.sharing(), self.server(), x, &part.value);
+        let key = self.sharing().key();
+        let proof = ExponentProof::new(key, self.secret(), &powers, &context(&part.name));
+        Some(PartialRsaSignature { proof: Some(proof), ..part })
     }
 }
 
@@ -130,10 +218,10 @@ fn combine(
     let servers: Vec<_> = partial.iter().map(|(server, _)| *server).collect();
     let exponents: Vec<BigInt> =
         weights(key.scale(), &servers).into_iter().map(|weight| weight * 2).collect();
-    let terms: Vec<_> =
+    let terms =
         partial.iter().zip(&exponents).map(|((_, value), exponent)| (*value, exponent)).collect();
     // y = x^(4 L M d), so y^e = x^(4 L M). With a 4 L M + b e = 1, (y^a x^b)^e = x.
-    let y = product_of_powers(key, &terms);
+    let y = product_of_powers(key, terms);
     let known = key.scale() * key.multiplier() * 4_u8;
     let e = BigUint::from(PUBLIC_EXPONENT);
     // By Fermat's theorem: e is prime, and no factor of L.
@@ -155,8 +243,9 @@ pub enum ThresholdRsaOutput {
         /// Whether with a proof.
         with_proof: bool,
     },
-    /// A server has sent a wrong part. Its signed answer is evidence: by itself if it has a proof,
-    /// otherwise together with right answers of f+1 servers that have proofs.
+    /// A server has sent a wrong part. Its signed answer is evidence
+    /// ([`PartialRsaSignature::is_evidence`]): by itself if it has a proof, otherwise together with
+    /// right answers of f+1 servers that have proofs.
     Faulty {
         /// The server.
         signer: ParticipantId,
@@ -227,28 +316,31 @@ impl ThresholdRsaRequest {
         self.outputs.pop_front()
     }
 
-    /// Asks one more server: call it when a server that was asked is slow, or refuses.
+    /// Asks one more server: call it when a server that was asked is slow, refuses, or answers
+    /// something else.
     pub fn ask_another(&mut self) {
         if let Some(to) = self.unasked.pop_front() {
             self.outputs.push_back(ThresholdRsaOutput::Ask { to, with_proof: self.wants_proofs });
         }
     }
 
-    /// Takes an answer, which the server has signed. Repeated answers change nothing.
+    /// Takes an answer, which the server has signed. Repeated answers change nothing. An answer to
+    /// another question, or one that cannot be read, changes nothing either: it is no evidence.
     pub fn handle_answer(&mut self, from: ParticipantId, answer: &[u8]) {
         if !self.sharing.size().contains(from) || self.faulty.contains(from) {
             return;
         }
-        let Ok(partial) = PartialRsaSignature::from_bytes(&self.sharing, answer) else {
-            return self.accuse(from);
-        };
+        let Ok(partial) = PartialRsaSignature::from_bytes(&self.sharing, answer) else { return };
+        if !partial.is_named(&self.sharing, from, &self.x) {
+            return;
+        }
         if partial.proof.is_none() {
             if !self.wants_proofs && !self.is_signed {
                 self.quick.entry(from).or_insert(partial.value);
                 self.try_quick();
             }
         } else if !self.proven.contains_key(&from) {
-            if !partial.is_proven(&self.sharing, from, &self.x) {
+            if !partial.has_right_proof(&self.sharing, from, &self.x) {
                 return self.accuse(from);
             }
             self.proven.insert(from, partial.value);
@@ -278,8 +370,14 @@ impl ThresholdRsaRequest {
             let proven = self.proven.clone();
             self.try_sign(&proven.into_iter().take(needed).collect());
         }
-        for (server, value) in std::mem::take(&mut self.quick) {
-            if !self.faulty.contains(server) && !self.is_right(server, &value) {
+        let right: Vec<_> =
+            self.proven.iter().take(needed).map(|(it, value)| (*it, value)).collect();
+        let wrong = std::mem::take(&mut self.quick)
+            .into_iter()
+            .filter(|(server, value)| !is_determined(&self.sharing, *server, value, &right))
+            .map(|(server, _)| server);
+        for server in wrong.collect::<Vec<_>>() {
+            if !self.faulty.contains(server) {
                 self.accuse(server);
             }
         }
@@ -295,22 +393,6 @@ impl ThresholdRsaRequest {
             self.outputs.push_back(ThresholdRsaOutput::Signed(signature));
         }
         is_right
-    }
-
-    /// Whether a value without a proof is the one that f+1 proven values determine: L times the
-    /// exponents is compared, and L divides the order of no square.
-    fn is_right(&self, server: ParticipantId, value: &RsaElement) -> bool {
-        let key = self.sharing.key();
-        let proven: Vec<_> = self.proven.iter().take(self.sharing.size().signer_count()).collect();
-        let servers: Vec<_> = proven.iter().map(|(server, _)| **server).collect();
-        let at = BigInt::from(server.number());
-        let exponents: Vec<BigInt> = basis(key.scale(), &servers)
-            .iter()
-            .map(|polynomial| polynomial.iter().rev().fold(BigInt::ZERO, |sum, it| sum * &at + it))
-            .collect();
-        let terms: Vec<_> =
-            proven.iter().zip(&exponents).map(|((_, value), it)| (*value, it)).collect();
-        public_power(key, value, key.scale()).has_same_square(&product_of_powers(key, &terms))
     }
 
     fn accuse(&mut self, signer: ParticipantId) {

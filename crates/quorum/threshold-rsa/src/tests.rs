@@ -1,11 +1,13 @@
 //! Whole handovers and requests, with faulty servers.
 
 mod attacks;
+mod bounds;
 mod encodings;
 mod epochs;
 mod handovers;
 mod requests;
 mod vectors;
+mod wiping;
 mod world;
 
 use std::collections::BTreeMap;

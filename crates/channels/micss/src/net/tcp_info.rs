@@ -25,6 +25,10 @@ const MAX_KEEPALIVES: c_int = 127;
 /// The default of the largest buffer that a program may set, `net.core.rmem_max`.
 const DEFAULT_RMEM_MAX: c_int = 212_992;
 
+/// The number of unanswered probes if this host refuses to send anything: as many as one likes,
+/// since no packet was lost by chance.
+const REFUSED_HERE: u32 = u32::MAX;
+
 /// The bit of `SO_BUF_LOCK` that keeps the kernel from changing a receive buffer.
 const RECEIVE_BUFFER_LOCK: c_int = 2;
 
@@ -34,12 +38,13 @@ pub(crate) struct TcpInfoSample {
     /// The time since the last packet from the peer.
     pub(crate) since_received: Duration,
     /// Whether the peer may not hear this end, although its packets arrive here: it has buffer
-    /// space and has not acknowledged retransmitted data.
+    /// space, and has not acknowledged retransmitted data, or this host refuses to send any.
     pub(crate) may_be_unheard: bool,
     /// Whether the peer has not acknowledged something, except for data for which it has no buffer
     /// space.
     pub(crate) is_unanswered: bool,
-    /// The number of consecutive retransmissions or keepalives without an answer.
+    /// The number of consecutive retransmissions or keepalives without an answer, or
+    /// [`REFUSED_HERE`].
     pub(crate) unanswered_probes: u32,
     /// An upper bound of the round-trip time, if one was measured.
     pub(crate) round_trip: Option<Duration>,
@@ -53,12 +58,18 @@ pub(crate) fn sample(socket: RawFd) -> Option<TcpInfoSample> {
     let info = info(socket)?;
     let ms = |ms: u32| Duration::from_millis(ms.into());
     let micros = u64::from(info.tcpi_rtt) + 4 * u64::from(info.tcpi_rttvar);
+    // A kernel before Linux 5.4 does not report the window, and leaves it zero.
+    let has_space = info.tcpi_snd_wnd > 0;
+    // A packet that a firewall of this host drops does not count as sent. The kernel then sends
+    // window probes, as if the peer had no buffer space, and counts them from zero again whenever
+    // a packet of the peer arrives.
+    let is_refused_here = has_space && info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0;
+    let unanswered_probes = u32::from(info.tcpi_retransmits) + u32::from(info.tcpi_probes);
     Some(TcpInfoSample {
         since_received: ms(info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv)),
-        // A kernel before Linux 5.4 does not report the window, and leaves it zero.
-        may_be_unheard: info.tcpi_retransmits > 0 && info.tcpi_snd_wnd > 0,
-        is_unanswered: info.tcpi_unacked > 0,
-        unanswered_probes: u32::from(info.tcpi_retransmits) + u32::from(info.tcpi_probes),
+        may_be_unheard: has_space && info.tcpi_retransmits > 0 || is_refused_here,
+        is_unanswered: info.tcpi_unacked > 0 || is_refused_here,
+        unanswered_probes: if is_refused_here { REFUSED_HERE } else { unanswered_probes },
         round_trip: (info.tcpi_rtt > 0).then(|| Duration::from_micros(micros)),
         sent: info.tcpi_data_segs_out.into(),
         resent: info.tcpi_total_retrans.into(),

@@ -13,6 +13,7 @@ mod person;
 mod plain;
 mod rows;
 mod screen;
+mod stdin;
 mod terminal;
 mod wrap;
 
@@ -142,6 +143,7 @@ fn load(path: &Path) -> Result<ChatConfig, CommandFailure> {
 }
 
 /// What the parts of a chat send to its user interface.
+#[expect(clippy::large_enum_variant, reason = "nearly all are events of the chat")]
 enum ChatUiEvent<K> {
     Event(ChatEvent),
     /// Of a person: a key, or a line.

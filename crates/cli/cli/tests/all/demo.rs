@@ -1,5 +1,5 @@
 //! `sunder demo`: a file arrives, and only an eavesdropper on all channels can read it. Four
-//! servers sign, and then four others. Two parties compute.
+//! servers sign, and then four others. Two parties compute. Three members chat.
 
 use std::fs;
 use std::io::Write;
@@ -49,6 +49,18 @@ fn name(path: &Path) -> &str {
 fn eavesdroppers(document: &Value) -> Vec<(Value, &Value)> {
     let all = document["eavesdroppers"].as_array().unwrap();
     all.iter().map(|eavesdropper| (eavesdropper["channels"].clone(), eavesdropper)).collect()
+}
+
+#[test]
+fn the_proxy_of_the_chat_cannot_tell_what_a_member_does() {
+    let document = json(&["chat"]);
+    assert_eq!((&document["engine"], &document["slots"]), (&"broadcast".into(), &1.into()));
+    assert!(document["said"].as_array().unwrap().iter().all(|line| line["arrived"] == true));
+    let seen = document["seen"].as_array().unwrap();
+    let doings: Vec<&str> = seen.iter().map(|it| it["alice"].as_str().unwrap()).collect();
+    assert_eq!(doings, ["wrote to bob", "wrote to carol", "wrote nothing"]);
+    assert!(seen.iter().all(|it| it["updates"].as_u64().unwrap() >= 40), "{document}");
+    assert_eq!(document["is_unlinkable"], true);
 }
 
 #[test]

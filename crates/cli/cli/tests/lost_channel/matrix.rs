@@ -80,7 +80,7 @@ fn attempt(fault: Fault) -> Observation {
     let settings = format!("lost_channel_timeout_s = {}", STREAM_TIMEOUT.as_secs());
     let serve = format!("{settings}\nmin_channels = 3");
     let mut testbed = Testbed::start(TOPOLOGY, [&settings, &serve], Service::Speaks);
-    let download = testbed.download();
+    let (download, writer) = testbed.conversation();
     for end in End::BOTH {
         for place in 0..3 {
             let is_up = || testbed.channel(end, place).unwrap().state == StreamChannelState::Up;
@@ -90,6 +90,7 @@ fn attempt(fault: Fault) -> Observation {
     }
     fault.inject(&mut testbed);
     let begin = Instant::now();
+    drop(writer);
     let seen = observe(fault, &testbed, &download, begin);
     for end in ends(fault) {
         // The streams' errors and the loss name no other channel.

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -204,6 +205,43 @@ impl Testbed {
         let download = Download::of(self.ask());
         until("the download begins", || download.bytes() > 0);
         download
+    }
+
+    /// Begins a download during which the application writes as well, until the second result is
+    /// dropped. So both ends have sent data that is not acknowledged when a fault begins.
+    pub(crate) fn conversation(&self) -> (Download, AppWriter) {
+        let (stream, code) = self.ask();
+        let writer = AppWriter::start(stream.try_clone().unwrap());
+        let download = Download::of((stream, code));
+        until("the download begins", || download.bytes() > 0);
+        (download, writer)
+    }
+}
+
+/// An application's thread that writes a byte every millisecond. It must be dropped before the
+/// stream ends: a write would take the error for which a reader waits.
+pub(crate) struct AppWriter {
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl AppWriter {
+    fn start(mut stream: TcpStream) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            while !is_stopped.load(Ordering::Relaxed) && stream.write_all(b".").is_ok() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for AppWriter {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(thread::JoinHandle::join);
     }
 }
 

@@ -97,7 +97,7 @@ fn zeros(len: usize) -> Bytes {
 
 /// A request for all partial signatures that a server can give.
 fn request(number: u64, message: String) -> (LinkTopic, LinkLane, Bytes) {
-    let (encoding, message) = (RsaEncoding::Pkcs1, message.into_bytes());
+    let (encoding, message) = (RsaEncoding::Pkcs1, message.into_bytes().into());
     let query = PartialSignQuery { epoch: 1, signers: None, encoding, message };
     let mut bytes = vec![1];
     bytes.extend(number.to_be_bytes());

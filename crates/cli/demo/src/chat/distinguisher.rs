@@ -2,15 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use mix::Mailbox;
-
 use crate::histogram::{chi_squared, to_f64};
 
 /// What the proxy has had of a member while it did one thing.
 #[derive(Default)]
 pub(super) struct ObservedUpdates {
-    /// The updates: what the member has added to the slots.
-    pub(super) mailboxes: Vec<Mailbox>,
+    /// What the member has handed in for each round: its own slots.
+    pub(super) updates: Vec<Vec<u8>>,
     /// The different lengths of its messages.
     pub(super) lengths: Vec<usize>,
     /// When its messages came.
@@ -23,16 +21,7 @@ pub(super) const LEAST_P: f64 = 1e-6;
 impl ObservedUpdates {
     /// All bytes of the updates.
     pub(super) fn len(&self) -> usize {
-        self.mailboxes.iter().map(|update| update.as_bytes().len()).sum()
-    }
-
-    /// How many slots an update changes: the least, and the most.
-    pub(super) fn changed_slots(&self, slot_len: usize) -> (usize, usize) {
-        let changed = self.mailboxes.iter().map(|update| {
-            let slots = update.as_bytes().chunks(slot_len);
-            slots.filter(|slot| slot.iter().any(|byte| *byte != 0)).count()
-        });
-        (changed.clone().min().unwrap_or(0), changed.max().unwrap_or(0))
+        self.updates.iter().map(Vec::len).sum()
     }
 
     /// The mean time between two messages.
@@ -49,23 +38,21 @@ impl ObservedUpdates {
         p_value(chi_squared(&self.byte_counts()), 255)
     }
 
-    /// The probability that random changes are as different among the slots: of how many bits of
-    /// each slot the updates change.
-    pub(super) fn slots_p(&self, slot_len: usize) -> f64 {
-        let Some(first) = self.mailboxes.first() else { return 1.0 };
-        let slots = first.as_bytes().len() / slot_len;
-        let bits = to_f64((self.mailboxes.len() * slot_len * 8) as u64);
-        let deviations = (0..slots).map(|slot| {
-            let ones = self.mailboxes.iter().flat_map(|update| update.slot(slot));
-            let ones: u64 = ones.map(|byte| u64::from(byte.count_ones())).sum();
-            (to_f64(ones) - bits / 2.0).powi(2) / (bits / 4.0)
+    /// The probability that random bytes are as different among the places of an update: of how
+    /// many bits are set in each place, in all updates.
+    pub(super) fn places_p(&self) -> f64 {
+        let places = self.updates.iter().map(Vec::len).min().unwrap_or(0);
+        let bits = to_f64(self.updates.len() as u64 * 8);
+        let deviations = (0..places).map(|place| {
+            let ones = self.updates.iter().map(|update| u64::from(update[place].count_ones()));
+            (to_f64(ones.sum()) - bits / 2.0).powi(2) / (bits / 4.0)
         });
-        p_value(deviations.sum(), slots)
+        p_value(deviations.sum(), places.max(1))
     }
 
     fn byte_counts(&self) -> [u64; 256] {
         let mut counts = [0; 256];
-        for byte in self.mailboxes.iter().flat_map(Mailbox::as_bytes) {
+        for byte in self.updates.iter().flatten() {
             counts[usize::from(*byte)] += 1;
         }
         counts
@@ -98,21 +85,18 @@ fn p_value(chi_squared: f64, degrees: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use mix::MailboxShape;
-
     use super::*;
 
-    /// Updates of random bytes; `change` makes each into what a broken engine sends.
-    fn updates(seed: u64, change: impl Fn(&mut Mailbox)) -> ObservedUpdates {
-        let shape = MailboxShape::new(8, 2, 1, 7, 256).unwrap();
+    /// Updates of random bytes; `change` makes each into what a broken program sends.
+    fn updates(seed: u64, change: impl Fn(&mut [u8])) -> ObservedUpdates {
         let mut random = fastrand::Rng::with_seed(seed);
         let update = |_| {
-            let mut update = Mailbox::new(&shape);
-            random.fill(update.as_bytes_mut());
+            let mut update = vec![0; 256];
+            random.fill(&mut update);
             change(&mut update);
             update
         };
-        ObservedUpdates { mailboxes: (0..40).map(update).collect(), ..ObservedUpdates::default() }
+        ObservedUpdates { updates: (0..40).map(update).collect(), ..ObservedUpdates::default() }
     }
 
     #[test]
@@ -126,27 +110,28 @@ mod tests {
     }
 
     #[test]
-    fn random_changes_are_not_distinguished() {
+    fn random_slots_are_not_distinguished() {
         let classes = [1, 2, 3].map(|seed| updates(seed, |_| {}));
         for class in &classes {
-            assert!(class.bytes_p() > LEAST_P && class.slots_p(256) > LEAST_P);
-            assert_eq!(class.changed_slots(256), (17, 17));
+            assert!(class.bytes_p() > LEAST_P && class.places_p() > LEAST_P);
         }
         assert!(difference_p(&classes.each_ref()) > LEAST_P);
     }
 
     #[test]
-    fn broken_engines_are_found() {
-        // A slot that is left alone; one that is written without a mask, in text; a mask with a
-        // few bits that are not uniform.
+    fn slots_that_are_not_random_are_distinguished() {
+        // An empty slot, a text that is not encrypted, a header before it, and bytes of which a
+        // bit is always set.
         let idle = updates(1, |_| {});
-        let untouched = updates(2, |update| update.slot_mut(5).fill(0));
-        let plain = updates(3, |update| update.slot_mut(5).fill(b' '));
-        let biased = updates(4, |update| update.slot_mut(5).iter_mut().for_each(|byte| *byte |= 1));
-        assert_eq!(untouched.changed_slots(256), (16, 16));
-        for broken in [&untouched, &plain, &biased] {
-            assert!(broken.slots_p(256) < LEAST_P);
+        let empty = updates(2, |update| update.fill(0));
+        let plain = updates(3, |update| update.fill(b' '));
+        let header = updates(4, |update| update[0] = 1);
+        let biased = updates(5, |update| update.iter_mut().for_each(|byte| *byte |= 1));
+        for broken in [&empty, &plain, &header, &biased] {
+            assert!(broken.places_p() < LEAST_P);
         }
-        assert!(difference_p(&[&idle, &plain]) < LEAST_P && plain.bytes_p() < LEAST_P);
+        for broken in [&empty, &plain, &biased] {
+            assert!(difference_p(&[&idle, broken]) < LEAST_P && broken.bytes_p() < LEAST_P);
+        }
     }
 }

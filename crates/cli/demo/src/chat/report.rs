@@ -25,6 +25,7 @@ pub(super) struct DemoChatReport {
 #[derive(Serialize)]
 struct DemoChatDocument {
     engine: &'static str,
+    /// The slots of each member.
     slots: usize,
     slot_bytes: usize,
     /// Until all members took part.
@@ -36,7 +37,7 @@ struct DemoChatDocument {
     seen: Vec<ObservedUpdatesDocument>,
     /// The probability that the bytes of these are as different by chance.
     difference_p: f64,
-    /// Whether message lengths are the same, and no test finds a difference.
+    /// Whether all messages have one length, and no test finds a difference.
     is_unlinkable: bool,
 }
 
@@ -56,9 +57,8 @@ struct ObservedUpdatesDocument {
     bytes: usize,
     message_lengths: Vec<usize>,
     interval_ms: f64,
-    changed_slots: [usize; 2],
     bytes_p: f64,
-    slots_p: f64,
+    places_p: f64,
 }
 
 impl DemoChatReport {
@@ -84,13 +84,17 @@ impl DemoChatReport {
     pub(super) fn print_json(&self) -> Result<(), CommandFailure> {
         let shape = self.terms.shape();
         console::print_json(&DemoChatDocument {
-            engine: "ot",
-            slots: shape.slots(),
+            engine: self.terms.exchange().as_str(),
+            slots: shape.slots_per_member(),
             slot_bytes: shape.slot_len(),
             members_ms: ms(self.members),
             seconds: self.took.as_secs_f64(),
             lines: self.lines.iter().map(line_document).collect(),
-            seen: self.actions.iter().map(|(alice, updates)| self.seen(alice, updates)).collect(),
+            seen: self
+                .actions
+                .iter()
+                .map(|(alice, updates)| updates_document(alice, updates))
+                .collect(),
             difference_p: self.difference_p(),
             is_unlinkable: self.is_unlinkable(),
         })
@@ -117,11 +121,9 @@ impl DemoChatReport {
     }
 
     fn is_unlinkable(&self) -> bool {
-        let (slots, slot_len) = (self.terms.shape().slots(), self.terms.shape().slot_len());
         let is_noise = |updates: &ObservedUpdates| {
-            updates.changed_slots(slot_len) == (slots, slots)
-                && updates.bytes_p() > LEAST_P
-                && updates.slots_p(slot_len) > LEAST_P
+            updates.bytes_p() > LEAST_P
+                && updates.places_p() > LEAST_P
                 && updates.lengths.len() == 1
                 && updates.lengths == self.actions[0].1.lengths
         };
@@ -131,11 +133,11 @@ impl DemoChatReport {
     fn summary(&self) -> String {
         let shape = self.terms.shape();
         format!(
-            "{} talk through a proxy on this machine: {} slots of {} bytes, engine ot\n\
-             (it holds if the proxy does not cooperate with one of them)\n",
+            "{} talk through a proxy on this machine, by {}: each sends {} bytes in\n\
+             each round, and gets those of all. Only the receiver of a message can read it.\n",
             NAMES.join(", "),
-            shape.slots(),
-            shape.slot_len(),
+            self.terms.exchange().as_str(),
+            shape.own_slots_len(),
         )
     }
 
@@ -159,72 +161,58 @@ impl DemoChatReport {
     }
 
     fn table(&self) -> String {
-        let head = [
-            "alice",
-            "rounds",
-            "bytes",
-            "a message",
-            "every",
-            "slots changed",
-            "p of bytes",
-            "p of slots",
-        ];
+        let head = ["alice", "rounds", "bytes", "a message", "every", "p of bytes", "p of places"];
         let row = |deed: &(&'static str, ObservedUpdates)| {
             let (alice, updates) = deed;
-            let seen = self.seen(alice, updates);
+            let seen = updates_document(alice, updates);
             let lengths: Vec<String> = seen
                 .message_lengths
                 .iter()
                 .map(|len| HumanCount(*len as u64).to_string())
                 .collect();
-            let [least, most] = seen.changed_slots;
-            let changed =
-                if least == most { most.to_string() } else { format!("{least} to {most}") };
             [
                 (*alice).to_owned(),
                 seen.updates.to_string(),
                 HumanCount(seen.bytes as u64).to_string(),
                 lengths.join(", "),
                 format!("{:.0} ms", seen.interval_ms),
-                format!("{changed} of {}", self.terms.shape().slots()),
                 format!("{:.3}", seen.bytes_p),
-                format!("{:.3}", seen.slots_p),
+                format!("{:.3}", seen.places_p),
             ]
         };
         let rows: Vec<_> =
             [head.map(str::to_owned)].into_iter().chain(self.actions.iter().map(row)).collect();
-        let mut sides = [ColumnAlignment::Right; 8];
+        let mut sides = [ColumnAlignment::Right; 7];
         sides[0] = ColumnAlignment::Left;
         format!("What the proxy has of alice\n\n{}", aligned(&sides, &rows))
     }
 
     fn conclusion(&self) -> String {
         let verdict = if self.is_unlinkable() {
-            "The proxy cannot tell these apart: messages have one length, each changes all slots, \
-             and\nthe changes are noise."
+            "The proxy cannot tell these apart: messages have one length, and their bytes are \
+             noise.\nWhatever the proxy does, it learns only about messages from and to members \
+             that\ncooperate with it."
         } else {
             "THE PROXY CAN TELL THESE APART."
         };
         format!(
-            "p           how often noise is as uneven (chi-squared); below {LEAST_P} it is not noise\n\
-             p of slots  of how often each slot's bits change\n\
-             difference  p = {:.3} that the bytes of all three are as different by chance\n\n{verdict}",
+            "p            how often noise is as uneven (chi-squared); below {LEAST_P} it is not noise\n\
+             p of places  of how many bits are set in each place of the member's slot\n\
+             difference   p = {:.3} that the bytes of all three are as different by chance\n\n{verdict}",
             self.difference_p()
         )
     }
+}
 
-    fn seen(&self, alice: &'static str, updates: &ObservedUpdates) -> ObservedUpdatesDocument {
-        let slot_len = self.terms.shape().slot_len();
-        ObservedUpdatesDocument {
-            alice,
-            updates: updates.mailboxes.len(),
-            bytes: updates.len(),
-            message_lengths: updates.lengths.clone(),
-            interval_ms: ms(updates.interval()),
-            changed_slots: updates.changed_slots(slot_len).into(),
-            bytes_p: updates.bytes_p(),
-            slots_p: updates.slots_p(slot_len),
-        }
+fn updates_document(alice: &'static str, updates: &ObservedUpdates) -> ObservedUpdatesDocument {
+    ObservedUpdatesDocument {
+        alice,
+        updates: updates.updates.len(),
+        bytes: updates.len(),
+        message_lengths: updates.lengths.clone(),
+        interval_ms: ms(updates.interval()),
+        bytes_p: updates.bytes_p(),
+        places_p: updates.places_p(),
     }
 }
 

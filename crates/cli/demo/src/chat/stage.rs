@@ -9,16 +9,21 @@ use std::time::{Duration, Instant};
 
 use console::CommandFailure;
 use keys::{IdentityPublicKey, IdentitySecretKey};
+use mix::MixClientEvent;
 use mix::chat::{ChatCommand, ChatConfig, ChatEvent, ChatSession, found_group};
-use mix::engine::MixEngineName;
+use mix::exchange::MixExchangeKind;
 use mix::group::ArchiveLimits;
 use mix::membership::{Invitation, MemberName};
-use mix::proxy::{self, MixGroupConfig, MixProxy, MixProxyHandle, MixProxyObservation};
-use mix::wire::{GroupName, MixTerms};
-use mix::{MailboxShape, MixClientEvent};
+use mix::proxy::{
+    self, GroupProfile, MixGroupConfig, MixProxy, MixProxyHandle, MixProxyObservation,
+};
+use mix::wire::{GroupName, MixTerms, MixTermsError};
 use transport::TransportChoice;
 
 use super::STEP_TIMEOUT;
+
+/// The most members of the group.
+const MAX_MEMBERS: usize = 8;
 
 /// What the proxy has had of a client, and when.
 pub(super) type ProxyObservation = (IdentityPublicKey, Instant, MixProxyObservation);
@@ -263,11 +268,11 @@ impl DemoChatGroup {
     }
 }
 
-/// Short rounds: everything is on this machine.
-fn terms() -> Result<MixTerms, String> {
-    let shape = MailboxShape::new(8, 2, 1, 7, 256).map_err(|error| error.to_string())?;
+/// The terms of a group by default, with shorter rounds: everything is on this machine.
+fn terms() -> Result<MixTerms, MixTermsError> {
+    let shape = *GroupProfile::Interactive.terms(MAX_MEMBERS)?.shape();
     let (interval, least) = (Duration::from_secs(2), Duration::from_millis(10));
-    MixTerms::new(MixEngineName::Ot, shape, interval, least).map_err(|error| error.to_string())
+    MixTerms::new(MixExchangeKind::Broadcast, shape, interval, least)
 }
 
 fn late(what: &str) -> CommandFailure {

@@ -41,6 +41,7 @@ pub use invitation::{
 };
 pub use invitations::{InviteMemberError, NameBinding};
 pub use join::{JOIN_ANSWER_LEN, JoinRefusal, JoinRequest, MAX_JOIN_REQUEST_LEN, decode_answer};
+pub(crate) use name::NameSkeletons;
 pub use name::{MemberName, MemberNameError};
 pub use prekey::{MAX_NOTICE_LEN, MemberNotice, Prekey, PrekeySecret};
 pub use safety_number::SafetyNumber;

@@ -7,6 +7,7 @@
 mod answers;
 mod config;
 mod core;
+mod event;
 mod health;
 mod incoming;
 mod local;
@@ -31,6 +32,7 @@ use self::core::NodeEventLoop;
 use crate::log::{AgreementLog, Height, LogFailed, ServerSet};
 use crate::net::links::{QuorumLinks, QuorumPeer, TopicInbox};
 use crate::net::store::{QuorumStore, QuorumStoreError};
+use crate::protocol::group::GroupKeyKind;
 use crate::protocol::server::{QuorumServerSettings, SavedStateError};
 use crate::protocol::wire::Sha256Digest;
 use local::{MAX_COMMANDS, NodeCommand};
@@ -114,6 +116,8 @@ pub struct NodeHandle {
     shared: Arc<Mutex<PublishedNodeState>>,
     links: Arc<QuorumLinks>,
     start: Instant,
+    /// The kind of the group's key, which is known before the key.
+    key: GroupKeyKind,
 }
 
 impl QuorumNode {
@@ -130,7 +134,7 @@ impl QuorumNode {
     ) -> Result<Self, NodeError> {
         let (commands, received) = mpsc::channel(MAX_COMMANDS);
         let (shared, start) = (Arc::default(), Instant::now());
-        let links = Arc::clone(&network.links);
+        let (links, key) = (Arc::clone(&network.links), settings.anchor.kind());
         let core =
             NodeEventLoop::new(settings, store, network, start_log, Arc::clone(&shared), start)?;
         let (stop, stopped) = oneshot::channel();
@@ -142,7 +146,7 @@ impl QuorumNode {
             let _ = end.send(result);
         };
         thread::Builder::new().name("quorum".into()).spawn(run).map_err(NodeError::Thread)?;
-        let handle = NodeHandle { commands, shared, links, start };
+        let handle = NodeHandle { commands, shared, links, start, key };
         Ok(Self { handle, ended, stop })
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use schnorr::ParticipantId;
+use handover::ParticipantId;
 
 /// The largest number of faulty servers that a group may tolerate.
 const MAX_FAULTY: u8 = 4;

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use encoding::{FieldReader, FieldWrite as _};
+use handover::GroupSize;
 use keys::IdentityPublicKey;
-use schnorr::GroupSize;
 
 use super::combination::{CombinatorialSharing, GroupTooLarge, ServerIndex};
 use super::log_types::{MAX_FAULTY, ServerSet, Voter};

@@ -10,6 +10,7 @@ pub(crate) mod complaint;
 pub(crate) mod dealing;
 pub(crate) mod entry;
 pub(crate) mod handover;
+pub(crate) mod handover_step;
 pub(crate) mod manifest;
 pub(crate) mod message;
 pub(crate) mod new_server;
@@ -22,11 +23,12 @@ pub(crate) mod retries;
 pub(crate) mod row_recovery;
 pub(crate) mod session;
 
+pub(crate) use self::handover::{HandoverContext, HandoverServer};
 pub(crate) use agreement::MAX_COMMAND_BYTES;
-pub(crate) use entry::LogEntryBody;
-
 pub(crate) use agreement::sharing_digest;
-pub(crate) use handover::{HandoverContext, HandoverServer};
+pub(crate) use entry::LogEntryBody;
+#[cfg(test)]
+pub(crate) use handover_step::EncodedHandoverStep;
 pub(crate) use row_recovery::RowRecovery;
 
 pub use agreement::{LogEntryEffect, LogEntryRefusal, RefreshAgreement, RefreshRun, RefreshedKey};

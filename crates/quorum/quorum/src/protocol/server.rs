@@ -51,6 +51,7 @@ use crate::protocol::log_types::{CommittedEntries, Height, LogIncarnation};
 use crate::protocol::policy::{MessageDigest, SigningRule};
 use crate::protocol::refresh::{LogEntry, RefreshDelays, RefreshRun};
 use crate::protocol::replication::ReplicatedService;
+use crate::protocol::signing::PartialSignQuery;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
@@ -157,8 +158,8 @@ pub struct QuorumServer {
     next_request: u64,
     /// Requests of local users that wait for the running requests.
     waiting: VecDeque<QueuedSignRequest>,
-    answering: PartialSignQueue,
-    /// Questions of requesters of an Ed25519 signature, to be answered in the next step.
+    answering: PartialSignQueue<PartialSignQuery>,
+    /// Questions of requesters of an Ed25519 signature.
     frost_queries: FrostQueries,
     /// The operator's request to the log, until it is committed.
     operator_request: Option<OperatorRequest>,
@@ -278,7 +279,11 @@ impl QuorumServer {
             self.step(now, generator)?;
             self.flush();
         }
-        Ok(self.outputs.pop_front())
+        let next = self.outputs.pop_front();
+        if next.is_none() {
+            self.frost_queries.pause();
+        }
+        Ok(next)
     }
 
     /// When to call [`Self::poll_output`] again.
@@ -291,6 +296,9 @@ impl QuorumServer {
         let refresh = self.refresh_deadlines().chain(self.newer_deadline());
         let headers = self.header_deadlines();
         let others = self.voting_deadline().into_iter().chain(self.service_deadline());
+        // Questions that were left for later are due.
+        let questions = (!self.frost_queries.is_empty()).then_some(Duration::ZERO);
+        let others = others.chain(questions);
         requests.chain(requested).chain(refresh).chain(headers).chain(others).min()
     }
 

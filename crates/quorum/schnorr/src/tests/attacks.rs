@@ -8,22 +8,24 @@ use sim::SeededRng;
 use super::epochs::hand_over;
 use super::world::KeyGroup;
 use super::{id, size, verifies};
-use crate::HandoverDealer;
-use crate::HandoverEntry;
-use crate::HandoverReceiver;
-use crate::HandoverTerms;
 use crate::frost::SigningSession;
 use crate::roast::{RoastCoordinator, RoastOutput};
 use crate::sharing::{KeyShare, RowRepair, SharingCommitment, SharingPolynomial, lagrange_at_zero};
 use crate::signer::{FrostSigner, SignatureAnswer};
+use crate::tests::HandoverAgreement;
+use crate::tests::HandoverDealer;
+use crate::tests::HandoverDealing;
+use crate::tests::HandoverEntry;
 use crate::tests::HandoverEntryBody;
-use crate::{DealingFault, HandoverDealing};
-use crate::{HandoverAgreement, HandoverEffect, HandoverFault, HandoverRefusal};
+use crate::tests::HandoverReceiver;
+use crate::tests::HandoverTerms;
+use ::handover::DealingFault;
 use ::handover::HandoverPurpose;
 use ::handover::element::PrimeOrderPoint;
 use ::handover::participant::{ParticipantId, ParticipantSet};
 use ::handover::proof::{LogarithmProof, of_base};
 use ::handover::session_key::{SessionScalar, seal};
+use ::handover::{HandoverEffect, HandoverFault, HandoverRefusal};
 
 /// A handover of a group of four to another, in which all new servers have registered.
 struct Attack {
@@ -421,7 +423,7 @@ fn an_answer_is_evidence_about_its_session_only() {
         .collect();
     let session = SigningSession::new(b"one".to_vec(), commitments.clone());
     let other = SigningSession::new(b"two".to_vec(), commitments);
-    let answer = signers[0].sign(coordinator, &session, &rng.bytes()).unwrap();
+    let answer = signers[0].sign(coordinator, &session.encoded(), &rng.bytes()).unwrap();
     let signer = signers[0].share().server();
     let values = other.values(sharing.public_key());
     let fits = other.verify_share(&values, &sharing, signer, answer.share);
@@ -455,7 +457,7 @@ fn a_signer_spoils_one_session_by_a_wrong_answer_and_two_by_refusals() {
                     let session = SigningSession::from_bytes(&session).unwrap();
                     let place = of(&signers, to).unwrap();
                     let mut answer =
-                        signers[place].sign(coordinator, &session, &rng.bytes()).unwrap();
+                        signers[place].sign(coordinator, &session.encoded(), &rng.bytes()).unwrap();
                     if to == bad {
                         asked_bad += 1;
                         if refuses {

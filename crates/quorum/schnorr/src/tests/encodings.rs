@@ -5,14 +5,14 @@ use sim::{SeededRng, run_seeds};
 use super::epochs::hand_over;
 use super::world::KeyGroup;
 use super::{id, size};
-use crate::HandoverAgreement;
-use crate::HandoverDealer;
-use crate::HandoverEntry;
-use crate::HandoverReceiver;
-use crate::HandoverTerms;
 use crate::frost::{NonceCommitments, SigningSession};
 use crate::sharing::{KeyShare, SharingCommitment};
 use crate::signer::SignatureAnswer;
+use crate::tests::HandoverAgreement;
+use crate::tests::HandoverDealer;
+use crate::tests::HandoverEntry;
+use crate::tests::HandoverReceiver;
+use crate::tests::HandoverTerms;
 use ::handover::participant::ParticipantId;
 
 /// The entries of a key generation without faults, in an order in which they are committed.

@@ -6,10 +6,10 @@ use sim::SeededRng;
 
 use super::world::KeyGroup;
 use super::{reconstruct, size};
-use crate::HandoverAgreement;
-use crate::HandoverDealer;
-use crate::HandoverReceiver;
-use crate::HandoverTerms;
+use crate::tests::HandoverAgreement;
+use crate::tests::HandoverDealer;
+use crate::tests::HandoverReceiver;
+use crate::tests::HandoverTerms;
 use ::handover::participant::GroupSize;
 
 /// A handover in which f dealers and f' receivers are silent and the others are correct.

@@ -9,7 +9,7 @@ use sim::{SeededRng, run_seeds};
 use super::epochs::hand_over;
 use super::world::KeyGroup;
 use super::{id, size, verifies};
-use crate::frost::{NonceCommitments, SigningSession};
+use crate::frost::{EncodedSession, NonceCommitments, SigningSession};
 use crate::roast::{RoastCoordinator, RoastOutput};
 use crate::sharing::SharingCommitment;
 use crate::signer::{FrostSigner, SessionRefusal, SignatureAnswer};
@@ -117,7 +117,7 @@ impl RequestWorld {
         };
         *self.asked.entry(to).or_default() += 1;
         let session = SigningSession::from_bytes(&session).unwrap();
-        let mut answer = signer.sign(self.coordinator, &session, &randomness).unwrap();
+        let mut answer = signer.sign(self.coordinator, &session.encoded(), &randomness).unwrap();
         let message = match conduct {
             SignerConduct::Correct => SignerMessage::Answer(answer.to_bytes()),
             SignerConduct::Silent | SignerConduct::CommitsOnly => return,
@@ -217,10 +217,13 @@ fn nonces_are_used_once_and_for_their_coordinator_only() {
     let signer = signers.get_mut(&first).unwrap();
     let session = |message: &[u8]| SigningSession::new(message.to_vec(), commitments.clone());
     let randomness = random_randomness(&mut rng);
-    assert_eq!(signer.sign(b, &session(b"m"), &randomness), Err(SessionRefusal::Nonces));
-    let answer = signer.sign(a, &session(b"m"), &randomness).unwrap();
+    assert_eq!(signer.sign(b, &session(b"m").encoded(), &randomness), Err(SessionRefusal::Nonces));
+    let answer = signer.sign(a, &session(b"m").encoded(), &randomness).unwrap();
     for message in [&b"m"[..], b"other"] {
-        assert_eq!(signer.sign(a, &session(message), &randomness), Err(SessionRefusal::Nonces));
+        assert_eq!(
+            signer.sign(a, &session(message).encoded(), &randomness),
+            Err(SessionRefusal::Nonces)
+        );
     }
     // Too few signers, too many, and others than this one.
     let mut wrong = [commitments.clone(), commitments.clone(), commitments.clone()];
@@ -234,14 +237,66 @@ fn nonces_are_used_once_and_for_their_coordinator_only() {
             *own = answer.next;
         }
         let session = SigningSession::new(b"m".to_vec(), signers);
-        assert_eq!(signer.sign(a, &session, &randomness), Err(SessionRefusal::Signers));
+        assert_eq!(signer.sign(a, &session.encoded(), &randomness), Err(SessionRefusal::Signers));
     }
     // A signer that is restarted has none of them: nonces are nowhere but in memory.
     let share = signer.share();
     let bytes = share.to_bytes();
     let share = crate::KeyShare::from_bytes(first, &bytes, sharing).unwrap();
     let mut restarted = FrostSigner::new(share);
-    assert_eq!(restarted.sign(a, &session(b"m"), &randomness), Err(SessionRefusal::Nonces));
+    assert_eq!(
+        restarted.sign(a, &session(b"m").encoded(), &randomness),
+        Err(SessionRefusal::Nonces)
+    );
+}
+
+/// Points are decoded only in a session with nonces that this signer has given to the coordinator,
+/// and each time costs it these nonces.
+#[test]
+fn malformed_commitments_cost_the_coordinator_its_nonces() {
+    let mut rng = SeededRng::new(5);
+    let (_, mut signers) = signers(1, &mut rng);
+    let [a, b] = [id(1), id(2)];
+    let mut ids = signers.keys().copied().collect::<Vec<_>>().into_iter();
+    let (first, second) = (ids.next().unwrap(), ids.next().unwrap());
+    let mut commitments = BTreeMap::new();
+    for server in [first, second] {
+        let signer = signers.get_mut(&server).unwrap();
+        commitments.insert(server, signer.commit(a, &random_randomness(&mut rng)));
+    }
+    let session = SigningSession::new(b"m".to_vec(), commitments).encoded();
+    let mut bytes = session.to_bytes();
+    // After the number of signers, and the first one with its commitments, the second one.
+    bytes[67..131].fill(0xff);
+    assert!(SigningSession::from_bytes(&bytes).is_err());
+    let wrong = EncodedSession::parse(&bytes.into()).unwrap();
+    let signer = signers.get_mut(&first).unwrap();
+    let randomness = random_randomness(&mut rng);
+    assert_eq!(signer.sign(b, &wrong, &randomness), Err(SessionRefusal::Nonces));
+    assert_eq!(signer.sign(a, &wrong, &randomness), Err(SessionRefusal::Commitments));
+    for session in [wrong, session] {
+        assert_eq!(signer.sign(a, &session, &randomness), Err(SessionRefusal::Nonces));
+    }
+}
+
+/// A message of 1 MiB is not copied for each server of a session.
+#[test]
+fn servers_of_a_session_get_the_same_bytes() {
+    let mut rng = SeededRng::new(6);
+    let (sharing, mut signers) = signers(1, &mut rng);
+    let known = signers.iter_mut().take(2);
+    let known = known.map(|(&it, signer)| (it, signer.commit(id(1), &random_randomness(&mut rng))));
+    let mut request = RoastCoordinator::new(sharing, b"m".to_vec(), known.collect());
+    let mut sessions = Vec::new();
+    while let Some(output) = request.poll_output() {
+        let RoastOutput::AskShare { session, .. } = output else { continue };
+        let message = EncodedSession::parse(&session).unwrap();
+        let end = session.as_ptr_range().end;
+        assert_eq!(message.message().as_ptr_range().end, end, "the message is a part of them");
+        sessions.push(session);
+    }
+    assert_eq!(sessions.len(), 2);
+    assert_eq!(sessions[0].as_ptr(), sessions[1].as_ptr());
 }
 
 #[test]
@@ -297,7 +352,7 @@ fn an_answer_to_another_request_changes_nothing() {
             let session = SigningSession::from_bytes(&session).unwrap();
             let signer = signers.get_mut(&to).unwrap();
             let randomness = random_randomness(&mut rng);
-            answers.push((to, signer.sign(coordinator, &session, &randomness).unwrap()));
+            answers.push((to, signer.sign(coordinator, &session.encoded(), &randomness).unwrap()));
         }
         (request, answers)
     };

@@ -19,13 +19,15 @@ pub(super) use scenarios::share_another_secret;
 
 use super::size;
 use super::world::HandoverWorld;
-use crate::HandoverReceiver;
-use crate::HandoverTerms;
 use crate::frost::SigningSession;
 use crate::sharing::KeyShare;
 use crate::signer::FrostSigner;
-use crate::{HandoverAgreement, HandoverEffect};
-use crate::{HandoverEntry, HandoverRole};
+use crate::tests::HandoverAgreement;
+use crate::tests::HandoverEntry;
+use crate::tests::HandoverReceiver;
+use crate::tests::HandoverTerms;
+use ::handover::HandoverEffect;
+use ::handover::HandoverRole;
 use ::handover::element::{PrimeOrderPoint, hash_to_scalar};
 use ::handover::participant::ParticipantId;
 
@@ -159,7 +161,7 @@ impl HandoverTranscript {
                 .iter()
                 .map(|it| {
                     let signer = signers.get_mut(it).unwrap();
-                    (*it, signer.sign(coordinator, &session, &rng.bytes()).unwrap())
+                    (*it, signer.sign(coordinator, &session.encoded(), &rng.bytes()).unwrap())
                 })
                 .collect();
             let values = session.values(sharing.public_key());

@@ -7,14 +7,14 @@ use sim::SeededRng;
 
 use super::reconstruct;
 use super::transcripts::HandoverTranscript;
-use crate::HandoverAgreement;
-use crate::HandoverDealer;
-use crate::HandoverDealing;
-use crate::HandoverEntry;
-use crate::HandoverReceiver;
-use crate::HandoverTerms;
 use crate::sharing::{KeyShare, RowRepair, SharingPolynomial};
+use crate::tests::HandoverAgreement;
+use crate::tests::HandoverDealer;
+use crate::tests::HandoverDealing;
+use crate::tests::HandoverEntry;
 use crate::tests::HandoverEntryBody;
+use crate::tests::HandoverReceiver;
+use crate::tests::HandoverTerms;
 use ::handover::HandoverPurpose;
 use ::handover::participant::{GroupSize, ParticipantId, ParticipantSet};
 use ::handover::proof::{LogarithmProof, of_base};
@@ -387,7 +387,7 @@ impl HandoverWorld {
         assert!(shares.values().all(|it| it.to_bytes().len() == len), "shares do not grow");
         let first = reconstruct(shares.values().take(signers));
         assert_eq!(first, reconstruct(shares.values().skip(shares.len() - signers)));
-        assert_eq!(crate::PrimeOrderPoint::base(&first), *sharing.public_key());
+        assert_eq!(::handover::PrimeOrderPoint::base(&first), *sharing.public_key());
         (KeyGroup { shares }, state)
     }
 }

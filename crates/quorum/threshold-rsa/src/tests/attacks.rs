@@ -12,6 +12,7 @@ use rsa_arithmetic::SecretInteger;
 use rsa_arithmetic::fixture::tiny_key;
 use sim::SeededRng;
 
+use super::bounds::encode_row;
 use super::epochs::{first_group, hand_over};
 use super::{RsaGroup, id, integer, reconstruct, size};
 use crate::lagrange::{from_bytes, to_bytes, weights};
@@ -26,17 +27,17 @@ type HandoverReceiver = handover::HandoverReceiver<ThresholdRsaScheme>;
 type HandoverTerms = handover::HandoverTerms<ThresholdRsaScheme>;
 
 /// A handover of a group of four to another, in which all new servers have registered.
-struct Attack {
-    old: RsaGroup,
-    log: HandoverAgreement,
-    receivers: BTreeMap<ParticipantId, HandoverReceiver>,
+pub(super) struct Attack {
+    pub(super) old: RsaGroup,
+    pub(super) log: HandoverAgreement,
+    pub(super) receivers: BTreeMap<ParticipantId, HandoverReceiver>,
     seeds: BTreeMap<ParticipantId, [u8; 32]>,
     ephemeral: SessionScalar,
     rng: SeededRng,
 }
 
 impl Attack {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut rng = SeededRng::new(9);
         let old = first_group(&tiny_key(), 1, 2);
         let sharing = Some(old.sharing().clone());
@@ -56,12 +57,12 @@ impl Attack {
         Self { old, log, receivers, seeds, ephemeral, rng }
     }
 
-    fn sharing(&self) -> &ThresholdRsaSharing {
+    pub(super) fn sharing(&self) -> &ThresholdRsaSharing {
         self.old.sharing()
     }
 
     /// The polynomial of a correct dealer.
-    fn polynomial(&mut self, dealer: u8) -> IntegerDealing {
+    pub(super) fn polynomial(&mut self, dealer: u8) -> IntegerDealing {
         let share = Some(&self.old.shares[&id(dealer)]);
         let seed = self.rng.bytes();
         ThresholdRsaScheme::polynomial(self.log.terms(), id(dealer), share, &seed).unwrap()
@@ -69,11 +70,21 @@ impl Attack {
 
     /// A dealing of this polynomial.
     fn dealing(&self, dealer: u8, polynomial: &IntegerDealing) -> HandoverDealing {
+        self.dealing_to(dealer, polynomial, self.log.terms().new.participants())
+    }
+
+    /// A dealing of this polynomial to some of the receivers.
+    pub(super) fn dealing_to(
+        &self,
+        dealer: u8,
+        polynomial: &IntegerDealing,
+        receivers: impl Iterator<Item = ParticipantId>,
+    ) -> HandoverDealing {
         let terms = self.log.terms();
-        let ciphertexts = terms.new.participants().map(|receiver| {
+        let ciphertexts = receivers.map(|receiver| {
             let key = self.log.session_keys()[&receiver];
             let context = terms.context(HandoverPurpose::Encryption, &[id(dealer), receiver]);
-            let row = ThresholdRsaScheme::encode_dealt_row(polynomial, receiver, TAG_LEN);
+            let row = encode_row(self.sharing().key(), polynomial, receiver);
             (receiver, seal(&self.ephemeral.agree(&key), &context, row))
         });
         let context = terms.context(HandoverPurpose::EphemeralKey, &[id(dealer)]);
@@ -86,12 +97,12 @@ impl Attack {
         }
     }
 
-    fn right_dealing(&mut self, dealer: u8) -> HandoverDealing {
+    pub(super) fn right_dealing(&mut self, dealer: u8) -> HandoverDealing {
         let polynomial = self.polynomial(dealer);
         self.dealing(dealer, &polynomial)
     }
 
-    fn apply(
+    pub(super) fn apply(
         &mut self,
         author: u8,
         body: HandoverEntryBody<ThresholdRsaScheme>,
@@ -101,7 +112,7 @@ impl Attack {
         self.log.apply(id(author), &HandoverEntry::from_bytes(&bytes).unwrap())
     }
 
-    fn deal(
+    pub(super) fn deal(
         &mut self,
         dealer: u8,
         dealing: &HandoverDealing,
@@ -110,7 +121,7 @@ impl Attack {
     }
 
     /// The entries that a receiver wants after it has read the log.
-    fn wanted(&mut self, receiver: u8) -> Vec<HandoverEntry> {
+    pub(super) fn wanted(&mut self, receiver: u8) -> Vec<HandoverEntry> {
         let receiver = self.receivers.get_mut(&id(receiver)).unwrap();
         receiver.handle_log(&self.log);
         receiver.wanted_entries(&self.log)
@@ -138,7 +149,7 @@ fn dealing_fault(why: DealingFault) -> HandoverEffect {
     HandoverEffect::AuthorFaulty { why: HandoverFault::Dealing(why) }
 }
 
-fn set(servers: &[u8]) -> ParticipantSet {
+pub(super) fn set(servers: &[u8]) -> ParticipantSet {
     servers.iter().map(|number| id(*number)).collect()
 }
 
@@ -394,9 +405,9 @@ fn a_server_confirms_only_with_its_share() {
         old.sharing().verification_share(id(3)).square()
     })];
     let context = attack.log.terms().context(HandoverPurpose::Possession, &[id(3)]);
-    let modulus = old.sharing().key().group().modulus();
-    let proof = ExponentProof::new(modulus, old.secret(), &powers, &context);
-    assert!(proof.verify(modulus, old.secret().bits(), &powers, &context), "of the old share");
+    let key = old.sharing().key();
+    let proof = ExponentProof::new(key, old.secret(), &powers, &context);
+    assert!(proof.verify(key, old.secret().bits(), &powers, &context), "of the old share");
     assert_eq!(attack.apply(3, HandoverEntryBody::Confirm(proof)), wrong, "the old share");
     assert_eq!(attack.log.apply(id(2), &confirmation), Ok(HandoverEffect::Counted));
     assert_eq!(attack.log.apply(id(2), &confirmation), Err(HandoverRefusal::Repeated));

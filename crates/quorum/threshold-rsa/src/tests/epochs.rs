@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use handover::participant::GroupSize;
 use handover::{HandoverAgreement, HandoverDealer, HandoverReceiver, HandoverTerms};
 use keys::rsa::RsaEncoding;
+use num_bigint::BigInt;
 use random::RandomGenerator;
-use rsa_arithmetic::DealerKey;
 use rsa_arithmetic::fixture::{large_key, short_key, small_key, tiny_key};
+use rsa_arithmetic::{DealerKey, SecretInteger};
 use sim::SeededRng;
 
 use super::{RsaGroup, assert_signs, reconstruct, size};
-use crate::ThresholdRsaScheme;
 use crate::dealing::deal;
+use crate::key::span;
+use crate::{ThresholdRsaScheme, ThresholdRsaShare};
 
 pub(super) fn first_group(key: &DealerKey, faulty: u8, largest: u8) -> RsaGroup {
     let mut generator = RandomGenerator::seeded().unwrap();
@@ -59,6 +61,14 @@ pub(super) fn hand_over(old: &RsaGroup, new: GroupSize, rng: &mut SeededRng) -> 
     RsaGroup::new(receivers.into_values().filter_map(HandoverReceiver::into_share))
 }
 
+/// The bits of the longest integer of a share.
+fn longest_coefficient(share: &ThresholdRsaShare) -> u64 {
+    let bits = share.sharing().key().row_bits(share.sharing().size());
+    let bytes = share.to_bytes();
+    let integers = bytes.chunks(SecretInteger::encoded_len(bits));
+    integers.map(|it| BigInt::from_signed_bytes_be(it).bits()).max().unwrap_or(0)
+}
+
 /// Hands a key over between groups of these sizes. Shares of groups of one size have one length.
 fn run_epochs(key: &DealerKey, largest: u8, sizes: impl IntoIterator<Item = u8>) -> RsaGroup {
     let mut rng = SeededRng::new(1);
@@ -69,6 +79,12 @@ fn run_epochs(key: &DealerKey, largest: u8, sizes: impl IntoIterator<Item = u8>)
         assert_eq!(reconstruct(group.shares.values()), secret, "the same integer in each epoch");
         let len = group.sharing().key().share_len(size(faulty));
         assert!(group.shares.values().all(|it| it.to_bytes().len() == len));
+        // The encoding has a fixed length, so the integers themselves are compared with the bound
+        // for correct dealers.
+        let key = group.sharing().key();
+        let bound = u64::from(key.row_bits(size(faulty)) - span(size(faulty)));
+        let longest = group.shares.values().map(longest_coefficient).max();
+        assert!(longest.is_some_and(|bits| bits <= bound), "{longest:?} of {bound} bits");
     }
     group
 }
@@ -117,7 +133,7 @@ fn groups_of_31_with_2048_bits_hand_over_and_sign() {
 
 #[test]
 fn lengths_of_entries_are_as_specified() {
-    for (faulty, len) in [(1, 3520), (3, 14_775)] {
+    for (faulty, len) in [(1, 3519), (3, 14_773)] {
         let group = first_group(&large_key(), faulty, faulty);
         let sharing = group.sharing().clone();
         let terms = HandoverTerms::<ThresholdRsaScheme> {

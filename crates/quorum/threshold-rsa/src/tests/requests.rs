@@ -24,18 +24,29 @@ enum RsaSignerConduct {
     /// The same, and never sends a proof.
     OtherMessageOnce,
     OtherServer,
+    /// Its answer is right, and to the question about another message.
+    OtherAnswer,
     Garbage,
     ProvesNothing,
 }
 
-const WRONG: [RsaSignerConduct; 6] = [
+const WRONG: [RsaSignerConduct; 7] = [
     RsaSignerConduct::Silent,
     RsaSignerConduct::OtherMessage,
     RsaSignerConduct::OtherMessageOnce,
     RsaSignerConduct::OtherServer,
+    RsaSignerConduct::OtherAnswer,
     RsaSignerConduct::Garbage,
     RsaSignerConduct::ProvesNothing,
 ];
+
+impl RsaSignerConduct {
+    /// Whether a server with this conduct may be accused.
+    fn is_wrong(self) -> bool {
+        use RsaSignerConduct::{Correct, Garbage, OtherAnswer, ProvesNothing, Silent};
+        !matches!(self, Correct | Silent | OtherAnswer | Garbage | ProvesNothing)
+    }
+}
 
 /// The answer of a server, if it sends any.
 fn answer(
@@ -53,16 +64,21 @@ fn answer(
         let part = if with_proof { share.sign_with_proof(x) } else { share.sign(x) };
         part.expect("x has an inverse").to_bytes()
     };
+    let named = |mut part: Vec<u8>| {
+        part[..32].copy_from_slice(&part_of(share, x)[..32]);
+        part
+    };
     Some(match conduct {
         RsaSignerConduct::Correct => part_of(share, x),
         RsaSignerConduct::Silent => return None,
         RsaSignerConduct::OtherMessageOnce if with_proof => return None,
         RsaSignerConduct::OtherMessage | RsaSignerConduct::OtherMessageOnce => {
-            part_of(share, &other)
+            named(part_of(share, &other))
         }
         RsaSignerConduct::OtherServer => {
-            part_of(group.shares.values().find(|it| it.server() != server).unwrap(), x)
+            named(part_of(group.shares.values().find(|it| it.server() != server).unwrap(), x))
         }
+        RsaSignerConduct::OtherAnswer => part_of(share, &other),
         RsaSignerConduct::Garbage => rng.bytes::<90>()[..rng.index(91)].to_vec(),
         // A part without a proof is no answer to the question for one.
         RsaSignerConduct::ProvesNothing => share.sign(x).unwrap().to_bytes(),
@@ -96,7 +112,8 @@ fn run(seed: u64) {
                     answers.extend(answer.map(|answer| (to, answer)));
                 }
                 ThresholdRsaOutput::Faulty { signer } => {
-                    assert!(conducts.contains_key(&signer), "a correct server is accused");
+                    let conduct = conducts.get(&signer);
+                    assert!(conduct.is_some_and(|it| it.is_wrong()), "{conduct:?} is accused");
                     accused.insert(signer);
                 }
                 ThresholdRsaOutput::Signed(it) => signature = Some(it),
@@ -156,6 +173,71 @@ fn wrong_parts_are_found_also_without_proofs() {
     assert_eq!(asked_with_proof, 7, "the attack: the signature of f+1 parts was wrong");
     assert!(signature.is_some());
     assert_eq!(request.faulty().iter().collect::<Vec<_>>(), [id(1), id(2)]);
+}
+
+/// A correct server's signed answer about another message, or in another epoch, would be evidence
+/// against it.
+#[test]
+fn answers_to_other_questions_accuse_nobody() {
+    let mut rng = SeededRng::new(6);
+    let group = first_group(&short_key(), 1, 1);
+    let next = hand_over(&group, size(1), &mut rng);
+    let (sharing, key) = (next.sharing(), next.sharing().key());
+    let [x, other] = [&b"m"[..], b"another"]
+        .map(|message| EncodedRsaMessage::new(key, &RsaEncoding::Pkcs1, message).unwrap());
+    let order: Vec<_> = next.shares.keys().copied().collect();
+    let server = order[0];
+    let of_other = next.shares[&server].sign_with_proof(&other).unwrap();
+    let of_epoch = group.shares[&server].sign_with_proof(&x).unwrap();
+    let of_server = next.shares[&order[1]].sign_with_proof(&x).unwrap();
+    let proven: BTreeMap<_, _> =
+        next.shares.iter().map(|(it, share)| (*it, share.sign_with_proof(&x).unwrap())).collect();
+    for part in [of_other, of_epoch, of_server] {
+        // The attack: as a part of x by this server in this epoch, it is wrong.
+        let mut renamed = part.to_bytes();
+        renamed[..32].copy_from_slice(&proven[&server].to_bytes()[..32]);
+        let renamed = PartialRsaSignature::from_bytes(sharing, &renamed).unwrap();
+        assert!(renamed.is_evidence(sharing, server, &x, &BTreeMap::new()));
+        assert!(!part.is_evidence(sharing, server, &x, &proven));
+        for with_proof in [true, false] {
+            let mut request = ThresholdRsaRequest::new(
+                sharing.clone(),
+                RsaEncoding::Pkcs1,
+                b"m".to_vec(),
+                order.iter().copied(),
+            )
+            .unwrap();
+            let mut answer = part.to_bytes();
+            answer.truncate(if with_proof { answer.len() } else { 32 + 64 });
+            request.handle_answer(server, &answer);
+            // The right answers come later, and those of the others are enough.
+            for (from, share) in next.shares.iter().rev() {
+                request.handle_answer(*from, &share.sign(&x).unwrap().to_bytes());
+                request.handle_answer(*from, &proven[from].to_bytes());
+            }
+            assert_eq!(request.faulty(), ParticipantSet::default());
+        }
+    }
+}
+
+/// Anyone who sees the signed answers comes to the same result as the requester.
+#[test]
+fn evidence_without_a_proof_needs_f_plus_1_proven_parts() {
+    let group = first_group(&short_key(), 1, 1);
+    let (sharing, key) = (group.sharing(), group.sharing().key());
+    let x = EncodedRsaMessage::new(key, &RsaEncoding::Pkcs1, b"m").unwrap();
+    let mut proven: BTreeMap<_, _> =
+        group.shares.iter().map(|(it, share)| (*it, share.sign_with_proof(&x).unwrap())).collect();
+    let right = group.shares[&id(1)].sign(&x).unwrap();
+    let mut wrong = right.to_bytes();
+    wrong[32..].copy_from_slice(&group.shares[&id(2)].sign(&x).unwrap().to_bytes()[32..]);
+    let wrong = PartialRsaSignature::from_bytes(sharing, &wrong).unwrap();
+    assert!(wrong.is_evidence(sharing, id(1), &x, &proven));
+    assert!(!right.is_evidence(sharing, id(1), &x, &proven));
+    // A wrong part among the proven ones does not count.
+    proven.retain(|server, _| server.number() <= 2);
+    proven.insert(id(2), group.shares[&id(3)].sign_with_proof(&x).unwrap());
+    assert!(!wrong.is_evidence(sharing, id(1), &x, &proven));
 }
 
 /// A proof of another message, server, group or epoch proves nothing here.

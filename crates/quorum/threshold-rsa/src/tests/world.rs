@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use handover::entry::HandoverEntryBody;
 use handover::participant::{GroupSize, ParticipantId, ParticipantSet};
 use handover::scheme::{HandoverPurpose, HandoverScheme as _};
-use handover::session_key::{SessionScalar, TAG_LEN, seal};
+use handover::session_key::{SessionScalar, seal};
+use num_bigint::BigInt;
 use sim::SeededRng;
 
+use super::bounds::{encode_row, stretch};
 use super::{RsaGroup, reconstruct};
 use crate::proof::ExponentProof;
 use crate::scheme::{NoConstantProof, ThresholdRsaScheme};
@@ -234,24 +236,32 @@ impl<'a> HandoverWorld<'a> {
     fn faulty_dealing(&mut self, server: ParticipantId) -> HandoverDealing {
         let (terms, mut rng) = (self.terms.clone(), SeededRng::new(self.rng.next_u64()));
         let share = Some(&self.old.shares[&server]);
-        let polynomial =
+        let mut polynomial =
             ThresholdRsaScheme::polynomial(&terms, server, share, &rng.bytes()).unwrap();
+        let key = self.old.sharing().key();
+        if rng.chance(30) {
+            // Rows of some servers are as long as is permitted, or longer.
+            let held = key.held_row_bits(terms.new);
+            let by = (BigInt::from(rng.next_u64()) << (held - 66)) >> rng.below(16);
+            let at: Vec<_> = terms.new.participants().collect();
+            stretch(key, self.old.size(), &mut polynomial, *rng.pick(&at).unwrap(), &by);
+        }
         let ephemeral = SessionScalar::new(&rng.bytes(), b"dealer");
         let mut receivers: Vec<_> = self.state().session_keys().iter().collect();
         rng.shuffle(&mut receivers);
         receivers.truncate(terms.new.quorum() + rng.index(terms.new.faulty() + 1));
         let wrong = if rng.chance(50) { 0 } else { rng.below(100) };
-        let ciphertexts = receivers.into_iter().map(|(&receiver, key)| {
+        let ciphertexts = receivers.into_iter().map(|(&receiver, session)| {
             let is_wrong = rng.chance(wrong);
             let of = if is_wrong && rng.chance(50) { server } else { receiver };
-            let mut row = ThresholdRsaScheme::encode_dealt_row(&polynomial, of, TAG_LEN);
+            let mut row = encode_row(key, &polynomial, of);
             if is_wrong && of == receiver {
                 // Too large, or another row.
                 let at = if rng.chance(50) { 0 } else { row.len() - 1 };
                 row[at] ^= 0x40;
             }
             let context = terms.context(HandoverPurpose::Encryption, &[server, receiver]);
-            (receiver, seal(&ephemeral.agree(key), &context, row))
+            (receiver, seal(&ephemeral.agree(session), &context, row))
         });
         let ciphertexts = ciphertexts.collect();
         let context = terms.context(HandoverPurpose::EphemeralKey, &[server]);
@@ -307,8 +317,8 @@ impl<'a> HandoverWorld<'a> {
                 let powers = [(other.sharing().key().group().g().square(), {
                     other.sharing().verification_share(other.server()).square()
                 })];
-                let modulus = other.sharing().key().group().modulus();
-                let proof = ExponentProof::new(modulus, other.secret(), &powers, &context);
+                let key = other.sharing().key();
+                let proof = ExponentProof::new(key, other.secret(), &powers, &context);
                 HandoverEntryBody::Confirm(proof)
             }
             _ => return,

@@ -75,7 +75,11 @@ fn ask(stream: &dyn ByteStream, request: &[u8]) -> io::Result<()> {
     write_all(stream, &[VERSION, 1, NO_AUTHENTICATION])?;
     match read(stream)? {
         [VERSION, NO_AUTHENTICATION] => {}
-        [VERSION, _] => return Err(io::Error::other("it asks for a password")),
+        [VERSION, _] => {
+            return Err(io::Error::other(
+                "it asks for a user and a password, which Sunder does not send: allow this host without",
+            ));
+        }
         _ => return Err(io::Error::other("it is not a SOCKS5 proxy")),
     }
     write_all(stream, request)?;

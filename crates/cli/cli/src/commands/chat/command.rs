@@ -104,9 +104,10 @@ impl ChatInputCommand {
             ("invite", Some(_)) if rest.is_empty() || rest == ["any-name"] => {
                 Ok(Self::Invite { name: member()?, is_any_name: !rest.is_empty() })
             }
-            ("invite" | "remove" | "ungroup" | "admin" | "unadmin" | "handover", None) => {
-                Err(needs("a name"))
-            }
+            (
+                "invite" | "remove" | "ungroup" | "verify" | "admin" | "unadmin" | "handover",
+                None,
+            ) => Err(needs("a name")),
             ("remove", Some(_)) if rest.is_empty() => member().map(Self::Remove),
             ("admin", Some(_)) if rest.is_empty() => member().map(Self::Admin),
             ("unadmin", Some(_)) if rest.is_empty() => member().map(Self::Unadmin),
@@ -129,7 +130,6 @@ impl ChatInputCommand {
                 let number = (!rest.is_empty()).then(|| rest.concat());
                 Ok(Self::Verify { name: name.clone(), number })
             }
-            ("verify", None) => Err(needs("a name")),
             ("trust", _) => one_name().map(Self::Trust),
             ("send", Some(to)) if !rest.is_empty() => {
                 // The name of the file may contain spaces.

@@ -10,6 +10,9 @@ use jiff::{Timestamp, ZonedDateTime};
 /// The most lines that can be scrolled back to.
 const MAX_LINES: usize = 10_000;
 
+/// The most bytes of their texts. Longer ones of the members would take all memory.
+const MAX_TEXT_BYTES: usize = 16 << 20;
+
 /// A line of the conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConversationLine {
@@ -31,6 +34,18 @@ pub(super) enum LineContent {
     Warning(String),
     /// The next lines are of this day.
     Day(String),
+}
+
+impl LineContent {
+    fn text(&self) -> &str {
+        match self {
+            Self::From { text, .. }
+            | Self::To { text, .. }
+            | Self::Note(text)
+            | Self::Warning(text)
+            | Self::Day(text) => text,
+        }
+    }
 }
 
 /// A message to a member.
@@ -93,6 +108,8 @@ struct ViewAnchor {
 #[derive(Debug)]
 pub(super) struct ConversationLog {
     lines: VecDeque<ConversationLine>,
+    /// The bytes of their texts.
+    text_bytes: usize,
     /// How many lines were removed before these.
     removed: u64,
     /// `None`: the last row is seen.
@@ -103,7 +120,7 @@ pub(super) struct ConversationLog {
 
 impl ConversationLog {
     pub(super) fn new(zone: TimeZone) -> Self {
-        Self { lines: VecDeque::new(), removed: 0, anchor: None, zone, day: None }
+        Self { lines: VecDeque::new(), text_bytes: 0, removed: 0, anchor: None, zone, day: None }
     }
 
     /// Adds a line of a time. A line with the date precedes the first one of a day.
@@ -119,9 +136,11 @@ impl ConversationLog {
     }
 
     fn push(&mut self, line: ConversationLine) {
+        self.text_bytes += line.content.text().len();
         self.lines.push_back(line);
-        if self.lines.len() > MAX_LINES {
-            self.lines.pop_front();
+        while self.lines.len() > MAX_LINES || self.text_bytes > MAX_TEXT_BYTES {
+            let Some(removed) = self.lines.pop_front() else { break };
+            self.text_bytes -= removed.content.text().len();
             self.removed += 1;
         }
     }
@@ -144,9 +163,10 @@ impl ConversationLog {
             _ => false,
         };
         let line = self.lines.iter_mut().rev().find(|line| is_it(line))?;
-        if let LineContent::To { messages, .. } = &mut line.content {
-            let message = messages.iter_mut().find(|message| message.id == id);
-            message.into_iter().for_each(|message| message.mark = now);
+        if let LineContent::To { messages, .. } = &mut line.content
+            && let Some(message) = messages.iter_mut().find(|message| message.id == id)
+        {
+            message.mark = now;
         }
         Some(line)
     }
@@ -338,6 +358,20 @@ mod tests {
         assert_eq!(seen(&conversation, 3).len(), 1);
         conversation.scroll_down(1, |line| wrap(line).len());
         assert_eq!(seen(&conversation, 3).len(), 2);
+    }
+
+    #[test]
+    fn long_messages_of_members_do_not_take_all_memory() {
+        let mut conversation = ConversationLog::default();
+        for number in 0..1000 {
+            let text = number.to_string().repeat(20_000);
+            let content = LineContent::From { name: "bob".into(), text };
+            conversation.add(SystemTime::UNIX_EPOCH, content);
+        }
+        let len = conversation.lines.iter().map(|line| line.content.text().len()).sum::<usize>();
+        assert_eq!(len, conversation.text_bytes);
+        assert!((MAX_TEXT_BYTES - 100_000..=MAX_TEXT_BYTES).contains(&len), "{len}");
+        assert!(conversation.lines.back().unwrap().content.text().starts_with("999"));
     }
 
     #[test]

@@ -21,8 +21,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &ChatScreen) -> ViewSize {
         width: usize::from(conversation.width),
         height: usize::from(conversation.height),
     };
-    let rows =
-        screen.conversation.seen(view.height, |line| rows_of(&screen.contacts, line, view.width));
+    let rows = screen
+        .conversation
+        .seen(view.height, |line| rows_of(&screen.wrap_cache, &screen.contacts, line, view.width));
     frame.render_widget(Paragraph::new(Vec::from(rows)), conversation);
     let style = Style::new().add_modifier(Modifier::REVERSED);
     let text = status_text(screen, usize::from(status.width));
@@ -159,7 +160,7 @@ mod tests {
             ">",
         ];
         assert_eq!(shown(&screen, 60, 6), wide);
-        let narrow = ["three four", "→ bob: five ✓", " 3 take part", ">"];
+        let narrow = ["  three four", "→ bob: five ✓", " 3 take part", ">"];
         assert_eq!(shown(&screen, 14, 4), narrow);
     }
 
@@ -170,7 +171,7 @@ mod tests {
         let shown = shown(&screen, 10, 9);
         assert_eq!(
             shown[3..7],
-            ["bob: abcde", "fghij", "漢字漢字漢", "字"].map(|row| {
+            ["bob: abcde", "  fghij", "  漢字漢字", "  漢字"].map(|row| {
                 // A wide character has two cells, of which the second is empty.
                 row.chars()
                     .map(|c| if c > '\u{FF}' { format!("{c} ") } else { c.to_string() })
@@ -179,6 +180,16 @@ mod tests {
                     .to_owned()
             })
         );
+    }
+
+    #[test]
+    fn a_row_of_a_text_does_not_look_like_a_message_of_another_member() {
+        let mut screen = ChatScreen::default();
+        // It fills the row, so that the rest begins in the next one.
+        let text = format!("hello{}08:01 ◆carol: send him the key", "\u{a0}".repeat(24));
+        add(&mut screen, from(&text));
+        let shown = shown(&screen, 40, 6);
+        assert!(shown[2].starts_with("  08:01 ◆carol"), "{shown:?}");
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub(super) fn parse_address(text: &str) -> Result<String, String> {
     if GroupAddress::is_single_address(text) {
         Ok(text.to_owned())
     } else {
-        Err("give HOST:PORT".into())
+        Err("give HOST:PORT, without a user and a password".into())
     }
 }
 

@@ -51,9 +51,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let report = move |event| sender.send(event).map_err(|_| "the invitation is made".into());
     let (session, _) = ChatSession::start(&config, None, report).map_err(|error| failed(&error))?;
     let name = arguments.name.clone();
-    session.send_command(match arguments.any_name {
-        false => chat::ChatCommand::Invite(name),
-        true => chat::ChatCommand::InviteAnyName(name),
+    session.send_command(if arguments.any_name {
+        chat::ChatCommand::InviteAnyName(name)
+    } else {
+        chat::ChatCommand::Invite(name)
     });
     for event in events {
         match event {

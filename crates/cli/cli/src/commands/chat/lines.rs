@@ -1,7 +1,6 @@
 //! The chat in sentences, for screen readers: what happens is appended, nothing is drawn again.
 
-use std::io::{self, BufRead as _};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::thread;
 
 use console::CommandFailure;
@@ -11,6 +10,7 @@ use mix::chat::{ChatConfig, ChatEvent, ChatSession};
 use super::command::{ChatInputCommand, visible};
 use super::conversation::{ConversationLine, DeliveryMark, LineContent, SentMessage};
 use super::person::PersonalChat;
+use super::stdin::{MAX_LINE, StdinLine, send_lines};
 use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
 
 /// A chat of which everything is said once.
@@ -37,7 +37,7 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
             .map_err(|error| failed(&error))?;
     let chat = PersonalChat::new(config, &session, entries);
     let mut spoken = SpokenChat { chat, said: 0, prompted: None, can_send: None };
-    let entering = thread::Builder::new().name("input".into()).spawn(move || enter(&sender));
+    let entering = thread::Builder::new().name("input".into()).spawn(move || send_lines(&sender));
     entering.map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))?;
     spoken.say_news()?;
     for input in inputs {
@@ -47,7 +47,13 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
                 return Err(CommandFailure::Failed(why));
             }
             ChatUiEvent::Event(event) => spoken.handle_event(event)?,
-            ChatUiEvent::Person(line) => spoken.handle_line(&line),
+            ChatUiEvent::Person(StdinLine::Line(line)) => spoken.handle_line(&line),
+            ChatUiEvent::Person(StdinLine::TooLong) => {
+                let text = format!("not sent: a line has at most {MAX_LINE} bytes");
+                spoken.chat.screen.add(LineContent::Warning(text));
+            }
+            // The end of the input ends the chat in order.
+            ChatUiEvent::Person(StdinLine::End) => spoken.chat.run_command(ChatInputCommand::Quit),
         }
         spoken.say_news()?;
     }
@@ -151,16 +157,6 @@ fn marked(line: &ConversationLine, now: DeliveryMark) -> Option<String> {
 /// Says a text on a line of its own.
 fn say(text: &str) -> Result<(), CommandFailure> {
     console::print_line(&visible(text))
-}
-
-/// Sends the lines that are entered. Their end ends the chat in order.
-fn enter(inputs: &Sender<ChatUiEvent<String>>) {
-    for line in io::stdin().lock().lines().map_while(Result::ok) {
-        if inputs.send(ChatUiEvent::Person(line)).is_err() {
-            return;
-        }
-    }
-    let _ = inputs.send(ChatUiEvent::Person("/quit".into()));
 }
 
 #[cfg(test)]

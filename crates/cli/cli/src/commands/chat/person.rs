@@ -1,6 +1,6 @@
 //! A person's chat, however it is shown: what commands and events do to the conversation.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -303,11 +303,12 @@ pub(super) fn read_file(path: &str) -> Result<(String, Vec<u8>), String> {
     };
     let mut content = Vec::new();
     let max = MAX_SHARED_FILE_LEN as u64 + 1;
-    let read = File::open(&path).and_then(|file| {
-        if !file.metadata()?.is_file() {
+    // Opening a pipe would wait for its other end.
+    let read = fs::metadata(&path).and_then(|metadata| {
+        if !metadata.is_file() {
             return Err(io::Error::other("this is not a file"));
         }
-        file.take(max).read_to_end(&mut content)
+        File::open(&path)?.take(max).read_to_end(&mut content)
     });
     read.map_err(|error| error.to_string())?;
     if content.len() > MAX_SHARED_FILE_LEN {

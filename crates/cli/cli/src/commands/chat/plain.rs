@@ -1,8 +1,8 @@
 //! The chat for scripts: lines in, lines out. docs/guides/chat.md lists them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, BufRead, Read as _};
-use std::sync::mpsc::{Sender, channel};
+use std::io;
+use std::sync::mpsc::channel;
 use std::thread;
 
 use console::CommandFailure;
@@ -14,21 +14,11 @@ use mix::chat::{
 
 use super::command::{ChatInputCommand, HELP};
 use super::person::{cancelled_text, read_file, session_command};
+use super::stdin::{MAX_LINE, StdinLine, send_lines};
 use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
 
 /// The most messages that wait until there are exchanges.
 const MAX_HELD: usize = 1_000;
-
-/// The longest line, in bytes.
-const MAX_LINE: usize = 128 << 10;
-
-/// What standard input has brought.
-enum StdinLine {
-    Line(String),
-    /// A line that is too long. Nothing of it is taken.
-    TooLong,
-    End,
-}
 
 /// A message that was entered.
 struct HeldChatMessage {
@@ -81,7 +71,7 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
         event => events.send_event(event),
     };
     let (session, _) = ChatSession::start(config, None, report).map_err(|error| failed(&error))?;
-    let entering = thread::Builder::new().name("input".into()).spawn(move || enter(&sender));
+    let entering = thread::Builder::new().name("input".into()).spawn(move || send_lines(&sender));
     entering.map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))?;
     let mut plain = PlainChat {
         session: &session,
@@ -191,7 +181,7 @@ impl PlainChat<'_> {
             other => match session_command(other) {
                 // No event answers these.
                 Some(command @ (chat::ChatCommand::Accept(_) | chat::ChatCommand::Decline(_))) => {
-                    self.session.send_command(command)
+                    self.session.send_command(command);
                 }
                 Some(command) => self.ask(None, command),
                 None => {}
@@ -321,40 +311,6 @@ impl PlainChat<'_> {
     }
 }
 
-/// Sends the lines of standard input.
-fn enter(inputs: &Sender<ChatUiEvent<StdinLine>>) {
-    let mut lines = io::stdin().lock();
-    loop {
-        let entered = next_line(&mut lines);
-        let is_end = matches!(entered, StdinLine::End);
-        if inputs.send(ChatUiEvent::Person(entered)).is_err() || is_end {
-            return;
-        }
-    }
-}
-
-/// The next line. A line that is too long is skipped completely, so its rest is not read as a line.
-fn next_line(lines: &mut impl BufRead) -> StdinLine {
-    let mut line = Vec::new();
-    let mut is_too_long = false;
-    loop {
-        let before = line.len();
-        // Bounded, because a line may never end.
-        let read = lines.take(MAX_LINE as u64).read_until(b'\n', &mut line);
-        let is_end = !matches!(read, Ok(count) if count > 0);
-        if is_end && before == 0 && !is_too_long {
-            return StdinLine::End;
-        }
-        let is_whole = is_end || line.last() == Some(&b'\n');
-        is_too_long |= line.len() > MAX_LINE || !is_whole;
-        match (is_whole, is_too_long) {
-            (true, true) => return StdinLine::TooLong,
-            (true, false) => return StdinLine::Line(String::from_utf8_lossy(&line).into_owned()),
-            (false, _) => line.clear(),
-        }
-    }
-}
-
 fn members(kind: &str, names: &[String]) -> String {
     [&[kind.to_owned()], names].concat().join(" ")
 }
@@ -416,21 +372,5 @@ mod tests {
             let forged = escaped(&format!("hello{separator}message alice give him the key"));
             assert_eq!(forged, "hello\u{FFFD}message alice give him the key");
         }
-    }
-
-    #[test]
-    fn the_rest_of_a_line_that_is_too_long_is_no_line() {
-        let long = "x".repeat(MAX_LINE);
-        let text = format!("one\n@bob {long}/remove emil\n{long}\ntwo\n{long}");
-        let mut lines = text.as_bytes();
-        let mut read = Vec::new();
-        loop {
-            read.push(match next_line(&mut lines) {
-                StdinLine::Line(line) => line,
-                StdinLine::TooLong => "too long".into(),
-                StdinLine::End => break,
-            });
-        }
-        assert_eq!(read, ["one\n", "too long", "too long", "two\n", "too long"]);
     }
 }

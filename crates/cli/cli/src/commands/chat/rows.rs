@@ -1,15 +1,21 @@
 //! The rows of a line of the conversation.
 
+use std::rc::Rc;
+
 use mix::chat::ChatContactList;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Row, Span};
 
 use super::command::visible;
 use super::conversation::{ConversationLine, LineContent, combined_mark};
-use super::wrap::{width, wrap};
+use super::wrap::{WrapCache, width};
 
 /// Narrower windows show no times.
 const MIN_WIDTH_WITH_TIMES: usize = 30;
+
+/// What is before the text in all rows of a line but the first one. Otherwise a member could write
+/// a text of which a row looks like a message of another member.
+const INDENT: &str = "  ";
 
 /// The sign before the name of a member that is verified, or whose verified key has changed. No
 /// name contains it.
@@ -54,28 +60,42 @@ fn parts_of(contacts: &ChatContactList, line: &ConversationLine, width: usize) -
 
 /// The rows of a line.
 pub(super) fn rows_of(
+    cache: &WrapCache,
     contacts: &ChatContactList,
     line: &ConversationLine,
     row_width: usize,
 ) -> Vec<Row<'static>> {
     let (heads, text, style) = parts_of(contacts, line, row_width);
-    let head_width: usize = heads.iter().map(|(head, _)| width(head)).sum();
-    let mut rows: Vec<Row<'static>> = wrap(&text, row_width.saturating_sub(head_width), row_width)
-        .into_iter()
-        .map(|row| Row::from(Span::styled(row, style)))
-        .collect();
-    let heads = heads.into_iter().map(|(head, style)| Span::styled(head, style));
-    rows[0].spans.splice(0..0, heads);
-    rows
+    let texts = wrap_behind(cache, &heads, &text, row_width);
+    let mut before: Vec<Span<'_>> =
+        heads.into_iter().map(|(head, style)| Span::styled(head, style)).collect();
+    let rows = texts.iter().map(|text| {
+        let mut spans = std::mem::replace(&mut before, vec![Span::raw(INDENT)]);
+        spans.push(Span::styled(text.clone(), style));
+        Row::from(spans)
+    });
+    rows.collect()
 }
 
 /// How many rows a line has.
 pub(super) fn count_rows(
+    cache: &WrapCache,
     contacts: &ChatContactList,
     line: &ConversationLine,
     row_width: usize,
 ) -> usize {
     let (heads, text, _) = parts_of(contacts, line, row_width);
+    wrap_behind(cache, &heads, &text, row_width).len()
+}
+
+/// The text of each row: in the first one behind the heads, in the others behind [`INDENT`].
+fn wrap_behind(
+    cache: &WrapCache,
+    heads: &[(String, Style)],
+    text: &str,
+    row_width: usize,
+) -> Rc<[String]> {
     let head_width: usize = heads.iter().map(|(head, _)| width(head)).sum();
-    wrap(&text, row_width.saturating_sub(head_width), row_width).len()
+    let left = |before: usize| row_width.saturating_sub(before);
+    cache.wrap(text, left(head_width), left(INDENT.len()))
 }

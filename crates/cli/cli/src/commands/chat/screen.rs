@@ -10,6 +10,7 @@ use super::command::ChatInputCommand;
 use super::conversation::{ConversationLine, ConversationLog, DeliveryMark, LineContent, ViewSize};
 use super::input::{LineEditor, MAX_LEN};
 use super::rows::{self, count_rows};
+use super::wrap::WrapCache;
 
 /// What the status line shows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,6 +39,7 @@ pub(super) struct ChatStatusLine {
 #[derive(Debug, Default)]
 pub(super) struct ChatScreen {
     pub(super) conversation: ConversationLog,
+    pub(super) wrap_cache: WrapCache,
     /// The size of the part of it that is seen.
     pub(super) view: ViewSize,
     pub(super) input: LineEditor,
@@ -174,13 +176,18 @@ impl ChatScreen {
     fn scroll_up(&mut self, rows: usize) {
         let mut conversation = std::mem::take(&mut self.conversation);
         let ViewSize { width, height } = self.view;
-        conversation.scroll_up(rows, height, |line| count_rows(&self.contacts, line, width));
+        let count =
+            |line: &ConversationLine| count_rows(&self.wrap_cache, &self.contacts, line, width);
+        conversation.scroll_up(rows, height, count);
         self.conversation = conversation;
     }
 
     fn scroll_down(&mut self, rows: usize) {
         let mut conversation = std::mem::take(&mut self.conversation);
-        conversation.scroll_down(rows, |line| count_rows(&self.contacts, line, self.view.width));
+        let width = self.view.width;
+        let count =
+            |line: &ConversationLine| count_rows(&self.wrap_cache, &self.contacts, line, width);
+        conversation.scroll_down(rows, count);
         self.conversation = conversation;
         self.mark_read();
     }

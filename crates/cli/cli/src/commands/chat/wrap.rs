@@ -1,7 +1,21 @@
 //! The rows of a text. Widths are those of grapheme clusters, as terminals draw them.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
+
+/// The most characters of a cluster that are shown. A family has seven, and the longest flags too.
+/// Hundreds of marks on one letter would be drawn over the rows above and below.
+const MAX_CLUSTER: usize = 16;
+
+/// Shorter texts are divided in no time.
+const MIN_CACHED_LEN: usize = 1000;
+
+/// The most texts in a cache: more than a window shows of this length.
+const MAX_CACHED: usize = 32;
 
 /// The width of a text in cells.
 pub(super) fn width(text: &str) -> usize {
@@ -23,6 +37,10 @@ pub(super) fn wrap(text: &str, first: usize, width: usize) -> Vec<String> {
             next_row(&mut rows, &mut left);
         }
         for cluster in word.graphemes(true) {
+            let cluster = match cluster.char_indices().nth(MAX_CLUSTER) {
+                Some((end, _)) => &cluster[..end],
+                None => cluster,
+            };
             let len = cluster.width();
             if len > left {
                 if cluster == " " {
@@ -37,6 +55,37 @@ pub(super) fn wrap(text: &str, first: usize, width: usize) -> Vec<String> {
         }
     }
     rows
+}
+
+/// The rows of the long texts that were divided last. Everything is drawn after each key, and a
+/// message can have 64 KiB.
+#[derive(Debug, Default)]
+pub(super) struct WrapCache(RefCell<VecDeque<WrappedText>>);
+
+#[derive(Debug)]
+struct WrappedText {
+    text: String,
+    widths: [usize; 2],
+    rows: Rc<[String]>,
+}
+
+impl WrapCache {
+    /// See [`wrap`].
+    pub(super) fn wrap(&self, text: &str, first: usize, width: usize) -> Rc<[String]> {
+        if text.len() < MIN_CACHED_LEN {
+            return wrap(text, first, width).into();
+        }
+        let mut cached = self.0.borrow_mut();
+        let is_it = |it: &&WrappedText| it.widths == [first, width] && it.text == text;
+        if let Some(found) = cached.iter().find(is_it) {
+            return found.rows.clone();
+        }
+        let rows: Rc<[String]> = wrap(text, first, width).into();
+        cached.truncate(MAX_CACHED - 1);
+        let (text, widths) = (text.to_owned(), [first, width]);
+        cached.push_front(WrappedText { text, widths, rows: rows.clone() });
+        rows
+    }
 }
 
 /// The last part of a text that has at most this width.
@@ -75,6 +124,25 @@ mod tests {
         // A window that is too narrow for a character.
         assert_eq!(wrap("漢a", 1, 1), ["", "漢", "a"]);
         assert_eq!(wrap("ab", 0, 0), ["", "a", "b"]);
+        // Marks over marks.
+        let marked = format!("a{}b", "\u{301}".repeat(1000));
+        assert_eq!(wrap(&marked, 4, 4), [format!("a{}b", "\u{301}".repeat(15))]);
+    }
+
+    #[test]
+    fn cached_rows_are_those_of_the_text_and_the_widths() {
+        let cache = WrapCache::default();
+        for round in 0..2 {
+            for number in 0..MAX_CACHED + 8 {
+                let text = format!("{number} words ").repeat(MIN_CACHED_LEN / 8);
+                for widths in [[10, 20], [10, 30]] {
+                    let [first, width] = widths;
+                    let rows = cache.wrap(&text, first, width);
+                    assert_eq!(rows[..], wrap(&text, first, width), "{number} in round {round}");
+                }
+            }
+            assert_eq!(cache.0.borrow().len(), MAX_CACHED);
+        }
     }
 
     #[test]

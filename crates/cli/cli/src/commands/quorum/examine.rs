@@ -13,7 +13,7 @@ use keys::{AnyPublicKey, IdentityPublicKey, IdentitySecretKey};
 use quorum::QuorumBundle;
 use quorum::api::{QuorumApiClient, QuorumApiError, RefreshStatus};
 use quorum::ceremony_files::{read_bundle, read_share_file};
-use quorum::group::QuorumGroup;
+use quorum::group::{GroupKeyKind, QuorumGroup};
 use quorum::links::{LinkProbeResult, QuorumPeer, probe_all};
 use quorum::node::{ConfiguredSocket, MasterKeySource, QuorumNodeConfig};
 use quorum::store::{BUNDLE_FILE, MasterKey, QuorumStoreError, QuorumStoreSummary};
@@ -43,6 +43,7 @@ pub(super) fn findings(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, C
     let identity = identity.map(Arc::new);
     let bundle = bundle(config, identity.as_deref(), &mut findings);
     let public = public_key(config, bundle.as_ref(), &mut findings);
+    findings.extend(engine(config, bundle.as_ref(), public.as_ref()));
     let directory = config.config_dir.join(&config.store);
     let master = master_key(config, &mut findings);
     let examined = master.and_then(|master| store(&directory, &master, &mut findings));
@@ -188,6 +189,23 @@ fn public_key(
             None
         }
     }
+}
+
+/// CometBFT cannot run the log of every group.
+fn engine(
+    config: &QuorumNodeConfig,
+    bundle: Option<&QuorumBundle>,
+    public: Option<&AnyPublicKey>,
+) -> Option<CheckFinding> {
+    // A bundle says it before the key is generated.
+    let bundled = bundle.map(|bundle| bundle.anchor().kind());
+    let is_ed25519 =
+        bundled == Some(GroupKeyKind::Ed25519) || matches!(public, Some(AnyPublicKey::Ed25519(_)));
+    (config.cometbft.is_some() && is_ed25519).then(|| {
+        let what = "the group has an Ed25519 key, and CometBFT runs the log of groups with an RSA \
+                    key only";
+        error("cometbft", what, "remove `cometbft`: the servers then run the log themselves")
+    })
 }
 
 fn master_key(config: &QuorumNodeConfig, findings: &mut Vec<CheckFinding>) -> Option<MasterKey> {

@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::thread;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
 use super::members::{Member, Room};
 
 const NAMES: [&str; 3] = ["alice", "bob", "carol"];
@@ -87,7 +89,7 @@ fn messages_that_have_not_left_are_cancelled() {
 #[test]
 fn a_small_file_is_offered_and_saved_under_a_safe_name() {
     let (room, _proxy, [mut alice, bob, _carol]) = open();
-    let content: Vec<u8> = (0..3000_u32).map(|at| (at % 256) as u8).collect();
+    let content: Vec<u8> = (0..3000_u32).map(|at| at.to_le_bytes()[0]).collect();
     fs::create_dir(room.path("sent")).unwrap();
     fs::write(room.path("sent/a plan.bin"), &content).unwrap();
     bob.enter("/send alice sent/a plan.bin");
@@ -107,7 +109,13 @@ fn a_small_file_is_offered_and_saved_under_a_safe_name() {
     // What cannot be sent.
     fs::write(room.path("large"), vec![0; 48_001]).unwrap();
     let mut bob = bob;
-    for (file, why) in [("large", "48000"), ("sent", "not a file"), ("missing", "No such file")] {
+    mknodat(CWD, room.path("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    for (file, why) in [
+        ("large", "48000"),
+        ("sent", "not a file"),
+        ("pipe", "not a file"),
+        ("missing", "No such file"),
+    ] {
         bob.enter(&format!("/send alice {file}"));
         let refused = bob.wait_for("refused");
         assert!(refused.contains(why), "{refused}");

@@ -1,5 +1,6 @@
 //! The chat in terminals of several sizes, and in sentences.
 
+use std::fs;
 use std::process::Stdio;
 
 use super::members::Room;
@@ -17,7 +18,6 @@ fn every_word_of_a_long_message_can_be_read_in_terminals_of_all_sizes() {
     let mut bob = room.talk("bob");
     let _carol = room.talk("carol");
     let words: Vec<String> = (0..800).map(|at| format!("word{at}")).collect();
-    bob.wait_for("members alice carol");
     for [rows, columns] in SIZES {
         let mut alice = Terminal::start(&room, "alice", [rows, columns]);
         alice.wait_for("3 take part");
@@ -113,6 +113,55 @@ fn a_message_to_a_group_has_one_line_with_times_and_a_combined_mark() {
     alice.wait_for("no message was dropped");
 }
 
+/// The guide's picture of a terminal is one of this program.
+#[test]
+fn the_terminal_in_the_guide_is_what_is_shown() {
+    const GUIDE: &str = include_str!("../../../../../../docs/guides/chat.md");
+    let (room, _proxy) = Room::open(&NAMES);
+    let mut bob = room.talk("bob");
+    let carol = room.talk("carol");
+    let mut alice = Terminal::start(&room, "alice", [24, 80]);
+    alice.wait_for("in the group: bob, carol");
+    alice.wait_for("3 take part");
+    bob.enter("@alice Is everybody coming?");
+    alice.wait_for("Is everybody coming?");
+    bob.enter("/verify alice");
+    let number = bob.wait_for("safety").splitn(3, ' ').nth(2).unwrap().to_owned();
+    alice.press(&format!("/verify bob {number}\r"));
+    alice.wait_for("bob is verified");
+    alice.press("@bob I am.\r");
+    alice.wait_for("I am. ✓");
+    alice.press("/group team bob carol\r");
+    alice.wait_for("the group team is set");
+    alice.press("@team Meet at the bridge at eight. Bring a lamp, a rope and something to eat.\r");
+    alice.wait_for("✓ 2/2");
+    fs::write(room.path("plan.txt"), "At eight.\n").unwrap();
+    carol.enter("/send alice plan.txt");
+    alice.wait_for("drops it");
+    alice.press("/accept 1\r");
+    alice.wait_for("saved as");
+    alice.press("And torches!");
+    alice.wait_for("@team> And torches!");
+    alice.wait_until("nothing under way", |screen| !screen.contents().contains("not delivered"));
+    let place = room.path("").display().to_string();
+    let shown = alice.rows().join("\n").replace(&place, "/home/alice/chat/");
+    let pictured = GUIDE.split("```text\n").find(|text| text.starts_with('—')).unwrap();
+    let pictured = pictured.split("\n```").next().unwrap();
+    assert_eq!(without_numbers(&shown), without_numbers(pictured), "the guide needs:\n{shown}");
+}
+
+/// Rows whose numbers and date do not matter.
+fn without_numbers(rows: &str) -> Vec<String> {
+    let without = |row: &str| {
+        if row.starts_with('—') {
+            return "a day".to_owned();
+        }
+        let parts = row.trim_end().split(|c: char| c.is_ascii_digit());
+        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("0")
+    };
+    rows.lines().map(without).collect()
+}
+
 #[test]
 fn a_proxy_that_does_not_answer_is_shown() {
     let (room, _proxy) = Room::open(&NAMES);
@@ -137,7 +186,7 @@ fn what_happens_is_said_in_lines() {
     for [rows, columns] in SIZES {
         // The terminal echoes what is entered, and nothing is drawn.
         let mut alice = Terminal::start_with(&room, "alice", &["--lines"], [rows, columns]);
-        alice.wait_for("3 members take part: messages are sent.");
+        alice.wait_for("members take part: messages are sent.");
         alice.press("@bob good morning\n");
         alice.wait_for("What you enter now goes to bob.");
         assert_eq!(bob.wait_for("message"), "message alice good morning");

@@ -445,6 +445,33 @@ fn openssh_signs(group: &GeneratingGroup) {
     assert!(printed.starts_with("Good \"file\" signature for office@example.org"), "{printed}");
 }
 
+/// Doctor says what the start refuses, before and after the group has generated its key.
+#[test]
+fn doctor_names_cometbft_with_an_ed25519_key() {
+    let group = GeneratingGroup::new();
+    let config = fs::read_to_string(group.path("1.toml")).unwrap();
+    let config = config.replacen("bundle = ", "# bundle = ", 1);
+    fs::write(
+        group.path("key.pem"),
+        group.succeeds("openssl genpkey -algorithm ed25519 | openssl pkey -pubout"),
+    )
+    .unwrap();
+    for known in ["bundle = \"group.bundle\"", "public_key = \"key.pem\""] {
+        for (setting, is_wrong) in [("cometbft = \"c\"\n", true), ("", false)] {
+            fs::write(group.path("x.toml"), format!("{known}\n{setting}{config}")).unwrap();
+            let output = sunder(group.place.path(), &["doctor", "--config", "x.toml", "--json"]);
+            let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let findings = report["findings"].as_array().unwrap();
+            let found = findings.iter().find(|it| it["subject"] == "cometbft");
+            assert_eq!(found.is_some(), is_wrong, "{known}: {report}");
+            if let Some(found) = found {
+                assert_eq!(found["level"], "error");
+                assert!(found["fix"].as_str().unwrap().starts_with("remove `cometbft`"), "{found}");
+            }
+        }
+    }
+}
+
 /// No one splits an Ed25519 key, so there are no share files; and groups may be larger.
 #[test]
 fn a_list_of_servers_that_generate_a_key_has_up_to_31() {

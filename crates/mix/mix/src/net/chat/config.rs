@@ -108,7 +108,8 @@ impl ChatConfig {
                 if GroupAddress::is_single_address(address) {
                     return Some(address.to_owned());
                 }
-                value.refuse("no address", "as in: socks = \"127.0.0.1:9050\"");
+                let fix = "as in: socks = \"127.0.0.1:9050\", without a user and a password";
+                value.refuse("no address", fix);
                 None
             });
             let has_socks = socks.is_some();
@@ -189,6 +190,7 @@ mod tests {
             format!("{right}socks = \"127.0.0.1:9050\"\n"),
             format!("{socks}transport = \"quic\"\n"),
             format!("{single}socks = \"9050\"\n"),
+            format!("{single}socks = \"me:secret@127.0.0.1:9050\"\n"),
         ] {
             let problems = ChatConfig::from_toml(&wrong).unwrap_err();
             assert_eq!(problems.iter().count(), 1, "{wrong}");

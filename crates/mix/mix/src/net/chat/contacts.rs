@@ -7,7 +7,7 @@ use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentityPublicKey;
 use zeroize::Zeroizing;
 
-use crate::protocol::membership::MemberName;
+use crate::protocol::membership::{MemberName, NameSkeletons};
 
 /// The name of the file.
 pub(super) const FILE: &str = "contacts";
@@ -31,7 +31,7 @@ pub struct ChatContactList {
 }
 
 /// Whether the key of a member is trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ContactTrust {
     /// The key that the member had first, or that the user has accepted.
     Seen = 0,
@@ -43,8 +43,16 @@ enum ContactTrust {
 
 struct KnownMember {
     name: MemberName,
+    /// Those of the name.
+    skeletons: NameSkeletons,
     key: IdentityPublicKey,
     trust: ContactTrust,
+}
+
+impl KnownMember {
+    fn new(name: MemberName, key: IdentityPublicKey, trust: ContactTrust) -> Self {
+        Self { skeletons: name.skeletons(), name, key, trust }
+    }
 }
 
 /// See [the module](self).
@@ -75,51 +83,48 @@ impl ChatContacts {
         let warnings = members.iter().filter_map(|(key, name)| self.meet(key, name)).collect();
         let is_member = |person: &KnownMember| members.iter().any(|(key, _)| *key == person.key);
         while self.people.len() > MAX_PEOPLE {
-            let former = self.people.iter().position(|person| !is_member(person));
-            self.people.remove(former.unwrap_or(0));
+            // Of the former members, first one that was never verified.
+            let former = self.people.iter().enumerate().filter(|(_, person)| !is_member(person));
+            let least = former.min_by_key(|(_, person)| person.trust != ContactTrust::Seen);
+            self.people.remove(least.map_or(0, |(index, _)| index));
         }
         warnings
     }
 
+    /// Compares a member with the one that had this name before.
     fn meet(&mut self, key: &IdentityPublicKey, name: &MemberName) -> Option<String> {
-        let exact = self.people.iter().position(|person| person.name == *name);
-        let like = || self.people.iter().position(|person| person.name.clashes_with(name));
-        let before = exact.or_else(like).map(|at| &mut self.people[at]);
-        let Some(before) = before else { return self.meet_new_name(key, name) };
+        let Some(before) = self.people.iter_mut().find(|person| person.name == *name) else {
+            return self.meet_new_name(key, name);
+        };
         if before.key == *key {
-            before.name = name.clone();
             return None;
         }
         let was_verified = before.trust != ContactTrust::Seen;
-        let trust = if was_verified { ContactTrust::Changed } else { ContactTrust::Seen };
-        let old = std::mem::replace(before, KnownMember { name: name.clone(), key: *key, trust });
-        let known = if old.name == *name { String::new() } else { format!(" than {}", old.name) };
-        Some(if was_verified {
-            format!(
-                "ATTENTION: {name} has ANOTHER KEY{known} than the one that you verified. It may \
-                 be another person. Nothing is sent to {name} until you compare the new number \
-                 (/verify {name}) or accept the new key (/trust {name})"
-            )
-        } else {
-            format!(
-                "ATTENTION: {name} has ANOTHER KEY{known} than before. It may be another person, \
-                 or the same with a new installation: ask, and compare /verify {name}"
-            )
-        })
+        before.key = *key;
+        before.trust = if was_verified { ContactTrust::Changed } else { ContactTrust::Seen };
+        Some(other_key_warning(name, None, was_verified))
     }
 
+    /// Compares a member with a new name with those that had its key, or a name that looks like
+    /// its name. These are kept: they may still be members.
     fn meet_new_name(&mut self, key: &IdentityPublicKey, name: &MemberName) -> Option<String> {
-        let old = self.people.iter().find(|person| person.key == *key);
-        let (trust, warning) = match old {
-            None => (ContactTrust::Seen, None),
-            Some(KnownMember { name: old, trust, .. }) => {
-                let is_seen = *trust == ContactTrust::Seen;
-                let trust = if is_seen { ContactTrust::Seen } else { ContactTrust::Changed };
-                let warning = format!("the member {name} has the key that {old} had before");
-                (trust, Some(warning))
+        let skeletons = name.skeletons();
+        let same_key = self.people.iter().filter(|person| person.key == *key);
+        let alike = self.people.iter().filter(|person| person.skeletons.clash_with(&skeletons));
+        // Several may have such names: the one that was verified matters most.
+        let most_trusted = |person: &&KnownMember| person.trust;
+        let (same_key, alike) = (same_key.max_by_key(most_trusted), alike.max_by_key(most_trusted));
+        let old = same_key.into_iter().chain(alike).map(|person| person.trust).max();
+        let was_verified = old.is_some_and(|trust| trust != ContactTrust::Seen);
+        let warning = match (same_key, alike) {
+            (_, Some(alike)) if alike.key != *key => {
+                Some(other_key_warning(name, Some(&alike.name), was_verified))
             }
+            (Some(old), _) => Some(format!("the member {name} has the key that {} had", old.name)),
+            _ => None,
         };
-        self.people.push(KnownMember { name: name.clone(), key: *key, trust });
+        let trust = if was_verified { ContactTrust::Changed } else { ContactTrust::Seen };
+        self.people.push(KnownMember::new(name.clone(), *key, trust));
         warning
     }
 
@@ -210,7 +215,7 @@ impl ChatContacts {
         let mut out = Zeroizing::new(Vec::with_capacity(len));
         out.push(VERSION);
         out.put_u32(u32::try_from(self.people.len()).unwrap_or(0));
-        for KnownMember { name, key, trust } in &self.people {
+        for KnownMember { name, key, trust, .. } in &self.people {
             out.put_text(name.as_str());
             out.extend(key.to_bytes());
             out.push(*trust as u8);
@@ -241,7 +246,7 @@ impl ChatContacts {
                 2 => ContactTrust::Changed,
                 _ => return None,
             };
-            contacts.people.push(KnownMember { name, key, trust });
+            contacts.people.push(KnownMember::new(name, key, trust));
         }
         while !reader.is_empty() {
             let name = reader.text().ok()?.to_owned();
@@ -250,6 +255,25 @@ impl ChatContacts {
             contacts.groups.insert(name, members?);
         }
         Some(contacts)
+    }
+}
+
+/// The warning that a member has another key than before, or than the one of a name that looks
+/// like its name.
+fn other_key_warning(name: &MemberName, alike: Option<&MemberName>, was_verified: bool) -> String {
+    let than = alike.map(|alike| format!(" than {alike}")).unwrap_or_default();
+    if was_verified {
+        format!(
+            "ATTENTION: {name} has ANOTHER KEY{than} than the one that you verified. It may be \
+             another person. Nothing is sent to {name} until you compare the new number (/verify \
+             {name}) or accept the new key (/trust {name})"
+        )
+    } else {
+        let before = if alike.is_some() { "" } else { " than before" };
+        format!(
+            "ATTENTION: {name} has ANOTHER KEY{than}{before}. It may be another person, or the \
+             same with a new installation: ask, and compare /verify {name}"
+        )
     }
 }
 
@@ -314,6 +338,39 @@ mod tests {
         let warnings = contacts.update(&[member("robert", 1)]);
         assert!(warnings[0].contains("the key that bob had"), "{warnings:?}");
         assert!(contacts.recipients("robert", &names(&["robert"])).is_err());
+    }
+
+    #[test]
+    fn a_verified_name_is_watched_while_another_one_looks_like_it() {
+        let mut contacts = ChatContacts::default();
+        contacts.update(&[member("bob", 1)]);
+        contacts.trust("bob", true);
+        // A false administrator gives both names new keys, in any order.
+        let both = [member("bob", 2), member("B0B", 3)];
+        let others = names(&["bob", "B0B"]);
+        for members in [both.clone(), [both[1].clone(), both[0].clone()]] {
+            let mut contacts = ChatContacts::decode(&contacts.encode()).unwrap();
+            assert_eq!(contacts.update(&members).len(), 2);
+            for to in ["bob", "B0B", ALL] {
+                assert!(contacts.recipients(to, &others).is_err(), "{to}");
+            }
+            assert!(contacts.update(&members).is_empty(), "it is said once");
+        }
+    }
+
+    #[test]
+    fn a_verified_former_member_is_not_forgotten_for_others() {
+        let mut contacts = ChatContacts::default();
+        contacts.update(&[member("verified", 1), member("seen", 2)]);
+        contacts.trust("verified", true);
+        for number in 0..MAX_PEOPLE {
+            let (key, _) = member("x", 3);
+            let name = MemberName::new(&format!("n{number}")).unwrap();
+            contacts.people.push(KnownMember::new(name, key, ContactTrust::Seen));
+        }
+        contacts.update(&[]);
+        assert_eq!(contacts.people.len(), MAX_PEOPLE);
+        assert!(contacts.is_verified("verified") && contacts.person("seen").is_none());
     }
 
     #[test]

@@ -113,6 +113,9 @@ struct FileOffer {
 #[derive(Default)]
 pub(super) struct FileOffers {
     offers: Vec<FileOffer>,
+    /// The greatest number in this run. None is given twice: a file must not take the place of
+    /// another one that the user means.
+    last: u32,
 }
 
 impl FileOffers {
@@ -127,7 +130,8 @@ impl FileOffers {
         if count >= MAX_OFFERS_EACH || self.offers.len() >= MAX_OFFERS {
             return None;
         }
-        let number = self.offers.last().map_or(1, |last| last.number.saturating_add(1));
+        let number = self.last.saturating_add(1);
+        self.last = number;
         self.offers.push(FileOffer { number, from: from.to_owned(), file: file.clone() });
         Some(number)
     }
@@ -176,7 +180,8 @@ impl FileOffers {
             let content = reader.counted().ok()?.to_vec();
             offers.push(FileOffer { number, from, file: SharedFile { name, content } });
         }
-        Some(Self { offers })
+        let last = offers.iter().map(|offer| offer.number).max().unwrap_or(0);
+        Some(Self { offers, last })
     }
 }
 
@@ -242,10 +247,13 @@ mod tests {
         // After a crash it is offered again.
         assert_eq!(number(&mut offers, 1), Some(2));
         assert!(offers.remove(1) && !offers.remove(1));
+        // The number of a file that was the last one is not used again.
+        assert!(offers.remove(5));
+        assert_eq!(offers.add("carol", &file("b", b"b")), Some(6));
         let mut offers = FileOffers::decode(&offers.encode()).unwrap();
         assert_eq!(offers.iter().count(), 4);
-        assert_eq!(number(&mut offers, 9), Some(6));
-        assert_eq!(offers.get(5), Some(&file("b", b"b")));
+        assert_eq!(number(&mut offers, 9), Some(7));
+        assert_eq!(offers.get(6), Some(&file("b", b"b")));
     }
 
     proptest! {

@@ -22,11 +22,11 @@ use super::status::{
 };
 use super::workers::ProxyWorkers;
 use super::{MixProxyError, lock};
-use crate::Mailbox;
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::group::{
     CatchUpRequest, GroupTransmit, MixGroup, MixGroupEvent, MixGroupSettings,
 };
-use crate::protocol::wire::{ProxyRefusal, ProxyToMember};
+use crate::protocol::wire::{MemberToProxy, MixTerms, ProxyRefusal, ProxyToMember};
 
 /// The interval between attempts to write a state that could not be written.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
@@ -42,8 +42,9 @@ pub enum MixProxyObservation {
         /// Its length in bytes.
         len: usize,
     },
-    /// The member's update of a round, which it adds to the mailbox.
-    Update(Mailbox),
+    /// What the member hands in for a round: its update of the mailbox or, in an exchange by
+    /// broadcast, its own slots.
+    Update(Vec<u8>),
 }
 
 /// Called with each observation.
@@ -194,7 +195,7 @@ impl GroupRunner {
             if !core.outboxes.contains_key(&id) {
                 return io::Error::other("the proxy has ended the connection");
             }
-            core.observe(id, || MixProxyObservation::Message { len: message.len() });
+            core.observe_message(id, &message, &self.config.terms);
             core.group.handle_message(self.now(), id, &message);
             self.drive(&mut core);
         }
@@ -298,7 +299,7 @@ impl GroupRunner {
                 let done = job.run();
                 let mut core = lock(&runner.core);
                 if let Some((id, update)) = done.update() {
-                    core.observe(id, || MixProxyObservation::Update(update.clone()));
+                    core.observe(id, || MixProxyObservation::Update(update.as_bytes().to_vec()));
                 }
                 core.group.handle_done(runner.now(), done);
                 runner.drive(&mut core);
@@ -389,6 +390,17 @@ impl GroupRunnerState {
         bytes - self.today.1
     }
 
+    /// Calls the observer, if there is one, with a message of a client.
+    fn observe_message(&mut self, id: u64, message: &[u8], terms: &MixTerms) {
+        self.observe(id, || MixProxyObservation::Message { len: message.len() });
+        if self.observer.is_some()
+            && terms.exchange() == MixExchangeKind::Broadcast
+            && let Ok(MemberToProxy::Request { body, .. }) = MemberToProxy::decode(message, terms)
+        {
+            self.observe(id, || MixProxyObservation::Update(body));
+        }
+    }
+
     /// Calls the observer, if there is one.
     fn observe(&mut self, id: u64, seen: impl FnOnce() -> MixProxyObservation) {
         if let (Some(observer), Some(key)) = (&mut self.observer, self.keys.get(&id)) {
@@ -462,7 +474,6 @@ mod tests {
 
     use super::*;
     use crate::protocol::membership::announcement_fixture;
-    use crate::protocol::wire::MemberToProxy;
     use crate::proxy::MixProxyConfig;
 
     #[test]

@@ -174,11 +174,11 @@ impl GroupAddress {
             && !text.chars().any(|one| one.is_control() || one.is_whitespace())
     }
 
-    /// Whether this is one address with a port: `HOST:PORT`.
+    /// Whether this is one address with a port, `HOST:PORT`, without a user or a token before it.
     pub fn is_single_address(text: &str) -> bool {
         let parts = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         let has_port = parts.is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        has_port && Self::is_proxy_address(text) && !text.contains(',')
+        has_port && Self::is_proxy_address(text) && !text.contains([',', '@'])
     }
 }
 

@@ -103,14 +103,30 @@ impl MemberName {
     /// that look alike (UTS 39, 4), as they are or as capitals or small letters. A group cannot
     /// have two such names.
     pub fn clashes_with(&self, other: &Self) -> bool {
-        let forms = |name: &str| [name.to_owned(), name.to_lowercase(), name.to_uppercase()];
-        let mut pairs = forms(&self.0).into_iter().zip(forms(&other.0));
-        pairs.any(|(one, other)| looks(&one) == looks(&other))
+        self.skeletons().clash_with(&other.skeletons())
+    }
+
+    /// What the name is compared by in [`Self::clashes_with`], to compare it with many names.
+    pub(crate) fn skeletons(&self) -> NameSkeletons {
+        let Self(name) = self;
+        let forms = [name.clone(), name.to_lowercase(), name.to_uppercase()];
+        NameSkeletons(forms.map(|form| folded_skeleton(&form)))
     }
 }
 
-/// What a text looks like, without capitals.
-fn looks(text: &str) -> String {
+/// The skeletons of a name: as it is, in small letters, and in capitals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NameSkeletons([String; 3]);
+
+impl NameSkeletons {
+    /// See [`MemberName::clashes_with`].
+    pub(crate) fn clash_with(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).any(|(one, other)| one == other)
+    }
+}
+
+/// The skeleton of a text (UTS 39, 4), without capitals.
+fn folded_skeleton(text: &str) -> String {
     let lower = skeleton(text).collect::<String>().to_lowercase();
     // The capital of i looks like a small l.
     lower.chars().map(|letter| if letter == 'i' { 'l' } else { letter }).collect()

@@ -19,7 +19,7 @@ use crate::net::links::{LinkProbeResult, QuorumPeer};
 use crate::net::nodes::parse_nodes;
 use crate::net::store::{MAX_KEPT_LEN, audit};
 use crate::protocol::ceremony::bundle::QuorumBundle;
-use crate::protocol::group::{GroupKeyAnchor, GroupKeyKind, QuorumGroup, QuorumMember};
+use crate::protocol::group::{GroupKeyAnchor, QuorumGroup, QuorumMember};
 use crate::protocol::policy::{self, MessageDigest};
 use crate::protocol::refresh::MAX_COMMAND_BYTES;
 use crate::protocol::review::ReviewedRegistration;
@@ -258,10 +258,7 @@ impl LocalService for NodeHandle {
         caller: ApiCaller,
     ) -> Result<RegisterResponse, ApiRefusal> {
         let digest = MessageDigest::of(&message);
-        // Before there is a key, what it cannot sign is refused when it is to be signed.
-        let key = lock(&self.shared).public().cloned();
-        let key = key.map_or(GroupKeyKind::Rsa, |key| GroupKeyAnchor::of(key).kind());
-        if let Err(refusal) = policy::check_message(&message, key) {
+        if let Err(refusal) = policy::check_message(&message, self.key) {
             self.record_refusal("register", &refusal.to_string(), Some(digest), caller);
             return Err(ApiRefusal::new(ApiRefusalKind::Forbidden, refusal));
         }

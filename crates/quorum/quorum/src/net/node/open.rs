@@ -100,6 +100,19 @@ pub enum NodeOpenError {
         "`public_key` is not the key of the bundle: leave `public_key` out, or copy both again"
     )]
     OtherKey,
+    /// The group has generated its key without this server.
+    #[error(
+        "bundle: {} has an Ed25519 key, and the store only the list of the servers that are to \
+         generate one: if the group has done so without this server, empty the directory {} and \
+         start again; the server then recovers its share from the others", .path.display(),
+        .store.display()
+    )]
+    MissedFounding {
+        /// The bundle.
+        path: PathBuf,
+        /// The directory of the store.
+        store: PathBuf,
+    },
     /// The share file belongs to another server or another key.
     #[error("share: {} is not for this server: {what}", .path.display())]
     OtherShare {
@@ -341,6 +354,14 @@ fn take_bundle(
         kept.anchor().kind() != bundle.anchor().kind()
             || kept.public().is_some() == bundle.public().is_some()
     });
+    let is_founding = start.as_ref().is_some_and(|start| start.header().epoch == 0);
+    let has_ed25519_key = matches!(bundle.anchor(), GroupKeyAnchor::Ed25519(_));
+    if !is_of_store && is_founding && has_ed25519_key {
+        return Err(NodeOpenError::MissedFounding {
+            path,
+            store: config.config_dir.join(&config.store),
+        });
+    }
     if !is_of_store || has_other {
         return Err(NodeOpenError::OtherShare { path, what: "the store has another public key" });
     }

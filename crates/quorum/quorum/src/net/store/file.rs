@@ -92,6 +92,21 @@ const LATER_TABLES: &str = "\
         since INTEGER NOT NULL CHECK (since >= 0)\
     ) STRICT;";
 
+/// The definition in stores of versions without Ed25519 keys, which have no epoch 0.
+const VOTING_FROM_EPOCH_1: &str = "\
+    SELECT count(*) FROM sqlite_schema WHERE name = 'voting' AND sql LIKE '%CHECK (epoch > 0)%'";
+
+/// Lets such a store have the voting key of epoch 0, as a new one does.
+const VOTING_UPGRADE: &str = "\
+    ALTER TABLE voting RENAME TO voting_before; \
+    CREATE TABLE voting (\
+        epoch INTEGER PRIMARY KEY NOT NULL CHECK (epoch >= 0), \
+        life BLOB CHECK (length(life) = 32), \
+        sealed BLOB NOT NULL\
+    ) STRICT; \
+    INSERT INTO voting SELECT epoch, life, sealed FROM voting_before; \
+    DROP TABLE voting_before;";
+
 /// The lock of a store's directory.
 #[derive(Debug)]
 pub(super) struct QuorumStoreLock(File);
@@ -251,6 +266,11 @@ fn check(connection: &mut Connection, path: &Path) -> Result<(), QuorumStoreErro
         && number(&change, "PRAGMA user_version")? == 1
     {
         change.execute_batch(UPGRADE)?;
+    }
+    if number(&change, "PRAGMA application_id")? == APPLICATION
+        && number(&change, VOTING_FROM_EPOCH_1)? == 1
+    {
+        change.execute_batch(VOTING_UPGRADE)?;
     }
     change.commit()?;
     if number(connection, "PRAGMA application_id")? != APPLICATION {

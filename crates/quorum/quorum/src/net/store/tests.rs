@@ -287,6 +287,33 @@ fn a_voting_key_is_wiped_when_it_is_replaced_and_when_its_epoch_ends() {
     assert!(store.saved().unwrap().voting.is_empty());
 }
 
+/// Stores of versions without Ed25519 keys have refused the voting key of epoch 0.
+#[test]
+fn a_store_of_an_earlier_version_gets_a_voting_key_of_epoch_0() {
+    let place = TempDir::new().unwrap();
+    let (mut store, _) = with_epoch(&place, 1);
+    let voting = |epoch, byte| SavedStateChange::Voting {
+        epoch,
+        life: None,
+        secret: Zeroizing::new([byte; 32]),
+    };
+    save(&mut store, &[voting(1, 1)]).unwrap();
+    let before = "ALTER TABLE voting RENAME TO new; \
+        CREATE TABLE voting (epoch INTEGER PRIMARY KEY NOT NULL CHECK (epoch > 0), \
+            life BLOB CHECK (length(life) = 32), sealed BLOB NOT NULL) STRICT; \
+        INSERT INTO voting SELECT * FROM new; DROP TABLE new;";
+    store.connection.execute_batch(before).unwrap();
+    assert!(save(&mut store, &[voting(0, 2)]).is_err());
+    for _ in 0..2 {
+        drop(store);
+        store = open(&place).unwrap();
+        save(&mut store, &[voting(0, 2)]).unwrap();
+    }
+    let kept = store.saved().unwrap().voting;
+    let secrets: Vec<_> = kept.values().map(|(_, secret)| secret[0]).collect();
+    assert_eq!(secrets, [2, 1]);
+}
+
 /// A crash in between leaves a key that was replaced: it is lost, and the server draws another one.
 #[test]
 fn a_voting_key_without_its_file_is_lost() {

@@ -5,6 +5,7 @@
 mod effect;
 mod run;
 mod servers;
+mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -329,10 +330,8 @@ impl RefreshAgreement {
                 !self.cancellations.contains(&author)
             }
             LogEntryBody::Handover { step, .. } => {
-                let run = self.run_of(Sha256Digest(step.run()), entry)?;
-                let handover = run.handover.as_ref().ok_or(LogEntryRefusal::OtherKey)?;
-                let author = author.participant().ok_or(LogEntryRefusal::Signature)?;
-                handover.check(author, step)?;
+                let (handover, author) = self.handover_of(entry, step)?;
+                handover.check_header(author, step.header())?;
                 true
             }
             LogEntryBody::SessionKey { .. }
@@ -399,6 +398,9 @@ impl RefreshAgreement {
         if !self.has_right_voting_key(entry) {
             return Err(LogEntryRefusal::VotingKey);
         }
+        if let LogEntryBody::Handover { step, .. } = &entry.body {
+            self.check_step(entry, step)?;
+        }
         Ok(entry.slot())
     }
 
@@ -440,7 +442,7 @@ impl RefreshAgreement {
                     && voting.is_proven(self.epoch_digest, author)
             }
             LogEntryBody::Handover { step, voting: Some(voting), .. } => {
-                voting.is_proven(Sha256Digest(step.run()), author)
+                voting.is_proven(Sha256Digest(step.header().run), author)
             }
             _ => true,
         }
@@ -512,7 +514,10 @@ impl RefreshAgreement {
                 run.computed(author, (witnesses, possession), times, self.key.rsa()?)
             }
             (LogEntryBody::Handover { step, voting, time }, Some(run)) => {
-                run.hand_over(author, step, voting.as_deref(), (*time, self.epoch.time))
+                let times = (*time, self.epoch.time);
+                step.decode()
+                    .map_err(LogEntryRefusal::from)
+                    .and_then(|step| run.hand_over(author, &step, voting.as_deref(), times))
             }
         };
         // The author has signed an invalid entry. This proves it faulty, whatever others do.

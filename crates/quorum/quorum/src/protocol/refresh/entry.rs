@@ -1,9 +1,6 @@
 //! The entries of the agreement log. Each is signed by its author's identity key.
 
-use encoding::{FieldError, FieldReader, FieldWrite as _};
-use keys::{IdentityPublicKey, IdentitySecretKey};
-use schnorr::{HandoverEntry, HandoverEntryKind, HandoverRole};
-
+use super::handover_step::EncodedHandoverStep;
 use super::manifest::DealingManifest;
 use super::session::{SessionPoint, SessionProof};
 use crate::protocol::admission::EntrySlot;
@@ -13,6 +10,9 @@ use crate::protocol::replication::is_batch;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::{VotingKey, read_optional_key, write_key};
 use crate::protocol::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
+use encoding::{FieldError, FieldReader, FieldWrite as _};
+use handover::{HandoverEntryKind, HandoverRole};
+use keys::{IdentityPublicKey, IdentitySecretKey};
 
 /// The largest entry in bytes. The witnesses of 13 servers with a 4096-bit key take 366,080 bytes.
 pub const MAX_ENTRY_LEN: usize = 1 << 20;
@@ -62,7 +62,11 @@ pub(crate) enum LogEntryBody {
     /// A server's step in the handover of an Ed25519 key. A new server registers its session key
     /// together with its voting key for the new epoch, and has its share at a time of its clock.
     /// Other steps have neither.
-    Handover { step: Box<HandoverEntry>, voting: Option<Box<VotingKey>>, time: Option<UnixSeconds> },
+    Handover {
+        step: EncodedHandoverStep,
+        voting: Option<Box<VotingKey>>,
+        time: Option<UnixSeconds>,
+    },
 }
 
 /// The group to which the author of an entry belongs.
@@ -141,7 +145,7 @@ impl LogEntry {
             LogEntryBody::SessionKey { .. }
             | LogEntryBody::Complaint { .. }
             | LogEntryBody::Computed { .. } => RefreshRole::New,
-            LogEntryBody::Handover { step, .. } => match step.role() {
+            LogEntryBody::Handover { step, .. } => match step.header().kind.role() {
                 HandoverRole::Dealer => RefreshRole::Old,
                 HandoverRole::Receiver => RefreshRole::New,
             },
@@ -165,7 +169,7 @@ impl LogEntry {
             LogEntryBody::Computed { .. } => (6, 0),
             LogEntryBody::Voting { .. } => (7, 0),
             LogEntryBody::Command { .. } => (9, 0),
-            LogEntryBody::Handover { step, .. } => match step.kind() {
+            LogEntryBody::Handover { step, .. } => match step.header().kind {
                 HandoverEntryKind::Key => (10, 0),
                 HandoverEntryKind::Deal => (11, 0),
                 HandoverEntryKind::Hold => (12, 0),
@@ -252,8 +256,8 @@ impl LogEntryBody {
                 }
             }
             Self::Handover { step, voting, time } => {
-                out.push(handover_code(step.kind()));
-                out.put_counted(&step.to_bytes());
+                out.push(handover_code(step.header().kind));
+                out.put_counted(step.as_bytes());
                 if let Some(voting) = voting {
                     voting.write(out);
                 }
@@ -318,14 +322,13 @@ impl LogEntryBody {
                 Self::Command { segment, number, requests: read_requests(reader)? }
             }
             12..=14 => {
-                let step = HandoverEntry::from_bytes(reader.counted()?);
-                let step = step.map_err(|why| MalformedEncoding(why.0))?;
-                if handover_code(step.kind()) != kind {
+                let step = EncodedHandoverStep::parse(reader.counted()?)?;
+                if handover_code(step.header().kind) != kind {
                     return Err(MalformedEncoding("another step of a handover"));
                 }
                 let voting = if kind == 12 { Some(VotingKey::read(reader)?) } else { None };
                 let time = if kind == 14 { Some(UnixSeconds(reader.u64()?)) } else { None };
-                Self::Handover { step: Box::new(step), voting: voting.map(Box::new), time }
+                Self::Handover { step, voting: voting.map(Box::new), time }
             }
             _ => return Err(MalformedEncoding("unknown kind of entry")),
         })

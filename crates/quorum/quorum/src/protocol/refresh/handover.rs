@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encoding::FieldReader;
+use handover::{
+    HandoverAgreement, HandoverDealer, HandoverEntry, HandoverEntryKind, HandoverReceiver,
+    ParticipantSet,
+};
 use keys::IdentitySecretKey;
 use random::{RandomError, RandomGenerator};
-use schnorr::{
-    HandoverAgreement, HandoverDealer, HandoverEntry, HandoverEntryKind, HandoverReceiver,
-    KeyShare, ParticipantSet,
-};
+use schnorr::{KeyShare, SchnorrScheme};
 use zeroize::Zeroizing;
 
 use super::agreement::RefreshAgreement;
 use super::entry::{LogEntry, LogEntryBody, RefreshRole};
+use super::handover_step::EncodedHandoverStep;
 use super::manifest::DealingRound;
 use super::message::{CommonValue, RefreshMessage};
 use super::output::{RefreshOutput, RunItemName};
@@ -37,12 +39,12 @@ pub(crate) struct HandoverServer {
     /// Its index among the dealers.
     dealer_index: Option<ServerIndex>,
     saved_seed: Option<Zeroizing<[u8; 32]>>,
-    dealer: Option<HandoverDealer>,
+    dealer: Option<HandoverDealer<SchnorrScheme>>,
     /// Its index in the new group.
     receiver_index: Option<ServerIndex>,
     receiver: Option<RunReceiver>,
     /// The agreed state of which the wants below follow.
-    seen: Option<Arc<HandoverAgreement>>,
+    seen: Option<Arc<HandoverAgreement<SchnorrScheme>>>,
     /// The entries that it wants committed, by their digests.
     wanted_entries: BTreeMap<Sha256Digest, LogEntry>,
     /// The common values that it lacks: the dealer, and a server that has it.
@@ -53,7 +55,7 @@ pub(crate) struct HandoverServer {
 
 /// A server of the new group.
 struct RunReceiver {
-    receiver: HandoverReceiver,
+    receiver: HandoverReceiver<SchnorrScheme>,
     /// The voting key for the new epoch.
     voting: Arc<VotingSecret>,
     /// The dealings of which it has saved its rows.
@@ -193,7 +195,7 @@ impl HandoverServer {
     fn begin_roles(
         &mut self,
         context: &HandoverContext<'_>,
-        handover: &HandoverAgreement,
+        handover: &HandoverAgreement<SchnorrScheme>,
         generator: &mut RandomGenerator,
     ) -> Result<bool, RandomError> {
         let mut has_begun = false;
@@ -243,8 +245,8 @@ impl HandoverServer {
     }
 
     /// Computes what the server wants in a state of the log.
-    fn want(&mut self, context: &HandoverContext<'_>, handover: &HandoverAgreement) {
-        let mut steps: Vec<(ServerIndex, HandoverEntry)> = Vec::new();
+    fn want(&mut self, context: &HandoverContext<'_>, handover: &HandoverAgreement<SchnorrScheme>) {
+        let mut steps: Vec<(ServerIndex, HandoverEntry<SchnorrScheme>)> = Vec::new();
         if let (Some(dealer), Some(index)) = (&self.dealer, self.dealer_index) {
             steps.extend(dealer.wanted_entry(handover).map(|step| (index, step)));
         }
@@ -261,17 +263,22 @@ impl HandoverServer {
         for (author, step) in steps {
             let digest = Sha256Digest::of(&[&step.to_bytes()]);
             let entry = before.remove(&digest);
-            let entry = entry.unwrap_or_else(|| self.entry(author, step, context.time));
+            let entry = entry.unwrap_or_else(|| self.entry(author, &step, context.time));
             self.wanted_entries.insert(digest, entry);
         }
     }
 
-    fn entry(&self, author: ServerIndex, step: HandoverEntry, time: UnixSeconds) -> LogEntry {
+    fn entry(
+        &self,
+        author: ServerIndex,
+        step: &HandoverEntry<SchnorrScheme>,
+        time: UnixSeconds,
+    ) -> LogEntry {
         let kind = step.kind();
         let own = self.receiver.as_ref().filter(|_| kind == HandoverEntryKind::Key);
         let voting = own.map(|own| Box::new(VotingKey::new(&own.voting, self.run, author)));
         let time = (kind == HandoverEntryKind::Confirm).then_some(time);
-        let body = LogEntryBody::Handover { step: Box::new(step), voting, time };
+        let body = LogEntryBody::Handover { step: EncodedHandoverStep::new(step), voting, time };
         LogEntry::new(author, body, &self.identity)
     }
 

@@ -18,23 +18,45 @@ const MAX_BYTES: usize = 4 << 20;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PartialSignQueueFull;
 
+/// A request that waits.
+pub(super) trait QueuedSignQuery {
+    /// How many bytes of its message it keeps.
+    fn len(&self) -> usize;
+}
+
+impl QueuedSignQuery for PartialSignQuery {
+    fn len(&self) -> usize {
+        self.message.len()
+    }
+}
+
 /// The waiting requests.
-#[derive(Default)]
-pub(super) struct PartialSignQueue {
-    askers: BTreeMap<ServerIndex, RequesterQueue>,
+pub(super) struct PartialSignQueue<Q> {
+    askers: BTreeMap<ServerIndex, RequesterQueue<Q>>,
     /// The server whose turn is next.
     next: u8,
     computing: usize,
 }
 
-#[derive(Default)]
-struct RequesterQueue {
-    waiting: VecDeque<(PartialSignRequester, PartialSignQuery)>,
+struct RequesterQueue<Q> {
+    waiting: VecDeque<(PartialSignRequester, Q)>,
     bytes: usize,
     computing: usize,
 }
 
-impl PartialSignQueue {
+impl<Q> Default for PartialSignQueue<Q> {
+    fn default() -> Self {
+        Self { askers: BTreeMap::new(), next: 0, computing: 0 }
+    }
+}
+
+impl<Q> Default for RequesterQueue<Q> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), bytes: 0, computing: 0 }
+    }
+}
+
+impl<Q: QueuedSignQuery> PartialSignQueue<Q> {
     /// Whether no more requests of a server are taken now.
     pub(super) fn is_full(&self, index: ServerIndex) -> bool {
         self.askers.get(&index).is_some_and(|of_one| {
@@ -47,26 +69,23 @@ impl PartialSignQueue {
     pub(super) fn push(
         &mut self,
         asker: PartialSignRequester,
-        query: PartialSignQuery,
+        query: Q,
     ) -> Result<(), PartialSignQueueFull> {
         if self.is_full(asker.index) {
             return Err(PartialSignQueueFull);
         }
         let of_one = self.askers.entry(asker.index).or_default();
-        of_one.bytes += query.message.len();
+        of_one.bytes += query.len();
         of_one.waiting.push_back((asker, query));
         Ok(())
     }
 
     /// The next request to compute, if fewer than `processors` are being computed.
-    pub(super) fn begin(
-        &mut self,
-        processors: usize,
-    ) -> Option<(PartialSignRequester, PartialSignQuery)> {
+    pub(super) fn begin(&mut self, processors: usize) -> Option<(PartialSignRequester, Q)> {
         if self.computing >= processors {
             return None;
         }
-        let waits = |(index, of_one): (&ServerIndex, &RequesterQueue)| {
+        let waits = |(index, of_one): (&ServerIndex, &RequesterQueue<Q>)| {
             (!of_one.waiting.is_empty()).then_some(*index)
         };
         let later = self.askers.range(ServerIndex(self.next)..).find_map(waits);
@@ -74,7 +93,7 @@ impl PartialSignQueue {
         self.next = index.0.wrapping_add(1);
         let of_one = self.askers.get_mut(&index)?;
         let (asker, query) = of_one.waiting.pop_front()?;
-        of_one.bytes -= query.message.len();
+        of_one.bytes -= query.len();
         of_one.computing += 1;
         self.computing += 1;
         Some((asker, query))
@@ -86,6 +105,11 @@ impl PartialSignQueue {
         if let Some(of_one) = self.askers.get_mut(&index) {
             of_one.computing = of_one.computing.saturating_sub(1);
         }
+    }
+
+    /// Whether no request waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.askers.values().all(|of_one| of_one.waiting.is_empty())
     }
 
     /// Drops all waiting requests, because another epoch has begun.
@@ -104,7 +128,7 @@ mod tests {
             epoch: 1,
             signers: None,
             encoding: RsaEncoding::Pkcs1,
-            message: vec![7; len],
+            message: vec![7; len].into(),
         }
     }
 

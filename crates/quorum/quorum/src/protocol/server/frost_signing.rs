@@ -2,15 +2,17 @@
 //! of a signature in a session (FROST). They take a fraction of a millisecond, so they are computed
 //! at once. `docs/protocols/quorum-ed25519.md` specifies them.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
+use bytes::Bytes;
 use encoding::FieldReader;
+use handover::ParticipantId;
 use random::{RandomError, RandomGenerator};
-use schnorr::{FrostSigner, NonceCommitments, ParticipantId, SessionRefusal, SigningSession};
+use schnorr::{EncodedSession, FrostSigner, NonceCommitments, SessionRefusal};
 use zeroize::Zeroizing;
 
 use super::QuorumServer;
+use super::answering::{PartialSignQueue, QueuedSignQuery};
 use super::key::EpochKey;
 use super::output::{PartialSignRequester, QuorumServerEvent};
 use super::sign_message::{SignMessageKind, message};
@@ -22,38 +24,66 @@ use crate::protocol::policy::MessageDigest;
 use crate::protocol::signing::{FrostQuery, SignedShare};
 use crate::protocol::wire::MalformedEncoding;
 
-/// The largest number of one server's questions that wait.
-const MAX_PER_REQUESTER: usize = 64;
+/// The largest number of questions that are answered before the driver handles other events.
+const MAX_ANSWERS: usize = 8;
 
-/// The largest number of bytes of one server's sessions that wait, besides one session.
-const MAX_BYTES: usize = 4 << 20;
-
-/// The questions that wait for the next step, each with the epoch that it is about.
+/// The questions of servers, possibly of this one, that wait. They are answered round-robin.
 #[derive(Default)]
-pub(super) struct FrostQueries(VecDeque<(PartialSignRequester, u64, FrostQuery)>);
+pub(super) struct FrostQueries {
+    waiting: PartialSignQueue<FrostQuestion>,
+    /// How many were answered since the driver has handled other events.
+    answered: usize,
+}
 
-impl FrostQueries {
-    /// Whether no more questions of a server are taken now.
-    fn is_full(&self, index: ServerIndex) -> bool {
-        let of_one = || self.0.iter().filter(|(asker, ..)| asker.index == index);
-        let len = |query: &FrostQuery| match query {
+/// A question, with the epoch that it is about.
+struct FrostQuestion {
+    epoch: u64,
+    query: FrostQuery,
+}
+
+impl QueuedSignQuery for FrostQuestion {
+    fn len(&self) -> usize {
+        match &self.query {
             FrostQuery::Commitments => 0,
             FrostQuery::Share(session) => session.len(),
-        };
-        of_one().count() >= MAX_PER_REQUESTER
-            || of_one().map(|(.., query)| len(query)).sum::<usize>() > MAX_BYTES
+        }
+    }
+}
+
+impl FrostQueries {
+    /// The next question, unless [`MAX_ANSWERS`] were answered.
+    fn next(&mut self) -> Option<(PartialSignRequester, FrostQuestion)> {
+        if self.answered == MAX_ANSWERS {
+            return None;
+        }
+        let (asker, question) = self.waiting.begin(1)?;
+        // It is answered at once.
+        self.waiting.end(asker.index);
+        self.answered += 1;
+        Some((asker, question))
+    }
+
+    /// The driver handles other events before it calls again.
+    pub(super) fn pause(&mut self) {
+        self.answered = 0;
+    }
+
+    /// Whether no question waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// Drops all, because another epoch has begun.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.waiting.clear();
     }
 }
 
 /// A server's reply to a question.
 enum FrostReply {
     Commitments(NonceCommitments),
-    Share(SignedShare),
+    /// The share of a signature of this message.
+    Share(SignedShare, MessageDigest),
     /// The nonces of the session are lost. These are others.
     OtherCommitments(NonceCommitments),
     Refused,
@@ -62,12 +92,21 @@ enum FrostReply {
 
 impl QuorumServer {
     /// Asks a server, possibly this one.
-    pub(super) fn ask_frost(&mut self, number: u64, to: ServerIndex, query: FrostQuery) {
+    pub(super) fn ask_frost(
+        &mut self,
+        now: Duration,
+        number: u64,
+        to: ServerIndex,
+        query: FrostQuery,
+    ) {
         let Some(epoch) = &self.epoch else { return };
         let about = epoch.header.epoch;
         if Some(to) == epoch.index {
             let asker = PartialSignRequester { index: to, request: number };
-            self.frost_queries.0.push_back((asker, about, query));
+            let question = FrostQuestion { epoch: about, query };
+            if self.frost_queries.waiting.push(asker, question).is_err() {
+                self.busy(now, number, to);
+            }
         } else if let Some(member) = epoch.header.group.member(to) {
             let identity = member.identity;
             let mut rest = about.to_be_bytes().to_vec();
@@ -82,7 +121,7 @@ impl QuorumServer {
         }
     }
 
-    /// Takes a question of another server, which is answered in the next step.
+    /// Takes a question of another server of the epoch, which is answered in its turn.
     pub(super) fn take_frost_query(
         &mut self,
         asker: PartialSignRequester,
@@ -90,29 +129,33 @@ impl QuorumServer {
         bytes: &[u8],
     ) -> Result<(), MalformedEncoding> {
         let mut reader = FieldReader::new(bytes);
-        let about = reader.u64()?;
+        let epoch = reader.u64()?;
+        if self.frost_queries.waiting.is_full(asker.index) {
+            self.reply_to(asker, SignMessageKind::Busy, &[]);
+            return Ok(());
+        }
         let query = if matches!(kind, SignMessageKind::AskShare) {
-            FrostQuery::Share(reader.rest().to_vec())
+            FrostQuery::Share(Bytes::copy_from_slice(reader.rest()))
         } else {
             reader.finish()?;
             FrostQuery::Commitments
         };
-        if self.frost_queries.is_full(asker.index) {
+        let question = FrostQuestion { epoch, query };
+        if self.frost_queries.waiting.push(asker, question).is_err() {
             self.reply_to(asker, SignMessageKind::Busy, &[]);
-        } else {
-            self.frost_queries.0.push_back((asker, about, query));
         }
         Ok(())
     }
 
-    /// Answers all questions that wait.
+    /// Answers a few of the questions that wait. The others wait until the driver has handled other
+    /// events.
     pub(super) fn answer_frost_queries(
         &mut self,
         now: Duration,
         generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
-        while let Some((asker, about, query)) = self.frost_queries.0.pop_front() {
-            let reply = match self.frost_reply(asker, about, &query, generator)? {
+        while let Some((asker, question)) = self.frost_queries.next() {
+            let reply = match self.frost_reply(asker, &question, generator)? {
                 Ok(reply) => reply,
                 Err(PartialSignRefusal::Busy) => FrostReply::Busy,
                 Err(refusal) => {
@@ -123,37 +166,33 @@ impl QuorumServer {
             if self.epoch.as_ref().is_some_and(|epoch| epoch.index == Some(asker.index)) {
                 self.handle_own_reply(now, asker, reply);
             } else {
-                self.send_reply(asker, &query, reply);
+                self.send_reply(asker, reply);
             }
         }
         Ok(())
     }
 
+    /// The reply to a question. The points of a session are decoded last, by the signer, because
+    /// that is costly: only if the message may be signed, and the session has nonces that this
+    /// server has given to the asker.
     fn frost_reply(
         &mut self,
         asker: PartialSignRequester,
-        about: u64,
-        query: &FrostQuery,
+        question: &FrostQuestion,
         generator: &mut RandomGenerator,
     ) -> Result<Result<FrostReply, PartialSignRefusal>, RandomError> {
         let Some(epoch) = &self.epoch else { return Ok(Err(PartialSignRefusal::NoShares)) };
+        let about = question.epoch;
         if about != epoch.header.epoch {
             let is_near = about.abs_diff(epoch.header.epoch) == 1;
             let far = PartialSignRefusal::Epoch(about);
             return Ok(Err(if is_near { PartialSignRefusal::Near } else { far }));
         }
-        let session = match query {
+        let session = match &question.query {
             FrostQuery::Commitments => None,
-            // The first byte is the number of signers. Their points are costly to decode.
-            FrostQuery::Share(bytes)
-                if bytes.first().map(|it| usize::from(*it))
-                    != Some(epoch.header.group.size().signer_count()) =>
-            {
-                return Ok(Err(PartialSignRefusal::Malformed));
-            }
-            FrostQuery::Share(bytes) => match SigningSession::from_bytes(bytes) {
-                Ok(session) => Some(session),
-                Err(_) => return Ok(Err(PartialSignRefusal::Malformed)),
+            FrostQuery::Share(bytes) => match EncodedSession::parse(bytes) {
+                Ok(session) if session.fits(epoch.header.group.size()) => Some(session),
+                _ => return Ok(Err(PartialSignRefusal::Malformed)),
             },
         };
         if let Some(Err(refusal)) = session.as_ref().map(|it| self.may_sign(it.message())) {
@@ -168,11 +207,16 @@ impl QuorumServer {
             return Ok(Ok(FrostReply::Commitments(signer.commit(coordinator, &randomness))));
         };
         Ok(match signer.sign(coordinator, &session, &randomness) {
-            Ok(answer) => Ok(FrostReply::Share(SignedShare::new(&answer, identity))),
+            Ok(answer) => {
+                let message = MessageDigest::of(session.message());
+                Ok(FrostReply::Share(SignedShare::new(&answer, identity), message))
+            }
             Err(SessionRefusal::Nonces) => {
                 Ok(FrostReply::OtherCommitments(signer.commit(coordinator, &randomness)))
             }
-            Err(SessionRefusal::Signers) => Err(PartialSignRefusal::Malformed),
+            Err(SessionRefusal::Signers | SessionRefusal::Commitments) => {
+                Err(PartialSignRefusal::Malformed)
+            }
         })
     }
 
@@ -183,13 +227,13 @@ impl QuorumServer {
             FrostReply::Commitments(it) | FrostReply::OtherCommitments(it) => {
                 self.handle_commitments(now, number, index, &it);
             }
-            FrostReply::Share(share) => self.handle_share(now, number, index, &share.to_bytes()),
+            FrostReply::Share(share, _) => self.handle_share(now, number, index, &share.to_bytes()),
             FrostReply::Refused => self.refused(now, number, index),
             FrostReply::Busy => self.busy(now, number, index),
         }
     }
 
-    fn send_reply(&mut self, asker: PartialSignRequester, query: &FrostQuery, reply: FrostReply) {
+    fn send_reply(&mut self, asker: PartialSignRequester, reply: FrostReply) {
         match reply {
             FrostReply::Commitments(it) => {
                 self.reply_to(asker, SignMessageKind::Commitments, &it.to_bytes());
@@ -197,12 +241,8 @@ impl QuorumServer {
             FrostReply::OtherCommitments(it) => {
                 self.reply_to(asker, SignMessageKind::OtherCommitments, &it.to_bytes());
             }
-            FrostReply::Share(share) => {
-                if let FrostQuery::Share(session) = query
-                    && let Ok(session) = SigningSession::from_bytes(session)
-                    && let Some(to) = self.identity_of(asker.index)
-                {
-                    let message = MessageDigest::of(session.message());
+            FrostReply::Share(share, message) => {
+                if let Some(to) = self.identity_of(asker.index) {
                     self.event(QuorumServerEvent::Answered { to, message });
                 }
                 self.reply_to(asker, SignMessageKind::Share, &share.to_bytes());

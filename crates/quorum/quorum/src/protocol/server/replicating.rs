@@ -204,7 +204,7 @@ impl QuorumServer {
             if let Some(statement) = answer {
                 let deadline = now + self.settings.timeouts.sign;
                 let purpose = SignRequestPurpose::Answer(command.id);
-                self.queue_signing(purpose, statement, self.own_encoding(), deadline);
+                self.queue_signing(purpose, statement.into(), self.own_encoding(), deadline);
             } else {
                 let result = Err(SignRefusal::NotCommitted);
                 self.push(QuorumServerOutput::Reply { id: command.id, result });
@@ -379,7 +379,7 @@ impl QuorumServer {
         let deadline = now + self.settings.timeouts.sign;
         signed.request_at = deadline;
         let purpose = SignRequestPurpose::Checkpoint(height);
-        self.queue_signing(purpose, statement, self.own_encoding(), deadline);
+        self.queue_signing(purpose, statement.into(), self.own_encoding(), deadline);
     }
 
     /// The group has signed a checkpoint.

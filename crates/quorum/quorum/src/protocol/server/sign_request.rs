@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::signing::{
     self, FrostQuery, PartialSignQuery, RoastRequest, RoastRequestOutput, SignRequest,
@@ -88,7 +90,7 @@ impl GroupSignRequest {
         }
     }
 
-    pub(super) fn into_message(self) -> (Vec<u8>, SigningEncoding) {
+    pub(super) fn into_message(self) -> (Bytes, SigningEncoding) {
         match self {
             Self::Rsa(request) => {
                 let (message, encoding) = request.into_message();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use encoding::FieldReader;
 use keys::IdentityPublicKey;
 use keys::rsa::RsaEncoding;
@@ -64,8 +65,15 @@ pub(super) enum PartialSignRefusal {
 impl PartialSignRefusal {
     /// Whether a correct server may cause this.
     pub(super) fn is_expected(&self) -> bool {
-        matches!(self, Self::Busy | Self::NoShares | Self::Near)
-            || matches!(self, Self::Policy(MessageRefusal::Header))
+        match self {
+            Self::Busy | Self::NoShares | Self::Near => true,
+            // A client registers a message at one server after the other, so a server may be asked
+            // for it before it has it.
+            Self::Policy(refusal) => {
+                matches!(refusal, MessageRefusal::Header | MessageRefusal::NotRegistered)
+            }
+            Self::Malformed | Self::Epoch(_) => false,
+        }
     }
 }
 
@@ -73,14 +81,14 @@ impl PartialSignRefusal {
 pub(super) struct PostponedSignRequest {
     pub(super) at: Duration,
     purpose: SignRequestPurpose,
-    message: Vec<u8>,
+    message: Bytes,
     encoding: SigningEncoding,
 }
 
 /// A queued request of a local user or of the replicated service.
 pub(super) struct QueuedSignRequest {
     purpose: SignRequestPurpose,
-    message: Vec<u8>,
+    message: Bytes,
     encoding: SigningEncoding,
     pub(super) deadline: Duration,
 }
@@ -135,10 +143,10 @@ impl QuorumServer {
         &mut self,
         now: Duration,
         id: LocalRequestId,
-        message: Vec<u8>,
+        message: impl Into<Bytes>,
         encoding: impl Into<SigningEncoding>,
     ) {
-        let encoding = encoding.into();
+        let (message, encoding) = (message.into(), encoding.into());
         let is_registered = self.registered.contains(&MessageDigest::of(&message));
         let key = self.settings.anchor.kind();
         let rules = &self.settings.rules;
@@ -162,7 +170,7 @@ impl QuorumServer {
     pub(super) fn queue_signing(
         &mut self,
         purpose: SignRequestPurpose,
-        message: Vec<u8>,
+        message: Bytes,
         encoding: SigningEncoding,
         deadline: Duration,
     ) {
@@ -203,11 +211,11 @@ impl QuorumServer {
     }
 
     /// Requests the group's signature of a header of this epoch.
-    pub(super) fn sign_header(&mut self, now: Duration, header: Vec<u8>) {
+    pub(super) fn sign_header(&mut self, now: Duration, header: impl Into<Bytes>) {
         // If this fails, it is retried later.
         let deadline = now + self.settings.timeouts.sign;
         let encoding = self.own_encoding();
-        let _ = self.request(now, SignRequestPurpose::Header, header, encoding, deadline);
+        let _ = self.request(now, SignRequestPurpose::Header, header.into(), encoding, deadline);
     }
 
     /// The usual encoding of the group's key, in which it signs for itself.
@@ -222,7 +230,7 @@ impl QuorumServer {
         &mut self,
         now: Duration,
         purpose: SignRequestPurpose,
-        message: Vec<u8>,
+        message: Bytes,
         encoding: SigningEncoding,
         deadline: Duration,
     ) -> Result<(), SignRefusal> {
@@ -301,7 +309,9 @@ impl QuorumServer {
             let purpose = own.purpose;
             match output {
                 GroupSignRequestOutput::Ask { to, query } => self.ask(now, number, to, query),
-                GroupSignRequestOutput::AskFrost { to, query } => self.ask_frost(number, to, query),
+                GroupSignRequestOutput::AskFrost { to, query } => {
+                    self.ask_frost(now, number, to, query);
+                }
                 GroupSignRequestOutput::Event(event) => {
                     self.request_event(now, number, purpose, event);
                 }

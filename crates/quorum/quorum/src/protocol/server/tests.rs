@@ -3,6 +3,7 @@
 mod approving;
 mod due_refresh;
 mod ed25519;
+mod frost_questions;
 mod inviting;
 mod replicating;
 mod world;
@@ -90,6 +91,7 @@ fn what_is_not_registered_is_not_signed() {
     let refused = Err(SignRefusal::TimedOut { refused: 3 });
     assert_eq!(world.nodes[&2].replies[&LocalRequestId(8)], refused);
     assert_eq!(world.nodes[&3].replies[&LocalRequestId(9)], policy(MessageRefusal::Header));
+    assert_eq!(world.refused_messages(), 0, "correct servers may ask early");
 }
 
 /// No answer or refusal is computed for a server that does not read its answers.
@@ -100,12 +102,12 @@ fn a_backlogged_server_is_not_answered() {
     let (now, message) = (world.now, b"message".to_vec());
     world.server(1).registered(MessageDigest::of(&message));
     let encoding = RsaEncoding::Pkcs1;
-    let registered = PartialSignQuery { epoch: 1, signers: None, encoding, message }.to_bytes();
-    let other =
-        PartialSignQuery { epoch: 1, signers: None, encoding, message: Vec::new() }.to_bytes();
-    let mut has_effect = |query: &[u8], queued| {
+    let registered =
+        PartialSignQuery { epoch: 1, signers: None, encoding, message: message.into() };
+    let other = PartialSignQuery { epoch: 1, signers: None, encoding, message: Bytes::new() };
+    let mut has_effect = |query: &PartialSignQuery, queued| {
         while world.poll(1) {}
-        let request = [&[1, 0, 0, 0, 0, 0, 0, 0, 7][..], query].concat();
+        let request = [&[1, 0, 0, 0, 0, 0, 0, 0, 7][..], &query.to_bytes()].concat();
         world.server(1).handle_message(
             now,
             &identity(2).public(),

@@ -1,5 +1,6 @@
 //! The messages of signing.
 
+use bytes::Bytes;
 use keys::rsa::{RsaEncoding, SALT_LEN};
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use rsa_arithmetic::key::GroupPublicKey;
@@ -77,7 +78,7 @@ pub struct PartialSignQuery {
     /// How the message is encoded.
     pub encoding: RsaEncoding,
     /// The message, of at most [`MAX_MESSAGE_LEN`] bytes.
-    pub message: Vec<u8>,
+    pub message: Bytes,
 }
 
 impl PartialSignQuery {
@@ -119,7 +120,7 @@ impl PartialSignQuery {
         if signers.is_none() && bits != FULL {
             return None;
         }
-        Some(Self { epoch, signers, encoding, message: message.to_vec() })
+        Some(Self { epoch, signers, encoding, message: Bytes::copy_from_slice(message) })
     }
 
     /// The number x to be signed. `None` if N is too short for the encoding.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schnorr::GroupSize;
+use handover::GroupSize;
 
 use crate::protocol::combination::{CombinatorialSharing, ServerIndex};
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use keys::rsa::RsaEncoding;
 use rsa_arithmetic::modulus::RsaElement;
 
@@ -92,13 +93,14 @@ impl SignRequest {
     /// If the key is too short for the encoding.
     pub fn new(
         group: Arc<SigningGroup>,
-        message: Vec<u8>,
+        message: impl Into<Bytes>,
         encoding: RsaEncoding,
         health: &SignerHealth,
         now: Duration,
         deadline: Duration,
     ) -> Result<Self, PartialSignError> {
-        let query = PartialSignQuery { epoch: group.epoch, signers: None, encoding, message };
+        let (epoch, message) = (group.epoch, message.into());
+        let query = PartialSignQuery { epoch, signers: None, encoding, message };
         let number = query.number(&group).ok_or(PartialSignError::Number)?;
         let mut request = Self {
             group,
@@ -129,7 +131,7 @@ impl SignRequest {
     }
 
     /// The message and its encoding, for a request that is abandoned.
-    pub fn into_message(self) -> (Vec<u8>, RsaEncoding) {
+    pub fn into_message(self) -> (Bytes, RsaEncoding) {
         (self.query.message, self.query.encoding)
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use keys::IdentityPublicKey;
 use schnorr::{NonceCommitments, RoastCoordinator, RoastOutput, SharingCommitment};
 
@@ -23,7 +24,7 @@ pub(crate) enum FrostQuery {
     /// Commitments to nonces.
     Commitments,
     /// The server's share of a signature in this session, encoded.
-    Share(Vec<u8>),
+    Share(Bytes),
 }
 
 /// An output of a requester.
@@ -38,7 +39,7 @@ pub(crate) enum RoastRequestOutput {
 /// that refuse, or do not answer in time.
 pub(crate) struct RoastRequest {
     coordinator: RoastCoordinator,
-    message: Vec<u8>,
+    message: Bytes,
     signer_count: usize,
     /// The servers that were not asked yet, best first.
     ranking: VecDeque<ServerIndex>,
@@ -69,7 +70,7 @@ impl RoastRequest {
     /// requester.
     pub(crate) fn new(
         sharing: &Arc<SharingCommitment>,
-        message: Vec<u8>,
+        message: Bytes,
         known: BTreeMap<ServerIndex, NonceCommitments>,
         health: &SignerHealth,
         now: Duration,
@@ -117,7 +118,7 @@ impl RoastRequest {
     }
 
     /// The message of a request that is abandoned.
-    pub(crate) fn into_message(self) -> Vec<u8> {
+    pub(crate) fn into_message(self) -> Bytes {
         self.message
     }
 

@@ -1,6 +1,7 @@
 //! A server's answer to a session of FROST, signed with its identity key, and the evidence that it
 //! is wrong.
 
+use bytes::Bytes;
 use encoding::{FieldReader, FieldWrite as _};
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use schnorr::{SharingCommitment, SignatureAnswer, SigningSession};
@@ -52,12 +53,12 @@ impl SignedShare {
 /// server answers only to sessions with commitments that it has made, and then rightly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongShareEvidence {
-    session: Vec<u8>,
+    session: Bytes,
     share: Vec<u8>,
 }
 
 impl WrongShareEvidence {
-    pub(super) fn new(session: Vec<u8>, share: &SignedShare) -> Self {
+    pub(super) fn new(session: Bytes, share: &SignedShare) -> Self {
         Self { session, share: share.to_bytes() }
     }
 
@@ -88,7 +89,8 @@ impl WrongShareEvidence {
     /// Decodes the output of [`Self::to_bytes`]. The evidence is not verified.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut reader = FieldReader::new(bytes);
-        let session = reader.counted_up_to(2 * MAX_MESSAGE_LEN).ok()?.to_vec();
+        let session = reader.counted_up_to(2 * MAX_MESSAGE_LEN).ok()?;
+        let session = Bytes::copy_from_slice(session);
         let share = reader.counted().ok()?.to_vec();
         reader.finish().ok()?;
         Some(Self { session, share })

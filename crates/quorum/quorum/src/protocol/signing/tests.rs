@@ -178,6 +178,25 @@ fn openssl_accepts(world: &World, encoding: RsaEncoding, signature: &[u8]) {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "Verified OK\n", "{output:?}");
 }
 
+/// A message of 1 MiB is not copied for each server that is asked.
+#[test]
+fn queries_of_a_request_share_its_message() {
+    let world = World::new(&short_key(), 1);
+    let mut request = world.request(RsaEncoding::Pkcs1, &world.health());
+    let mut messages = Vec::new();
+    loop {
+        while let Some(output) = request.poll_output() {
+            if let SignRequestOutput::Send { query, .. } = output {
+                messages.push(query.message);
+            }
+        }
+        let Some(at) = request.poll_timeout() else { break };
+        request.handle_timeout(at);
+    }
+    assert!(messages.len() >= 4, "{}", messages.len());
+    assert!(messages.iter().all(|it| it.as_ptr() == messages[0].as_ptr()));
+}
+
 #[test]
 fn every_f_plus_1_servers_sign_and_openssl_verifies() {
     let groups = [
@@ -195,7 +214,7 @@ fn every_f_plus_1_servers_sign_and_openssl_verifies() {
                 epoch: 3,
                 signers: Some(signers),
                 encoding,
-                message: MESSAGE.to_vec(),
+                message: MESSAGE.to_vec().into(),
             };
             let servers = signers.servers().into_iter();
             let answers = servers.map(|server| world.answer(server, &query(encoding)));
@@ -224,7 +243,7 @@ fn every_choice_of_many_servers_makes_one_signature_that_openssl_verifies() {
                 epoch: 3,
                 signers,
                 encoding: RsaEncoding::Pkcs1,
-                message: MESSAGE.to_vec(),
+                message: MESSAGE.to_vec().into(),
             };
             let answers = servers.into_iter().map(|server| world.answer(server, &query));
             let values: Vec<RsaElement> = answers.flat_map(|answer| answer.values).collect();
@@ -395,7 +414,7 @@ fn answers_that_do_not_belong_to_the_request_are_ignored() {
         wrong[len] ^= 1;
         assert_eq!(PartialSignatures::parse(&world.group, &wrong), None);
     }
-    let other_message = PartialSignQuery { message: b"another".to_vec(), ..query.clone() };
+    let other_message = PartialSignQuery { message: b"another".to_vec().into(), ..query.clone() };
     let other_signers = QuickSigners::new(&world.group.combination, [0, 3].map(ServerIndex));
     let others = PartialSignQuery { signers: other_signers, ..query.clone() };
     let full = PartialSignQuery { signers: None, ..query.clone() };
@@ -418,7 +437,7 @@ fn evidence_against_correct_servers_is_not_accepted() {
         epoch: 3,
         signers: None,
         encoding: RsaEncoding::Pkcs1,
-        message: MESSAGE.to_vec(),
+        message: MESSAGE.to_vec().into(),
     };
     let modulus = world.group.key.modulus();
     let answers: Vec<PartialSignatures> =
@@ -436,7 +455,7 @@ fn evidence_against_correct_servers_is_not_accepted() {
     }
     assert_eq!(evidence(&lie, &answers[..1]), None);
     // Answers on another message do not count.
-    let other = PartialSignQuery { message: b"another".to_vec(), ..full };
+    let other = PartialSignQuery { message: b"another".to_vec().into(), ..full };
     let others: Vec<PartialSignatures> =
         group.servers().map(|it| world.answer(it, &other)).collect();
     assert_eq!(evidence(&answers[0], &others), None);
@@ -449,7 +468,8 @@ fn requests_of_other_groups_are_refused() {
     let world = World::new(&short_key(), 1);
     let signers = QuickSigners::new(&world.group.combination, [1, 2].map(ServerIndex));
     for encoding in [RsaEncoding::Pkcs1, RsaEncoding::Pkcs1Sha512, PSS] {
-        let query = PartialSignQuery { epoch: 3, signers, encoding, message: MESSAGE.to_vec() };
+        let query =
+            PartialSignQuery { epoch: 3, signers, encoding, message: MESSAGE.to_vec().into() };
         assert_eq!(PartialSignQuery::parse(&world.group, &query.to_bytes()), Some(query.clone()));
         let server = &world.servers[0];
         let refused = server.shares.answer(&query, &server.identity);
@@ -460,7 +480,7 @@ fn requests_of_other_groups_are_refused() {
         assert_eq!(refused, Err(expected));
         let other = PartialSignQuery { epoch: 4, ..query.clone() };
         assert_eq!(PartialSignQuery::parse(&world.group, &other.to_bytes()), None);
-        let long = PartialSignQuery { message: vec![0; MAX_MESSAGE_LEN + 1], ..query };
+        let long = PartialSignQuery { message: vec![0; MAX_MESSAGE_LEN + 1].into(), ..query };
         assert_eq!(PartialSignQuery::parse(&world.group, &long.to_bytes()), None);
     }
     for bytes in [&[][..], &[0; 10], &[0, 0, 0, 0, 0, 0, 0, 3, 0, 7, 1], &[0; 11]] {

@@ -9,10 +9,10 @@ use super::agreement::{
     DealingFlaw, ModelledAgreement, ModelledEntry, ModelledVerdict, SERVERS, ServerMask,
 };
 use super::rules::HandoverRules;
-use crate::HandoverAgreement;
-use crate::HandoverDealing;
-use crate::HandoverEntry;
 use crate::sharing::ShareRow;
+use crate::tests::HandoverAgreement;
+use crate::tests::HandoverDealing;
+use crate::tests::HandoverEntry;
 use crate::tests::HandoverEntryBody;
 use ::handover::HandoverPurpose;
 use ::handover::element::PrimeOrderPoint;

@@ -114,7 +114,7 @@ fn measure(_: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, Str
 
 fn query(servers: &SigningServers, signers: Option<QuickSigners>) -> PartialSignQuery {
     let (epoch, message) = (servers.group().epoch, MESSAGE.to_vec());
-    PartialSignQuery { epoch, signers, encoding: RsaEncoding::Pkcs1, message }
+    PartialSignQuery { epoch, signers, encoding: RsaEncoding::Pkcs1, message: message.into() }
 }
 
 fn sign(

@@ -84,7 +84,10 @@ pub(super) fn open_contacts(
     identity: &IdentitySecretKey,
     folder: &StateFolder,
 ) -> Result<(ChatContacts, FileOffers), ChatError> {
-    let damaged = |name| ChatError::Client(format!("the file {name} in it is damaged: remove it"));
+    let damaged = |name| {
+        let path = folder.path().join(name);
+        ChatError::Client(format!("{} is damaged: remove it", path.display()))
+    };
     let contacts = open_file(folder, identity, contacts::FILE)?;
     let contacts =
         contacts.map(|bytes| ChatContacts::decode(&bytes).ok_or_else(|| damaged(contacts::FILE)));

@@ -82,9 +82,20 @@ async fn four_servers_generate_an_ed25519_key_and_move_it_to_seven_others() {
     old.insert(2, world.start_with(3, &founding).await);
     until_healthy(&old).await;
 
-    // Seven others join with a bundle of one of the four.
     let joining = world.place.path().join("joining.bundle");
     fs::write(&joining, old[3].client.bundle().await.unwrap()).unwrap();
+    // A founder that has missed the key generation is told what to do. It gets no further than to
+    // the port, which is in use here.
+    let mut missed = world.config_with(4, &founding);
+    missed.store = world.place.path().join("missed");
+    assert!(matches!(open(&missed).await.err(), Some(NodeOpenError::Listen(_))));
+    missed.bundle = Some(joining.clone());
+    let refused = open(&missed).await.err().unwrap();
+    assert!(matches!(refused, NodeOpenError::MissedFounding { .. }), "{refused}");
+    fs::remove_dir_all(world.place.path().join("missed")).unwrap();
+    assert!(matches!(open(&missed).await.err(), Some(NodeOpenError::Listen(_))));
+
+    // Seven others join with a bundle of one of the four.
     let mut new = Vec::new();
     for number in 5..=11 {
         new.push(world.start_with(number, &joining).await);
@@ -125,6 +136,17 @@ async fn four_servers_generate_an_ed25519_key_and_move_it_to_seven_others() {
         new[6].client.health().await.is_ok_and(|it| it.ok && it.epoch == Some(2))
     })
     .await;
+}
+
+/// What an Ed25519 key cannot sign is not registered either, even before there is a key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_digest_is_not_registered_before_the_ed25519_key_is_generated() {
+    let world = World::new(4);
+    let founding = world.founding_bundle();
+    let alone = world.start_with(1, &founding).await;
+    let refused = alone.client.register(Bytes::from_static(&[7; 32])).await.unwrap_err();
+    assert!(matches!(refused, QuorumApiError::Refused { status: 403, .. }), "{refused}");
+    assert!(alone.client.register(Bytes::from_static(&[7; 33])).await.unwrap().new);
 }
 
 /// A server that the founding bundle does not list, and one that has lost its state, do not start.

@@ -1,9 +1,10 @@
 //! The effects of entries, and why an entry has none.
 
-use schnorr::{HandoverFault, HandoverRefusal};
+use handover::{HandoverFault, HandoverRefusal};
 
 use super::super::entry::RefreshRole;
 use crate::protocol::combination::ServerIndex;
+use crate::protocol::wire::MalformedEncoding;
 
 /// Why an entry changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +64,9 @@ pub enum LogEntryRefusal {
     /// A step of the handover of an Ed25519 key is wrong.
     #[error("a step of the handover is wrong: {0}")]
     Handover(#[from] HandoverFault),
+    /// A step of the handover cannot be decoded.
+    #[error("a step of the handover is {0}")]
+    Malformed(#[from] MalformedEncoding),
 }
 
 /// The effect of an entry.

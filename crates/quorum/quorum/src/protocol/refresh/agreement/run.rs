@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use keys::IdentityPublicKey;
-use schnorr::{
+use handover::{
     HandoverAgreement, HandoverEffect, HandoverEntry, HandoverEntryKind, HandoverFault,
-    HandoverTerms, SharingCommitment,
+    HandoverTerms,
 };
+use keys::IdentityPublicKey;
+use schnorr::{SchnorrScheme, SharingCommitment};
 
 use super::super::complaint::{self, Complainant};
 use super::super::entry::Complaint;
@@ -29,7 +30,7 @@ pub struct RefreshRun {
     pub(super) id: Sha256Digest,
     /// The handover of an Ed25519 key. The session keys, proofs, choices and witnesses below are of
     /// an RSA key.
-    pub(super) handover: Option<Arc<HandoverAgreement>>,
+    pub(super) handover: Option<Arc<HandoverAgreement<SchnorrScheme>>>,
     pub(super) session_keys: BTreeMap<ServerIndex, SessionPoint>,
     /// The voting keys for the new epoch.
     pub(super) voting: BTreeMap<ServerIndex, IdentityPublicKey>,
@@ -109,7 +110,7 @@ impl RefreshRun {
     }
 
     /// The handover, if the key is an Ed25519 key.
-    pub(crate) fn handover(&self) -> Option<&Arc<HandoverAgreement>> {
+    pub(crate) fn handover(&self) -> Option<&Arc<HandoverAgreement<SchnorrScheme>>> {
         self.handover.as_ref()
     }
 
@@ -253,7 +254,7 @@ impl RefreshRun {
     pub(super) fn hand_over(
         &mut self,
         author: ServerIndex,
-        step: &HandoverEntry,
+        step: &HandoverEntry<SchnorrScheme>,
         voting: Option<&VotingKey>,
         (time, previous): (Option<UnixSeconds>, Option<UnixSeconds>),
     ) -> Result<LogEntryEffect, LogEntryRefusal> {

@@ -14,7 +14,8 @@ impl RefreshAgreement {
                 entry.body,
                 LogEntryBody::Voting { .. }
                     | LogEntryBody::Computed { .. }
-                    | LogEntryBody::Handover { .. }
+                    // A Confirm, which may be the last one.
+                    | LogEntryBody::Handover { time: Some(_), .. }
             )
         };
         let entries: Vec<LogEntry> =

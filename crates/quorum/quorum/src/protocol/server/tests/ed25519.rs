@@ -1,17 +1,22 @@
 //! Servers that generate an Ed25519 key, sign with it, and move it.
 
-use schnorr::{
-    GroupSize, HandoverAgreement, HandoverDealer, HandoverReceiver, HandoverTerms, ParticipantId,
+use handover::{
+    GroupSize, HandoverAgreement, HandoverDealer, HandoverEntry, HandoverReceiver, HandoverTerms,
+    ParticipantId,
 };
+use schnorr::SchnorrScheme;
 
 use super::world::BEGINNING;
 use super::*;
-use crate::protocol::refresh::{LogEntry, LogEntryBody, RefreshRole, RefreshRun};
+use crate::protocol::refresh::{
+    EncodedHandoverStep, LogEntry, LogEntryBody, LogEntryEffect, LogEntryRefusal, RefreshRole,
+    RefreshRun,
+};
 use crate::protocol::signing::{SigningEncoding, SigningEvidence, WrongShareEvidence};
 use crate::protocol::voting::VotingKey;
 
 /// Servers that have started, and are to generate a key.
-fn founders(faulty: u8, seed: u64) -> World {
+pub(super) fn founders(faulty: u8, seed: u64) -> World {
     let mut world = World::founding(faulty, seed);
     for number in world.numbers() {
         world.start(number);
@@ -24,7 +29,7 @@ fn numbers(first: Number, faulty: u8) -> Vec<Number> {
 }
 
 /// Runs until the key is generated, and these servers have the first epoch.
-fn generated(world: &mut World, members: &[Number]) {
+pub(super) fn generated(world: &mut World, members: &[Number]) {
     world.run_until(|world| world.have_epoch(1, members));
 }
 
@@ -252,6 +257,7 @@ fn f_plus_1_servers_must_allow_a_message() {
     };
     assert!(world.nodes[&4].events.iter().any(answered), "for the audit");
     assert!(!world.nodes[&3].events.iter().any(answered));
+    assert_eq!(world.refused_messages(), 0, "correct servers may ask early");
 }
 
 /// All servers get more requests than run at a time, and f servers are down.
@@ -287,6 +293,21 @@ fn commit(world: &mut World, entry: &LogEntry) {
     world.log.push(CommittedEntries { height, entries: vec![entry.to_bytes().into()] });
 }
 
+/// A dealing of server 4 when a key is generated, to session keys that it has drawn itself.
+fn deal_of_server_4(run: [u8; 32]) -> HandoverEntry<SchnorrScheme> {
+    let new = GroupSize::of_faulty(1).unwrap();
+    let terms = HandoverTerms { run, old: None, new };
+    let mut drawn = HandoverAgreement::new(terms.clone());
+    for participant in new.participants().take(3) {
+        let receiver = HandoverReceiver::new(&terms, participant, &[participant.number(); 32]);
+        for entry in receiver.unwrap().wanted_entries(&drawn) {
+            drawn.apply(participant, &entry).unwrap();
+        }
+    }
+    let own = ParticipantId::new(4).unwrap();
+    HandoverDealer::new(&terms, own, None, &[9; 32]).unwrap().wanted_entry(&drawn).unwrap()
+}
+
 /// Server 4 does not run, and its entries are wrong: a dealing of another handover, and one whose
 /// ciphertexts nobody can decrypt.
 #[test]
@@ -300,29 +321,17 @@ fn faulty_dealers_are_excluded_and_the_key_is_generated() {
             (1..=3).all(|it| run_of(world, 1).has_registered(ServerIndex(it - 1)))
         });
         assert!(!is_registered(&world), "it can deal before the others");
-        let own = ParticipantId::new(4).unwrap();
-        let new = GroupSize::of_faulty(1).unwrap();
         let run = run_of(&world, 1).id();
-        // Its dealing is to session keys that it has drawn itself.
-        let run_of_dealing = if is_of_other_run { [7; 32] } else { run.0 };
-        let terms = HandoverTerms { run: run_of_dealing, old: None, new };
-        let mut drawn = HandoverAgreement::new(terms.clone());
-        for participant in new.participants().take(3) {
-            let receiver = HandoverReceiver::new(&terms, participant, &[participant.number(); 32]);
-            for entry in receiver.unwrap().wanted_entries(&drawn) {
-                drawn.apply(participant, &entry).unwrap();
-            }
-        }
-        let dealer = HandoverDealer::new(&terms, own, None, &[9; 32]).unwrap();
-        let step = dealer.wanted_entry(&drawn).unwrap();
+        let step = deal_of_server_4(if is_of_other_run { [7; 32] } else { run.0 });
         let step = if is_of_other_run {
             let mut bytes = step.to_bytes();
             bytes[..32].copy_from_slice(&run.0);
-            schnorr::HandoverEntry::from_bytes(&bytes).unwrap()
+            HandoverEntry::<SchnorrScheme>::from_bytes(&bytes).unwrap()
         } else {
             step
         };
-        let body = LogEntryBody::Handover { step: Box::new(step), voting: None, time: None };
+        let step = EncodedHandoverStep::new(&step);
+        let body = LogEntryBody::Handover { step, voting: None, time: None };
         commit(&mut world, &LogEntry::new(ServerIndex(3), body, &identity(4)));
         generated(&mut world, &[1, 2, 3]);
         for number in 1..=3 {
@@ -356,7 +365,7 @@ fn wrong_entries_of_receivers_change_nothing_or_accuse_them() {
     let step = receiver.wanted_entries(&empty).remove(0);
     let secret = VotingSecret::from_bytes(Zeroizing::new([8; 32]));
     let body = |digest: Sha256Digest| LogEntryBody::Handover {
-        step: Box::new(step.clone()),
+        step: EncodedHandoverStep::new(&step),
         voting: Some(Box::new(VotingKey::new(&secret, digest, index))),
         time: None,
     };
@@ -377,7 +386,7 @@ fn wrong_entries_of_receivers_change_nothing_or_accuse_them() {
     assert_eq!(confirm[32], 5, "it has its share");
     let mut wrong = confirm.clone();
     wrong[40] ^= 1;
-    let step = Box::new(schnorr::HandoverEntry::from_bytes(&wrong).unwrap());
+    let step = EncodedHandoverStep::parse(&wrong).unwrap();
     let body = LogEntryBody::Handover { step, voting: None, time: Some(BEGINNING) };
     commit(&mut world, &LogEntry::new(index, body, &identity(4)));
     generated(&mut world, &[1, 2, 3]);
@@ -386,6 +395,48 @@ fn wrong_entries_of_receivers_change_nothing_or_accuse_them() {
             if *author == index)
     };
     assert!(world.nodes[&1].events.iter().any(is_accused));
+}
+
+/// Servers that are not in the group, or not the author, cannot have points decoded: a step with
+/// malformed ones is refused for the first thing that is wrong. Its author can once, and is faulty.
+#[test]
+fn points_of_a_step_are_decoded_after_its_author_is_authenticated() {
+    let mut world = World::founding(1, 12);
+    world.start(1);
+    let run = run_of(&world, 1).id();
+    let mut agreement = world.server(1).epoch.as_ref().unwrap().agreement.clone();
+    // f', and no points; and no point at all.
+    let (deal, complain) =
+        ([&[2, 1][..], &[0xff; 600]].concat(), [&[4, 1][..], &[0xff; 96]].concat());
+    let entry = |index: u8, run: [u8; 32], step: &[u8], signer: Number| {
+        let step = EncodedHandoverStep::parse(&[&run[..], step].concat()).unwrap();
+        let body = LogEntryBody::Handover { step, voting: None, time: None };
+        let entry = LogEntry::new(ServerIndex(index), body, &identity(signer));
+        LogEntry::parse(&entry.to_bytes()).unwrap()
+    };
+    for (index, run, signer, expected) in [
+        (3, [1; 32], 4, LogEntryRefusal::OtherRun),
+        (9, run.0, 4, LogEntryRefusal::Signature),
+        (3, run.0, 3, LogEntryRefusal::Signature),
+    ] {
+        assert_eq!(agreement.check(&entry(index, run, &deal, signer)), Err(expected));
+    }
+    assert_eq!(agreement.check(&entry(3, run.0, &complain, 4)), Err(LogEntryRefusal::Early));
+    // However often it is checked, it is not decoded.
+    let signed = entry(3, run.0, &deal, 4);
+    assert!(agreement.check(&signed).is_ok());
+    let (side, author) = (RefreshRole::Old, ServerIndex(3));
+    let accused = |why| Ok(LogEntryEffect::Faulty { side, author, why });
+    // A right one is to receivers that the log does not have.
+    let early = entry(3, run.0, &deal_of_server_4(run.0).to_bytes()[32..], 4);
+    assert_eq!(agreement.clone().apply(&early), accused(LogEntryRefusal::Early));
+    let malformed = MalformedEncoding("not a point of prime order");
+    assert_eq!(agreement.apply(&signed), accused(LogEntryRefusal::Malformed(malformed)));
+    let again = entry(3, run.0, &[&deal[..], &[0]].concat(), 4);
+    assert_eq!(agreement.check(&again), Err(LogEntryRefusal::Faulty));
+    // A Deal among 31 servers has 13,730 bytes.
+    let long = [&run.0[..], &[2, 10], &[0xff; 16_351]].concat();
+    assert!(EncodedHandoverStep::parse(&long).is_err());
 }
 
 /// The share of a signature from a faulty server is found wrong, and the evidence convinces others.

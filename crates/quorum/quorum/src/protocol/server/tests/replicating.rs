@@ -195,8 +195,8 @@ fn replicated_service_signs_no_false_statement() {
     let now = world.now;
     let mut ask = |message: Vec<u8>| {
         while world.poll(2) {}
-        let query =
-            PartialSignQuery { epoch: 1, signers: None, encoding: RsaEncoding::Pkcs1, message };
+        let (encoding, message) = (RsaEncoding::Pkcs1, message.into());
+        let query = PartialSignQuery { epoch: 1, signers: None, encoding, message };
         let bytes = [&[1, 0, 0, 0, 0, 0, 0, 0, 7][..], &query.to_bytes()].concat();
         let from = identity(1).public();
         world.server(2).handle_message(now, &from, LinkTopic::Signing, &bytes, 0);

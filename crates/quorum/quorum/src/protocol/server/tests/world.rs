@@ -380,6 +380,12 @@ impl World {
         assert!(self.public().verify(message, &signature));
     }
 
+    /// How many messages servers have refused as malformed or unexpected.
+    pub(super) fn refused_messages(&self) -> usize {
+        let events = self.nodes.values().flat_map(|node| &node.events);
+        events.filter(|it| matches!(it, QuorumServerEvent::MessageRefused { .. })).count()
+    }
+
     /// Whether a server votes on the next height.
     pub(super) fn has_vote(&self, number: Number) -> bool {
         let node = &self.nodes[&number];

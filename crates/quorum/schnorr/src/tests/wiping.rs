@@ -1,0 +1,68 @@
+//! A handover that is cancelled leaves nothing secret in memory.
+
+#[path = "../../../../cli/demo/src/sign/memory_scan.rs"]
+mod memory_scan;
+
+use ::handover::{
+    HandoverAgreement, HandoverDealer, HandoverReceiver, HandoverTerms, ParticipantId,
+};
+use random::{RandomGenerator, wipe_stack};
+use zeroize::Zeroizing;
+
+use self::memory_scan::SoughtSecrets;
+use super::{id, size};
+use crate::SchnorrScheme;
+
+/// Receiver 1 sends receiver 4 their common value of the first dealing. Returns what it was. The
+/// stack of this function is overwritten.
+#[inline(never)]
+fn pass_value(
+    log: &HandoverAgreement<SchnorrScheme>,
+    receivers: &mut [(ParticipantId, HandoverReceiver<SchnorrScheme>)],
+) -> Zeroizing<Vec<u8>> {
+    let value = receivers[0].1.common_value(id(1), id(4)).unwrap();
+    receivers[3].1.handle_value(log, id(1), id(1), &value);
+    Zeroizing::new(value.to_vec())
+}
+
+#[test]
+fn a_cancelled_run_is_wiped_from_memory() {
+    let mut generator = RandomGenerator::system();
+    let mut seed = || Zeroizing::new(generator.array::<32>().unwrap());
+    let terms = HandoverTerms::<SchnorrScheme> { run: *seed(), old: None, new: size(1) };
+    let mut log = HandoverAgreement::new(terms.clone());
+    let (mut dealers, mut receivers) = (Vec::new(), Vec::new());
+    let mut secrets: Vec<Zeroizing<Vec<u8>>> = Vec::new();
+    for server in terms.new.participants() {
+        dealers.push((server, HandoverDealer::new(&terms, server, None, &seed()).unwrap()));
+        receivers.push((server, HandoverReceiver::new(&terms, server, &seed()).unwrap()));
+    }
+    // Until the shares are computed, and one server has part of what it repairs.
+    for _ in 0..3 {
+        let mut entries = Vec::new();
+        for (server, dealer) in dealers.iter().take(2) {
+            entries.extend(dealer.wanted_entry(&log).map(|entry| (*server, entry)));
+        }
+        for (server, receiver) in receivers.iter_mut().take(3) {
+            receiver.handle_log(&log);
+            entries.extend(receiver.wanted_entries(&log).into_iter().map(|it| (*server, it)));
+        }
+        for (author, entry) in entries {
+            log.apply(author, &entry).unwrap();
+        }
+    }
+    secrets.push(pass_value(&log, &mut receivers));
+    receivers[0].1.handle_log(&log);
+    assert!(receivers[0].1.share().is_some() && !log.is_final());
+    secrets.push(receivers[0].1.share().unwrap().to_bytes());
+    secrets.extend(receivers.iter().map(|(_, it)| it.to_bytes()));
+
+    let sought = SoughtSecrets::of(secrets.iter().map(|it| &**it));
+    drop(secrets);
+    let before = sought.search("self").unwrap();
+    assert_eq!(before.found.len(), before.sought, "all are in memory: {:?}", before.found);
+    drop((dealers, receivers));
+    wipe_stack();
+    let after = sought.search("self").unwrap();
+    assert!(after.found.is_empty() && after.bytes > 1 << 20, "{:?}", after.found);
+}
