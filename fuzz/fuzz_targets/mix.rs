@@ -118,6 +118,7 @@ fn settings(person: usize, invitation: Option<Invitation>, now: Duration) -> Mix
             group: group.name,
             administrator: group.administrator,
         },
+        founds: true,
         name: MemberName::new(["alice", "bob"][person]).expect("a name"),
         invitation,
         least_participants: 2,

@@ -3,6 +3,7 @@
 mod command;
 mod conversation;
 mod draw;
+mod export;
 mod files;
 mod input;
 mod invite;
@@ -75,6 +76,9 @@ enum ChatSubcommand {
     Init(Box<files::ChatInitArguments>),
     Invite(invite::Arguments),
     Join(join::Arguments),
+    Export(export::ExportArguments),
+    Import(export::ImportArguments),
+    Found(export::FoundArguments),
 }
 
 fn help() -> String {
@@ -94,6 +98,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         (Some(ChatSubcommand::Init(arguments)), _) => files::init(arguments),
         (Some(ChatSubcommand::Invite(arguments)), _) => invite::run(arguments),
         (Some(ChatSubcommand::Join(arguments)), _) => join::run(arguments),
+        (Some(ChatSubcommand::Export(arguments)), _) => export::export(arguments),
+        (Some(ChatSubcommand::Import(arguments)), _) => export::import(arguments),
+        (Some(ChatSubcommand::Found(arguments)), _) => export::found(arguments),
         (None, Some(config)) => {
             let mut config = load(config)?;
             config.stay = arguments.stay.unwrap_or(config.stay);

@@ -1,6 +1,7 @@
 //! `sunder mix` and `sunder chat`, as processes: a proxy and three members that talk with `--plain`
 //! and in a terminal, and go on after each of them was stopped or killed.
 
+mod administrators;
 mod everyday;
 mod members;
 mod restarts;

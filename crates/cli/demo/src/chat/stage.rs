@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use console::CommandFailure;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use mix::MixClientEvent;
-use mix::chat::{ChatCommand, ChatConfig, ChatEvent, ChatSession};
+use mix::chat::{ChatCommand, ChatConfig, ChatEvent, ChatSession, found_group};
 use mix::exchange::MixExchangeKind;
 use mix::group::ArchiveLimits;
 use mix::membership::{Invitation, MemberName};
@@ -128,6 +128,9 @@ impl DemoChatGroup {
                 socks: None,
                 files: "received".into(),
             };
+            if at == 0 {
+                found_group(&config).map_err(failed)?;
+            }
             stage.add(&config, at, keys[at])?;
         }
         stage.wait("all members", |stage| {

@@ -13,7 +13,7 @@ pub use config::{ChatConfig, KEYS};
 pub use contacts::{ALL, ChatContactList};
 pub use event::{ChatEvent, QueuedMessage};
 pub use history::{ChatHistoryEntry, ChatHistoryError};
-pub use session::{ChatCommand, ChatError, ChatSession};
+pub use session::{ChatCommand, ChatError, ChatSession, found_group};
 pub use shared_file::MAX_SHARED_FILE_LEN;
 
 pub use crate::protocol::client::{CancelledChatMessages, MixClientStatus};

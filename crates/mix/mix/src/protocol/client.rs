@@ -15,6 +15,7 @@
 //! administrator of a change of membership wait until that change is stored, and then for the next
 //! round.
 
+mod administration;
 mod epochs;
 mod joining;
 mod link;
@@ -31,21 +32,22 @@ use std::time::Duration;
 use keys::IdentitySecretKey;
 use zeroize::Zeroizing;
 
+use self::administration::JoinRefusalLimiter;
 use self::epochs::ClientEpochs;
-use self::joining::JoinRefusalLimiter;
+use self::joining::ProxyPosition;
 use self::link::ProxyLink;
 use self::outbox::MembershipOutbox;
 pub use self::report::{
-    CancelledChatMessages, ClientStateError, DayBytes, LeaveGroupError, MixClientError,
-    MixClientSendError, MixClientStatus, NotAdministrator,
+    AdministratorError, CancelledChatMessages, ClientStateError, DayBytes, ImportError,
+    LeaveGroupError, MixClientError, MixClientSendError, MixClientStatus, NotAdministrator,
 };
-use self::state::RestoredClientState;
+use self::state::{JoinAttempt, RestoredClientState};
 use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, MixClientEvent};
 use crate::protocol::member::MixMember;
 use crate::protocol::membership::{
-    Administrator, GroupAddress, Invitation, InviteMemberError, MemberName, MemberNotice,
-    NameBinding, RemoveMemberError, group_id,
+    Administrator, EpochAnnouncement, GroupAddress, Invitation, MemberName, MemberNotice,
+    ProxyAddress, group_id,
 };
 use crate::protocol::random::ForwardSecureRng;
 use crate::protocol::wire::{
@@ -61,9 +63,11 @@ const SILENCE_MARGIN: Duration = Duration::from_secs(2);
 /// The member, its group and its settings.
 #[derive(Debug)]
 pub struct MixClientSettings {
-    /// The group. If this client's key is the administrator's, it is the administrator, and founds
-    /// the group if there is no stored state.
+    /// The group, with the key of its founder.
     pub group: GroupAddress,
+    /// Whether this client founds the group, if its key is the founder's and there is no stored
+    /// state. A founder that has lost its state does not: it would begin a group without members.
+    pub founds: bool,
     /// The name to join with, or the administrator's name.
     pub name: MemberName,
     /// The invitation to join with. A member needs none.
@@ -76,20 +80,6 @@ pub struct MixClientSettings {
     pub since_1970: Duration,
 }
 
-/// Why an action of the administrator failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AdministratorError {
-    /// This client is not the administrator.
-    #[error("{0}")]
-    NotAdministrator(#[from] NotAdministrator),
-    /// The invitation was not made.
-    #[error("{0}")]
-    Invite(#[from] InviteMemberError),
-    /// The member was not removed.
-    #[error("{0}")]
-    Remove(#[from] RemoveMemberError),
-}
-
 /// The client of one member. It contains the member's secrets.
 pub struct MixClient {
     settings: MixClientSettings,
@@ -99,7 +89,7 @@ pub struct MixClient {
     conversations: ClientConversations,
     administrator: Option<Administrator>,
     refusals: JoinRefusalLimiter,
-    join_request: Option<Vec<u8>>,
+    join_attempt: Option<JoinAttempt>,
     link: Option<ProxyLink>,
     events: VecDeque<MixClientEvent>,
     /// Messages that can be sent at once.
@@ -121,6 +111,8 @@ pub struct MixClient {
     bytes_today: DayBytes,
     /// The last epoch of which it was reported that its rounds cannot be read.
     unreadable_epoch: u32,
+    /// The last epoch of which it was reported that the proxy had lost it.
+    restored_epoch: u32,
 }
 
 /// The conversations: part of a member while the shape of the group is known.
@@ -143,30 +135,39 @@ impl MixClient {
     ) -> Result<Self, ClientStateError> {
         let mut random = ForwardSecureRng::new(seed);
         let now = settings.since_1970;
-        let group_id = group_id(&settings.group.administrator, settings.group.group.as_str());
-        let life = micros(now);
-        let restored = stored.map(|bytes| state::decode(bytes, &group_id, life)).transpose()?;
-        let RestoredClientState { epochs, conversations, administrator, mut join_request, events } =
-            restored.unwrap_or_else(|| RestoredClientState {
-                epochs: ClientEpochs::new(now, &mut random),
-                conversations: Conversations::new(life),
-                administrator: Vec::new(),
-                join_request: None,
-                events: VecDeque::new(),
-            });
+        let (at, life) = (&settings.group, micros(now));
+        let restored = stored.map(|bytes| state::decode(bytes, at, life)).transpose()?;
+        let RestoredClientState {
+            epochs,
+            conversations,
+            administrator,
+            is_administrator_before,
+            mut join_attempt,
+            events,
+        } = restored.unwrap_or_else(|| RestoredClientState {
+            epochs: ClientEpochs::new(now, &mut random),
+            conversations: Conversations::new(life),
+            administrator: Vec::new(),
+            is_administrator_before: false,
+            join_attempt: None,
+            events: VecDeque::new(),
+        });
         if settings.invitation.is_some() {
             // The stored request may be for another invitation or name.
-            join_request = None;
+            join_attempt = None;
         }
-        let administrator = if identity.public() == settings.group.administrator {
-            let own = Arc::clone(&identity);
-            let administrator = if administrator.is_empty() {
-                let (at, name) = (settings.group.clone(), settings.name.clone());
-                Administrator::found(own, at, name, epochs.prekey())
+        let own = Arc::clone(&identity);
+        let is_founder = own.public() == at.administrator;
+        let administrator = if !administrator.is_empty() {
+            let decoded = if is_administrator_before {
+                Administrator::from_bytes_before(own, &administrator)
             } else {
-                Administrator::from_bytes(own, &administrator).ok_or(ClientStateError::Malformed)?
+                Administrator::from_bytes(own, at, &administrator)
             };
-            Some(administrator)
+            Some(decoded.ok_or(ClientStateError::Malformed)?)
+        } else if is_founder && settings.founds && stored.is_none() {
+            let name = settings.name.clone();
+            Some(Administrator::found(own, at.clone(), name, epochs.prekey()))
         } else {
             None
         };
@@ -182,7 +183,7 @@ impl MixClient {
             conversations: ClientConversations::Waiting(conversations),
             administrator,
             refusals: JoinRefusalLimiter::default(),
-            join_request,
+            join_attempt,
             link: None,
             events,
             transmits: VecDeque::new(),
@@ -196,6 +197,7 @@ impl MixClient {
             exchanges: 0,
             bytes_today: DayBytes::default(),
             unreadable_epoch: 0,
+            restored_epoch: 0,
         })
     }
 
@@ -226,8 +228,9 @@ impl MixClient {
         // Usually the driver has read all before.
         while self.read_round() {}
         match ProxyToMember::decode(message, self.link.as_ref().map(ProxyLink::terms))? {
-            ProxyToMember::Welcome { terms, status, epoch } => {
-                self.handle_welcome(now, terms, status, epoch)
+            ProxyToMember::Welcome { terms, status, epoch, round, is_restored } => {
+                let position = ProxyPosition { epoch, round, is_restored };
+                self.handle_welcome(now, terms, status, position)
             }
             ProxyToMember::Refused(ProxyRefusal::Replaced) if self.is_first_displacement(now) => {
                 Err(MixClientError::Displaced)
@@ -275,7 +278,7 @@ impl MixClient {
                 Ok(())
             }
             ProxyToMember::AuditFailed { key, round } => {
-                // Only the administrator can act on it.
+                // Only an administrator can act on it.
                 let name = self.epochs.name_of(&key).filter(|_| self.administrator.is_some());
                 let found =
                     name.map(|name| MixClientEvent::AuditFailed { name: name.clone(), round });
@@ -300,8 +303,9 @@ impl MixClient {
 
     /// When to call [`MixClient::handle_timeout`] next.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        let (administrator, _) = (self.administrator.as_ref()?, self.link.as_ref()?);
-        let after = administrator.poll_timeout().saturating_sub(self.settings.since_1970);
+        self.link.as_ref().filter(|link| link.is_current)?;
+        let due = self.administrator.as_ref()?.poll_timeout()?;
+        let after = due.saturating_sub(self.settings.since_1970);
         Some(self.settings.now + after)
     }
 
@@ -396,43 +400,14 @@ impl MixClient {
         Ok(id)
     }
 
-    /// Makes an invitation for one person, with a proposed name. For the administrator.
+    /// Asks the administrators to remove this member. The next epoch does not include it.
     ///
     /// # Errors
-    /// If this is not the administrator, there are too many invitations, or the name is taken or
-    /// mixes scripts.
-    pub fn invite(
-        &mut self,
-        now: Duration,
-        name: MemberName,
-        binding: NameBinding,
-        lasts: Duration,
-    ) -> Result<Invitation, AdministratorError> {
-        let now = self.calendar(now);
-        let administrator = self.administrator.as_mut().ok_or(NotAdministrator)?;
-        let secret = self.random.draw();
-        let invitation = administrator.invite(now, name, binding, now + lasts, secret)?;
-        self.membership_changed();
-        Ok(invitation)
-    }
-
-    /// Removes a member from the group. For the administrator.
-    ///
-    /// # Errors
-    /// If this is not the administrator, or there is no such member.
-    pub fn remove(&mut self, now: Duration, name: &MemberName) -> Result<(), AdministratorError> {
-        self.administrator.as_mut().ok_or(NotAdministrator)?.remove(name)?;
-        self.membership_changed();
-        self.announce_if_due(now);
-        Ok(())
-    }
-
-    /// Asks the administrator to remove this member. The next epoch does not include it.
-    ///
-    /// # Errors
-    /// If this is the administrator or not a member, or there is no connection to the proxy.
+    /// If this is the only administrator or not a member, or there is no connection to the proxy.
     pub fn leave(&mut self, now: Duration) -> Result<(), LeaveGroupError> {
-        if self.administrator.is_some() {
+        let administrators = self.epochs.newest().map(EpochAnnouncement::administrators);
+        let is_only = administrators.is_none_or(|all| all.keys().len() == 1);
+        if self.administrator.is_some() && is_only {
             return Err(LeaveGroupError::Administrator);
         }
         if !self.epochs.is_member() {
@@ -455,6 +430,8 @@ impl MixClient {
         MixClientStatus {
             name: self.epochs.own_name().unwrap_or(&self.settings.name).to_string(),
             others: self.other_names(),
+            administrators: self.administrator_names(),
+            has_notices_waiting: self.membership.is_waiting(),
             epoch: self.epochs.number(),
             round: self.link.as_ref().map_or(0, ProxyLink::round),
             exchanges: self.exchanges,
@@ -477,14 +454,13 @@ impl MixClient {
 
     /// The state, to be restored by [`MixClient::new`]. Secret.
     pub fn stored(&self) -> Zeroizing<Vec<u8>> {
-        let at = &self.settings.group;
         let administrator = self.administrator.as_ref().map(Administrator::to_bytes);
         state::encode(
-            &group_id(&at.administrator, at.group.as_str()),
+            &self.group_id(),
             &self.epochs,
             &self.conversations().to_bytes(),
             administrator.as_ref().map_or(&[], |list| list),
-            self.join_request.as_deref(),
+            self.join_attempt.as_ref(),
             &self.events,
         )
     }
@@ -504,6 +480,10 @@ impl MixClient {
     fn waiting_for(&self) -> Option<&'static str> {
         match &self.link {
             None => Some("there is no connection to the proxy"),
+            Some(_) if self.is_lost_founder() => Some(
+                "neither this chat nor the proxy has the members of the group: wait until a member \
+                 comes, import them, or found the group again",
+            ),
             Some(_) if !self.epochs.is_member() && self.administrator.is_none() => {
                 Some("the administrator has not admitted this client yet, or is not connected")
             }
@@ -525,6 +505,35 @@ impl MixClient {
             ClientConversations::Member(member) => member.conversations(),
             ClientConversations::Waiting(conversations) => conversations,
         }
+    }
+
+    fn conversations_mut(&mut self) -> &mut Conversations {
+        match &mut self.conversations {
+            ClientConversations::Member(member) => member.conversations_mut(),
+            ClientConversations::Waiting(conversations) => conversations,
+        }
+    }
+
+    fn group_id(&self) -> [u8; 32] {
+        group_id(&self.settings.group.administrator, self.settings.group.group.as_str())
+    }
+
+    /// Whether this client is the founder, and has no state of the group.
+    fn is_lost_founder(&self) -> bool {
+        self.identity.public() == self.settings.group.administrator
+            && self.administrator.is_none()
+            && self.epochs.newest().is_none()
+    }
+
+    /// Where the proxy is, if the administrators have announced that it has moved.
+    pub fn moved_proxy(&self) -> Option<&ProxyAddress> {
+        self.epochs.moved()
+    }
+
+    fn administrator_names(&self) -> Vec<String> {
+        let keys = self.epochs.newest().map_or(&[][..], |newest| newest.administrators().keys());
+        let names = keys.iter().filter_map(|key| self.epochs.name_of(key));
+        names.map(ToString::to_string).collect()
     }
 
     fn other_names(&self) -> Vec<String> {

@@ -189,6 +189,20 @@ impl Conversations {
         self.arrived = self.arrived.max(position);
     }
 
+    /// The epoch that was read was replaced by another one whose number is not greater: nothing of
+    /// that one was read.
+    pub(crate) fn forget_position(&mut self) {
+        self.read = (0, 0);
+        (self.arrived, self.checkpoint) = (RoundPosition::default(), RoundPosition::default());
+        self.generation += 1;
+    }
+
+    /// The last round of an epoch that has arrived, or 0. After a restart it is that of the
+    /// checkpoint: when the state was stored last would show when there were messages.
+    pub(crate) fn last_round_of(&self, epoch: u32) -> u64 {
+        if self.arrived.epoch == epoch { self.arrived.round } else { 0 }
+    }
+
     /// After a restart, this member catches up from the last round that has arrived now. Called
     /// after a number of rounds, whatever was read.
     pub(crate) fn set_checkpoint(&mut self) {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use keys::IdentityPublicKey;
 
-use crate::protocol::membership::{JoinRefusal, MemberName};
+use crate::protocol::membership::{JoinRefusal, MemberName, NoRosterError, ProxyAddress};
 
 /// The number of a message that a member has sent. It counts all messages to all partners, and
 /// continues after a restart.
@@ -133,6 +133,44 @@ pub enum MixClientEvent {
         /// Its name.
         name: MemberName,
     },
+    /// The proxy had lost the state of the group, or had an old one.
+    ProxyRestored {
+        /// The epoch that goes on.
+        epoch: u32,
+        /// Whether this client has given it to the proxy.
+        is_own: bool,
+    },
+    /// The administrators have changed.
+    AdministratorsChanged {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// The administrators have announced that the proxy has another address or key.
+    ProxyMoved {
+        /// Where it is.
+        to: ProxyAddress,
+    },
+    /// To an administrator: its state was lost or old. It continues from the newest announcement.
+    TakenOver {
+        /// The epoch.
+        epoch: u32,
+        /// The number of members.
+        members: usize,
+    },
+    /// To an administrator: decisions that were not announced are dropped, because others have
+    /// announced epochs since.
+    ChangesDropped {
+        /// How many.
+        count: usize,
+    },
+    /// To an administrator: it cannot continue from the newest announcement.
+    CannotTakeOver(NoRosterError),
+    /// To all: two administrators have announced the same epoch, and one of them was replaced; or
+    /// the proxy has shown some members another announcement.
+    EpochReplaced {
+        /// The epoch.
+        epoch: u32,
+    },
 }
 
 impl MixClientEvent {
@@ -207,6 +245,41 @@ impl fmt::Display for MixClientEvent {
                 }
             }
             Self::Left { name } => write!(f, "{name} has left the group"),
+            Self::ProxyRestored { epoch, is_own } => {
+                write!(f, "the proxy had lost the group's state, or had an old one: ")?;
+                match is_own {
+                    true => write!(f, "this chat has given it the members of epoch {epoch}")?,
+                    false => write!(f, "a member has given it the members of epoch {epoch}")?,
+                }
+                f.write_str(". Rounds that it had kept may be lost; your messages are sent again")
+            }
+            Self::AdministratorsChanged { names } => match &names[..] {
+                [one] => write!(f, "the administrator of the group is now {one}"),
+                _ => write!(f, "the administrators of the group are now {}", names.join(", ")),
+            },
+            Self::ProxyMoved { to } => write!(
+                f,
+                "the administrators say that the proxy is now at {} with the key {}: connecting \
+                 there",
+                to.address, to.key
+            ),
+            Self::TakenOver { epoch, members } => write!(
+                f,
+                "this administrator's state was lost or older than the group: it goes on from \
+                 epoch {epoch}, with {members} members. Invitations that are not in the state are \
+                 not valid any more"
+            ),
+            Self::ChangesDropped { count } => write!(
+                f,
+                "{count} of your changes of the group were not announced before other \
+                 administrators announced newer epochs: look at /members, and make them again"
+            ),
+            Self::CannotTakeOver(why) => write!(f, "{why}"),
+            Self::EpochReplaced { epoch } => write!(
+                f,
+                "epoch {epoch} was announced twice: this chat goes on with the announcement that \
+                 all choose"
+            ),
         }
     }
 }

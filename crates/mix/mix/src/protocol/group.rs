@@ -1,5 +1,5 @@
 //! The proxy's end of one group: the connections, the epoch, the rounds, and the messages that wait
-//! for the administrator. It is a state machine without I/O. Its inputs are messages and the time.
+//! for the administrators. It is a state machine without I/O. Its inputs are messages and the time.
 //! Its outputs are messages, jobs for threads, state to store and events.
 //!
 //! After each call of a `handle_` function the driver
@@ -29,7 +29,7 @@ mod status;
 mod stored;
 mod waiting;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use keys::IdentityPublicKey;
@@ -76,7 +76,7 @@ const MAX_SET_UPS: u32 = 64;
 pub struct MixGroupSettings {
     /// Its name at the proxy.
     pub name: GroupName,
-    /// The key of its administrator.
+    /// The key of its founder, the first administrator.
     pub administrator: IdentityPublicKey,
     /// The engine, the shape and the intervals.
     pub terms: MixTerms,
@@ -139,6 +139,10 @@ pub struct MixGroup {
     /// The next epoch. It begins as soon as no opening of the current epoch is being computed.
     announced: Option<AnnouncedEpoch>,
     rounds: GroupRounds,
+    /// Whether a member has restored the current epoch.
+    is_restored: bool,
+    /// The members that have named their last round in this epoch.
+    restorers: BTreeSet<[u8; 32]>,
     joins: PendingJoins,
     notices: LastNotices,
     audits: GroupAudits,
@@ -202,6 +206,8 @@ impl MixGroup {
             connections: BTreeMap::new(),
             epoch,
             announced: None,
+            is_restored: false,
+            restorers: BTreeSet::new(),
             joins: PendingJoins::default(),
             notices,
             new_engine,
@@ -237,9 +243,10 @@ impl MixGroup {
         if self.audits.is_left_out(&key) {
             return self.refuse(id, ProxyRefusal::LeftOut);
         }
-        let (terms, epoch) =
-            (self.settings.terms, self.epoch.as_ref().map_or(0, AnnouncedEpoch::number));
-        self.send(id, &ProxyToMember::Welcome { terms, status, epoch });
+        let terms = self.settings.terms;
+        let epoch = self.epoch.as_ref().map_or(0, AnnouncedEpoch::number);
+        let (round, is_restored) = (self.rounds.last(), self.is_restored);
+        self.send(id, &ProxyToMember::Welcome { terms, status, epoch, round, is_restored });
         self.events.push_back(MixGroupEvent::Connected { key, status });
         if let Some(answer) = self.joins.take_answer(&key) {
             self.send(id, &ProxyToMember::JoinAnswer(answer));
@@ -247,7 +254,7 @@ impl MixGroup {
         if self.is_inside(&key) {
             self.admit(now, id);
         }
-        if key == self.settings.administrator {
+        if self.is_administrator(&key) {
             self.send_pending_membership(id);
         }
         self.advance(now);
@@ -405,7 +412,7 @@ impl MixGroup {
             MemberToProxy::Announce(announcement) => {
                 self.check_administrator(&key)?;
                 self.count_membership_message(now, id)?;
-                self.handle_announcement(announcement)
+                self.handle_announcement(&announcement)
             }
             MemberToProxy::JoinAnswer { key: to, answer } => {
                 self.check_administrator(&key)?;
@@ -424,6 +431,10 @@ impl MixGroup {
             }
             MemberToProxy::AuditSetUp(set_up) => self.handle_audit_set_up(id, set_up),
             MemberToProxy::AuditTables(tables) => self.handle_audit_tables(id, tables),
+            MemberToProxy::Restore { round, announcement } => {
+                self.count_membership_message(now, id)?;
+                self.handle_restore(id, round, &announcement)
+            }
             MemberToProxy::CatchUp(after) => self.handle_catch_up(now, id, after),
         }
     }
@@ -447,7 +458,7 @@ impl MixGroup {
     }
 
     fn membership_status(&self, key: &IdentityPublicKey) -> MembershipStatus {
-        if *key == self.settings.administrator {
+        if self.is_administrator(key) {
             MembershipStatus::Administrator
         } else if self.number_of(key).is_some() {
             MembershipStatus::Member
@@ -458,7 +469,7 @@ impl MixGroup {
         }
     }
 
-    /// Whether the key belongs to a member or to the administrator.
+    /// Whether the key belongs to a member or to an administrator.
     fn is_inside(&self, key: &IdentityPublicKey) -> bool {
         matches!(
             self.membership_status(key),

@@ -57,6 +57,9 @@ pub struct MixMember {
     events: VecDeque<MixClientEvent>,
 }
 
+/// The number of exchanges after which the last round that has arrived is stored.
+const CHECKPOINT_ROUNDS: u64 = 64;
+
 /// The proxy deviates from the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MixMemberError {
@@ -207,6 +210,9 @@ impl MixMember {
     fn begin_round(&mut self, start: &RoundStart) -> Result<(), MixMemberError> {
         self.check(start)?;
         self.exchange += 1;
+        if self.exchange.is_multiple_of(CHECKPOINT_ROUNDS) {
+            self.conversations.set_checkpoint();
+        }
         self.round = start.round;
         self.check_listed(start);
         Ok(())

@@ -4,7 +4,7 @@
 //! first message is a [`MixHello`], which the proxy answers with [`ProxyToMember::Welcome`] or
 //! [`ProxyToMember::Refused`]. A decoded message is well formed and within the bounds that the
 //! [`MixTerms`] of the group set. Each message has exactly one encoding. Messages between members
-//! and the administrator are opaque bytes to the proxy. The layout is in `docs/protocols/mix.md`.
+//! and the administrators are opaque bytes to the proxy. The layout is in `docs/protocols/mix.md`.
 
 pub(crate) mod fields;
 mod past;
@@ -28,14 +28,14 @@ use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::round::{NONCE_LEN, Participant, ReadRound, RoundPosition, RoundStart};
 
 /// The version of the protocol, the first byte of a greeting.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// The longest message until the proxy has answered the greeting, in bytes, in both directions.
 pub const MAX_GREETING_LEN: usize = 256;
 /// The longest name of a group, in bytes.
 pub const MAX_GROUP_NAME_LEN: usize = 32;
 /// The longest request to join, and the longest answer to one, in bytes.
 pub const MAX_JOIN_LEN: usize = 1024;
-/// The longest notice of a member to the administrator, in bytes.
+/// The longest notice of a member to the administrators, in bytes.
 pub const MAX_NOTICE_LEN: usize = 256;
 /// The longest message that sets an engine up, in bytes.
 pub const MAX_SET_UP_LEN: usize = 256 << 10;
@@ -131,21 +131,21 @@ pub enum MembershipStatus {
     Waiting,
     /// A member of the current epoch.
     Member,
-    /// The administrator: a member, except before the first epoch.
+    /// An administrator: a member, except before the first epoch.
     Administrator,
 }
 
 /// A message after the greeting from a member or from a client that wants to join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberToProxy {
-    /// Asks the administrator to be admitted.
+    /// Asks an administrator to be admitted.
     Join(Vec<u8>),
-    /// A member's notice to the administrator: its prekey, or that it leaves. It replaces the
+    /// A member's notice to the administrators: its prekey, or that it leaves. It replaces the
     /// member's previous notice.
     Notice(Vec<u8>),
-    /// The administrator's announcement of an epoch.
+    /// An administrator's announcement of the next epoch.
     Announce(Vec<u8>),
-    /// The administrator's answer to a join request, which is then no longer pending.
+    /// An administrator's answer to a join request, which is then no longer pending.
     JoinAnswer {
         /// The key of the client that sent the request.
         key: IdentityPublicKey,
@@ -170,6 +170,14 @@ pub enum MemberToProxy {
     /// Begins exchanges by broadcast: the member has the key of the epoch. If the proxy keeps
     /// rounds, it asks for those after this one. The proxy answers with [`ProxyToMember::Past`].
     CatchUp(RoundPosition),
+    /// To a proxy that has lost its state, or has an old one: the newest announcement that the
+    /// member has, and the last round of its epoch that the member knows.
+    Restore {
+        /// The round. The proxy does not open this one or an earlier one.
+        round: u64,
+        /// The announcement.
+        announcement: Vec<u8>,
+    },
 }
 
 /// A message of the proxy.
@@ -183,24 +191,29 @@ pub enum ProxyToMember {
         status: MembershipStatus,
         /// The current epoch; 0 before the first one.
         epoch: u32,
+        /// The last round that was opened, or 0. A member that knows a later one sends
+        /// [`MemberToProxy::Restore`].
+        round: u64,
+        /// Whether a member has restored this epoch at the proxy, which had lost it.
+        is_restored: bool,
     },
     /// The proxy ends the connection.
     Refused(ProxyRefusal),
-    /// To the administrator: a join request. It is pending until an answer or an announcement.
+    /// To the administrators: a join request. It is pending until an answer or an announcement.
     JoinRequest {
         /// The key of the client, which the connection has authenticated.
         key: IdentityPublicKey,
         /// The sealed join request.
         request: Vec<u8>,
     },
-    /// To the administrator: a member's last notice.
+    /// To the administrators: a member's last notice.
     Notice {
         /// The member's key, which the connection has authenticated.
         key: IdentityPublicKey,
         /// The notice.
         notice: Vec<u8>,
     },
-    /// The administrator's answer to the client's request to join.
+    /// An administrator's answer to the client's request to join.
     JoinAnswer(Vec<u8>),
     /// The announcement of the epoch that begins with the next round, or of the current one after
     /// the greeting.
@@ -238,7 +251,7 @@ pub enum ProxyToMember {
     },
     /// The proxy's choices in the audit that it has requested.
     AuditChoices(Vec<u8>),
-    /// To the administrator: two auditors have found that a member has written into slots that are
+    /// To the administrators: two auditors have found that a member has written into slots that are
     /// not its own, or into more than it may.
     AuditFailed {
         /// The member's key.
@@ -270,6 +283,7 @@ impl MemberToProxy {
             Self::CatchUp(RoundPosition { epoch, round }) => {
                 &[&[9], &epoch.to_be_bytes(), &round.to_be_bytes()]
             }
+            Self::Restore { round, announcement } => &[&[10], &round.to_be_bytes(), announcement],
         };
         parts.concat()
     }
@@ -294,6 +308,10 @@ impl MemberToProxy {
             7 => Self::AuditSetUp(reader.body(terms.max_audit_len())?),
             8 => Self::AuditTables(reader.body(terms.max_audit_len())?),
             9 => Self::CatchUp(RoundPosition { epoch: reader.u32()?, round: reader.u64()? }),
+            10 => Self::Restore {
+                round: reader.u64()?,
+                announcement: reader.body(terms.max_announcement_len())?,
+            },
             other => return Err(MixWireError::Kind(other)),
         };
         reader.finish()?;
@@ -309,9 +327,14 @@ impl ProxyToMember {
     /// order.
     pub fn encode(&self) -> Vec<u8> {
         let parts: &[&[u8]] = match self {
-            Self::Welcome { terms, status, epoch } => {
-                &[&[1], &encode_terms(terms), &[*status as u8], &epoch.to_be_bytes()]
-            }
+            Self::Welcome { terms, status, epoch, round, is_restored } => &[
+                &[1],
+                &encode_terms(terms),
+                &[*status as u8],
+                &epoch.to_be_bytes(),
+                &round.to_be_bytes(),
+                &[u8::from(*is_restored)],
+            ],
             Self::Refused(refusal) => &[&[2, place(&ProxyRefusal::ALL, refusal)]],
             Self::JoinRequest { key, request } => &[&[3], &key.to_bytes(), request],
             Self::Notice { key, notice } => &[&[4], &key.to_bytes(), notice],
@@ -347,6 +370,8 @@ impl ProxyToMember {
                 terms: decode_terms(&mut reader)?,
                 status: decode_membership_status(reader.u8()?)?,
                 epoch: reader.u32()?,
+                round: reader.u64()?,
+                is_restored: at(&[false, true], reader.u8()?, "whether an epoch is restored")?,
             },
             (2, _) => Self::Refused(at(&ProxyRefusal::ALL, reader.u8()?, "a refusal")?),
             (3, Some(_)) => {

@@ -1,7 +1,7 @@
 //! What a line of input means: a message to somebody, or a command.
 
 use console::is_deceptive;
-use mix::membership::MemberName;
+use mix::membership::{GroupAddress, MemberName, ProxyAddress};
 
 /// A line of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,14 @@ pub(super) enum ChatInputCommand {
     Invite { name: MemberName, is_any_name: bool },
     /// Takes a member out of the group.
     Remove(MemberName),
+    /// Makes a member an administrator.
+    Admin(MemberName),
+    /// Takes a member from the administrators.
+    Unadmin(MemberName),
+    /// Makes a member an administrator in this one's place.
+    HandOver(MemberName),
+    /// Announces another address and key of the proxy.
+    Proxy(ProxyAddress),
     /// Leaves the group.
     Leave,
     /// Lists the members.
@@ -44,8 +52,9 @@ pub(super) enum ChatInputCommand {
 pub(super) const HELP: &str = "\
 @NAME TEXT sends TEXT to a member, to a group or to all; TEXT alone goes to the same again. \
 Commands: /members, /group NAME MEMBER ..., /groups, /ungroup NAME, /cancel, /send NAME FILE, \
-/accept NUMBER, /decline NUMBER, /verify NAME, /trust NAME, /invite NAME, /remove NAME, /leave, \
-/help, /quit";
+/accept NUMBER, /decline NUMBER, /verify NAME, /trust NAME, /leave, /help, /quit; of \
+administrators: /invite NAME, /remove NAME, /admin NAME, /unadmin NAME, /handover NAME, \
+/proxy HOST:PORT KEY";
 
 impl ChatInputCommand {
     /// Reads a line; `partner` is the member spoken to last. Nothing if the line is empty.
@@ -95,8 +104,15 @@ impl ChatInputCommand {
             ("invite", Some(_)) if rest.is_empty() || rest == ["any-name"] => {
                 Ok(Self::Invite { name: member()?, is_any_name: !rest.is_empty() })
             }
-            ("invite" | "remove" | "ungroup" | "verify", None) => Err(needs("a name")),
+            (
+                "invite" | "remove" | "ungroup" | "verify" | "admin" | "unadmin" | "handover",
+                None,
+            ) => Err(needs("a name")),
             ("remove", Some(_)) if rest.is_empty() => member().map(Self::Remove),
+            ("admin", Some(_)) if rest.is_empty() => member().map(Self::Admin),
+            ("unadmin", Some(_)) if rest.is_empty() => member().map(Self::Unadmin),
+            ("handover", Some(_)) if rest.is_empty() => member().map(Self::HandOver),
+            ("proxy", _) => Self::proxy(argument),
             ("group", _) if rest.is_empty() => {
                 Err(needs("a name and members: /group team bob carol"))
             }
@@ -129,6 +145,20 @@ impl ChatInputCommand {
             ("quit", None) => Ok(Self::Quit),
             _ => Err(format!("there is no command /{command}; /help lists them")),
         }
+    }
+}
+
+impl ChatInputCommand {
+    fn proxy(argument: &str) -> Result<Self, String> {
+        let words: Vec<&str> = argument.split_whitespace().collect();
+        let address = match words[..] {
+            [address, key] if GroupAddress::is_proxy_address(address) => {
+                key.parse().ok().map(|key| ProxyAddress { address: address.to_owned(), key })
+            }
+            _ => None,
+        };
+        let address = address.map(Self::Proxy);
+        address.ok_or_else(|| "/proxy needs the proxy's HOST:PORT and its key".to_owned())
     }
 }
 
@@ -170,6 +200,9 @@ mod tests {
             ("@bob", None, Some(ChatInputCommand::SpeakTo("bob".into()))),
             ("  ", None, None),
             ("/remove @bob", None, Some(ChatInputCommand::Remove(MemberName::new("bob").unwrap()))),
+            ("/admin @bob", None, Some(ChatInputCommand::Admin(name("bob")))),
+            ("/unadmin bob", None, Some(ChatInputCommand::Unadmin(name("bob")))),
+            ("/handover bob", None, Some(ChatInputCommand::HandOver(name("bob")))),
             ("/invite dora", None, Some(invite("dora", false))),
             ("/invite dora any-name", None, Some(invite("dora", true))),
             ("/group team @bob carol", None, Some(group("team", &["bob", "carol"]))),

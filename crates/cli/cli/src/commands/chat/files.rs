@@ -90,6 +90,13 @@ pub(super) fn init(arguments: &ChatInitArguments) -> Result<(), CommandFailure> 
         // The key was made above. With it, the same command would be refused the next time.
         let _ = fs::remove_file(file(config, "key"));
     })?;
+    // The next chat with it begins the group.
+    let founded = super::load(config)
+        .and_then(|config| mix::chat::found_group(&config).map_err(|error| super::failed(&error)));
+    founded.inspect_err(|_| {
+        let _ = fs::remove_file(file(config, "key"));
+        let _ = fs::remove_file(config);
+    })?;
     let shown = config.display();
     console::note(&format!("{shown} and {} are written", file(config, "key").display()));
     console::note(&format!(
@@ -198,11 +205,12 @@ mod tests {
             assert_eq!(count(), 0);
         }
         init(&arguments("mix.example:6700")).unwrap();
-        assert_eq!(count(), 2);
+        // The configuration, the key and the state.
+        assert_eq!(count(), 3);
         let key = fs::read(file(&config, "key")).unwrap();
         let again = init(&arguments("mix.example:6700"));
         assert!(matches!(again, Err(CommandFailure::Usage(_))));
-        assert_eq!((fs::read(file(&config, "key")).unwrap(), count()), (key, 2));
+        assert_eq!((fs::read(file(&config, "key")).unwrap(), count()), (key, 3));
     }
 
     #[test]

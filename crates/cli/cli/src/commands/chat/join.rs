@@ -88,7 +88,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
                 ));
             }
             ChatUiEvent::Event(ChatEvent::Disconnected { why, .. }) => console::warning(&why),
-            ChatUiEvent::Event(ChatEvent::Status(status)) if status.epoch > 0 => {
+            ChatUiEvent::Event(ChatEvent::Status(status))
+                if status.epoch > 0 && !status.has_notices_waiting =>
+            {
                 let shown = arguments.config.display();
                 let group = &config.group;
                 let text =

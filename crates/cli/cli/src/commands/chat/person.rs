@@ -189,6 +189,8 @@ impl<'a> PersonalChat<'a> {
                     Err(error) => self.warn(error),
                 }
             }
+            // Only a command of its own asks for it.
+            ChatEvent::Exported(_) => {}
             ChatEvent::Done(text) | ChatEvent::Note(text) => self.note(text),
             ChatEvent::NotDone(text) | ChatEvent::Warning(text) => self.warn(text),
             ChatEvent::Ended { .. } => {}
@@ -264,6 +266,10 @@ pub(super) fn session_command(command: ChatInputCommand) -> Option<chat::ChatCom
         ChatInputCommand::Invite { name, is_any_name: false } => chat::ChatCommand::Invite(name),
         ChatInputCommand::Invite { name, .. } => chat::ChatCommand::InviteAnyName(name),
         ChatInputCommand::Remove(name) => chat::ChatCommand::Remove(name),
+        ChatInputCommand::Admin(name) => chat::ChatCommand::AddAdministrator(name),
+        ChatInputCommand::Unadmin(name) => chat::ChatCommand::RemoveAdministrator(name),
+        ChatInputCommand::HandOver(name) => chat::ChatCommand::HandOver(name),
+        ChatInputCommand::Proxy(to) => chat::ChatCommand::MoveProxy(to),
         ChatInputCommand::Leave => chat::ChatCommand::Leave,
         _ => return None,
     })

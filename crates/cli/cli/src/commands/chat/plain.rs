@@ -279,6 +279,8 @@ impl PlainChat<'_> {
                 self.pending_requests.pop_front();
                 print(&format!("warning {}", escaped(&text)))
             }
+            // Only a command of its own asks for it.
+            ChatEvent::Exported(_) => Ok(()),
             ChatEvent::Note(text) => print(&format!("note {}", escaped(&text))),
             ChatEvent::Warning(text) => print(&format!("warning {}", escaped(&text))),
         }

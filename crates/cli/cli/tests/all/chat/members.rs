@@ -282,6 +282,14 @@ impl Proxy {
         self.0.wait().unwrap();
         Self::start(room).0
     }
+
+    /// Kills it, and starts it without its state.
+    pub(crate) fn restart_without_state(mut self, room: &Room) -> Self {
+        self.signal(Signal::KILL);
+        self.0.wait().unwrap();
+        fs::remove_dir_all(room.path("proxy.state")).unwrap();
+        Self::start(room).0
+    }
 }
 
 impl Drop for Room {

@@ -91,6 +91,9 @@ pub enum ChatEvent {
         /// The text of the invitation. Secret.
         code: String,
     },
+    /// The newest list of members, for [`super::ChatCommand::Import`]. It is not secret, but shows
+    /// the members' keys.
+    Exported(Vec<u8>),
     /// A command was executed, or is being executed.
     Done(String),
     /// A command failed.

@@ -23,11 +23,12 @@ use super::event::ChatEvent;
 use super::history::{ChatHistory, ChatHistoryEntry, ChatHistoryError};
 use super::output::{ChatOutput, ChatOutputResult, ChatOutputWriter as OutputWriter};
 use super::shared_file::{self, FileOffers, SharedFile};
-use crate::protocol::client::{MixClient, MixClientStatus};
+use crate::protocol::client::{MixClient, MixClientError, MixClientStatus};
 use crate::protocol::event::MixClientEvent;
 use crate::protocol::membership::Invitation;
 use crate::protocol::presence::{Presence, PresenceAction};
 pub use commands::ChatCommand;
+pub use opening::found_group;
 
 /// The maximum number of queued inputs.
 const MAX_INPUTS: usize = 64;
@@ -37,6 +38,9 @@ const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The time limit for writing the state when the chat ends.
 const LAST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a chat that ends waits until its notice for the next epoch is sent.
+const LAST_NOTICE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The interval between attempts to write a state that could not be written.
 const STORE_AGAIN: Duration = Duration::from_secs(1);
@@ -151,6 +155,11 @@ struct ChatDriver {
     proxy: String,
     options: ConnectionOptions,
     link: Option<ChatProxyConnection>,
+    /// Whether the next connection is to the address in the configuration, although the proxy has
+    /// moved: the last one to its new address has failed.
+    tries_configured: bool,
+    /// When a chat that ends waits no longer for its notices to be sent.
+    leaves_by: Option<Duration>,
     /// The number of the connection.
     number: u64,
     status: Option<MixClientStatus>,
@@ -214,6 +223,8 @@ impl ChatDriver {
             proxy: config.proxy.clone(),
             options,
             link: None,
+            tries_configured: false,
+            leaves_by: None,
             number: 0,
             status: None,
             contacts,
@@ -332,14 +343,17 @@ impl ChatDriver {
     ) -> Result<(), ChatEnd> {
         let now = self.now();
         match self.presence.poll(now) {
-            Some(PresenceAction::Leave) => return Err(ChatEnd(None)),
             Some(PresenceAction::Connect) => return self.connect(to_self),
-            None => {}
+            Some(PresenceAction::Leave) if !self.must_send_notices(now) => {
+                return Err(ChatEnd(None));
+            }
+            Some(PresenceAction::Leave) | None => {}
         }
         let presence = self.presence.poll_timeout();
         let silence = self.silence_limit().filter(|_| !self.is_silent);
         let silence = silence.map(|limit| self.heard + limit);
-        let deadlines = [self.client.poll_timeout(), presence, self.store_again, silence];
+        let client = self.client.poll_timeout();
+        let deadlines = [client, presence, self.store_again, silence, self.leaves_by];
         let deadline = deadlines.into_iter().flatten().min();
         let input = match deadline {
             None => inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -357,11 +371,35 @@ impl ChatDriver {
         }
     }
 
+    /// Whether a chat that ends waits for its notices to be sent: without the one with its prekey,
+    /// this member could not read the rounds of the next epochs. An epoch has then begun just now.
+    fn must_send_notices(&mut self, now: Duration) -> bool {
+        if self.link.is_none() || !self.client.status().has_notices_waiting {
+            return false;
+        }
+        let is_first = self.leaves_by.is_none();
+        let until = *self.leaves_by.get_or_insert(now + LAST_NOTICE_TIMEOUT);
+        if is_first {
+            let text = "an epoch has just begun: the chat ends as soon as your key for the next \
+                        one is sent";
+            self.output.report(ChatEvent::Note(text.into()));
+        }
+        now < until
+    }
+
+    /// The address of the proxy and the options for the next connection.
+    fn next_proxy(&self) -> (String, ConnectionOptions) {
+        match self.client.moved_proxy().filter(|_| !self.tries_configured) {
+            Some(moved) => (moved.address.clone(), opening::options_for(&self.options, moved.key)),
+            None => (self.proxy.clone(), self.options.clone()),
+        }
+    }
+
     /// Connects in a new thread, which then reads.
     fn connect(&mut self, to_self: &SyncSender<ChatInput>) -> Result<(), ChatEnd> {
         self.number += 1;
-        let (number, proxy) = (self.number, self.proxy.clone());
-        let (options, inputs) = (self.options.clone(), to_self.clone());
+        let (number, (proxy, options)) = (self.number, self.next_proxy());
+        let inputs = to_self.clone();
         let work = move || {
             let why = opening::read(number, &proxy, &options, &inputs);
             let _ = inputs.send(ChatInput::Ended(number, why));
@@ -403,6 +441,9 @@ impl ChatDriver {
                     let _ = next.send(self.client.max_message_len());
                 }
                 if let Err(error) = handled {
+                    if matches!(error, MixClientError::Moved(_)) {
+                        self.tries_configured = false;
+                    }
                     if error.is_final() {
                         self.drive();
                         return Err(ChatEnd(Some(error.to_string())));
@@ -422,6 +463,8 @@ impl ChatDriver {
         if let Some(ChatProxyConnection { outbox, .. }) = self.link.take() {
             outbox.close();
             self.client.handle_disconnected(now);
+        } else {
+            self.tries_configured ^= true;
         }
         self.number += 1;
         self.is_silent = false;

@@ -1,7 +1,8 @@
-//! A member's state of epochs: the key and the members of the current epoch, and the prekey for the
-//! next one. While the member catches up with rounds that it has missed, also those of the epochs
-//! of these rounds.
+//! A member's state of epochs: the newest announcement, the key and the members of the current
+//! epoch, and the prekey for the next one. While the member catches up with rounds that it has
+//! missed, also those of the epochs of these rounds.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use encoding::{FieldReader, FieldWrite as _};
@@ -11,8 +12,8 @@ use zeroize::Zeroizing;
 use crate::protocol::epoch::{GroupMember, MemberEpoch, MemberEpochError};
 use crate::protocol::group_key::MixGroupKey;
 use crate::protocol::membership::{
-    EpochAnnouncement, MemberName, MemberNotice, OpenAnnouncementError, OpenedAnnouncement, Prekey,
-    PrekeySecret,
+    AnnouncementOrder, EpochAnnouncement, GroupAddress, MemberName, OpenAnnouncementError,
+    OpenedAnnouncement, Prekey, PrekeySecret, ProxyAddress,
 };
 use crate::protocol::random::ForwardSecureRng;
 use crate::protocol::shape::{MEMBERS, MailboxShape, READS};
@@ -25,6 +26,11 @@ const MAX_PAST: usize = 64;
 pub(super) struct ClientEpochs {
     current: Option<OpenedEpoch>,
     prekey: PrekeySecret,
+    /// The newest announcement, whether or not it could be opened. A proxy that has lost it gets it
+    /// from here. None in a state of the version before.
+    newest: Option<EpochAnnouncement>,
+    /// Where the proxy is, if the administrators have announced that it has moved.
+    moved: Option<ProxyAddress>,
     /// Earlier epochs of which rounds may be read, in ascending order.
     past: Vec<OpenedEpoch>,
     /// Prekeys for which the keys of epochs may be sealed that this member has missed.
@@ -43,8 +49,6 @@ struct OpenedEpoch {
 pub(super) enum AnnouncementEffect {
     /// It announces the current epoch again.
     Known,
-    /// It announces an earlier epoch.
-    Old,
     /// It announces a new epoch, whose key was opened.
     Opened,
     /// It announces a new epoch whose key is sealed for another prekey. The administrator must
@@ -63,7 +67,59 @@ impl ClientEpochs {
     }
 
     fn of(current: Option<OpenedEpoch>, prekey: PrekeySecret) -> Self {
-        Self { current, prekey, past: Vec::new(), past_prekeys: Vec::new() }
+        Self {
+            current,
+            prekey,
+            newest: None,
+            moved: None,
+            past: Vec::new(),
+            past_prekeys: Vec::new(),
+        }
+    }
+
+    /// The newest announcement.
+    pub(super) fn newest(&self) -> Option<&EpochAnnouncement> {
+        self.newest.as_ref()
+    }
+
+    /// The number of the newest epoch that this client has heard of, or 0.
+    pub(super) fn newest_number(&self) -> u32 {
+        self.newest.as_ref().map_or(self.number(), EpochAnnouncement::epoch)
+    }
+
+    /// How an announcement relates to the newest one.
+    pub(super) fn order(&self, announcement: &EpochAnnouncement) -> AnnouncementOrder {
+        match &self.newest {
+            Some(newest) => announcement.order(newest),
+            // Of the version before, only the number is known.
+            None => match announcement.epoch().cmp(&self.number()) {
+                Ordering::Less => AnnouncementOrder::Older,
+                Ordering::Equal => AnnouncementOrder::Same,
+                Ordering::Greater => AnnouncementOrder::Newer,
+            },
+        }
+    }
+
+    /// Where the proxy is, if it has moved.
+    pub(super) fn moved(&self) -> Option<&ProxyAddress> {
+        self.moved.as_ref()
+    }
+
+    /// Keeps the newest announcement. Returns whether it says that the proxy has moved.
+    pub(super) fn set_newest(&mut self, announcement: EpochAnnouncement) -> bool {
+        let before = self.newest.as_ref().and_then(EpochAnnouncement::proxy);
+        let now = announcement.proxy().filter(|now| before.is_some_and(|before| before != *now));
+        let has_moved = now.is_some();
+        if let Some(now) = now {
+            self.moved = Some(now.clone());
+        }
+        self.newest = Some(announcement);
+        has_moved
+    }
+
+    /// The current epoch was replaced by another one whose number is not greater.
+    pub(super) fn forget_current(&mut self) {
+        self.current = None;
     }
 
     /// The number of the current epoch, or 0.
@@ -155,17 +211,12 @@ impl ClientEpochs {
         self.prekey.public()
     }
 
-    /// The notice that tells the administrator the current prekey.
-    pub(super) fn notice(&self) -> MemberNotice {
-        MemberNotice::Prekey { prekey: self.prekey.public(), opened: self.number() }
-    }
-
     /// A number greater than that of all prekeys so far.
     pub(super) fn next_number(&self, now: Duration) -> u64 {
         micros(now).max(self.prekey.number().saturating_add(1))
     }
 
-    /// Handles an announcement that the administrator has signed. The prekey that opened it is
+    /// Handles an announcement that is not older than the newest one. The prekey that opened it is
     /// replaced. Unless rounds were missed, it is erased, and so is the previous epoch.
     ///
     /// # Errors
@@ -178,11 +229,7 @@ impl ClientEpochs {
         has_missed: bool,
         random: &mut ForwardSecureRng,
     ) -> Result<AnnouncementEffect, OpenAnnouncementError> {
-        let known = self.number();
-        if announcement.epoch() < known {
-            return Ok(AnnouncementEffect::Old);
-        }
-        if announcement.epoch() == known {
+        if announcement.epoch() == self.number() {
             return Ok(AnnouncementEffect::Known);
         }
         let public = own.public();
@@ -235,10 +282,19 @@ impl ClientEpochs {
             out.extend(prekey.number().to_be_bytes());
             out.extend(prekey.secret());
         }
+        out.put_counted(self.newest.as_ref().map_or(&[], EpochAnnouncement::bytes));
+        out.put_text(self.moved.as_ref().map_or("", |moved| &moved.address));
+        out.extend(self.moved.iter().flat_map(|moved| moved.key.to_bytes()));
     }
 
-    /// Decodes a stored state. One without past epochs is of the version before.
-    pub(super) fn decode(reader: &mut FieldReader<'_>, has_past: bool) -> Option<Self> {
+    /// Decodes a stored state of the group at `at`. Those of the versions before have no past
+    /// epochs, or no newest announcement.
+    pub(super) fn decode(
+        reader: &mut FieldReader<'_>,
+        at: &GroupAddress,
+        has_past: bool,
+        has_newest: bool,
+    ) -> Option<Self> {
         let prekey = decode_prekey(reader)?;
         let current = match reader.u32().ok()? {
             0 => None,
@@ -253,6 +309,20 @@ impl ClientEpochs {
             for _ in 0..reader.u16().ok()? {
                 epochs.past_prekeys.push(decode_prekey(reader)?);
             }
+        }
+        if has_newest {
+            let (group, founder) = (at.group.as_str(), &at.administrator);
+            epochs.newest = match reader.counted().ok()? {
+                [] => None,
+                bytes => Some(EpochAnnouncement::verify(bytes, group, founder).ok()?),
+            };
+            epochs.moved = match reader.text().ok()? {
+                "" => None,
+                address => {
+                    let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
+                    Some(ProxyAddress { address: address.to_owned(), key })
+                }
+            };
         }
         Some(epochs)
     }

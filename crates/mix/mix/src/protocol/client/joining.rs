@@ -1,19 +1,25 @@
-//! How a client joins and learns the epochs' keys, and the administrator's part of it.
+//! How a client joins and learns the epochs' keys, and gives a proxy back what it has lost.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::IdentityPublicKey;
-
 use super::epochs::AnnouncementEffect;
 use super::link::ProxyLink;
 use super::report::MixClientError;
+use super::state::JoinAttempt;
 use super::{ClientConversations, MixClient};
 use crate::protocol::conversations::Conversations;
 use crate::protocol::event::MixClientEvent;
 use crate::protocol::member::MixMember;
-use crate::protocol::membership::{EpochAnnouncement, JoinRequest, MemberNotice, decode_answer};
+use crate::protocol::membership::{
+    Administrator, AnnouncementOrder, EpochAnnouncement, JoinRequest, MemberNotice, decode_answer,
+};
 use crate::protocol::wire::{MemberToProxy, MembershipStatus, MixTerms};
+
+/// Rounds after the last one that is known to have arrived, in which this client may have taken
+/// part: after a restart it does not say what it has read since the last checkpoint, and a proxy
+/// that is restarted skips numbers.
+const UNKNOWN_ROUNDS: u64 = 1 << 16;
 
 /// Joining, and the epochs.
 impl MixClient {
@@ -22,30 +28,70 @@ impl MixClient {
         now: Duration,
         terms: MixTerms,
         status: MembershipStatus,
-        epoch: u32,
+        proxy: ProxyPosition,
     ) -> Result<(), MixClientError> {
         self.link = Some(ProxyLink::new(terms, *self.random.draw())?);
         // The shape may have changed.
         self.end_member();
         self.begin_member()?;
         self.is_stored = false;
-        if epoch < self.epochs.number() && self.administrator.is_none() {
-            return Err(MixClientError::OldEpoch { announced: epoch, known: self.epochs.number() });
+        let (announced, known) = (proxy.epoch, self.epochs.newest_number());
+        if proxy.is_restored && announced == known {
+            self.report_restored(announced, false);
+        }
+        let last_round = self.conversations().last_round_of(known);
+        let is_behind = announced < known || (announced == known && proxy.round < last_round);
+        if is_behind && self.restore_proxy() {
+            // The proxy announces the epoch then.
+            return Ok(());
+        }
+        if announced < known && self.epochs.newest().is_none() && self.administrator.is_none() {
+            return Err(MixClientError::OldEpoch { announced, known });
         }
         match status {
-            MembershipStatus::Administrator => {
-                self.handle_epoch(epoch);
+            MembershipStatus::Administrator if announced == 0 => {
+                // The group begins with this client.
+                let is_new = self.administrator.as_ref().is_some_and(|own| own.epoch() == 0);
+                self.link()?.is_current = is_new;
+                self.continue_proposal();
                 self.announce_if_due(now);
+                Ok(())
             }
-            MembershipStatus::Member => self.send_notice(self.epochs.notice()),
-            MembershipStatus::Unknown | MembershipStatus::Waiting => self.ask_to_join()?,
+            // The announcement follows.
+            MembershipStatus::Administrator | MembershipStatus::Member => Ok(()),
+            MembershipStatus::Unknown | MembershipStatus::Waiting => self.ask_to_join(),
         }
-        Ok(())
+    }
+
+    /// Sends the proxy the newest announcement that this client has, once in a connection. Returns
+    /// whether it has one that the proxy takes from it.
+    pub(super) fn restore_proxy(&mut self) -> bool {
+        let own = self.identity.public();
+        let Some(newest) = self.epochs.newest().filter(|newest| newest.lists(&own)) else {
+            return false;
+        };
+        let (epoch, announcement) = (newest.epoch(), newest.bytes().to_vec());
+        let Some(link) = self.link.as_mut().filter(|link| !link.has_restored) else { return false };
+        link.has_restored = true;
+        let last_round = match self.conversations().last_round_of(epoch) {
+            arrived if arrived > 0 && self.epochs.number() == epoch => arrived + UNKNOWN_ROUNDS,
+            _ => 0,
+        };
+        let restore = MemberToProxy::Restore { round: last_round, announcement };
+        self.transmits.push_back(restore.encode());
+        self.report_restored(epoch, true);
+        true
+    }
+
+    fn report_restored(&mut self, epoch: u32, is_own: bool) {
+        if std::mem::replace(&mut self.restored_epoch, epoch) != epoch {
+            self.events.push_back(MixClientEvent::ProxyRestored { epoch, is_own });
+        }
     }
 
     fn ask_to_join(&mut self) -> Result<(), MixClientError> {
         // The same request can safely be sent again, and its answer is recognised.
-        if self.join_request.is_none() {
+        if self.join_attempt.is_none() {
             let was_member = self.epochs.is_member();
             let none =
                 if was_member { MixClientError::Removed } else { MixClientError::NotAMember };
@@ -55,27 +101,30 @@ impl MixClient {
                 prekey: self.epochs.prekey(),
                 salt: *self.random.draw(),
             };
-            self.join_request = Some(request.encode(&self.identity, invitation));
+            let request = request.encode(&self.identity, invitation);
+            self.join_attempt = Some(JoinAttempt { request, anchor: invitation.anchor() });
             self.membership_changed();
         }
-        self.membership
-            .extend(self.join_request.clone().map(|it| MemberToProxy::Join(it).encode()));
+        self.send_join_request();
         Ok(())
     }
 
+    fn send_join_request(&mut self) {
+        let request = self.join_attempt.as_ref().map(|attempt| attempt.request.clone());
+        self.membership.extend(request.map(|it| MemberToProxy::Join(it).encode()));
+    }
+
     pub(super) fn handle_join_answer(&mut self, answer: &[u8]) -> Result<(), MixClientError> {
-        let at = &self.settings.group;
-        let salt = self.join_request.as_deref().and_then(JoinRequest::salt);
-        let answer = salt.and_then(|salt| {
-            let own = self.identity.public();
-            decode_answer(answer, &at.administrator, at.group.as_str(), &own, &salt)
+        let request = self.join_attempt.as_ref().map_or(&[][..], |attempt| &attempt.request);
+        let (salt, inviter) = (JoinRequest::salt(request), JoinRequest::inviter(request));
+        let answer = salt.zip(inviter).and_then(|(salt, inviter)| {
+            decode_answer(answer, &inviter, &self.group_id(), &self.identity.public(), &salt)
         });
         match answer {
             // The answer is to an earlier request. The proxy no longer has the current one pending,
             // so it is sent again.
             None => {
-                let again = self.join_request.clone().map(|it| MemberToProxy::Join(it).encode());
-                self.membership.extend(again);
+                self.send_join_request();
                 Ok(())
             }
             Some(Ok(())) => {
@@ -83,7 +132,7 @@ impl MixClient {
                 Ok(())
             }
             Some(Err(refusal)) => {
-                self.join_request = None;
+                self.join_attempt = None;
                 self.membership_changed();
                 Err(MixClientError::Join(refusal))
             }
@@ -97,54 +146,130 @@ impl MixClient {
     ) -> Result<(), MixClientError> {
         let at = &self.settings.group;
         let announcement = EpochAnnouncement::verify(bytes, at.group.as_str(), &at.administrator)?;
-        let (known, announced) = (self.epochs.number(), announcement.epoch());
+        if self.epochs.order(&announcement) == AnnouncementOrder::Older {
+            // The proxy's answer to the newer announcement may still come.
+            let is_restoring = self.link()?.has_restored || self.restore_proxy();
+            let (announced, known) = (announcement.epoch(), self.epochs.newest_number());
+            let old = MixClientError::OldEpoch { announced, known };
+            return if is_restoring { Ok(()) } else { Err(old) };
+        }
+        let TakenAnnouncement { effect, moved } = self.take_announcement(now, &announcement)?;
+        self.link()?.is_current = true;
+        self.continue_proposal();
+        self.announce_if_due(now);
+        match effect {
+            AnnouncementEffect::Known => {
+                if !std::mem::replace(&mut self.link()?.has_noticed, true) {
+                    self.send_prekey();
+                }
+                self.begin_exchanges()?;
+            }
+            AnnouncementEffect::Opened => {
+                self.begin_member()?;
+                self.announce_prekey(now);
+                self.begin_exchanges()?;
+            }
+            AnnouncementEffect::Prekey => {
+                self.announce_prekey(now);
+                // Without the key, this client cannot make the exchanges for which the proxy would
+                // wait.
+                if self.link()?.is_begun() {
+                    return Err(MixClientError::NoKey);
+                }
+            }
+            AnnouncementEffect::Removed => {
+                self.end_member();
+                return Err(MixClientError::Removed);
+            }
+            AnnouncementEffect::NotYet => {}
+        }
+        moved.map_or(Ok(()), |to| Err(MixClientError::Moved(to)))
+    }
+
+    /// Takes over an announcement that is not older than the newest one, from the proxy or from a
+    /// file. Returns its effect, and the proxy's new address if it has moved.
+    pub(super) fn take_announcement(
+        &mut self,
+        now: Duration,
+        announcement: &EpochAnnouncement,
+    ) -> Result<TakenAnnouncement, MixClientError> {
+        let order = self.epochs.order(announcement);
+        // A new member knows from its invitation who the administrators were.
+        let anchor = self.join_attempt.as_ref().filter(|_| self.epochs.newest().is_none());
+        let administrators = announcement.administrators();
+        let is_anchored =
+            anchor.is_none_or(|attempt| administrators.continues_anchor(&attempt.anchor));
+        if order == AnnouncementOrder::Fork || !is_anchored {
+            return Err(MixClientError::Fork);
+        }
+        if order == AnnouncementOrder::Newer && announcement.epoch() <= self.epochs.number() {
+            // It replaces the epoch that this client has opened.
+            let epoch = announcement.epoch();
+            self.events.push_back(MixClientEvent::EpochReplaced { epoch });
+            self.end_member();
+            self.epochs.forget_current();
+            self.conversations_mut().forget_position();
+        }
         let calendar = self.calendar(now);
         let has_missed = self.link.as_ref().is_some_and(|link| !link.has_caught_up());
-        let outcome = self.epochs.handle_announcement(
+        let effect = self.epochs.handle_announcement(
             calendar,
-            &announcement,
+            announcement,
             &self.identity,
             has_missed,
             &mut self.random,
         )?;
-        match outcome {
-            AnnouncementEffect::Known => self.begin_exchanges(),
-            // The administrator has the newer epoch and has announced it.
-            AnnouncementEffect::Old if self.administrator.is_some() => Ok(()),
-            AnnouncementEffect::Old => Err(MixClientError::OldEpoch { announced, known }),
-            AnnouncementEffect::Opened => {
-                self.membership_changed();
-                self.join_request = None;
-                self.begin_member()?;
-                self.announce_prekey(now);
-                self.events
-                    .push_back(MixClientEvent::MembersChanged { others: self.other_names() });
-                self.begin_exchanges()
-            }
-            AnnouncementEffect::Prekey => {
-                self.membership_changed();
-                self.announce_prekey(now);
-                // Without the key, this client cannot make the exchanges for which the proxy would
-                // wait.
-                if self.link()?.is_begun() { Err(MixClientError::NoKey) } else { Ok(()) }
-            }
-            AnnouncementEffect::Removed => {
-                self.membership_changed();
-                self.end_member();
-                Err(MixClientError::Removed)
-            }
-            AnnouncementEffect::NotYet => Ok(()),
+        let before = self.administrator_names();
+        let is_first = self.epochs.newest().is_none();
+        let has_moved = (is_first || order == AnnouncementOrder::Newer)
+            && self.epochs.set_newest(announcement.clone());
+        if effect == AnnouncementEffect::Opened {
+            self.join_attempt = None;
+            let others = self.other_names();
+            self.events.push_back(MixClientEvent::MembersChanged { others });
         }
+        let names = self.administrator_names();
+        if !is_first && order == AnnouncementOrder::Newer && names != before && !names.is_empty() {
+            self.events.push_back(MixClientEvent::AdministratorsChanged { names });
+        }
+        self.update_administrator(now, announcement);
+        self.membership_changed();
+        let moved = has_moved.then(|| announcement.proxy()).flatten();
+        if let Some(to) = moved {
+            self.events.push_back(MixClientEvent::ProxyMoved { to: to.clone() });
+        }
+        let moved = moved.map(|to| to.address.clone());
+        Ok(TakenAnnouncement { effect, moved })
     }
 
-    /// Tells the administrator the current prekey.
+    /// Tells the administrators the current prekey.
     fn announce_prekey(&mut self, now: Duration) {
         if let Some(administrator) = &mut self.administrator {
             administrator.set_own_prekey(self.epochs.prekey(), self.epochs.number());
             self.announce_if_due(now);
-        } else {
-            self.send_notice(self.epochs.notice());
         }
+        if let Some(link) = &mut self.link {
+            link.has_noticed = true;
+        }
+        self.send_prekey();
+    }
+
+    /// Sends the other administrators the current prekey, if there are others.
+    pub(super) fn send_prekey(&mut self) {
+        let own = self.identity.public();
+        let administrators = self.epochs.newest().map(EpochAnnouncement::administrators);
+        let has_other = administrators
+            .map_or(self.administrator.is_none(), |all| all.keys().iter().any(|key| *key != own));
+        if !has_other {
+            return;
+        }
+        let (prekey, opened) = (self.epochs.prekey(), self.epochs.number());
+        let steps_down = self.administrator.as_ref().is_some_and(Administrator::steps_down);
+        self.send_notice(if steps_down {
+            MemberNotice::StepDown { prekey, opened }
+        } else {
+            MemberNotice::Prekey { prekey, opened }
+        });
     }
 
     pub(super) fn send_notice(&mut self, notice: MemberNotice) {
@@ -154,7 +279,7 @@ impl MixClient {
     }
 
     /// Enters the current epoch, if there is one.
-    fn begin_member(&mut self) -> Result<(), MixClientError> {
+    pub(super) fn begin_member(&mut self) -> Result<(), MixClientError> {
         let Some(link) = &self.link else { return Ok(()) };
         let is_kept = !link.terms().keep().is_zero();
         let Some(epoch) = self.epochs.epoch(link.terms().shape()).transpose()? else {
@@ -196,84 +321,18 @@ impl MixClient {
     }
 }
 
-/// The minimum interval between two reports of refusals to the administrator. The holder of a used
-/// invitation can send any number of requests, under any names.
-const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Limits the rate of reports about refused join requests.
-#[derive(Default)]
-pub(super) struct JoinRefusalLimiter {
-    last_reported: Option<Duration>,
-    unreported: u64,
+/// The epoch and round that the proxy has, as it greets.
+#[derive(Clone, Copy)]
+pub(super) struct ProxyPosition {
+    pub(super) epoch: u32,
+    pub(super) round: u64,
+    /// Whether a member has restored this epoch.
+    pub(super) is_restored: bool,
 }
 
-impl JoinRefusalLimiter {
-    /// If a refusal is to be reported now, returns the number of refusals that were not reported
-    /// before.
-    fn take_report(&mut self, now: Duration) -> Option<u64> {
-        let since = self.last_reported.map(|last| now.saturating_sub(last));
-        if since.is_some_and(|since| since < REFUSAL_INTERVAL) {
-            self.unreported += 1;
-            return None;
-        }
-        self.last_reported = Some(now);
-        Some(std::mem::take(&mut self.unreported))
-    }
-}
-
-/// The administrator's part.
-impl MixClient {
-    pub(super) fn handle_join_request(
-        &mut self,
-        now: Duration,
-        key: &IdentityPublicKey,
-        request: &[u8],
-    ) {
-        let calendar = self.calendar(now);
-        let (Some(administrator), Some(link)) = (&mut self.administrator, &self.link) else {
-            return;
-        };
-        let max_members = link.terms().shape().members();
-        let decision = administrator.handle_join_request(calendar, max_members, key, request);
-        let answer = MemberToProxy::JoinAnswer { key: *key, answer: decision.answer };
-        let event = match (decision.outcome, decision.name, decision.invited) {
-            (Ok(()), Some(name), Some(invited)) => {
-                Some(MixClientEvent::Admitted { name, invited, key: *key })
-            }
-            (Ok(()), ..) => None,
-            (Err(reason), name, invited) => self
-                .refusals
-                .take_report(now)
-                .map(|others| MixClientEvent::NotAdmitted { name, invited, reason, others }),
-        };
-        self.events.extend(event);
-        self.membership_changed();
-        self.membership.extend([answer.encode()]);
-        self.announce_if_due(now);
-    }
-
-    pub(super) fn handle_notice(&mut self, now: Duration, key: &IdentityPublicKey, notice: &[u8]) {
-        let Some(administrator) = &mut self.administrator else { return };
-        let left = administrator.handle_notice(key, notice);
-        self.events.extend(left.map(|name| MixClientEvent::Left { name }));
-        self.membership_changed();
-        self.announce_if_due(now);
-    }
-
-    /// The proxy has reported its current epoch.
-    fn handle_epoch(&mut self, epoch: u32) {
-        let Some(administrator) = &mut self.administrator else { return };
-        let missed = administrator.handle_epoch(epoch).map(<[u8]>::to_vec);
-        self.membership.extend(missed.map(|it| MemberToProxy::Announce(it).encode()));
-    }
-
-    pub(super) fn announce_if_due(&mut self, now: Duration) {
-        let calendar = self.calendar(now);
-        let (Some(administrator), Some(_)) = (&mut self.administrator, &self.link) else { return };
-        let made = administrator.handle_timeout(calendar, &mut self.random).map(<[u8]>::to_vec);
-        if let Some(announcement) = made {
-            self.membership_changed();
-            self.membership.extend([MemberToProxy::Announce(announcement).encode()]);
-        }
-    }
+/// The effect of an announcement that was taken over.
+pub(super) struct TakenAnnouncement {
+    pub(super) effect: AnnouncementEffect,
+    /// The address to which the proxy has moved.
+    moved: Option<String>,
 }

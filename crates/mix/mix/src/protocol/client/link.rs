@@ -16,11 +16,19 @@ const EXCHANGES: usize = 16;
 const MAX_SET_UPS: usize = 64;
 
 /// A connection whose greeting was answered.
+#[expect(clippy::struct_excessive_bools, reason = "each is independent of the others")]
 pub(super) struct ProxyLink {
     terms: MixTerms,
     exchanges: LinkExchanges,
     /// Whether exchanges or their set-up have begun.
     is_begun: bool,
+    /// Whether this client has the proxy's newest announcement. Until then an administrator writes
+    /// nothing: its state may be old.
+    pub(super) is_current: bool,
+    /// Whether this client has sent its own newest announcement, which the proxy had lost.
+    pub(super) has_restored: bool,
+    /// Whether the notice of the current prekey was sent.
+    pub(super) has_noticed: bool,
     outstanding: Option<OutstandingExchange>,
     durations: VecDeque<Duration>,
     round: u64,
@@ -80,6 +88,9 @@ impl ProxyLink {
             terms,
             exchanges,
             is_begun: false,
+            is_current: false,
+            has_restored: false,
+            has_noticed: false,
             outstanding: None,
             durations: VecDeque::with_capacity(EXCHANGES),
             round: 0,

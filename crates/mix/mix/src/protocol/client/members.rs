@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use keys::IdentityPublicKey;
 
-use super::{CancelledChatMessages, ClientConversations, MixClient};
+use super::{CancelledChatMessages, MixClient};
 use crate::protocol::event::ChatMessageId;
-use crate::protocol::membership::{GroupAddress, MemberName, SafetyNumber, group_id};
+use crate::protocol::membership::{MemberName, SafetyNumber};
 
 impl MixClient {
     /// Drops the messages to the member with this name, or to all members, of which nothing was
@@ -14,10 +14,7 @@ impl MixClient {
     pub fn cancel(&mut self, to: Option<&str>) -> CancelledChatMessages {
         let names: BTreeMap<[u8; 32], String> =
             self.epochs.others().map(|(key, name)| (key.to_bytes(), name.to_string())).collect();
-        let conversations = match &mut self.conversations {
-            ClientConversations::Member(member) => member.conversations_mut(),
-            ClientConversations::Waiting(conversations) => conversations,
-        };
+        let conversations = self.conversations_mut();
         let mut cancelled = CancelledChatMessages::default();
         for (key, name) in names.iter().filter(|(_, name)| to.is_none_or(|to| to == *name)) {
             let (dropped, left) = conversations.cancel(key);
@@ -36,7 +33,6 @@ impl MixClient {
 
     /// The number that this client and the member with this key compare.
     pub fn safety_number(&self, other: &IdentityPublicKey) -> SafetyNumber {
-        let GroupAddress { administrator, group, .. } = &self.settings.group;
-        SafetyNumber::new(&group_id(administrator, group.as_str()), &self.identity.public(), other)
+        SafetyNumber::new(&self.group_id(), &self.identity.public(), other)
     }
 }

@@ -52,6 +52,11 @@ impl MembershipOutbox {
         self.messages.pop_front().map(|(_, message)| message)
     }
 
+    /// Whether messages wait.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.messages.is_empty()
+    }
+
     /// The connection has ended. Drops its messages.
     pub(super) fn clear(&mut self) {
         self.messages.clear();

@@ -6,7 +6,10 @@ use crate::protocol::engine::MixEngineError;
 use crate::protocol::epoch::MemberEpochError;
 use crate::protocol::event::ChatMessageId;
 use crate::protocol::member::{MemberSendError, MixMemberError};
-use crate::protocol::membership::{EpochAnnouncementError, JoinRefusal, OpenAnnouncementError};
+use crate::protocol::membership::{
+    ChangeAdministratorsError, EpochAnnouncementError, InviteMemberError, JoinRefusal,
+    OpenAnnouncementError, RemoveMemberError,
+};
 use crate::protocol::wire::{MixWireError, ProxyRefusal};
 
 /// Why a connection of a client ends.
@@ -40,13 +43,22 @@ pub enum MixClientError {
         /// The client's.
         known: u32,
     },
+    /// The administrators of an announcement do not come from those that are known.
+    #[error(
+        "the proxy has a list of members that a former administrator has made, or this chat's \
+         state has one: ask the group's administrators which proxy and which invitation is valid"
+    )]
+    Fork,
+    /// The administrators have announced that the proxy has moved.
+    #[error("the proxy has moved to {0}")]
+    Moved(String),
     /// The proxy sent a malformed message.
     #[error("the proxy sent what this version does not understand: {0}")]
     Wire(#[from] MixWireError),
     /// The proxy sent a message at the wrong time.
     #[error("the proxy sent a message out of turn: {0}")]
     OutOfTurn(&'static str),
-    /// An announcement is not the administrator's.
+    /// An announcement is not that of an administrator.
     #[error("{0}")]
     Announcement(#[from] EpochAnnouncementError),
     /// An announcement cannot be opened.
@@ -114,16 +126,47 @@ pub enum MixClientSendError {
     Member(#[from] MemberSendError),
 }
 
-/// Only the administrator can do this.
+/// Only an administrator can do this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("only the group's administrator can do this")]
+#[error("only the group's administrators can do this")]
 pub struct NotAdministrator;
+
+/// Why an action of the administrator failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdministratorError {
+    /// This client is no administrator.
+    #[error("{0}")]
+    NotAdministrator(#[from] NotAdministrator),
+    /// The invitation was not made.
+    #[error("{0}")]
+    Invite(#[from] InviteMemberError),
+    /// The member was not removed.
+    #[error("{0}")]
+    Remove(#[from] RemoveMemberError),
+    /// The administrators were not changed.
+    #[error("{0}")]
+    Change(#[from] ChangeAdministratorsError),
+}
+
+/// Why an exported list of members is not imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// It is not one of this group.
+    #[error("{0}: export the members in a chat of this group")]
+    Announcement(#[from] EpochAnnouncementError),
+    /// This client knows it, or a newer one.
+    #[error("not newer than epoch {0}, which this chat knows: nothing is imported")]
+    NotNewer(u32),
+    /// Its administrators do not come from those that this client knows.
+    #[error("a former administrator has made it: export the members in another chat")]
+    Fork,
+}
 
 /// Why a client does not leave its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaveGroupError {
-    /// This client is the administrator.
-    #[error("the administrator cannot leave the group, which would have no epochs without it")]
+    /// This client is the only administrator.
+    #[error("the only administrator cannot leave the group: make somebody else one first")]
     Administrator,
     /// This client is not a member.
     #[error("not a member of the group yet: end the chat, and nothing is left of it")]
@@ -172,6 +215,11 @@ pub struct MixClientStatus {
     pub name: String,
     /// The names of the other members.
     pub others: Vec<String>,
+    /// The names of the administrators.
+    pub administrators: Vec<String>,
+    /// Whether messages about the membership wait to be sent, such as this member's prekey for the
+    /// next epoch. A member that leaves before cannot read the rounds of the next epochs.
+    pub has_notices_waiting: bool,
     /// The epoch, or 0.
     pub epoch: u32,
     /// The last round that this client took part in, or 0.

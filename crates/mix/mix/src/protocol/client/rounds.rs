@@ -91,8 +91,12 @@ impl MixClient {
                 let at = &self.settings.group;
                 let verified =
                     EpochAnnouncement::verify(&announcement, at.group.as_str(), &at.administrator);
-                // One that the administrator has not signed has no key, as a missing one.
-                if let Ok(announcement) = verified {
+                // One that no administrator has signed has no key, as a missing one.
+                let newest = self.epochs.newest().map(EpochAnnouncement::administrators);
+                let is_before = |announcement: &EpochAnnouncement| {
+                    newest.is_none_or(|newest| newest.continues(announcement.administrators()))
+                };
+                if let Some(announcement) = verified.ok().filter(is_before) {
                     self.epochs.handle_past_announcement(&announcement, &self.identity);
                 }
             }

@@ -9,10 +9,13 @@ use super::epochs::ClientEpochs;
 use super::report::ClientStateError;
 use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
+use crate::protocol::membership::{AdministratorAnchor, GroupAddress, group_id};
 
-const VERSION: u8 = 3;
-/// The version before, without past epochs. It is read.
-const VERSION_BEFORE: u8 = 2;
+const VERSION: u8 = 4;
+/// The version of groups with one administrator, without the newest announcement. It is read.
+const VERSION_BEFORE: u8 = 3;
+/// The version before that, without past epochs. It is read.
+const VERSION_WITHOUT_PAST: u8 = 2;
 const MESSAGE: u8 = 0;
 const DELIVERED: u8 = 1;
 const REMOVED: u8 = 2;
@@ -22,9 +25,21 @@ const UNCERTAIN: u8 = 3;
 pub(super) struct RestoredClientState {
     pub(super) epochs: ClientEpochs,
     pub(super) conversations: Conversations,
+    /// The administrator's state; empty for other members.
     pub(super) administrator: Vec<u8>,
-    pub(super) join_request: Option<Vec<u8>>,
+    /// Whether that is of a version before.
+    pub(super) is_administrator_before: bool,
+    pub(super) join_attempt: Option<JoinAttempt>,
     pub(super) events: VecDeque<MixClientEvent>,
+}
+
+/// An attempt to join.
+#[derive(Clone)]
+pub(super) struct JoinAttempt {
+    /// The encoded request.
+    pub(super) request: Vec<u8>,
+    /// The administrators of the group must come from this list.
+    pub(super) anchor: AdministratorAnchor,
 }
 
 /// The stored bytes: the group's, the epoch, conversations, the administrator's list (empty for
@@ -34,20 +49,27 @@ pub(super) fn encode(
     epochs: &ClientEpochs,
     conversations: &[u8],
     administrator: &[u8],
-    join_request: Option<&[u8]>,
+    join_attempt: Option<&JoinAttempt>,
     events: &VecDeque<MixClientEvent>,
 ) -> Zeroizing<Vec<u8>> {
     let unseen: Vec<_> = events.iter().filter_map(parts).collect();
     let texts: usize = unseen.iter().map(|(_, name, text)| 16 + name.len() + text.len()).sum();
     // Allocated at once, because a growing vector leaves copies.
-    let len = (256 << 10) + conversations.len() + administrator.len() + texts;
+    let newest = epochs.newest().map_or(0, |newest| newest.bytes().len());
+    let len = (256 << 10) + newest + conversations.len() + administrator.len() + texts;
     let mut out = Zeroizing::new(Vec::with_capacity(len));
     out.push(VERSION);
     out.extend(group_id);
     epochs.encode(&mut out);
     out.put_counted(conversations);
     out.put_counted(administrator);
-    out.put_counted(join_request.unwrap_or(&[]));
+    let encoded = |attempt: &JoinAttempt| {
+        let mut bytes = Vec::new();
+        attempt.anchor.encode(&mut bytes);
+        bytes.extend(&attempt.request);
+        bytes
+    };
+    out.put_counted(&join_attempt.map(encoded).unwrap_or_default());
     for (kind, name, text) in unseen {
         out.push(kind);
         out.put_counted(name.as_bytes());
@@ -75,34 +97,55 @@ fn parts(event: &MixClientEvent) -> Option<(u8, &str, Vec<u8>)> {
 /// Decodes a stored state, for a new incarnation: see [`Conversations::new`].
 pub(super) fn decode(
     bytes: &[u8],
-    group_id: &[u8; 32],
+    at: &GroupAddress,
     life: u64,
 ) -> Result<RestoredClientState, ClientStateError> {
     let mut reader = FieldReader::new(bytes);
-    let has_past = match reader.u8() {
-        Ok(VERSION) => true,
-        Ok(VERSION_BEFORE) => false,
+    let version = match reader.u8() {
+        Ok(version @ (VERSION | VERSION_BEFORE | VERSION_WITHOUT_PAST)) => version,
         Ok(_) => return Err(ClientStateError::Version),
         Err(_) => return Err(ClientStateError::Malformed),
     };
-    if reader.take() != Ok(*group_id) {
+    if reader.take() != Ok(group_id(&at.administrator, at.group.as_str())) {
         return Err(ClientStateError::OtherGroup);
     }
-    read(reader, has_past, life).ok_or(ClientStateError::Malformed)
+    read(reader, at, version, life).ok_or(ClientStateError::Malformed)
 }
 
-fn read(mut reader: FieldReader<'_>, has_past: bool, life: u64) -> Option<RestoredClientState> {
-    let epochs = ClientEpochs::decode(&mut reader, has_past)?;
+fn read(
+    mut reader: FieldReader<'_>,
+    at: &GroupAddress,
+    version: u8,
+    life: u64,
+) -> Option<RestoredClientState> {
+    let (has_past, is_before) = (version != VERSION_WITHOUT_PAST, version != VERSION);
+    let epochs = ClientEpochs::decode(&mut reader, at, has_past, !is_before)?;
     let conversations = Conversations::from_bytes(reader.counted().ok()?, life).ok()?;
     let administrator = reader.counted().ok()?.to_vec();
-    let join_request = Some(reader.counted().ok()?.to_vec()).filter(|bytes| !bytes.is_empty());
+    let join_attempt = match reader.counted().ok()? {
+        // A proxy of this version does not forward a request of the version before.
+        bytes if bytes.is_empty() || is_before => None,
+        bytes => {
+            let mut reader = FieldReader::new(bytes);
+            let anchor = AdministratorAnchor::decode(&mut reader)?;
+            Some(JoinAttempt { request: reader.rest().to_vec(), anchor })
+        }
+    };
     let mut events = VecDeque::new();
     while let Ok(kind) = reader.u8() {
         let name = String::from_utf8(reader.counted().ok()?.to_vec()).ok()?;
         let text = reader.counted().ok()?;
         events.push_back(event(kind, name, text)?);
     }
-    Some(RestoredClientState { epochs, conversations, administrator, join_request, events })
+    let is_administrator_before = is_before;
+    Some(RestoredClientState {
+        epochs,
+        conversations,
+        administrator,
+        is_administrator_before,
+        join_attempt,
+        events,
+    })
 }
 
 fn event(kind: u8, name: String, bytes: &[u8]) -> Option<MixClientEvent> {

@@ -1,9 +1,12 @@
+mod administrators;
 mod audits;
 mod away;
+mod disasters;
 mod exchanges;
 mod faults;
 mod observed;
 mod person;
+mod proxies;
 mod restores;
 mod simulation;
 mod world;

@@ -141,7 +141,9 @@ impl ArchiveIndex {
                 }
                 _ if is_first => false,
                 ArchiveRecord::Gap(_) => false,
-                ArchiveRecord::Announcement(announcement) => self.add_epoch(announcement).is_some(),
+                ArchiveRecord::Announcement(announcement) => {
+                    self.add_epoch(&announcement).is_some()
+                }
                 ArchiveRecord::Round(round) => {
                     let is_next = round.position() > self.last_closed;
                     if is_next {
@@ -165,7 +167,7 @@ impl ArchiveIndex {
     /// to be written, or `None` if nothing is.
     pub fn append(&mut self, now_s: u64, mut record: ArchiveRecord) -> Option<ArchiveAppend> {
         if let ArchiveRecord::Announcement(announcement) = &record
-            && self.add_epoch(announcement.clone()) != Some(true)
+            && self.add_epoch(announcement) != Some(true)
         {
             return None;
         }
@@ -281,7 +283,7 @@ impl ArchiveIndex {
 
     /// Adds the members of an epoch. Returns whether it is new; `None` if the announcement is not
     /// valid, or of an earlier epoch.
-    fn add_epoch(&mut self, announcement: Vec<u8>) -> Option<bool> {
+    fn add_epoch(&mut self, announcement: &[u8]) -> Option<bool> {
         let epoch = AnnouncedEpoch::verify(announcement, &self.settings).ok()?;
         let (number, last) = (epoch.number(), self.epochs.keys().last().copied());
         if last.is_some_and(|last| number < last) {

@@ -291,7 +291,7 @@ impl MixGroup {
         match accusers[..] {
             [one, other, ..] => {
                 counters.audits_failed += 1;
-                let is_left_out = key != self.settings.administrator;
+                let is_left_out = !self.is_administrator(&key);
                 self.events.push_back(MixGroupEvent::AuditFailed {
                     key,
                     round,
@@ -300,7 +300,7 @@ impl MixGroup {
                 });
                 if self.audits.found.iter().all(|it| it.key != key) {
                     self.audits.found.push(AuditFailedMember { key, round, is_left_out });
-                    self.send_administrator(&ProxyToMember::AuditFailed { key, round });
+                    self.send_administrators(&ProxyToMember::AuditFailed { key, round });
                 }
                 if is_left_out && let Some(id) = self.connection_of(&key) {
                     self.refuse(id, ProxyRefusal::LeftOut);

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use keys::IdentityPublicKey;
 
 use super::MixGroupSettings;
-use crate::protocol::membership::EpochAnnouncement;
+use crate::protocol::membership::{AdministratorList, AnnouncementOrder, EpochAnnouncement};
 use crate::protocol::wire::ProxyRefusal;
 
 /// An epoch with a verified announcement.
 #[derive(Debug)]
 pub(super) struct AnnouncedEpoch {
-    number: u32,
-    announcement: Vec<u8>,
+    announcement: EpochAnnouncement,
     members: BTreeMap<[u8; 32], u16>,
 }
 
@@ -20,27 +19,29 @@ impl AnnouncedEpoch {
     /// The epoch of an announcement.
     ///
     /// # Errors
-    /// If the administrator did not sign it for this group, or the group has no such epoch.
-    pub(super) fn verify(
-        bytes: Vec<u8>,
-        settings: &MixGroupSettings,
-    ) -> Result<Self, ProxyRefusal> {
+    /// If no administrator signed it for this group, or the group has no such epoch.
+    pub(super) fn verify(bytes: &[u8], settings: &MixGroupSettings) -> Result<Self, ProxyRefusal> {
         let MixGroupSettings { name, administrator, terms, .. } = settings;
-        let announcement = EpochAnnouncement::verify(&bytes, name.as_str(), administrator)
+        let announcement = EpochAnnouncement::verify(bytes, name.as_str(), administrator)
             .map_err(|_| ProxyRefusal::BadAnnouncement)?;
         if announcement.epoch() == 0 || announcement.members().len() > terms.shape().members() {
             return Err(ProxyRefusal::BadAnnouncement);
         }
         let members = announcement.members().map(|key| key.to_bytes()).zip(0..).collect();
-        Ok(Self { number: announcement.epoch(), announcement: bytes, members })
+        Ok(Self { announcement, members })
     }
 
     pub(super) fn number(&self) -> u32 {
-        self.number
+        self.announcement.epoch()
+    }
+
+    #[cfg(test)]
+    pub(super) fn digest(&self) -> [u8; 32] {
+        *self.announcement.digest()
     }
 
     pub(super) fn announcement(&self) -> &[u8] {
-        &self.announcement
+        self.announcement.bytes()
     }
 
     /// How many members it has.
@@ -51,5 +52,33 @@ impl AnnouncedEpoch {
     /// The number of the member with this key.
     pub(super) fn number_of(&self, key: &IdentityPublicKey) -> Option<u16> {
         self.members.get(&key.to_bytes()).copied()
+    }
+
+    pub(super) fn administrators(&self) -> &AdministratorList {
+        self.announcement.administrators()
+    }
+
+    /// Whether a key is that of a member or an administrator.
+    pub(super) fn lists(&self, key: &IdentityPublicKey) -> bool {
+        self.announcement.lists(key)
+    }
+
+    /// Whether an administrator can announce it while `last` is the newest epoch: it comes later,
+    /// and if it is the next one, its administrator knew `last`. So the first of two proposals is
+    /// taken, and the other one is made again.
+    pub(super) fn can_follow(&self, last: &Self) -> bool {
+        let is_next = self.number() == last.number().saturating_add(1);
+        self.number() > last.number()
+            && self.is_newer_than(last)
+            && (!is_next || self.announcement.follows(&last.announcement))
+    }
+
+    /// Whether it replaces `last` in the order that is the same for all.
+    pub(super) fn is_newer_than(&self, last: &Self) -> bool {
+        self.announcement.order(&last.announcement) == AnnouncementOrder::Newer
+    }
+
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        self.announcement.digest() == other.announcement.digest()
     }
 }

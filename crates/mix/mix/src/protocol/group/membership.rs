@@ -1,5 +1,5 @@
-//! Forwards join requests, notices and announcements between members and the administrator, and
-//! begins the announced epochs.
+//! Forwards join requests, notices and announcements between members and administrators, and begins
+//! the announced epochs.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl MixGroup {
         let is_connected = |key: &IdentityPublicKey| connections.values().any(|it| it.key == *key);
         self.joins.insert(key, request.clone(), is_connected)?;
         self.events.push_back(MixGroupEvent::JoinWaits { key });
-        self.send_administrator(&ProxyToMember::JoinRequest { key, request });
+        self.send_administrators(&ProxyToMember::JoinRequest { key, request });
         Ok(())
     }
 
@@ -45,7 +45,7 @@ impl MixGroup {
         }
         if self.notices.insert(&key, notice.clone()) {
             self.is_stored = false;
-            self.send_administrator(&ProxyToMember::Notice { key, notice });
+            self.send_administrators(&ProxyToMember::Notice { key, notice });
         }
         Ok(())
     }
@@ -59,18 +59,50 @@ impl MixGroup {
         }
     }
 
-    /// Accepts an announcement if the administrator made it and its epoch is later than all before.
-    pub(super) fn handle_announcement(
-        &mut self,
-        announcement: Vec<u8>,
-    ) -> Result<(), ProxyRefusal> {
+    /// Accepts the announcement of a later epoch. Another one was too late, because another
+    /// administrator was faster: its administrator gets that one, and announces again.
+    pub(super) fn handle_announcement(&mut self, announcement: &[u8]) -> Result<(), ProxyRefusal> {
         let epoch = AnnouncedEpoch::verify(announcement, &self.settings)?;
-        let last = self.announced.as_ref().or(self.epoch.as_ref());
-        if epoch.number() <= last.map_or(0, AnnouncedEpoch::number) {
-            return Err(ProxyRefusal::OldAnnouncement);
+        if self.newest().is_none_or(|last| epoch.can_follow(last)) {
+            self.is_restored = false;
+            self.announced = Some(epoch);
         }
-        self.announced = Some(epoch);
         Ok(())
+    }
+
+    /// A member or an administrator has a newer announcement than this proxy, or knows a later
+    /// round: this proxy has lost its state, or has an old one.
+    pub(super) fn handle_restore(
+        &mut self,
+        id: u64,
+        round: u64,
+        announcement: &[u8],
+    ) -> Result<(), ProxyRefusal> {
+        let key = self.connections[&id].key;
+        let epoch = AnnouncedEpoch::verify(announcement, &self.settings)?;
+        if !epoch.lists(&key) {
+            return Err(ProxyRefusal::NotMember);
+        }
+        if self.newest().is_none_or(|last| epoch.is_newer_than(last)) {
+            let epoch_number = epoch.number();
+            self.events.push_back(MixGroupEvent::Restored { epoch: epoch_number, by: key });
+            self.restorers.clear();
+            self.is_restored = true;
+            self.announced = Some(epoch);
+        } else if self.newest().is_none_or(|last| !epoch.is_same_as(last)) {
+            return Ok(());
+        }
+        // Each member can do this once in an epoch, because it ends the open round.
+        if self.restorers.insert(key.to_bytes()) && self.rounds.skip(round) {
+            self.is_restored = true;
+            self.is_stored = false;
+        }
+        Ok(())
+    }
+
+    /// The newest epoch: the announced one, or else the current one.
+    pub(super) fn newest(&self) -> Option<&AnnouncedEpoch> {
+        self.announced.as_ref().or(self.epoch.as_ref())
     }
 
     /// Begins the announced epoch. The open round is dropped without being closed: nobody would
@@ -82,6 +114,9 @@ impl MixGroup {
         self.notices.keep_members(&epoch);
         self.rounds.abandon();
         self.audits.begin_epoch();
+        if !self.is_restored {
+            self.restorers.clear();
+        }
         let old = self.epoch.replace(epoch);
         self.keep_announcement();
         self.is_stored = false;
@@ -89,6 +124,10 @@ impl MixGroup {
             let was_member = old.as_ref().is_some_and(|old| old.number_of(&key).is_some());
             if self.is_inside(&key) {
                 self.admit(now, id);
+                let was_one = old.as_ref().is_some_and(|old| old.administrators().contains(&key));
+                if !was_one && self.is_administrator(&key) {
+                    self.send_pending_membership(id);
+                }
             } else if was_member {
                 self.refuse(id, ProxyRefusal::Removed);
             }
@@ -105,7 +144,7 @@ impl MixGroup {
         }
     }
 
-    /// Sends the epoch to a member or the administrator, and sets up a member's exchanges.
+    /// Sends the epoch to a member or an administrator, and sets up a member's exchanges.
     pub(super) fn admit(&mut self, now: Duration, id: u64) {
         let key = self.connections[&id].key;
         let Some(epoch) = &self.epoch else { return };
@@ -130,7 +169,7 @@ impl MixGroup {
         }
     }
 
-    /// Sends everything that waits for the administrator.
+    /// Sends an administrator everything that waits for one.
     pub(super) fn send_pending_membership(&mut self, id: u64) {
         let joins =
             self.joins.waiting().map(|(key, request)| ProxyToMember::JoinRequest { key, request });
@@ -142,10 +181,21 @@ impl MixGroup {
         }
     }
 
-    pub(super) fn send_administrator(&mut self, message: &ProxyToMember) {
-        let administrator = self.settings.administrator;
-        if let Some(id) = self.connection_of(&administrator) {
+    /// Sends all administrators a message.
+    pub(super) fn send_administrators(&mut self, message: &ProxyToMember) {
+        let connections = self.connections.iter();
+        let to = connections.filter(|(_, it)| self.is_administrator(&it.key)).map(|(&id, _)| id);
+        for id in to.collect::<Vec<_>>() {
             self.send(id, message);
+        }
+    }
+
+    /// Whether the key is that of an administrator: of the current epoch, or the founder before the
+    /// first one.
+    pub(super) fn is_administrator(&self, key: &IdentityPublicKey) -> bool {
+        match &self.epoch {
+            Some(epoch) => epoch.administrators().contains(key),
+            None => *key == self.settings.administrator,
         }
     }
 
@@ -154,19 +204,15 @@ impl MixGroup {
         now: Duration,
         id: u64,
     ) -> Result<(), ProxyRefusal> {
+        let is_administrator = self.is_administrator(&self.connections[&id].key);
         let connection = self.connections.get_mut(&id).expect("checked");
-        let is_administrator = connection.key == self.settings.administrator;
         let most =
             if is_administrator { MAX_ADMINISTRATOR_MESSAGES } else { MAX_MEMBERSHIP_MESSAGES };
         connection.count_membership_message(now, self.settings.terms.interval(), most)
     }
 
     pub(super) fn check_administrator(&self, key: &IdentityPublicKey) -> Result<(), ProxyRefusal> {
-        if *key == self.settings.administrator {
-            Ok(())
-        } else {
-            Err(ProxyRefusal::NotAdministrator)
-        }
+        if self.is_administrator(key) { Ok(()) } else { Err(ProxyRefusal::NotAdministrator) }
     }
 }
 

@@ -13,6 +13,9 @@ use crate::protocol::wire::{ArchivedRound, MixTerms, ProxyToMember};
 /// the first number that was not reserved, so no number is used twice.
 const RESERVED: u64 = 1024;
 
+/// The greatest number that a member can claim to know: enough numbers are left after it.
+const MAX_SKIPPED: u64 = 1 << 62;
+
 pub(super) struct GroupRounds {
     terms: MixTerms,
     next: u64,
@@ -222,6 +225,17 @@ impl GroupRounds {
         if let Some(closed) = &mut self.closed {
             closed.is_kept = true;
         }
+    }
+
+    /// No later round gets this number or a smaller one. Rounds that have one are dropped. Returns
+    /// whether anything changes.
+    pub(super) fn skip(&mut self, round: u64) -> bool {
+        let is_new = round >= self.next && round < MAX_SKIPPED;
+        if is_new {
+            self.next = round + 1;
+            self.abandon();
+        }
+        is_new
     }
 
     /// Drops the open round and the closed mailbox, because the epoch ends.

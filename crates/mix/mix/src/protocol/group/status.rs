@@ -41,6 +41,13 @@ pub enum MixGroupEvent {
         /// How many members it has.
         members: usize,
     },
+    /// A member has given the proxy an epoch that it had lost.
+    Restored {
+        /// Its number.
+        epoch: u32,
+        /// The member's key.
+        by: IdentityPublicKey,
+    },
     /// A round has been closed.
     RoundClosed {
         /// Its number.
@@ -125,6 +132,10 @@ impl fmt::Display for MixGroupEvent {
             Self::EpochBegan { epoch, members } => {
                 write!(out, "epoch {epoch} begins with {members} members")
             }
+            Self::Restored { epoch, by } => write!(
+                out,
+                "a member has restored epoch {epoch}, which this proxy did not have: {by}"
+            ),
             Self::RoundClosed { round, participants, late, took } => {
                 let took = took.as_millis();
                 write!(out, "round {round}: {participants} participants, {late} late, {took} ms")

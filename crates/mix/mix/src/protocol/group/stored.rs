@@ -80,8 +80,7 @@ impl StoredGroup {
         let epoch = match announcement {
             [] => None,
             some => Some(
-                AnnouncedEpoch::verify(some.to_vec(), settings)
-                    .map_err(|_| GroupStateError::OtherGroup)?,
+                AnnouncedEpoch::verify(some, settings).map_err(|_| GroupStateError::OtherGroup)?,
             ),
         };
         let mut notices = LastNotices::default();

@@ -16,8 +16,6 @@ use crate::protocol::round::{NONCE_LEN, Participant, ReadRound, RoundPosition, R
 use crate::protocol::wire::ArchivedRound;
 use crate::{GroupMember, MemberEpoch};
 
-/// The number of rounds after which the last round that has arrived is stored.
-const CHECKPOINT_ROUNDS: u64 = 64;
 /// The number of exchanges whose slots are remembered.
 const REMEMBERED: usize = 4;
 
@@ -72,9 +70,6 @@ impl MixMember {
         self.begin_round(start)?;
         self.conversations.set_window(MAX_WINDOW);
         self.settle(start);
-        if self.exchange.is_multiple_of(CHECKPOINT_ROUNDS) {
-            self.conversations.set_checkpoint();
-        }
         let mut nonce = [0; NONCE_LEN];
         self.random.fill_bytes(&mut nonce);
         let slots = self.own_slots(start.round, nonce, is_stored);

@@ -8,7 +8,7 @@
 use zeroize::Zeroizing;
 
 /// The prefix of a code.
-pub(super) const PREFIX: &str = "sunder-mix-1-";
+pub(super) const PREFIX: &str = "sunder-mix-2-";
 /// The prefix of codes of all versions.
 const ANY_VERSION: &str = "sunder-mix-";
 /// The index of a character is its value.
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_mistyped_group_of_an_invitation_is_named() {
         let text = encode(&[0; 12]);
-        let groups = "sunder-mix-1-00000000-00000001-00000002";
+        let groups = "sunder-mix-2-00000000-00000001-00000002";
         assert_eq!(**text, *groups);
         assert_eq!(decode(&groups.replace('0', "O")).unwrap(), decode(groups).unwrap());
         let error = |text: &str| decode(text).unwrap_err().to_string();
@@ -212,8 +212,8 @@ mod tests {
             format!("group {number} of the invitation, {text:?}, is mistyped or at the wrong place")
         };
         // The second and the third group are exchanged.
-        assert_eq!(error("sunder-mix-1-00000000-00000002-00000001"), mistyped(2, "00000002"));
-        assert_eq!(error("sunder-mix-1-00000000-00000002"), mistyped(2, "00000002"));
+        assert_eq!(error("sunder-mix-2-00000000-00000002-00000001"), mistyped(2, "00000002"));
+        assert_eq!(error("sunder-mix-2-00000000-00000002"), mistyped(2, "00000002"));
         // Two characters are exchanged.
         let text = encode(b"\x12\x34\x56\x78");
         let mut swapped = text[PREFIX.len()..].to_owned();
@@ -222,23 +222,23 @@ mod tests {
         assert_eq!(error(&format!("{PREFIX}{swapped}")), mistyped(1, &swapped));
         for (text, expected) in [
             (
-                "sunder-mix-1-0000000-00000001",
+                "sunder-mix-2-0000000-00000001",
                 "group 1 of the invitation, \"0000000\", must have 8 characters",
             ),
-            ("sunder-mix-1-00000000-", "group 2 of the invitation, \"\", must have 8 characters"),
+            ("sunder-mix-2-00000000-", "group 2 of the invitation, \"\", must have 8 characters"),
             (
-                "sunder-mix-1-0000u000",
+                "sunder-mix-2-0000u000",
                 "group 1 of the invitation, \"0000u000\", contains 'u': none does",
             ),
             (
-                "sunder-mix-1-0000\u{e9}000",
+                "sunder-mix-2-0000\u{e9}000",
                 "group 1 of the invitation, \"0000\u{e9}000\", contains '\u{e9}': none does",
             ),
             (
-                "sunder-mix-2-00000000",
-                "this invitation is of another version of the program: one begins with sunder-mix-1-",
+                "sunder-mix-3-00000000",
+                "this invitation is of another version of the program: one begins with sunder-mix-2-",
             ),
-            ("hello", "this is no invitation: one begins with sunder-mix-1-"),
+            ("hello", "this is no invitation: one begins with sunder-mix-2-"),
         ] {
             assert_eq!(error(text), expected);
         }

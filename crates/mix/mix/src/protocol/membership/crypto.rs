@@ -14,22 +14,10 @@ pub(super) const TAG_LEN: usize = 16;
 /// HMAC-SHA-256 under `label` of the concatenation of `parts`, of which only the last may vary in
 /// its length: the extraction of HKDF (RFC 5869).
 pub(super) fn derive(label: &str, parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
-    Zeroizing::new(keyed(label.as_bytes(), parts).finalize().into_bytes().into())
-}
-
-/// The authenticator of the concatenation of `parts`.
-pub(super) fn authenticator(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
-    keyed(key, parts).finalize().into_bytes().into()
-}
-
-/// Whether `authenticator` is that of the parts, in a time that does not depend on it.
-pub(super) fn is_authentic(key: &[u8; 32], parts: &[&[u8]], authenticator: &[u8]) -> bool {
-    keyed(key, parts).verify_slice(authenticator).is_ok()
-}
-
-fn keyed(key: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
-    let mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key).expect("keys of any length are taken");
-    parts.iter().fold(mac, Mac::chain_update)
+    let mac = <Hmac<Sha256> as KeyInit>::new_from_slice(label.as_bytes());
+    let mac = mac.expect("keys of any length are taken");
+    let mac = parts.iter().fold(mac, Mac::chain_update);
+    Zeroizing::new(mac.finalize().into_bytes().into())
 }
 
 /// X25519 (RFC 7748). `None` if `public` is a point of small order, for which the result does not
@@ -64,8 +52,8 @@ pub(super) fn open(key: &[u8; 32], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> 
     text.ok().map(Zeroizing::new)
 }
 
-/// The identifier of a group, made from its administrator and its name. All keys and signatures of
-/// the group are bound to it.
-pub(crate) fn group_id(administrator: &IdentityPublicKey, group: &str) -> [u8; 32] {
-    *derive("sunder mix group 1", &[&administrator.to_bytes(), group.as_bytes()])
+/// The identifier of a group, made from its founder and its name. All keys and signatures of the
+/// group are bound to it.
+pub(crate) fn group_id(founder: &IdentityPublicKey, group: &str) -> [u8; 32] {
+    *derive("sunder mix group 1", &[&founder.to_bytes(), group.as_bytes()])
 }

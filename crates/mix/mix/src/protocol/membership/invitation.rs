@@ -8,6 +8,7 @@ use keys::IdentityPublicKey;
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
+use super::administrators::AdministratorAnchor;
 use super::code::{self, InvitationCodeError};
 use super::crypto::derive;
 use super::name::MemberName;
@@ -31,8 +32,18 @@ pub struct GroupAddress {
     pub proxy: IdentityPublicKey,
     /// The group's name at the proxy, at most [`MAX_GROUP_NAME_LEN`] bytes.
     pub group: crate::protocol::wire::GroupName,
-    /// The key of the group's administrator.
+    /// The key of the group's founder, its first administrator. With the name it identifies the
+    /// group for ever, even when there are other administrators.
     pub administrator: IdentityPublicKey,
+}
+
+/// Where the proxy is, as the administrators have announced it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyAddress {
+    /// The address: see [`GroupAddress::proxy_address`].
+    pub address: String,
+    /// The proxy's key.
+    pub key: IdentityPublicKey,
 }
 
 /// Permission for one person to join a group. Secret: anyone who obtains it can join in that
@@ -42,6 +53,10 @@ pub struct Invitation {
     pub(super) name: MemberName,
     pub(super) expires: Duration,
     pub(super) secret: InvitationSecret,
+    /// The administrator who has made it, and who admits.
+    pub(super) inviter: IdentityPublicKey,
+    /// The list of administrators when it was made.
+    pub(super) anchor: AdministratorAnchor,
 }
 
 /// Why a string is not an invitation.
@@ -90,6 +105,8 @@ impl Invitation {
         contents.put_text(&self.at.proxy_address);
         contents.put_text(self.at.group.as_str());
         contents.put_text(self.name.as_str());
+        contents.extend(self.inviter.to_bytes());
+        self.anchor.encode(&mut contents);
         let checksum = checksum_of(&contents);
         let mut bytes = Zeroizing::new(Vec::with_capacity(1024));
         bytes.extend(checksum);
@@ -105,6 +122,8 @@ impl Invitation {
         let (proxy_address, group) =
             (reader.text().ok()?.to_owned(), reader.text().ok()?.parse().ok()?);
         let name = MemberName::new(reader.text().ok()?);
+        let inviter = IdentityPublicKey::from_bytes(&reader.take().ok()?);
+        let anchor = AdministratorAnchor::decode(reader)?;
         let (proxy, administrator) = (proxy.ok()?, administrator.ok()?);
         let at = GroupAddress { proxy_address, proxy, group, administrator };
         GroupAddress::is_proxy_address(&at.proxy_address).then_some(Self {
@@ -112,12 +131,24 @@ impl Invitation {
             name: name.ok()?,
             expires,
             secret,
+            inviter: inviter.ok()?,
+            anchor,
         })
     }
 
     /// The group to join.
     pub fn group(&self) -> &GroupAddress {
         &self.at
+    }
+
+    /// The key of the administrator who has made it.
+    pub fn inviter(&self) -> &IdentityPublicKey {
+        &self.inviter
+    }
+
+    /// The administrators of the group must come from this list.
+    pub(crate) fn anchor(&self) -> AdministratorAnchor {
+        self.anchor
     }
 
     /// The name that the administrator proposes for the new member.
@@ -132,6 +163,11 @@ impl Invitation {
 }
 
 impl GroupAddress {
+    /// Where the proxy is.
+    pub fn proxy_address(&self) -> ProxyAddress {
+        ProxyAddress { address: self.proxy_address.clone(), key: self.proxy }
+    }
+
     /// Whether an address of a proxy can be encoded in an invitation.
     pub fn is_proxy_address(text: &str) -> bool {
         (1..=MAX_ADDRESS_LEN).contains(&text.len())
@@ -186,6 +222,8 @@ mod tests {
             name: MemberName::new("bob").unwrap(),
             expires: Duration::from_secs(1_800_000_000),
             secret: Zeroizing::new([7; 16]),
+            inviter: IdentitySecretKey::new(&[3; 32]).public(),
+            anchor: AdministratorAnchor { version: 3, digest: [4; 8] },
         }
     }
 
@@ -199,6 +237,8 @@ mod tests {
             assert_eq!(read.name, invitation().name);
             assert_eq!(read.expires, invitation().expires);
             assert_eq!(*read.secret, [7; 16]);
+            let expected = invitation();
+            assert_eq!((read.inviter, read.anchor), (expected.inviter, expected.anchor));
         }
     }
 
@@ -234,7 +274,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "(sunder-mix-1-)?[0-9a-z -]{0,300}") {
+        fn any_text_is_read_or_refused(text in "(sunder-mix-2-)?[0-9a-z -]{0,300}") {
             let _ = Invitation::parse(&text);
         }
 

@@ -1,4 +1,4 @@
-//! Join requests of invited persons, and the administrator's answers.
+//! Join requests of invited persons, and the answers of the administrator who has invited them.
 
 use encoding::{FieldError, FieldReader, FieldWrite as _};
 use keys::{IdentityPublicKey, IdentitySecretKey};
@@ -9,16 +9,18 @@ use super::invitation::{Invitation, InvitationSecret, id_of};
 use super::name::{MemberName, MemberNameError};
 use super::prekey::Prekey;
 
+const INVITER_LEN: usize = 32;
 const ID_LEN: usize = 8;
 const SALT_LEN: usize = 16;
 const SIGNATURE_LEN: usize = 64;
 
 /// The longest join request, in bytes.
-pub const MAX_JOIN_REQUEST_LEN: usize = ID_LEN + SALT_LEN + 8 + 32 + 1 + 128 + TAG_LEN;
+pub const MAX_JOIN_REQUEST_LEN: usize =
+    INVITER_LEN + ID_LEN + SALT_LEN + 8 + 32 + 1 + 128 + TAG_LEN;
 /// The length of an answer to a join request, in bytes.
 pub const JOIN_ANSWER_LEN: usize = 1 + SIGNATURE_LEN;
 
-/// A request to join a group. Only the administrator can read it.
+/// A request to join a group. Only the administrator who has made the invitation can read it.
 pub struct JoinRequest {
     /// The name that the person wants.
     pub name: MemberName,
@@ -91,20 +93,26 @@ impl JoinRequest {
     /// Encodes the request of the client `own`.
     pub fn encode(&self, own: &IdentitySecretKey, invitation: &Invitation) -> Vec<u8> {
         let at = &invitation.at;
-        let agreed = agree_with(own, &at.administrator);
+        let agreed = agree_with(own, &invitation.inviter);
         let id = group_id(&at.administrator, at.group.as_str());
         let key = request_key(&agreed, &invitation.secret, &id, &own.public(), &self.salt);
         let mut text = Vec::with_capacity(MAX_JOIN_REQUEST_LEN);
         text.extend(self.prekey.number.to_be_bytes());
         text.extend(self.prekey.public);
         text.put_text(self.name.as_str());
-        [&id_of(&invitation.secret)[..], &self.salt, &seal(&key, &text)].concat()
+        let inviter = invitation.inviter.to_bytes();
+        [&inviter[..], &id_of(&invitation.secret), &self.salt, &seal(&key, &text)].concat()
+    }
+
+    /// The administrator that a request is for; `None` if it is malformed.
+    pub(crate) fn inviter(request: &[u8]) -> Option<IdentityPublicKey> {
+        IdentityPublicKey::from_bytes(request.first_chunk()?).ok()
     }
 
     /// The identifier of the invitation that a request names, and its salt; `None` if it is too
     /// short.
     pub(super) fn header(request: &[u8]) -> Option<([u8; ID_LEN], [u8; SALT_LEN])> {
-        let mut reader = FieldReader::new(request);
+        let mut reader = FieldReader::new(request.get(INVITER_LEN..)?);
         Some((reader.take().ok()?, reader.take().ok()?))
     }
 
@@ -118,15 +126,14 @@ impl JoinRequest {
         request: &[u8],
         client: &IdentityPublicKey,
         administrator: &IdentitySecretKey,
-        group: &str,
+        group_id: &[u8; 32],
         secret: &InvitationSecret,
     ) -> Result<Self, JoinRequestError> {
         let (_, salt) = Self::header(request).ok_or(JoinRequestError::Malformed)?;
         let agreed = agree_with(administrator, client);
-        let id = group_id(&administrator.public(), group);
-        let key = request_key(&agreed, secret, &id, client, &salt);
-        let text =
-            open(&key, &request[ID_LEN + SALT_LEN..]).ok_or(JoinRequestError::NotAuthentic)?;
+        let key = request_key(&agreed, secret, group_id, client, &salt);
+        let text = open(&key, &request[INVITER_LEN + ID_LEN + SALT_LEN..])
+            .ok_or(JoinRequestError::NotAuthentic)?;
         let mut reader = FieldReader::new(&text);
         let prekey = Prekey { number: reader.u64()?, public: reader.take()? };
         let name = MemberName::new(reader.text()?)?;
@@ -153,7 +160,7 @@ fn request_key(
 pub(super) fn encode_answer(
     answer: Result<(), JoinRefusal>,
     administrator: &IdentitySecretKey,
-    group: &str,
+    group_id: &[u8; 32],
     client: &IdentityPublicKey,
     salt: &[u8; SALT_LEN],
 ) -> Vec<u8> {
@@ -161,21 +168,22 @@ pub(super) fn encode_answer(
         Ok(()) => 0,
         Err(refusal) => refusal as u8 + 1,
     };
-    let signed = signed_answer(code, &administrator.public(), group, client, salt);
+    let signed = signed_answer(code, group_id, client, salt);
     [&[code][..], &administrator.sign(&signed)].concat()
 }
 
-/// Decodes the answer to the client's last request; `None` if the administrator did not sign it.
+/// Decodes the answer to the client's last request; `None` if the administrator who has
+/// invited it did not sign it.
 pub fn decode_answer(
     answer: &[u8],
-    administrator: &IdentityPublicKey,
-    group: &str,
+    inviter: &IdentityPublicKey,
+    group_id: &[u8; 32],
     client: &IdentityPublicKey,
     salt: &[u8; SALT_LEN],
 ) -> Option<Result<(), JoinRefusal>> {
     let (&code, signature) = answer.split_first()?;
-    let signed = signed_answer(code, administrator, group, client, salt);
-    if !administrator.verify(&signed, signature.try_into().ok()?) {
+    let signed = signed_answer(code, group_id, client, salt);
+    if !inviter.verify(&signed, signature.try_into().ok()?) {
         return None;
     }
     let Some(reason) = usize::from(code).checked_sub(1) else { return Some(Ok(())) };
@@ -186,13 +194,11 @@ pub fn decode_answer(
 
 fn signed_answer(
     code: u8,
-    administrator: &IdentityPublicKey,
-    group: &str,
+    group_id: &[u8; 32],
     client: &IdentityPublicKey,
     salt: &[u8; SALT_LEN],
 ) -> Vec<u8> {
-    let id = group_id(administrator, group);
-    [b"sunder mix join answer 1", &id[..], &client.to_bytes(), salt, &[code]].concat()
+    [b"sunder mix join answer 1", &group_id[..], &client.to_bytes(), salt, &[code]].concat()
 }
 
 #[cfg(test)]
@@ -216,9 +222,9 @@ mod tests {
         let id = group_id(&administrator.public(), "friends");
         let key = request_key(&agreed, &secret, &id, &client.public(), &salt);
         let decode = |text: &[u8]| {
-            let request = [&id_of(&secret)[..], &salt, &seal(&key, text)].concat();
-            let (client, group) = (client.public(), "friends");
-            JoinRequest::decode(&request, &client, &administrator, group, &secret).map(drop)
+            let inviter = administrator.public().to_bytes();
+            let request = [&inviter[..], &id_of(&secret), &salt, &seal(&key, text)].concat();
+            JoinRequest::decode(&request, &client.public(), &administrator, &id, &secret).map(drop)
         };
         let mut text = prekey.number.to_be_bytes().to_vec();
         text.extend(prekey.public);
@@ -233,11 +239,12 @@ mod tests {
         let [administrator, client, other] =
             [1, 2, 3].map(|byte| IdentitySecretKey::new(&[byte; 32]));
         let (client, other) = (client.public(), other.public());
+        let id = |group| group_id(&administrator.public(), group);
         for answer in JoinRefusal::ALL.map(Err).into_iter().chain([Ok(())]) {
-            let bytes = encode_answer(answer, &administrator, "friends", &client, &[4; 16]);
+            let bytes = encode_answer(answer, &administrator, &id("friends"), &client, &[4; 16]);
             assert_eq!(bytes.len(), JOIN_ANSWER_LEN);
             let decode = |bytes: &[u8], group, client, salt| {
-                decode_answer(bytes, &administrator.public(), group, client, &salt)
+                decode_answer(bytes, &administrator.public(), &id(group), client, &salt)
             };
             assert_eq!(decode(&bytes, "friends", &client, [4; 16]), Some(answer));
             assert_eq!(decode(&bytes, "others", &client, [4; 16]), None);
@@ -248,6 +255,6 @@ mod tests {
             changed[0] ^= 1;
             assert_eq!(decode(&changed, "friends", &client, [4; 16]), None);
         }
-        assert_eq!(decode_answer(&[], &other, "friends", &client, &[4; 16]), None);
+        assert_eq!(decode_answer(&[], &other, &id("friends"), &client, &[4; 16]), None);
     }
 }

@@ -1,6 +1,6 @@
-//! Prekeys, and members' notices to the administrator. A member makes a prekey in advance, and the
+//! Prekeys, and members' notices to the administrators. A member makes a prekey in advance, and an
 //! administrator seals the key of one epoch for it. A notice announces a prekey, or that the member
-//! leaves.
+//! leaves. It is signed, so that each administrator can verify it.
 
 use std::fmt;
 
@@ -8,16 +8,15 @@ use encoding::FieldReader;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use zeroize::Zeroizing;
 
-use super::crypto::{
-    agree, agree_with, authenticator, derive, group_id, is_authentic, x25519_public,
-};
+use super::crypto::{agree, group_id, x25519_public};
 
 const PREKEY: u8 = 1;
 const LEAVE: u8 = 2;
-const TAG_LEN: usize = 32;
+const STEP_DOWN: u8 = 3;
+const SIGNATURE_LEN: usize = 64;
 
 /// The longest notice, in bytes.
-pub const MAX_NOTICE_LEN: usize = 1 + 8 + 4 + 32 + TAG_LEN;
+pub const MAX_NOTICE_LEN: usize = 1 + 8 + 4 + 32 + SIGNATURE_LEN;
 
 /// The owner's part of a prekey. Secret. It is erased as soon as it has opened the key of an epoch.
 pub struct PrekeySecret {
@@ -69,11 +68,19 @@ impl Prekey {
     }
 }
 
-/// A member's notice to the administrator. The proxy forwards it and cannot forge it.
+/// A member's notice to the administrators. The proxy forwards it and cannot forge it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberNotice {
     /// The member's next prekey.
     Prekey {
+        /// The prekey.
+        prekey: Prekey,
+        /// The greatest number of an epoch whose key it has opened, or 0.
+        opened: u32,
+    },
+    /// As [`MemberNotice::Prekey`], of an administrator that asks the others to take it from the
+    /// list.
+    StepDown {
         /// The prekey.
         prekey: Prekey,
         /// The greatest number of an epoch whose key it has opened, or 0.
@@ -87,17 +94,18 @@ pub enum MemberNotice {
 }
 
 impl MemberNotice {
-    /// Encodes a notice of the member `own`.
+    /// Encodes a notice of the member `own`, for the group with this founder and name.
     pub fn encode(
         &self,
         own: &IdentitySecretKey,
-        administrator: &IdentityPublicKey,
+        founder: &IdentityPublicKey,
         group: &str,
     ) -> Vec<u8> {
         let mut notice = Vec::with_capacity(MAX_NOTICE_LEN);
         match self {
-            Self::Prekey { prekey, opened } => {
-                notice.push(PREKEY);
+            Self::Prekey { prekey, opened } | Self::StepDown { prekey, opened } => {
+                let is_only_prekey = matches!(self, Self::Prekey { .. });
+                notice.push(if is_only_prekey { PREKEY } else { STEP_DOWN });
                 notice.extend(prekey.number.to_be_bytes());
                 notice.extend(opened.to_be_bytes());
                 notice.extend(prekey.public);
@@ -107,32 +115,32 @@ impl MemberNotice {
                 notice.extend(number.to_be_bytes());
             }
         }
-        let agreed = agree_with(own, administrator);
-        let key = notice_key(&agreed, &own.public(), &group_id(administrator, group));
-        let tag = authenticator(&key, &[&notice]);
-        notice.extend(tag);
+        let signature = own.sign(&signed(&group_id(founder, group), &notice));
+        notice.extend(signature);
         notice
     }
 
-    /// Decodes a notice of `member`, for the administrator; `None` if that member did not make it.
+    /// Decodes a notice of `member`; `None` if that member did not make it.
     pub fn decode(
         notice: &[u8],
         member: &IdentityPublicKey,
-        administrator: &IdentitySecretKey,
+        founder: &IdentityPublicKey,
         group: &str,
     ) -> Option<Self> {
-        let (body, tag) = notice.split_last_chunk::<TAG_LEN>()?;
-        let agreed = agree_with(administrator, member);
-        let key = notice_key(&agreed, member, &group_id(&administrator.public(), group));
-        if !is_authentic(&key, &[body], tag) {
+        let (body, signature) = notice.split_last_chunk::<SIGNATURE_LEN>()?;
+        if !member.verify(&signed(&group_id(founder, group), body), signature) {
             return None;
         }
         let mut reader = FieldReader::new(body);
         let (kind, number) = (reader.u8().ok()?, reader.u64().ok()?);
         let notice = match kind {
-            PREKEY => {
+            PREKEY | STEP_DOWN => {
                 let opened = reader.u32().ok()?;
-                Self::Prekey { prekey: Prekey { number, public: reader.take().ok()? }, opened }
+                let prekey = Prekey { number, public: reader.take().ok()? };
+                match kind {
+                    PREKEY => Self::Prekey { prekey, opened },
+                    _ => Self::StepDown { prekey, opened },
+                }
             }
             LEAVE => Self::Leave { number },
             _ => return None,
@@ -141,12 +149,8 @@ impl MemberNotice {
     }
 }
 
-fn notice_key(
-    agreed: &[u8; 32],
-    member: &IdentityPublicKey,
-    group_id: &[u8; 32],
-) -> Zeroizing<[u8; 32]> {
-    derive("sunder mix notice 1", &[agreed, &member.to_bytes(), group_id])
+fn signed(group_id: &[u8; 32], body: &[u8]) -> Vec<u8> {
+    [b"sunder mix notice 2", &group_id[..], body].concat()
 }
 
 #[cfg(test)]
@@ -160,12 +164,14 @@ mod tests {
         let [administrator, member, other] =
             [1, 2, 3].map(|byte| IdentitySecretKey::new(&[byte; 32]));
         let prekey = PrekeySecret::new(5, Zeroizing::new([9; 32])).public();
-        for notice in
-            [MemberNotice::Prekey { prekey, opened: 7 }, MemberNotice::Leave { number: 8 }]
-        {
+        for notice in [
+            MemberNotice::Prekey { prekey, opened: 7 },
+            MemberNotice::StepDown { prekey, opened: 7 },
+            MemberNotice::Leave { number: 8 },
+        ] {
             let bytes = notice.encode(&member, &administrator.public(), GROUP);
             let decode = |bytes: &[u8], member: &IdentitySecretKey, group| {
-                MemberNotice::decode(bytes, &member.public(), &administrator, group)
+                MemberNotice::decode(bytes, &member.public(), &administrator.public(), group)
             };
             assert_eq!(decode(&bytes, &member, GROUP), Some(notice));
             assert_eq!(decode(&bytes, &other, GROUP), None);

@@ -7,8 +7,13 @@ use keys::IdentitySecretKey;
 use proptest::prelude::*;
 use zeroize::Zeroizing;
 
+use super::announcement::{AnnouncementContent, AnnouncementSecrets};
+use super::roster::{AdmittedMember, Roster, UsedInvitation};
 use super::*;
+use crate::MailboxShape;
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::random::ForwardSecureRng;
+use crate::protocol::wire::MixTerms;
 
 const GROUP: &str = "friends";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -91,9 +96,12 @@ impl Story {
         let client = person.identity.public();
         let decision =
             self.administrator.handle_join_request(self.now, self.max_members, &client, request);
+        // A request for another administrator is not answered.
+        let Some(decision) = decision else { return Err(JoinRefusal::Unknown) };
         let administrator = self.identity.public();
-        let salt = request.get(8..24).map_or([0; 16], |salt| salt.try_into().unwrap());
-        let outcome = decode_answer(&decision.answer, &administrator, GROUP, &client, &salt);
+        let salt = request.get(40..56).map_or([0; 16], |salt| salt.try_into().unwrap());
+        let id = group_id(&administrator, GROUP);
+        let outcome = decode_answer(&decision.answer, &administrator, &id, &client, &salt);
         assert_eq!(outcome, Some(decision.outcome));
         decision.outcome
     }
@@ -103,13 +111,21 @@ impl Story {
         self.ask(person, &person.request(&invitation, named))
     }
 
-    /// The next epoch, when it is due.
+    /// The administrator is started from its stored state.
+    fn restore(&mut self, stored: &[u8]) {
+        let (identity, at) = (Arc::clone(&self.identity), self.administrator.group().clone());
+        self.administrator = Administrator::from_bytes(identity, &at, stored).unwrap();
+    }
+
+    /// The next epoch, when it is due. The proxy takes it.
     fn announce(&mut self) -> EpochAnnouncement {
-        self.now = self.now.max(self.administrator.poll_timeout());
+        self.now = self.now.max(self.administrator.poll_timeout().unwrap());
         let bytes = self.administrator.handle_timeout(self.now, &mut self.random).unwrap();
         let announcement =
             EpochAnnouncement::verify(bytes, GROUP, &self.identity.public()).unwrap();
         self.last_epoch = announcement.epoch();
+        let adopted = self.administrator.adopt(self.now, &announcement).unwrap();
+        assert_eq!(adopted.dropped_changes, 0);
         announcement
     }
 
@@ -119,7 +135,7 @@ impl Story {
     }
 
     fn is_due(&self) -> bool {
-        self.administrator.poll_timeout() < self.now + DAY / 2
+        self.administrator.poll_timeout().unwrap() < self.now + DAY / 2
     }
 }
 
@@ -137,10 +153,10 @@ fn an_invitation_can_be_bound_to_its_name_and_a_name_does_not_mix_scripts() {
     }
     // The binding is stored, and the invitation is not used up by another name.
     let stored = story.administrator.to_bytes();
-    story.administrator = Administrator::from_bytes(Arc::clone(&story.identity), &stored).unwrap();
+    story.restore(&stored);
     assert_eq!(story.ask(&bob, &bob.request(&invitation, "bobby")), Err(JoinRefusal::OtherName));
     let (key, request) = (bob.identity.public(), bob.request(&invitation, "bob"));
-    let decision = story.administrator.handle_join_request(story.now, 4, &key, &request);
+    let decision = story.administrator.handle_join_request(story.now, 4, &key, &request).unwrap();
     assert_eq!((decision.invited, decision.outcome), (Some(name("bob")), Ok(())));
     // A client of its own could ask for a name with a Cyrillic letter.
     let carol = Person::new(3);
@@ -231,7 +247,7 @@ fn nobody_can_use_the_request_of_another_or_change_it() {
     let invitation = story.invite("bob");
     let request = bob.request(&invitation, "bob");
     assert_eq!(story.ask(&eve, &request), Err(JoinRefusal::Unknown));
-    for at in (0..request.len()).filter(|at| !(8..24).contains(at)) {
+    for at in (0..request.len()).filter(|at| !(40..56).contains(at)) {
         let mut changed = request.clone();
         changed[at] ^= 4;
         assert_eq!(story.ask(&bob, &changed), Err(JoinRefusal::Unknown), "byte {at}");
@@ -245,9 +261,8 @@ fn nobody_can_use_the_request_of_another_or_change_it() {
 fn an_announcement_is_signed_and_bound_to_its_group() {
     let (mut story, bob) = (Story::new(), Person::new(2));
     story.admit(&bob, "bob").unwrap();
-    story.announce();
+    let bytes = story.announce().bytes().to_vec();
     let administrator = story.identity.public();
-    let bytes = story.administrator.handle_epoch(0).unwrap().to_vec();
     assert!(!bytes.windows(3).any(|bytes| bytes == b"bob"));
     let verify = |bytes: &[u8], group, key| EpochAnnouncement::verify(bytes, group, key).err();
     assert_eq!(verify(&bytes, GROUP, &administrator), None);
@@ -352,6 +367,25 @@ fn a_prekey_that_crosses_an_announcement_leads_to_another_epoch() {
     assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
 }
 
+/// The notice arrives when the epoch is made, and before the proxy has taken it.
+#[test]
+fn a_prekey_that_crosses_a_proposal_leads_to_another_epoch() {
+    let (mut story, mut bob) = (Story::new(), Person::new(2));
+    story.admit(&bob, "bob").unwrap();
+    story.announce();
+    story.admit(&Person::new(3), "carol").unwrap();
+    story.now = story.administrator.poll_timeout().unwrap();
+    let made = story.administrator.handle_timeout(story.now, &mut story.random).unwrap().to_vec();
+    bob.prekeys = vec![prekey(2, 20)];
+    let next = MemberNotice::Prekey { prekey: bob.prekeys[0].public(), opened: 1 };
+    story.deliver_notice(&bob, next);
+    let made = EpochAnnouncement::verify(&made, GROUP, &story.identity.public()).unwrap();
+    story.administrator.adopt(story.now, &made).unwrap();
+    assert!(made.open(&bob.identity, &bob.prekeys).is_err() && story.is_due());
+    assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
+    assert!(!story.is_due());
+}
+
 /// As where notices take longer than the shortest epoch.
 #[test]
 fn epochs_that_cross_notices_back_off() {
@@ -393,51 +427,80 @@ fn the_administrator_is_restored_from_its_stored_state() {
     story.admit(&bob, "bob").unwrap();
     story.announce();
     let stored = story.administrator.to_bytes();
-    let restored = Administrator::from_bytes(Arc::clone(&story.identity), &stored);
-    story.administrator = restored.unwrap();
+    story.restore(&stored);
     assert_eq!(story.administrator.to_bytes(), stored);
-    assert!(story.administrator.handle_epoch(0).is_some());
-    assert!(story.administrator.handle_epoch(1).is_none());
     assert_eq!(story.ask(&carol, &carol.request(&invitation, "carol")), Ok(()));
-    assert_eq!(story.announce().members().len(), 3);
-    // From an older copy of its state it does not repeat an epoch.
-    story.administrator = Administrator::from_bytes(Arc::clone(&story.identity), &stored).unwrap();
-    assert!(story.administrator.handle_epoch(7).is_none());
-    assert_eq!(story.announce().epoch(), 8);
-    let other = Arc::new(IdentitySecretKey::new(&[2; 32]));
-    assert!(Administrator::from_bytes(other, &stored).is_none());
+    // A proposal that the proxy may not have received is made once.
+    story.now = story.administrator.poll_timeout().unwrap();
+    let proposal = story.administrator.handle_timeout(story.now, &mut story.random);
+    let proposal = proposal.unwrap().to_vec();
+    assert_eq!(story.administrator.poll_timeout(), None);
+    story.restore(&story.administrator.to_bytes());
+    assert_eq!(story.administrator.proposal(), Some(&proposal[..]));
+    let next = EpochAnnouncement::verify(&proposal, GROUP, &story.identity.public()).unwrap();
+    assert_eq!((next.epoch(), next.members().len()), (2, 3));
+    let damaged = &stored[..stored.len() - 1];
+    let at = story.administrator.group().clone();
+    assert!(Administrator::from_bytes(Arc::clone(&story.identity), &at, damaged).is_none());
 }
 
 #[test]
-fn the_largest_group_fits_into_an_announcement() {
-    let mut story = Story::new();
-    story.max_members = 1024;
-    // Letters of four bytes. Few of them are in ordinary use.
-    let rare = |letter: char| MemberName::new(&letter.to_string()).unwrap();
-    let rare: Vec<char> = ('\u{20000}'..='\u{2a6df}')
-        .filter(|&letter| rare(letter).check_scripts().is_ok())
-        .take(32)
-        .collect();
-    let mut names = rare.iter().flat_map(|&first| {
-        rare.iter().map(move |&last| format!("{}{last}", String::from_iter([first; 31])))
-    });
-    for number in 2..=1024_u32 {
+fn the_largest_request_and_announcement_have_the_stated_lengths() {
+    let longest = String::from_iter(['\u{20000}'; 32]);
+    let (mut story, bob) = (Story::new(), Person::new(2));
+    story.max_members = 2;
+    let invitation = story.invite("somebody");
+    let request = bob.request(&invitation, &longest);
+    assert_eq!(request.len(), MAX_JOIN_REQUEST_LEN);
+    story.admit(&bob, "bob").unwrap();
+    assert_eq!(story.admit(&Person::new(3), "carol"), Err(JoinRefusal::GroupFull));
+
+    let key = |number: u32| {
         let mut seed = [0; 32];
         seed[..4].copy_from_slice(&number.to_be_bytes());
-        let person =
-            Person { identity: IdentitySecretKey::new(&seed), prekeys: vec![prekey(1, 2)] };
-        let named = names.next().unwrap();
-        let invitation = story.invite("somebody");
-        let request = person.request(&invitation, &named);
-        assert_eq!(request.len(), MAX_JOIN_REQUEST_LEN);
-        story.ask(&person, &request).unwrap();
+        IdentitySecretKey::new(&seed)
+    };
+    let (founder, prekey) = (key(1), prekey(1, 2).public());
+    let mut administrators = AdministratorList::founded(founder.public(), GROUP);
+    (2..=15).for_each(|number| administrators.add(&founder, key(number).public()).unwrap());
+    for _ in 0..25 {
+        administrators.add(&founder, key(16).public()).unwrap();
+        administrators.remove(&founder, key(16).public()).unwrap();
     }
-    assert_eq!(story.admit(&Person::new(2), "bob"), Err(JoinRefusal::GroupFull));
-    assert_eq!(story.announce().members().len(), 1024);
-    let len = story.administrator.handle_epoch(0).unwrap().len();
-    assert_eq!(len, MAX_ANNOUNCEMENT_LEN - 128 + "alice".len());
-    let stored = story.administrator.to_bytes();
-    assert!(Administrator::from_bytes(Arc::clone(&story.identity), &stored).is_some());
+    let admitted =
+        |number| AdmittedMember { key: key(number).public(), name: name(&longest), prekey };
+    let members = (1..=1024).map(admitted).collect();
+    let used = vec![UsedInvitation { id: [3; 8], expires: 4 }; 1024];
+    let roster = Roster { members, used };
+    let content = AnnouncementContent {
+        administrators: &administrators,
+        proxy: &ProxyAddress { address: "a".repeat(MAX_ADDRESS_LEN), key: key(9).public() },
+        epoch: 5,
+        previous: [6; 32],
+        roster: &roster,
+    };
+    let secrets = AnnouncementSecrets {
+        key: story.random.draw(),
+        ephemeral: story.random.draw(),
+        roster: story.random.draw(),
+    };
+    let id = group_id(&founder.public(), GROUP);
+    let bytes = announcement::encode(&founder, &id, &content, &secrets);
+    // After 64 changes there cannot be 16 administrators.
+    assert_eq!(bytes.len(), MAX_ANNOUNCEMENT_LEN - 48);
+    let read = EpochAnnouncement::verify(&bytes, GROUP, &founder.public()).unwrap();
+    assert_eq!(read.open_roster(&key(15)).as_ref(), Some(&roster));
+    assert_eq!(read.open_roster(&key(16)), None, "no administrator");
+}
+
+#[test]
+fn the_terms_of_a_group_allow_its_announcements() {
+    for members in [2, 16, 1024] {
+        let shape = MailboxShape::new(members, 1, 1, 3, 64).unwrap();
+        let second = Duration::from_secs(1);
+        let terms = MixTerms::new(MixExchangeKind::Broadcast, shape, second, second).unwrap();
+        assert!(terms.max_announcement_len() >= announcement::max_announcement_len(members));
+    }
 }
 
 proptest! {
@@ -449,6 +512,8 @@ proptest! {
         prop_assert_eq!(story.ask(&bob, &bytes).is_err(), true);
         prop_assert_eq!(story.administrator.handle_notice(&bob.identity.public(), &bytes), None);
         prop_assert_eq!(&before, &story.administrator.to_bytes());
-        let _ = Administrator::from_bytes(Arc::clone(&story.identity), &bytes);
+        let at = story.administrator.group().clone();
+        let _ = Administrator::from_bytes(Arc::clone(&story.identity), &at, &bytes);
+        let _ = Administrator::from_bytes_before(Arc::clone(&story.identity), &bytes);
     }
 }

@@ -140,7 +140,7 @@ impl MixTerms {
 
     /// The longest announcement of an epoch, in bytes.
     pub fn max_announcement_len(&self) -> usize {
-        1024 + 256 * self.shape.members()
+        (24 << 10) + 512 * self.shape.members()
     }
 
     /// The longest message of an audit, in bytes; 0 if mailboxes are too large for audits.

@@ -121,8 +121,16 @@ fn to_member() -> impl Strategy<Value = ProxyToMember> {
 
 fn welcome() -> impl Strategy<Value = ProxyToMember> {
     use MembershipStatus::{Administrator, Member, Unknown, Waiting};
-    (any_terms(), select(&[Unknown, Waiting, Member, Administrator][..]), any::<u32>())
-        .prop_map(|(terms, status, epoch)| ProxyToMember::Welcome { terms, status, epoch })
+    let status = select(&[Unknown, Waiting, Member, Administrator][..]);
+    (any_terms(), status, any::<u32>(), any::<u64>(), any::<bool>()).prop_map(
+        |(terms, status, epoch, round, is_restored)| ProxyToMember::Welcome {
+            terms,
+            status,
+            epoch,
+            round,
+            is_restored,
+        },
+    )
 }
 
 /// If arbitrary bytes can be decoded, the decoded message encodes to the same bytes.
@@ -182,18 +190,26 @@ proptest! {
 
 #[test]
 fn bytes_are_as_specified() {
-    assert_eq!(MixHello { group: "friends".parse().unwrap() }.encode(), b"\x03friends");
+    assert_eq!(MixHello { group: "friends".parse().unwrap() }.encode(), b"\x04friends");
     let request =
         MemberToProxy::Request { round: 0x0102, nonce: [0xAA; NONCE_LEN], body: vec![7, 8] };
     let expected = [&[6, 0, 0, 0, 0, 0, 0, 1, 2][..], &[0xAA; 16], &[7, 8]].concat();
     assert_eq!(request.encode(), expected);
-    let welcome =
-        ProxyToMember::Welcome { terms: terms(), status: MembershipStatus::Waiting, epoch: 3 };
+    let welcome = ProxyToMember::Welcome {
+        terms: terms(),
+        status: MembershipStatus::Waiting,
+        epoch: 3,
+        round: 4,
+        is_restored: true,
+    };
     let numbers = [0, 5, 0, 2, 0, 1, 0, 3, 0, 64];
     let expected =
         [&[1, 0, 0, 0, 0, 0, 0, 0, 3, 232, 0, 0, 0, 200][..], &numbers, &[1, 0, 0, 0, 3][..]]
             .concat();
+    let expected = [&expected[..], &[0, 0, 0, 0, 0, 0, 0, 4, 1]].concat();
     assert_eq!(welcome.encode(), expected);
+    let restore = MemberToProxy::Restore { round: 5, announcement: vec![7, 8] };
+    assert_eq!(restore.encode(), [10, 0, 0, 0, 0, 0, 0, 0, 5, 7, 8]);
     let participants = vec![Participant { member: 4, nonce: [0xBB; NONCE_LEN] }];
     let read = Some(ReadRound { round: 8, participants });
     let start = RoundStart { epoch: 3, round: 9, read };
@@ -256,12 +272,12 @@ fn names_of_groups_are_checked() {
     for name in ["", "Friends", "a b", "ä", "0123456789abcdef0123456789abcdef0"] {
         assert_eq!(name.parse::<GroupName>(), Err(GroupNameError), "{name}");
     }
-    for version in [1, 2] {
+    for version in [1, 2, 3] {
         let hello = [&[version][..], b"friends"].concat();
         assert_eq!(MixHello::decode(&hello), Err(MixWireError::Version(version)));
     }
-    assert_eq!(MixHello::decode(b"\x03"), Err(MixWireError::Invalid("the name of a group")));
-    assert_eq!(MixHello::decode(&[3, 0xFF]), Err(MixWireError::Invalid("the name of a group")));
+    assert_eq!(MixHello::decode(b"\x04"), Err(MixWireError::Invalid("the name of a group")));
+    assert_eq!(MixHello::decode(&[4, 0xFF]), Err(MixWireError::Invalid("the name of a group")));
     assert_eq!(MixHello::decode(&[]), Err(MixWireError::Length));
 }
 

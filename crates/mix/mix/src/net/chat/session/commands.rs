@@ -5,7 +5,7 @@ use super::super::event::QueuedMessage;
 use super::super::shared_file::SharedFile;
 use super::{ChatDriver, ChatEvent, INVITATION_LASTS};
 use crate::protocol::client::{CancelledChatMessages, MixClientSendError};
-use crate::protocol::membership::{MemberName, NameBinding};
+use crate::protocol::membership::{MemberName, NameBinding, ProxyAddress};
 
 /// A command of the user. One event answers each, except [`ChatCommand::Accept`],
 /// [`ChatCommand::Decline`], [`ChatCommand::Finish`] and [`ChatCommand::Stop`].
@@ -58,6 +58,18 @@ pub enum ChatCommand {
     InviteAnyName(MemberName),
     /// Removes a member.
     Remove(MemberName),
+    /// Makes a member an administrator.
+    AddAdministrator(MemberName),
+    /// Takes a member, or this one, from the administrators.
+    RemoveAdministrator(MemberName),
+    /// Makes a member an administrator in the place of this one.
+    HandOver(MemberName),
+    /// Announces that the proxy has another address or key.
+    MoveProxy(ProxyAddress),
+    /// Returns the newest list of members, as [`ChatEvent::Exported`].
+    Export,
+    /// Takes over an exported list of members.
+    Import(Vec<u8>),
     /// Leaves the group.
     Leave,
     /// Ends the chat after the configured number of rounds, so that the proxy does not see when a
@@ -108,9 +120,36 @@ impl ChatDriver {
                 let removed = self.client.remove(now, &name).map_err(|error| error.to_string());
                 done(removed, &format!("{name} is removed with the next epoch"))
             }
+            ChatCommand::AddAdministrator(name) => {
+                let added = self.client.add_administrator(now, &name);
+                let text = format!("{name} is an administrator from the next epoch on");
+                done(added.map_err(|error| error.to_string()), &text)
+            }
+            ChatCommand::RemoveAdministrator(name) => {
+                let removed = self.client.remove_administrator(now, &name);
+                let text = format!("{name} will be no administrator any more");
+                done(removed.map_err(|error| error.to_string()), &text)
+            }
+            ChatCommand::HandOver(name) => {
+                let handed = self.client.hand_over(now, &name);
+                let text = format!("{name} becomes an administrator, and then replaces you");
+                done(handed.map_err(|error| error.to_string()), &text)
+            }
+            ChatCommand::MoveProxy(to) => {
+                let text = format!("{} is announced to all members", to.address);
+                done(self.client.move_proxy(now, to).map_err(|error| error.to_string()), &text)
+            }
+            ChatCommand::Export => match self.client.export() {
+                Some(exported) => ChatEvent::Exported(exported.to_vec()),
+                None => ChatEvent::NotDone("there is no epoch yet: nothing to export".into()),
+            },
+            ChatCommand::Import(exported) => {
+                let imported = self.client.import(now, &exported);
+                done(imported.map_err(|error| error.to_string()), "the members are imported")
+            }
             ChatCommand::Leave => {
                 let left = self.client.leave(now).map_err(|error| error.to_string());
-                done(left, "the administrator is told that you leave")
+                done(left, "the administrators are told that you leave")
             }
         };
         // The answer is reported after the state is stored.

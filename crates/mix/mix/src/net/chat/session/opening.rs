@@ -5,7 +5,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use keys::IdentitySecretKey;
-use transport::{ConnectionOptions, ConnectionSecurity, MessageStream, connect};
+use transport::{ConnectionOptions, ConnectionSecurity, MessageStream, PeerKeyPolicy, connect};
 use zeroize::Zeroizing;
 
 use super::super::super::state::{StateFileError, StateFolder, state_key};
@@ -24,6 +24,31 @@ const SILENCE: Duration = Duration::from_secs(180);
 /// The time limit for the handshake through a SOCKS proxy such as Tor.
 const SLOW_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A file of the state of a founder: whether it begins a new group at its next start.
+const FOUNDING: &str = "founding";
+const IS_DUE: &[u8] = b"due";
+const IS_DONE: &[u8] = b"done";
+
+/// Lets the founder of a group begin it, at the next start of a chat. Without this, a founder that
+/// has lost its state would begin a group without members.
+///
+/// # Errors
+/// If there is a state, the configuration is not the founder's, or nothing can be written.
+pub fn found_group(config: &ChatConfig) -> Result<(), ChatError> {
+    let in_dir = |path: &std::path::Path| config.config_dir.join(path);
+    let identity = IdentitySecretKey::read(&in_dir(&config.identity))?;
+    if identity.public() != config.administrator {
+        let why = "the group in the configuration was founded by another key";
+        return Err(ChatError::Client(why.into()));
+    }
+    let folder = StateFolder::open(&in_dir(&config.state))?;
+    if folder.read(FILE)?.is_some() {
+        let why = "there is one: the group goes on with it, and need not be founded";
+        return Err(ChatError::Client(why.into()));
+    }
+    Ok(folder.replace(FOUNDING, IS_DUE)?)
+}
+
 /// The client, with its stored state. Its times are since `start`.
 pub(super) fn open_client(
     config: &ChatConfig,
@@ -33,9 +58,14 @@ pub(super) fn open_client(
     start: Instant,
 ) -> Result<MixClient, ChatError> {
     let stored = open_file(folder, identity, FILE)?;
+    let founds = folder.read(FOUNDING)?.is_some_and(|content| **content == *IS_DUE);
+    if founds && stored.is_some() {
+        folder.replace(FOUNDING, IS_DONE)?;
+    }
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let settings = MixClientSettings {
         group: config.address(),
+        founds,
         name: config.name.clone(),
         invitation,
         least_participants: config.least_anonymity,
@@ -91,6 +121,21 @@ pub(super) fn connection_options(config: &ChatConfig, own: IdentitySecretKey) ->
         None => options,
         Some(_) => ConnectionOptions { handshake_timeout: SLOW_HANDSHAKE_TIMEOUT, ..options },
     }
+}
+
+/// The same options, for a proxy with another key.
+pub(super) fn options_for(
+    options: &ConnectionOptions,
+    key: keys::IdentityPublicKey,
+) -> ConnectionOptions {
+    let security = match &options.security {
+        ConnectionSecurity::Noise { identity, .. } => {
+            let (identity, peers) = (identity.clone(), PeerKeyPolicy::Pinned(vec![key]));
+            ConnectionSecurity::Noise { identity, peers }
+        }
+        ConnectionSecurity::Insecure => ConnectionSecurity::Insecure,
+    };
+    ConnectionOptions { security, ..options.clone() }
 }
 
 /// Connects and passes on messages, each after the previous one was handled. Returns why the

@@ -70,11 +70,15 @@ fn check_traffic(exchange: Exchanges) {
 /// Shows that the test can fail: it detects a client that leaves when its message has arrived.
 #[test]
 fn leaving_on_delivery_is_detected() {
-    let differ = |phase| {
-        let traces = SECRETS.map(|secret| run(OBLIVIOUS, 3, phase, secret, Leaves::OnDelivery).0);
-        traces[1] != traces[2]
+    let differ = |seed: u64, phase| {
+        let [one, other] = [SECRETS[1], SECRETS[2]]
+            .map(|secret| run(OBLIVIOUS, seed, phase, secret, Leaves::OnDelivery).0);
+        one != other
     };
-    assert!(PHASES.map(differ).iter().filter(|it| **it).count() >= 3);
+    // Both messages can arrive at the same time by chance.
+    let found = [3, 4].map(|seed| PHASES.map(|phase| differ(seed, phase)));
+    let count = found.as_flattened().iter().filter(|it| **it).count();
+    assert!(2 * count > found.as_flattened().len(), "{count} are found");
 }
 
 /// Whether the runs of all secrets look the same, and the number of messages read.

@@ -38,7 +38,7 @@ struct SinceStored {
 }
 
 /// A client's stored state, and what the user knows from it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Backup {
     stored: Option<Vec<u8>>,
     sent: BTreeMap<String, Vec<String>>,
@@ -80,6 +80,8 @@ pub(super) struct Person {
     pub(super) full_until: Option<Duration>,
     /// Whether a client was started from an old state. Messages can then be missing.
     pub(super) has_restored: bool,
+    /// Whether the founder may found the group.
+    pub(super) founds: bool,
     /// The other events of the client.
     pub(super) reported: Vec<MixClientEvent>,
     /// The time that has passed when the simulation began.
@@ -91,7 +93,7 @@ impl Person {
         Self {
             number,
             name: NAMES[number].into(),
-            client: open((number, NAMES[number]), began, began, None, None, seed),
+            client: open((number, NAMES[number], true), began, began, None, None, seed),
             stored: None,
             invitation: None,
             writing: None,
@@ -104,6 +106,7 @@ impl Person {
             given_up: Vec::new(),
             full_until: None,
             has_restored: false,
+            founds: true,
             reported: Vec::new(),
             began,
         }
@@ -118,7 +121,7 @@ impl Person {
         self.since_stored = SinceStored::default();
         let invitation = self.invitation.as_deref().map(|code| Invitation::parse(code).unwrap());
         let stored = self.stored.as_deref();
-        let member = (self.number, &*self.name);
+        let member = (self.number, &*self.name, self.founds);
         self.client = open(member, self.began, now, stored, invitation, seed);
     }
 
@@ -133,6 +136,11 @@ impl Person {
         let Backup { stored, sent, waiting, read } = backup;
         (self.stored, self.sent, self.waiting, self.read) = (stored, sent, waiting, read);
         self.writing = None;
+    }
+
+    /// The state is lost, and the key is not. The client is to be started then.
+    pub(super) fn lose_state(&mut self) {
+        self.restore(Backup::default());
     }
 
     /// Begins to write the state, if it has changed.
@@ -241,7 +249,7 @@ impl Person {
 }
 
 fn open(
-    (number, name): (usize, &str),
+    (number, name, founds): (usize, &str, bool),
     began: Duration,
     now: Duration,
     stored: Option<&[u8]>,
@@ -250,6 +258,7 @@ fn open(
 ) -> MixClient {
     let settings = MixClientSettings {
         group: group(),
+        founds,
         name: MemberName::new(name).unwrap(),
         invitation,
         least_participants: 2,

@@ -9,7 +9,6 @@ use super::person::{Backup, NAMES};
 use super::world::{Faults, World};
 use crate::protocol::client::state::decode;
 use crate::protocol::event::MixClientEvent;
-use crate::protocol::membership::group_id;
 
 const ROUNDS: u64 = 250;
 
@@ -44,9 +43,7 @@ fn shown_events_are_not_in_the_state_of_a_client_that_ends() {
     client.store_without_shown();
     let state = client.poll_store().expect("a changed state");
     client.handle_stored();
-    let group = &client.settings.group;
-    let group_id = group_id(&group.administrator, group.group.as_str());
-    let restored = decode(&state, &group_id, 2).unwrap();
+    let restored = decode(&state, &client.settings.group, 2).unwrap();
     assert_eq!(restored.events, [message("second")]);
     client.store_without_shown();
     assert!(client.is_stored(), "nothing was shown since");
@@ -125,7 +122,7 @@ fn run(exchange: Exchanges, seed: u64) -> Counts {
 
 /// Checks that messages marked as delivered were shown, that no message is read twice, and that the
 /// last message of each sender is complete. Deliveries that were checked before are skipped.
-fn check(world: &World, checked: &mut [usize; NAMES.len()]) {
+pub(super) fn check(world: &World, checked: &mut [usize; NAMES.len()]) {
     for ((sender, name), checked) in world.people.iter().zip(NAMES).zip(checked) {
         for (to, text) in &sender.marked[*checked..] {
             let receiver = NAMES.iter().position(|name| name == to).unwrap();

@@ -81,6 +81,13 @@ struct Wire {
     client_ends: Option<Duration>,
 }
 
+/// What the proxy has on its disk.
+#[derive(Clone, Default)]
+pub(super) struct ProxyState {
+    stored: Option<Vec<u8>>,
+    segments: BTreeMap<u64, Vec<u8>>,
+}
+
 pub(super) struct World {
     pub(super) exchange: Exchanges,
     pub(super) rng: Rng,
@@ -184,7 +191,16 @@ impl World {
     }
 
     pub(super) fn invite(&mut self, name: &str, lasts: Duration) -> Invitation {
-        let administrator = &mut self.people[0];
+        self.invite_by(0, name, lasts)
+    }
+
+    pub(super) fn invite_by(
+        &mut self,
+        administrator: usize,
+        name: &str,
+        lasts: Duration,
+    ) -> Invitation {
+        let administrator = &mut self.people[administrator];
         let invited = administrator.client.invite(
             self.now,
             MemberName::new(name).unwrap(),
@@ -235,6 +251,28 @@ impl World {
             self.cut(number);
             self.wires[number].proxy_ends = None;
         }
+    }
+
+    /// The proxy is killed, and starts without a state.
+    pub(super) fn lose_proxy_state(&mut self) {
+        self.restore_proxy_state(ProxyState::default());
+    }
+
+    /// What the proxy has on its disk.
+    pub(super) fn proxy_state(&self) -> ProxyState {
+        ProxyState { stored: self.stored.clone(), segments: self.segments.clone() }
+    }
+
+    /// The proxy is killed, and starts from this state.
+    pub(super) fn restore_proxy_state(&mut self, ProxyState { stored, segments }: ProxyState) {
+        self.stop_proxy();
+        (self.stored, self.segments) = (stored, segments);
+    }
+
+    /// A person's program of its own sends a message over the connection.
+    pub(super) fn send_as(&mut self, person: usize, message: &MemberToProxy) {
+        let wire = self.wires.iter_mut().find(|it| it.person == person && !it.is_cut);
+        wire.expect("it is connected").up.push(self.now, message.encode());
     }
 
     /// A client is killed, and connects soon.
@@ -605,7 +643,7 @@ impl World {
         }
     }
 
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let people = self.people.iter().map(|it| format!("{:?}\n", it.status()));
         format!("{}{:?} {:?}", people.collect::<String>(), self.errors, self.refusals)
     }

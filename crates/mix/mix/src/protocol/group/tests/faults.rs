@@ -300,11 +300,26 @@ fn set_up_messages_are_bounded() {
     assert_eq!(world.clients[1].refused, Some(ProxyRefusal::TooManyMessages));
 }
 
+/// An administrator that was slower than another one gets the other one's announcement.
 #[test]
-fn announcements_that_are_old_or_forged_change_nothing() {
+fn an_announcement_that_does_not_follow_is_ignored() {
+    let mut world = World::of_members(10, 4);
+    let too_late = world.next_announcement(2, &[0, 1]);
+    world.announce(2, &[0, 1, 2]);
+    world.settle();
+    for ignored in [too_late, announcement(0, 1, &[0, 1]), announcement(0, 3, &[0, 1])] {
+        world.send(0, &MemberToProxy::Announce(ignored));
+        world.run(LEAST * 5);
+        assert_eq!(world.clients[0].refused, None);
+        let status = world.group.status(world.now);
+        assert_eq!((status.epoch, status.members), (2, 3));
+    }
+}
+
+#[test]
+fn announcements_that_are_forged_change_nothing() {
     let forged_by_member = announcement(3, 2, &[0, 1, 2, 3]);
     let too_many = announcement(0, 2, &[0, 1, 2, 3, 4, 5, 6]);
-    let old = announcement(0, 1, &[0, 1]);
     let mut changed = announcement(0, 2, &[0, 1]);
     changed[10] ^= 1;
     for (announcement, refusal) in [
@@ -312,7 +327,6 @@ fn announcements_that_are_old_or_forged_change_nothing() {
         (too_many, ProxyRefusal::BadAnnouncement),
         (changed, ProxyRefusal::BadAnnouncement),
         (vec![], ProxyRefusal::BadAnnouncement),
-        (old, ProxyRefusal::OldAnnouncement),
     ] {
         let mut world = World::of_members(10, 4);
         let before = world.clients[2].rounds.len();

@@ -1,6 +1,7 @@
 //! Messages between joining clients, members and the administrator.
 
-use super::world::{LEAST, World, announcement, secret};
+use super::world::{LEAST, World, secret};
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::wire::{MemberToProxy, MembershipStatus, ProxyRefusal, ProxyToMember};
 
 fn requests(world: &World) -> Vec<&ProxyToMember> {
@@ -31,7 +32,7 @@ fn a_request_waits_for_the_administrator_and_its_answer_for_the_client() {
     assert_eq!(world.clients[5].received.last(), Some(&answer));
     world.connect(0);
     assert_eq!(requests(&world).len(), 1, "an answered request does not wait");
-    world.send(0, &MemberToProxy::Announce(announcement(0, 2, &[0, 1, 2, 5])));
+    world.announce(2, &[0, 1, 2, 5]);
     world.run(LEAST * 4);
     assert!(world.clients[5].rounds.len() >= 3);
     assert_eq!(world.group.status(world.now).epoch, 2);
@@ -41,7 +42,7 @@ fn a_request_waits_for_the_administrator_and_its_answer_for_the_client() {
 fn removed_members_are_notified() {
     let mut world = World::of_members(2, 4);
     world.connect(6);
-    world.send(0, &MemberToProxy::Announce(announcement(0, 2, &[2, 0, 1])));
+    world.announce(2, &[2, 0, 1]);
     world.run(LEAST * 4);
     assert_eq!(world.clients[3].refused, Some(ProxyRefusal::Removed));
     assert_eq!(world.clients[6].refused, None, "a stranger is not told");
@@ -79,7 +80,7 @@ fn the_last_notice_of_a_member_is_kept_over_a_restart() {
     };
     let key = |client| secret(client).public().to_bytes();
     assert_eq!(notices(&world), [(key(1), 2), (key(2), 3)]);
-    world.send(0, &MemberToProxy::Announce(announcement(0, 2, &[0, 2])));
+    world.announce(2, &[0, 2]);
     world.settle();
     world.clients[0].received.clear();
     world.connect(0);
@@ -100,9 +101,81 @@ fn an_administrator_need_not_be_a_member() {
     let mut world = World::new(5);
     world.connect(0);
     world.connect(1);
-    world.send(0, &MemberToProxy::Announce(announcement(0, 3, &[1, 2])));
+    world.announce(3, &[1, 2]);
     world.connect(2);
     world.run(LEAST * 5);
     assert!(world.clients[0].rounds.is_empty() && world.clients[0].connection.is_some());
     assert!(world.clients[1].rounds.len() >= 3 && world.clients[2].rounds.len() >= 3);
+}
+
+/// A proxy without a state, and members that have epoch 3.
+fn lost(world: &mut World) -> Vec<u8> {
+    world.announce(3, &[0, 1, 2]);
+    world.settle();
+    let newest = world.group.newest().unwrap().announcement().to_vec();
+    world.stored = None;
+    world.restart();
+    newest
+}
+
+#[test]
+fn a_member_restores_an_epoch_and_the_numbers_of_its_rounds() {
+    let mut world = World::of_members_by(MixExchangeKind::Broadcast, 6, 3);
+    let announcement = lost(&mut world);
+    world.connect(1);
+    assert_eq!(world.clients[1].status, Some(MembershipStatus::Unknown));
+    let restore = |round| MemberToProxy::Restore { round, announcement: announcement.clone() };
+    let before = world.clients[1].rounds.len();
+    world.send(1, &restore(500));
+    world.run(LEAST * 3);
+    assert_eq!(world.group.status(world.now).epoch, 3);
+    let rounds = &world.clients[1].rounds[before..];
+    assert!(rounds.len() >= 2 && rounds.iter().all(|round| *round > 500), "{rounds:?}");
+    // Others are told, and a member that knows a later round says so once.
+    world.connect(2);
+    let restored = |it: &ProxyToMember| {
+        matches!(it, ProxyToMember::Welcome { epoch: 3, is_restored: true, .. })
+    };
+    assert!(world.clients[2].received.iter().any(restored));
+    world.send(2, &restore(900));
+    world.run(LEAST * 3);
+    let last = world.last_round();
+    assert!(last > 900);
+    world.send(2, &restore(5_000));
+    world.run(LEAST * 3);
+    assert!((last..last + 10).contains(&world.last_round()), "only once in an epoch");
+    // It is stored.
+    world.restart();
+    world.connect(1);
+    world.run(LEAST * 3);
+    assert!(world.last_round() > last && world.group.status(world.now).epoch == 3);
+}
+
+#[test]
+fn only_the_listed_restore_and_nothing_old() {
+    let mut world = World::of_members_by(MixExchangeKind::Broadcast, 7, 3);
+    let old = world.group.newest().unwrap().announcement().to_vec();
+    let announcement = lost(&mut world);
+    world.connect(6);
+    world.send(6, &MemberToProxy::Restore { round: 1, announcement: announcement.clone() });
+    world.settle();
+    assert_eq!(world.clients[6].refused, Some(ProxyRefusal::NotMember));
+    assert_eq!(world.group.status(world.now).epoch, 0);
+    let mut forged = announcement.clone();
+    forged[200] ^= 1;
+    world.connect(1);
+    world.send(1, &MemberToProxy::Restore { round: 1, announcement: forged });
+    world.settle();
+    assert_eq!(world.clients[1].refused, Some(ProxyRefusal::BadAnnouncement));
+    // An older one is replaced by the newest, and does not come back.
+    world.connect(1);
+    world.send(1, &MemberToProxy::Restore { round: 50, announcement: old.clone() });
+    world.settle();
+    assert_eq!(world.group.status(world.now).epoch, 1);
+    world.connect(2);
+    world.send(2, &MemberToProxy::Restore { round: 60, announcement });
+    world.send(1, &MemberToProxy::Restore { round: 1 << 63, announcement: old });
+    world.run(LEAST * 3);
+    assert_eq!(world.group.status(world.now).epoch, 3);
+    assert!(world.last_round() < 100);
 }

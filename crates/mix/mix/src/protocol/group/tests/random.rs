@@ -81,7 +81,8 @@ impl Test {
             Op::Announce(members, plus) => {
                 let epoch = self.epoch + plus;
                 self.epoch = epoch.max(self.epoch);
-                self.misbehave(0, &MemberToProxy::Announce(announcement(0, epoch, &members)));
+                let announcement = world.next_announcement(epoch, &members);
+                self.misbehave(0, &MemberToProxy::Announce(announcement));
             }
             Op::Forge(client) => {
                 let forged = announcement(7, self.epoch + 1, &[0, 1, 2]);

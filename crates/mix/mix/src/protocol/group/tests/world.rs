@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use keys::IdentitySecretKey;
 
+use super::super::epoch::AnnouncedEpoch;
 use super::super::{ArchiveLimits, GroupJob, MIN_AUDIT_ROUNDS, MixGroup, MixGroupSettings};
 use super::plain;
 use crate::protocol::engine::MixEngineName;
 use crate::protocol::exchange::MixExchangeKind;
-use crate::protocol::membership::{EpochAnnouncement, announcement_fixture};
+use crate::protocol::membership::{EpochAnnouncement, announcement_after, announcement_fixture};
 use crate::protocol::round::{Participant, ReadRound, RoundPosition, RoundStart};
 use crate::protocol::wire::{
     MemberToProxy, MembershipStatus, MixTerms, ProxyRefusal, ProxyToMember,
@@ -163,6 +164,18 @@ impl World {
         if self.clients[client].connection.is_some() {
             self.clients[client].outbox.push_back(message.encode());
         }
+    }
+
+    /// The administrator announces the epoch after the current one.
+    pub(super) fn announce(&mut self, epoch: u32, members: &[usize]) {
+        let announcement = self.next_announcement(epoch, members);
+        self.send(0, &MemberToProxy::Announce(announcement));
+    }
+
+    pub(super) fn next_announcement(&self, epoch: u32, members: &[usize]) -> Vec<u8> {
+        let members: Vec<_> = members.iter().map(|&client| secret(client).public()).collect();
+        let previous = self.group.newest().map_or([0; 32], AnnouncedEpoch::digest);
+        announcement_after(&secret(0), "friends", epoch, &members, previous)
     }
 
     /// The proxy gets the client's next message.

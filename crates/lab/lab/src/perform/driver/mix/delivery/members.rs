@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use keys::{IdentityPublicKey, IdentitySecretKey};
-use mix::chat::{ChatCommand, ChatConfig, ChatEvent, ChatSession};
+use mix::chat::{ChatCommand, ChatConfig, ChatEvent, ChatSession, found_group};
 use mix::membership::{Invitation, MemberName};
 use rustix::time::{ClockId, clock_gettime};
 use transport::TransportChoice;
@@ -113,6 +113,7 @@ impl<'a> GroupMemberSessions<'a> {
             };
             let configs = (0..options.members).map(config).collect::<Result<_, String>>()?;
             members.configs.push(configs);
+            found_group(&members.configs[group][0]).map_err(error_text)?;
             members.sessions.push(Vec::new());
             members.add(GroupMemberId { group, number: 0 }, None)?;
         }
