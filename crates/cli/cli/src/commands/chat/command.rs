@@ -37,7 +37,7 @@ pub(super) enum ChatInputCommand {
     /// Makes a member an administrator in this one's place.
     HandOver(MemberName),
     /// Announces another address and key of the proxy.
-    Proxy(ProxyAddress),
+    Proxy(Box<ProxyAddress>),
     /// Leaves the group.
     Leave,
     /// Lists the members.
@@ -157,7 +157,7 @@ impl ChatInputCommand {
             }
             _ => None,
         };
-        let address = address.map(Self::Proxy);
+        let address = address.map(Box::new).map(Self::Proxy);
         address.ok_or_else(|| "/proxy needs the proxy's HOST:PORT and its key".to_owned())
     }
 }

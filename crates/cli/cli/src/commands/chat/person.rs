@@ -189,11 +189,10 @@ impl<'a> PersonalChat<'a> {
                     Err(error) => self.warn(error),
                 }
             }
-            // Only a command of its own asks for it.
-            ChatEvent::Exported(_) => {}
             ChatEvent::Done(text) | ChatEvent::Note(text) => self.note(text),
             ChatEvent::NotDone(text) | ChatEvent::Warning(text) => self.warn(text),
-            ChatEvent::Ended { .. } => {}
+            // Only a command of its own asks for an export.
+            ChatEvent::Exported(_) | ChatEvent::Ended { .. } => {}
         }
     }
 
@@ -269,7 +268,7 @@ pub(super) fn session_command(command: ChatInputCommand) -> Option<chat::ChatCom
         ChatInputCommand::Admin(name) => chat::ChatCommand::AddAdministrator(name),
         ChatInputCommand::Unadmin(name) => chat::ChatCommand::RemoveAdministrator(name),
         ChatInputCommand::HandOver(name) => chat::ChatCommand::HandOver(name),
-        ChatInputCommand::Proxy(to) => chat::ChatCommand::MoveProxy(to),
+        ChatInputCommand::Proxy(to) => chat::ChatCommand::MoveProxy(*to),
         ChatInputCommand::Leave => chat::ChatCommand::Leave,
         _ => return None,
     })

@@ -231,8 +231,11 @@ impl PlainChat<'_> {
                 }
                 print(&format!("refused {to} {}", escaped(&why)))
             }
-            // They are written where they are reported.
-            ChatEvent::Client(MixClientEvent::Message { .. }) | ChatEvent::Ended { .. } => Ok(()),
+            // They are written where they are reported, and only a command of its own asks for an
+            // export.
+            ChatEvent::Client(MixClientEvent::Message { .. })
+            | ChatEvent::Ended { .. }
+            | ChatEvent::Exported(_) => Ok(()),
             ChatEvent::Client(MixClientEvent::GivenUp { id, to, reason }) => {
                 self.undelivered.remove(&id.0);
                 print(&format!("undelivered {} {to} {}", id.0, escaped(&reason.to_string())))
@@ -279,8 +282,6 @@ impl PlainChat<'_> {
                 self.pending_requests.pop_front();
                 print(&format!("warning {}", escaped(&text)))
             }
-            // Only a command of its own asks for it.
-            ChatEvent::Exported(_) => Ok(()),
             ChatEvent::Note(text) => print(&format!("note {}", escaped(&text))),
             ChatEvent::Warning(text) => print(&format!("warning {}", escaped(&text))),
         }
