@@ -53,8 +53,7 @@ pub(super) fn open(
     let failed = |error, limit| Error::at(ConnectionStep::Socks, proxy, error, limit);
     let stream = connect_first(&proxy_addresses, move |to: SocketAddr| tcp::open(to, &of_attempt))
         .map_err(|error| failed(error, Some(options.connect_timeout)))?;
-    ask(&*stream, &request, ANSWER_TIMEOUT)
-        .map_err(|error| failed(error, Some(ANSWER_TIMEOUT)))?;
+    ask(&*stream, &request, ANSWER_TIMEOUT).map_err(|error| failed(error, Some(ANSWER_TIMEOUT)))?;
     Ok(stream)
 }
 

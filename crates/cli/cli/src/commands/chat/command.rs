@@ -252,7 +252,8 @@ mod tests {
         // One cell here, and more in terminals.
         assert_eq!(visible("\u{d4e}\u{11a84}a⌚\u{FE0E}"), "\u{FFFD}\u{FFFD}a⌚\u{FFFD}");
         // Marks, and characters that are joined on purpose.
-        for text in ["e\u{301}", "👨‍👩‍👧", "❤\u{FE0F}", "हिन्दी", "لا"] {
+        for text in ["e\u{301}", "👨‍👩‍👧", "❤\u{FE0F}", "हिन्दी", "لا"]
+        {
             assert_eq!(visible(text), text);
         }
     }
