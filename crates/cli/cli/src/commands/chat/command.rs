@@ -170,8 +170,8 @@ fn normal(name: &str) -> String {
     MemberName::new(name).map_or_else(|_| name.to_owned(), |name| name.to_string())
 }
 
-/// The text on one line of a terminal: without what is [deceptive](is_deceptive), or could leave its
-/// row.
+/// The text on one line of a terminal: without what is [deceptive](is_deceptive), or could leave
+/// its row.
 pub(super) fn visible(text: &str) -> String {
     let replaced = |c: char| match c {
         '\n' | '\t' => ' ',

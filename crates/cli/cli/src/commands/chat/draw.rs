@@ -134,7 +134,7 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| _ = draw(frame, screen)).unwrap();
         let buffer = terminal.backend().buffer();
-        let cells: Vec<&str> = buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect();
+        let cells: Vec<&str> = buffer.content.iter().map(Cell::symbol).collect();
         let rows = cells.chunks(usize::from(width));
         rows.map(|row| row.concat().trim_end().to_owned()).collect()
     }

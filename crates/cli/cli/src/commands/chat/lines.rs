@@ -163,8 +163,8 @@ fn marked(line: &ConversationLine, now: DeliveryMark) -> Option<String> {
     }
 }
 
-/// Says a text on a line of its own. A terminal would continue a long line at the left edge, where a
-/// member could write a text that looks like a sentence of its own: there it is divided.
+/// Says a text on a line of its own. A terminal would continue a long line at the left edge, where
+/// a member could write a text that looks like a sentence of its own: there it is divided.
 fn say(text: &str) -> Result<(), CommandFailure> {
     let text = visible(text);
     if !io::stdout().is_terminal() {

@@ -46,8 +46,8 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     ended
 }
 
-/// A terminal that is restored when this is dropped, and in a panic. It wraps no rows: if it draws a
-/// text wider than this program expects, the text must not go on in the row below.
+/// A terminal that is restored when this is dropped, and in a panic. It wraps no rows: if it draws
+/// a text wider than this program expects, the text must not go on in the row below.
 struct RestoredTerminal(DefaultTerminal);
 
 impl RestoredTerminal {

@@ -50,8 +50,8 @@ pub(super) fn width(text: &str) -> usize {
     text.graphemes(true).map(str::width).sum()
 }
 
-/// The most cells that a terminal may give a text: some draw each character of a cluster for itself,
-/// and many letters with two cells.
+/// The most cells that a terminal may give a text: some draw each character of a cluster for
+/// itself, and many letters with two cells.
 pub(super) fn max_width(text: &str) -> usize {
     text.chars().map(|c| c.width_cjk().unwrap_or(0).max(1)).sum()
 }
