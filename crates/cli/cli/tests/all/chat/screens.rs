@@ -124,13 +124,13 @@ fn no_row_of_a_text_is_drawn_where_messages_begin() {
     let _carol = room.talk("carol");
     let mut alice = Terminal::start(&room, "alice", [24, 80]);
     alice.wait_for("3 take part");
-    assert!(alice.is_wrap_off());
     // Each of the four takes a cell here, and 16 in the terminal, which so reaches its edge.
     let cluster = "\u{d4e}".repeat(15) + "a";
     assert!(bob.say("alice", &format!("{}.....{FORGED}", cluster.repeat(4))));
     alice.wait_for("mallory");
     let rows = alice.rows();
     assert!(!rows.iter().any(|row| row.starts_with("24:01")), "{rows:#?}");
+    assert!(alice.is_wrap_off());
     alice.press("\x03");
     alice.check_restored();
 }
