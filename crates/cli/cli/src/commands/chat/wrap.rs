@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use unicode_segmentation::UnicodeSegmentation as _;
-use unicode_width::UnicodeWidthStr as _;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The most characters of a cluster that is shown. A family has seven, and the longest flags too.
 /// Hundreds of marks on one letter would be drawn over the rows above and below.
@@ -53,7 +53,7 @@ pub(super) fn width(text: &str) -> usize {
 /// The most cells that a terminal may give a text: some draw each character of a cluster for
 /// itself, and many letters with two cells.
 pub(super) fn max_width(text: &str) -> usize {
-    text.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum()
+    text.chars().map(|c| if c.is_ascii() { 1 } else { c.width().unwrap_or(2).max(2) }).sum()
 }
 
 /// Divides a text into rows of this width. The first one has only `first` cells. A row ends between
