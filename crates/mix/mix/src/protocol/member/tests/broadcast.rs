@@ -84,7 +84,8 @@ fn a_broadcast_message_arrives_in_the_next_round_and_is_acknowledged_two_rounds_
     proxy.run(&mut members, &[]);
     assert_eq!(events(&mut members[2]), []);
     proxy.run(&mut members, &[]);
-    let message = MixClientEvent::Message { from: name(0), text: "hello".into() };
+    let (key, text) = (Some(identity(0).public()), "hello".to_owned());
+    let message = MixClientEvent::Message { key, from: name(0), text };
     assert_eq!(events(&mut members[2]), [message]);
     proxy.run(&mut members, &[]);
     assert_eq!(events(&mut members[0]), []);
