@@ -25,8 +25,8 @@ pub(super) struct ConversationLine {
 /// What a line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LineContent {
-    /// A message of a member. The sign of its key, as it was when the message arrived, stands before
-    /// the name.
+    /// A message of a member. Before the name is the sign of its key, as it was when the message
+    /// arrived.
     From { name: String, text: String },
     /// A message to a member, or to several: one message each. None is in the history.
     To { name: String, text: String, messages: Vec<SentMessage> },

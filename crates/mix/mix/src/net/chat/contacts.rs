@@ -244,8 +244,8 @@ impl ChatContacts {
         }
     }
 
-    /// The members whose messages are cancelled with those to `to`: as [`Self::recipients`], without
-    /// those of a group that are gone, and whether or not their keys are trusted.
+    /// The members whose messages are cancelled with those to `to`: as [`Self::recipients`], but
+    /// without those of a group that are gone, and whether or not their keys are trusted.
     ///
     /// # Errors
     /// The error message, if there is neither a member nor a group with this name.
@@ -465,10 +465,10 @@ mod tests {
         contacts.update(&[member("bob", 1)]);
         let mut bytes = contacts.encode().to_vec();
         bytes[0] = VERSION_WITHOUT_KEYS;
-        for (group, members) in [("team", ["bob"]), ("unknown", ["eve"])] {
+        for (group, member) in [("team", "bob"), ("unknown", "eve")] {
             bytes.put_text(group);
             bytes.put_u32(1);
-            members.map(|member| bytes.put_text(member));
+            bytes.put_text(member);
         }
         let mut contacts = ChatContacts::decode(&bytes).unwrap();
         let bob = names(&["bob"]);

@@ -34,8 +34,8 @@ pub struct ChatHistoryEntry {
     pub is_own: bool,
     /// The other member.
     pub name: String,
-    /// The trust in the sender's key when the message arrived. [`ContactTrust::Seen`] if it was sent
-    /// by this member, or stored by a version that did not keep it.
+    /// The trust in the sender's key when the message arrived. [`ContactTrust::Seen`] if this
+    /// member has sent it, or a version that did not keep the trust has stored it.
     pub trust: ContactTrust,
     /// The text.
     pub text: String,

@@ -86,7 +86,7 @@ pub struct JoinDecision {
     pub invited: Option<MemberName>,
     /// Whether the client is now a member.
     pub outcome: Result<(), JoinRefusal>,
-    /// Whether this request has made it a member. Otherwise it was one before, perhaps under another
+    /// Whether this request has made it a member. Otherwise it may be one already, with another
     /// name than that of the request, which the proxy can repeat at any time.
     pub is_new: bool,
 }

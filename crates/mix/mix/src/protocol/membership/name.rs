@@ -141,8 +141,8 @@ fn folded_skeleton(text: &str) -> String {
     lower.chars().map(|letter| if letter == 'i' { 'l' } else { letter }).collect()
 }
 
-/// Whether more than [`MAX_MARKS`] combining marks follow each other, or one follows itself (UTS 39,
-/// 5.4). Letters are taken apart, because many contain marks.
+/// Whether more than [`MAX_MARKS`] combining marks follow each other, or one follows itself (UTS
+/// 39, 5.4). Letters are taken apart, because many contain marks.
 fn has_stacked_marks(name: &str) -> bool {
     let (mut count, mut before) = (0, None);
     name.nfd().any(|character| {

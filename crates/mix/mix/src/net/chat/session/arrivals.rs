@@ -1,5 +1,5 @@
-//! Messages and files that arrive. Before they are shown, the keys of their senders are compared with
-//! the contacts.
+//! Messages and files that arrive. Before they are shown, the keys of their senders are compared
+//! with the contacts.
 
 use std::time::SystemTime;
 
@@ -65,9 +65,10 @@ impl ChatDriver {
 
     /// Compares the members with those that are known, if they have changed.
     pub(super) fn update_contacts(&mut self) {
-        let others = self.client.others().map(|(key, name)| (key, name));
         let is_compared = match &self.compared {
-            Some(compared) => others.eq(compared.iter().map(|(key, name)| (key, name))),
+            Some(compared) => {
+                self.client.others().eq(compared.iter().map(|(key, name)| (key, name)))
+            }
             None => self.client.status().epoch == 0,
         };
         if is_compared {

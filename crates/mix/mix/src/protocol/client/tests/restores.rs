@@ -33,7 +33,7 @@ fn delivered_messages_were_shown_whole_and_once() {
 fn shown_events_are_not_in_the_state_of_a_client_that_ends() {
     let mut world = World::of_members(OBLIVIOUS, 1);
     let client = &mut world.people[0].client;
-    // The second is of a version that did not keep the sender's key.
+    // Only the third has the sender's key: a version before did not keep it.
     let sender = Some(secret(1).public());
     let message = |text: &str| MixClientEvent::Message {
         key: sender.filter(|_| text == "third"),

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use mix::MixClientEvent;
 use mix::chat::ChatEvent;
 
 use super::members::{GroupMemberEvent, GroupMemberId, GroupMemberSessions};
