@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ZonedDateTime};
+use mix::chat::ContactTrust;
 
 /// The most lines that can be scrolled back to.
 const MAX_LINES: usize = 10_000;
@@ -24,7 +25,8 @@ pub(super) struct ConversationLine {
 /// What a line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LineContent {
-    /// A message of a member.
+    /// A message of a member. Before the name is the sign of its key, as it was when the message
+    /// arrived.
     From { name: String, text: String },
     /// A message to a member, or to several: one message each. None is in the history.
     To { name: String, text: String, messages: Vec<SentMessage> },
@@ -37,6 +39,11 @@ pub(super) enum LineContent {
 }
 
 impl LineContent {
+    /// A message that has arrived from a sender with this name and trust.
+    pub(super) fn received(name: &str, trust: ContactTrust, text: String) -> Self {
+        Self::From { name: format!("{}{name}", sign_of(trust)), text }
+    }
+
     fn text(&self) -> &str {
         match self {
             Self::From { text, .. }
@@ -45,6 +52,16 @@ impl LineContent {
             | Self::Warning(text)
             | Self::Day(text) => text,
         }
+    }
+}
+
+/// The sign before the name of a member or sender: whether its key is verified, or another one than
+/// the name had. No name contains it.
+pub(super) fn sign_of(trust: ContactTrust) -> &'static str {
+    match trust {
+        ContactTrust::Seen => "",
+        ContactTrust::Verified => "◆",
+        ContactTrust::Changed => "?",
     }
 }
 

@@ -123,6 +123,7 @@ fn draw_input(frame: &mut Frame<'_>, area: Rect, screen: &ChatScreen) {
 mod tests {
     use std::time::{Duration, SystemTime};
 
+    use mix::chat::ContactTrust;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -257,6 +258,23 @@ mod tests {
         screen.contacts.changed.insert("bob".into());
         screen.partner = Some("bob".into());
         let shown = shown(&screen, 60, 5);
-        assert_eq!((&*shown[1], &*shown[4]), ("08:00 ?bob: one two three four", "?@bob>"));
+        assert_eq!((&*shown[2], &*shown[4]), ("08:00 → ?bob: five ✓", "?@bob>"));
+    }
+
+    #[test]
+    fn the_sign_of_a_message_is_that_of_the_key_that_has_sent_it() {
+        let mut screen = ChatScreen::default();
+        let trusts = [ContactTrust::Seen, ContactTrust::Verified, ContactTrust::Changed];
+        for trust in trusts {
+            add(&mut screen, LineContent::received("bob", trust, "hi".into()));
+        }
+        let expected = ["08:00 bob: hi", "08:00 ◆bob: hi", "08:00 ?bob: hi"];
+        assert_eq!(shown(&screen, 60, 6)[1..4], expected);
+        // Another key of this name is verified later, or replaced.
+        screen.contacts.verified.insert("bob".into());
+        assert_eq!(shown(&screen, 60, 6)[1..4], expected);
+        screen.contacts.verified.clear();
+        screen.contacts.changed.insert("bob".into());
+        assert_eq!(shown(&screen, 60, 6)[1..4], expected);
     }
 }
