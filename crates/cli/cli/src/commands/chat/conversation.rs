@@ -25,9 +25,8 @@ pub(super) struct ConversationLine {
 /// What a line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LineContent {
-    /// A message of a member. Before the name is the sign of its key, as it was when the message
-    /// arrived.
-    From { name: String, text: String },
+    /// A message of a member, with the trust in its key when the message arrived.
+    From { name: String, trust: ContactTrust, text: String },
     /// A message to a member, or to several: one message each. None is in the history.
     To { name: String, text: String, messages: Vec<SentMessage> },
     /// What has happened.
@@ -39,11 +38,6 @@ pub(super) enum LineContent {
 }
 
 impl LineContent {
-    /// A message that has arrived from a sender with this name and trust.
-    pub(super) fn received(name: &str, trust: ContactTrust, text: String) -> Self {
-        Self::From { name: format!("{}{name}", sign_of(trust)), text }
-    }
-
     fn text(&self) -> &str {
         match self {
             Self::From { text, .. }
@@ -382,7 +376,7 @@ mod tests {
         let mut conversation = ConversationLog::default();
         for number in 0..1000 {
             let text = number.to_string().repeat(20_000);
-            let content = LineContent::From { name: "bob".into(), text };
+            let content = LineContent::From { name: "bob".into(), trust: ContactTrust::Seen, text };
             conversation.add(SystemTime::UNIX_EPOCH, content);
         }
         let len = conversation.lines.iter().map(|line| line.content.text().len()).sum::<usize>();

@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn from(text: &str) -> LineContent {
-        LineContent::From { name: "bob".into(), text: text.into() }
+        LineContent::From { name: "bob".into(), trust: ContactTrust::Seen, text: text.into() }
     }
 
     fn add(screen: &mut ChatScreen, content: LineContent) {
@@ -266,7 +266,7 @@ mod tests {
         let mut screen = ChatScreen::default();
         let trusts = [ContactTrust::Seen, ContactTrust::Verified, ContactTrust::Changed];
         for trust in trusts {
-            add(&mut screen, LineContent::received("bob", trust, "hi".into()));
+            add(&mut screen, LineContent::From { name: "bob".into(), trust, text: "hi".into() });
         }
         let expected = ["08:00 bob: hi", "08:00 ◆bob: hi", "08:00 ?bob: hi"];
         assert_eq!(shown(&screen, 60, 6)[1..4], expected);

@@ -10,7 +10,7 @@ use mix::chat::{ChatConfig, ChatEvent, ChatSession};
 use ratatui::crossterm::terminal;
 
 use super::command::{ChatInputCommand, visible};
-use super::conversation::{ConversationLine, DeliveryMark, LineContent, SentMessage};
+use super::conversation::{ConversationLine, DeliveryMark, LineContent, SentMessage, sign_of};
 use super::person::PersonalChat;
 use super::stdin::{MAX_LINE, StdinLine, send_lines};
 use super::wrap::{max_width, wrap_safely};
@@ -118,11 +118,7 @@ impl SpokenChat<'_> {
     fn say_news(&mut self) -> Result<(), CommandFailure> {
         let screen = &self.chat.screen;
         for line in screen.conversation.since(self.said) {
-            say(&sentence(line, |name| match screen.sign(name) {
-                "" => "",
-                "?" => ", whose key has changed",
-                _ => ", verified",
-            }))?;
+            say(&sentence(line, |name| screen.sign(name)))?;
         }
         self.said = screen.conversation.count();
         if self.prompted != screen.partner {
@@ -135,14 +131,27 @@ impl SpokenChat<'_> {
     }
 }
 
-/// A line as a sentence. `sign` says what is known of the key of a member.
+/// A line as a sentence. `sign` returns the sign of a member's key.
 fn sentence(line: &ConversationLine, sign: impl Fn(&str) -> &'static str) -> String {
     let time = &line.time;
     match &line.content {
-        LineContent::From { name, text } => format!("{time} {name}{}: {text}", sign(name)),
-        LineContent::To { name, text, .. } => format!("{time} You to {name}{}: {text}", sign(name)),
+        LineContent::From { name, trust, text } => {
+            format!("{time} {name}{}: {text}", said_sign(sign_of(*trust)))
+        }
+        LineContent::To { name, text, .. } => {
+            format!("{time} You to {name}{}: {text}", said_sign(sign(name)))
+        }
         LineContent::Note(text) | LineContent::Day(text) => text.clone(),
         LineContent::Warning(text) => format!("Warning: {text}"),
+    }
+}
+
+/// What is said of a name with this sign.
+fn said_sign(sign: &str) -> &'static str {
+    match sign {
+        "" => "",
+        "?" => ", whose key has changed",
+        _ => ", verified",
     }
 }
 
@@ -190,14 +199,20 @@ fn rows_of_sentence(text: &str, columns: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use mix::chat::ContactTrust;
+
     use super::*;
 
     #[test]
     fn what_happens_is_said_in_sentences() {
         let line = |content| ConversationLine { time: "08:05".into(), content };
-        let said = |content| sentence(&line(content), |_| ", verified");
+        let said = |content| sentence(&line(content), |_| "◆");
         let (name, text) = ("bob".to_owned(), "hello".to_owned());
-        let from = LineContent::From { name: name.clone(), text: text.clone() };
+        let from = LineContent::From {
+            name: name.clone(),
+            trust: ContactTrust::Verified,
+            text: text.clone(),
+        };
         assert_eq!(said(from), "08:05 bob, verified: hello");
         let message = |id, mark| SentMessage { id, to: "bob".into(), mark };
         let to =

@@ -57,7 +57,7 @@ impl<'a> PersonalChat<'a> {
                 if is_own {
                     LineContent::To { name, text, messages: Vec::new() }
                 } else {
-                    LineContent::received(&name, trust, text)
+                    LineContent::From { name, trust, text }
                 },
             );
         }
@@ -158,8 +158,8 @@ impl<'a> PersonalChat<'a> {
                 let messages = messages.into_iter().map(sent).collect();
                 self.screen.add(LineContent::To { name: to, text, messages });
             }
-            ChatEvent::Message { from, trust, text } => {
-                self.screen.add(LineContent::received(&from, trust, text));
+            ChatEvent::Message { from: name, trust, text } => {
+                self.screen.add(LineContent::From { name, trust, text });
             }
             ChatEvent::Client(event) => self.handle_client_event(event),
             ChatEvent::NotSent { to, text, why, .. } => {

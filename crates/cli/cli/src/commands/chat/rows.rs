@@ -36,8 +36,8 @@ fn parts_of(contacts: &ChatContactList, line: &ConversationLine, width: usize) -
     let dim = Style::new().add_modifier(Modifier::DIM);
     let plain = Style::new();
     let (head, head_style, text, style) = match &line.content {
-        LineContent::From { name, text } => {
-            (format!("{name}: "), bold(Color::Green), text.clone(), plain)
+        LineContent::From { name, trust, text } => {
+            (format!("{}{name}: ", sign_of(*trust)), bold(Color::Green), text.clone(), plain)
         }
         LineContent::To { name, text, messages } => {
             let sign = sign(contacts, name);

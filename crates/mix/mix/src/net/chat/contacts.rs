@@ -116,9 +116,10 @@ impl ChatContacts {
         members: &[(IdentityPublicKey, MemberName)],
     ) -> (ContactTrust, Option<String>) {
         if let Some(known) = self.person(name) {
-            return match known.key == *key {
-                true => (known.trust, None),
-                false => (ContactTrust::Changed, Some(former_key_warning(name))),
+            return if known.key == *key {
+                (known.trust, None)
+            } else {
+                (ContactTrust::Changed, Some(former_key_warning(name)))
             };
         }
         let Ok(name) = MemberName::new(name) else { return Default::default() };

@@ -20,7 +20,7 @@ impl ChatDriver {
         };
         let (from, trust) = self.identify(key, from);
         let Some(file) = SharedFile::from_text(&text) else {
-            return self.show_message(from, trust, text);
+            return self.show_message(&from, trust, &text);
         };
         let label = file.label();
         let shown = match self.offers.add(key, &from, &file) {
@@ -38,10 +38,9 @@ impl ChatDriver {
         self.remember(false, &from, trust, &label);
     }
 
-    fn show_message(&mut self, from: String, trust: ContactTrust, text: String) {
-        let message = ChatEvent::Message { from: from.clone(), trust, text: text.clone() };
-        self.output.show(message);
-        self.remember(false, &from, trust, &text);
+    fn show_message(&mut self, from: &str, trust: ContactTrust, text: &str) {
+        self.output.show(ChatEvent::Message { from: from.into(), trust, text: text.into() });
+        self.remember(false, from, trust, text);
     }
 
     /// The name of a sender, and the trust in its key. It may have written in an earlier epoch, in
@@ -93,7 +92,9 @@ impl ChatDriver {
             ChatEvent::FileOffered { number: *number, from, trust, name, len }
         });
         let offers: Vec<_> = offers.collect();
-        offers.into_iter().for_each(|offer| self.output.report(offer));
+        for offer in offers {
+            self.output.report(offer);
+        }
     }
 
     /// Stores the contacts after the reports so far, and reports them.

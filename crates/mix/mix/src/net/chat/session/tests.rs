@@ -110,7 +110,7 @@ fn a_message_of_a_key_that_had_a_verified_name_for_an_epoch_is_not_shown_as_veri
     while seen.len() < 5 {
         match shows.recv_timeout(TIMEOUT).unwrap() {
             ChatEvent::Message { from, trust, text } => {
-                seen.push((format!("{from}: {text}"), trust))
+                seen.push((format!("{from}: {text}"), trust));
             }
             ChatEvent::FileOffered { from, trust, name, .. } => {
                 seen.push((format!("{from}: {name}"), trust));
