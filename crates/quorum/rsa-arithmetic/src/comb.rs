@@ -76,6 +76,16 @@ mod tests {
 
     use super::*;
     use crate::fixture::{large_key, small_key, tiny_key};
+    use crate::modulus::tests::moduli_of_every_length;
+
+    fn has_vectors() -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if crate::ifma::is_available() {
+            return true;
+        }
+        eprintln!("SKIPPED: this processor has no AVX-512 IFMA");
+        false
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20))]
@@ -84,14 +94,46 @@ mod tests {
             bytes in any::<[u8; 40]>(), bits in 320u32..400, negative in any::<bool>(),
             more in 0u32..100
         ) {
+            if !has_vectors() {
+                return Ok(());
+            }
             for key in [tiny_key(), small_key(), large_key()] {
                 let (modulus, g) = (key.group().modulus(), key.group().g());
-                let Some(comb) = BaseComb::new(modulus, g, bits + more) else { return Ok(()) };
+                let comb = BaseComb::new(modulus, g, bits + more).unwrap();
                 let magnitude = SecretInteger::from_unsigned(320, &bytes);
                 let mut exponent = SecretInteger::zero(bits);
                 if negative { exponent.subtract(&magnitude) } else { exponent.add(&magnitude) }
                 prop_assert_eq!(comb.pow(&exponent), modulus.pow(g, &exponent).unwrap());
                 prop_assert_eq!(comb.pow(&SecretInteger::zero(bits)), modulus.one());
+            }
+        }
+    }
+
+    /// The exponents are longer than some moduli, and shorter than others.
+    #[test]
+    fn powers_of_a_comb_at_the_ends_of_the_range_for_moduli_of_every_length() {
+        if !has_vectors() {
+            return;
+        }
+        let bits = 2_583;
+        let most = || {
+            let mut bytes = vec![0xff; SecretInteger::encoded_len(bits)];
+            bytes[0] = 0x7f;
+            SecretInteger::from_be_bytes(bits, &bytes).unwrap()
+        };
+        let mut least = SecretInteger::zero(bits);
+        least.subtract(&most());
+        let exponents = [SecretInteger::zero(bits), most(), least];
+        for modulus in moduli_of_every_length() {
+            // 2 has an inverse, because the modulus is odd.
+            let mut two = vec![0; modulus.byte_len()];
+            two[modulus.byte_len() - 1] = 2;
+            let two = modulus.element(&two).unwrap();
+            for base in [two.inverse().unwrap(), two] {
+                let comb = BaseComb::new(&modulus, &base, bits).unwrap();
+                for exponent in &exponents {
+                    assert_eq!(comb.pow(exponent), modulus.pow(&base, exponent).unwrap());
+                }
             }
         }
     }

@@ -348,7 +348,7 @@ fn power(base: &BoxedMontyForm, exponent: &BoxedUint, bits: u32) -> BoxedMontyFo
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -419,47 +419,61 @@ mod tests {
         }
     }
 
-    /// AVX-512 arithmetic yields the same results as ordinary arithmetic, for moduli of every
-    /// length.
-    #[test]
-    #[cfg(target_arch = "x86_64")]
-    fn ifma_powers_equal_ordinary_powers() {
+    /// Bytes that look random, and are always the same.
+    fn fixed_bytes() -> impl FnMut(usize) -> Vec<u8> {
         let mut seed = 1_u64;
-        let mut bytes = |len: usize| -> Vec<u8> {
+        move |len| {
             let mut next = || {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 seed.to_be_bytes()[0]
             };
             (0..len).map(|_| next()).collect()
+        }
+    }
+
+    /// Moduli of every length: large ones, small ones, and others.
+    pub(crate) fn moduli_of_every_length() -> Vec<RsaModulus> {
+        let mut bytes = fixed_bytes();
+        let mut modulus = |bits: usize, ends: Option<[u8; 2]>| {
+            let len = bits / 8;
+            let mut modulus = bytes(len);
+            if let Some([first, other]) = ends {
+                modulus.fill(other);
+                modulus[0] = first;
+            }
+            modulus[0] |= 0x80;
+            modulus[len - 1] |= 1;
+            RsaModulus::danger_of_any_size(&modulus).unwrap()
         };
-        for bits in [256_u32, 512, 1024, 2048, 3072, 4096] {
-            let len = bits as usize / 8;
-            for ends in [None, Some([0xff; 2]), Some([0x80, 0x00])] {
-                let mut modulus = bytes(len);
-                if let Some([first, other]) = ends {
-                    modulus.fill(other);
-                    modulus[0] = first;
-                }
-                modulus[0] |= 0x80;
-                modulus[len - 1] |= 1;
-                let modulus = RsaModulus::danger_of_any_size(&modulus).unwrap();
-                let minus_1 = modulus.to_be_bytes();
-                let minus_1 = [&minus_1[..len - 1], &[minus_1[len - 1] - 1]].concat();
-                let one = [&vec![0; len - 1][..], &[1]].concat();
-                let mut any = bytes(len);
-                any[0] &= 0x7f;
-                for base in [any, one, minus_1] {
-                    let base = modulus.element(&base).unwrap().0;
-                    for exponent in [vec![0; 16], vec![0xff; 16], bytes(len + 24), vec![0, 7]] {
-                        let bits = u32::try_from(exponent.len()).unwrap() * 8;
-                        let exponent = BoxedUint::from_be_slice(&exponent, bits).unwrap();
-                        let Some(power) = crate::ifma::pow(&modulus.0, &base, &exponent, bits)
-                        else {
-                            eprintln!("SKIPPED: this processor has no AVX-512 IFMA");
-                            return;
-                        };
-                        assert_eq!(power, base.pow_bounded_exp(&exponent, bits));
-                    }
+        let ends = [None, Some([0xff; 2]), Some([0x80, 0x00])];
+        let lengths = [256, 512, 1024, 2048, 3072, 4096];
+        let kinds = lengths.into_iter().flat_map(|bits| ends.map(|ends| (bits, ends)));
+        kinds.map(|(bits, ends)| modulus(bits, ends)).collect()
+    }
+
+    /// AVX-512 arithmetic yields the same results as ordinary arithmetic, for moduli of every
+    /// length.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn ifma_powers_equal_ordinary_powers() {
+        let mut bytes = fixed_bytes();
+        for modulus in moduli_of_every_length() {
+            let minus_1 = modulus.to_be_bytes();
+            let len = minus_1.len();
+            let minus_1 = [&minus_1[..len - 1], &[minus_1[len - 1] - 1]].concat();
+            let one = [&vec![0; len - 1][..], &[1]].concat();
+            let mut any = bytes(len);
+            any[0] &= 0x7f;
+            for base in [any, one, minus_1] {
+                let base = modulus.element(&base).unwrap().0;
+                for exponent in [vec![0; 16], vec![0xff; 16], bytes(len + 24), vec![0, 7]] {
+                    let bits = u32::try_from(exponent.len()).unwrap() * 8;
+                    let exponent = BoxedUint::from_be_slice(&exponent, bits).unwrap();
+                    let Some(power) = crate::ifma::pow(&modulus.0, &base, &exponent, bits) else {
+                        eprintln!("SKIPPED: this processor has no AVX-512 IFMA");
+                        return;
+                    };
+                    assert_eq!(power, base.pow_bounded_exp(&exponent, bits));
                 }
             }
         }

@@ -33,7 +33,7 @@ fn place(size: GroupSize, a: usize, b: usize) -> usize {
 /// The polynomial F of a dealer. Secret.
 pub struct SharingPolynomial {
     size: GroupSize,
-    coefficients: Zeroizing<Vec<Scalar>>,
+    pub(crate) coefficients: Zeroizing<Vec<Scalar>>,
 }
 
 impl SharingPolynomial {

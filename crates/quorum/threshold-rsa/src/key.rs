@@ -143,8 +143,8 @@ impl ThresholdRsaKey {
         self.drawn_bits() + span(size)
     }
 
-    /// A coefficient of a row of a dealing, also of a faulty dealer, and if it was repaired: the
-    /// value of an interpolation of f'+1 rows that may be held.
+    /// A coefficient of a row of a dealing, whether the dealer is correct or not, and whether the
+    /// row was sent or repaired: the value of an interpolation of f'+1 rows that may be held.
     pub(crate) fn held_row_bits(&self, size: GroupSize) -> u32 {
         self.dealt_row_bits(size) + span(size)
     }

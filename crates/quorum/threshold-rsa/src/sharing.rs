@@ -255,6 +255,8 @@ impl IntegerCommitment {
             factors.iter().map(|it| BigUint::from_bytes_be(it).to_u64_digits()).collect();
         let terms: Vec<_> =
             expected.iter().zip(&limbs).map(|(it, limbs)| (it, &limbs[..])).collect();
+        // The time of this product depends on the factors. They may leak: they follow from the row,
+        // but only confirm a guess of the whole row.
         let product = key.group().modulus().product_of_long_powers(&terms);
         let fits = key.power_of_g(&sum).has_same_square(&product);
         wipe_stack();
@@ -361,7 +363,7 @@ fn products_of_powers(key: &ThresholdRsaKey, lists: &[Powers<'_>]) -> Vec<RsaEle
 }
 
 /// The inverses of numbers, by one inversion and products. A number without an inverse reveals a
-/// factor of N. Whoever can send one knows the key: all are replaced by 1 then.
+/// factor of N. The sender of such a number knows the key, so all are replaced by 1 then.
 fn inverses(key: &ThresholdRsaKey, numbers: &[RsaElement]) -> Vec<RsaElement> {
     let one = key.group().modulus().one();
     // Before each number, the product of those before it.

@@ -325,27 +325,37 @@ impl ThresholdRsaRequest {
     }
 
     /// Takes an answer, which the server has signed. Repeated answers change nothing. An answer to
-    /// another question, or one that cannot be read, changes nothing either: it is no evidence.
-    pub fn handle_answer(&mut self, from: ParticipantId, answer: &[u8]) {
+    /// another question, or one that cannot be read, changes nothing either: it is no evidence. A
+    /// part without a proof changes nothing when it is too late. Returns whether the answer has
+    /// changed something.
+    pub fn handle_answer(&mut self, from: ParticipantId, answer: &[u8]) -> bool {
         if !self.sharing.size().contains(from) || self.faulty.contains(from) {
-            return;
+            return false;
         }
-        let Ok(partial) = PartialRsaSignature::from_bytes(&self.sharing, answer) else { return };
+        let Ok(partial) = PartialRsaSignature::from_bytes(&self.sharing, answer) else {
+            return false;
+        };
         if !partial.is_named(&self.sharing, from, &self.x) {
-            return;
+            return false;
         }
         if partial.proof.is_none() {
-            if !self.wants_proofs && !self.is_signed {
-                self.quick.entry(from).or_insert(partial.value);
-                self.try_quick();
+            if self.wants_proofs || self.is_signed || self.quick.contains_key(&from) {
+                return false;
             }
-        } else if !self.proven.contains_key(&from) {
-            if !partial.has_right_proof(&self.sharing, from, &self.x) {
-                return self.accuse(from);
-            }
+            self.quick.insert(from, partial.value);
+            self.try_quick();
+            return true;
+        }
+        if self.proven.contains_key(&from) {
+            return false;
+        }
+        if partial.has_right_proof(&self.sharing, from, &self.x) {
             self.proven.insert(from, partial.value);
             self.try_proven();
+        } else {
+            self.accuse(from);
         }
+        true
     }
 
     fn try_quick(&mut self) {

@@ -252,7 +252,7 @@ impl DemoChatGroup {
     fn take(&mut self, member_event: DemoMemberEvent) -> Result<(), CommandFailure> {
         let Some(member) = self.members.get_mut(member_event.member) else { return Ok(()) };
         match member_event.event {
-            ChatEvent::Client(MixClientEvent::Message { from, text }) => {
+            ChatEvent::Message { from, text, .. } => {
                 member.received.push_back((from, text));
             }
             ChatEvent::Client(MixClientEvent::Delivered { .. }) => member.outstanding -= 1,

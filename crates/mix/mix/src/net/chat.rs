@@ -10,7 +10,7 @@ mod session;
 mod shared_file;
 
 pub use config::{ChatConfig, KEYS};
-pub use contacts::{ALL, ChatContactList};
+pub use contacts::{ALL, ChatContactList, ContactTrust};
 pub use event::{ChatEvent, QueuedMessage};
 pub use history::{ChatHistoryEntry, ChatHistoryError};
 pub use session::{ChatCommand, ChatError, ChatSession, found_group};

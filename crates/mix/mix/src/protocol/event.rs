@@ -37,7 +37,9 @@ pub enum MissedReason {
 pub enum MixClientEvent {
     /// A message has arrived. A sender's messages arrive in order.
     Message {
-        /// The sender's name.
+        /// The sender's key; `None` if the message was stored by a version that did not keep it.
+        key: Option<IdentityPublicKey>,
+        /// The sender's name in the epoch in which it has written. Another key may have it now.
         from: String,
         /// The text.
         text: String,
@@ -189,7 +191,7 @@ impl MixClientEvent {
 impl fmt::Display for MixClientEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Message { from, text } => write!(f, "{from}: {text}"),
+            Self::Message { from, text, .. } => write!(f, "{from}: {text}"),
             Self::Stored { to, .. } => write!(f, "kept for {to}"),
             Self::Missed { round, reason } => {
                 let why = match reason {

@@ -55,7 +55,7 @@ use crate::protocol::signing::PartialSignQuery;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
-use answering::PartialSignQueue;
+use answering::SignQueryQueue;
 use epoch::FollowedEpoch;
 use frost_signing::FrostQueries;
 use inviting::NewerEpoch;
@@ -158,7 +158,7 @@ pub struct QuorumServer {
     next_request: u64,
     /// Requests of local users that wait for the running requests.
     waiting: VecDeque<QueuedSignRequest>,
-    answering: PartialSignQueue<PartialSignQuery>,
+    answering: SignQueryQueue<PartialSignQuery>,
     /// Questions of requesters of an Ed25519 signature.
     frost_queries: FrostQueries,
     /// The operator's request to the log, until it is committed.
@@ -219,7 +219,7 @@ impl QuorumServer {
             postponed: Vec::new(),
             next_request: 0,
             waiting: VecDeque::new(),
-            answering: PartialSignQueue::default(),
+            answering: SignQueryQueue::default(),
             frost_queries: FrostQueries::default(),
             operator_request: None,
             operator_request_at: now,

@@ -209,11 +209,12 @@ fn answers_to_other_questions_accuse_nobody() {
             .unwrap();
             let mut answer = part.to_bytes();
             answer.truncate(if with_proof { answer.len() } else { 32 + 64 });
-            request.handle_answer(server, &answer);
+            assert!(!request.handle_answer(server, &answer), "it is ignored");
             // The right answers come later, and those of the others are enough.
             for (from, share) in next.shares.iter().rev() {
                 request.handle_answer(*from, &share.sign(&x).unwrap().to_bytes());
-                request.handle_answer(*from, &proven[from].to_bytes());
+                assert!(request.handle_answer(*from, &proven[from].to_bytes()));
+                assert!(!request.handle_answer(*from, &proven[from].to_bytes()), "it is repeated");
             }
             assert_eq!(request.faulty(), ParticipantSet::default());
         }

@@ -1,5 +1,9 @@
 //! Connections through a SOCKS5 proxy (RFC 1928), such as Tor's. The proxy resolves the name of the
 //! destination, so this host asks no name server for it.
+//!
+//! Each connection offers a random user name and password (RFC 1929). Tor accepts any, and puts
+//! connections with different ones on different circuits, so that a destination cannot link two
+//! identities of one host by the address from which Tor connects.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,17 +11,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::addresses::connect_first;
+use super::timed::TimedStream;
 use crate::address::{resolve, split};
 use crate::error::{ConnectionStep, Error};
 use crate::options::{ConnectionOptions, TransportChoice};
 use crate::stream::ByteStream;
 use crate::transports::tcp;
 
-/// The time limit for the proxy's answer: Tor tries several circuits.
+/// The time limit for all answers of the proxy: Tor tries several circuits.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 const VERSION: u8 = 5;
+/// Methods of authentication.
 const NO_AUTHENTICATION: u8 = 0;
+const PASSWORD: u8 = 2;
+/// The version of the message with the user name and the password.
+const PASSWORD_VERSION: u8 = 1;
 const CONNECT: u8 = 1;
 /// Kinds of addresses.
 const IPV4: u8 = 1;
@@ -44,7 +53,7 @@ pub(super) fn open(
     let failed = |error, limit| Error::at(ConnectionStep::Socks, proxy, error, limit);
     let stream = connect_first(&proxy_addresses, move |to: SocketAddr| tcp::open(to, &of_attempt))
         .map_err(|error| failed(error, Some(options.connect_timeout)))?;
-    ask(&*stream, &request).map_err(|error| failed(error, Some(ANSWER_TIMEOUT)))?;
+    ask(&*stream, &request, ANSWER_TIMEOUT).map_err(|error| failed(error, Some(ANSWER_TIMEOUT)))?;
     Ok(stream)
 }
 
@@ -69,20 +78,40 @@ fn request(host: &str, port: u16) -> Option<Vec<u8>> {
     Some(request)
 }
 
-/// Sends the greeting and the request, and reads the answers, and no byte beyond them.
-fn ask(stream: &dyn ByteStream, request: &[u8]) -> io::Result<()> {
-    stream.set_timeout(Some(ANSWER_TIMEOUT))?;
-    write_all(stream, &[VERSION, 1, NO_AUTHENTICATION])?;
+/// A random user name and a random password, as they are sent.
+fn random_login() -> io::Result<Vec<u8>> {
+    let mut login = vec![PASSWORD_VERSION];
+    for _ in 0..2 {
+        let random = getrandom::u64().map_err(io::Error::other)?;
+        login.push(16);
+        login.extend(format!("{random:016x}").as_bytes());
+    }
+    Ok(login)
+}
+
+/// Sends the greeting, the user name and the password if the proxy wants them, and the request.
+/// Reads the answers, and no byte beyond them. `limit` is for all of this together.
+fn ask(stream: &dyn ByteStream, request: &[u8], limit: Duration) -> io::Result<()> {
+    let stream = &TimedStream::new(stream, limit);
+    let asks_for_password = || {
+        io::Error::other(
+            "it asks for a user and a password, which Sunder does not have: allow this host without",
+        )
+    };
+    stream.send(&[VERSION, 2, NO_AUTHENTICATION, PASSWORD])?;
     match read(stream)? {
         [VERSION, NO_AUTHENTICATION] => {}
-        [VERSION, _] => {
-            return Err(io::Error::other(
-                "it asks for a user and a password, which Sunder does not send: allow this host without",
-            ));
+        [VERSION, PASSWORD] => {
+            stream.send(&random_login()?)?;
+            let [_, answer] = read(stream)?;
+            if answer != 0 {
+                return Err(asks_for_password());
+            }
         }
+        [VERSION, _] => return Err(asks_for_password()),
         _ => return Err(io::Error::other("it is not a SOCKS5 proxy")),
     }
-    write_all(stream, request)?;
+    stream.send(request)?;
     let [version, answer, _, kind] = read(stream)?;
     if version != VERSION {
         return Err(io::Error::other("its answer is invalid"));
@@ -115,26 +144,11 @@ fn reason(answer: u8) -> &'static str {
     }
 }
 
-fn read<const N: usize>(stream: &dyn ByteStream) -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let mut len = 0;
-    while len < N {
-        match stream.read(&mut bytes[len..]) {
-            Ok(0) => return Err(io::Error::other("it has ended the connection")),
-            Ok(count) => len += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(bytes)
-}
-
-fn write_all(stream: &dyn ByteStream, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let count = stream.write(bytes)?;
-        bytes = &bytes[count..];
-    }
-    Ok(())
+fn read<const N: usize>(stream: &TimedStream<'_>) -> io::Result<[u8; N]> {
+    stream.receive().map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::other("it has ended the connection"),
+        _ => error,
+    })
 }
 
 #[cfg(test)]
@@ -152,8 +166,9 @@ mod tests {
         let proxy = listener.local_addr().unwrap().to_string();
         let serving = thread::spawn(move || {
             let (mut client, _) = listener.accept().unwrap();
-            let mut greeting = [0; 3];
+            let mut greeting = [0; 4];
             client.read_exact(&mut greeting).unwrap();
+            assert_eq!(greeting, [5, 2, 0, 2]);
             client.write_all(answers[0]).unwrap();
             let mut request = vec![0; 300];
             let count = client.read(&mut request).unwrap();
@@ -194,5 +209,75 @@ mod tests {
         assert!(other.contains("not a SOCKS5 proxy"), "{other}");
         let gone = through("mix.example:1", [&[5, 0], &[]]).1.unwrap_err();
         assert!(gone.contains("ended the connection"), "{gone}");
+    }
+
+    /// The user and the password that a connection sends to a proxy that asks for them and gives
+    /// this answer, and the result.
+    fn login(answer: u8) -> ([Vec<u8>; 2], Result<(), String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = listener.local_addr().unwrap().to_string();
+        let serving = thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            client.read_exact(&mut [0; 4]).unwrap();
+            client.write_all(&[5, 2]).unwrap();
+            let mut version = [0];
+            client.read_exact(&mut version).unwrap();
+            assert_eq!(version, [1]);
+            let login = [(); 2].map(|()| {
+                let mut len = [0];
+                client.read_exact(&mut len).unwrap();
+                let mut part = vec![0; len[0].into()];
+                client.read_exact(&mut part).unwrap();
+                part
+            });
+            client.write_all(&[1, answer]).unwrap();
+            if answer == 0 {
+                client.read_exact(&mut [0; 7 + "mix.example".len()]).unwrap();
+                client.write_all(&[5, 0, 0, 1, 1, 2, 3, 4, 0, 80]).unwrap();
+            }
+            login
+        });
+        let mut options = ConnectionOptions::new(ConnectionSecurity::Insecure);
+        options.transport = TransportChoice::Named("tcp");
+        let result = open("mix.example:6700", &proxy, &options);
+        (serving.join().unwrap(), result.map(drop).map_err(|error| error.to_string()))
+    }
+
+    #[test]
+    fn each_connection_has_a_user_and_a_password_of_its_own() {
+        let [(first, accepted), (second, again)] = [(); 2].map(|()| login(0));
+        assert_eq!((accepted, again), (Ok(()), Ok(())));
+        for part in first.iter().chain(&second) {
+            assert!(part.len() == 16 && part.iter().all(u8::is_ascii_hexdigit), "{part:?}");
+        }
+        let all: std::collections::BTreeSet<_> = first.iter().chain(&second).collect();
+        assert_eq!(all.len(), 4, "{all:?}");
+        let refused = login(1).1.unwrap_err();
+        assert!(refused.contains("asks for a user and a password"), "{refused}");
+    }
+
+    #[test]
+    fn a_proxy_that_sends_a_byte_now_and_then_does_not_hold_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let serving = thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            client.read_exact(&mut [0; 4]).unwrap();
+            client.write_all(&[5, 0, 5, 0, 0, 3, 255]).unwrap();
+            // The longest name and the port take more than 5 s.
+            for _ in 0..257 {
+                thread::sleep(Duration::from_millis(20));
+                if client.write_all(b"a").is_err() {
+                    break;
+                }
+            }
+        });
+        let options = ConnectionOptions::new(ConnectionSecurity::Insecure);
+        let stream = tcp::open(proxy, &options).unwrap();
+        let error = ask(&*stream, b"request", Duration::from_millis(300)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        stream.close();
+        drop(stream);
+        serving.join().unwrap();
     }
 }

@@ -3,6 +3,8 @@
 use console::is_deceptive;
 use mix::membership::{GroupAddress, MemberName, ProxyAddress};
 
+use super::wrap::has_unclear_width;
+
 /// A line of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChatInputCommand {
@@ -168,11 +170,12 @@ fn normal(name: &str) -> String {
     MemberName::new(name).map_or_else(|_| name.to_owned(), |name| name.to_string())
 }
 
-/// The text on one line of a terminal: without what is [deceptive](is_deceptive).
+/// The text on one line of a terminal: without what is [deceptive](is_deceptive), or could leave
+/// its row.
 pub(super) fn visible(text: &str) -> String {
     let replaced = |c: char| match c {
         '\n' | '\t' => ' ',
-        _ if is_deceptive(c) => char::REPLACEMENT_CHARACTER,
+        _ if is_deceptive(c) || has_unclear_width(c) => char::REPLACEMENT_CHARACTER,
         _ => c,
     };
     text.chars().map(replaced).collect()
@@ -246,5 +249,12 @@ mod tests {
     #[test]
     fn a_text_cannot_control_the_terminal() {
         assert_eq!(visible("a\x1b[2J\u{202E}b\nc"), "a\u{FFFD}[2J\u{FFFD}b c");
+        // One cell here, and more in terminals.
+        assert_eq!(visible("\u{d4e}\u{11a84}a⌚\u{FE0E}"), "\u{FFFD}\u{FFFD}a⌚\u{FFFD}");
+        // Marks, and characters that are joined on purpose.
+        for text in ["e\u{301}", "👨‍👩‍👧", "❤\u{FE0F}", "हिन्दी", "لا"]
+        {
+            assert_eq!(visible(text), text);
+        }
     }
 }

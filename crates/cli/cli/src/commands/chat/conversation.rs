@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ZonedDateTime};
+use mix::chat::ContactTrust;
 
 /// The most lines that can be scrolled back to.
 const MAX_LINES: usize = 10_000;
@@ -24,8 +25,8 @@ pub(super) struct ConversationLine {
 /// What a line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LineContent {
-    /// A message of a member.
-    From { name: String, text: String },
+    /// A message of a member, with the trust in its key when the message arrived.
+    From { name: String, trust: ContactTrust, text: String },
     /// A message to a member, or to several: one message each. None is in the history.
     To { name: String, text: String, messages: Vec<SentMessage> },
     /// What has happened.
@@ -45,6 +46,16 @@ impl LineContent {
             | Self::Warning(text)
             | Self::Day(text) => text,
         }
+    }
+}
+
+/// The sign before the name of a member or sender: whether its key is verified, or another one than
+/// the name had. No name contains it.
+pub(super) fn sign_of(trust: ContactTrust) -> &'static str {
+    match trust {
+        ContactTrust::Seen => "",
+        ContactTrust::Verified => "◆",
+        ContactTrust::Changed => "?",
     }
 }
 
@@ -365,7 +376,7 @@ mod tests {
         let mut conversation = ConversationLog::default();
         for number in 0..1000 {
             let text = number.to_string().repeat(20_000);
-            let content = LineContent::From { name: "bob".into(), text };
+            let content = LineContent::From { name: "bob".into(), trust: ContactTrust::Seen, text };
             conversation.add(SystemTime::UNIX_EPOCH, content);
         }
         let len = conversation.lines.iter().map(|line| line.content.text().len()).sum::<usize>();

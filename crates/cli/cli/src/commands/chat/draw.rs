@@ -1,6 +1,7 @@
 //! How the chat is drawn: a function of its state.
 
 use ratatui::Frame;
+use ratatui::buffer::{Buffer, Cell, CellDiffOption};
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line as Row, Span};
@@ -30,6 +31,23 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &ChatScreen) -> ViewSize {
     frame.render_widget(Paragraph::new(text).style(style), status);
     draw_input(frame, input, screen);
     view
+}
+
+/// Has each row that differs from what is shown written as a whole. A terminal may draw a character
+/// wider than it is here, and the rest of its row farther to the right. Of such a row, a part would
+/// remain behind the text that is drawn there next, and look like a part of it.
+pub(super) fn rewrite_changed_rows(drawn: &mut Buffer, shown: &Buffer) {
+    let width = usize::from(drawn.area.width).max(1);
+    let is_resized = drawn.area != shown.area;
+    let mut before = shown.content.chunks(width);
+    for row in drawn.content.chunks_mut(width) {
+        let before = before.next().unwrap_or_default().iter().map(Cell::symbol);
+        if is_resized || before.ne(row.iter().map(Cell::symbol)) {
+            for cell in row {
+                cell.set_diff_option(CellDiffOption::AlwaysUpdate);
+            }
+        }
+    }
 }
 
 /// The status line: what has changed or is wrong comes first, because the end is cut off in a
@@ -105,6 +123,7 @@ fn draw_input(frame: &mut Frame<'_>, area: Rect, screen: &ChatScreen) {
 mod tests {
     use std::time::{Duration, SystemTime};
 
+    use mix::chat::ContactTrust;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -116,7 +135,7 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| _ = draw(frame, screen)).unwrap();
         let buffer = terminal.backend().buffer();
-        let cells: Vec<&str> = buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect();
+        let cells: Vec<&str> = buffer.content.iter().map(Cell::symbol).collect();
         let rows = cells.chunks(usize::from(width));
         rows.map(|row| row.concat().trim_end().to_owned()).collect()
     }
@@ -141,7 +160,7 @@ mod tests {
     }
 
     fn from(text: &str) -> LineContent {
-        LineContent::From { name: "bob".into(), text: text.into() }
+        LineContent::From { name: "bob".into(), trust: ContactTrust::Seen, text: text.into() }
     }
 
     fn add(screen: &mut ChatScreen, content: LineContent) {
@@ -193,6 +212,21 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_has_changed_is_written_as_a_whole() {
+        let area = Rect::new(0, 0, 12, 3);
+        let before = Buffer::with_lines(["one", "two", "three       "]);
+        assert_eq!(before.area, area);
+        let mut now = Buffer::with_lines(["one", "漢o", "three       "]);
+        rewrite_changed_rows(&mut now, &before);
+        let written: Vec<_> = before.diff(&now).iter().map(|(x, y, _)| (*x, *y)).collect();
+        // The second half of the wide character is written with the first one.
+        let expected: Vec<_> = (0..12).filter(|x| *x != 1).map(|x| (x, 1)).collect();
+        assert_eq!(written, expected);
+        rewrite_changed_rows(&mut now, &Buffer::default());
+        assert_eq!(before.diff(&now).len(), 35);
+    }
+
+    #[test]
     fn too_few_participants_and_no_connection_are_shown() {
         let mut screen = screen();
         screen.status.anonymity_set = 2;
@@ -224,6 +258,23 @@ mod tests {
         screen.contacts.changed.insert("bob".into());
         screen.partner = Some("bob".into());
         let shown = shown(&screen, 60, 5);
-        assert_eq!((&*shown[1], &*shown[4]), ("08:00 ?bob: one two three four", "?@bob>"));
+        assert_eq!((&*shown[2], &*shown[4]), ("08:00 → ?bob: five ✓", "?@bob>"));
+    }
+
+    #[test]
+    fn the_sign_of_a_message_is_that_of_the_key_that_has_sent_it() {
+        let mut screen = ChatScreen::default();
+        let trusts = [ContactTrust::Seen, ContactTrust::Verified, ContactTrust::Changed];
+        for trust in trusts {
+            add(&mut screen, LineContent::From { name: "bob".into(), trust, text: "hi".into() });
+        }
+        let expected = ["08:00 bob: hi", "08:00 ◆bob: hi", "08:00 ?bob: hi"];
+        assert_eq!(shown(&screen, 60, 6)[1..4], expected);
+        // Another key of this name is verified later, or replaced.
+        screen.contacts.verified.insert("bob".into());
+        assert_eq!(shown(&screen, 60, 6)[1..4], expected);
+        screen.contacts.verified.clear();
+        screen.contacts.changed.insert("bob".into());
+        assert_eq!(shown(&screen, 60, 6)[1..4], expected);
     }
 }

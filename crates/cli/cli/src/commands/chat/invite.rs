@@ -56,25 +56,38 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     } else {
         chat::ChatCommand::Invite(name)
     });
-    for event in events {
+    let mut invited = Err(CommandFailure::Failed("the chat has ended".into()));
+    for event in &events {
         match event {
-            ChatEvent::Invitation { code, .. } => {
-                let Some(path) = &arguments.out else { return console::print(code.as_bytes()) };
-                write_invitation(path, &code).map_err(CommandFailure::Failed)?;
-                console::note(&format!(
-                    "{} is written: give it to {} only",
-                    path.display(),
-                    arguments.name
-                ));
-                return Ok(());
-            }
+            ChatEvent::Invitation { code, .. } => invited = hand_out(arguments, &code),
             ChatEvent::NotDone(why) | ChatEvent::Ended { why: Some(why) } => {
-                return Err(CommandFailure::Failed(why));
+                invited = Err(CommandFailure::Failed(why));
             }
-            _ => {}
+            ChatEvent::Warning(why) => {
+                console::warning(&why);
+                continue;
+            }
+            _ => continue,
+        }
+        break;
+    }
+    // It has perhaps compared the keys of members since, and does not report that again.
+    drop(session);
+    for event in events.try_iter() {
+        if let ChatEvent::Warning(why) = event {
+            console::warning(&why);
         }
     }
-    Err(CommandFailure::Failed("the chat has ended".into()))
+    invited
+}
+
+/// Writes or prints the invitation.
+fn hand_out(arguments: &Arguments, code: &str) -> Result<(), CommandFailure> {
+    let Some(path) = &arguments.out else { return console::print(code.as_bytes()) };
+    write_invitation(path, code).map_err(CommandFailure::Failed)?;
+    let name = &arguments.name;
+    console::note(&format!("{} is written: give it to {name} only", path.display()));
+    Ok(())
 }
 
 /// Writes an invitation to a new file that only its owner can read.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 
 use console::CommandFailure;
-use mix::chat::{ChatEvent, ChatSession};
-use mix::membership::{Invitation, MemberName};
+use mix::chat::{ChatConfig, ChatEvent, ChatSession};
+use mix::membership::{GroupAddress, Invitation, MemberName};
 use zeroize::Zeroizing;
 
 use super::{ChatEventSender, ChatUiEvent, failed, files, load, stop_on_signals};
@@ -60,14 +60,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         files::write_config(&arguments.config, name, invitation.group(), socks)?;
     }
     let config = load(&arguments.config)?;
-    if config.address() != *invitation.group() {
-        let shown = arguments.config.display();
-        let message = format!(
-            "{shown} belongs to another group: choose another name with \
-                               --config"
-        );
-        return Err(CommandFailure::Usage(message));
-    }
+    check_config(arguments, &config, invitation.group())?;
     service::log::start(console::wants_colour(&io::stderr()))?;
     let (sender, inputs) = channel::<ChatUiEvent<()>>();
     stop_on_signals(sender.clone())?;
@@ -87,7 +80,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
                     why.unwrap_or_else(|| "the chat has ended".into()),
                 ));
             }
-            ChatUiEvent::Event(ChatEvent::Disconnected { why, .. }) => console::warning(&why),
+            // It will not be reported again: the chat knows then what it says of members.
+            ChatUiEvent::Event(
+                ChatEvent::Disconnected { why, .. }
+                | ChatEvent::Warning(why)
+                | ChatEvent::NotDone(why),
+            ) => console::warning(&why),
             ChatUiEvent::Event(ChatEvent::Status(status))
                 if status.epoch > 0 && !status.has_notices_waiting =>
             {
@@ -101,6 +99,25 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         }
     }
     Err(CommandFailure::Failed("the chat has ended".into()))
+}
+
+/// Checks that a configuration that has existed before is what the arguments ask for.
+fn check_config(
+    arguments: &Arguments,
+    config: &ChatConfig,
+    group: &GroupAddress,
+) -> Result<(), CommandFailure> {
+    let (name, socks) = (&arguments.name, &arguments.socks);
+    let wrong = if config.address() != *group {
+        "belongs to another group: choose another name with --config".to_owned()
+    } else if let Some(name) = name.as_ref().filter(|name| **name != config.name) {
+        format!("exists, with another name than {name}: set name there, or leave out --name")
+    } else if let Some(socks) = socks.as_ref().filter(|_| *socks != config.socks) {
+        format!("exists, without socks = \"{socks}\": set it there, or leave out --socks")
+    } else {
+        return Ok(());
+    };
+    Err(CommandFailure::Usage(format!("{} {wrong}", arguments.config.display())))
 }
 
 fn code(argument: &str) -> Result<Zeroizing<String>, CommandFailure> {

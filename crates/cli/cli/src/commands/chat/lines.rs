@@ -1,17 +1,26 @@
 //! The chat in sentences, for screen readers: what happens is appended, nothing is drawn again.
 
+use std::io::{self, IsTerminal as _};
 use std::sync::mpsc::channel;
 use std::thread;
 
 use console::CommandFailure;
 use mix::MixClientEvent;
 use mix::chat::{ChatConfig, ChatEvent, ChatSession};
+use ratatui::crossterm::terminal;
 
 use super::command::{ChatInputCommand, visible};
-use super::conversation::{ConversationLine, DeliveryMark, LineContent, SentMessage};
+use super::conversation::{ConversationLine, DeliveryMark, LineContent, SentMessage, sign_of};
 use super::person::PersonalChat;
 use super::stdin::{MAX_LINE, StdinLine, send_lines};
+use super::wrap::{max_width, wrap_safely};
 use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
+
+/// What begins each row of a sentence but the first one.
+const INDENT: &str = "  ";
+
+/// The columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
 
 /// A chat of which everything is said once.
 struct SpokenChat<'a> {
@@ -109,11 +118,7 @@ impl SpokenChat<'_> {
     fn say_news(&mut self) -> Result<(), CommandFailure> {
         let screen = &self.chat.screen;
         for line in screen.conversation.since(self.said) {
-            say(&sentence(line, |name| match screen.sign(name) {
-                "" => "",
-                "?" => ", whose key has changed",
-                _ => ", verified",
-            }))?;
+            say(&sentence(line, |name| screen.sign(name)))?;
         }
         self.said = screen.conversation.count();
         if self.prompted != screen.partner {
@@ -126,14 +131,27 @@ impl SpokenChat<'_> {
     }
 }
 
-/// A line as a sentence. `sign` says what is known of the key of a member.
+/// A line as a sentence. `sign` returns the sign of a member's key.
 fn sentence(line: &ConversationLine, sign: impl Fn(&str) -> &'static str) -> String {
     let time = &line.time;
     match &line.content {
-        LineContent::From { name, text } => format!("{time} {name}{}: {text}", sign(name)),
-        LineContent::To { name, text, .. } => format!("{time} You to {name}{}: {text}", sign(name)),
+        LineContent::From { name, trust, text } => {
+            format!("{time} {name}{}: {text}", said_sign(sign_of(*trust)))
+        }
+        LineContent::To { name, text, .. } => {
+            format!("{time} You to {name}{}: {text}", said_sign(sign(name)))
+        }
         LineContent::Note(text) | LineContent::Day(text) => text.clone(),
         LineContent::Warning(text) => format!("Warning: {text}"),
+    }
+}
+
+/// What is said of a name with this sign.
+fn said_sign(sign: &str) -> &'static str {
+    match sign {
+        "" => "",
+        "?" => ", whose key has changed",
+        _ => ", verified",
     }
 }
 
@@ -154,21 +172,47 @@ fn marked(line: &ConversationLine, now: DeliveryMark) -> Option<String> {
     }
 }
 
-/// Says a text on a line of its own.
+/// Says a text on a line of its own. A terminal would continue a long line at the left edge, where
+/// a member could write a text that looks like a sentence of its own: there it is divided.
 fn say(text: &str) -> Result<(), CommandFailure> {
-    console::print_line(&visible(text))
+    let text = visible(text);
+    if !io::stdout().is_terminal() {
+        return console::print(text.as_bytes());
+    }
+    let columns = match terminal::size() {
+        Ok((columns @ 1.., _)) => columns.into(),
+        _ => COLUMNS,
+    };
+    console::print(rows_of_sentence(&text, columns).as_bytes())
+}
+
+/// A sentence as rows of a terminal with so many columns. The cursor may stand behind what is being
+/// entered, so the first row goes back to the left edge and covers that.
+fn rows_of_sentence(text: &str, columns: usize) -> String {
+    let mut rows = wrap_safely(text, columns, columns.saturating_sub(INDENT.len()));
+    if let Some(first) = rows.first_mut() {
+        let covered = columns.saturating_sub(max_width(first));
+        first.push_str(&" ".repeat(covered));
+    }
+    format!("\r{}", rows.join(&format!("\n{INDENT}")))
 }
 
 #[cfg(test)]
 mod tests {
+    use mix::chat::ContactTrust;
+
     use super::*;
 
     #[test]
     fn what_happens_is_said_in_sentences() {
         let line = |content| ConversationLine { time: "08:05".into(), content };
-        let said = |content| sentence(&line(content), |_| ", verified");
+        let said = |content| sentence(&line(content), |_| "◆");
         let (name, text) = ("bob".to_owned(), "hello".to_owned());
-        let from = LineContent::From { name: name.clone(), text: text.clone() };
+        let from = LineContent::From {
+            name: name.clone(),
+            trust: ContactTrust::Verified,
+            text: text.clone(),
+        };
         assert_eq!(said(from), "08:05 bob, verified: hello");
         let message = |id, mark| SentMessage { id, to: "bob".into(), mark };
         let to =
@@ -185,5 +229,18 @@ mod tests {
         let all = [DeliveryMark::Delivered; 2].map(|mark| message(1, mark));
         assert_eq!(delivered(&to(all.to_vec())).unwrap(), "Delivered to all 2 of bob.");
         assert_eq!(said(LineContent::Warning("no".into())), "Warning: no");
+    }
+
+    #[test]
+    fn a_row_in_a_terminal_is_not_wider_and_is_indented_unless_it_begins_a_sentence() {
+        assert_eq!(rows_of_sentence("08:05 bob: hello", 20), "\r08:05 bob: hello    ");
+        let forged = format!("08:05 bob: ok{}08:06 carol: yes", "\u{a0}".repeat(7));
+        let rows = rows_of_sentence(&forged, 20);
+        let rows: Vec<&str> = rows.strip_prefix('\r').unwrap().split('\n').collect();
+        assert_eq!(rows[0], "08:05 bob:          ");
+        assert!(rows.len() > 2, "{rows:?}");
+        for row in &rows {
+            assert!(max_width(row) <= 20 && (*row == rows[0] || row.starts_with(INDENT)), "{row}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use mix::chat::{
 };
 
 use super::command::{ChatInputCommand, HELP};
-use super::conversation::{DeliveryMark, LineContent, SentMessage};
+use super::conversation::{DeliveryMark, LineContent, SentMessage, sign_of};
 use super::invite::write_invitation;
 use super::screen::{ChatScreen, ChatStatusLine};
 
@@ -50,14 +50,14 @@ impl<'a> PersonalChat<'a> {
             ..ChatStatusLine::default()
         };
         let mut screen = ChatScreen::new(TimeZone::system(), status);
-        for ChatHistoryEntry { at, is_own, name, text } in entries {
+        for ChatHistoryEntry { at, is_own, name, trust, text } in entries {
             // Whether it has arrived is not in the history; what has not is sent again.
             screen.add_at(
                 at,
                 if is_own {
                     LineContent::To { name, text, messages: Vec::new() }
                 } else {
-                    LineContent::From { name, text }
+                    LineContent::From { name, trust, text }
                 },
             );
         }
@@ -158,6 +158,9 @@ impl<'a> PersonalChat<'a> {
                 let messages = messages.into_iter().map(sent).collect();
                 self.screen.add(LineContent::To { name: to, text, messages });
             }
+            ChatEvent::Message { from: name, trust, text } => {
+                self.screen.add(LineContent::From { name, trust, text });
+            }
             ChatEvent::Client(event) => self.handle_client_event(event),
             ChatEvent::NotSent { to, text, why, .. } => {
                 self.warn(format!("not sent to {to}: {why}"));
@@ -174,9 +177,10 @@ impl<'a> PersonalChat<'a> {
                      meet or call each other. If both numbers are the same: /verify {name} NUMBER"
                 ));
             }
-            ChatEvent::FileOffered { number, from, name, len } => self.note(format!(
-                "{from} sends the file {name} ({len} bytes): /accept {number} saves it, /decline \
-                 {number} drops it"
+            ChatEvent::FileOffered { number, from, trust, name, len } => self.note(format!(
+                "{}{from} sends the file {name} ({len} bytes): /accept {number} saves it, /decline \
+                 {number} drops it",
+                sign_of(trust)
             )),
             ChatEvent::Invitation { name, code } => {
                 let path = self.invitations.join(format!("{name}.invitation"));
@@ -207,9 +211,6 @@ impl<'a> PersonalChat<'a> {
             MixClientEvent::GivenUp { id, .. } => {
                 self.screen.mark(id.0, DeliveryMark::GivenUp);
                 self.warn(event.to_string());
-            }
-            MixClientEvent::Message { from, text } => {
-                self.screen.add(LineContent::From { name: from, text });
             }
             note => self.note(note.to_string()),
         }

@@ -9,7 +9,8 @@ use console::CommandFailure;
 use console::{self, is_deceptive};
 use mix::MixClientEvent;
 use mix::chat::{
-    self, ChatConfig, ChatContactList, ChatEvent, ChatSession, MixClientStatus, QueuedMessage,
+    self, ChatConfig, ChatContactList, ChatEvent, ChatSession, ContactTrust, MixClientStatus,
+    QueuedMessage,
 };
 
 use super::command::{ChatInputCommand, HELP};
@@ -65,8 +66,12 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     let events = ChatEventSender(sender.clone());
     let report = move |event| match event {
         // At once: it counts as shown when this returns, and is not shown again.
-        ChatEvent::Client(MixClientEvent::Message { ref from, ref text }) => {
-            message(from, text).map_err(|_| "standard output is closed".into())
+        ChatEvent::Message { ref from, trust, ref text } => {
+            message(from, trust, text).map_err(|_| "standard output is closed".into())
+        }
+        // Before the message that it is about.
+        ChatEvent::Warning(ref text) => {
+            warning(text).map_err(|_| "standard output is closed".into())
         }
         event => events.send_event(event),
     };
@@ -147,7 +152,7 @@ impl PlainChat<'_> {
     /// Takes a line.
     fn handle_line(&mut self, line: &str) -> Result<(), CommandFailure> {
         let command = match ChatInputCommand::parse(line, self.partner.as_deref()) {
-            Err(wrong) => return print(&format!("warning {}", escaped(&wrong))),
+            Err(wrong) => return warning(&wrong),
             Ok(None) => return Ok(()),
             Ok(Some(command)) => command,
         };
@@ -233,7 +238,8 @@ impl PlainChat<'_> {
             }
             // They are written where they are reported, and only a command of its own asks for an
             // export.
-            ChatEvent::Client(MixClientEvent::Message { .. })
+            ChatEvent::Message { .. }
+            | ChatEvent::Warning(_)
             | ChatEvent::Ended { .. }
             | ChatEvent::Exported(_) => Ok(()),
             ChatEvent::Client(MixClientEvent::GivenUp { id, to, reason }) => {
@@ -262,7 +268,8 @@ impl PlainChat<'_> {
                 print(&format!("safety {name} {number}"))
             }
             ChatEvent::Contacts(contacts) => self.contacts_changed(contacts),
-            ChatEvent::FileOffered { number, from, name, len } => {
+            ChatEvent::FileOffered { number, from, trust, name, len } => {
+                let from = sender(&from, trust);
                 print(&format!("file {number} {from} {len} {}", escaped(&name)))
             }
             ChatEvent::ProxySilent { since } => {
@@ -280,10 +287,9 @@ impl PlainChat<'_> {
             }
             ChatEvent::NotDone(text) => {
                 self.pending_requests.pop_front();
-                print(&format!("warning {}", escaped(&text)))
+                warning(&text)
             }
             ChatEvent::Note(text) => print(&format!("note {}", escaped(&text))),
-            ChatEvent::Warning(text) => print(&format!("warning {}", escaped(&text))),
         }
     }
 
@@ -317,8 +323,20 @@ fn members(kind: &str, names: &[String]) -> String {
 }
 
 /// Writes a message that has arrived.
-fn message(from: &str, text: &str) -> Result<(), CommandFailure> {
-    print(&format!("message {from} {}", escaped(text)))
+fn message(from: &str, trust: ContactTrust, text: &str) -> Result<(), CommandFailure> {
+    print(&format!("message {} {}", sender(from, trust), escaped(text)))
+}
+
+/// The name of a sender, which is no member's name if its key is not trusted.
+fn sender(name: &str, trust: ContactTrust) -> String {
+    match trust {
+        ContactTrust::Changed => format!("?{name}"),
+        ContactTrust::Seen | ContactTrust::Verified => name.to_owned(),
+    }
+}
+
+fn warning(text: &str) -> Result<(), CommandFailure> {
+    print(&format!("warning {}", escaped(text)))
 }
 
 fn print(line: &str) -> Result<(), CommandFailure> {
@@ -359,6 +377,12 @@ fn unescaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sender_with_another_key_has_no_members_name() {
+        let trusts = [ContactTrust::Seen, ContactTrust::Verified, ContactTrust::Changed];
+        assert_eq!(trusts.map(|trust| sender("bob", trust)), ["bob", "bob", "?bob"]);
+    }
 
     #[test]
     fn a_text_is_one_line_and_comes_back() {

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use mix::chat::ChatContactList;
+use mix::chat::{ChatContactList, ContactTrust};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Row, Span};
 
 use super::command::visible;
-use super::conversation::{ConversationLine, LineContent, combined_mark};
+use super::conversation::{ConversationLine, LineContent, combined_mark, sign_of};
 use super::wrap::{WrapCache, width};
 
 /// Narrower windows show no times.
@@ -17,16 +17,15 @@ const MIN_WIDTH_WITH_TIMES: usize = 30;
 /// a text of which a row looks like a message of another member.
 const INDENT: &str = "  ";
 
-/// The sign before the name of a member that is verified, or whose verified key has changed. No
-/// name contains it.
+/// The sign before the name of a member, as its key is trusted now.
 pub(super) fn sign(contacts: &ChatContactList, name: &str) -> &'static str {
-    if contacts.verified.contains(name) {
-        "◆"
+    sign_of(if contacts.verified.contains(name) {
+        ContactTrust::Verified
     } else if contacts.changed.contains(name) {
-        "?"
+        ContactTrust::Changed
     } else {
-        ""
-    }
+        ContactTrust::Seen
+    })
 }
 
 /// The parts of a line before its text, each with its style; the text, and the text's style.
@@ -37,9 +36,8 @@ fn parts_of(contacts: &ChatContactList, line: &ConversationLine, width: usize) -
     let dim = Style::new().add_modifier(Modifier::DIM);
     let plain = Style::new();
     let (head, head_style, text, style) = match &line.content {
-        LineContent::From { name, text } => {
-            let sign = sign(contacts, name);
-            (format!("{sign}{name}: "), bold(Color::Green), text.clone(), plain)
+        LineContent::From { name, trust, text } => {
+            (format!("{}{name}: ", sign_of(*trust)), bold(Color::Green), text.clone(), plain)
         }
         LineContent::To { name, text, messages } => {
             let sign = sign(contacts, name);

@@ -206,6 +206,8 @@ impl ChatScreen {
 
 #[cfg(test)]
 mod tests {
+    use mix::chat::ContactTrust;
+
     use super::*;
 
     fn press(screen: &mut ChatScreen, code: KeyCode) -> KeyAction {
@@ -217,7 +219,7 @@ mod tests {
     }
 
     fn from(name: &str, text: &str) -> LineContent {
-        LineContent::From { name: name.into(), text: text.into() }
+        LineContent::From { name: name.into(), trust: ContactTrust::Seen, text: text.into() }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The chat in a terminal: draws the screen, and passes keys and events to it.
 
 use std::io::{self, stdout};
+use std::panic;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -8,13 +9,15 @@ use std::time::Duration;
 use console::CommandFailure;
 use mix::chat::{ChatConfig, ChatEvent, ChatSession};
 use ratatui::DefaultTerminal;
+use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{
     self, DisableBracketedPaste, DisableFocusChange, EnableBracketedPaste, EnableFocusChange,
     KeyEventKind,
 };
 use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{DisableLineWrap, EnableLineWrap};
 
-use super::draw::draw;
+use super::draw::{draw, rewrite_changed_rows};
 use super::person::PersonalChat;
 use super::screen::KeyAction;
 use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
@@ -43,22 +46,33 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     ended
 }
 
-/// A terminal that is restored when this is dropped. The library restores it in a panic.
+/// A terminal that is restored when this is dropped, and in a panic. It wraps no rows: if it draws
+/// a text wider than this program expects, the text must not go on in the row below.
 struct RestoredTerminal(DefaultTerminal);
 
 impl RestoredTerminal {
     fn new() -> io::Result<Self> {
         let terminal = Self(ratatui::try_init()?);
-        execute!(stdout(), EnableBracketedPaste, EnableFocusChange)?;
+        // The library's own hook restores the rest, and lets the message be printed.
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            leave();
+            hook(panic);
+        }));
+        execute!(stdout(), EnableBracketedPaste, EnableFocusChange, DisableLineWrap)?;
         Ok(terminal)
     }
 }
 
 impl Drop for RestoredTerminal {
     fn drop(&mut self) {
-        let _ = execute!(stdout(), DisableBracketedPaste, DisableFocusChange);
+        leave();
         ratatui::restore();
     }
+}
+
+fn leave() {
+    let _ = execute!(stdout(), DisableBracketedPaste, DisableFocusChange, EnableLineWrap);
 }
 
 fn read_keys(inputs: &Sender<ChatUiEvent<event::Event>>) {
@@ -76,10 +90,15 @@ fn talk(
     terminal: &mut DefaultTerminal,
     inputs: &Receiver<ChatUiEvent<event::Event>>,
 ) -> Result<(), CommandFailure> {
+    let mut shown = Buffer::default();
     loop {
         chat.screen.status.connection = chat.connection();
         let mut view = chat.screen.view;
-        terminal.draw(|frame| view = draw(frame, &chat.screen)).map_err(|error| broken(&error))?;
+        let drawn = terminal.draw(|frame| {
+            view = draw(frame, &chat.screen);
+            rewrite_changed_rows(frame.buffer_mut(), &shown);
+        });
+        drawn.map_err(|error| broken(&error))?.buffer.clone_into(&mut shown);
         chat.screen.view = view;
         let first = match inputs.recv_timeout(TICK) {
             Ok(input) => input,

@@ -146,16 +146,21 @@ fn an_invitation_is_written_to_a_file_that_only_its_owner_can_read() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A SOCKS5 proxy that takes the name `mix.example` for the chat's proxy. Returns its address.
+/// A SOCKS5 proxy that takes the name `mix.example` for the chat's proxy. Like Tor, it prefers
+/// connections with a user and a password, and accepts any. Returns its address.
 fn socks_proxy(to: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let to = to.to_owned();
     thread::spawn(move || {
         for mut client in listener.incoming().map_while(Result::ok) {
-            let mut greeting = [0; 3];
+            let mut greeting = [0; 4];
             client.read_exact(&mut greeting).unwrap();
-            client.write_all(&[5, 0]).unwrap();
+            assert_eq!(greeting, [5, 2, 0, 2]);
+            client.write_all(&[5, 2]).unwrap();
+            let mut login = [0; 1 + 2 * (1 + 16)];
+            client.read_exact(&mut login).unwrap();
+            client.write_all(&[1, 0]).unwrap();
             let mut request = [0; 5 + 11 + 2];
             client.read_exact(&mut request).unwrap();
             assert_eq!(&request[5..16], b"mix.example", "the name is not resolved before");
@@ -186,4 +191,24 @@ fn a_member_connects_through_a_socks_proxy_which_resolves_the_name() {
     let bob = room.talk("bob").enter_last("@alice through another proxy");
     assert_eq!(alice.wait_for("message"), "message bob through another proxy");
     assert!(bob.ends().success());
+}
+
+#[test]
+fn join_refuses_options_that_an_existing_configuration_contradicts() {
+    let (room, _proxy) = Room::open(&["alice"]);
+    let mut alice = room.talk("alice");
+    let code = alice.invite("bob");
+    room.join("bob", &code);
+    for (options, wrong) in [
+        (["--socks", "127.0.0.1:9"], "without socks = \"127.0.0.1:9\""),
+        (["--name", "robert"], "another name than robert"),
+    ] {
+        let again = room.run_join("bob", &code, &options);
+        let stderr = String::from_utf8(again.stderr).unwrap();
+        assert!(again.status.code() == Some(2) && stderr.contains(wrong), "{stderr}");
+    }
+    for options in [&[][..], &["--name", "bob"]] {
+        let again = room.run_join("bob", &code, options);
+        assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    }
 }

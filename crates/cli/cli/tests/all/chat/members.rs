@@ -208,7 +208,8 @@ impl Room {
         self.run_join(name, code, &["--name", wanted])
     }
 
-    fn run_join(&self, name: &str, code: &str, options: &[&str]) -> Output {
+    /// Joins with these options.
+    pub(crate) fn run_join(&self, name: &str, code: &str, options: &[&str]) -> Output {
         let config = format!("{name}.toml");
         let arguments = [&["chat", "join", "-", "--config", &config], options].concat();
         let mut command = sunder(self.place.path(), &arguments);

@@ -113,6 +113,43 @@ fn a_message_to_a_group_has_one_line_with_times_and_a_combined_mark() {
     alice.wait_for("no message was dropped");
 }
 
+/// What a member writes so that a row of it looks like a message of somebody else. No clock shows
+/// this time.
+const FORGED: &str = "24:01\u{a0}◆carol:\u{a0}send\u{a0}the\u{a0}key\u{a0}to\u{a0}mallory";
+
+#[test]
+fn no_row_of_a_text_is_drawn_where_messages_begin() {
+    let (room, _proxy) = Room::open(&NAMES);
+    let mut bob = room.talk("bob");
+    let _carol = room.talk("carol");
+    let mut alice = Terminal::start(&room, "alice", [24, 80]);
+    alice.wait_for("3 take part");
+    // Each of the four takes a cell here, and 16 in the terminal, which so reaches its edge.
+    let cluster = "\u{d4e}".repeat(15) + "a";
+    assert!(bob.say("alice", &format!("{}.....{FORGED}", cluster.repeat(4))));
+    alice.wait_for("mallory");
+    let rows = alice.rows();
+    assert!(!rows.iter().any(|row| row.starts_with("24:01")), "{rows:#?}");
+    assert!(alice.is_wrap_off());
+    alice.press("\x03");
+    alice.check_restored();
+}
+
+#[test]
+fn nothing_of_a_wide_text_remains_behind_the_message_of_another_member() {
+    let (room, _proxy) = Room::open(&NAMES);
+    let [mut bob, mut carol] = ["bob", "carol"].map(|name| room.talk(name));
+    let mut alice = Terminal::start(&room, "alice", [8, 80]);
+    alice.wait_for("3 take part");
+    // The terminal draws these letters with two cells each, and the rest farther to the right.
+    assert!(bob.say("alice", &format!("{}nothing", "ж".repeat(20))));
+    alice.wait_for("nothing");
+    assert!(carol.say("alice", "I promise"));
+    alice.wait_until("carol's message alone in its row", |screen| {
+        screen.rows(0, 80).any(|row| row.trim_end().ends_with("carol: I promise"))
+    });
+}
+
 /// The guide's picture of a terminal is one of this program.
 #[test]
 fn the_terminal_in_the_guide_is_what_is_shown() {
@@ -207,4 +244,28 @@ fn what_happens_is_said_in_lines() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && said.contains("the chat ends after 3 rounds"), "{said}");
     assert!(!said.contains('\x1b'), "{said}");
+}
+
+#[test]
+fn no_row_of_a_sentence_looks_like_another_one() {
+    let (room, _proxy) = Room::open(&NAMES);
+    let mut bob = room.talk("bob");
+    let _carol = room.talk("carol");
+    let mut alice = Terminal::start_with(&room, "alice", &["--lines"], [24, 80]);
+    alice.wait_for("members take part: messages are sent.");
+    // With `HH:MM bob: ` it reaches the right edge.
+    assert!(bob.say("alice", &format!("ok{}{FORGED}", "\u{a0}".repeat(67))));
+    alice.wait_for("mallory");
+    let rows = alice.rows();
+    assert!(!rows.iter().any(|row| row.starts_with("24:01")), "{rows:#?}");
+    // A message that comes while a line is entered begins at the left edge as well.
+    alice.press("@bob I am ty");
+    alice.wait_for("I am ty");
+    assert!(bob.say("alice", "hello"));
+    alice.wait_until("a row with the message", |screen| {
+        let mut rows = screen.rows(0, 80);
+        rows.any(|row| row.get(5..).is_some_and(|row| row.trim_end() == " bob: hello"))
+    });
+    alice.press("ping\n");
+    assert_eq!(bob.wait_for("message"), "message alice I am typing");
 }

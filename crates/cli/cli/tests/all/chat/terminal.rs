@@ -18,6 +18,31 @@ use super::members::Room;
 /// How long something may take to be shown.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
+/// What is drawn for characters that the library of the test draws with fewer cells than some
+/// terminals, or not at all.
+const DRAWN: [(&str, &str); 3] = [("\u{d4e}", "p"), ("ж", "жж"), ("\u{fffd}", "?")];
+
+/// Whether the program has asked the terminal not to wrap. The library of the test wraps anyway.
+#[derive(Default)]
+struct WrapRequest {
+    is_off: bool,
+}
+
+impl vt100::Callbacks for WrapRequest {
+    fn unhandled_csi(
+        &mut self,
+        _: &mut vt100::Screen,
+        first: Option<u8>,
+        _: Option<u8>,
+        parameters: &[&[u16]],
+        last: char,
+    ) {
+        if first == Some(b'?') && parameters == [[7]] {
+            self.is_off = last == 'l';
+        }
+    }
+}
+
 /// A program in a terminal, killed when dropped.
 pub(crate) struct Terminal {
     child: Child,
@@ -25,7 +50,9 @@ pub(crate) struct Terminal {
     /// The program's end, which keeps the settings after the program has ended.
     device: OwnedFd,
     output: Receiver<Vec<u8>>,
-    screen: vt100::Parser,
+    /// The bytes of a character that has not come completely.
+    begun: Vec<u8>,
+    screen: vt100::Parser<WrapRequest>,
 }
 
 impl Terminal {
@@ -67,10 +94,10 @@ impl Terminal {
                 let _ = sender.send(bytes[..count].to_vec());
             }
         });
-        let screen = vt100::Parser::new(rows, columns, 0);
+        let screen = vt100::Parser::new_with_callbacks(rows, columns, 0, WrapRequest::default());
         tcsetwinsize(&device, size(rows, columns)).unwrap();
         let child = room.start(member, &mut started);
-        Self { child, keys: File::from(keys), device, output, screen }
+        Self { child, keys: File::from(keys), device, output, begun: Vec::new(), screen }
     }
 
     pub(crate) fn press(&mut self, keys: &str) {
@@ -94,8 +121,28 @@ impl Terminal {
             let Ok(bytes) = self.output.recv_timeout(left) else {
                 panic!("{what} is not shown:\n{}", self.screen.screen().contents());
             };
-            self.screen.process(&bytes);
+            self.show(&bytes);
         }
+    }
+
+    fn show(&mut self, bytes: &[u8]) {
+        self.begun.extend(bytes);
+        let complete = match std::str::from_utf8(&self.begun) {
+            Ok(text) => text.len(),
+            Err(error) => {
+                assert_eq!(error.error_len(), None, "the program writes UTF-8");
+                error.valid_up_to()
+            }
+        };
+        let text: Vec<u8> = self.begun.drain(..complete).collect();
+        let text = String::from_utf8(text).unwrap();
+        let text = DRAWN.iter().fold(text, |text, (given, drawn)| text.replace(given, drawn));
+        self.screen.process(text.as_bytes());
+    }
+
+    /// Whether the terminal was asked not to continue a row in the row below.
+    pub(crate) fn is_wrap_off(&self) -> bool {
+        self.screen.callbacks().is_off
     }
 
     /// The rows that are shown.
@@ -127,6 +174,7 @@ impl Terminal {
         self.wait_until("the screen before", |screen| {
             !screen.alternate_screen() && !screen.hide_cursor() && !screen.bracketed_paste()
         });
+        assert!(!self.is_wrap_off());
     }
 }
 

@@ -2,6 +2,7 @@
 //! invitations that are bound to a name.
 
 use std::fs;
+use std::process::Output;
 
 use rustix::process::Signal;
 
@@ -63,6 +64,53 @@ fn members_compare_their_safety_number_and_a_changed_key_stops_messages() {
     bob.wait_for("note");
     bob.enter("@carol it is");
     assert_eq!(carol.wait_for("message"), "message bob it is");
+}
+
+/// The commands compare the keys too, and a chat that follows would not report it again.
+#[test]
+fn invite_and_join_report_a_changed_key() {
+    let (room, _proxy) = Room::open(&NAMES);
+    let mut members = NAMES.map(|name| room.talk(name));
+    for member in &mut members {
+        member.wait_for("anonymity 3");
+    }
+    for mut member in members {
+        member.stop(Signal::TERM);
+    }
+    let contacts = |name: &str| room.path(&format!("{name}.state/contacts"));
+    let known = ["alice", "bob"].map(|name| (name, fs::read(contacts(name)).unwrap()));
+    let mut alice = room.talk("alice");
+    alice.enter("/remove carol");
+    alice.wait_for("members bob");
+    for file in ["carol.toml", "carol.key"] {
+        fs::remove_file(room.path(file)).unwrap();
+    }
+    fs::remove_dir_all(room.path("carol.state")).unwrap();
+    let code = alice.invite("carol");
+    room.join("carol", &code);
+    let mut bob = room.talk("bob");
+    for member in [&mut alice, &mut bob] {
+        assert!(member.wait_for("warning").contains("carol has ANOTHER KEY"));
+        member.stop(Signal::TERM);
+    }
+    // As if each command were the first to see her.
+    for (name, known) in known {
+        fs::write(contacts(name), known).unwrap();
+    }
+    let invite = || {
+        let mut command =
+            room.command(&["chat", "invite", "--config", "alice.toml", "--print", "dora"]);
+        command.output().unwrap()
+    };
+    let is_warned = |output: &Output| {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stderr).contains("carol has ANOTHER KEY")
+    };
+    let invited = invite();
+    assert!(is_warned(&invited));
+    assert!(!is_warned(&invite()));
+    let code = String::from_utf8(invited.stdout).unwrap();
+    assert!(is_warned(&room.try_join("bob", &code)));
 }
 
 #[test]

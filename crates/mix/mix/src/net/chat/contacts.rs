@@ -15,7 +15,10 @@ pub(super) const FILE: &str = "contacts";
 /// The receiver of a message to all other members.
 pub const ALL: &str = "all";
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The version whose groups have names without keys. It is read.
+const VERSION_WITHOUT_KEYS: u8 = 1;
+/// How many people are remembered, with those who are no longer members.
 const MAX_PEOPLE: usize = 4096;
 const MAX_GROUPS: usize = 256;
 
@@ -30,15 +33,24 @@ pub struct ChatContactList {
     pub changed: BTreeSet<String>,
 }
 
-/// Whether the key of a member is trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ContactTrust {
+/// Whether the key of a member, or of the sender of a message, is trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ContactTrust {
     /// The key that the member had first, or that the user has accepted.
+    #[default]
     Seen = 0,
     /// The user has compared the safety number.
     Verified = 1,
-    /// Not the key that was verified. The user has not accepted it yet.
+    /// Not the key that was verified, and the user has not accepted it yet. Of a sender also: not
+    /// the key that its name has now.
     Changed = 2,
+}
+
+impl ContactTrust {
+    /// The trust with a number; `None` if there is none.
+    pub(super) fn from_number(number: u8) -> Option<Self> {
+        [Self::Seen, Self::Verified, Self::Changed].into_iter().find(|it| *it as u8 == number)
+    }
 }
 
 struct KnownMember {
@@ -55,12 +67,20 @@ impl KnownMember {
     }
 }
 
+/// A member of a named group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct GroupContact {
+    name: String,
+    /// Its key when the user named the group. Whoever has the name later is not meant.
+    key: IdentityPublicKey,
+}
+
 /// See [the module](self).
 #[derive(Default)]
 pub(super) struct ChatContacts {
     /// Also those who are no longer members: a name may return with another key.
     people: Vec<KnownMember>,
-    groups: BTreeMap<String, Vec<String>>,
+    groups: BTreeMap<String, Vec<GroupContact>>,
 }
 
 impl ChatContacts {
@@ -70,8 +90,9 @@ impl ChatContacts {
             let people = self.people.iter().filter(move |person| person.trust == trust);
             people.map(|person| person.name.to_string()).collect()
         };
+        let groups = self.groups.iter().map(|(name, members)| (name.clone(), names_of(members)));
         ChatContactList {
-            groups: self.groups.clone(),
+            groups: groups.collect(),
             verified: with(ContactTrust::Verified),
             changed: with(ContactTrust::Changed),
         }
@@ -81,6 +102,45 @@ impl ChatContacts {
     /// each that has another key or another name than before.
     pub(super) fn update(&mut self, members: &[(IdentityPublicKey, MemberName)]) -> Vec<String> {
         let warnings = members.iter().filter_map(|(key, name)| self.meet(key, name)).collect();
+        self.forget_former(members);
+        warnings
+    }
+
+    /// Compares the key of a sender that is not one of the current members: it has written in an
+    /// epoch of which this member knows only what the sender's message says. Returns the trust in
+    /// the sender, and a warning if its name belongs to another key, or to nobody.
+    pub(super) fn meet_former(
+        &mut self,
+        key: &IdentityPublicKey,
+        name: &str,
+        members: &[(IdentityPublicKey, MemberName)],
+    ) -> (ContactTrust, Option<String>) {
+        if let Some(known) = self.person(name) {
+            return if known.key == *key {
+                (known.trust, None)
+            } else {
+                (ContactTrust::Changed, Some(former_key_warning(name)))
+            };
+        }
+        let Ok(name) = MemberName::new(name) else { return Default::default() };
+        let warning = self.meet_new_name(key, &name);
+        self.forget_former(members);
+        (self.trust_in(key, name.as_str()), warning)
+    }
+
+    /// Whether somebody is or was known by this name.
+    pub(super) fn is_known(&self, name: &str) -> bool {
+        self.person(name).is_some()
+    }
+
+    /// The trust in a sender with this key and name.
+    pub(super) fn trust_in(&self, key: &IdentityPublicKey, name: &str) -> ContactTrust {
+        let known = self.person(name).filter(|known| known.key == *key);
+        known.map_or(ContactTrust::Changed, |known| known.trust)
+    }
+
+    /// Forgets people beyond [`MAX_PEOPLE`].
+    fn forget_former(&mut self, members: &[(IdentityPublicKey, MemberName)]) {
         let is_member = |person: &KnownMember| members.iter().any(|(key, _)| *key == person.key);
         while self.people.len() > MAX_PEOPLE {
             // Of the former members, first one that was never verified.
@@ -88,7 +148,6 @@ impl ChatContacts {
             let least = former.min_by_key(|(_, person)| person.trust != ContactTrust::Seen);
             self.people.remove(least.map_or(0, |(index, _)| index));
         }
-        warnings
     }
 
     /// Compares a member with the one that had this name before.
@@ -160,7 +219,7 @@ impl ChatContacts {
                     "{to} is a member and a group of yours: /ungroup {to} removes the group"
                 ));
             }
-            Some(members) => members.clone(),
+            Some(members) => names_of(members),
             None => vec![to.to_owned()],
         };
         if let Some(gone) = recipients.iter().find(|name| !is_member(name)) {
@@ -170,13 +229,42 @@ impl ChatContacts {
         }
         let is_changed =
             |name: &&String| self.person(name).is_some_and(|it| it.trust == ContactTrust::Changed);
-        match recipients.iter().find(is_changed) {
-            None => Ok(recipients),
-            Some(name) => Err(format!(
+        if let Some(name) = recipients.iter().find(is_changed) {
+            return Err(format!(
                 "{name} has another key than the one that you verified: compare the new number \
                  (/verify {name}), or accept the new key (/trust {name})"
+            ));
+        }
+        let of_group = self.groups.get(to).filter(|_| to != ALL).into_iter().flatten();
+        match of_group.into_iter().find(|contact| !self.has_key(contact)) {
+            None => Ok(recipients),
+            Some(GroupContact { name, .. }) => Err(format!(
+                "{name} has another key than when you named the group {to}: ask {name}, and then \
+                 change the group {to}"
             )),
         }
+    }
+
+    /// The members whose messages are cancelled with those to `to`: as [`Self::recipients`], but
+    /// without those of a group that are gone, and whether or not their keys are trusted.
+    ///
+    /// # Errors
+    /// The error message, if there is neither a member nor a group with this name.
+    pub(super) fn cancelled(&self, to: &str, others: &[String]) -> Result<Vec<String>, String> {
+        let is_member = |name: &String| others.contains(name);
+        let of_group = self.groups.get(to).into_iter().flatten();
+        let of_group = of_group.filter(|contact| is_member(&contact.name) && self.has_key(contact));
+        let mut names: BTreeSet<String> = of_group.map(|contact| contact.name.clone()).collect();
+        names.extend(Some(to.to_owned()).filter(is_member));
+        if names.is_empty() && !self.groups.contains_key(to) {
+            return Err(format!("no member has the name {to}"));
+        }
+        Ok(names.into_iter().collect())
+    }
+
+    /// Whether the name of a group's member still has the same key.
+    fn has_key(&self, contact: &GroupContact) -> bool {
+        self.person(&contact.name).is_some_and(|person| person.key == contact.key)
     }
 
     /// Names a group of members, or forgets the group if `members` is empty.
@@ -197,21 +285,24 @@ impl ChatContacts {
         if name == ALL || others.iter().any(|other| other == name) {
             return Err(format!("a group cannot have the name {name}"));
         }
-        if let Some(unknown) = members.iter().find(|member| !others.contains(member)) {
-            return Err(format!("no member has the name {unknown}"));
-        }
+        let members: BTreeSet<&String> = members.iter().collect();
+        let contact = |name: &String| {
+            let known = self.person(name).filter(|_| others.contains(name));
+            let key = known.ok_or_else(|| format!("no member has the name {name}"))?.key;
+            Ok(GroupContact { name: name.clone(), key })
+        };
+        let members = members.into_iter().map(contact).collect::<Result<Vec<_>, String>>()?;
         if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(name) {
             return Err(format!("there are {MAX_GROUPS} groups already"));
         }
-        let members: BTreeSet<&String> = members.iter().collect();
-        self.groups.insert(name.to_owned(), members.into_iter().cloned().collect());
+        self.groups.insert(name.to_owned(), members);
         Ok(())
     }
 
     /// The encoded contacts. Secret.
     pub(super) fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let names: usize = self.groups.values().flatten().map(|name| 1 + name.len()).sum();
-        let len = 16 + 256 * (self.people.len() + self.groups.len()) + names;
+        let members: usize = self.groups.values().flatten().map(|it| 33 + it.name.len()).sum();
+        let len = 16 + 256 * (self.people.len() + self.groups.len()) + members;
         let mut out = Zeroizing::new(Vec::with_capacity(len));
         out.push(VERSION);
         out.put_u32(u32::try_from(self.people.len()).unwrap_or(0));
@@ -223,8 +314,9 @@ impl ChatContacts {
         for (name, members) in &self.groups {
             out.put_text(name);
             out.put_u32(u32::try_from(members.len()).unwrap_or(0));
-            for member in members {
-                out.put_text(member);
+            for GroupContact { name, key } in members {
+                out.put_text(name);
+                out.extend(key.to_bytes());
             }
         }
         out
@@ -234,28 +326,45 @@ impl ChatContacts {
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = FieldReader::new(bytes);
         let mut contacts = Self::default();
-        if reader.u8() != Ok(VERSION) {
+        let version = reader.u8().ok()?;
+        if ![VERSION, VERSION_WITHOUT_KEYS].contains(&version) {
             return None;
         }
         for _ in 0..reader.u32().ok()? {
             let name = MemberName::new(reader.text().ok()?).ok()?;
             let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
-            let trust = match reader.u8().ok()? {
-                0 => ContactTrust::Seen,
-                1 => ContactTrust::Verified,
-                2 => ContactTrust::Changed,
-                _ => return None,
-            };
+            let trust = ContactTrust::from_number(reader.u8().ok()?)?;
             contacts.people.push(KnownMember::new(name, key, trust));
         }
         while !reader.is_empty() {
             let name = reader.text().ok()?.to_owned();
-            let members = (0..reader.u32().ok()?).map(|_| Some(reader.text().ok()?.to_owned()));
-            let members: Option<Vec<String>> = members.collect();
-            contacts.groups.insert(name, members?);
+            let mut members = Vec::new();
+            for _ in 0..reader.u32().ok()? {
+                let member = reader.text().ok()?.to_owned();
+                let key = match version {
+                    VERSION => Some(IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?),
+                    _ => contacts.person(&member).map(|known| known.key),
+                };
+                members.push(key.map(|key| GroupContact { name: member, key }));
+            }
+            // A group of somebody of whom nothing is known any more could not be written to.
+            let members: Option<Vec<GroupContact>> = members.into_iter().collect();
+            contacts.groups.extend(members.map(|members| (name, members)));
         }
         Some(contacts)
     }
+}
+
+fn names_of(members: &[GroupContact]) -> Vec<String> {
+    members.iter().map(|contact| contact.name.clone()).collect()
+}
+
+/// The warning before a message of a key whose name has another key now.
+fn former_key_warning(name: &str) -> String {
+    format!(
+        "ATTENTION: the next message of {name} is from ANOTHER KEY than the one that {name} has \
+         now. The sender had this name when it wrote, and may be another person"
+    )
 }
 
 /// The warning that a member has another key than before, or than the one of a name that looks
@@ -327,7 +436,87 @@ mod tests {
         assert_eq!(contacts.recipients("carol", &others), Ok(names(&["carol"])));
         assert_eq!(contacts.list().changed.len(), 1);
         contacts.trust("bob", false);
+        assert_eq!(contacts.recipients("bob", &others), Ok(names(&["bob"])));
+        // Another key than that of the member of the group.
+        let refused = contacts.recipients("team", &others).unwrap_err();
+        assert!(refused.contains("change the group team"), "{refused}");
+        contacts.set_group(&MemberName::new("team").unwrap(), &others, &others).unwrap();
         assert_eq!(contacts.recipients("team", &others), Ok(others));
+    }
+
+    #[test]
+    fn a_group_is_of_keys_and_not_of_whoever_has_the_names_later() {
+        let mut contacts = ChatContacts::default();
+        let (others, team) = (names(&["bob", "carol"]), MemberName::new("team").unwrap());
+        contacts.update(&[member("bob", 1), member("carol", 2)]);
+        contacts.set_group(&team, &others, &others).unwrap();
+        contacts.update(&[member("bob", 3), member("carol", 2)]);
+        let mut contacts = ChatContacts::decode(&contacts.encode()).unwrap();
+        let refused = contacts.recipients("team", &others).unwrap_err();
+        assert!(refused.contains("bob has another key"), "{refused}");
+        assert_eq!(contacts.recipients(ALL, &others), Ok(others.clone()));
+        assert_eq!(contacts.recipients("bob", &others), Ok(names(&["bob"])));
+        contacts.set_group(&team, &others, &others).unwrap();
+        assert_eq!(contacts.recipients("team", &others), Ok(others));
+    }
+
+    #[test]
+    fn groups_of_the_version_before_get_the_keys_that_are_known() {
+        let mut contacts = ChatContacts::default();
+        contacts.update(&[member("bob", 1)]);
+        let mut bytes = contacts.encode().to_vec();
+        bytes[0] = VERSION_WITHOUT_KEYS;
+        for (group, member) in [("team", "bob"), ("unknown", "eve")] {
+            bytes.put_text(group);
+            bytes.put_u32(1);
+            bytes.put_text(member);
+        }
+        let mut contacts = ChatContacts::decode(&bytes).unwrap();
+        let bob = names(&["bob"]);
+        assert_eq!(contacts.list().groups, BTreeMap::from([("team".to_owned(), bob.clone())]));
+        assert_eq!(contacts.recipients("team", &bob), Ok(bob.clone()));
+        contacts.update(&[member("bob", 2)]);
+        assert!(contacts.recipients("team", &bob).is_err());
+    }
+
+    #[test]
+    fn messages_to_those_that_are_left_can_be_cancelled() {
+        let mut contacts = ChatContacts::default();
+        let (others, team) = (names(&["bob", "carol", "dave"]), MemberName::new("team").unwrap());
+        contacts.update(&[member("bob", 1), member("carol", 2), member("dave", 3)]);
+        contacts.set_group(&team, &others, &others).unwrap();
+        contacts.trust("bob", true);
+        contacts.update(&[member("bob", 4), member("carol", 2)]);
+        let others = names(&["bob", "carol"]);
+        assert!(contacts.recipients("bob", &others).is_err());
+        assert_eq!(contacts.cancelled("bob", &others), Ok(names(&["bob"])));
+        assert_eq!(contacts.cancelled("team", &others), Ok(names(&["carol"])));
+        assert_eq!(contacts.cancelled("team", &[]), Ok(Vec::new()));
+        assert!(contacts.cancelled("eve", &others).is_err());
+    }
+
+    #[test]
+    fn a_sender_of_a_missed_epoch_is_compared() {
+        let mut contacts = ChatContacts::default();
+        let members = [member("bob", 1)];
+        contacts.update(&members);
+        contacts.trust("bob", true);
+        let key = |number| member("x", number).0;
+        // Bob himself, and a key that had his name for an epoch.
+        assert_eq!(contacts.meet_former(&key(1), "bob", &[]), (ContactTrust::Verified, None));
+        let (trust, warning) = contacts.meet_former(&key(2), "bob", &members);
+        assert_eq!(trust, ContactTrust::Changed);
+        assert!(warning.unwrap().contains("ANOTHER KEY"));
+        assert!(contacts.is_verified("bob"), "bob stays as he was");
+        // A name that looks like his, and one that was never seen.
+        let (trust, warning) = contacts.meet_former(&key(3), "B0B", &members);
+        assert_eq!(trust, ContactTrust::Changed);
+        assert!(warning.unwrap().contains("ANOTHER KEY than bob"));
+        assert_eq!(contacts.meet_former(&key(4), "eve", &members), (ContactTrust::Seen, None));
+        // It is remembered, and so compared with members of later epochs.
+        let mut contacts = ChatContacts::decode(&contacts.encode()).unwrap();
+        let warnings = contacts.update(&[member("bob", 1), member("eve", 5)]);
+        assert!(warnings.len() == 1 && warnings[0].contains("eve has ANOTHER KEY"), "{warnings:?}");
     }
 
     #[test]
@@ -377,6 +566,7 @@ mod tests {
     fn a_group_is_of_members_and_its_name_is_not_that_of_a_member() {
         let mut contacts = ChatContacts::default();
         let others = names(&["bob", "carol", "dave"]);
+        contacts.update(&[member("bob", 1), member("carol", 2), member("dave", 3)]);
         let team = MemberName::new("team").unwrap();
         let unknown = contacts.set_group(&team, &names(&["bob", "eve"]), &others);
         assert!(unknown.unwrap_err().contains("eve"));
@@ -409,7 +599,9 @@ mod tests {
         #[test]
         fn any_bytes_are_contacts_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = ChatContacts::decode(&bytes);
-            let _ = ChatContacts::decode(&[&[VERSION][..], &bytes].concat());
+            for version in [VERSION, VERSION_WITHOUT_KEYS] {
+                let _ = ChatContacts::decode(&[&[version][..], &bytes].concat());
+            }
         }
     }
 }

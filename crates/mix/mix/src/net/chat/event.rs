@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::contacts::ChatContactList;
+use super::contacts::{ChatContactList, ContactTrust};
 use crate::protocol::client::{CancelledChatMessages, MixClientStatus};
 use crate::protocol::event::MixClientEvent;
 use crate::protocol::membership::MemberName;
@@ -50,7 +50,16 @@ pub enum ChatEvent {
         /// Whether it can be sent once there are exchanges.
         is_early: bool,
     },
-    /// An event of the client: of a message, or a note for the user.
+    /// A message has arrived, in place of [`MixClientEvent::Message`].
+    Message {
+        /// The sender: its current name if it is a member, otherwise the one that it had.
+        from: String,
+        /// The trust in the sender's key now.
+        trust: ContactTrust,
+        /// The text.
+        text: String,
+    },
+    /// Another event of the client: of a message of this member, or a note for the user.
     Client(MixClientEvent),
     /// Messages were dropped at the user's request.
     Cancelled(CancelledChatMessages),
@@ -72,6 +81,8 @@ pub enum ChatEvent {
         number: u32,
         /// The sender.
         from: String,
+        /// The trust in the sender's key now.
+        trust: ContactTrust,
         /// The name, which is safe for a file.
         name: String,
         /// The length in bytes.

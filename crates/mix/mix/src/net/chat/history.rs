@@ -10,6 +10,7 @@ use keys::sealed::SealedKey;
 use random::RandomGenerator;
 
 use super::super::state::{StateFileError, StateFolder};
+use super::contacts::ContactTrust;
 
 /// The name of the file.
 const FILE: &str = "history";
@@ -17,8 +18,12 @@ const FILE: &str = "history";
 /// Longer than any entry.
 const MAX_ENTRY_LEN: usize = 128 << 10;
 
-/// Length of an entry's header: the time, the direction, and the length of the name.
+/// Length of an entry's header: the time, the kind, and the length of the name.
 const HEAD_LEN: usize = 8 + 1 + 1;
+
+/// The kind of a message of this member. That of another member's message is 0, or 1 plus the
+/// number of the trust in its key. A version before knew only 0 and 1.
+const OWN: u8 = 1;
 
 /// A message in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +34,9 @@ pub struct ChatHistoryEntry {
     pub is_own: bool,
     /// The other member.
     pub name: String,
+    /// The trust in the sender's key when the message arrived. [`ContactTrust::Seen`] if this
+    /// member has sent it, or a version that did not keep the trust has stored it.
+    pub trust: ContactTrust,
     /// The text.
     pub text: String,
 }
@@ -147,19 +155,25 @@ fn encode(entry: &ChatHistoryEntry) -> Vec<u8> {
     let micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
     let name = &entry.name.as_bytes()[..entry.name.len().min(255)];
     let len = u8::try_from(name.len()).unwrap_or(u8::MAX);
-    let head = [u8::from(entry.is_own), len];
+    let kind = match (entry.is_own, entry.trust) {
+        (true, _) => OWN,
+        (false, ContactTrust::Seen) => 0,
+        (false, trust) => OWN + trust as u8,
+    };
+    let head = [kind, len];
     [&micros.to_be_bytes()[..], &head, name, entry.text.as_bytes()].concat()
 }
 
 fn decode(entry: &[u8]) -> Option<ChatHistoryEntry> {
     let (head, rest) = entry.split_first_chunk::<HEAD_LEN>()?;
-    let (micros, [is_own, len]) = head
+    let (micros, [kind, len]) = head
         .split_first_chunk::<8>()
         .map(|(micros, rest)| (u64::from_be_bytes(*micros), [rest[0], rest[1]]))?;
     let (name, text) = rest.split_at_checked(usize::from(len))?;
     Some(ChatHistoryEntry {
         at: SystemTime::UNIX_EPOCH + Duration::from_micros(micros),
-        is_own: is_own == 1,
+        is_own: kind == OWN,
+        trust: ContactTrust::from_number(kind.saturating_sub(OWN))?,
         name: String::from_utf8(name.to_vec()).ok()?,
         text: String::from_utf8(text.to_vec()).ok()?,
     })
@@ -176,11 +190,27 @@ mod tests {
 
     fn entry(text: &str) -> ChatHistoryEntry {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
-        ChatHistoryEntry { at, is_own: text.len() == 1, name: "bob".into(), text: text.into() }
+        let is_own = text.len() == 1;
+        let trust = match text.len() {
+            9 => ContactTrust::Verified,
+            6 => ContactTrust::Changed,
+            _ => ContactTrust::Seen,
+        };
+        ChatHistoryEntry { at, is_own, name: "bob".into(), trust, text: text.into() }
     }
 
     fn open(folder: &StateFolder, max: usize) -> (ChatHistory, Vec<ChatHistoryEntry>) {
         ChatHistory::open(folder, state_key(&IdentitySecretKey::new(&[1; 32])), max).unwrap()
+    }
+
+    #[test]
+    fn entries_of_the_version_before_are_read() {
+        for (kind, is_own) in [(0, false), (1, true)] {
+            let decoded = decode(&[&[0; 8][..], &[kind, 3], b"bobhello"].concat()).unwrap();
+            assert_eq!((decoded.is_own, decoded.trust), (is_own, ContactTrust::Seen));
+            assert_eq!((&*decoded.name, &*decoded.text), ("bob", "hello"));
+        }
+        assert_eq!(decode(&[&[0; 8][..], &[4, 3], b"bobhello"].concat()), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A chat session: the driver of a member's client. It stores the client's state, reports events
 //! and moves messages. [`Presence`] decides when it connects and leaves.
 
+mod arrivals;
 mod commands;
 mod opening;
 
@@ -8,24 +9,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use keys::{IdentitySecretKey, KeyFileError};
+use keys::{IdentityPublicKey, IdentitySecretKey, KeyFileError};
 use tracing::debug;
 use transport::{ConnectionCloser, ConnectionOptions, ConnectionWriter};
 
 use super::super::outbox::{ConnectionOutbox, STACK_LEN};
 use super::super::state::{StateFileError, StateFolder, state_key};
 use super::config::ChatConfig;
-use super::contacts::{self, ChatContacts};
+use super::contacts::ChatContacts;
 use super::event::ChatEvent;
 use super::history::{ChatHistory, ChatHistoryEntry, ChatHistoryError};
 use super::output::{ChatOutput, ChatOutputResult, ChatOutputWriter as OutputWriter};
-use super::shared_file::{self, FileOffers, SharedFile};
+use super::shared_file::FileOffers;
 use crate::protocol::client::{MixClient, MixClientError, MixClientStatus};
-use crate::protocol::event::MixClientEvent;
-use crate::protocol::membership::Invitation;
+use crate::protocol::membership::{Invitation, MemberName};
 use crate::protocol::presence::{Presence, PresenceAction};
 pub use commands::ChatCommand;
 pub use opening::found_group;
@@ -164,8 +164,8 @@ struct ChatDriver {
     number: u64,
     status: Option<MixClientStatus>,
     contacts: ChatContacts,
-    /// The epoch whose members the contacts were compared with.
-    contacts_epoch: u32,
+    /// The other members with which the contacts were compared; `None` before an epoch.
+    compared: Option<Vec<(IdentityPublicKey, MemberName)>>,
     offers: FileOffers,
     /// When the proxy has last sent something, and whether its silence was reported.
     heard: Duration,
@@ -228,7 +228,7 @@ impl ChatDriver {
             number: 0,
             status: None,
             contacts,
-            contacts_epoch: 0,
+            compared: None,
             offers,
             heard: Duration::ZERO,
             is_silent: false,
@@ -484,6 +484,8 @@ impl ChatDriver {
             // This holds even if the write takes long, because there is nothing else to do.
             self.store_again = self.store_again.map(|_| now + STORE_AGAIN);
         }
+        // Before messages are shown, because their senders are compared with the contacts.
+        self.update_contacts();
         loop {
             if can_store && let Some(state) = self.client.poll_store() {
                 self.output.store(state);
@@ -503,70 +505,10 @@ impl ChatDriver {
             }
         }
         let status = self.client.status();
-        if status.epoch != self.contacts_epoch {
-            self.update_contacts(status.epoch);
-        }
         if self.output.is_idle() && self.status.as_ref() != Some(&status) {
             self.status = Some(status.clone());
             self.output.report(ChatEvent::Status(status));
         }
-    }
-
-    fn show(&mut self, event: MixClientEvent) {
-        let MixClientEvent::Message { from, text } = event else {
-            return self.output.show(ChatEvent::Client(event));
-        };
-        let Some(file) = SharedFile::from_text(&text) else {
-            return self.show_message(&from, &text);
-        };
-        let label = file.label();
-        let shown = match self.offers.add(&from, &file) {
-            Some(number) => {
-                // Stored before it counts as shown.
-                self.store_offers();
-                let len = file.content.len();
-                ChatEvent::FileOffered { number, from: from.clone(), name: file.name, len }
-            }
-            None => ChatEvent::Warning(format!(
-                "{label} of {from} is dropped: too many files wait for /accept or /decline"
-            )),
-        };
-        self.output.show(shown);
-        self.remember(false, &from, &label);
-    }
-
-    fn show_message(&mut self, from: &str, text: &str) {
-        let event = MixClientEvent::Message { from: from.to_owned(), text: text.to_owned() };
-        self.output.show(ChatEvent::Client(event));
-        self.remember(false, from, text);
-    }
-
-    /// Compares the members of an epoch with those that are known.
-    fn update_contacts(&mut self, epoch: u32) {
-        let is_first = self.contacts_epoch == 0;
-        self.contacts_epoch = epoch;
-        let others: Vec<_> = self.client.others().map(|(key, name)| (*key, name.clone())).collect();
-        for warning in self.contacts.update(&others) {
-            self.output.report(ChatEvent::Warning(warning));
-        }
-        self.store_contacts();
-        if is_first {
-            let offers: Vec<_> = self.offers.iter().collect();
-            for (number, from, file) in offers {
-                let (from, name, len) = (from.to_owned(), file.name.clone(), file.content.len());
-                self.output.report(ChatEvent::FileOffered { number, from, name, len });
-            }
-        }
-    }
-
-    /// Stores the contacts after the reports so far, and reports them.
-    fn store_contacts(&mut self) {
-        self.output.store_file(contacts::FILE, self.contacts.encode());
-        self.output.report(ChatEvent::Contacts(self.contacts.list()));
-    }
-
-    fn store_offers(&mut self) {
-        self.output.store_file(shared_file::FILE, self.offers.encode());
     }
 
     /// How long the proxy may send nothing until that is reported.
@@ -588,13 +530,6 @@ impl ChatDriver {
             self.is_silent = true;
             let since = now.saturating_sub(self.heard);
             self.output.report(ChatEvent::ProxySilent { since });
-        }
-    }
-
-    fn remember(&mut self, is_own: bool, name: &str, text: &str) {
-        if self.has_history {
-            let (name, text) = (name.to_owned(), text.to_owned());
-            self.output.remember(ChatHistoryEntry { at: SystemTime::now(), is_own, name, text });
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use base64ct::{Base64Unpadded, Encoding as _};
 use encoding::{FieldReader, FieldWrite as _};
+use keys::IdentityPublicKey;
 use keys::storage;
 use zeroize::Zeroizing;
 
@@ -18,7 +19,9 @@ pub const MAX_SHARED_FILE_LEN: usize = 48_000;
 /// files in ASCII.
 const PREFIX: &str = "\u{1c}sunder file 1\n";
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The version without the senders' keys. It is read.
+const VERSION_WITHOUT_KEYS: u8 = 1;
 const MAX_NAME_LEN: usize = 100;
 /// The most offers of one member, and of all.
 const MAX_OFFERS_EACH: usize = 4;
@@ -103,10 +106,14 @@ fn safe_name(name: &str) -> String {
     }
 }
 
-struct FileOffer {
-    number: u32,
-    from: String,
-    file: SharedFile,
+/// A file that was offered.
+pub(super) struct FileOffer {
+    pub(super) number: u32,
+    /// The sender's name when the file arrived.
+    pub(super) from: String,
+    /// The sender's key, if it is known.
+    pub(super) key: Option<IdentityPublicKey>,
+    pub(super) file: SharedFile,
 }
 
 /// The files that were offered and neither saved nor declined.
@@ -119,26 +126,32 @@ pub(super) struct FileOffers {
 }
 
 impl FileOffers {
-    /// Adds a file of a member. Returns its number, which is that of the same file if it was
-    /// offered before; `None` if too many wait.
-    pub(super) fn add(&mut self, from: &str, file: &SharedFile) -> Option<u32> {
-        let same = self.offers.iter().find(|offer| offer.from == from && offer.file == *file);
-        if let Some(same) = same {
+    /// Adds a file of a member, whose key may be unknown. Returns its number, which is that of the
+    /// same file if it was offered before; `None` if too many wait.
+    pub(super) fn add(
+        &mut self,
+        key: Option<IdentityPublicKey>,
+        from: &str,
+        file: &SharedFile,
+    ) -> Option<u32> {
+        let is_of_sender = |offer: &&FileOffer| offer.key == key && offer.from == from;
+        let mut of_sender = self.offers.iter().filter(is_of_sender);
+        if let Some(same) = of_sender.find(|offer| offer.file == *file) {
             return Some(same.number);
         }
-        let count = self.offers.iter().filter(|offer| offer.from == from).count();
+        let count = self.offers.iter().filter(is_of_sender).count();
         if count >= MAX_OFFERS_EACH || self.offers.len() >= MAX_OFFERS {
             return None;
         }
         let number = self.last.saturating_add(1);
         self.last = number;
-        self.offers.push(FileOffer { number, from: from.to_owned(), file: file.clone() });
+        self.offers.push(FileOffer { number, from: from.to_owned(), key, file: file.clone() });
         Some(number)
     }
 
-    /// The number, the sender's name and the file of each.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &str, &SharedFile)> {
-        self.offers.iter().map(|offer| (offer.number, &*offer.from, &offer.file))
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &FileOffer> {
+        self.offers.iter()
     }
 
     /// The file with a number.
@@ -158,9 +171,10 @@ impl FileOffers {
         let len = self.offers.iter().map(|offer| 512 + offer.file.content.len()).sum::<usize>();
         let mut out = Zeroizing::new(Vec::with_capacity(1 + len));
         out.push(VERSION);
-        for FileOffer { number, from, file } in &self.offers {
+        for FileOffer { number, from, key, file } in &self.offers {
             out.put_u32(*number);
             out.put_text(from);
+            out.put_counted(key.map(|key| key.to_bytes()).as_ref().map_or(&[], |key| &key[..]));
             out.put_counted(file.name.as_bytes());
             out.put_counted(&file.content);
         }
@@ -170,15 +184,24 @@ impl FileOffers {
     /// The files that [`Self::encode`] has encoded; `None` if they are not valid.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = FieldReader::new(bytes);
-        if reader.u8() != Ok(VERSION) {
+        let version = reader.u8().ok()?;
+        if ![VERSION, VERSION_WITHOUT_KEYS].contains(&version) {
             return None;
         }
         let mut offers = Vec::new();
         while !reader.is_empty() {
             let (number, from) = (reader.u32().ok()?, reader.text().ok()?.to_owned());
+            let key = match version {
+                VERSION => reader.counted().ok()?,
+                _ => &[],
+            };
+            let key = match key {
+                [] => None,
+                key => Some(IdentityPublicKey::from_bytes(key.try_into().ok()?).ok()?),
+            };
             let name = String::from_utf8(reader.counted().ok()?.to_vec()).ok()?;
             let content = reader.counted().ok()?.to_vec();
-            offers.push(FileOffer { number, from, file: SharedFile { name, content } });
+            offers.push(FileOffer { number, from, key, file: SharedFile { name, content } });
         }
         let last = offers.iter().map(|offer| offer.number).max().unwrap_or(0);
         Some(Self { offers, last })
@@ -187,6 +210,7 @@ impl FileOffers {
 
 #[cfg(test)]
 mod tests {
+    use keys::IdentitySecretKey;
     use proptest::prelude::*;
 
     use super::*;
@@ -240,20 +264,39 @@ mod tests {
     #[test]
     fn a_member_cannot_fill_the_offers() {
         let mut offers = FileOffers::default();
-        let number = |offers: &mut FileOffers, at: u8| offers.add("bob", &file("a", &[at]));
+        let key = |number| Some(IdentitySecretKey::new(&[number; 32]).public());
+        let number = |offers: &mut FileOffers, at: u8| offers.add(key(2), "bob", &file("a", &[at]));
         let numbers: Vec<_> = (0..6).map(|at| number(&mut offers, at)).collect();
         assert_eq!(numbers, [Some(1), Some(2), Some(3), Some(4), None, None]);
-        assert_eq!(offers.add("carol", &file("b", b"b")), Some(5));
+        assert_eq!(offers.add(None, "carol", &file("b", b"b")), Some(5));
         // After a crash it is offered again.
         assert_eq!(number(&mut offers, 1), Some(2));
         assert!(offers.remove(1) && !offers.remove(1));
         // The number of a file that was the last one is not used again.
         assert!(offers.remove(5));
-        assert_eq!(offers.add("carol", &file("b", b"b")), Some(6));
+        assert_eq!(offers.add(None, "carol", &file("b", b"b")), Some(6));
+        // Another key that has the name takes no place of bob's.
+        assert_eq!(offers.add(key(3), "bob", &file("a", &[1])), Some(7));
+        assert!(offers.remove(7));
         let mut offers = FileOffers::decode(&offers.encode()).unwrap();
-        assert_eq!(offers.iter().count(), 4);
+        let senders: Vec<_> = offers.iter().map(|offer| (&*offer.from, offer.key)).collect();
+        let bob = ("bob", key(2));
+        assert_eq!(senders, [bob, bob, bob, ("carol", None)]);
         assert_eq!(number(&mut offers, 9), Some(7));
         assert_eq!(offers.get(6), Some(&file("b", b"b")));
+    }
+
+    #[test]
+    fn offers_of_the_version_before_are_read() {
+        let mut bytes = vec![VERSION_WITHOUT_KEYS];
+        bytes.put_u32(3);
+        bytes.put_text("bob");
+        bytes.put_counted(b"a.txt");
+        bytes.put_counted(b"x");
+        let offers = FileOffers::decode(&bytes).unwrap();
+        let all: Vec<_> = offers.iter().map(|it| (it.number, &*it.from, it.key)).collect();
+        assert_eq!(all, [(3, "bob", None)]);
+        assert_eq!(offers.get(3), Some(&file("a.txt", b"x")));
     }
 
     proptest! {
@@ -271,7 +314,9 @@ mod tests {
 
         #[test]
         fn any_bytes_are_offers_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = FileOffers::decode(&[&[VERSION][..], &bytes].concat());
+            for version in [VERSION, VERSION_WITHOUT_KEYS] {
+                let _ = FileOffers::decode(&[&[version][..], &bytes].concat());
+            }
         }
     }
 }

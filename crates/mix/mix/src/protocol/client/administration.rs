@@ -57,7 +57,7 @@ impl MixClient {
         let Some(decision) = decision else { return };
         let answer = MemberToProxy::JoinAnswer { key: *key, answer: decision.answer };
         let event = match (decision.outcome, decision.name, decision.invited) {
-            (Ok(()), Some(name), Some(invited)) => {
+            (Ok(()), Some(name), Some(invited)) if decision.is_new => {
                 Some(MixClientEvent::Admitted { name, invited, key: *key })
             }
             (Ok(()), ..) => None,

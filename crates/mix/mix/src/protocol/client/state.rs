@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use encoding::{FieldReader, FieldWrite as _};
+use keys::IdentityPublicKey;
 use zeroize::Zeroizing;
 
 use super::epochs::ClientEpochs;
@@ -16,10 +17,13 @@ const VERSION: u8 = 4;
 const VERSION_BEFORE: u8 = 3;
 /// The version before that, without past epochs. It is read.
 const VERSION_WITHOUT_PAST: u8 = 2;
-const MESSAGE: u8 = 0;
+/// A message without the sender's key, of a version before. It is read.
+const MESSAGE_BEFORE: u8 = 0;
 const DELIVERED: u8 = 1;
 const REMOVED: u8 = 2;
 const UNCERTAIN: u8 = 3;
+/// A message: the sender's key, and the text.
+const MESSAGE: u8 = 4;
 
 /// The restored state of a client.
 pub(super) struct RestoredClientState {
@@ -88,7 +92,12 @@ pub(super) fn encode(
 /// The stored parts of an event; `None` for events that are not stored.
 fn parts(event: &MixClientEvent) -> Option<(u8, &str, Vec<u8>)> {
     match event {
-        MixClientEvent::Message { from, text } => Some((MESSAGE, from, text.as_bytes().to_vec())),
+        MixClientEvent::Message { key: Some(key), from, text } => {
+            Some((MESSAGE, from, [&key.to_bytes()[..], text.as_bytes()].concat()))
+        }
+        MixClientEvent::Message { key: None, from, text } => {
+            Some((MESSAGE_BEFORE, from, text.as_bytes().to_vec()))
+        }
         MixClientEvent::Delivered { id, to } => Some((DELIVERED, to, id.0.to_be_bytes().to_vec())),
         MixClientEvent::GivenUp { id, to, reason } => {
             let kind = match reason {
@@ -156,9 +165,14 @@ fn read(
 }
 
 fn event(kind: u8, name: String, bytes: &[u8]) -> Option<MixClientEvent> {
-    if kind == MESSAGE {
-        let text = String::from_utf8(bytes.to_vec()).ok()?;
-        return Some(MixClientEvent::Message { from: name, text });
+    if kind == MESSAGE || kind == MESSAGE_BEFORE {
+        let (key, text) = match bytes.split_first_chunk::<32>() {
+            _ if kind == MESSAGE_BEFORE => (None, bytes),
+            Some((key, text)) => (Some(IdentityPublicKey::from_bytes(key).ok()?), text),
+            None => return None,
+        };
+        let text = String::from_utf8(text.to_vec()).ok()?;
+        return Some(MixClientEvent::Message { key, from: name, text });
     }
     let id = ChatMessageId(u64::from_be_bytes(bytes.try_into().ok()?));
     let reason = match kind {

@@ -61,7 +61,9 @@ impl MixMember {
             let (id, reason) = (ChatMessageId(id), GivenUpReason::Uncertain);
             MixClientEvent::GivenUp { id, to: name(), reason }
         }));
-        let messages = received.messages.into_iter();
-        self.events.extend(messages.map(|text| MixClientEvent::Message { from: name(), text }));
+        self.events.extend(received.messages.into_iter().map(|text| {
+            let key = Some(partner.key);
+            MixClientEvent::Message { key, from: name(), text }
+        }));
     }
 }

@@ -89,6 +89,9 @@ pub struct JoinDecision {
     pub invited: Option<MemberName>,
     /// Whether the client is now a member.
     pub outcome: Result<(), JoinRefusal>,
+    /// Whether this request has made it a member. Otherwise it may be one already, with another
+    /// name than that of the request, which the proxy can repeat at any time.
+    pub is_new: bool,
 }
 
 /// The effect of the newest announcement on an administrator.
@@ -302,6 +305,7 @@ impl Administrator {
         if JoinRequest::inviter(request)? != self.identity.public() {
             return None;
         }
+        let was_member = self.roster.member(client).is_some();
         let (id, salt) = JoinRequest::header(request).unwrap_or_default();
         let (name, invited, outcome) = match self.read_request(client, id, request) {
             Err(refusal) => (None, None, Err(refusal)),
@@ -311,7 +315,8 @@ impl Administrator {
             }
         };
         let answer = encode_answer(outcome, &self.identity, &self.group_id(), client, &salt);
-        Some(JoinDecision { answer, name, invited, outcome })
+        let is_new = outcome.is_ok() && !was_member;
+        Some(JoinDecision { answer, name, invited, outcome, is_new })
     }
 
     /// Decodes the request, and finds the name of its invitation.

@@ -8,9 +8,12 @@ use unicode_security::confusable_detection::skeleton;
 use unicode_security::{GeneralSecurityProfile, MixedScript};
 
 const MAX_CHARACTERS: usize = 32;
+/// The maximum number of combining marks in a row (UTS 39, 5.4). More of them cover other lines.
+const MAX_MARKS: usize = 4;
 
 /// The name of a member: 1 to 32 letters and digits of any script, with their combining marks, and
-/// `-`, `_` and `.` between them, in Unicode's normalisation form C.
+/// `-`, `_` and `.` between them, in Unicode's normalisation form C. At most four marks follow each
+/// other, and none twice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MemberName(String);
 
@@ -32,6 +35,9 @@ pub enum MemberNameError {
     /// It begins or ends with a mark.
     #[error("a name begins and ends with a letter or a digit, not with {0}")]
     AtEnd(char),
+    /// It has too many combining marks in a row.
+    #[error("a letter of a name has at most {MAX_MARKS} combining marks, and none twice in a row")]
+    Marks,
     /// It has letters of scripts that are not written together.
     #[error("a name has letters of one script only: take another name")]
     MixedScripts,
@@ -69,6 +75,9 @@ impl MemberName {
                 return Err(MemberNameError::Character(character));
             }
             before = Some(character);
+        }
+        if has_stacked_marks(&name) {
+            return Err(MemberNameError::Marks);
         }
         let first = name.chars().next().ok_or(MemberNameError::Empty)?;
         let last = before.ok_or(MemberNameError::Empty)?;
@@ -132,6 +141,18 @@ fn folded_skeleton(text: &str) -> String {
     lower.chars().map(|letter| if letter == 'i' { 'l' } else { letter }).collect()
 }
 
+/// Whether more than [`MAX_MARKS`] combining marks follow each other, or one follows itself (UTS
+/// 39, 5.4). Letters are taken apart, because many contain marks.
+fn has_stacked_marks(name: &str) -> bool {
+    let (mut count, mut before) = (0, None);
+    name.nfd().any(|character| {
+        count = if is_combining_mark(character) { count + 1 } else { 0 };
+        let is_twice = count > 1 && before == Some(character);
+        before = Some(character);
+        count > MAX_MARKS || is_twice
+    })
+}
+
 fn is_punctuation(character: char) -> bool {
     matches!(character, '-' | '_' | '.')
 }
@@ -166,6 +187,8 @@ mod tests {
             let name = MemberName::new(text).unwrap();
             assert_eq!((name.as_str(), name.check_scripts()), (text, Ok(())));
         }
+        let marked = "z\u{300}\u{301}\u{300}\u{301}a\u{300}";
+        assert!(MemberName::new(marked).is_ok(), "four marks in a row");
         let decomposed = MemberName::new("zoe\u{308}").unwrap();
         assert_eq!(decomposed.as_str(), "zo\u{eb}");
     }
@@ -185,6 +208,10 @@ mod tests {
             ("bob\u{fe0f}", MemberNameError::Character('\u{fe0f}')),
             ("b\u{3164}ob", MemberNameError::Character('\u{3164}')),
             ("@bob", MemberNameError::Character('@')),
+            ("z\u{300}\u{301}\u{300}\u{301}\u{300}", MemberNameError::Marks),
+            ("z\u{301}\u{301}", MemberNameError::Marks),
+            // The letter contains one of both.
+            ("\u{e9}\u{301}", MemberNameError::Marks),
             ("bob.", MemberNameError::AtEnd('.')),
             ("-bob", MemberNameError::AtEnd('-')),
         ] {

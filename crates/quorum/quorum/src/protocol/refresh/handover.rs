@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use encoding::FieldReader;
 use handover::{
     HandoverAgreement, HandoverDealer, HandoverEntry, HandoverEntryKind, HandoverReceiver,
     ParticipantSet,
 };
 use keys::IdentitySecretKey;
-use random::{RandomError, RandomGenerator};
+use random::{RandomError, RandomGenerator, wipe_stack};
 use schnorr::{KeyShare, SchnorrScheme};
 use zeroize::Zeroizing;
 
@@ -27,6 +26,9 @@ use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::{VotingKey, VotingSecret};
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
+/// The length in bytes of the seed of a dealer or a receiver.
+const SEED_LEN: usize = 32;
+
 /// The item with a dealer's seed.
 const SEED: RunItemName = RunItemName::Seed(DealingRound::DESIGNATED);
 
@@ -38,7 +40,8 @@ pub(crate) struct HandoverServer {
     identity: Arc<IdentitySecretKey>,
     /// Its index among the dealers.
     dealer_index: Option<ServerIndex>,
-    saved_seed: Option<Zeroizing<[u8; 32]>>,
+    /// On the heap, so that no copy remains where it is moved.
+    saved_seed: Option<Zeroizing<Vec<u8>>>,
     dealer: Option<HandoverDealer<SchnorrScheme>>,
     /// Its index in the new group.
     receiver_index: Option<ServerIndex>,
@@ -111,9 +114,10 @@ impl HandoverServer {
             outputs: Vec::new(),
         };
         if let Some(seed) = dealer.get(&SEED) {
-            let mut reader = FieldReader::new(seed);
-            server.saved_seed = Some(Zeroizing::new(reader.take()?));
-            reader.finish()?;
+            if seed.len() != SEED_LEN {
+                return Err(MalformedEncoding("no seed"));
+            }
+            server.saved_seed = Some(seed.clone());
         }
         if let (Some(index), Some(saved)) = (receiver_index, receiver.get(&RunItemName::SessionKey))
         {
@@ -202,8 +206,9 @@ impl HandoverServer {
         if let (None, Some(index)) = (&self.receiver, self.receiver_index)
             && let Some(participant) = index.participant()
         {
-            let seed = Zeroizing::new(generator.array()?);
-            let receiver = HandoverReceiver::new(handover.terms(), participant, &seed);
+            let seed = random_seed(generator)?;
+            let seed = seed.first_chunk().expect("it has this length");
+            let receiver = HandoverReceiver::new(handover.terms(), participant, seed);
             let voting = Arc::new(VotingSecret::random(generator)?);
             self.receiver = receiver.map(|receiver| RunReceiver { receiver, voting, saved: None });
             has_begun = true;
@@ -215,16 +220,17 @@ impl HandoverServer {
             let seed = if let Some(seed) = self.saved_seed.take() {
                 seed
             } else {
-                let seed = Zeroizing::new(generator.array::<32>()?);
-                let bytes = Zeroizing::new(seed.to_vec());
-                let save = RefreshOutput::Save { item: SEED, bytes };
+                let seed = random_seed(generator)?;
+                let save = RefreshOutput::Save { item: SEED, bytes: seed.clone() };
                 self.outputs.push((RefreshRole::Old, save));
                 seed
             };
             let share = context.share.filter(|_| handover.terms().old.is_some());
-            self.dealer = HandoverDealer::new(handover.terms(), participant, share, &seed);
+            let seed = seed.first_chunk().expect("it has this length");
+            self.dealer = HandoverDealer::new(handover.terms(), participant, share, seed);
             has_begun |= self.dealer.is_some();
         }
+        wipe_stack();
         Ok(has_begun)
     }
 
@@ -312,4 +318,11 @@ impl HandoverServer {
             _ => {}
         }
     }
+}
+
+/// A new seed. It is on the heap, so that no copy remains where it is moved.
+fn random_seed(generator: &mut RandomGenerator) -> Result<Zeroizing<Vec<u8>>, RandomError> {
+    let mut seed = Zeroizing::new(vec![0; SEED_LEN]);
+    generator.fill(&mut seed)?;
+    Ok(seed)
 }

@@ -1,5 +1,6 @@
-//! The queue of requests for partial signatures from other servers. It is round-robin among
-//! servers, so that a server with many requests delays others by at most one computation.
+//! A queue of questions of servers that request a signature: for partial signatures by an RSA key,
+//! or for commitments and shares by an Ed25519 key. It is round-robin among servers, so that a
+//! server with many questions delays others by at most one computation.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,9 +17,9 @@ const MAX_BYTES: usize = 4 << 20;
 
 /// Too many requests wait.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct PartialSignQueueFull;
+pub(super) struct SignQueryQueueFull;
 
-/// A request that waits.
+/// A question that waits.
 pub(super) trait QueuedSignQuery {
     /// How many bytes of its message it keeps.
     fn len(&self) -> usize;
@@ -30,8 +31,8 @@ impl QueuedSignQuery for PartialSignQuery {
     }
 }
 
-/// The waiting requests.
-pub(super) struct PartialSignQueue<Q> {
+/// The waiting questions.
+pub(super) struct SignQueryQueue<Q> {
     askers: BTreeMap<ServerIndex, RequesterQueue<Q>>,
     /// The server whose turn is next.
     next: u8,
@@ -44,7 +45,7 @@ struct RequesterQueue<Q> {
     computing: usize,
 }
 
-impl<Q> Default for PartialSignQueue<Q> {
+impl<Q> Default for SignQueryQueue<Q> {
     fn default() -> Self {
         Self { askers: BTreeMap::new(), next: 0, computing: 0 }
     }
@@ -56,7 +57,7 @@ impl<Q> Default for RequesterQueue<Q> {
     }
 }
 
-impl<Q: QueuedSignQuery> PartialSignQueue<Q> {
+impl<Q: QueuedSignQuery> SignQueryQueue<Q> {
     /// Whether no more requests of a server are taken now.
     pub(super) fn is_full(&self, index: ServerIndex) -> bool {
         self.askers.get(&index).is_some_and(|of_one| {
@@ -70,9 +71,9 @@ impl<Q: QueuedSignQuery> PartialSignQueue<Q> {
         &mut self,
         asker: PartialSignRequester,
         query: Q,
-    ) -> Result<(), PartialSignQueueFull> {
+    ) -> Result<(), SignQueryQueueFull> {
         if self.is_full(asker.index) {
-            return Err(PartialSignQueueFull);
+            return Err(SignQueryQueueFull);
         }
         let of_one = self.askers.entry(asker.index).or_default();
         of_one.bytes += query.len();
@@ -137,8 +138,8 @@ mod tests {
     }
 
     #[test]
-    fn partial_sign_queue_is_round_robin() {
-        let mut answering = PartialSignQueue::default();
+    fn sign_query_queue_is_round_robin() {
+        let mut answering = SignQueryQueue::default();
         (0..50).for_each(|request| answering.push(asker(0, request), query(9)).unwrap());
         answering.push(asker(1, 7), query(9)).unwrap();
         answering.push(asker(2, 8), query(9)).unwrap();
@@ -154,8 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn partial_sign_queue_of_one_server_is_bounded() {
-        let mut answering = PartialSignQueue::default();
+    fn sign_query_queue_of_one_server_is_bounded() {
+        let mut answering = SignQueryQueue::default();
         let taken = (0..1_000).filter(|&it| answering.push(asker(0, it), query(1 << 20)).is_ok());
         assert_eq!(taken.count(), 5);
         let taken = (0..1_000).filter(|&it| answering.push(asker(1, it), query(10)).is_ok());
@@ -165,7 +166,7 @@ mod tests {
         assert_eq!(answering.begin(2).unwrap().0.index, ServerIndex(1));
         assert!(answering.begin(2).is_none());
         assert!(answering.is_full(ServerIndex(1)) && !answering.is_full(ServerIndex(2)));
-        assert_eq!(answering.push(asker(1, 0), query(10)), Err(PartialSignQueueFull));
+        assert_eq!(answering.push(asker(1, 0), query(10)), Err(SignQueryQueueFull));
         answering.end(ServerIndex(1));
         answering.push(asker(1, 0), query(10)).unwrap();
     }

@@ -1,6 +1,6 @@
 //! A server's answers to requesters of an Ed25519 signature: commitments to nonces, and its share
 //! of a signature in a session (FROST). They take a fraction of a millisecond, so they are computed
-//! at once. `docs/protocols/quorum-ed25519.md` specifies them.
+//! on this thread, a few at a time. `docs/protocols/quorum-ed25519.md` specifies them.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use schnorr::{EncodedSession, FrostSigner, NonceCommitments, SessionRefusal};
 use zeroize::Zeroizing;
 
 use super::QuorumServer;
-use super::answering::{PartialSignQueue, QueuedSignQuery};
+use super::answering::{QueuedSignQuery, SignQueryQueue};
 use super::key::EpochKey;
 use super::output::{PartialSignRequester, QuorumServerEvent};
 use super::sign_message::{SignMessageKind, message};
@@ -30,7 +30,7 @@ const MAX_ANSWERS: usize = 8;
 /// The questions of servers, possibly of this one, that wait. They are answered round-robin.
 #[derive(Default)]
 pub(super) struct FrostQueries {
-    waiting: PartialSignQueue<FrostQuestion>,
+    waiting: SignQueryQueue<FrostQuestion>,
     /// How many were answered since the driver has handled other events.
     answered: usize,
 }
@@ -225,7 +225,8 @@ impl QuorumServer {
         let (number, index) = (asker.request, asker.index);
         match reply {
             FrostReply::Commitments(it) | FrostReply::OtherCommitments(it) => {
-                self.handle_commitments(now, number, index, &it);
+                let handled = self.handle_commitments(now, number, index, &it.to_bytes());
+                debug_assert!(handled.is_ok(), "its own commitments are points");
             }
             FrostReply::Share(share, _) => self.handle_share(now, number, index, &share.to_bytes()),
             FrostReply::Refused => self.refused(now, number, index),
@@ -269,20 +270,23 @@ impl QuorumServer {
         }
     }
 
-    /// Handles commitments of a server to this one, for a request of this server.
+    /// Handles commitments of a server to this one, for a request of this server. They are decoded
+    /// only if the request waits for them.
     pub(super) fn handle_commitments(
         &mut self,
         now: Duration,
         number: u64,
         from: ServerIndex,
-        commitments: &NonceCommitments,
-    ) {
+        commitments: &[u8; 64],
+    ) -> Result<(), MalformedEncoding> {
         if let Some(own) = self.requests.get_mut(&number)
             && let GroupSignRequest::Ed25519(request) = &mut own.request
         {
-            request.handle_commitments(now, from, commitments);
+            let handled = request.handle_commitments(now, from, commitments);
             self.perform_request_outputs(now, number);
+            return handled;
         }
+        Ok(())
     }
 
     /// Handles a server's share of a signature, for a request of this server.

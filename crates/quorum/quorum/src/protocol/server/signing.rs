@@ -6,7 +6,6 @@ use bytes::Bytes;
 use encoding::FieldReader;
 use keys::IdentityPublicKey;
 use keys::rsa::RsaEncoding;
-use schnorr::NonceCommitments;
 
 use super::key::EpochKey;
 use super::output::{
@@ -428,10 +427,10 @@ impl QuorumServer {
                 self.take_frost_query(PartialSignRequester { index, request: number }, kind, rest)?;
             }
             SignMessageKind::Commitments | SignMessageKind::OtherCommitments => {
-                let bytes = FieldReader::new(rest).take()?;
-                let commitments = NonceCommitments::from_bytes(&bytes);
-                let commitments = commitments.map_err(|why| MalformedEncoding(why.0))?;
-                self.handle_commitments(now, number, index, &commitments);
+                let mut reader = FieldReader::new(rest);
+                let commitments = reader.take()?;
+                reader.finish()?;
+                self.handle_commitments(now, number, index, &commitments)?;
             }
             SignMessageKind::Share => self.handle_share(now, number, index, rest),
             SignMessageKind::Ask => {

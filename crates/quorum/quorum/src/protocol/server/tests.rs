@@ -6,6 +6,7 @@ mod ed25519;
 mod frost_questions;
 mod inviting;
 mod replicating;
+mod wiping;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

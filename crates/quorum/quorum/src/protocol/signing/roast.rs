@@ -14,6 +14,7 @@ use super::health::SignerHealth;
 use super::request::SignRequestEvent;
 use super::share_evidence::{SignedShare, WrongShareEvidence};
 use crate::protocol::combination::ServerIndex;
+use crate::protocol::wire::MalformedEncoding;
 
 /// The delay before a busy server is asked again.
 const BUSY_DELAY: Duration = Duration::from_millis(100);
@@ -143,35 +144,45 @@ impl RoastRequest {
     }
 
     /// Handles commitments of a server: its first ones, or others after a refusal because its
-    /// nonces are lost.
+    /// nonces are lost. Those of a server that owes nothing are ignored. Another server takes the
+    /// place of one that sends malformed ones.
+    ///
+    /// # Errors
+    /// If the server owes a reply, and these are not two points of prime order.
     pub(crate) fn handle_commitments(
         &mut self,
         now: Duration,
         from: ServerIndex,
-        commitments: &NonceCommitments,
-    ) {
-        let Some(participant) = from.participant().filter(|_| !self.is_finished()) else { return };
-        match self.owed.get(&from).map(|owed| &owed.query) {
-            Some(FrostQuery::Commitments) => {
-                self.owed.remove(&from);
-                self.coordinator.handle_commitments(participant, *commitments);
+        commitments: &[u8; 64],
+    ) -> Result<(), MalformedEncoding> {
+        let Some(participant) = from.participant().filter(|_| !self.is_finished()) else {
+            return Ok(());
+        };
+        let Some(owed) = self.owed.remove(&from) else { return Ok(()) };
+        // The points are decoded last, because that is costly: once for each question.
+        let decoded = NonceCommitments::from_bytes(commitments);
+        let is_taken = match (owed.query, decoded.as_ref().ok()) {
+            (FrostQuery::Commitments, Some(first)) => {
+                self.coordinator.handle_commitments(participant, *first);
+                true
             }
-            Some(FrostQuery::Share(_)) => {
-                self.owed.remove(&from);
-                if !self.coordinator.handle_refusal(participant, Some(*commitments)) {
-                    self.busy.remove(&from);
-                    self.event(SignRequestEvent::Silent(from));
-                    self.ask_more(now, 1);
-                }
+            (FrostQuery::Commitments, None) => false,
+            (FrostQuery::Share(_), next) => {
+                self.coordinator.handle_refusal(participant, next.copied())
             }
-            None => return,
+        };
+        if !is_taken {
+            self.busy.remove(&from);
+            self.event(SignRequestEvent::Silent(from));
+            self.ask_more(now, 1);
         }
         self.drain(now);
         self.fail_if_hopeless();
+        decoded.map(|_| ()).map_err(|why| MalformedEncoding(why.0))
     }
 
-    /// Handles the answer of a server to a session. Bytes that the server has not signed, or that
-    /// are no answer to its session, are ignored.
+    /// Handles the answer of a server to a session. It is ignored if the server owes none, has not
+    /// signed the bytes, or answers something else.
     pub(crate) fn handle_answer(
         &mut self,
         now: Duration,
@@ -180,6 +191,10 @@ impl RoastRequest {
         bytes: &[u8],
     ) {
         let Some(participant) = from.participant().filter(|_| !self.is_finished()) else { return };
+        let owed = self.owed.get(&from);
+        if !owed.is_some_and(|owed| matches!(owed.query, FrostQuery::Share(_))) {
+            return;
+        }
         let Some(share) = SignedShare::parse(bytes, identity) else { return };
         let is_answer = self.coordinator.handle_answer(participant, share.answer());
         if is_answer && let Some(owed) = self.owed.remove(&from) {

@@ -1,6 +1,6 @@
 //! Commands of the user.
 
-use super::super::contacts::ALL;
+use super::super::contacts::{ALL, ContactTrust};
 use super::super::event::QueuedMessage;
 use super::super::shared_file::SharedFile;
 use super::{ChatDriver, ChatEvent, INVITATION_LASTS};
@@ -185,14 +185,14 @@ impl ChatDriver {
                 }
             }
         }
-        self.remember(true, &to, &label);
+        self.remember(true, &to, ContactTrust::Seen, &label);
         ChatEvent::Queued { to, messages, text: label }
     }
 
     fn cancel(&mut self, to: Option<&str>) -> ChatEvent {
         let recipients = match to {
             None | Some(ALL) => vec![None],
-            Some(to) => match self.contacts.recipients(to, &self.others()) {
+            Some(to) => match self.contacts.cancelled(to, &self.others()) {
                 Ok(recipients) => recipients.into_iter().map(Some).collect(),
                 Err(why) => return ChatEvent::NotDone(why),
             },

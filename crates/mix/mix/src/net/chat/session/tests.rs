@@ -5,8 +5,11 @@ use std::sync::mpsc::channel;
 
 use random::RandomGenerator;
 
+use super::super::contacts::{self, ContactTrust};
 use super::super::output::FILE;
+use super::super::shared_file::SharedFile;
 use super::*;
+use crate::protocol::event::MixClientEvent;
 
 const TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -30,11 +33,19 @@ fn with_client<T>(config: &ChatConfig, change: impl FnOnce(&mut MixClient) -> T)
     let mut client =
         opening::open_client(config, &identity, &folder, None, Instant::now()).unwrap();
     let result = change(&mut client);
-    let mut generator = RandomGenerator::system();
-    let sealed = state_key(&identity).seal(FILE.as_bytes(), &client.stored(), &mut generator);
-    let sealed = sealed.unwrap();
-    folder.replace(FILE, &sealed).unwrap();
+    let state = client.stored();
+    drop(folder);
+    store(config, FILE, &state);
     result
+}
+
+/// Replaces a file of the state.
+fn store(config: &ChatConfig, name: &str, content: &[u8]) {
+    let identity = IdentitySecretKey::read(&config.config_dir.join(&config.identity)).unwrap();
+    let folder = StateFolder::open(&config.config_dir.join(&config.state)).unwrap();
+    let mut generator = RandomGenerator::system();
+    let sealed = state_key(&identity).seal(name.as_bytes(), content, &mut generator).unwrap();
+    folder.replace(name, &sealed).unwrap();
 }
 
 #[test]
@@ -44,14 +55,15 @@ fn a_message_that_is_being_shown_at_the_end_is_not_shown_again() {
     let texts = ["first", "second"];
     with_client(&config, |client| {
         for text in texts {
-            client.push_event(MixClientEvent::Message { from: "bob".into(), text: text.into() });
+            let (from, text) = ("bob".to_owned(), text.to_owned());
+            client.push_event(MixClientEvent::Message { key: None, from, text });
         }
     });
     // A terminal that takes the first message only after the chat was told to end.
     let (shown, shows) = channel();
     let (release, released) = channel::<()>();
     let report = move |event| {
-        if let ChatEvent::Client(MixClientEvent::Message { text, .. }) = event {
+        if let ChatEvent::Message { text, .. } = event {
             shown.send(text).unwrap();
             let _ = released.recv();
         }
@@ -70,4 +82,57 @@ fn a_message_that_is_being_shown_at_the_end_is_not_shown_again() {
         _ => None,
     });
     assert_eq!(next.as_deref(), left);
+}
+
+/// Bob is verified. While this member was away, another key had his name for an epoch, and wrote.
+#[test]
+fn a_message_of_a_key_that_had_a_verified_name_for_an_epoch_is_not_shown_as_verified() {
+    let place = tempfile::tempdir().unwrap();
+    let config = ChatConfig { history: true, ..config(place.path()) };
+    let [bob, eve] = [8, 9].map(|number| IdentitySecretKey::new(&[number; 32]).public());
+    let file = SharedFile { name: "plan.txt".into(), content: b"x".to_vec() }.to_text().unwrap();
+    let sent = [(bob, "of bob"), (eve, "of eve"), (eve, &*file)];
+    with_client(&config, |client| {
+        for (key, text) in sent {
+            let (key, from, text) = (Some(key), "bob".to_owned(), text.to_owned());
+            client.push_event(MixClientEvent::Message { key, from, text });
+        }
+    });
+    let mut known = ChatContacts::default();
+    known.update(&[(bob, MemberName::new("bob").unwrap())]);
+    known.trust("bob", true);
+    store(&config, contacts::FILE, &known.encode());
+
+    let (shown, shows) = channel();
+    let report = move |event| shown.send(event).map_err(|_| "the test has ended".to_owned());
+    let (session, _) = ChatSession::start(&config, None, report).unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 5 {
+        match shows.recv_timeout(TIMEOUT).unwrap() {
+            ChatEvent::Message { from, trust, text } => {
+                seen.push((format!("{from}: {text}"), trust));
+            }
+            ChatEvent::FileOffered { from, trust, name, .. } => {
+                seen.push((format!("{from}: {name}"), trust));
+            }
+            ChatEvent::Warning(text) if text.contains("bob is from ANOTHER KEY") => {
+                seen.push(("warning".into(), ContactTrust::Seen));
+            }
+            _ => {}
+        }
+    }
+    let expected = [
+        ("bob: of bob", ContactTrust::Verified),
+        ("warning", ContactTrust::Seen),
+        ("bob: of eve", ContactTrust::Changed),
+        ("warning", ContactTrust::Seen),
+        ("bob: plan.txt", ContactTrust::Changed),
+    ];
+    assert_eq!(seen, expected.map(|(text, trust)| (text.to_owned(), trust)));
+    drop(session);
+    // The history keeps the trust of that time.
+    let (session, entries) = ChatSession::start(&config, None, |_| Ok(())).unwrap();
+    drop(session);
+    let trusts: Vec<ContactTrust> = entries.iter().map(|entry| entry.trust).collect();
+    assert_eq!(trusts, [ContactTrust::Verified, ContactTrust::Changed, ContactTrust::Changed]);
 }

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use super::exchanges::{BROADCAST, EXCHANGES, Exchanges, OBLIVIOUS};
-use super::person::NAMES;
+use super::person::{NAMES, secret};
 use super::world::World;
 use crate::protocol::client::{ClientConversations, LeaveGroupError, MixClientError};
 use crate::protocol::event::MixClientEvent;
 use crate::protocol::exchange::MixExchangeKind;
-use crate::protocol::membership::JoinRefusal;
+use crate::protocol::membership::{JoinRefusal, JoinRequest, MemberName, PrekeySecret};
 use crate::protocol::round::{NONCE_LEN, Participant, RoundStart};
 use crate::protocol::wire::{ProxyRefusal, ProxyToMember};
 
@@ -143,6 +143,23 @@ fn check_request_does_not_wait(exchange: Exchanges) {
     world.now += Duration::from_secs(60);
     world.finish();
     world.check_all_read();
+}
+
+/// The proxy keeps requests, of which a member may have made several under other names.
+#[test]
+fn a_repeated_join_request_of_a_member_is_no_new_member() {
+    let mut world = World::of_members(BROADCAST, 9);
+    let invitation = world.invite("zoe", DAY);
+    let prekey = PrekeySecret::new(1, [7; 32].into()).public();
+    let name = MemberName::new("another").unwrap();
+    let bob = secret(BOB);
+    let request = JoinRequest { name, prekey, salt: [3; 16] }.encode(&bob, &invitation);
+    let client = &mut world.people[0].client;
+    client.events.clear();
+    for _ in 0..2 {
+        client.handle_join_request(world.now, &bob.public(), &request);
+    }
+    assert_eq!(client.events, []);
 }
 
 #[test]

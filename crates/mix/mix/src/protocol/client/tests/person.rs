@@ -200,7 +200,7 @@ impl Person {
         let Some(event) = self.client.event().cloned() else { return false };
         self.client.handle_shown();
         match event {
-            MixClientEvent::Message { from, text } => {
+            MixClientEvent::Message { from, text, .. } => {
                 let unstored = self.not_stored().flat_map(|it| &it.read);
                 let unstored = unstored.filter(|it| it.0 == from).count();
                 let count = self.read.get(&from).map_or(0, Vec::len) + unstored;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::exchanges::{EXCHANGES, Exchanges, OBLIVIOUS};
-use super::person::{Backup, NAMES};
+use super::person::{Backup, NAMES, secret};
 use super::world::{Faults, World};
 use crate::protocol::client::state::decode;
 use crate::protocol::event::MixClientEvent;
@@ -33,8 +33,14 @@ fn delivered_messages_were_shown_whole_and_once() {
 fn shown_events_are_not_in_the_state_of_a_client_that_ends() {
     let mut world = World::of_members(OBLIVIOUS, 1);
     let client = &mut world.people[0].client;
-    let message = |text: &str| MixClientEvent::Message { from: NAMES[1].into(), text: text.into() };
-    client.events = ["first", "second"].map(message).into();
+    // Only the third has the sender's key: a version before did not keep it.
+    let sender = Some(secret(1).public());
+    let message = |text: &str| MixClientEvent::Message {
+        key: sender.filter(|_| text == "third"),
+        from: NAMES[1].into(),
+        text: text.into(),
+    };
+    client.events = ["first", "second", "third"].map(message).into();
     client.is_stored = false;
     (client.poll_store(), client.handle_stored()).0.expect("a changed state");
     assert_eq!(client.event(), Some(&message("first")));
@@ -44,7 +50,7 @@ fn shown_events_are_not_in_the_state_of_a_client_that_ends() {
     let state = client.poll_store().expect("a changed state");
     client.handle_stored();
     let restored = decode(&state, &client.settings.group, 2).unwrap();
-    assert_eq!(restored.events, [message("second")]);
+    assert_eq!(restored.events, [message("second"), message("third")]);
     client.store_without_shown();
     assert!(client.is_stored(), "nothing was shown since");
 }

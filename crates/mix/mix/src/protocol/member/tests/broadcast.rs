@@ -2,12 +2,13 @@
 
 use sim::statistics::ChiSquared;
 
-use super::group::{epoch, identity, member, name};
+use super::group::{epoch, group_key, identity, member, name};
 use super::unlinkability::distinguisher::accuracy;
 use crate::protocol::pair::{PairKeys, SlotWriteContext};
+use crate::protocol::wire::ArchivedRound;
 use crate::{
-    BroadcastExchange, Conversations, MailboxShape, MixClientEvent, MixMember, MixMemberError,
-    Participant, ReadRound, RoundStart,
+    BroadcastExchange, Conversations, GroupMember, MailboxShape, MemberEpoch, MixClientEvent,
+    MixMember, MixMemberError, Participant, ReadRound, RoundStart,
 };
 
 const SLOT_LEN: usize = 128;
@@ -84,13 +85,35 @@ fn a_broadcast_message_arrives_in_the_next_round_and_is_acknowledged_two_rounds_
     proxy.run(&mut members, &[]);
     assert_eq!(events(&mut members[2]), []);
     proxy.run(&mut members, &[]);
-    let message = MixClientEvent::Message { from: name(0), text: "hello".into() };
+    let (key, text) = (Some(identity(0).public()), "hello".to_owned());
+    let message = MixClientEvent::Message { key, from: name(0), text };
     assert_eq!(events(&mut members[2]), [message]);
     proxy.run(&mut members, &[]);
     assert_eq!(events(&mut members[0]), []);
     proxy.run(&mut members, &[]);
     assert_eq!(events(&mut members[0]), [MixClientEvent::Delivered { id, to: name(2) }]);
     assert!((3..50).all(|other| events(&mut members[other]).is_empty()));
+}
+
+#[test]
+fn a_message_of_a_missed_epoch_has_the_key_of_its_sender_whatever_its_name_was() {
+    let shape = shape(3, 1);
+    let (mut proxy, mut members) = group(shape);
+    proxy.run(&mut members, &[]);
+    members[0].send(&name(2), "hello").unwrap();
+    proxy.run(&mut members, &[]);
+    let (read, mailbox) = proxy.closed.unwrap();
+    let (slot_len, slots_per_member) = (u16::try_from(SLOT_LEN).unwrap(), 1);
+    let round = ArchivedRound { epoch: 1, closed_s: 0, slots_per_member, slot_len, read, mailbox };
+    // In that epoch, the first two had each other's names.
+    let of = |(person, named)| GroupMember { name: name(named), key: identity(person).public() };
+    let all = [(0, 1), (1, 0), (2, 2)].map(of).to_vec();
+    let past = MemberEpoch::new(1, shape, &identity(2).public(), group_key(1), all).unwrap();
+    let now = epoch(2, shape, &[0, 1, 2], 2);
+    let mut reader = member(now, 2, Conversations::new(1002), 9);
+    reader.read_past(past, &round).unwrap();
+    let (key, text) = (Some(identity(0).public()), "hello".to_owned());
+    assert_eq!(events(&mut reader), [MixClientEvent::Message { key, from: name(1), text }]);
 }
 
 /// Free slots of a round are used for one partner. More than a reorder buffer is under way.
@@ -217,10 +240,10 @@ fn old_epochs_stay_closed_to_thieves_of_identities() {
     let at = SlotWriteContext { epoch: 1, round: 2, nonce: exchanges[0].nonce, slot: Some(0) };
     let opens = |keys: &PairKeys| keys.to.open(at, &mut exchanges[0].slots.clone());
     let pair = |own, other: usize| PairKeys::new(&identity(own), &identity(other).public());
-    let key = super::group::group_key(1);
+    let key = group_key(1);
     assert!(opens(&pair(0, 1).in_epoch(&key)));
     assert!(!opens(&pair(0, 1)));
-    assert!(!opens(&pair(0, 1).in_epoch(&super::group::group_key(2))));
+    assert!(!opens(&pair(0, 1).in_epoch(&group_key(2))));
     // The proxy and a third member together have all keys of the third one.
     for other in [0, 1, 3] {
         assert!(!opens(&pair(2, other).in_epoch(&key)), "{other}");

@@ -1,6 +1,6 @@
 //! Tests of single rounds: delivery, rejection and detection.
 
-use super::group::{Proxy, epoch, group, member, name, run_round};
+use super::group::{Proxy, epoch, group, identity, member, name, run_round};
 use crate::{
     ChatMessageId, Conversations, MailboxShape, MemberSendError, MixClientEvent, MixMember,
     MixMemberError,
@@ -28,9 +28,9 @@ fn a_message_arrives_in_the_next_round_and_is_acknowledged_two_rounds_later() {
         }
     }
     // Two of three others are read in each round.
-    let (from, text) = (name(0), "hello".to_owned());
+    let (key, from, text) = (Some(identity(0).public()), name(0), "hello".to_owned());
     assert!(events[0].0 <= 4, "{events:?}");
-    assert_eq!((events[0].1, &events[0].2), (2, &MixClientEvent::Message { from, text }));
+    assert_eq!((events[0].1, &events[0].2), (2, &MixClientEvent::Message { key, from, text }));
     assert_eq!(events[1].0, events[0].0 + 2);
     assert_eq!((events[1].1, &events[1].2), (0, &MixClientEvent::Delivered { id, to: name(2) }));
 }
@@ -174,8 +174,9 @@ fn a_mailbox_of_another_round_is_noticed() {
         for _ in 0..10 {
             run_round(&mut proxy, &mut members);
         }
-        let text = "text".to_owned();
-        assert_eq!(members[1].poll_event(), Some(MixClientEvent::Message { from: name(0), text }));
+        let (key, text) = (Some(identity(0).public()), "text".to_owned());
+        let message = MixClientEvent::Message { key, from: name(0), text };
+        assert_eq!(members[1].poll_event(), Some(message));
         assert_eq!(members[1].poll_event(), None);
     }
 }

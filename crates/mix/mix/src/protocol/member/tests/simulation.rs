@@ -161,7 +161,7 @@ impl Person {
     fn show(&mut self) {
         while let Some(event) = self.member.as_mut().unwrap().poll_event() {
             match event {
-                MixClientEvent::Message { from, text } => {
+                MixClientEvent::Message { from, text, .. } => {
                     self.received.entry(from).or_default().push(text);
                 }
                 MixClientEvent::Delivered { id, to } => {

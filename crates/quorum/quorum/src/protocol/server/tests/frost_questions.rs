@@ -1,18 +1,25 @@
-//! Questions of requesters of an Ed25519 signature, from a server that sends malformed or too many.
+//! Questions of requesters of an Ed25519 signature, and replies, from a server that sends malformed
+//! or too many.
 
 use super::ed25519::{founders, generated};
 use super::*;
 
 /// The replies of server 1 to questions, each with the asker's number, and why it has refused any.
 fn replies_of_server_1(world: &mut World) -> (Vec<(Number, u8)>, Vec<String>) {
-    while world.poll(1) {}
+    let refused = refused_by_server_1(world);
     let replies = world.links.drain(..).map(|(_, to, _, bytes)| (to, bytes[0])).collect();
+    (replies, refused)
+}
+
+/// Why server 1 has refused messages since the last call.
+fn refused_by_server_1(world: &mut World) -> Vec<String> {
+    while world.poll(1) {}
     let events = std::mem::take(&mut world.nodes.get_mut(&1).unwrap().events);
     let refused = events.into_iter().filter_map(|event| match event {
         QuorumServerEvent::MessageRefused { why, .. } => Some(why),
         _ => None,
     });
-    (replies, refused.collect())
+    refused.collect()
 }
 
 fn ask_server_1(world: &mut World, from: Number, kind: u8, session: &[u8]) {
@@ -62,6 +69,51 @@ fn points_of_a_session_are_decoded_after_it_may_be_answered() {
     assert_eq!(replies_of_server_1(&mut world), (vec![(2, 3)], vec![malformed]));
     ask_server_1(&mut world, 2, 9, &session(&own, &[1, 2], &message));
     assert_eq!(replies_of_server_1(&mut world), (vec![(2, 11)], vec![]));
+}
+
+/// A reply that no request waits for cannot have points decoded: malformed ones are not noticed.
+/// The reply of a server that owes one is decoded once, and another server takes its place.
+#[test]
+fn points_of_a_reply_are_decoded_if_a_request_waits_for_it() {
+    let mut world = founders(1, 15);
+    generated(&mut world, &[1, 2, 3, 4]);
+    world.run(|_| false);
+    replies_of_server_1(&mut world);
+    let message = b"message".to_vec();
+    for number in 1..=4 {
+        world.server(number).registered(MessageDigest::of(&message));
+    }
+    let (now, id) = (world.now, LocalRequestId(99));
+    let encoding = world.server(1).own_encoding();
+    world.server(1).sign(now, id, message.clone(), encoding);
+    while world.poll(1) {}
+    let (_, asked, _, question) = world.links[0].clone();
+    let request = u64::from_be_bytes(*question[1..].first_chunk().unwrap());
+    let is_asked = |world: &World, number| world.links.iter().any(|(_, to, ..)| *to == number);
+    let unasked = (2..=4).find(|it| !is_asked(&world, *it)).unwrap();
+    world.links.retain(|(_, to, ..)| *to != asked);
+    let refused = |world: &mut World, from: Number, kind: u8, request: u64| {
+        let reply = [&[kind][..], &request.to_be_bytes(), &[0xff; 64]].concat();
+        world.server(1).handle_message(
+            now,
+            &identity(from).public(),
+            LinkTopic::Signing,
+            &reply,
+            0,
+        );
+        refused_by_server_1(world)
+    };
+    for kind in [8, 11] {
+        let none: [String; 0] = [];
+        assert_eq!(refused(&mut world, asked, kind, request + 1), none, "no such request");
+        assert_eq!(refused(&mut world, unasked, kind, request), none, "it was not asked");
+    }
+    let why = refused(&mut world, asked, 8, request);
+    assert!(matches!(&why[..], [why] if why.contains("not a point of prime order")), "{why:?}");
+    assert!(refused(&mut world, asked, 8, request).is_empty(), "it owes nothing any more");
+    world.run_until(|world| world.nodes[&1].replies.contains_key(&id));
+    let signature = world.nodes[&1].replies[&id].clone().unwrap();
+    assert!(world.public().verify(&message, &signature));
 }
 
 /// One server asks more than it may. Another one is answered in its turn, and the driver handles

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use mix::MixClientEvent;
 use mix::chat::ChatEvent;
 
 use super::members::{GroupMemberEvent, GroupMemberId, GroupMemberSessions};
@@ -117,7 +116,7 @@ impl PairConversations {
     ) -> Result<bool, String> {
         let pair = self.of_member.get(&member).map(|at| &mut self.pairs[*at]);
         match (event, pair) {
-            (ChatEvent::Client(MixClientEvent::Message { from, text }), Some(pair)) => {
+            (ChatEvent::Message { from, text, .. }, Some(pair)) => {
                 let ([speaker, listener], NextMessageState::Sent { since, .. }) =
                     (pair.direction(), pair.state)
                 else {
@@ -133,7 +132,7 @@ impl PairConversations {
                 pair.state = NextMessageState::Due(at + part_of(self.round));
                 Ok(true)
             }
-            (ChatEvent::Client(MixClientEvent::Message { from, .. }), None) => {
+            (ChatEvent::Message { from, .. }, None) => {
                 Err(format!("{} has a message of {from}", member.name()))
             }
             (ChatEvent::NotSent { .. }, Some(pair)) => {
