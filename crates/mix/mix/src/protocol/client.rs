@@ -152,9 +152,9 @@ impl MixClient {
             join_attempt: None,
             events: VecDeque::new(),
         });
-        if settings.invitation.is_some() {
-            // The stored request may be for another invitation or name.
-            join_attempt = None;
+        if let Some(invitation) = &settings.invitation {
+            // A stored request may be for another invitation or name.
+            join_attempt = Some(JoinAttempt::new(invitation));
         }
         let own = Arc::clone(&identity);
         let is_founder = own.public() == at.administrator;

@@ -189,11 +189,12 @@ impl Conversations {
         self.arrived = self.arrived.max(position);
     }
 
-    /// The epoch that was read was replaced by another one whose number is not greater: nothing of
-    /// that one was read.
-    pub(crate) fn forget_position(&mut self) {
-        self.read = (0, 0);
-        (self.arrived, self.checkpoint) = (RoundPosition::default(), RoundPosition::default());
+    /// The epoch that was read was replaced by this one, whose number is not greater: nothing of it
+    /// was read. What was not read of earlier epochs still comes.
+    pub(crate) fn forget_position(&mut self, epoch: u32) {
+        let begin = RoundPosition { epoch, round: 0 };
+        self.read = self.read.min((epoch, 0));
+        (self.arrived, self.checkpoint) = (self.arrived.min(begin), self.checkpoint.min(begin));
         self.generation += 1;
     }
 

@@ -165,6 +165,12 @@ pub enum MixClientEvent {
         /// How many.
         count: usize,
     },
+    /// To an administrator: the newest announcement does not know of removals that were announced
+    /// before. They are made again.
+    RemovedAgain {
+        /// The names of the members.
+        names: Vec<MemberName>,
+    },
     /// To an administrator: it cannot continue from the newest announcement.
     CannotTakeOver(NoRosterError),
     /// To all: two administrators have announced the same epoch, and one of them was replaced; or
@@ -276,6 +282,7 @@ impl fmt::Display for MixClientEvent {
                 "{count} of your changes of the group were not announced before other \
                  administrators announced newer epochs: look at /members, and make them again"
             ),
+            Self::RemovedAgain { names } => write_removed_again(f, names),
             Self::CannotTakeOver(why) => write!(f, "{why}"),
             Self::EpochReplaced { epoch } => write!(
                 f,
@@ -284,4 +291,15 @@ impl fmt::Display for MixClientEvent {
             ),
         }
     }
+}
+
+fn write_removed_again(f: &mut fmt::Formatter<'_>, names: &[MemberName]) -> fmt::Result {
+    let names: Vec<_> = names.iter().map(MemberName::as_str).collect();
+    write!(
+        f,
+        "an administrator who did not know that they were removed has announced as members: {}. \
+         This chat removes them again. An old backup was restored, or the proxy keeps \
+         announcements back",
+        names.join(", ")
+    )
 }

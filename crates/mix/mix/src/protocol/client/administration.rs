@@ -10,7 +10,7 @@ use super::report::{AdministratorError, ImportError, NotAdministrator};
 use crate::protocol::event::MixClientEvent;
 use crate::protocol::membership::{
     Administrator, AdoptedAnnouncement, AnnouncementOrder, ChangeAdministratorsError,
-    EpochAnnouncement, Invitation, MemberName, NameBinding, ProxyAddress,
+    EpochAnnouncement, Invitation, MemberName, NameBinding, NoRosterError, ProxyAddress,
 };
 use crate::protocol::wire::MemberToProxy;
 
@@ -89,27 +89,36 @@ impl MixClient {
             return;
         }
         let known = self.administrator.as_ref().map(Administrator::epoch);
-        let taken = if let Some(administrator) = &mut self.administrator {
+        let is_opened = self.epochs.number() == newest.epoch() && newest.proxy().is_some();
+        let taken = if is_opened && !newest.has_names(&self.identity, self.epochs.names()) {
+            Err(NoRosterError)
+        } else if let Some(administrator) = &mut self.administrator {
             administrator.adopt(calendar, newest)
         } else {
             let (own, at) = (Arc::clone(&self.identity), self.settings.group.clone());
             let taken = Administrator::take_over(own, at, newest, calendar);
             taken.map(|administrator| {
                 self.administrator = Some(administrator);
-                AdoptedAnnouncement { dropped_changes: 0 }
+                AdoptedAnnouncement::default()
             })
         };
+        if let Ok(AdoptedAnnouncement { readmitted, .. }) = &taken
+            && !readmitted.is_empty()
+        {
+            let names = readmitted.clone();
+            self.events.push_back(MixClientEvent::RemovedAgain { names });
+        }
         let event = match taken {
             Err(why) => {
                 // Without it, nothing is announced from an old state.
                 self.administrator = None;
                 Some(MixClientEvent::CannotTakeOver(why))
             }
-            Ok(AdoptedAnnouncement { dropped_changes: count @ 1.. }) => {
+            Ok(AdoptedAnnouncement { dropped_changes: count @ 1.., .. }) => {
                 Some(MixClientEvent::ChangesDropped { count })
             }
             Ok(_) => {
-                let is_behind = known.is_some_and(|known| known + 1 < newest.epoch());
+                let is_behind = known.is_some_and(|known| known.saturating_add(1) < newest.epoch());
                 let was_listed = self.was_administrator_of(newest);
                 let (epoch, members) = (newest.epoch(), newest.members().len());
                 (is_behind || (known.is_none() && was_listed))

@@ -143,6 +143,11 @@ impl ClientEpochs {
         members.find(|(other, _)| other == key).map(|(_, name)| name)
     }
 
+    /// The names of all members, in the order of their numbers.
+    pub(super) fn names(&self) -> impl Iterator<Item = &MemberName> {
+        self.current.iter().flat_map(|current| &current.members).map(|(_, name)| name)
+    }
+
     /// The keys and names of the other members.
     pub(super) fn others(&self) -> impl Iterator<Item = (&IdentityPublicKey, &MemberName)> {
         self.current.iter().flat_map(|OpenedEpoch { own, members, .. }| {

@@ -74,7 +74,9 @@ impl MixClient {
         let Some(link) = self.link.as_mut().filter(|link| !link.has_restored) else { return false };
         link.has_restored = true;
         let last_round = match self.conversations().last_round_of(epoch) {
-            arrived if arrived > 0 && self.epochs.number() == epoch => arrived + UNKNOWN_ROUNDS,
+            arrived if arrived > 0 && self.epochs.number() == epoch => {
+                arrived.saturating_add(UNKNOWN_ROUNDS)
+            }
             _ => 0,
         };
         let restore = MemberToProxy::Restore { round: last_round, announcement };
@@ -91,7 +93,7 @@ impl MixClient {
 
     fn ask_to_join(&mut self) -> Result<(), MixClientError> {
         // The same request can safely be sent again, and its answer is recognised.
-        if self.join_attempt.is_none() {
+        if self.join_attempt.as_ref().is_none_or(|attempt| attempt.request.is_empty()) {
             let was_member = self.epochs.is_member();
             let none =
                 if was_member { MixClientError::Removed } else { MixClientError::NotAMember };
@@ -102,7 +104,7 @@ impl MixClient {
                 salt: *self.random.draw(),
             };
             let request = request.encode(&self.identity, invitation);
-            self.join_attempt = Some(JoinAttempt { request, anchor: invitation.anchor() });
+            self.join_attempt = Some(JoinAttempt { request, ..JoinAttempt::new(invitation) });
             self.membership_changed();
         }
         self.send_join_request();
@@ -132,7 +134,9 @@ impl MixClient {
                 Ok(())
             }
             Some(Err(refusal)) => {
-                self.join_attempt = None;
+                if let Some(attempt) = &mut self.join_attempt {
+                    attempt.request.clear();
+                }
                 self.membership_changed();
                 Err(MixClientError::Join(refusal))
             }
@@ -194,7 +198,8 @@ impl MixClient {
         announcement: &EpochAnnouncement,
     ) -> Result<TakenAnnouncement, MixClientError> {
         let order = self.epochs.order(announcement);
-        // A new member knows from its invitation who the administrators were.
+        // A new member knows from its invitation who the administrators were, whatever the proxy
+        // says of it.
         let anchor = self.join_attempt.as_ref().filter(|_| self.epochs.newest().is_none());
         let administrators = announcement.administrators();
         let is_anchored =
@@ -208,7 +213,7 @@ impl MixClient {
             self.events.push_back(MixClientEvent::EpochReplaced { epoch });
             self.end_member();
             self.epochs.forget_current();
-            self.conversations_mut().forget_position();
+            self.conversations_mut().forget_position(epoch);
         }
         let calendar = self.calendar(now);
         let has_missed = self.link.as_ref().is_some_and(|link| !link.has_caught_up());

@@ -41,7 +41,15 @@ impl MixClient {
             return Err(MixClientError::OutOfTurn("a round before the epoch"));
         };
         let generation = member.conversations().generation();
-        self.transmits.push_back(link.handle_round(now, start, opening, member, is_stored)?);
+        let handled = link.handle_round(now, start, opening, member, is_stored);
+        if let (Err(MixClientError::Round(MixMemberError::Read { .. })), Some(administrator)) =
+            (&handled, &mut self.administrator)
+        {
+            // The proxy has lost the numbers of the epoch's rounds. They do not matter in the next.
+            administrator.handle_unreadable_round();
+            self.is_stored = false;
+        }
+        self.transmits.push_back(handled?);
         self.is_stored &= member.conversations().generation() == generation;
         self.membership.handle_round();
         Ok(())
@@ -91,12 +99,12 @@ impl MixClient {
                 let at = &self.settings.group;
                 let verified =
                     EpochAnnouncement::verify(&announcement, at.group.as_str(), &at.administrator);
-                // One that no administrator has signed has no key, as a missing one.
-                let newest = self.epochs.newest().map(EpochAnnouncement::administrators);
-                let is_before = |announcement: &EpochAnnouncement| {
-                    newest.is_none_or(|newest| newest.continues(announcement.administrators()))
+                // The rounds of one that is not believed have no key, as if it were missing.
+                let newest = self.epochs.newest();
+                let is_believed = |announcement: &EpochAnnouncement| {
+                    newest.is_none_or(|newest| newest.believes_past(announcement))
                 };
-                if let Some(announcement) = verified.ok().filter(is_before) {
+                if let Some(announcement) = verified.ok().filter(is_believed) {
                     self.epochs.handle_past_announcement(&announcement, &self.identity);
                 }
             }

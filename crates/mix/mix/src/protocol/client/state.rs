@@ -10,7 +10,7 @@ use super::epochs::ClientEpochs;
 use super::report::ClientStateError;
 use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
-use crate::protocol::membership::{AdministratorAnchor, GroupAddress, group_id};
+use crate::protocol::membership::{AdministratorAnchor, GroupAddress, Invitation, group_id};
 
 const VERSION: u8 = 4;
 /// The version of groups with one administrator, without the newest announcement. It is read.
@@ -40,14 +40,21 @@ pub(super) struct RestoredClientState {
 /// An attempt to join.
 #[derive(Clone)]
 pub(super) struct JoinAttempt {
-    /// The encoded request.
+    /// The encoded request; empty if there is none yet, or it was refused.
     pub(super) request: Vec<u8>,
-    /// The administrators of the group must come from this list.
+    /// The administrators of the group must come from this list, whether or not this client has
+    /// asked: the proxy can say that it is a member already.
     pub(super) anchor: AdministratorAnchor,
 }
 
+impl JoinAttempt {
+    pub(super) fn new(invitation: &Invitation) -> Self {
+        Self { request: Vec::new(), anchor: invitation.anchor() }
+    }
+}
+
 /// The stored bytes: the group's, the epoch, conversations, the administrator's list (empty for
-/// other members), the join request (empty if there is none), and messages that were not shown.
+/// other members), the attempt to join (empty if there is none), and messages that were not shown.
 pub(super) fn encode(
     group_id: &[u8; 32],
     epochs: &ClientEpochs,

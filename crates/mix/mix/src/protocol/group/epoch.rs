@@ -63,14 +63,13 @@ impl AnnouncedEpoch {
         self.announcement.lists(key)
     }
 
-    /// Whether an administrator can announce it while `last` is the newest epoch: it comes later,
-    /// and if it is the next one, its administrator knew `last`. So the first of two proposals is
-    /// taken, and the other one is made again.
+    /// Whether an administrator can announce it while `last` is the newest epoch: it is the next
+    /// one, and its administrator knew `last`. So the first of two proposals is taken, and the
+    /// other one is made again.
     pub(super) fn can_follow(&self, last: &Self) -> bool {
-        let is_next = self.number() == last.number().saturating_add(1);
-        self.number() > last.number()
+        last.number().checked_add(1) == Some(self.number())
             && self.is_newer_than(last)
-            && (!is_next || self.announcement.follows(&last.announcement))
+            && self.announcement.follows(&last.announcement)
     }
 
     /// Whether it replaces `last` in the order that is the same for all.

@@ -93,8 +93,7 @@ impl MixGroup {
             return Ok(());
         }
         // Each member can do this once in an epoch, because it ends the open round.
-        if self.restorers.insert(key.to_bytes()) && self.rounds.skip(round) {
-            self.is_restored = true;
+        if self.restorers.insert(key.to_bytes()) && self.rounds.skip(round, self.is_restored) {
             self.is_stored = false;
         }
         Ok(())

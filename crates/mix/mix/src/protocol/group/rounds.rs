@@ -16,6 +16,10 @@ const RESERVED: u64 = 1024;
 /// The greatest number that a member can claim to know: enough numbers are left after it.
 const MAX_SKIPPED: u64 = 1 << 62;
 
+/// How many rounds a member can skip at a proxy that has the epoch: more than there can be in an
+/// epoch. So a member cannot use up the numbers.
+const MAX_SKIP: u64 = 1 << 24;
+
 pub(super) struct GroupRounds {
     terms: MixTerms,
     next: u64,
@@ -227,10 +231,12 @@ impl GroupRounds {
         }
     }
 
-    /// No later round gets this number or a smaller one. Rounds that have one are dropped. Returns
+    /// No later round gets this number or a smaller one. Rounds that have one are dropped.
+    /// `is_restored` means that the proxy had lost the epoch, and so perhaps all numbers. Returns
     /// whether anything changes.
-    pub(super) fn skip(&mut self, round: u64) -> bool {
-        let is_new = round >= self.next && round < MAX_SKIPPED;
+    pub(super) fn skip(&mut self, round: u64, is_restored: bool) -> bool {
+        let most = if is_restored { MAX_SKIPPED } else { self.next.saturating_add(MAX_SKIP) };
+        let is_new = round >= self.next && round < most.min(MAX_SKIPPED);
         if is_new {
             self.next = round + 1;
             self.abandon();

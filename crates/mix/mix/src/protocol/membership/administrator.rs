@@ -74,6 +74,9 @@ pub enum RemoveMemberError {
     /// It is the administrator itself.
     #[error("an administrator cannot remove itself: hand over first, then leave")]
     Administrator,
+    /// It stays an administrator.
+    #[error("{0}")]
+    List(#[from] ChangeAdministratorsError),
 }
 
 /// The decision about a join request.
@@ -92,19 +95,23 @@ pub struct JoinDecision {
 }
 
 /// The effect of the newest announcement on an administrator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdoptedAnnouncement {
     /// The number of decisions that are lost: this administrator was away for several epochs, or
     /// its state is old, and they may not fit any more.
     pub dropped_changes: usize,
+    /// The members that were removed in an epoch that the announcement does not continue. They are
+    /// removed again.
+    pub readmitted: Vec<MemberName>,
 }
 
 /// The newest announcement cannot be continued, because it has no roster for this administrator: it
-/// is of the version before.
+/// is of the version before, or its roster differs from what the members see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this administrator has lost its state, and cannot read the list of members that the proxy has: \
-     restore a backup of the state"
+    "this administrator cannot go on from the newest list of members: the list for administrators \
+     is missing in it, or differs from that of the members. Restore a backup of the state if it was \
+     lost, or ask the other administrators"
 )]
 pub struct NoRosterError;
 
@@ -122,7 +129,7 @@ impl Administrator {
         assert!(identity.public() == at.administrator && prekey.is_sound(), "they are its own");
         let members = vec![AdmittedMember { key: identity.public(), name, prekey }];
         let administrators = AdministratorList::founded(at.administrator, at.group.as_str());
-        Self::of(identity, at, administrators, Roster { members, used: Vec::new() })
+        Self::of(identity, at, administrators, Roster { members, ..Roster::default() })
     }
 
     /// The administrator of a group that it knows from the newest announcement alone: it has become
@@ -178,9 +185,18 @@ impl Administrator {
         newest: &EpochAnnouncement,
     ) -> Result<AdoptedAnnouncement, NoRosterError> {
         if self.newest.as_ref().is_some_and(|known| known.digest() == newest.digest()) {
-            return Ok(AdoptedAnnouncement { dropped_changes: 0 });
+            return Ok(AdoptedAnnouncement::default());
         }
         let mut roster = newest.open_roster(&self.identity).ok_or(NoRosterError)?;
+        // As it was announced: a removal that was not may not fit any more.
+        let known = self.newest.as_ref().and_then(|known| known.open_roster(&self.identity));
+        if let Some(known) = known {
+            roster.unite_removed(&known);
+        }
+        let own = self.identity.public();
+        let is_readmitted =
+            |member: &&AdmittedMember| member.key != own && roster.is_removed(&member.key);
+        let readmitted: Vec<_> = roster.members.iter().filter(is_readmitted).cloned().collect();
         // A member whose prekey has crossed the announcement has erased the one before.
         let mut has_crossed = false;
         for AdmittedMember { key, prekey, .. } in &self.roster.members {
@@ -198,13 +214,27 @@ impl Administrator {
         self.made_at = now;
         (self.is_changed, self.has_unopened_epoch) = (false, has_crossed);
         let changes = std::mem::take(&mut self.changes);
-        if !is_next || (!had_first && newest.epoch() > 1) {
-            return Ok(AdoptedAnnouncement { dropped_changes: changes.len() });
-        }
+        let are_dropped = !is_next || (!had_first && newest.epoch() > 1);
+        let dropped_changes = if are_dropped { changes.len() } else { 0 };
         for change in changes {
-            self.make(change);
+            if are_dropped || !self.make(change.clone()) {
+                self.forget(&change);
+            }
         }
-        Ok(AdoptedAnnouncement { dropped_changes: 0 })
+        for member in &readmitted {
+            self.make(MembershipChange::Remove(member.key));
+        }
+        let readmitted = readmitted.into_iter().map(|member| member.name).collect();
+        Ok(AdoptedAnnouncement { dropped_changes, readmitted })
+    }
+
+    /// A change is not announced. Somebody whose admission it was can ask again.
+    fn forget(&mut self, change: &MembershipChange) {
+        if let MembershipChange::Admit(_, used) = change
+            && !self.roster.is_used(used.id)
+        {
+            self.invitations.set_unused(used.id);
+        }
     }
 
     /// Makes a change, and has it announced. Returns whether there was something to change.
@@ -219,6 +249,8 @@ impl Administrator {
         });
         (self.at.proxy_address, self.at.proxy) = (proxy.address, proxy.key);
         if is_made {
+            // Each change is there once: one that only asks others has its effect later.
+            self.changes.retain(|before| *before != change);
             self.changes.push(change);
         }
         is_made
@@ -387,14 +419,25 @@ impl Administrator {
         self.has_unopened_epoch |= opened < self.epoch();
     }
 
+    /// The epoch has no further rounds that can be read: another one is announced, after a wait
+    /// that doubles.
+    pub(crate) fn handle_unreadable_round(&mut self) {
+        self.has_unopened_epoch = true;
+    }
+
     /// Removes a member from the next epochs. If it is another administrator, it is none any more.
     ///
     /// # Errors
-    /// If there is no such member, or it is this administrator.
+    /// If there is no such member, it is this administrator, or it cannot be taken from the list of
+    /// administrators.
     pub fn remove(&mut self, name: &MemberName) -> Result<(), RemoveMemberError> {
         let key = self.roster.key_of(name).ok_or(RemoveMemberError::Unknown)?;
         if key == self.identity.public() {
             return Err(RemoveMemberError::Administrator);
+        }
+        if self.administrators.contains(&key) {
+            // Says why not, if not.
+            self.administrators.clone().remove(&self.identity, key)?;
         }
         self.make(MembershipChange::Remove(key));
         Ok(())
@@ -589,7 +632,8 @@ impl Administrator {
         };
         let (_epoch, made_at) = (reader.u32().ok()?, Duration::from_secs(reader.u64().ok()?));
         let reasons = reader.u8().ok()?;
-        let roster = Roster { members: Roster::decode_members(&mut reader)?, used: Vec::new() };
+        let members = Roster::decode_members(&mut reader)?;
+        let roster = Roster { members, ..Roster::default() };
         let invitations = IssuedInvitations::decode(&mut reader)?;
         let group = at.group.as_str();
         let newest = match reader.rest() {

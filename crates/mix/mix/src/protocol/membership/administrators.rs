@@ -63,10 +63,10 @@ pub enum ChangeAdministratorsError {
     /// There are too many administrators.
     #[error("a group has at most {MAX_ADMINISTRATORS} administrators: remove one first")]
     TooMany,
-    /// The list has changed too often.
+    /// The list has changed too often: the changes that are left are for removals.
     #[error(
-        "the administrators have changed {MAX_ADMINISTRATOR_CHANGES} times, which is the maximum: \
-         found a new group for further changes"
+        "of the {MAX_ADMINISTRATOR_CHANGES} changes of administrators in the life of a group, only \
+         those to remove them are left: found a new group for further ones"
     )]
     TooOften,
 }
@@ -156,15 +156,16 @@ impl AdministratorList {
 
     /// Applies a change whose signature is valid.
     fn apply(&mut self, change: &AdministratorChange) -> Result<(), ChangeAdministratorsError> {
-        if self.changes.len() >= MAX_ADMINISTRATOR_CHANGES {
-            return Err(ChangeAdministratorsError::TooOften);
-        }
         let place = self.keys.iter().position(|one| *one == change.key);
+        // After one more, enough changes are left to remove all others, whoever has used up the
+        // changes.
+        let is_reserved = self.changes.len() + 1 + self.keys.len() > MAX_ADMINISTRATOR_CHANGES;
         match (change.kind, place) {
             (ADD, Some(_)) => return Err(ChangeAdministratorsError::Already),
             (ADD, None) if self.keys.len() >= MAX_ADMINISTRATORS => {
                 return Err(ChangeAdministratorsError::TooMany);
             }
+            (ADD, None) if is_reserved => return Err(ChangeAdministratorsError::TooOften),
             (ADD, None) => self.keys.push(change.key),
             (_, None) => return Err(ChangeAdministratorsError::NotAdministrator),
             (_, Some(_)) if self.keys.len() == 1 => return Err(ChangeAdministratorsError::Last),
@@ -300,14 +301,20 @@ mod tests {
         }
         let too_many = Err(ChangeAdministratorsError::TooMany);
         assert_eq!(list.add(&alice, person(17).public()), too_many);
-        while list.version() < MAX_ADMINISTRATOR_CHANGES {
-            match list.remove(&alice, person(16).public()) {
+        let too_often = Err(ChangeAdministratorsError::TooOften);
+        loop {
+            list.remove(&alice, person(16).public()).unwrap();
+            match list.add(&alice, person(16).public()) {
                 Ok(()) => {}
-                Err(_) => list.add(&alice, person(16).public()).unwrap(),
+                added => break assert_eq!(added, too_often),
             }
         }
-        let too_often = Err(ChangeAdministratorsError::TooOften);
-        assert_eq!(list.remove(&alice, person(15).public()), too_often);
+        // All others can still be removed.
+        for byte in 2..=15 {
+            list.remove(&alice, person(byte).public()).unwrap();
+        }
+        assert_eq!(list.add(&alice, person(2).public()), too_often);
+        assert_eq!((list.version(), list.keys().len()), (MAX_ADMINISTRATOR_CHANGES, 1));
         let mut bytes = Vec::new();
         list.encode(&mut bytes);
         assert_eq!((bytes.len(), read(&bytes, GROUP)), (MAX_LIST_LEN, Some(list)));

@@ -250,6 +250,11 @@ impl EpochAnnouncement {
             let (prekey, key) = (reader.u64().ok()?, reader.take().ok()?);
             members.push(SealedEpochKey { member, prekey, key });
         }
+        // Another one would have no name, so that nobody could see or remove it.
+        let are_members = administrators.keys().iter().all(|it| known.contains(&it.to_bytes()));
+        if version != VERSION_BEFORE && !are_members {
+            return None;
+        }
         let (names, roster) = if version == VERSION_BEFORE {
             (reader.rest().to_vec(), None)
         } else {
@@ -322,6 +327,14 @@ impl EpochAnnouncement {
         }
     }
 
+    /// Whether a member that knows this announcement believes `past`, of an earlier epoch: it is
+    /// the one right before, or its signer is an administrator still. Somebody who was removed
+    /// since could have made another one only now, with false keys of others.
+    pub fn believes_past(&self, past: &Self) -> bool {
+        self.administrators.continues(&past.administrators)
+            && (self.follows(past) || self.administrators.contains(&past.signer))
+    }
+
     /// The members' keys, in the order of their numbers.
     pub fn members(&self) -> impl ExactSizeIterator<Item = IdentityPublicKey> {
         self.members.iter().map(|sealed| sealed.member)
@@ -388,8 +401,20 @@ impl EpochAnnouncement {
         let text = open(&key, &sealed.content)?;
         let mut reader = FieldReader::new(&text);
         let roster = Roster::decode(&mut reader).filter(|_| reader.is_empty())?;
-        let are_same = roster.members.iter().map(|member| member.key).eq(self.members());
-        are_same.then_some(roster)
+        let listed = roster.members.iter().map(|member| (member.key, member.prekey.number));
+        let sealed = self.members.iter().map(|sealed| (sealed.member, sealed.prekey));
+        listed.eq(sealed).then_some(roster)
+    }
+
+    /// Whether the roster, for the administrator `own`, has the names that all members have opened.
+    /// Otherwise this administrator would announce others in the next epoch.
+    pub(crate) fn has_names<'a>(
+        &self,
+        own: &IdentitySecretKey,
+        names: impl Iterator<Item = &'a MemberName>,
+    ) -> bool {
+        self.open_roster(own)
+            .is_some_and(|roster| roster.members.iter().map(|member| &member.name).eq(names))
     }
 
     fn context(&self) -> EpochKeyContext<'_> {
@@ -473,11 +498,11 @@ fn open_key(sealing: &[u8; 32], sealed: &[u8]) -> Option<Zeroizing<[u8; KEY_LEN]
     Some(Zeroizing::new(<[u8; KEY_LEN]>::try_from(&**key).ok()?))
 }
 
-fn names_key(key: &[u8; KEY_LEN], epoch: u32) -> Zeroizing<[u8; 32]> {
+pub(super) fn names_key(key: &[u8; KEY_LEN], epoch: u32) -> Zeroizing<[u8; 32]> {
     derive("sunder mix names 1", &[key, &epoch.to_be_bytes()])
 }
 
-fn signed(version: u8, group_id: &[u8; 32], body: &[u8]) -> Vec<u8> {
+pub(super) fn signed(version: u8, group_id: &[u8; 32], body: &[u8]) -> Vec<u8> {
     let label: &[u8] = match version {
         VERSION_BEFORE => b"sunder mix announcement 1",
         _ => b"sunder mix announcement 2",
@@ -520,7 +545,7 @@ pub(crate) fn announcement_after(
         proxy: &ProxyAddress { address: "127.0.0.1:6700".into(), key: founder.public() },
         epoch,
         previous,
-        roster: &Roster { members, used: Vec::new() },
+        roster: &Roster { members, ..Roster::default() },
     };
     let secrets = AnnouncementSecrets { key: secret(2), ephemeral: secret(3), roster: secret(4) };
     encode(founder, &group_id(&founder.public(), group), &content, &secrets)

@@ -49,15 +49,23 @@ impl MembershipChange {
                 if is_free {
                     to.roster.used.push(*used);
                     to.roster.members.push(member.clone());
+                    to.roster.set_admitted(&member.key);
                 }
                 is_free
             }
             Self::Remove(key) => {
+                let is_administrator = to.administrators.contains(key);
+                // A member that is removed is no administrator either.
+                if is_administrator && to.administrators.remove(to.own, *key).is_err() {
+                    return false;
+                }
                 let before = to.roster.members.len();
                 to.roster.members.retain(|member| member.key != *key);
-                // A member that is removed is no administrator either.
-                let _ = to.administrators.remove(to.own, *key);
-                to.roster.members.len() < before
+                let is_removed = to.roster.members.len() < before;
+                if is_removed {
+                    to.roster.set_removed(key);
+                }
+                is_removed
             }
             Self::AddAdministrator(key) => {
                 let is_member = to.roster.member(key).is_some();

@@ -75,6 +75,14 @@ impl IssuedInvitations {
         }
     }
 
+    /// Nobody has joined with the invitation after all.
+    pub(super) fn set_unused(&mut self, id: [u8; 8]) {
+        let issued = self.0.iter_mut().find(|issued| id_of(&issued.secret) == id);
+        if let Some(issued) = issued {
+            issued.used = false;
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

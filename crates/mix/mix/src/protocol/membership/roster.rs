@@ -13,9 +13,11 @@ use crate::protocol::shape::MEMBERS;
 
 /// The maximum number of used invitations that are remembered, the most recent ones.
 pub(super) const MAX_USED: usize = 1024;
+/// The maximum number of removed members that are remembered, the most recent ones.
+pub(super) const MAX_REMOVED: usize = 64;
 /// The longest encoded roster of a group with this number of members, in bytes.
 pub(super) const fn max_len(members: usize) -> usize {
-    2 + members * (32 + 1 + 128 + 8 + 32) + 2 + MAX_USED * 12
+    2 + members * (32 + 1 + 128 + 8 + 32) + 2 + MAX_USED * 12 + 2 + MAX_REMOVED * 36
 }
 
 /// The members, and what must not be forgotten.
@@ -23,6 +25,18 @@ pub(super) const fn max_len(members: usize) -> usize {
 pub(super) struct Roster {
     pub(super) members: Vec<AdmittedMember>,
     pub(super) used: Vec<UsedInvitation>,
+    /// Keys of members that were removed at some time. An announcement that does not know of a
+    /// removal cannot undo it.
+    pub(super) removed: Vec<RemovedMember>,
+}
+
+/// A key that was removed, and perhaps admitted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RemovedMember {
+    pub(super) key: IdentityPublicKey,
+    /// How often it was removed or admitted again: odd if it is removed. Of two rosters the greater
+    /// number is the later one.
+    pub(super) times: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +78,39 @@ impl Roster {
         self.used.iter().any(|used| used.id == id)
     }
 
+    /// Whether the member with this key was removed, and not admitted again.
+    pub(super) fn is_removed(&self, key: &IdentityPublicKey) -> bool {
+        self.removed.iter().any(|removed| removed.key == *key && removed.times % 2 == 1)
+    }
+
+    /// Remembers that a member is removed.
+    pub(super) fn set_removed(&mut self, key: &IdentityPublicKey) {
+        let at = self.removed.iter().position(|removed| removed.key == *key);
+        let before = at.map_or(0, |at| self.removed.remove(at).times);
+        self.removed.push(RemovedMember { key: *key, times: before.saturating_add(1) | 1 });
+        self.removed.drain(..self.removed.len().saturating_sub(MAX_REMOVED));
+    }
+
+    /// Remembers that somebody is admitted, who may have been removed before.
+    pub(super) fn set_admitted(&mut self, key: &IdentityPublicKey) {
+        if self.is_removed(key)
+            && let Some(removed) = self.removed.iter_mut().find(|removed| removed.key == *key)
+        {
+            removed.times = removed.times.saturating_add(1);
+        }
+    }
+
+    /// Takes over what `other` remembers of removed members.
+    pub(super) fn unite_removed(&mut self, other: &Self) {
+        for theirs in &other.removed {
+            match self.removed.iter_mut().find(|ours| ours.key == theirs.key) {
+                Some(ours) => ours.times = ours.times.max(theirs.times),
+                None => self.removed.push(*theirs),
+            }
+        }
+        self.removed.drain(..self.removed.len().saturating_sub(MAX_REMOVED));
+    }
+
     /// Takes a member's newer prekey. Returns whether it is newer.
     pub(super) fn set_prekey(&mut self, key: &IdentityPublicKey, prekey: Prekey) -> bool {
         let member = self.member_mut(key).filter(|member| member.prekey.number < prekey.number);
@@ -90,6 +137,11 @@ impl Roster {
             out.extend(id);
             out.extend(expires.to_be_bytes());
         }
+        out.extend(u16::try_from(self.removed.len()).expect("at most 64").to_be_bytes());
+        for RemovedMember { key, times } in &self.removed {
+            out.extend(key.to_bytes());
+            out.extend(times.to_be_bytes());
+        }
     }
 
     pub(super) fn decode(reader: &mut FieldReader<'_>) -> Option<Self> {
@@ -98,7 +150,13 @@ impl Roster {
         for _ in 0..reader.u16().ok()? {
             used.push(UsedInvitation { id: reader.take().ok()?, expires: reader.u32().ok()? });
         }
-        (used.len() <= MAX_USED).then_some(Self { members, used })
+        let mut removed = Vec::new();
+        for _ in 0..reader.u16().ok()? {
+            let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
+            removed.push(RemovedMember { key, times: reader.u32().ok()? });
+        }
+        let is_bounded = used.len() <= MAX_USED && removed.len() <= MAX_REMOVED;
+        is_bounded.then_some(Self { members, used, removed })
     }
 
     /// Decodes the members alone.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use encoding::FieldWrite as _;
 use keys::IdentitySecretKey;
 use proptest::prelude::*;
 use zeroize::Zeroizing;
 
 use super::announcement::{AnnouncementContent, AnnouncementSecrets};
-use super::roster::{AdmittedMember, Roster, UsedInvitation};
+use super::roster::{AdmittedMember, RemovedMember, Roster, UsedInvitation};
 use super::*;
 use crate::MailboxShape;
 use crate::protocol::exchange::MixExchangeKind;
@@ -463,15 +464,16 @@ fn the_largest_request_and_announcement_have_the_stated_lengths() {
     let (founder, prekey) = (key(1), prekey(1, 2).public());
     let mut administrators = AdministratorList::founded(founder.public(), GROUP);
     (2..=15).for_each(|number| administrators.add(&founder, key(number).public()).unwrap());
-    for _ in 0..25 {
-        administrators.add(&founder, key(16).public()).unwrap();
+    while administrators.add(&founder, key(16).public()).is_ok() {
         administrators.remove(&founder, key(16).public()).unwrap();
     }
+    (2..=15).for_each(|number| administrators.remove(&founder, key(number).public()).unwrap());
     let admitted =
         |number| AdmittedMember { key: key(number).public(), name: name(&longest), prekey };
     let members = (1..=1024).map(admitted).collect();
     let used = vec![UsedInvitation { id: [3; 8], expires: 4 }; 1024];
-    let roster = Roster { members, used };
+    let removed = vec![RemovedMember { key: key(3).public(), times: 5 }; 64];
+    let roster = Roster { members, used, removed };
     let content = AnnouncementContent {
         administrators: &administrators,
         proxy: &ProxyAddress { address: "a".repeat(MAX_ADDRESS_LEN), key: key(9).public() },
@@ -486,11 +488,180 @@ fn the_largest_request_and_announcement_have_the_stated_lengths() {
     };
     let id = group_id(&founder.public(), GROUP);
     let bytes = announcement::encode(&founder, &id, &content, &secrets);
-    // After 64 changes there cannot be 16 administrators.
-    assert_eq!(bytes.len(), MAX_ANNOUNCEMENT_LEN - 48);
+    // After 64 changes there is one administrator.
+    assert_eq!(bytes.len(), MAX_ANNOUNCEMENT_LEN - 15 * 48);
     let read = EpochAnnouncement::verify(&bytes, GROUP, &founder.public()).unwrap();
-    assert_eq!(read.open_roster(&key(15)).as_ref(), Some(&roster));
-    assert_eq!(read.open_roster(&key(16)), None, "no administrator");
+    assert_eq!(read.open_roster(&founder).as_ref(), Some(&roster));
+    assert_eq!(read.open_roster(&key(15)), None, "no administrator");
+}
+
+/// Another administrator of the group, who knows this announcement.
+fn take_over(story: &Story, person: &Person, newest: &EpochAnnouncement) -> Administrator {
+    let own = Arc::new(IdentitySecretKey::new(person.prekeys[0].secret()));
+    assert_eq!(own.public(), person.identity.public());
+    let at = story.administrator.group().clone();
+    Administrator::take_over(own, at, newest, story.now).unwrap()
+}
+
+/// Its next announcement, which it adopts, as if the proxy had taken it.
+fn announce_by(story: &mut Story, other: &mut Administrator) -> EpochAnnouncement {
+    let now = story.now.max(other.poll_timeout().unwrap());
+    let bytes = other.handle_timeout(now, &mut story.random).unwrap();
+    let made = EpochAnnouncement::verify(bytes, GROUP, &story.identity.public()).unwrap();
+    other.adopt(now, &made).unwrap();
+    made
+}
+
+/// A group of alice, bob and carol, whose administrators are alice and bob.
+fn with_two() -> (Story, [Person; 2], Administrator) {
+    let (mut story, people) = (Story::new(), [2, 3].map(Person::new));
+    story.admit(&people[0], "bob").unwrap();
+    story.admit(&people[1], "carol").unwrap();
+    story.announce();
+    story.administrator.add_administrator(&name("bob")).unwrap();
+    let newest = story.announce();
+    let other = take_over(&story, &people[0], &newest);
+    (story, people, other)
+}
+
+#[test]
+fn an_administrator_that_has_used_up_the_changes_can_be_removed() {
+    let (mut story, [bob, _], mut other) = with_two();
+    while other.add_administrator(&name("carol")).is_ok() {
+        let _ = other.remove_administrator(&name("carol"));
+    }
+    let used_up = announce_by(&mut story, &mut other);
+    story.administrator.adopt(story.now, &used_up).unwrap();
+    assert_eq!(story.administrator.remove(&name("bob")), Ok(()));
+    assert!(!story.announce().lists(&bob.identity.public()));
+}
+
+#[test]
+fn a_wish_to_step_down_is_made_once_and_announces_nothing() {
+    let (mut story, ..) = with_two();
+    for _ in 0..2 {
+        story.administrator.remove_administrator(&name("alice")).unwrap();
+    }
+    assert!(story.administrator.steps_down() && !story.is_due());
+    story.announce();
+    assert!(story.administrator.steps_down() && !story.is_due());
+}
+
+#[test]
+fn an_announcement_that_does_not_know_of_a_removal_does_not_undo_it() {
+    let (mut story, [_, carol], mut bob) = with_two();
+    let key = carol.identity.public();
+    bob.remove(&name("carol")).unwrap();
+    assert!(!announce_by(&mut story, &mut bob).lists(&key));
+    // The proxy does not show it to alice, who announces two epochs.
+    story.announce();
+    let newest = story.announce();
+    assert!(newest.lists(&key));
+    let adopted = bob.adopt(story.now, &newest).unwrap();
+    assert_eq!(adopted.readmitted, [name("carol")]);
+    let again = announce_by(&mut story, &mut bob);
+    assert!(!again.lists(&key) && again.follows(&newest));
+    story.administrator.adopt(story.now, &again).unwrap();
+    // Alice admits her again, while bob is away.
+    story.admit(&carol, "carol").unwrap();
+    story.announce();
+    let newest = story.announce();
+    let adopted = bob.adopt(story.now, &newest).unwrap();
+    assert_eq!(adopted, AdoptedAnnouncement::default());
+    assert!(announce_by(&mut story, &mut bob).lists(&key));
+}
+
+#[test]
+fn an_invitation_whose_admission_was_dropped_can_be_used_again() {
+    let (mut story, _, mut bob) = with_two();
+    let (dave, invitation) = (Person::new(4), story.invite("dave"));
+    let request = dave.request(&invitation, "dave");
+    assert_eq!(story.ask(&dave, &request), Ok(()));
+    announce_by(&mut story, &mut bob);
+    let newest = announce_by(&mut story, &mut bob);
+    let adopted = story.administrator.adopt(story.now, &newest).unwrap();
+    assert_eq!(adopted.dropped_changes, 1);
+    assert_eq!(story.ask(&dave, &request), Ok(()));
+    assert!(story.announce().lists(&dave.identity.public()));
+}
+
+#[test]
+fn past_announcements_of_former_administrators_are_not_believed() {
+    let (mut story, _, mut bob) = with_two();
+    let by_alice = story.announce();
+    bob.adopt(story.now, &by_alice).unwrap();
+    let by_bob = announce_by(&mut story, &mut bob);
+    let forged = announce_by(&mut story, &mut bob);
+    story.administrator.adopt(story.now, &by_bob).unwrap();
+    story.administrator.remove_administrator(&name("bob")).unwrap();
+    let next = story.announce();
+    assert!(next.believes_past(&by_bob), "it is the one before");
+    assert!(next.believes_past(&by_alice) && !next.believes_past(&forged));
+    let later = story.announce();
+    assert!(later.believes_past(&next) && !later.believes_past(&by_bob));
+}
+
+/// What an administrator's program of its own could announce.
+fn forge(
+    administrators: &AdministratorList,
+    members: &[(&IdentitySecretKey, &str)],
+    seen: &[&str],
+) -> Result<EpochAnnouncement, EpochAnnouncementError> {
+    let founder = IdentitySecretKey::new(&[1; 32]);
+    let admitted = |(own, named): &(&IdentitySecretKey, &str)| AdmittedMember {
+        key: own.public(),
+        name: name(named),
+        prekey: prekey(1, 5).public(),
+    };
+    let content = AnnouncementContent {
+        administrators,
+        proxy: &ProxyAddress { address: "127.0.0.1:6700".into(), key: founder.public() },
+        epoch: 5,
+        previous: [6; 32],
+        roster: &Roster { members: members.iter().map(admitted).collect(), ..Roster::default() },
+    };
+    let secret = |byte| Zeroizing::new([byte; 32]);
+    let secrets = AnnouncementSecrets { key: secret(7), ephemeral: secret(8), roster: secret(9) };
+    let id = group_id(&founder.public(), GROUP);
+    let mut bytes = announcement::encode(&founder, &id, &content, &secrets);
+    let sealed = |names: &[&str]| {
+        let mut text = Vec::new();
+        for name in names {
+            text.put_text(name);
+        }
+        crypto::seal(&announcement::names_key(&secrets.key, 5), &text)
+    };
+    let old = sealed(&members.iter().map(|member| member.1).collect::<Vec<_>>());
+    let at = bytes.windows(old.len()).position(|it| it == old).unwrap();
+    bytes[at..at + old.len()].copy_from_slice(&sealed(seen));
+    let end = bytes.len() - 64;
+    let signature = founder.sign(&announcement::signed(2, &id, &bytes[..end]));
+    bytes[end..].copy_from_slice(&signature);
+    EpochAnnouncement::verify(&bytes, GROUP, &founder.public())
+}
+
+#[test]
+fn an_administrator_that_is_no_member_is_refused() {
+    let [alice, bob] = [1, 2].map(|byte| IdentitySecretKey::new(&[byte; 32]));
+    let mut list = AdministratorList::founded(alice.public(), GROUP);
+    list.add(&alice, bob.public()).unwrap();
+    let both = [(&alice, "alice"), (&bob, "bob")];
+    assert!(forge(&list, &both, &["alice", "bob"]).is_ok());
+    let hidden = forge(&list, &both[..1], &["alice"]);
+    assert_eq!(hidden.err(), Some(EpochAnnouncementError::Malformed));
+}
+
+#[test]
+fn the_roster_has_the_names_that_members_see() {
+    let [alice, bob] = [1, 2].map(|byte| IdentitySecretKey::new(&[byte; 32]));
+    let list = AdministratorList::founded(alice.public(), GROUP);
+    let both = [(&alice, "alice"), (&bob, "bob")];
+    for (seen, is_same) in [("bob", true), ("eve", false)] {
+        let announcement = forge(&list, &both, &["alice", seen]).unwrap();
+        let opened = announcement.open(&alice, &[prekey(1, 5)]).unwrap();
+        assert_eq!(names(&opened), ["alice", seen]);
+        assert_eq!(announcement.has_names(&alice, opened.names.iter()), is_same);
+    }
 }
 
 #[test]

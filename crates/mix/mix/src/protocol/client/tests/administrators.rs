@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::exchanges::{EXCHANGES, Exchanges, KEPT};
 use super::person::{NAMES, secret};
 use super::world::World;
-use crate::protocol::client::MixClientError;
+use crate::protocol::client::{MixClient, MixClientError, MixClientSettings};
 use crate::protocol::event::MixClientEvent;
+use crate::protocol::member::MixMemberError;
 use crate::protocol::membership::{EpochAnnouncement, MemberName};
-use crate::protocol::wire::MemberToProxy;
+use crate::protocol::wire::{MemberToProxy, MembershipStatus, ProxyToMember};
 
 const ALICE: usize = 0;
 const BOB: usize = 1;
@@ -231,7 +232,7 @@ fn a_removed_administrator_announces_nothing() {
         assert_eq!(epoch(&world), after);
     }
     // A dishonest one shows it to carol, who ends the connection and keeps what she knows.
-    let shown = crate::protocol::wire::ProxyToMember::Announcement(forged).encode();
+    let shown = ProxyToMember::Announcement(forged).encode();
     let now = world.now;
     let handled = world.people[CAROL].client.handle_message(now, &shown);
     assert!(
@@ -240,6 +241,75 @@ fn a_removed_administrator_announces_nothing() {
     );
     assert_eq!(world.people[CAROL].status().administrators, ["alice"]);
     assert_eq!(world.people[CAROL].status().epoch, after);
+}
+
+/// The proxy says to a new client that it is a member already, and shows the group of an
+/// administrator who was removed before the client was invited.
+#[test]
+fn a_new_client_is_not_taken_to_a_fork() {
+    let mut world = with_two(KEPT, 27);
+    let old = world.people[BOB].client.export().unwrap().to_vec();
+    let (now, before) = (world.now, epoch(&world));
+    world.people[ALICE].client.remove_administrator(now, &name(BOB)).unwrap();
+    wait_for_epoch(&mut world, before, &[ALICE, BOB, CAROL]);
+    let invitation = world.invite("dora", DAY);
+    let newest = world.people[ALICE].client.export().unwrap().to_vec();
+    let settings = |invitation| MixClientSettings {
+        group: super::person::group(),
+        founds: false,
+        name: MemberName::new("dora").unwrap(),
+        invitation,
+        least_participants: 2,
+        now,
+        since_1970: super::exchanges::SINCE_1970,
+    };
+    let identity = std::sync::Arc::new(secret(7));
+    let welcome = ProxyToMember::Welcome {
+        terms: super::exchanges::settings_with(KEPT, super::exchanges::SLOT_LEN).terms,
+        status: MembershipStatus::Member,
+        epoch: before,
+        round: 1,
+        is_restored: false,
+    };
+    let show = |client: &mut MixClient, shown: &[u8]| {
+        client.handle_connected(now);
+        client.handle_message(now, &welcome.encode()).unwrap();
+        client.handle_message(now, &ProxyToMember::Announcement(shown.to_vec()).encode())
+    };
+    let invited = settings(Some(invitation));
+    let mut client = MixClient::new(invited, identity.clone(), None, [3; 32]).unwrap();
+    assert_eq!(show(&mut client, &old), Err(MixClientError::Fork));
+    // It remembers this.
+    let stored = client.poll_store().unwrap();
+    let mut client = MixClient::new(settings(None), identity, Some(&stored), [4; 32]).unwrap();
+    assert_eq!(show(&mut client, &old), Err(MixClientError::Fork));
+    assert_eq!(show(&mut client, &newest), Ok(()));
+}
+
+/// The proxy gives a mailbox to read that the member cannot read, because the numbers of rounds
+/// were lost.
+#[test]
+fn an_administrator_announces_an_epoch_if_rounds_cannot_be_read() {
+    let mut world = World::of_members(KEPT, 28);
+    let before = epoch(&world);
+    let end = world.now + Duration::from_secs(5);
+    world.run_until("time passes", |world| world.now >= end);
+    assert_eq!(epoch(&world), before);
+    let mut is_done = false;
+    world.tamper = Some(Box::new(move |person, message| {
+        if let ProxyToMember::Round { start, .. } = message
+            && person == ALICE
+            && let Some(read) = &mut start.read
+            && !std::mem::replace(&mut is_done, true)
+        {
+            read.round = 1;
+        }
+    }));
+    world.run_until("another epoch", |world| epoch(world) > before);
+    let is_it = |error: &MixClientError| {
+        matches!(error, MixClientError::Round(MixMemberError::Read { .. }))
+    };
+    assert!(world.errors.iter().any(|(person, error)| *person == ALICE && is_it(error)));
 }
 
 #[test]

@@ -97,19 +97,58 @@ fn a_full_group_takes_no_requests() {
 }
 
 #[test]
-fn an_administrator_need_not_be_a_member() {
-    let mut world = World::new(5);
-    world.connect(0);
-    world.connect(1);
-    world.announce(3, &[1, 2]);
-    world.connect(2);
-    world.run(LEAST * 5);
-    assert!(world.clients[0].rounds.is_empty() && world.clients[0].connection.is_some());
-    assert!(world.clients[1].rounds.len() >= 3 && world.clients[2].rounds.len() >= 3);
+fn an_administrator_is_a_member() {
+    let mut world = World::of_members(5, 3);
+    world.announce(2, &[1, 2]);
+    world.settle();
+    assert_eq!(world.clients[0].refused, Some(ProxyRefusal::BadAnnouncement));
+    assert_eq!(world.group.status(world.now).epoch, 1);
+}
+
+#[test]
+fn an_epoch_follows_the_one_that_the_proxy_has() {
+    let mut world = World::of_members(8, 3);
+    for number in [3, u32::MAX] {
+        world.announce(number, &[0, 1]);
+        world.settle();
+        assert_eq!(world.group.status(world.now).epoch, 1);
+    }
+    // Of an administrator that does not know the first one.
+    let other = super::world::announcement(0, 2, &[0, 1]);
+    world.send(0, &MemberToProxy::Announce(other));
+    world.settle();
+    assert_eq!(world.group.status(world.now).epoch, 1);
+    world.announce(2, &[0, 1]);
+    world.settle();
+    assert_eq!(world.group.status(world.now).epoch, 2);
+}
+
+#[test]
+fn a_member_cannot_use_up_the_numbers_of_rounds() {
+    let mut world = World::of_members_by(MixExchangeKind::Broadcast, 9, 3);
+    let announcement = world.group.newest().unwrap().announcement().to_vec();
+    let restore = |round| MemberToProxy::Restore { round, announcement: announcement.clone() };
+    world.send(1, &restore((1 << 62) - 1));
+    world.run(LEAST * 3);
+    assert!(world.last_round() < 100, "{}", world.last_round());
+    // A proxy whose state is a little old takes the number, and does not say that it lost the
+    // epoch. That is so for a second member too.
+    world.send(2, &restore(70_000));
+    world.run(LEAST * 3);
+    assert!((70_000..71_000).contains(&world.last_round()));
+    world.connect(3);
+    let is_restored =
+        |it: &ProxyToMember| matches!(it, ProxyToMember::Welcome { is_restored: true, .. });
+    assert!(!world.clients[3].received.iter().any(is_restored));
+    world.send(0, &restore((1 << 62) - 1));
+    world.run(LEAST * 3);
+    assert!(world.last_round() < 71_000);
 }
 
 /// A proxy without a state, and members that have epoch 3.
 fn lost(world: &mut World) -> Vec<u8> {
+    world.announce(2, &[0, 1, 2]);
+    world.settle();
     world.announce(3, &[0, 1, 2]);
     world.settle();
     let newest = world.group.newest().unwrap().announcement().to_vec();

@@ -96,10 +96,6 @@ pub(super) struct Client {
 }
 
 impl World {
-    pub(super) fn new(seed: u64) -> Self {
-        Self::by(MixEngineName::Ot.into(), seed)
-    }
-
     /// A world with this kind of exchange.
     pub(super) fn by(exchange: MixExchangeKind, seed: u64) -> Self {
         let settings = settings_by(exchange);
