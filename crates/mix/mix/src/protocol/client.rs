@@ -109,6 +109,8 @@ pub struct MixClient {
     /// See [`MixClient::exchanges`].
     exchanges: u64,
     bytes_today: DayBytes,
+    /// The names of the other members, as they were reported last.
+    reported_others: Option<Vec<String>>,
     /// The last epoch of which it was reported that its rounds cannot be read.
     unreadable_epoch: u32,
     /// The last epoch of which it was reported that the proxy had lost it.
@@ -196,6 +198,7 @@ impl MixClient {
             audits: 0,
             exchanges: 0,
             bytes_today: DayBytes::default(),
+            reported_others: None,
             unreadable_epoch: 0,
             restored_epoch: 0,
         })

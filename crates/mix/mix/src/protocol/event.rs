@@ -70,7 +70,8 @@ pub enum MixClientEvent {
     },
     /// The administrator has admitted this client. It becomes a member with the next epoch.
     Joined,
-    /// A new epoch has begun, with these members.
+    /// The members of the epoch that has begun, or in which this client was started. Not reported
+    /// again while they are the same.
     MembersChanged {
         /// The names of the others.
         others: Vec<String>,

@@ -157,6 +157,8 @@ impl MixClient {
             let old = MixClientError::OldEpoch { announced, known };
             return if is_restoring { Ok(()) } else { Err(old) };
         }
+        // Rounds that have arrived are of the epoch before, whose key is erased now.
+        while !self.link()?.is_catching_up() && self.read_round() {}
         let TakenAnnouncement { effect, moved } = self.take_announcement(now, &announcement)?;
         self.link()?.is_current = true;
         self.continue_proposal();
@@ -183,6 +185,7 @@ impl MixClient {
             }
             AnnouncementEffect::Removed => {
                 self.end_member();
+                self.reported_others = None;
                 return Err(MixClientError::Removed);
             }
             AnnouncementEffect::NotYet => {}
@@ -230,8 +233,9 @@ impl MixClient {
             && self.epochs.set_newest(announcement.clone());
         if effect == AnnouncementEffect::Opened {
             self.join_attempt = None;
-            let others = self.other_names();
-            self.events.push_back(MixClientEvent::MembersChanged { others });
+        }
+        if matches!(effect, AnnouncementEffect::Known | AnnouncementEffect::Opened) {
+            self.report_others();
         }
         let names = self.administrator_names();
         if !is_first && order == AnnouncementOrder::Newer && names != before && !names.is_empty() {
@@ -245,6 +249,15 @@ impl MixClient {
         }
         let moved = moved.map(|to| to.address.clone());
         Ok(TakenAnnouncement { effect, moved })
+    }
+
+    /// Reports the other members, unless they were reported since the start.
+    fn report_others(&mut self) {
+        let others = self.other_names();
+        if self.reported_others.as_ref() != Some(&others) {
+            self.reported_others = Some(others.clone());
+            self.events.push_back(MixClientEvent::MembersChanged { others });
+        }
     }
 
     /// Tells the administrators the current prekey.

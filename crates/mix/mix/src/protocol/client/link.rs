@@ -130,6 +130,11 @@ impl ProxyLink {
         }
     }
 
+    /// Whether rounds since the last connection have not arrived yet.
+    pub(super) fn is_catching_up(&self) -> bool {
+        matches!(&self.exchanges, LinkExchanges::Broadcast(link) if link.is_catching_up)
+    }
+
     /// Rounds that the proxy has kept have arrived. Returns the message that asks for the next.
     pub(super) fn handle_past(
         &mut self,
