@@ -95,6 +95,22 @@ fn members_that_are_never_there_together_talk() {
 }
 
 #[test]
+fn rounds_that_have_arrived_are_read_before_the_next_epoch_begins() {
+    let mut world = World::of_members(KEPT, 1);
+    run_rounds(&mut world, 10);
+    world.reads_nothing = Some(CAROL);
+    assert!(world.people[BOB].say("carol", ""));
+    world.run_until("it is kept", |world| stored(world, BOB) == 1);
+    world.leave(BOB);
+    let epoch = world.people[CAROL].status().epoch;
+    world.now += HOUR * 25;
+    world.run_until("an epoch begins", |world| world.people[CAROL].status().epoch > epoch);
+    world.reads_nothing = None;
+    run_rounds(&mut world, 5);
+    assert_eq!(world.people[CAROL].read["bob"].len(), 1);
+}
+
+#[test]
 fn a_restored_member_reads_what_is_kept_again() {
     let mut world = world(KEPT, 3);
     let backup = world.people[CAROL].backup();

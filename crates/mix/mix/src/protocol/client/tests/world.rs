@@ -114,6 +114,8 @@ pub(super) struct World {
     /// How long clients take to write their states.
     pub(super) disk: Duration,
     pub(super) deviate: Option<Deviate>,
+    /// Who does not read the rounds that have arrived.
+    pub(super) reads_nothing: Option<usize>,
     /// The length of slots at the proxy when it is started.
     pub(super) slot_len: usize,
     /// The delays that the attacker on the path adds to the messages from and to each client.
@@ -177,6 +179,7 @@ impl World {
             tamper: None,
             disk: Duration::from_millis(seed % 4 * 15),
             deviate: None,
+            reads_nothing: None,
             delays: [Duration::ZERO; NAMES.len()],
             slot_len: SLOT_LEN,
             seen: Vec::new(),
@@ -544,7 +547,8 @@ impl World {
                 continue;
             }
             let Some(mut message) = self.people[person].client.poll_transmit(self.now) else {
-                if self.people[person].client.read_round() {
+                let reads = self.reads_nothing != Some(person);
+                if reads && self.people[person].client.read_round() {
                     continue;
                 }
                 return;
