@@ -219,7 +219,7 @@ impl MixClient {
             self.conversations_mut().forget_position(epoch);
         }
         let calendar = self.calendar(now);
-        let has_missed = self.link.as_ref().is_some_and(|link| !link.has_caught_up());
+        let has_missed = self.link.as_ref().is_some_and(ProxyLink::keeps_rounds);
         let effect = self.epochs.handle_announcement(
             calendar,
             announcement,

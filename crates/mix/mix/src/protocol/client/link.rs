@@ -117,17 +117,10 @@ impl ProxyLink {
         }
     }
 
-    /// Whether all rounds since the last connection have arrived, or none are kept.
-    pub(super) fn has_caught_up(&self) -> bool {
-        match &self.exchanges {
-            LinkExchanges::Broadcast(link) => {
-                // While an exchange waits for its answer, rounds may have been missed.
-                let is_complete =
-                    self.is_begun && !link.is_catching_up && self.outstanding.is_none();
-                is_complete || self.terms.keep().is_zero()
-            }
-            LinkExchanges::Oblivious { .. } => true,
-        }
+    /// Whether rounds of an epoch may arrive after its end: at least the last one, because the
+    /// mailbox of a round comes with the start of the next one.
+    pub(super) fn keeps_rounds(&self) -> bool {
+        matches!(self.exchanges, LinkExchanges::Broadcast(_)) && !self.terms.keep().is_zero()
     }
 
     /// Whether rounds since the last connection have not arrived yet.

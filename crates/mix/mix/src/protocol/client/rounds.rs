@@ -89,6 +89,8 @@ impl MixClient {
                 if let Some((is_kept, mailbox)) = opening.split_first() {
                     member.read_mailbox(&read, mailbox, *is_kept == 1);
                 }
+                // Now rounds of earlier epochs do not arrive any more.
+                self.is_stored &= !self.epochs.forget_past();
             }
             UnreadRound::Past(ArchiveRecord::Gap(position)) => {
                 member.skip(position);

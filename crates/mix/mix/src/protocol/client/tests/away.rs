@@ -111,6 +111,19 @@ fn rounds_that_have_arrived_are_read_before_the_next_epoch_begins() {
 }
 
 #[test]
+fn a_member_that_leaves_when_an_epoch_begins_misses_nothing() {
+    let mut world = World::of_members(KEPT, 0);
+    run_rounds(&mut world, 10);
+    let epoch = world.people[CAROL].status().epoch;
+    world.now += HOUR * 25;
+    world.run_until("an epoch begins", |world| world.people[CAROL].status().epoch > epoch);
+    world.run_until("its state is stored", |world| world.people[CAROL].client.is_stored());
+    world.leave(CAROL);
+    visit(&mut world, CAROL, 10);
+    assert_eq!(missed(&world, CAROL), []);
+}
+
+#[test]
 fn a_restored_member_reads_what_is_kept_again() {
     let mut world = world(KEPT, 3);
     let backup = world.people[CAROL].backup();
