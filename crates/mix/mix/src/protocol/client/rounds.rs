@@ -89,8 +89,11 @@ impl MixClient {
                 if let Some((is_kept, mailbox)) = opening.split_first() {
                     member.read_mailbox(&read, mailbox, *is_kept == 1);
                 }
-                // Now rounds of earlier epochs do not arrive any more.
-                self.is_stored &= !self.epochs.forget_past();
+                // Rounds of earlier epochs do not arrive any more, not even after a restart.
+                if self.epochs.forget_past() {
+                    member.handle_caught_up();
+                    self.is_stored = false;
+                }
             }
             UnreadRound::Past(ArchiveRecord::Gap(position)) => {
                 member.skip(position);
