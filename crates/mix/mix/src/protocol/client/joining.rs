@@ -157,7 +157,7 @@ impl MixClient {
             let old = MixClientError::OldEpoch { announced, known };
             return if is_restoring { Ok(()) } else { Err(old) };
         }
-        // Rounds that have arrived are of the epoch before, whose key is erased now.
+        // Rounds that have arrived are of the epoch before, and are read as its member.
         while !self.link()?.is_catching_up() && self.read_round() {}
         let TakenAnnouncement { effect, moved } = self.take_announcement(now, &announcement)?;
         self.link()?.is_current = true;
