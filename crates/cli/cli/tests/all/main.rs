@@ -12,6 +12,8 @@ mod demo;
 mod directory;
 mod doctor;
 mod documents;
+#[path = "../emulation/interruption.rs"]
+mod interruption;
 mod lab;
 mod lab_compute;
 mod lab_mix;

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::thread;
 
 use crate::captures::datagrams;
+use crate::interruption::uninterrupted;
 use crate::matrix::{CELLS, Cell, Kind, Matrix, SETTINGS, TIMEOUT, listen};
 use crate::programs::start_nginx;
 use crate::topology::Topology;
@@ -27,7 +28,7 @@ fn is_answered(matrix: &Matrix, cell: Cell, port: u16) -> bool {
         socket.set_read_timeout(Some(TIMEOUT))?;
         socket.connect(server)?;
         socket.send(b"asked")?;
-        socket.recv(&mut [0; 8])
+        uninterrupted(|| socket.recv(&mut [0; 8]))
     };
     matrix.topology.host(cell.0).run(exchange).unwrap().is_ok()
 }

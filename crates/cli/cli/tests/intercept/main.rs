@@ -7,6 +7,8 @@ mod clear_protocols;
 mod emptied;
 #[path = "../emulation/mod.rs"]
 mod emulation;
+#[path = "../emulation/interruption.rs"]
+mod interruption;
 mod matrix;
 mod older;
 mod programs;

@@ -9,6 +9,7 @@ use std::thread;
 
 use crate::captures::{assert_hidden, datagrams, secret};
 use crate::clear_protocols::{browse, has_program, offering_http3};
+use crate::interruption::uninterrupted;
 use crate::matrix::{CELLS, Cell, Matrix, SETTINGS, TIMEOUT};
 use crate::rules::kernel_rules;
 use crate::topology::{CHANNELS, Program, SUNDER, Topology, until};
@@ -90,7 +91,7 @@ fn application(topology: &Topology, host: &str, is_v6: bool) -> UdpSocket {
 fn ask(socket: &UdpSocket, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
     socket.send_to(bytes, to)?;
     let mut buffer = [0; 2048];
-    let (len, from) = socket.recv_from(&mut buffer)?;
+    let (len, from) = uninterrupted(|| socket.recv_from(&mut buffer))?;
     assert_eq!((from, &buffer[..len]), (to, bytes), "the answer of the service");
     Ok(())
 }
@@ -101,7 +102,7 @@ fn ask_connected(matrix: &Matrix, cell: Cell, port: u16) -> io::Result<()> {
     let socket = application(&matrix.topology, cell.0, cell.2);
     matrix.topology.host(cell.0).run(|| socket.connect(to)).unwrap()?;
     socket.send(b"asked")?;
-    socket.recv(&mut [0; 8]).map(drop)
+    uninterrupted(|| socket.recv(&mut [0; 8])).map(drop)
 }
 
 pub(crate) fn datagrams_of_both_hosts_are_carried_and_answered_from_where_they_went() {
@@ -275,7 +276,7 @@ pub(crate) fn flows_that_are_older_than_the_proxy_are_refused() {
     socket.connect(to).unwrap();
     let exchange = || -> io::Result<usize> {
         socket.send(b"asked")?;
-        socket.recv(&mut [0; 8])
+        uninterrupted(|| socket.recv(&mut [0; 8]))
     };
     exchange().unwrap();
     let proxy = proxy(&matrix.topology, &settings());

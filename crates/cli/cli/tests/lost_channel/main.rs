@@ -10,6 +10,8 @@ mod backup;
 #[path = "../emulation/mod.rs"]
 mod emulation;
 mod faults;
+#[path = "../emulation/interruption.rs"]
+mod interruption;
 mod matrix;
 mod new_streams;
 mod policy;

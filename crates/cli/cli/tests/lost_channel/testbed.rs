@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 pub(crate) use crate::emulation::until;
 use crate::emulation::{Process, network};
+use crate::interruption::uninterrupted;
 use crate::slow::{Lines, write_lines};
 
 /// Three channels of 100 Mbit/s.
@@ -319,7 +320,7 @@ impl Download {
         thread::spawn(move || {
             let mut bytes = [0; 10_000];
             loop {
-                let read = stream.read(&mut bytes);
+                let read = uninterrupted(|| stream.read(&mut bytes));
                 let mut state = shared.lock().unwrap();
                 match read {
                     Ok(len @ 1..) => {

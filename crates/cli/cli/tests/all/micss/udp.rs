@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::interruption::uninterrupted;
+
 use super::processes::{Service, WAIT_TIMEOUT};
 
 /// A name server on loopback that answers every query for an address with 192.0.2.80. Reports the
@@ -89,7 +91,7 @@ impl Association {
     /// The next datagram: from which address, and its payload.
     fn receive(&self) -> (Vec<u8>, Vec<u8>) {
         let mut bytes = [0; 2048];
-        let (len, from) = self.socket.recv_from(&mut bytes).unwrap();
+        let (len, from) = uninterrupted(|| self.socket.recv_from(&mut bytes)).unwrap();
         assert_eq!(from, self.proxy);
         assert_eq!(bytes[..4], [0, 0, 0, 1], "an address of IPv4");
         (bytes[3..10].to_vec(), bytes[10..len].to_vec())
@@ -207,7 +209,7 @@ fn long_and_many_datagrams_are_carried_or_dropped() {
     let mut bytes = vec![0; 65_536];
     let long = vec![7; 65_507 - 10];
     own.send(&encoded(address), &long);
-    let (len, _) = own.socket.recv_from(&mut bytes).unwrap();
+    let (len, _) = uninterrupted(|| own.socket.recv_from(&mut bytes)).unwrap();
     assert!(bytes[10..len] == long);
     for _ in 0..20_000 {
         own.send(&encoded(address), b"flood");

@@ -182,6 +182,7 @@ impl NumberedDatagramReceiver {
                     // If sending ended only now, wait for another such time.
                     is_sent = is_all_sent();
                 }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
