@@ -238,6 +238,10 @@ impl MixClient {
             ProxyToMember::Refused(ProxyRefusal::Replaced) if self.is_first_displacement(now) => {
                 Err(MixClientError::Displaced)
             }
+            // The group is perhaps being moved to another proxy.
+            ProxyToMember::Refused(ProxyRefusal::UnknownGroup) if self.epochs.is_member() => {
+                Err(MixClientError::GroupGone)
+            }
             ProxyToMember::Refused(refusal) => Err(MixClientError::Refused(refusal)),
             ProxyToMember::JoinRequest { key, request } => {
                 self.handle_join_request(now, &key, &request);

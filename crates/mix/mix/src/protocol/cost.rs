@@ -58,6 +58,46 @@ impl MemberCost {
     }
 }
 
+/// What several groups cost their proxy if all of their members are connected and in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProxyCost {
+    /// The members, each of which has a connection.
+    pub connections: usize,
+    /// Bytes that the proxy receives in a second, with the headers of packets.
+    pub received_per_s: u64,
+    /// Bytes that it sends in a second.
+    pub sent_per_s: u64,
+}
+
+impl ProxyCost {
+    /// The cost of groups with these terms.
+    pub fn new<'a>(groups: impl IntoIterator<Item = &'a MixTerms>) -> Self {
+        groups.into_iter().fold(Self::default(), |sum, terms| {
+            let members = terms.shape().members();
+            let cost = MemberCost::new(terms, members);
+            let of_all = |per_day: u64| (per_day / 86_400).saturating_mul(members as u64);
+            Self {
+                connections: sum.connections + members,
+                received_per_s: sum.received_per_s.saturating_add(of_all(cost.up_per_day)),
+                sent_per_s: sum.sent_per_s.saturating_add(of_all(cost.down_per_day)),
+            }
+        })
+    }
+}
+
+/// For a person: connections, and rates in megabits, in one line.
+impl fmt::Display for ProxyCost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [received, sent] =
+            [self.received_per_s, self.sent_per_s].map(|bytes| bytes as f64 * 8.0 / 1e6);
+        let connections = self.connections;
+        write!(
+            out,
+            "{connections} connections, {received:.1} Mbit/s received, {sent:.1} Mbit/s sent"
+        )
+    }
+}
+
 /// The bytes of the packets of a message.
 fn packets(len: usize) -> usize {
     let len = len + MESSAGE_OVERHEAD;
@@ -95,6 +135,18 @@ mod tests {
         assert!(messenger.delivery_95 <= Duration::from_secs(8), "{messenger}");
         assert!(cost(GroupProfile::Interactive).delivery_95 < Duration::from_millis(500));
         assert!(cost(GroupProfile::Mail).down_per_day < cost(GroupProfile::Messenger).down_per_day);
+    }
+
+    #[test]
+    fn the_cost_of_a_proxy_is_that_of_all_members() {
+        let terms = [4, 16].map(|members| GroupProfile::Messenger.terms(members).unwrap());
+        let each = terms.map(|terms| {
+            let members = terms.shape().members();
+            MemberCost::new(&terms, members).down_per_day as f64 * members as f64 / 86_400.0
+        });
+        let ProxyCost { connections, sent_per_s, .. } = ProxyCost::new(&terms);
+        assert_eq!(connections, 20);
+        assert!((sent_per_s as f64 / each.iter().sum::<f64>() - 1.0).abs() < 0.01, "{sent_per_s}");
     }
 
     /// By the engine `ot`, an update and an answer have the length of the mailbox, and more.

@@ -576,7 +576,7 @@ impl World {
         }
     }
 
-    fn send_down(&mut self, GroupTransmit { connection, message, is_last }: GroupTransmit) {
+    fn send_down(&mut self, GroupTransmit { connection, message, is_last, .. }: GroupTransmit) {
         let is_lost = self.happens(self.faults.lost);
         let mut due = self.soon(30);
         let Some(at) = self.wires.iter().position(|it| it.id == connection) else { return };
@@ -585,7 +585,7 @@ impl World {
             return;
         }
         due += self.delays[wire.person];
-        let mut message = message;
+        let mut message = message.to_vec();
         if let Some(tamper) = &mut self.tamper {
             let is_first = message[0] == 1;
             let terms = settings_with(self.exchange, self.slot_len).terms;

@@ -18,6 +18,10 @@ use crate::host::EmulatedHost;
 /// clients that are not members.
 const MAX_JOINING: usize = 50;
 
+/// The number of all new members that connect at a time. It is below a proxy's limit for clients of
+/// one address that have not named their group.
+const MAX_CONNECTING: usize = 100;
+
 /// A member, by its group and its number in it, from 0. Member 0 is the group's administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupMemberId {
@@ -134,24 +138,30 @@ impl<'a> GroupMemberSessions<'a> {
         Ok(())
     }
 
-    /// Lets the administrators invite all others, who join in batches, one group after the other.
+    /// Lets the administrators invite all others, who join in batches, several groups at a time.
     /// Returns when all members have read a round in which their whole group took part.
     pub(super) fn all_join(&mut self, options: &MixDeliveryOptions) -> Result<(), String> {
-        for group in 0..options.groups {
-            let mut joined = 1;
-            while joined < options.members {
-                let next = (joined + MAX_JOINING).min(options.members);
-                for number in joined..next {
+        let mut joined = vec![1; options.groups];
+        while joined.iter().any(|count| *count < options.members) {
+            let (before, mut room) = (joined.clone(), MAX_CONNECTING);
+            for (group, count) in joined.iter_mut().enumerate() {
+                let new = (options.members - *count).min(MAX_JOINING).min(room);
+                for number in *count..*count + new {
                     let member = GroupMemberId { group, number };
                     let invitation = self.invite(member)?;
                     self.add(member, Some(invitation))?;
                 }
-                joined = next;
-                let deadline = Instant::now() + TIMEOUT;
-                while self.participants[group][..joined].iter().any(|seen| *seen < joined) {
-                    let member_event = self.next(deadline, "a round in which all take part")?;
-                    self.take(member_event)?;
-                }
+                *count += new;
+                room -= new;
+            }
+            let is_there = |seen: &[Vec<usize>], group: usize| {
+                let count = joined[group];
+                count == before[group] || seen[group][..count].iter().all(|seen| *seen >= count)
+            };
+            let deadline = Instant::now() + TIMEOUT;
+            while !(0..options.groups).all(|group| is_there(&self.participants, group)) {
+                let member_event = self.next(deadline, "a round in which all take part")?;
+                self.take(member_event)?;
             }
         }
         Ok(())
