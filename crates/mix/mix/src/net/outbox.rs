@@ -35,8 +35,8 @@ pub(super) struct ConnectionOutbox {
 }
 
 impl ConnectionOutbox {
-    /// Starts the thread. At most `max_bytes` are queued, with 128 bytes more for each message, plus
-    /// one message.
+    /// Starts the thread. At most `max_bytes` are queued, counting 128 bytes more for each message,
+    /// plus one message.
     ///
     /// # Errors
     /// When the system gives no thread.

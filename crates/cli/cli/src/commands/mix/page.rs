@@ -51,7 +51,8 @@ pub(super) fn page(now: &MixProxyStatus, before: Option<&MixProxyStatus>) -> Str
     format!("{head}\n{}", aligned(&SIDES, &rows))
 }
 
-/// The part of the processors that the process has used since `before` or its start, and its memory.
+/// The part of the processors that the process has used since `before` or its start, and its
+/// memory.
 fn load(now: &MixProxyStatus, before: Option<&MixProxyStatus>) -> String {
     let ProxyLoadStatus { processor_s, processors, memory_bytes } = &now.load;
     let (since_s, used_s) = before.map_or((0.0, 0.0), |it| (it.uptime_s, it.load.processor_s));
