@@ -16,7 +16,7 @@ const MESSAGE_OVERHEAD: usize = 128;
 pub(super) const STACK_LEN: usize = 256 << 10;
 
 /// A message that waits. Several connections may share its bytes.
-struct QueuedMessage {
+struct OutboxMessage {
     bytes: Arc<[u8]>,
     /// To be called when it is written.
     on_written: Option<Box<dyn FnOnce() + Send>>,
@@ -26,7 +26,7 @@ struct QueuedMessage {
 /// dropped, it closes the connection after the queued messages are written.
 #[derive(Debug)]
 pub(super) struct ConnectionOutbox {
-    messages: Sender<QueuedMessage>,
+    messages: Sender<OutboxMessage>,
     waiting: Arc<AtomicUsize>,
     max_bytes: usize,
     closer: ConnectionCloser,
@@ -62,7 +62,7 @@ impl ConnectionOutbox {
 
     /// Queues a message. If the peer is too slow or gone, closes the connection and returns false.
     pub(super) fn send(&self, message: impl Into<Arc<[u8]>>) -> bool {
-        self.queue(QueuedMessage { bytes: message.into(), on_written: None })
+        self.queue(OutboxMessage { bytes: message.into(), on_written: None })
     }
 
     /// The same. Calls `on_written` when the kernel has taken the message.
@@ -71,10 +71,10 @@ impl ConnectionOutbox {
         message: Arc<[u8]>,
         on_written: impl FnOnce() + Send + 'static,
     ) -> bool {
-        self.queue(QueuedMessage { bytes: message, on_written: Some(Box::new(on_written)) })
+        self.queue(OutboxMessage { bytes: message, on_written: Some(Box::new(on_written)) })
     }
 
-    fn queue(&self, message: QueuedMessage) -> bool {
+    fn queue(&self, message: OutboxMessage) -> bool {
         let waiting = self.waiting.fetch_add(message.memory(), Ordering::Relaxed);
         let is_taken = waiting <= self.max_bytes && self.messages.send(message).is_ok();
         if !is_taken {
@@ -98,14 +98,14 @@ impl ConnectionOutbox {
     }
 }
 
-impl QueuedMessage {
+impl OutboxMessage {
     fn memory(&self) -> usize {
         self.bytes.len() + MESSAGE_OVERHEAD
     }
 }
 
 fn write(
-    taken: &Receiver<QueuedMessage>,
+    taken: &Receiver<OutboxMessage>,
     mut messages: MessageStream<ConnectionWriter>,
     waiting: &AtomicUsize,
 ) -> io::Result<()> {

@@ -12,6 +12,7 @@ mod proxy;
 mod talk;
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -71,6 +72,10 @@ struct MixDeliveryOptions {
     /// The number of groups, and of members in each.
     groups: usize,
     members: usize,
+    /// The members of one more group, whose pairs do not talk; 0: there is none. What is measured
+    /// of rounds and messages is that of the others.
+    #[serde(default)]
+    large_group: usize,
     /// The slots of a member.
     slots_per_member: usize,
     /// The bytes of a slot.
@@ -120,29 +125,37 @@ impl MixDeliveryOptions {
         let exchange: MixExchangeKind = self.engine.parse().map_err(error_text)?;
         let (slots, reads) = (self.slots_per_member, self.messages.saturating_add(CHECKS));
         let writes = if exchange == MixExchangeKind::Broadcast { slots } else { 1 };
-        let shape = MailboxShape::new(self.members, slots, writes, reads, self.slot_len);
+        let members = self.members.max(self.large_group);
+        let shape = MailboxShape::new(members, slots, writes, reads, self.slot_len);
         let [interval, least] = [self.interval_ms, self.min_interval_ms].map(Duration::from_millis);
         MixTerms::new(exchange, shape.map_err(error_text)?, interval, least).map_err(error_text)
     }
 
+    /// The number of members of each group. The large one is the last.
+    fn sizes(&self) -> Vec<usize> {
+        let large = (self.large_group > 0).then_some(self.large_group);
+        iter::repeat_n(self.members, self.groups).chain(large).collect()
+    }
+
     /// The names of the groups.
     fn group_names(&self) -> impl Iterator<Item = String> {
-        (1..=self.groups).map(|number| format!("group-{number}"))
+        (1..=self.sizes().len()).map(|number| format!("group-{number}"))
     }
 }
 
 fn check(table: &toml::Table) -> Result<(), String> {
     let options: MixDeliveryOptions = options(table)?;
-    let MixDeliveryOptions { groups, members, pairs, deliveries, .. } = options;
+    let MixDeliveryOptions { groups, members, large_group, pairs, deliveries, .. } = options;
+    let all = groups.saturating_mul(members).saturating_add(large_group);
     options.terms()?;
-    if groups == 0 || groups.saturating_mul(members) > MAX_MEMBERS {
+    if groups == 0 || all > MAX_MEMBERS {
         return Err(format!(
             "groups is {groups}; give 1 or more, and at most {MAX_MEMBERS} members"
         ));
     }
     // With two members, a member would not send.
-    if members < 3 {
-        return Err(format!("members is {members}; give 3 or more"));
+    if members < 3 || (1..3).contains(&large_group) {
+        return Err(format!("members is {members}; give 3 or more, also for a large group"));
     }
     if !(1..=members / 2).contains(&pairs) {
         return Err(format!("pairs is {pairs}; give 1 to {}", members / 2));

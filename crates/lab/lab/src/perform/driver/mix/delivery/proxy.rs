@@ -1,6 +1,6 @@
 //! The proxy, a process that runs `sunder mix`, and its reports about rounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 use std::io::Read;
@@ -67,7 +67,10 @@ pub(super) struct ProxyProcess<'a> {
     command: ProgramCommand,
     key: IdentityPublicKey,
     administrators: Vec<IdentityPublicKey>,
-    members: usize,
+    /// The number of members of each group.
+    sizes: BTreeMap<String, usize>,
+    /// The groups whose rounds are measured.
+    measured: BTreeSet<String>,
     program: ProgramProcess,
     /// The last status of the groups, and the processor time at that time.
     before: Option<(BTreeMap<String, ProxyGroupStatus>, Duration)>,
@@ -102,7 +105,8 @@ impl<'a> ProxyProcess<'a> {
             command,
             key,
             administrators: administrators.to_vec(),
-            members: options.members,
+            sizes: options.group_names().zip(options.sizes()).collect(),
+            measured: options.group_names().take(options.groups).collect(),
             program,
             before: None,
             poll_interval: POLL_INTERVAL
@@ -130,7 +134,7 @@ impl<'a> ProxyProcess<'a> {
             if Instant::now() > deadline {
                 let those = groups.values().map(|group| group.participants.to_string());
                 let those: Vec<String> = those.collect();
-                let what = format!("has {} of {} participants", those.join(", "), self.members);
+                let what = format!("has {} of {:?} participants", those.join(", "), self.sizes);
                 return Err(self.program.error_with_output(&what));
             }
             sleep(POLL_INTERVAL);
@@ -140,7 +144,8 @@ impl<'a> ProxyProcess<'a> {
     /// Whether all members took part in the last rounds. Records when they do so again after a
     /// restart.
     fn all_participate(&mut self, groups: &BTreeMap<String, ProxyGroupStatus>) -> bool {
-        let have_all = groups.values().all(|group| group.participants == self.members);
+        let have_all =
+            groups.iter().all(|(name, it)| self.sizes.get(name) == Some(&it.participants));
         if have_all && let Some(stopped) = self.stopped.take() {
             self.rounds.rejoin_time = stopped.elapsed();
         }
@@ -170,7 +175,7 @@ impl<'a> ProxyProcess<'a> {
         let (before, processor_before) = self.before.take().unwrap_or_default();
         for (name, group) in &groups {
             let (seen, exchanges) = before.get(name).map_or((0, 0), |it| (it.rounds, it.exchanges));
-            if group.rounds != seen {
+            if group.rounds != seen && self.measured.contains(name) {
                 rounds.times.push(Duration::from_secs_f64(group.round_ms / 1e3));
                 rounds.participants.push(group.participants);
             }
@@ -265,7 +270,8 @@ fn config(
         MixExchangeKind::Broadcast => String::new(),
         MixExchangeKind::Oblivious(_) => format!("reads = {}\n", shape.reads()),
     };
-    for (name, administrator) in options.group_names().zip(administrators) {
+    let groups = options.group_names().zip(options.sizes()).zip(administrators);
+    for ((name, size), administrator) in groups {
         // Writing to a text does not fail.
         let _ = write!(
             config,
@@ -273,7 +279,7 @@ fn config(
              members = {}\nslots_per_member = {}\nslot_len = {}\n{reads}\
              interval_ms = {interval_ms}\nmin_interval_ms = {min_interval_ms}\n\
              engine = \"{engine}\"\n",
-            shape.members(),
+            size,
             shape.slots_per_member(),
             shape.slot_len(),
         );
