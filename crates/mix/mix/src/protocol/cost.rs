@@ -41,8 +41,9 @@ impl MemberCost {
         };
         let request = packets(1 + 8 + NONCE_LEN + lens.request);
         let (round, answer) = (packets(start + opening), packets(1 + 8 + lens.answer));
-        // The request acknowledges the start of the round, and the answer the request. The
-        // answer's acknowledgement has a packet of its own.
+        // The answer acknowledges the request. A receiver acknowledges every second packet, and at
+        // least the last one.
+        let acknowledgements = (start + opening + MESSAGE_OVERHEAD).div_ceil(2 * PACKET_LEN);
         let round_ms = terms.least_interval().as_millis();
         let per_day =
             |bytes: usize| u64::try_from(bytes as u128 * 86_400_000 / round_ms).unwrap_or(u64::MAX);
@@ -50,7 +51,7 @@ impl MemberCost {
         // round is over.
         let rounds = |count: f64| terms.least_interval().mul_f64(count);
         Self {
-            up_per_day: per_day(request + PACKET_OVERHEAD),
+            up_per_day: per_day(request + acknowledgements * PACKET_OVERHEAD),
             down_per_day: per_day(round + answer),
             delivery: rounds(1.5),
             delivery_95: rounds(1.95),
