@@ -80,7 +80,8 @@ fn disk(config: &MixProxyConfig) -> Option<CheckFinding> {
     if kept == 0 {
         return None;
     }
-    let state = config.config_dir.join(&config.state);
+    // The directory itself may not exist yet.
+    let state = Path::new(".").join(&config.config_dir).join(&config.state);
     let disk = state.ancestors().find_map(|path| statvfs(path).ok())?;
     let size = disk.f_blocks.saturating_mul(disk.f_frsize);
     let [kept_mb, size_mb] = [kept, size].map(|bytes| bytes / 1_000_000);
