@@ -89,13 +89,13 @@ impl ProxyCost {
 /// For a person: connections, and rates in megabits, in one line.
 impl fmt::Display for ProxyCost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [received, sent] =
-            [self.received_per_s, self.sent_per_s].map(|bytes| bytes as f64 * 8.0 / 1e6);
+        let megabits = |bytes: u64| {
+            let tenths = (bytes / 12_500).saturating_add(u64::from(bytes % 12_500 > 0));
+            format!("{}.{}", tenths / 10, tenths % 10)
+        };
+        let [received, sent] = [self.received_per_s, self.sent_per_s].map(megabits);
         let connections = self.connections;
-        write!(
-            out,
-            "{connections} connections, {received:.1} Mbit/s received, {sent:.1} Mbit/s sent"
-        )
+        write!(out, "{connections} connections, {received} Mbit/s received, {sent} Mbit/s sent")
     }
 }
 
@@ -143,11 +143,13 @@ mod tests {
         let terms = [4, 16].map(|members| GroupProfile::Messenger.terms(members).unwrap());
         let each = terms.map(|terms| {
             let members = terms.shape().members();
-            MemberCost::new(&terms, members).down_per_day as f64 * members as f64 / 86_400.0
+            MemberCost::new(&terms, members).down_per_day * members as u64 / 86_400
         });
-        let ProxyCost { connections, sent_per_s, .. } = ProxyCost::new(&terms);
-        assert_eq!(connections, 20);
-        assert!((sent_per_s as f64 / each.iter().sum::<f64>() - 1.0).abs() < 0.01, "{sent_per_s}");
+        let cost = ProxyCost::new(&terms);
+        assert_eq!(cost.connections, 20);
+        assert!(cost.sent_per_s.abs_diff(each.iter().sum()) < 20, "{cost:?}");
+        let cost = ProxyCost { received_per_s: 125_000, sent_per_s: 1_260_000, ..cost };
+        assert_eq!(cost.to_string(), "20 connections, 1.0 Mbit/s received, 10.1 Mbit/s sent");
     }
 
     /// By the engine `ot`, an update and an answer have the length of the mailbox, and more.

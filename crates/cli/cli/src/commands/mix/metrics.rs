@@ -32,7 +32,7 @@ pub(super) const METRICS: &[PrometheusMetric<MixServiceStatus>] = &[
         "From when a round was over until a member's message of the next one was written.",
         |proxy, samples| {
             for group in &proxy.0.groups {
-                let bounds = ROUND_DELAY_BOUNDS_MS.map(|ms| ms as f64 / 1e3);
+                let bounds = ROUND_DELAY_BOUNDS_MS.map(|ms| f64::from(ms) / 1e3);
                 let (counts, sum_s) = (&group.delays.counts, group.delays.sum_s);
                 samples.add_histogram(&[("group", &group.name)], bounds, counts, sum_s);
             }

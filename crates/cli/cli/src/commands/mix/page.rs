@@ -56,7 +56,7 @@ pub(super) fn page(now: &MixProxyStatus, before: Option<&MixProxyStatus>) -> Str
 fn load(now: &MixProxyStatus, before: Option<&MixProxyStatus>) -> String {
     let ProxyLoadStatus { processor_s, processors, memory_bytes } = &now.load;
     let (since_s, used_s) = before.map_or((0.0, 0.0), |it| (it.uptime_s, it.load.processor_s));
-    let available_s = (now.uptime_s - since_s) * *processors as f64;
+    let available_s = (now.uptime_s - since_s) * f64::from(*processors);
     if available_s <= 0.0 {
         return String::new();
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use keys::IdentityPublicKey;
-use service::config::{ConfigKey, ConfigKeys, ConfigProblems, ConfigTable, key, read};
+use service::config::{ConfigKey, ConfigKeys, ConfigProblems, ConfigTable, ConfigValue, key, read};
 
 use crate::protocol::engine::MixEngineName;
 use crate::protocol::exchange::{MAX_BROADCAST_SLOTS, MixExchangeKind};
@@ -159,7 +159,7 @@ impl MixProxyConfig {
             let (identity, listen, state) = (text("identity"), text("listen"), text("state"));
             let balancers = match table.get("balancers") {
                 None => Some(Vec::new()),
-                Some(value) => value.list()?.iter().map(|it| it.parsed()).collect(),
+                Some(value) => value.list()?.iter().map(ConfigValue::parsed).collect(),
             };
             let groups: Vec<MixGroupConfig> =
                 table.tables("group").iter().filter_map(read_group).collect();

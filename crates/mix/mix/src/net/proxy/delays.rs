@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::status::RoundDelayStatus;
 
 /// The upper bounds of the histogram's buckets, in ms. One more bucket has all longer delays.
-pub const ROUND_DELAY_BOUNDS_MS: [u64; 10] = [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000];
+pub const ROUND_DELAY_BOUNDS_MS: [u32; 10] = [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000];
 
 /// A histogram of delays, each of one member in one round.
 #[derive(Debug, Default)]
@@ -17,8 +17,8 @@ pub(super) struct RoundDelays {
 
 impl RoundDelays {
     pub(super) fn observe(&self, delay: Duration) {
-        let bucket =
-            ROUND_DELAY_BOUNDS_MS.partition_point(|bound| delay > Duration::from_millis(*bound));
+        let is_above = |bound: &u32| delay > Duration::from_millis(u64::from(*bound));
+        let bucket = ROUND_DELAY_BOUNDS_MS.partition_point(is_above);
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         let us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
         self.sum_us.fetch_add(us, Ordering::Relaxed);

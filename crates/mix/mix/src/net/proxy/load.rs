@@ -10,13 +10,14 @@ use super::status::ProxyLoadStatus;
 
 /// The use of processors and of memory until now.
 pub(super) fn load() -> ProxyLoadStatus {
+    let processors = thread::available_parallelism().ok().map(usize::from);
     let processor = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime));
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = resident.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     ProxyLoadStatus {
         processor_s: processor.unwrap_or_default().as_secs_f64(),
-        processors: thread::available_parallelism().map_or(1, usize::from),
+        processors: processors.and_then(|count| count.try_into().ok()).unwrap_or(1),
         memory_bytes: kib.map(|kib| kib << 10),
     }
 }

@@ -30,7 +30,7 @@ pub struct ProxyLoadStatus {
     /// The processor time since its start, in seconds.
     pub processor_s: f64,
     /// The processors that it can use.
-    pub processors: usize,
+    pub processors: u32,
     /// Its memory; `None` if the system does not tell.
     pub memory_bytes: Option<u64>,
 }
