@@ -1,6 +1,7 @@
 mod administrators;
 mod audits;
 mod away;
+mod branches;
 mod disasters;
 mod exchanges;
 mod faults;

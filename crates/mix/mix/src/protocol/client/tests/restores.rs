@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::exchanges::{EXCHANGES, Exchanges, OBLIVIOUS};
-use super::person::{Backup, NAMES, secret};
+use super::person::{Backup, CROWD, NAMES, secret};
 use super::world::{Faults, World};
 use crate::protocol::client::state::decode;
 use crate::protocol::event::MixClientEvent;
@@ -127,11 +127,12 @@ fn run(exchange: Exchanges, seed: u64) -> Counts {
 }
 
 /// Checks that messages marked as delivered were shown, that no message is read twice, and that the
-/// last message of each sender is complete. Deliveries that were checked before are skipped.
-pub(super) fn check(world: &World, checked: &mut [usize; NAMES.len()]) {
-    for ((sender, name), checked) in world.people.iter().zip(NAMES).zip(checked) {
+/// last message of each sender is complete, and that messages are in order. Deliveries that were
+/// checked before are skipped.
+pub(super) fn check(world: &World, checked: &mut [usize]) {
+    for ((sender, name), checked) in world.people.iter().zip(CROWD).zip(checked) {
         for (to, text) in &sender.marked[*checked..] {
-            let receiver = NAMES.iter().position(|name| name == to).unwrap();
+            let receiver = CROWD.iter().position(|name| name == to).unwrap();
             let shown = &world.people[receiver].shown;
             assert!(shown.contains(&(name.to_owned(), text.clone())), "not shown: {text}");
         }
@@ -140,6 +141,13 @@ pub(super) fn check(world: &World, checked: &mut [usize; NAMES.len()]) {
             let different: BTreeSet<_> = texts.iter().collect();
             assert_eq!(different.len(), texts.len(), "doubled: {texts:?}");
             assert!(texts.last().unwrap().ends_with('.'), "cut off");
+            let numbers = texts.iter().filter_map(|text| number_in(text));
+            assert!(numbers.is_sorted(), "out of order: {texts:?}");
         }
     }
+}
+
+/// The number at the end of a text, which is greater in later ones.
+fn number_in(text: &str) -> Option<u32> {
+    text.rsplit_once(" number ")?.1.trim_end_matches('.').parse().ok()
 }
