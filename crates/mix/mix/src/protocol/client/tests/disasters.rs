@@ -90,10 +90,10 @@ fn run(exchange: Exchanges, seed: u64, rounds: u64) -> Counts {
         all.world.tick();
         all.perform();
         all.go_on();
-        check(&all.world, &mut checked);
+        check(&mut all.world, &mut checked, all.said);
     }
     all.end(seed);
-    check(&all.world, &mut checked);
+    check(&mut all.world, &mut checked, all.said);
     let Disasters { world, mut counts, .. } = all;
     counts.marked = world.people.iter().map(|person| person.marked.len()).sum();
     for person in &world.people {

@@ -88,6 +88,10 @@ pub(super) struct Person {
     pub(super) full_until: Option<Duration>,
     /// Whether a client was started from an old state. Messages can then be missing.
     pub(super) has_restored: bool,
+    /// Whether it was since the last check of the order of messages, and the number of the last
+    /// text of before that: an old state can send it once more, after later ones.
+    pub(super) was_restored: bool,
+    pub(super) restored_after: u32,
     /// Whether the next connection is to the configured address, although the proxy has moved.
     pub(super) tries_configured: bool,
     /// Whether the founder may found the group.
@@ -116,6 +120,8 @@ impl Person {
             given_up: Vec::new(),
             full_until: None,
             has_restored: false,
+            was_restored: false,
+            restored_after: 0,
             tries_configured: false,
             founds: true,
             reported: Vec::new(),
@@ -158,7 +164,7 @@ impl Person {
     pub(super) fn restore(&mut self, backup: Backup) {
         let Backup { stored, sent, waiting, read } = backup;
         (self.stored, self.sent, self.waiting, self.read) = (stored, sent, waiting, read);
-        self.writing = None;
+        (self.writing, self.was_restored) = (None, true);
     }
 
     /// The state is lost, and the key is not. The client is to be started then.

@@ -111,11 +111,11 @@ fn run(exchange: Exchanges, seed: u64) -> Counts {
         for person in &mut world.people {
             person.full_until = person.full_until.filter(|until| *until > now);
         }
-        check(&world, &mut checked);
+        check(&mut world, &mut checked, sent);
     }
     world.people.iter_mut().for_each(|person| person.full_until = None);
     world.finish();
-    check(&world, &mut checked);
+    check(&mut world, &mut checked, sent);
     for person in &world.people {
         counts.marked += person.marked.len();
         counts.given_up += person.given_up.len();
@@ -128,8 +128,13 @@ fn run(exchange: Exchanges, seed: u64) -> Counts {
 
 /// Checks that messages marked as delivered were shown, that no message is read twice, and that the
 /// last message of each sender is complete, and that messages are in order. Deliveries that were
-/// checked before are skipped.
-pub(super) fn check(world: &World, checked: &mut [usize]) {
+/// checked before are skipped. `said` is the number of the last text so far.
+pub(super) fn check(world: &mut World, checked: &mut [usize], said: u32) {
+    for person in &mut world.people {
+        if std::mem::take(&mut person.was_restored) {
+            person.restored_after = said;
+        }
+    }
     for ((sender, name), checked) in world.people.iter().zip(CROWD).zip(checked) {
         for (to, text) in &sender.marked[*checked..] {
             let receiver = CROWD.iter().position(|name| name == to).unwrap();
@@ -137,11 +142,13 @@ pub(super) fn check(world: &World, checked: &mut [usize]) {
             assert!(shown.contains(&(name.to_owned(), text.clone())), "not shown: {text}");
         }
         *checked = sender.marked.len();
-        for texts in sender.read.values() {
+        for (from, texts) in &sender.read {
             let different: BTreeSet<_> = texts.iter().collect();
             assert_eq!(different.len(), texts.len(), "doubled: {texts:?}");
             assert!(texts.last().unwrap().ends_with('.'), "cut off");
-            let numbers = texts.iter().filter_map(|text| number_in(text));
+            let from = &world.people[CROWD.iter().position(|name| name == from).unwrap()];
+            let after = from.restored_after.max(sender.restored_after);
+            let numbers = texts.iter().filter_map(|text| number_in(text)).filter(|it| *it > after);
             assert!(numbers.is_sorted(), "out of order: {texts:?}");
         }
     }

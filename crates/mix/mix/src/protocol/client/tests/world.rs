@@ -41,6 +41,9 @@ pub(super) struct Faults {
 /// A dishonest proxy's manipulation of a message to a client.
 type Tamper = Box<dyn FnMut(usize, &mut ProxyToMember)>;
 
+/// Whether a dishonest proxy does not send a message to a client.
+type Withhold = Box<dyn FnMut(usize, &ProxyToMember) -> bool>;
+
 /// A deviating member's manipulation of its messages.
 type Deviate = Box<dyn FnMut(usize, &mut MemberToProxy)>;
 
@@ -48,13 +51,13 @@ type Deviate = Box<dyn FnMut(usize, &mut MemberToProxy)>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     /// Since the simulation began.
-    at: Duration,
-    person: usize,
-    what: Sight,
+    pub(super) at: Duration,
+    pub(super) person: usize,
+    pub(super) what: Sight,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Sight {
+pub(super) enum Sight {
     /// A connection begins.
     Begin,
     /// A message of this length.
@@ -112,6 +115,8 @@ pub(super) struct World {
     next_id: u64,
     seeds: u64,
     pub(super) tamper: Option<Tamper>,
+    /// Which messages to a client a dishonest proxy does not send.
+    pub(super) withhold: Option<Withhold>,
     /// How long clients take to write their states.
     pub(super) disk: Duration,
     pub(super) deviate: Option<Deviate>,
@@ -195,6 +200,7 @@ impl World {
             next_id: 0,
             seeds: seed << 32,
             tamper: None,
+            withhold: None,
             disk: Duration::from_millis(seed % 4 * 15),
             deviate: None,
             reads_nothing: None,
@@ -245,6 +251,11 @@ impl World {
 
     fn happens(&mut self, permille: u32) -> bool {
         self.rng.u32(0..1000) < permille
+    }
+
+    /// The length of the slots of a member, in bytes.
+    pub(super) fn own_slots_len(&self) -> usize {
+        self.settings().terms.shape().own_slots_len()
     }
 
     fn settings(&self) -> MixGroupSettings {

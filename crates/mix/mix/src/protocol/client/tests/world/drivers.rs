@@ -147,11 +147,16 @@ impl World {
         }
         due += self.delays[wire.person];
         let mut message = message;
-        if let Some(tamper) = &mut self.tamper {
+        if self.tamper.is_some() || self.withhold.is_some() {
             let is_first = message[0] == 1;
             let terms = (!is_first).then_some(terms);
             let mut changed = ProxyToMember::decode(&message, terms.as_ref()).unwrap();
-            tamper(wire.person, &mut changed);
+            if self.withhold.as_mut().is_some_and(|withhold| withhold(wire.person, &changed)) {
+                return;
+            }
+            if let Some(tamper) = &mut self.tamper {
+                tamper(wire.person, &mut changed);
+            }
             message = changed.encode();
         }
         if is_lost {
