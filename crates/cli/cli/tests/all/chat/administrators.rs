@@ -110,7 +110,7 @@ fn a_chat_follows_the_list_of_another_administrator_if_told_to() {
     bob.stop(Signal::TERM);
     let import = |options: &[&str]| {
         let arguments = ["chat", "import", "--config", "bob.toml"];
-        let output = room.command(&[&arguments, options].concat()).output().unwrap();
+        let output = room.command(&[&arguments[..], options].concat()).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     };

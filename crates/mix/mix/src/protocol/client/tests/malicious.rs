@@ -194,7 +194,7 @@ fn deviate(world: &mut World, exchange: Exchanges, deviation: Deviation, told: R
         if person == BOB {
             told.set(told.get() + 1);
         }
-        let mut remove = |start: &mut RoundStart, opening: &mut Vec<u8>, index: u16| {
+        let remove = |start: &mut RoundStart, opening: &mut Vec<u8>, index: u16| {
             let Some(read) = &mut start.read else { return };
             let Some(at) = read.participants.iter().position(|it| it.member == index) else {
                 return;
@@ -219,7 +219,7 @@ fn deviate(world: &mut World, exchange: Exchanges, deviation: Deviation, told: R
             }
             Deviation::DamagedMailbox if person == BOB && is_broadcast => {
                 // Alice, who has founded the group, is the first participant.
-                if start.read.is_some() {
+                if start.read.is_some() && opening.len() > len {
                     opening[1..=len].iter_mut().for_each(|byte| *byte ^= 0x55);
                 }
             }
