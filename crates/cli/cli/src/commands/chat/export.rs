@@ -97,7 +97,9 @@ pub(super) fn import(arguments: &ImportArguments) -> Result<(), CommandFailure> 
     if arguments.replace {
         let compared = session.run(ChatCommand::CompareList(exported.clone()))?;
         if let ChatEvent::ListCompared(difference) = compared {
-            println!("{difference}");
+            for line in difference.to_string().lines() {
+                console::print_line(line)?;
+            }
         }
         if !arguments.yes && !agrees()? {
             return Err(CommandFailure::Failed("nothing is replaced".into()));
@@ -127,9 +129,10 @@ fn agrees() -> Result<bool, CommandFailure> {
         let message = "standard input is not a terminal: read the difference, and add --yes";
         return Err(CommandFailure::Usage(message.into()));
     }
-    print!("Follow the other list? Messages to those who are not in it are dropped. [y/N] ");
+    let question = "Follow the other list? Messages to those who are not in it are dropped. [y/N] ";
     let mut answer = String::new();
-    let read = io::stdout().flush().and_then(|()| io::stdin().read_line(&mut answer));
+    let asked = io::stderr().write_all(question.as_bytes());
+    let read = asked.and_then(|()| io::stdin().read_line(&mut answer));
     read.map_err(|error| CommandFailure::Failed(format!("cannot read the answer: {error}")))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
