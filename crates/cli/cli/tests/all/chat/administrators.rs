@@ -1,5 +1,5 @@
-//! A group with two administrators, as processes: states are lost, and the group goes on; or the two
-//! do not know of each other, and the group has two lists of members.
+//! A group with two administrators, as processes: states are lost, and the group goes on; or the
+//! two do not know of each other, and the group has two lists of members.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,6 +1,6 @@
 //! Two branches of a group. If the proxy keeps two administrators apart and both change the list of
-//! administrators, there are two lists that do not follow each other, for ever. A member follows the
-//! other one only if its user says so (`docs/protocols/mix.md`, order of announcements).
+//! administrators, there are two lists that do not follow each other, for ever. A member follows
+//! the other one only if its user says so (`docs/protocols/mix.md`, order of announcements).
 
 use std::fmt;
 use std::time::Duration;

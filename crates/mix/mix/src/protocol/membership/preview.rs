@@ -1,5 +1,6 @@
-//! What an announcement says before anything of it is verified. Anybody can have made it, so it only
-//! serves to refuse announcements that would be refused anyway, without the cost of signatures.
+//! What an announcement says before anything of it is verified. Anybody can have made it, so it
+//! only serves to refuse announcements that would be refused anyway, without the cost of
+//! signatures.
 
 use std::cmp::Reverse;
 

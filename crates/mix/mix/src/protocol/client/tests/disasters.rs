@@ -1,7 +1,7 @@
 //! Random sequences of what can go wrong with states in a group of 16: clients and the proxy lose
-//! theirs or are started from old ones, disks are full, administrators come and go, the proxy moves,
-//! days pass. Messages that are marked as delivered were shown, none is doubled, cut off or out of
-//! order, and the group is usable at the end.
+//! theirs or are started from old ones, disks are full, administrators come and go, the proxy
+//! moves, days pass. Messages that are marked as delivered were shown, none is doubled, cut off or
+//! out of order, and the group is usable at the end.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A distinguisher for members that are idle, send and receive: it gets the lengths and the times of
-//! what each sends, without the random numbers of the run, and cannot tell them apart.
+//! A distinguisher for members that are idle, send and receive: it gets the lengths and the times
+//! of what each sends, without the random numbers of the run, and cannot tell them apart.
 #![allow(clippy::cast_precision_loss, reason = "statistics of small numbers")]
 
 use std::time::Duration;
