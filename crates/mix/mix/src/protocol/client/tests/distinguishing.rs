@@ -44,7 +44,7 @@ fn a_program_whose_requests_wait_is_told_apart() {
 /// The area under the curve for each pair of roles, and how far from 0.5 it is by chance in 1 % of
 /// cases at most.
 fn distinguish(exchange: Exchanges, program: Program) -> Vec<([&'static str; 2], f64, f64)> {
-    let runs = sim::run_seeds(30, |seed| run(exchange, seed, program));
+    let runs = sim::run_seeds(24, |seed| run(exchange, seed, program));
     let samples: Vec<_> = runs.into_iter().flatten().collect();
     let (train, test) = samples.split_at(samples.len() / 2);
     let likely = classify(train, test, ROLES);
