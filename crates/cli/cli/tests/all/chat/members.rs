@@ -341,10 +341,15 @@ impl Proxy {
     }
 
     /// Kills it, and starts it without its state.
-    pub(crate) fn restart_without_state(mut self, room: &Room) -> Self {
+    pub(crate) fn restart_without_state(self, room: &Room) -> Self {
+        self.restart_after(room, || fs::remove_dir_all(room.path("proxy.state")).unwrap())
+    }
+
+    /// Kills it, and starts it after something has changed.
+    pub(crate) fn restart_after(mut self, room: &Room, change: impl FnOnce()) -> Self {
         self.signal(Signal::KILL);
         self.0.wait().unwrap();
-        fs::remove_dir_all(room.path("proxy.state")).unwrap();
+        change();
         Self::start(room).0
     }
 }
