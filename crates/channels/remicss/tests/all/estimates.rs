@@ -46,7 +46,7 @@ fn a_rate_is_learnt_in_seconds_and_kept_with_many_seeds() {
 /// Learns the rates, in Mbit/s, of channels with all of these queues, in ms, and losses per mille.
 /// Each rate has a number of seeds: an interval at a higher rate has more packets, so that its
 /// losses vary less.
-fn learn_all(rates: &[(u64, u64)], queues: &[u64], losses: &[u64]) {
+fn learn_all(rates: &[(u64, u64)], queues: &[u32], losses: &[u64]) {
     let mut channels = Vec::new();
     for &(mbps, seeds) in rates {
         for &queue_ms in queues {
