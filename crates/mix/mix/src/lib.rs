@@ -85,9 +85,10 @@ pub use net::{StateFileError, StateFolder, chat, proxy};
 pub use protocol::audit::{MAX_AUDIT_SLOTS, UpdateAuditError};
 pub use protocol::content::MAX_TEXT_LEN;
 pub use protocol::conversations::Conversations;
-pub use protocol::cost::MemberCost;
+pub use protocol::cost::{MemberCost, ProxyCost};
 pub use protocol::epoch::{GroupMember, MemberEpoch, MemberEpochError};
 pub use protocol::event::{ChatMessageId, GivenUpReason, MissedReason, MixClientEvent};
+pub use protocol::exchange::MixExchangeKind;
 pub use protocol::group_key::{MixGroupKey, ParticipantMask};
 pub use protocol::mailbox::Mailbox;
 pub use protocol::member::{

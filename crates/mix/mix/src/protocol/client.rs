@@ -240,6 +240,10 @@ impl MixClient {
             ProxyToMember::Refused(ProxyRefusal::Replaced) if self.is_first_displacement(now) => {
                 Err(MixClientError::Displaced)
             }
+            // The group is perhaps being moved to another proxy.
+            ProxyToMember::Refused(ProxyRefusal::UnknownGroup) if self.epochs.is_member() => {
+                Err(MixClientError::GroupGone)
+            }
             // This member is not in the list of the proxy, which is none that follows its own.
             ProxyToMember::Refused(ProxyRefusal::NotMember) if self.has_restored() => {
                 Err(MixClientError::Fork)

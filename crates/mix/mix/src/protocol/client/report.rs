@@ -67,6 +67,9 @@ pub enum MixClientError {
     /// The proxy sent a message at the wrong time.
     #[error("the proxy sent a message out of turn: {0}")]
     OutOfTurn(&'static str),
+    /// The proxy does not have the group of which this client is a member.
+    #[error("the proxy does not have the group any more; tell its operator if this continues")]
+    GroupGone,
     /// An announcement is not that of an administrator.
     #[error("{0}")]
     Announcement(#[from] EpochAnnouncementError),

@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    fn send_down(&mut self, GroupTransmit { connection, message, is_last }: GroupTransmit) {
+    fn send_down(&mut self, GroupTransmit { connection, message, is_last, .. }: GroupTransmit) {
         let is_lost = self.happens(self.faults.lost);
         let mut due = self.soon(30);
         let terms = self.settings().terms;
@@ -146,7 +146,7 @@ impl World {
             return;
         }
         due += self.delays[wire.person];
-        let mut message = message;
+        let mut message = message.to_vec();
         if self.tamper.is_some() || self.withhold.is_some() {
             let is_first = message[0] == 1;
             let terms = (!is_first).then_some(terms);
