@@ -213,8 +213,14 @@ impl MixMember {
 
     /// Only the proxy can have changed what this member has handed in.
     fn compare_own(&mut self, round: u64, own: &Participant, slots: &[u8], is_kept: bool) {
-        let written = self.broadcast.written.iter().find(|it| it.nonce == own.nonce);
-        let Some(written) = written else { return };
+        let all = &self.broadcast.written;
+        let Some(written) = all.iter().find(|it| it.nonce == own.nonce) else {
+            // Handed in before a restart, unless this member has been there since an earlier round.
+            if all.iter().any(|it| it.round == round) && all.iter().any(|it| it.round < round) {
+                self.events.push_back(MixClientEvent::ChangedByProxy { round });
+            }
+            return;
+        };
         let exchange = written.exchange;
         // Slots of another round, listed with its nonce, do not open for anybody.
         if written.round != round || written.slots != slots {

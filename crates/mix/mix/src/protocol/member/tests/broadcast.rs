@@ -182,6 +182,22 @@ fn own_slots_that_the_proxy_changed_are_reported_and_sent_again() {
 
 /// The proxy repeats slots in another round, at another place, or as those of another member, and
 /// repeats a whole mailbox.
+/// Own slots of a round so long ago that this member does not remember them.
+#[test]
+fn own_slots_of_a_forgotten_round_are_reported() {
+    let (mut proxy, mut members) = group(shape(2, 1));
+    proxy.run(&mut members, &[]);
+    let (old, _) = proxy.closed.clone().unwrap();
+    for _ in 0..6 {
+        proxy.run(&mut members, &[]);
+    }
+    assert_eq!(events(&mut members[0]), []);
+    proxy.closed.as_mut().unwrap().0.participants = old.participants;
+    proxy.run(&mut members, &[]);
+    let changed = |it: &MixClientEvent| matches!(it, MixClientEvent::ChangedByProxy { .. });
+    assert!(members.iter_mut().all(|it| events(it).iter().any(changed)));
+}
+
 #[test]
 fn a_broadcast_slot_opens_only_in_its_round_and_at_its_place() {
     let (mut proxy, mut members) = group(shape(3, 2));
