@@ -230,7 +230,8 @@ proxy_memory = {{ unit = "B" }}
     let cost = MemberCost::new(&terms, 6);
     let rounds_of_day = 86_400.0 / 0.4;
     for (measured, per_day) in [("up", cost.up_per_day), ("down", cost.down_per_day)] {
-        let ratio = value(measured) * rounds_of_day / per_day as f64;
+        let ratio =
+            value(measured) / (Duration::from_micros(per_day).as_secs_f64() * 1e6 / rounds_of_day);
         // Acknowledgements of the kernel can have packets of their own, or go with others.
         assert!((0.85..1.25).contains(&ratio), "{measured}: {ratio} {}", trials[0]);
     }

@@ -90,7 +90,7 @@ impl ProxyCost {
 impl fmt::Display for ProxyCost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let megabits = |bytes: u64| {
-            let tenths = (bytes / 12_500).saturating_add(u64::from(bytes % 12_500 > 0));
+            let tenths = bytes.div_ceil(12_500);
             format!("{}.{}", tenths / 10, tenths % 10)
         };
         let [received, sent] = [self.received_per_s, self.sent_per_s].map(megabits);

@@ -1,4 +1,4 @@
-//! Two proxies behind a load balancer, with the guide's configurations of nginx and HAProxy.
+//! Two proxies behind a load balancer, with the guide's configurations of nginx and `HAProxy`.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};

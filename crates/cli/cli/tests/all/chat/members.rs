@@ -279,9 +279,9 @@ impl Room {
     pub(crate) fn set_proxy(&self, name: &str, address: &str) {
         let path = self.path(&format!("{name}.toml"));
         let text = fs::read_to_string(&path).unwrap();
-        let lines = text.lines().map(|line| match line.starts_with("proxy =") {
-            true => format!("proxy = \"{address}\"\n"),
-            false => format!("{line}\n"),
+        let lines = text.lines().map(|line| {
+            let is_it = line.starts_with("proxy =");
+            if is_it { format!("proxy = \"{address}\"\n") } else { format!("{line}\n") }
         });
         fs::write(&path, lines.collect::<String>()).unwrap();
     }
