@@ -29,6 +29,15 @@ pub const fn counter<S>(
     PrometheusMetric { name, kind: "counter", help, samples }
 }
 
+/// A metric that counts values in buckets; see [`MetricSamples::add_histogram`].
+pub const fn histogram<S>(
+    name: &'static str,
+    help: &'static str,
+    samples: fn(&S, &mut MetricSamples<'_>),
+) -> PrometheusMetric<S> {
+    PrometheusMetric { name, kind: "histogram", help, samples }
+}
+
 /// Takes the samples of one metric of one service.
 #[derive(Debug)]
 pub struct MetricSamples<'a> {
@@ -41,12 +50,36 @@ pub struct MetricSamples<'a> {
 impl MetricSamples<'_> {
     /// Adds a sample with these labels.
     pub fn add(&mut self, labels: &[(&str, &dyn Display)], value: impl Display) {
+        self.add_named("", labels, value);
+    }
+
+    /// Adds a sample of a metric whose name has this suffix.
+    fn add_named(&mut self, suffix: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
         let Self { name, labels: own, text } = self;
-        let _ = write!(text, "{name}{{{own}");
+        let _ = write!(text, "{name}{suffix}{{{own}");
         for (label, value) in labels {
             let _ = write!(text, ",{label}=\"{}\"", escaped(&value.to_string()));
         }
         let _ = writeln!(text, "}} {value}");
+    }
+
+    /// Adds a histogram with these labels: how many values are at most each of the bounds and more
+    /// than the one before, how many are more than the last one, and the sum of all values.
+    pub fn add_histogram(
+        &mut self,
+        labels: &[(&str, &dyn Display)],
+        bounds: impl IntoIterator<Item = f64>,
+        counts: &[u64],
+        sum: f64,
+    ) {
+        let bounds = bounds.into_iter().map(|bound| bound.to_string());
+        let mut total = 0;
+        for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(counts) {
+            total += count;
+            self.add_named("_bucket", &[labels, &[("le", &bound)]].concat(), total);
+        }
+        self.add_named("_sum", labels, sum);
+        self.add_named("_count", labels, total);
     }
 
     /// Adds a sample with these labels, if there is a value.
@@ -107,4 +140,25 @@ impl Exposition {
 /// A label's value.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_has_cumulative_buckets() {
+        let delays = histogram::<()>("delay_seconds", "Delays.", |(), samples| {
+            samples.add_histogram(&[("group", &"a")], [0.5, 1.0], &[3, 0, 2], 9.25);
+        });
+        let mut exposition = Exposition::default();
+        exposition.add("mix", "m", &[delays], &());
+        let expected = "# HELP delay_seconds Delays.\n# TYPE delay_seconds histogram\n\
+             delay_seconds_bucket{service=\"mix\",name=\"m\",group=\"a\",le=\"0.5\"} 3\n\
+             delay_seconds_bucket{service=\"mix\",name=\"m\",group=\"a\",le=\"1\"} 3\n\
+             delay_seconds_bucket{service=\"mix\",name=\"m\",group=\"a\",le=\"+Inf\"} 5\n\
+             delay_seconds_sum{service=\"mix\",name=\"m\",group=\"a\"} 9.25\n\
+             delay_seconds_count{service=\"mix\",name=\"m\",group=\"a\"} 5\n";
+        assert_eq!(exposition.text(), expected);
+    }
 }

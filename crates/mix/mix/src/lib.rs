@@ -57,7 +57,8 @@
 //! Modules of the member:
 //!
 //! - [`client`]: one client of one group over successive connections. It combines membership, the
-//!   engine and the rounds. `presence`: when it connects and leaves.
+//!   engine and the rounds. `branches`: two lists of members that do not follow each other.
+//!   `presence`: when it connects and leaves.
 //! - `member`: its exchanges in a round: `broadcast`, or `oblivious` with `writing`, `reading` and
 //!   `auditing`. `conversations` has a `conversation`
 //!   with each partner: messages to fragments (`content`) and back. `pair`: keys of two members.
@@ -84,9 +85,10 @@ pub use net::{StateFileError, StateFolder, chat, proxy};
 pub use protocol::audit::{MAX_AUDIT_SLOTS, UpdateAuditError};
 pub use protocol::content::MAX_TEXT_LEN;
 pub use protocol::conversations::Conversations;
-pub use protocol::cost::MemberCost;
+pub use protocol::cost::{MemberCost, ProxyCost};
 pub use protocol::epoch::{GroupMember, MemberEpoch, MemberEpochError};
 pub use protocol::event::{ChatMessageId, GivenUpReason, MissedReason, MixClientEvent};
+pub use protocol::exchange::MixExchangeKind;
 pub use protocol::group_key::{MixGroupKey, ParticipantMask};
 pub use protocol::mailbox::Mailbox;
 pub use protocol::member::{

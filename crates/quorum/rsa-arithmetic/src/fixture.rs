@@ -33,7 +33,7 @@ fn key(primes: [&str; 2]) -> DealerKey {
     DealerKey::danger_of_any_size(&p, &q, &mut RandomGenerator::seeded().unwrap()).unwrap()
 }
 
-const SHORT_PRIMES: [&str; 2] = [
+pub(crate) const SHORT_PRIMES: [&str; 2] = [
     "fb4f8961e2e2901ea63677509d9b3f392c0fe6db33129f2e43d2f69368358397",
     "e6b321ce431cd2fae458ac8830467b7366c83440d801d295c564bd791335688f",
 ];

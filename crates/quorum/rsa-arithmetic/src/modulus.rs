@@ -339,7 +339,7 @@ impl FixedBase {
 }
 
 /// `base` to the power of an exponent whose bits from `bits` on are 0, in constant time.
-fn power(base: &BoxedMontyForm, exponent: &BoxedUint, bits: u32) -> BoxedMontyForm {
+pub(crate) fn power(base: &BoxedMontyForm, exponent: &BoxedUint, bits: u32) -> BoxedMontyForm {
     #[cfg(target_arch = "x86_64")]
     if let Some(power) = crate::ifma::pow(base.params(), base, exponent, bits) {
         return power;

@@ -189,6 +189,10 @@ fn explain(step: ConnectionStep, source: &io::Error) -> String {
         io::ErrorKind::PermissionDenied if step == ConnectionStep::Listen => {
             "the system does not allow it: choose a port above 1023"
         }
+        io::ErrorKind::UnexpectedEof if step == ConnectionStep::Answer => {
+            "it has closed the connection without an answer: is it another program, or a load \
+             balancer whose server is down?"
+        }
         io::ErrorKind::ConnectionReset => {
             "the other end, or something on the path, has reset the connection"
         }

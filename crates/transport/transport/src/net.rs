@@ -2,6 +2,7 @@
 
 mod accepted;
 mod addresses;
+mod balancer;
 mod connect;
 mod connection;
 mod direct;

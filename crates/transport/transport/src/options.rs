@@ -1,5 +1,6 @@
 //! The options of connections.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,10 @@ pub struct ConnectionOptions {
     /// The address `HOST:PORT` of a SOCKS5 proxy through which to connect over TCP. It resolves the
     /// name of the destination.
     pub socks: Option<String>,
+    /// The addresses of load balancers. Each TCP connection from one of them to a listener begins
+    /// with a header of the PROXY protocol, version 1 or 2, that states the address of the client.
+    /// From other addresses, no header is accepted.
+    pub balancers: Vec<IpAddr>,
     /// Whether [`TransportChoice::Auto`] chooses TCP, because a transport over UDP has just failed.
     pub avoids_udp: bool,
     /// Whether TCP sends, and requests from the other end, only packets of at most 1,280 bytes,
@@ -58,6 +63,7 @@ impl ConnectionOptions {
             buffer: None,
             max_buffer: None,
             socks: None,
+            balancers: Vec::new(),
             avoids_udp: false,
             has_short_segments: false,
             accept_loss: false,

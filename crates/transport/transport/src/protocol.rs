@@ -1,6 +1,7 @@
 //! The protocol between the ends of a connection, without I/O. `docs/protocols/transport.md`
 //! specifies it.
 
+pub(crate) mod balancer;
 pub(crate) mod code;
 pub(crate) mod datagram_relay;
 pub(crate) mod direct;

@@ -33,11 +33,24 @@ fn seconds(seconds: u64) -> Duration {
 /// all seeds of a channel.
 #[test]
 fn a_rate_is_learnt_in_seconds_and_kept() {
+    learn_all(&[(2, 6), (20, 6), (100, 1)], &[5, 30, 200], &[0, 10, 50]);
+    learn_all(&[(400, 1)], &[30], &[10]);
+}
+
+#[test]
+#[ignore = "takes minutes: make soak"]
+fn a_rate_is_learnt_in_seconds_and_kept_with_many_seeds() {
+    learn_all(&[(2, 20), (20, 20), (100, 2), (400, 1)], &[5, 30, 200], &[0, 10, 50]);
+}
+
+/// Learns the rates, in Mbit/s, of channels with all of these queues, in ms, and losses per mille.
+/// Each rate has a number of seeds: an interval at a higher rate has more packets, so that its
+/// losses vary less.
+fn learn_all(rates: &[(u64, u64)], queues: &[u64], losses: &[u64]) {
     let mut channels = Vec::new();
-    // An interval at a higher rate has more packets, so its losses vary less.
-    for (mbps, seeds) in [(2, 20), (20, 20), (100, 2), (400, 1)] {
-        for queue_ms in [5, 30, 200] {
-            for lost in [0, 10, 50] {
+    for &(mbps, seeds) in rates {
+        for &queue_ms in queues {
+            for &lost in losses {
                 for delay_ms in [2, 40] {
                     channels.push((mbps, Path::new(mbps, queue_ms, lost, delay_ms), seeds));
                 }

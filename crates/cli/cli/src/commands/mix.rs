@@ -31,9 +31,9 @@ const EXAMPLE: &str = include_str!("mix.toml");
 /// as it does not cooperate with a member of the group.
 ///
 /// Stops on SIGINT or SIGTERM. The next run continues where this one stopped, and the members
-/// connect to it again. Reads its configuration again on SIGHUP: new groups start, and the log
-/// names the changed settings that need a restart. `sunder status` shows its state;
-/// `RUST_LOG=debug` logs each round.
+/// connect to it again. Reads its configuration again on SIGHUP: new groups start, groups that are
+/// gone end, and the log names the changed settings that need a restart. `sunder status` shows its
+/// state; `RUST_LOG=debug` logs each round.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
@@ -51,7 +51,8 @@ impl Daemon for Mix {
 For a proxy of mix-in-place, `took part` is the number of members in the last
 round: the anonymity set. `audits` shows how many audits found an update wrong,
 or did not check it, of all audits. `today` is the bytes of messages since
-midnight (UTC) or the start.";
+midnight (UTC) or the start. The line of a proxy has its part of the processors
+and its memory.";
     type Status = MixServiceStatus;
 
     fn page(now: &MixServiceStatus, before: Option<&MixServiceStatus>) -> String {
@@ -100,6 +101,8 @@ impl ServiceStatus for MixServiceStatus {
 fn help() -> String {
     format!(
         "Example: sunder mix --config office.toml, with this in office.toml\n\n{EXAMPLE}\n\
+         Behind a load balancer: balancers = [\"192.0.2.10\"], its addresses, from which\n\
+         the PROXY protocol is accepted.\n\
          Further settings of a group: profile, slots_per_member, interval_ms,\n\
          min_interval_ms, engine, keep, keep_mb; with another engine than\n\
          \"broadcast\" also writes, reads, audit_every_rounds.\n\

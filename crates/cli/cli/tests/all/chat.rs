@@ -2,6 +2,7 @@
 //! and in a terminal, and go on after each of them was stopped or killed.
 
 mod administrators;
+mod balancer;
 mod everyday;
 mod members;
 mod restarts;

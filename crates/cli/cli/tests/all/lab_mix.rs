@@ -1,7 +1,10 @@
 //! Experiments of `sunder lab` with mix-in-place: each driver, with small groups.
 
 use std::fs;
+use std::time::Duration;
 
+use mix::wire::MixTerms;
+use mix::{MailboxShape, MemberCost, MixExchangeKind};
 use serde_json::Value;
 
 use crate::common::performed;
@@ -184,4 +187,53 @@ member_processor = {{ unit = "ms" }}
         assert!(value("up") > 13.0 * 256.0 && value("down") > 13.0 * (256.0 + 80.0), "{trial}");
         assert!(value("member_processor") > 0.0, "{trial}");
     }
+}
+
+/// The bytes on a link are those that `sunder doctor` computes.
+#[test]
+fn a_broadcast_takes_the_bytes_that_the_calculator_says() {
+    let text = format!(
+        r#"
+about = "Two groups of six by broadcast"
+{LINK}
+[measure]
+driver = "mix-delivery"
+[measure.options]
+sunder = "{{sunder}}"
+proxy = "proxy"
+members_on = "members"
+address = "{{proxy.a}}:6700"
+engine = "broadcast"
+groups = 2
+members = 6
+slots_per_member = 1
+slot_len = 512
+interval_ms = 2000
+min_interval_ms = 400
+joining_ms = 50
+pairs = 2
+deliveries = 4
+[measure.values]
+round = {{ unit = "ms" }}
+delivery_95 = {{ unit = "ms" }}
+up = {{ unit = "B" }}
+down = {{ unit = "B" }}
+proxy_share = {{}}
+proxy_memory = {{ unit = "B" }}
+"#
+    );
+    let Some(trials) = trials_of(&text) else { return };
+    let value = |name: &str| trials[0]["values"][name].as_f64().unwrap();
+    let shape = MailboxShape::new(6, 1, 1, 3, 512).unwrap();
+    let [interval, least] = [2_000, 400].map(Duration::from_millis);
+    let terms = MixTerms::new(MixExchangeKind::Broadcast, shape, interval, least).unwrap();
+    let cost = MemberCost::new(&terms, 6);
+    let rounds_of_day = 86_400.0 / 0.4;
+    for (measured, per_day) in [("up", cost.up_per_day), ("down", cost.down_per_day)] {
+        let ratio = value(measured) * rounds_of_day / per_day as f64;
+        // Acknowledgements of the kernel can have packets of their own, or go with others.
+        assert!((0.85..1.25).contains(&ratio), "{measured}: {ratio} {}", trials[0]);
+    }
+    assert!(value("round") >= 400.0 && value("delivery_95") > 400.0, "{}", trials[0]);
+    assert!(value("proxy_share") > 0.0 && value("proxy_memory") > 1e6, "{}", trials[0]);
 }

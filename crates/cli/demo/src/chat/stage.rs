@@ -84,6 +84,7 @@ impl DemoChatGroup {
             identity: "proxy".into(),
             listen: "127.0.0.1:0".into(),
             state: "proxy.state".into(),
+            balancers: Vec::new(),
             groups: vec![MixGroupConfig {
                 name: group.clone(),
                 administrator: keys[0],

@@ -17,8 +17,9 @@ pub(super) struct SoughtSecrets {
     count: usize,
     /// The secret that has these bytes.
     inverted: HashMap<u128, usize>,
-    /// Whether any begin with these two bytes: few positions need another look.
-    beginnings: Vec<bool>,
+    /// Whether any begin with these three bytes, a bit for each three: few positions need another
+    /// look.
+    beginnings: Vec<u64>,
 }
 
 /// What a search has found.
@@ -34,8 +35,8 @@ pub(super) struct MemoryScan {
 impl SoughtSecrets {
     /// These secrets.
     pub(super) fn of(secrets: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
-        let mut sought =
-            Self { count: 0, inverted: HashMap::new(), beginnings: vec![false; 1 << 16] };
+        let beginnings = vec![0; (1 << 24) / 64];
+        let mut sought = Self { count: 0, inverted: HashMap::new(), beginnings };
         for secret in secrets {
             let mut bytes: Vec<u8> = secret.as_ref().iter().map(|byte| !byte).collect();
             sought.add(&bytes);
@@ -52,8 +53,10 @@ impl SoughtSecrets {
             // The sign is repeated at one end: such bytes are anywhere.
             if window.iter().collect::<HashSet<_>>().len() > WINDOW_LEN / 2 {
                 let window = inverted_window(window, 0);
+                let [a, b, c, ..] = window.to_le_bytes();
                 self.inverted.insert(window, self.count);
-                self.beginnings[usize::from(beginning(window))] = true;
+                let (word, bit) = beginning([a, b, c]);
+                self.beginnings[word] |= bit;
             }
         }
     }
@@ -94,18 +97,18 @@ impl SoughtSecrets {
 
     fn search_piece(&self, piece: &[u8], found: &mut BTreeSet<usize>) {
         for window in piece.windows(WINDOW_LEN) {
-            let begins = u16::from_le_bytes([!window[0], !window[1]]);
-            if self.beginnings[usize::from(begins)] {
+            let (word, bit) = beginning([!window[0], !window[1], !window[2]]);
+            if self.beginnings[word] & bit != 0 {
                 found.extend(self.inverted.get(&inverted_window(window, u8::MAX)));
             }
         }
     }
 }
 
-/// The first two bytes of a window.
-fn beginning(window: u128) -> u16 {
-    let [first, second, ..] = window.to_le_bytes();
-    u16::from_le_bytes([first, second])
+/// The place of the bit for windows that begin with these bytes.
+fn beginning([a, b, c]: [u8; 3]) -> (usize, u64) {
+    let number = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
+    (number / 64, 1 << (number % 64))
 }
 
 fn inverted_window(window: &[u8], mask: u8) -> u128 {

@@ -179,12 +179,18 @@ fn expand_seeds<L: Lanes, const N: usize>(
     leaves: &mut [u8],
 ) {
     const UNROLLED: usize = 8;
-    let keys = seeds.map(|seed| lanes.schedule(seed));
+    let mut keys = [lanes.schedule(seeds[0]); N];
+    for (key, seed) in keys.iter_mut().zip(seeds).skip(1) {
+        *key = lanes.schedule(*seed);
+    }
     for (key, leaf) in keys.iter().zip(leaves.chunks_exact_mut(counters.len())) {
         let mut read = counters.chunks_exact(16 * L::WIDTH * UNROLLED);
         let mut written = leaf.chunks_exact_mut(16 * L::WIDTH * UNROLLED);
         for (counters, leaf) in (&mut read).zip(&mut written) {
-            let blocks = std::array::from_fn(|i| lanes.load(&counters[16 * L::WIDTH * i..]));
+            let mut blocks = [lanes.splat(Block::ZERO); UNROLLED];
+            for (block, counters) in blocks.iter_mut().zip(counters.chunks_exact(16 * L::WIDTH)) {
+                *block = lanes.load(counters);
+            }
             let blocks = lanes.encrypt::<UNROLLED>(key, blocks);
             for (block, leaf) in blocks.into_iter().zip(leaf.chunks_exact_mut(16 * L::WIDTH)) {
                 lanes.store(block, leaf);

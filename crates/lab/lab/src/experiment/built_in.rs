@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 42] = [
+const ALL: [(&str, &str); 44] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -44,6 +44,8 @@ const ALL: [(&str, &str); 42] = [
     ("mix-slots", include_str!("../../experiments/mix-slots.toml")),
     ("mix-delivery", include_str!("../../experiments/mix-delivery.toml")),
     ("mix-restart", include_str!("../../experiments/mix-restart.toml")),
+    ("mix-profiles", include_str!("../../experiments/mix-profiles.toml")),
+    ("mix-scale", include_str!("../../experiments/mix-scale.toml")),
 ];
 
 /// The name and the text of each built-in experiment.

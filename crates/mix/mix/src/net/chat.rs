@@ -16,4 +16,4 @@ pub use history::{ChatHistoryEntry, ChatHistoryError};
 pub use session::{ChatCommand, ChatError, ChatSession, found_group};
 pub use shared_file::MAX_SHARED_FILE_LEN;
 
-pub use crate::protocol::client::{CancelledChatMessages, MixClientStatus};
+pub use crate::protocol::client::{CancelledChatMessages, MemberListDifference, MixClientStatus};

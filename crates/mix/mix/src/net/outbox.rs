@@ -3,23 +3,30 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use transport::{ConnectionCloser, ConnectionWriter, MessageStream};
 
-/// The maximum number of queued messages of one connection.
-const MAX_WAITING: usize = 1024;
+/// The memory of a queued message besides its bytes, so that short messages are bounded as well.
+const MESSAGE_OVERHEAD: usize = 128;
 
 /// The stack size of a thread that only moves bytes.
 pub(super) const STACK_LEN: usize = 256 << 10;
+
+/// A message that waits. Several connections may share its bytes.
+struct OutboxMessage {
+    bytes: Arc<[u8]>,
+    /// To be called when it is written.
+    on_written: Option<Box<dyn FnOnce() + Send>>,
+}
 
 /// Writes messages in its own thread, so that a peer that does not read blocks nobody else. When
 /// dropped, it closes the connection after the queued messages are written.
 #[derive(Debug)]
 pub(super) struct ConnectionOutbox {
-    messages: SyncSender<Vec<u8>>,
+    messages: Sender<OutboxMessage>,
     waiting: Arc<AtomicUsize>,
     max_bytes: usize,
     closer: ConnectionCloser,
@@ -28,7 +35,8 @@ pub(super) struct ConnectionOutbox {
 }
 
 impl ConnectionOutbox {
-    /// Starts the thread. At most `max_bytes` are queued, plus one message.
+    /// Starts the thread. At most `max_bytes` are queued, counting 128 bytes more for each message,
+    /// plus one message.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -37,7 +45,7 @@ impl ConnectionOutbox {
         closer: ConnectionCloser,
         max_bytes: usize,
     ) -> io::Result<Self> {
-        let (messages, taken) = sync_channel(MAX_WAITING);
+        let (messages, taken) = channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let (written, to_close) = (waiting.clone(), closer.clone());
         let (running, ended) = sync_channel(0);
@@ -53,10 +61,22 @@ impl ConnectionOutbox {
     }
 
     /// Queues a message. If the peer is too slow or gone, closes the connection and returns false.
-    pub(super) fn send(&self, message: Vec<u8>) -> bool {
-        let len = message.len();
-        let waiting = self.waiting.fetch_add(len, Ordering::Relaxed);
-        let is_taken = waiting <= self.max_bytes && self.messages.try_send(message).is_ok();
+    pub(super) fn send(&self, message: impl Into<Arc<[u8]>>) -> bool {
+        self.queue(OutboxMessage { bytes: message.into(), on_written: None })
+    }
+
+    /// The same. Calls `on_written` when the kernel has taken the message.
+    pub(super) fn send_then(
+        &self,
+        message: Arc<[u8]>,
+        on_written: impl FnOnce() + Send + 'static,
+    ) -> bool {
+        self.queue(OutboxMessage { bytes: message, on_written: Some(Box::new(on_written)) })
+    }
+
+    fn queue(&self, message: OutboxMessage) -> bool {
+        let waiting = self.waiting.fetch_add(message.memory(), Ordering::Relaxed);
+        let is_taken = waiting <= self.max_bytes && self.messages.send(message).is_ok();
         if !is_taken {
             self.closer.close();
         }
@@ -78,19 +98,29 @@ impl ConnectionOutbox {
     }
 }
 
+impl OutboxMessage {
+    fn memory(&self) -> usize {
+        self.bytes.len() + MESSAGE_OVERHEAD
+    }
+}
+
 fn write(
-    taken: &Receiver<Vec<u8>>,
+    taken: &Receiver<OutboxMessage>,
     mut messages: MessageStream<ConnectionWriter>,
     waiting: &AtomicUsize,
 ) -> io::Result<()> {
     while let Ok(message) = taken.recv() {
-        let mut next = Some(message);
+        let (mut next, mut written) = (Some(message), Vec::new());
         while let Some(message) = next {
-            messages.send(&message)?;
-            waiting.fetch_sub(message.len(), Ordering::Relaxed);
+            messages.send(&message.bytes)?;
+            waiting.fetch_sub(message.memory(), Ordering::Relaxed);
+            written.extend(message.on_written);
             next = taken.try_recv().ok();
         }
         messages.flush()?;
+        for on_written in written {
+            on_written();
+        }
     }
     Ok(())
 }

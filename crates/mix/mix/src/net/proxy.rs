@@ -2,8 +2,10 @@
 
 mod archive;
 mod config;
+mod delays;
 mod greeting;
 mod group;
+mod load;
 mod status;
 mod workers;
 
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use keys::{IdentityPublicKey, IdentitySecretKey, KeyFileError};
 use service::log::LogRateLimiter;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 use transport::{Connection, ConnectionOptions, ConnectionSecurity, Listener, MessageStream};
 
 use super::outbox::{ConnectionOutbox, STACK_LEN};
@@ -31,10 +33,11 @@ use group::GroupRunner;
 use workers::ProxyWorkers;
 
 pub use config::{GroupProfile, KEYS, MixGroupConfig, MixProxyConfig};
+pub use delays::ROUND_DELAY_BOUNDS_MS;
 pub use group::MixProxyObservation;
 pub use status::{
-    AuditFailedMemberStatus, KeptRoundsStatus, MixProxyStatus, ProxyGroupStatus,
-    UnwrittenStateStatus,
+    AuditFailedMemberStatus, KeptRoundsStatus, MixProxyStatus, ProxyGroupStatus, ProxyLoadStatus,
+    RoundDelayStatus, UnwrittenStateStatus,
 };
 
 /// The time limit of a connection's greeting.
@@ -104,6 +107,14 @@ struct SharedProxyState {
     is_stopping: AtomicBool,
 }
 
+/// Why a client is not served.
+enum GreetingFailure {
+    /// It has sent no greeting.
+    NoGreeting,
+    /// It is told the refusal. The log has the reason.
+    Refused(ProxyRefusal, String),
+}
+
 impl MixProxy {
     /// Reads the state of the groups, and listens.
     ///
@@ -114,10 +125,11 @@ impl MixProxy {
         let identity = IdentitySecretKey::read(&in_dir(&config.identity))?;
         let folder = Arc::new(StateFolder::open(&in_dir(&config.state))?);
         let key = identity.public();
-        let listener = Listener::bind(
-            &config.listen,
-            &ConnectionOptions::new(ConnectionSecurity::open(identity)),
-        )?;
+        let options = ConnectionOptions {
+            balancers: config.balancers.clone(),
+            ..ConnectionOptions::new(ConnectionSecurity::open(identity))
+        };
+        let listener = Listener::bind(&config.listen, &options)?;
         let shared = Arc::new(SharedProxyState {
             folder,
             workers: ProxyWorkers::start().map_err(MixProxyError::Threads)?,
@@ -186,12 +198,14 @@ impl MixProxyHandle {
             listen: shared.listen.to_string(),
             key: shared.key.to_string(),
             refused_connections: shared.refused.load(Ordering::Relaxed),
+            load: load::load(),
             groups: lock(&shared.groups).values().map(|group| group.status()).collect(),
         }
     }
 
-    /// Puts another configuration in force: groups that are new begin. Returns what of it is in
-    /// force after a restart only.
+    /// Puts another configuration in force: groups that are new begin, and groups that are gone
+    /// end, whose files can then be moved to another proxy. Returns what of it is in force after a
+    /// restart only.
     ///
     /// # Errors
     /// When a new group's state cannot be read.
@@ -204,6 +218,7 @@ impl MixProxyHandle {
             ("identity", before.identity != config.identity),
             ("listen", before.listen != config.listen),
             ("state", before.state != config.state),
+            ("balancers", before.balancers != config.balancers),
         ]
         .into_iter()
         .filter(|(_, has_changed)| *has_changed)
@@ -217,9 +232,20 @@ impl MixProxyHandle {
                 Some(_) => unchanged.push(format!("group {}", group.name)),
             }
         }
-        let is_gone = |name: &&GroupName| config.groups.iter().all(|group| group.name != **name);
-        let groups = lock(&self.0.groups);
-        unchanged.extend(groups.keys().filter(is_gone).map(|name| format!("group {name}")));
+        let is_there = |name: &GroupName| config.groups.iter().any(|group| group.name == *name);
+        let mut gone = BTreeMap::new();
+        lock(&self.0.groups).retain(|name, group| {
+            let is_there = is_there(name);
+            if !is_there {
+                gone.insert(name.clone(), group.clone());
+            }
+            is_there
+        });
+        let deadline = Instant::now() + LAST_BYTES_TIMEOUT;
+        for (name, group) in gone {
+            group.stop(deadline);
+            info!(group = %name, "the group has ended: it is not in the configuration any more");
+        }
         Ok(unchanged)
     }
 
@@ -242,7 +268,7 @@ impl MixProxyHandle {
 
 impl SharedProxyState {
     fn add(&self, config: &MixGroupConfig) -> Result<(), MixProxyError> {
-        let workers = self.workers.clone();
+        let workers = self.workers.of_another_group();
         let group = GroupRunner::start(config.clone(), self.folder.clone(), workers)?;
         lock(&self.groups).insert(config.name.clone(), group);
         Ok(())
@@ -268,15 +294,17 @@ impl SharedProxyState {
         drop(greeting);
         let (group, key) = match greeted {
             Ok(greeted) => greeted,
-            Err(Some(refusal)) => {
-                self.refuse(&connection, &refusal.to_string());
+            Err(GreetingFailure::Refused(refusal, why)) => {
+                self.refuse(&connection, &why);
                 // Whether the client reads it does not matter.
                 let _ = MessageStream::new(&mut connection)
                     .send(&ProxyToMember::Refused(refusal).encode());
                 let _ = connection.finish();
                 return;
             }
-            Err(None) => return self.refuse(&connection, "it sent no greeting in time"),
+            Err(GreetingFailure::NoGreeting) => {
+                return self.refuse(&connection, "it sent no greeting in time");
+            }
         };
         let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
         let timeout = Some(3 * group.config().terms.interval() + SILENCE);
@@ -300,21 +328,29 @@ impl SharedProxyState {
         debug!(connection = id, reason = %ended, "disconnected");
     }
 
-    /// Returns the group that a client names and the client's key, or the refusal to send.
+    /// Returns the group that a client names and the client's key.
     fn greet(
         &self,
         connection: &mut Connection,
-    ) -> Result<(Arc<GroupRunner>, IdentityPublicKey), Option<ProxyRefusal>> {
-        let key = connection.peer().ok_or(None)?;
-        connection.set_timeout(Some(GREETING_TIMEOUT)).map_err(|_| None)?;
-        let message = MessageStream::new(&mut *connection).receive(MAX_GREETING_LEN);
-        let message = message.ok().flatten().ok_or(None)?;
-        let hello = MixHello::decode(&message).map_err(|error| match error {
-            MixWireError::Version(_) => Some(ProxyRefusal::Version),
-            _ => Some(ProxyRefusal::Malformed),
+    ) -> Result<(Arc<GroupRunner>, IdentityPublicKey), GreetingFailure> {
+        let key = connection.peer().ok_or(GreetingFailure::NoGreeting)?;
+        let received = connection
+            .set_timeout(Some(GREETING_TIMEOUT))
+            .and_then(|()| MessageStream::new(&mut *connection).receive(MAX_GREETING_LEN));
+        let message = received.ok().flatten().ok_or(GreetingFailure::NoGreeting)?;
+        let MixHello { group: name } = MixHello::decode(&message).map_err(|error| {
+            let refusal = match error {
+                MixWireError::Version(_) => ProxyRefusal::Version,
+                _ => ProxyRefusal::Malformed,
+            };
+            GreetingFailure::Refused(refusal, refusal.to_string())
         })?;
-        let group = lock(&self.groups).get(&hello.group).cloned();
-        Ok((group.ok_or(Some(ProxyRefusal::UnknownGroup))?, key))
+        let group = lock(&self.groups).get(&name).cloned();
+        let group = group.ok_or_else(|| {
+            let why = format!("this proxy does not have the group {name} that it asks for");
+            GreetingFailure::Refused(ProxyRefusal::UnknownGroup, why)
+        })?;
+        Ok((group, key))
     }
 
     fn refuse(&self, connection: &Connection, why: &str) {

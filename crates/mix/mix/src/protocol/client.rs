@@ -16,6 +16,7 @@
 //! round.
 
 mod administration;
+mod branches;
 mod epochs;
 mod joining;
 mod link;
@@ -33,6 +34,7 @@ use keys::IdentitySecretKey;
 use zeroize::Zeroizing;
 
 use self::administration::JoinRefusalLimiter;
+pub use self::branches::MemberListDifference;
 use self::epochs::ClientEpochs;
 use self::joining::ProxyPosition;
 use self::link::ProxyLink;
@@ -237,6 +239,14 @@ impl MixClient {
             }
             ProxyToMember::Refused(ProxyRefusal::Replaced) if self.is_first_displacement(now) => {
                 Err(MixClientError::Displaced)
+            }
+            // The group is perhaps being moved to another proxy.
+            ProxyToMember::Refused(ProxyRefusal::UnknownGroup) if self.epochs.is_member() => {
+                Err(MixClientError::GroupGone)
+            }
+            // This member is not in the list of the proxy, which is none that follows its own.
+            ProxyToMember::Refused(ProxyRefusal::NotMember) if self.has_restored() => {
+                Err(MixClientError::Fork)
             }
             ProxyToMember::Refused(refusal) => Err(MixClientError::Refused(refusal)),
             ProxyToMember::JoinRequest { key, request } => {
@@ -497,6 +507,10 @@ impl MixClient {
             Some(link) if !link.is_ready() => Some("the exchanges with the proxy are being set up"),
             Some(_) => None,
         }
+    }
+
+    fn has_restored(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.has_restored)
     }
 
     fn link(&mut self) -> Result<&mut ProxyLink, MixClientError> {

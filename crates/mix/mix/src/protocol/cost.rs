@@ -41,8 +41,9 @@ impl MemberCost {
         };
         let request = packets(1 + 8 + NONCE_LEN + lens.request);
         let (round, answer) = (packets(start + opening), packets(1 + 8 + lens.answer));
-        // The request acknowledges the start of the round, and the answer the request. The
-        // answer's acknowledgement has a packet of its own.
+        // The answer acknowledges the request. A receiver acknowledges every second packet, and at
+        // least the last one.
+        let acknowledgements = (start + opening + MESSAGE_OVERHEAD).div_ceil(2 * PACKET_LEN);
         let round_ms = terms.least_interval().as_millis();
         let per_day =
             |bytes: usize| u64::try_from(bytes as u128 * 86_400_000 / round_ms).unwrap_or(u64::MAX);
@@ -50,11 +51,51 @@ impl MemberCost {
         // round is over.
         let rounds = |count: f64| terms.least_interval().mul_f64(count);
         Self {
-            up_per_day: per_day(request + PACKET_OVERHEAD),
+            up_per_day: per_day(request + acknowledgements * PACKET_OVERHEAD),
             down_per_day: per_day(round + answer),
             delivery: rounds(1.5),
             delivery_95: rounds(1.95),
         }
+    }
+}
+
+/// What several groups cost their proxy if all of their members are connected and in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProxyCost {
+    /// The members, each of which has a connection.
+    pub connections: usize,
+    /// Bytes that the proxy receives in a second, with the headers of packets.
+    pub received_per_s: u64,
+    /// Bytes that it sends in a second.
+    pub sent_per_s: u64,
+}
+
+impl ProxyCost {
+    /// The cost of groups with these terms.
+    pub fn new<'a>(groups: impl IntoIterator<Item = &'a MixTerms>) -> Self {
+        groups.into_iter().fold(Self::default(), |sum, terms| {
+            let members = terms.shape().members();
+            let cost = MemberCost::new(terms, members);
+            let of_all = |per_day: u64| (per_day / 86_400).saturating_mul(members as u64);
+            Self {
+                connections: sum.connections + members,
+                received_per_s: sum.received_per_s.saturating_add(of_all(cost.up_per_day)),
+                sent_per_s: sum.sent_per_s.saturating_add(of_all(cost.down_per_day)),
+            }
+        })
+    }
+}
+
+/// For a person: connections, and rates in megabits, in one line.
+impl fmt::Display for ProxyCost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let megabits = |bytes: u64| {
+            let tenths = (bytes / 12_500).saturating_add(u64::from(bytes % 12_500 > 0));
+            format!("{}.{}", tenths / 10, tenths % 10)
+        };
+        let [received, sent] = [self.received_per_s, self.sent_per_s].map(megabits);
+        let connections = self.connections;
+        write!(out, "{connections} connections, {received} Mbit/s received, {sent} Mbit/s sent")
     }
 }
 
@@ -95,6 +136,20 @@ mod tests {
         assert!(messenger.delivery_95 <= Duration::from_secs(8), "{messenger}");
         assert!(cost(GroupProfile::Interactive).delivery_95 < Duration::from_millis(500));
         assert!(cost(GroupProfile::Mail).down_per_day < cost(GroupProfile::Messenger).down_per_day);
+    }
+
+    #[test]
+    fn the_cost_of_a_proxy_is_that_of_all_members() {
+        let terms = [4, 16].map(|members| GroupProfile::Messenger.terms(members).unwrap());
+        let each = terms.map(|terms| {
+            let members = terms.shape().members();
+            MemberCost::new(&terms, members).down_per_day * members as u64 / 86_400
+        });
+        let cost = ProxyCost::new(&terms);
+        assert_eq!(cost.connections, 20);
+        assert!(cost.sent_per_s.abs_diff(each.iter().sum()) < 20, "{cost:?}");
+        let cost = ProxyCost { received_per_s: 125_000, sent_per_s: 1_260_000, ..cost };
+        assert_eq!(cost.to_string(), "20 connections, 1.0 Mbit/s received, 10.1 Mbit/s sent");
     }
 
     /// By the engine `ot`, an update and an answer have the length of the mailbox, and more.

@@ -166,6 +166,12 @@ pub enum MixClientEvent {
         /// How many.
         count: usize,
     },
+    /// To an administrator: people whom it had admitted are no members, because others have
+    /// announced epochs since.
+    AdmissionsDropped {
+        /// Their names.
+        names: Vec<MemberName>,
+    },
     /// To an administrator: the newest announcement does not know of removals that were announced
     /// before. They are made again.
     RemovedAgain {
@@ -283,6 +289,7 @@ impl fmt::Display for MixClientEvent {
                 "{count} of your changes of the group were not announced before other \
                  administrators announced newer epochs: look at /members, and make them again"
             ),
+            Self::AdmissionsDropped { names } => write_admissions_dropped(f, names),
             Self::RemovedAgain { names } => write_removed_again(f, names),
             Self::CannotTakeOver(why) => write!(f, "{why}"),
             Self::EpochReplaced { epoch } => write!(
@@ -294,13 +301,26 @@ impl fmt::Display for MixClientEvent {
     }
 }
 
+fn joined(names: &[MemberName]) -> String {
+    names.iter().map(MemberName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+fn write_admissions_dropped(f: &mut fmt::Formatter<'_>, names: &[MemberName]) -> fmt::Result {
+    write!(
+        f,
+        "this chat had admitted {}, but other administrators have announced other epochs since. \
+         Ask for another connection while this chat is open: it admits again with the same \
+         invitation. If the name is taken now, make a new invitation",
+        joined(names)
+    )
+}
+
 fn write_removed_again(f: &mut fmt::Formatter<'_>, names: &[MemberName]) -> fmt::Result {
-    let names: Vec<_> = names.iter().map(MemberName::as_str).collect();
     write!(
         f,
         "an administrator who did not know that they were removed has announced as members: {}. \
          This chat removes them again. An old backup was restored, or the proxy keeps \
          announcements back",
-        names.join(", ")
+        joined(names)
     )
 }

@@ -30,6 +30,7 @@ mod stored;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use keys::IdentityPublicKey;
@@ -120,8 +121,10 @@ pub enum MixGroupError {
 pub struct GroupTransmit {
     /// The connection.
     pub connection: u64,
-    /// Its bytes.
-    pub message: Vec<u8>,
+    /// Its bytes, which several connections may share.
+    pub message: Arc<[u8]>,
+    /// Whether it begins a round of an exchange by broadcast.
+    pub begins_round: bool,
     /// Whether to close the connection after the message. The group has already forgotten the
     /// connection.
     pub is_last: bool,
@@ -440,20 +443,22 @@ impl MixGroup {
     }
 
     fn send(&mut self, connection: u64, message: &ProxyToMember) {
-        self.send_bytes(connection, message.encode());
+        self.transmit(connection, message.encode().into(), false);
     }
 
-    fn send_bytes(&mut self, connection: u64, message: Vec<u8>) {
+    fn transmit(&mut self, connection: u64, message: Arc<[u8]>, begins_round: bool) {
         self.counters.bytes_sent += message.len() as u64;
-        self.transmits.push_back(GroupTransmit { connection, message, is_last: false });
+        let is_last = false;
+        self.transmits.push_back(GroupTransmit { connection, message, begins_round, is_last });
     }
 
     /// Ends a connection with a refusal.
     fn refuse(&mut self, id: u64, refusal: ProxyRefusal) {
         let Some(connection) = self.connections.remove(&id) else { return };
-        let message = ProxyToMember::Refused(refusal).encode();
-        self.counters.bytes_sent += message.len() as u64;
-        self.transmits.push_back(GroupTransmit { connection: id, message, is_last: true });
+        self.send(id, &ProxyToMember::Refused(refusal));
+        if let Some(transmit) = self.transmits.back_mut() {
+            transmit.is_last = true;
+        }
         self.events.push_back(MixGroupEvent::Refused { key: connection.key, refusal });
     }
 

@@ -336,4 +336,4 @@ impl MixMember {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

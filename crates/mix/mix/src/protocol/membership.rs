@@ -16,6 +16,7 @@ mod invitations;
 mod join;
 mod name;
 mod prekey;
+mod preview;
 mod roster;
 mod safety_number;
 #[cfg(test)]
@@ -33,7 +34,7 @@ pub use announcement::{
     OpenAnnouncementError, OpenedAnnouncement,
 };
 #[cfg(test)]
-pub(crate) use announcement::{announcement_after, announcement_fixture};
+pub(crate) use announcement::{announcement_after, announcement_by_two, announcement_fixture};
 pub use code::InvitationCodeError;
 pub(crate) use crypto::group_id;
 pub use invitation::{
@@ -44,4 +45,5 @@ pub use join::{JOIN_ANSWER_LEN, JoinRefusal, JoinRequest, MAX_JOIN_REQUEST_LEN, 
 pub(crate) use name::NameSkeletons;
 pub use name::{MemberName, MemberNameError};
 pub use prekey::{MAX_NOTICE_LEN, MemberNotice, Prekey, PrekeySecret};
+pub(crate) use preview::AnnouncementPreview;
 pub use safety_number::SafetyNumber;

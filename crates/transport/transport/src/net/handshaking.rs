@@ -8,8 +8,10 @@ use keys::IdentityPublicKey;
 use keys::noise::EphemeralKey;
 use random::RandomError;
 use records::RecordCipher;
+use tracing::debug;
 use zeroize::Zeroizing;
 
+use super::balancer;
 use super::connection::{Connection, PlaintextAnswer};
 use super::timed::TimedStream;
 use crate::error::{ConnectionStep, Error};
@@ -64,7 +66,8 @@ pub(super) fn initiate(
 
 /// Performs the handshake of the accepting end. `has_room` is called after the first message has
 /// arrived, and may wait. If the handshake fails, the reason is logged, and sent to the other end
-/// if it is one that its user can resolve.
+/// if it is one that its user can resolve. A connection that is closed before it has begun is
+/// neither a failure nor an attack: a load balancer checks in this way whether a server listens.
 pub(super) fn respond(
     stream: &Arc<dyn ByteStream>,
     name: &str,
@@ -73,7 +76,15 @@ pub(super) fn respond(
     log: impl FnOnce(&Error),
 ) -> Option<Connection> {
     let steps = HandshakeStream::new(&**stream, name, options.handshake_timeout);
-    let error = match shake_hands(stream, &steps, options, has_room) {
+    let begun = steps.receive::<PREFIX_LEN>(ConnectionStep::Request);
+    if let Err(Error::Io { source, .. }) = &begun
+        && balancer::is_end(source)
+    {
+        debug!(peer = name, "closed before the handshake began");
+        return None;
+    }
+    let shaken = begun.and_then(|prefix| shake_hands(stream, &steps, options, &prefix, has_room));
+    let error = match shaken {
         Ok(connection) => return Some(connection),
         Err(error) => error,
     };
@@ -89,10 +100,10 @@ fn shake_hands(
     stream: &Arc<dyn ByteStream>,
     steps: &HandshakeStream<'_>,
     options: &ConnectionOptions,
+    prefix: &[u8; PREFIX_LEN],
     has_room: impl FnOnce() -> bool,
 ) -> Result<Connection, Error> {
-    let prefix = steps.receive::<PREFIX_LEN>(ConnectionStep::Request)?;
-    let mode = HandshakeMode::parse(&prefix).map_err(|error| steps.security(error))?;
+    let mode = HandshakeMode::parse(prefix).map_err(|error| steps.security(error))?;
     match (mode, &options.security) {
         (HandshakeMode::Plain, ConnectionSecurity::Insecure) => {
             if !has_room() {

@@ -10,9 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use service::log::LogRateLimiter;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::accepted::AcceptedConnections;
+use super::balancer;
 use super::connection::{Connection, PlaintextAnswer};
 use super::direct::{self, AgreedConnection, DatagramParty, PathStream};
 use super::handshaking;
@@ -21,6 +22,7 @@ use crate::address::{may_choose_again, resolve};
 use crate::error::{ConnectionStep, Error};
 use crate::options::ConnectionOptions;
 use crate::process::OwningProcess;
+use crate::protocol::handshake::TransportHandshakeError;
 use crate::protocol::relay::RelayToken;
 use crate::relay::{RelayRegistration, RelayedStream};
 use crate::stream::{ByteStream, TransportAcceptor};
@@ -55,6 +57,8 @@ struct ListenerCore {
     micss: Mutex<Option<Arc<micss::MicssStreamListener>>>,
     pending: PendingHandshakes,
     accepted: AcceptedConnections,
+    /// The number of connections of load balancers whose header has not arrived.
+    without_header: AtomicUsize,
     /// The number of threads that accept connections.
     accepting: AtomicUsize,
     refused: Mutex<LogRateLimiter>,
@@ -119,6 +123,7 @@ impl Listener {
             micss: Mutex::default(),
             pending: PendingHandshakes::default(),
             accepted: AcceptedConnections::default(),
+            without_header: AtomicUsize::new(0),
             accepting: AtomicUsize::new(0),
             refused: Mutex::default(),
             is_closed: AtomicBool::new(false),
@@ -243,9 +248,12 @@ impl ListenerCore {
         while !self.is_closed.load(Ordering::Relaxed) {
             match tcp.accept(&self.options) {
                 Ok(stream) => {
-                    let stream = Arc::new(stream);
-                    let shared: Arc<dyn ByteStream> = stream.clone();
-                    self.begin(&shared, Some(stream));
+                    let from = stream.peer_addr().ip().to_canonical();
+                    if self.options.balancers.contains(&from) {
+                        self.begin_of_balancer(stream);
+                    } else {
+                        self.begin_tcp(stream);
+                    }
                 }
                 Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
@@ -256,6 +264,38 @@ impl ListenerCore {
                     thread::sleep(PAUSE);
                 }
             }
+        }
+    }
+
+    fn begin_tcp(self: &Arc<Self>, stream: tcp::TcpByteStream) {
+        let stream = Arc::new(stream);
+        let shared: Arc<dyn ByteStream> = stream.clone();
+        self.begin(&shared, Some(stream));
+    }
+
+    /// Begins to handle a connection that a load balancer passes on, when the balancer has stated
+    /// whose it is. From then on, it is one of that client.
+    fn begin_of_balancer(self: &Arc<Self>, stream: tcp::TcpByteStream) {
+        let name = stream.peer_addr().to_string();
+        if self.without_header.fetch_add(1, Ordering::Relaxed) >= balancer::MAX_WITHOUT_HEADER {
+            self.without_header.fetch_sub(1, Ordering::Relaxed);
+            let busy = TransportHandshakeError::Busy;
+            return self.log_refused(&Error::Security { peer: name, source: busy });
+        }
+        let shared = self.clone();
+        let is_begun = spawn(move || {
+            let read = balancer::read_client(&stream, shared.options.handshake_timeout);
+            shared.without_header.fetch_sub(1, Ordering::Relaxed);
+            match read {
+                Ok(Some(client)) if !shared.is_closed.load(Ordering::Relaxed) => {
+                    shared.begin_tcp(stream.of_client(client));
+                }
+                Ok(_) => debug!(peer = name, "closed before the handshake began"),
+                Err(error) => shared.log_refused(&Error::from_io(&name, error)),
+            }
+        });
+        if !is_begun {
+            self.without_header.fetch_sub(1, Ordering::Relaxed);
         }
     }
 

@@ -16,6 +16,8 @@ use records::{OpenedRecord, RecordBuffer, RecordCipher, RecordOpener, RecordSeal
 use snow::HandshakeState;
 use zeroize::Zeroizing;
 
+use super::balancer::BalancerHeader;
+
 const MAGIC: &[u8; 8] = b"SNDRTRPT";
 const VERSION: u8 = 2;
 const KEY_LEN: usize = 32;
@@ -51,6 +53,12 @@ pub enum TransportHandshakeError {
     /// The first bytes are not those of this handshake.
     #[error("the connecting program is not a transport of Sunder")]
     NotATransport,
+    /// The first bytes are those of a load balancer whose address is not configured.
+    #[error(
+        "it begins with a header of the PROXY protocol, but is not one of the load balancers in \
+         this end's configuration"
+    )]
+    UnknownBalancer,
     /// The other end has another version of the handshake.
     #[error("it has version {0} of the handshake, this end {VERSION}: update the older one")]
     Version(u8),
@@ -203,6 +211,9 @@ impl HandshakeMode {
     /// # Errors
     /// If they are not the beginning of a handshake of this version.
     pub(crate) fn parse(prefix: &[u8; PREFIX_LEN]) -> Result<Self, TransportHandshakeError> {
+        if BalancerHeader::begins(prefix) {
+            return Err(TransportHandshakeError::UnknownBalancer);
+        }
         if &prefix[..8] != MAGIC {
             return Err(TransportHandshakeError::NotATransport);
         }

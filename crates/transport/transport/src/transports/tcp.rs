@@ -214,12 +214,17 @@ pub(crate) struct TcpByteStream {
 }
 
 impl TcpByteStream {
-    pub(super) fn new(socket: TcpStream, peer: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn new(socket: TcpStream, peer: SocketAddr) -> io::Result<Self> {
         let transport = if is_multipath(socket.as_raw_fd()) { "mptcp" } else { "tcp" };
         socket.set_nonblocking(false)?;
         socket.set_read_timeout(Some(CHECK_INTERVAL))?;
         socket.set_write_timeout(Some(CHECK_INTERVAL))?;
         Ok(Self { socket, peer, transport, timeout_ms: AtomicU64::new(0), last: OnceLock::new() })
+    }
+
+    /// The same connection, of a client that a load balancer has named.
+    pub(crate) fn of_client(self, peer: SocketAddr) -> Self {
+        Self { peer, ..self }
     }
 
     /// Whether the first bytes that arrive are these; if so, removes them. Returns false if others

@@ -2,9 +2,9 @@
 //! or a proxy that has lost it.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 
 use console::CommandFailure;
 use keys::storage;
@@ -33,12 +33,25 @@ pub(super) struct ExportArguments {
 ///
 /// For an administrator that has lost its state, when the proxy has lost it too, and for members of
 /// a proxy that has moved away. The list is signed by an administrator of the group.
+///
+/// If two administrators who did not know of each other have changed who the administrators are,
+/// the group has two lists, and each chat refuses the other one. Ask the administrators which list
+/// is valid. --replace makes this chat follow the other one: it shows the difference, and asks.
 #[derive(clap::Args)]
-#[command(after_help = "Example: sunder chat import --config alice.toml friends.members")]
+#[command(
+    after_help = "Examples: sunder chat import --config alice.toml friends.members\n          \
+                        sunder chat import --config alice.toml --replace bob.members"
+)]
 pub(super) struct ImportArguments {
     /// The configuration of the chat
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// Follow this list in place of another one that does not come from it
+    #[arg(long)]
+    replace: bool,
+    /// With --replace: do not ask
+    #[arg(long, requires = "replace")]
+    yes: bool,
     /// The exported list
     #[arg(value_name = "FILE")]
     members: PathBuf,
@@ -59,7 +72,7 @@ pub(super) struct FoundArguments {
 /// # Errors
 /// If the state is in use, has no epoch, or the file cannot be written.
 pub(super) fn export(arguments: &ExportArguments) -> Result<(), CommandFailure> {
-    let event = run(&arguments.config, ChatCommand::Export)?;
+    let event = CommandSession::start(&arguments.config)?.run(ChatCommand::Export)?;
     let ChatEvent::Exported(exported) = event else {
         return Err(CommandFailure::Failed("the chat has ended".into()));
     };
@@ -71,7 +84,8 @@ pub(super) fn export(arguments: &ExportArguments) -> Result<(), CommandFailure> 
 }
 
 /// # Errors
-/// If the list is not of this group, or not newer than the one that the chat has.
+/// If the list is not of this group, not newer than the one that the chat has, or, with --replace,
+/// cannot be followed in its place.
 pub(super) fn import(arguments: &ImportArguments) -> Result<(), CommandFailure> {
     let mut exported = Vec::new();
     let max = MAX_ANNOUNCEMENT_LEN as u64 + 1;
@@ -79,7 +93,21 @@ pub(super) fn import(arguments: &ImportArguments) -> Result<(), CommandFailure> 
     File::open(&arguments.members)
         .and_then(|file| file.take(max).read_to_end(&mut exported))
         .map_err(|error| CommandFailure::Failed(format!("cannot read {shown}: {error}")))?;
-    run(&arguments.config, ChatCommand::Import(exported))?;
+    let session = CommandSession::start(&arguments.config)?;
+    if arguments.replace {
+        let compared = session.run(ChatCommand::CompareList(exported.clone()))?;
+        if let ChatEvent::ListCompared(difference) = compared {
+            for line in difference.to_string().lines() {
+                console::print_line(line)?;
+            }
+        }
+        if !arguments.yes && !agrees()? {
+            return Err(CommandFailure::Failed("nothing is replaced".into()));
+        }
+        session.run(ChatCommand::ReplaceList(exported))?;
+    } else {
+        session.run(ChatCommand::Import(exported))?;
+    }
     let config = arguments.config.display();
     console::note(&format!("the members are imported: sunder chat --config {config}"));
     Ok(())
@@ -95,21 +123,50 @@ pub(super) fn found(arguments: &FoundArguments) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// Runs one command, and returns its answer.
-fn run(config: &Path, command: ChatCommand) -> Result<ChatEvent, CommandFailure> {
-    let config = load(config)?;
-    let (sender, events) = channel();
-    let report = move |event| sender.send(event).map_err(|_| "the command is done".into());
-    let (session, _) = ChatSession::start(&config, None, report).map_err(|error| failed(&error))?;
-    session.send_command(command);
-    for event in events {
-        match event {
-            ChatEvent::Exported(_) | ChatEvent::Done(_) => return Ok(event),
-            ChatEvent::NotDone(why) | ChatEvent::Ended { why: Some(why) } => {
-                return Err(CommandFailure::Failed(why));
-            }
-            _ => {}
-        }
+/// Asks whether this chat follows the other list.
+fn agrees() -> Result<bool, CommandFailure> {
+    if !io::stdin().is_terminal() {
+        let message = "standard input is not a terminal: read the difference, and add --yes";
+        return Err(CommandFailure::Usage(message.into()));
     }
-    Err(CommandFailure::Failed("the chat has ended".into()))
+    let question = "Follow the other list? Messages to those who are not in it are dropped. [y/N] ";
+    let mut answer = String::new();
+    let asked = io::stderr().write_all(question.as_bytes());
+    let read = asked.and_then(|()| io::stdin().read_line(&mut answer));
+    read.map_err(|error| CommandFailure::Failed(format!("cannot read the answer: {error}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// A chat that runs for some commands.
+struct CommandSession {
+    session: ChatSession,
+    events: Receiver<ChatEvent>,
+}
+
+impl CommandSession {
+    fn start(config: &Path) -> Result<Self, CommandFailure> {
+        let config = load(config)?;
+        let (sender, events) = channel();
+        let report = move |event| sender.send(event).map_err(|_| "the command is done".into());
+        let started = ChatSession::start(&config, None, report);
+        let (session, _) = started.map_err(|error| failed(&error))?;
+        Ok(Self { session, events })
+    }
+
+    /// Runs a command, and returns its answer.
+    fn run(&self, command: ChatCommand) -> Result<ChatEvent, CommandFailure> {
+        self.session.send_command(command);
+        for event in &self.events {
+            match event {
+                ChatEvent::Exported(_) | ChatEvent::ListCompared(_) | ChatEvent::Done(_) => {
+                    return Ok(event);
+                }
+                ChatEvent::NotDone(why) | ChatEvent::Ended { why: Some(why) } => {
+                    return Err(CommandFailure::Failed(why));
+                }
+                _ => {}
+            }
+        }
+        Err(CommandFailure::Failed("the chat has ended".into()))
+    }
 }

@@ -196,7 +196,7 @@ impl<'a> PersonalChat<'a> {
             ChatEvent::Done(text) | ChatEvent::Note(text) => self.note(text),
             ChatEvent::NotDone(text) | ChatEvent::Warning(text) => self.warn(text),
             // Only a command of its own asks for an export.
-            ChatEvent::Exported(_) | ChatEvent::Ended { .. } => {}
+            ChatEvent::Exported(_) | ChatEvent::ListCompared(_) | ChatEvent::Ended { .. } => {}
         }
     }
 

@@ -241,7 +241,8 @@ impl PlainChat<'_> {
             ChatEvent::Message { .. }
             | ChatEvent::Warning(_)
             | ChatEvent::Ended { .. }
-            | ChatEvent::Exported(_) => Ok(()),
+            | ChatEvent::Exported(_)
+            | ChatEvent::ListCompared(_) => Ok(()),
             ChatEvent::Client(MixClientEvent::GivenUp { id, to, reason }) => {
                 self.undelivered.remove(&id.0);
                 print(&format!("undelivered {} {to} {}", id.0, escaped(&reason.to_string())))

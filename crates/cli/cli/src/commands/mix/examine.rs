@@ -7,7 +7,8 @@ use keys::IdentitySecretKey;
 use keys::file::exposure;
 use keys::trusted::{TrustError, TrustedFolder};
 use mix::proxy::{MixGroupConfig, MixProxyConfig};
-use mix::{MemberCost, StateFileError, StateFolder};
+use mix::{MemberCost, ProxyCost, StateFileError, StateFolder};
+use rustix::fs::statvfs;
 
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::{host, listeners};
@@ -27,6 +28,12 @@ pub(super) fn findings(config: &MixProxyConfig) -> Vec<CheckFinding> {
         ));
     }
     findings.extend(config.groups.iter().map(cost));
+    if config.groups.len() > 1 {
+        let cost = ProxyCost::new(config.groups.iter().map(|group| &group.terms));
+        let what = format!("if all members are connected: {cost}");
+        findings.push(CheckFinding::ok("all groups", what));
+    }
+    findings.extend(disk(config));
     findings.push(host::random());
     findings
 }
@@ -65,6 +72,26 @@ fn cost(group: &MixGroupConfig) -> CheckFinding {
     let cost = MemberCost::new(&group.terms, members);
     let what = format!("with {members} members, each connected all day: {cost}");
     CheckFinding::ok(format!("group {}", group.name), what)
+}
+
+/// Whether the kept rounds of all groups fit on the disk of the state.
+fn disk(config: &MixProxyConfig) -> Option<CheckFinding> {
+    let kept: u64 = config.groups.iter().map(|group| group.archive.keep_bytes).sum();
+    if kept == 0 {
+        return None;
+    }
+    // The directory itself may not exist yet.
+    let state = Path::new(".").join(&config.config_dir).join(&config.state);
+    let disk = state.ancestors().find_map(|path| statvfs(path).ok())?;
+    let size = disk.f_blocks.saturating_mul(disk.f_frsize);
+    let [kept_mb, size_mb] = [kept, size].map(|bytes| bytes / 1_000_000);
+    let what = format!("groups may keep {kept_mb} MB of rounds; the disk has {size_mb} MB");
+    Some(if kept > size {
+        let fix = "give some groups a smaller keep_mb, or move them to another proxy";
+        CheckFinding::new(FindingSeverity::Warning, "keep_mb", what, fix)
+    } else {
+        CheckFinding::ok("keep_mb", what)
+    })
 }
 
 fn state(path: &Path) -> CheckFinding {

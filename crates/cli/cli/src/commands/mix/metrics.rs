@@ -1,6 +1,7 @@
 //! The metrics of a proxy of mix-in-place.
 
-use service::metrics::{PrometheusMetric, counter, gauge};
+use mix::proxy::ROUND_DELAY_BOUNDS_MS;
+use service::metrics::{PrometheusMetric, counter, gauge, histogram};
 
 use super::MixServiceStatus;
 
@@ -26,6 +27,17 @@ pub(super) const METRICS: &[PrometheusMetric<MixServiceStatus>] = &[
             samples.add(&[("group", &group.name)], group.round_ms / 1e3);
         }
     }),
+    histogram(
+        "sunder_mix_round_delay_seconds",
+        "From when a round was over until a member's message of the next one was written.",
+        |proxy, samples| {
+            for group in &proxy.0.groups {
+                let bounds = ROUND_DELAY_BOUNDS_MS.map(|ms| f64::from(ms) / 1e3);
+                let (counts, sum_s) = (&group.delays.counts, group.delays.sum_s);
+                samples.add_histogram(&[("group", &group.name)], bounds, counts, sum_s);
+            }
+        },
+    ),
     gauge(
         "sunder_mix_joins_waiting",
         "Requests to join that wait for the administrator.",
@@ -88,6 +100,15 @@ pub(super) const METRICS: &[PrometheusMetric<MixServiceStatus>] = &[
             }
         }
     }),
+    gauge(
+        "sunder_mix_connections",
+        "Open connections, including those of clients that are not members.",
+        |proxy, samples| {
+            for group in &proxy.0.groups {
+                samples.add(&[("group", &group.name)], group.connections);
+            }
+        },
+    ),
     counter(
         "sunder_mix_slow_connections_total",
         "Connections that were closed because they did not read in time.",
@@ -102,4 +123,15 @@ pub(super) const METRICS: &[PrometheusMetric<MixServiceStatus>] = &[
         "Connections that were closed before they named a group.",
         |proxy, samples| samples.add(&[], proxy.0.refused_connections),
     ),
+    counter(
+        "sunder_mix_processor_seconds_total",
+        "Processor time of the proxy's process.",
+        |proxy, samples| samples.add(&[], proxy.0.load.processor_s),
+    ),
+    gauge("sunder_mix_processors", "Processors that the proxy can use.", |proxy, samples| {
+        samples.add(&[], proxy.0.load.processors);
+    }),
+    gauge("sunder_mix_memory_bytes", "Memory of the proxy's process.", |proxy, samples| {
+        samples.add_known(&[], proxy.0.load.memory_bytes);
+    }),
 ];

@@ -1,7 +1,10 @@
 //! The page that `sunder status` shows for a proxy of mix-in-place.
 
 use console::table::{ColumnAlignment, aligned};
-use mix::proxy::{AuditFailedMemberStatus, MixProxyStatus, ProxyGroupStatus, UnwrittenStateStatus};
+use mix::proxy::{
+    AuditFailedMemberStatus, MixProxyStatus, ProxyGroupStatus, ProxyLoadStatus,
+    UnwrittenStateStatus,
+};
 use service::status::ServiceProblem;
 
 use crate::commands::status::{format_number, rate};
@@ -23,8 +26,12 @@ const SIDES: [ColumnAlignment; 11] = [
 /// The page, with the rates since `before`.
 pub(super) fn page(now: &MixProxyStatus, before: Option<&MixProxyStatus>) -> String {
     let head = format!(
-        "mix {}  {}, running for {:.0} s\nproxy_key {}\n",
-        now.name, now.listen, now.uptime_s, now.key
+        "mix {}  {}, running for {:.0} s{}\nproxy_key {}\n",
+        now.name,
+        now.listen,
+        now.uptime_s,
+        load(now, before),
+        now.key
     );
     let titles = [
         "group",
@@ -42,6 +49,20 @@ pub(super) fn page(now: &MixProxyStatus, before: Option<&MixProxyStatus>) -> Str
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(now.groups.iter().map(|group| row(group, now.uptime_s, before)));
     format!("{head}\n{}", aligned(&SIDES, &rows))
+}
+
+/// The part of the processors that the process has used since `before` or its start, and its
+/// memory.
+fn load(now: &MixProxyStatus, before: Option<&MixProxyStatus>) -> String {
+    let ProxyLoadStatus { processor_s, processors, memory_bytes } = &now.load;
+    let (since_s, used_s) = before.map_or((0.0, 0.0), |it| (it.uptime_s, it.load.processor_s));
+    let available_s = (now.uptime_s - since_s) * f64::from(*processors);
+    if available_s <= 0.0 {
+        return String::new();
+    }
+    let share = 100.0 * (processor_s - used_s) / available_s;
+    let memory = memory_bytes.map(|bytes| format!(", {} MiB", bytes >> 20)).unwrap_or_default();
+    format!(", {share:.0} % of {processors} processors{memory}")
 }
 
 /// What is wrong with a proxy, and what to do.
@@ -107,6 +128,8 @@ fn audits(group: &ProxyGroupStatus) -> String {
 
 #[cfg(test)]
 mod tests {
+    use mix::proxy::RoundDelayStatus;
+
     use super::*;
 
     #[test]
@@ -131,6 +154,7 @@ mod tests {
             exchanges: 138,
             late: 0,
             slow: 0,
+            delays: RoundDelayStatus::default(),
             audits_passed: 7,
             audits_failed: 1,
             audits_disputed: 0,
@@ -146,12 +170,20 @@ mod tests {
             listen: "192.0.2.1:6700".into(),
             key: "0a".repeat(32),
             refused_connections: 0,
+            load: ProxyLoadStatus {
+                processor_s: uptime_s / 2.0,
+                processors: 2,
+                memory_bytes: Some(9 << 20),
+            },
             groups: vec![group],
         };
         let shown = page(&status(12.0, group.clone()), Some(&status(10.0, earlier)));
         assert_eq!(shown.lines().count(), 5);
         let lines: Vec<&str> = shown.lines().collect();
-        assert_eq!(lines[0], "mix office  192.0.2.1:6700, running for 12 s");
+        assert_eq!(
+            lines[0],
+            "mix office  192.0.2.1:6700, running for 12 s, 25 % of 2 processors, 9 MiB"
+        );
         let words: Vec<&str> = lines[4].split_whitespace().collect();
         assert_eq!(words[..8], ["friends", "3", "of", "16", "2", "2", "1", "70"]);
         assert_eq!(words[8..12], ["200", "3", "of", "10"]);

@@ -99,13 +99,19 @@ fn a_small_file_is_offered_and_saved_under_a_safe_name() {
     alice.stop(rustix::process::Signal::TERM);
     let mut alice = room.talk("alice");
     assert_eq!(alice.wait_for("file"), "file 1 bob 3000 a_plan.bin");
+    // Entered twice, it is saved once.
     alice.enter("/accept 1");
+    alice.enter("/accept 1");
+    assert_eq!(alice.wait_for("warning"), "warning file 1 was accepted already");
     assert!(alice.wait_for("note file 1").ends_with("a_plan.bin"));
     let saved = room.path("received/a_plan.bin");
     assert_eq!(fs::read(&saved).unwrap(), content);
     assert_eq!(fs::metadata(saved).unwrap().permissions().mode() & 0o777, 0o600);
     alice.enter("/accept 1");
-    assert!(alice.wait_for("warning").contains("no file 1"));
+    assert_eq!(alice.wait_for("warning"), "warning file 1 was accepted already");
+    alice.enter("/accept 2");
+    assert_eq!(alice.wait_for("warning"), "warning there is no file 2");
+    assert_eq!(fs::read_dir(room.path("received")).unwrap().count(), 1);
     // What cannot be sent.
     fs::write(room.path("large"), vec![0; 48_001]).unwrap();
     let mut bob = bob;

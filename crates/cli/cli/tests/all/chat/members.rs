@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use keys::IdentitySecretKey;
 use lab::EmulatedNetwork;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -24,6 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 /// The directory, and the hosts if they are emulated: `proxy`, and one with each member's name.
 pub(crate) struct Room {
     place: TempDir,
+    /// Where the proxy listens.
     address: String,
     hosts: Option<EmulatedNetwork>,
 }
@@ -80,33 +82,82 @@ impl Room {
         names: &[&str],
         settings: &str,
     ) -> (Self, Proxy) {
+        let (room, proxy) = Self::open_empty(hosts, address, "");
+        // The port that it has chosen.
+        room.write_proxy("");
+        room.add_group(&proxy, "friends", names, &room.address, settings);
+        (room, proxy)
+    }
+
+    /// Starts a proxy without groups, with these lines in its configuration.
+    pub(crate) fn open_empty(
+        hosts: Option<EmulatedNetwork>,
+        address: &str,
+        settings: &str,
+    ) -> (Self, Proxy) {
         let place = tempfile::tempdir().unwrap();
         let mut room = Self { place, address: address.into(), hosts };
         write_key(&room.path("proxy.key"), 7);
-        room.write_proxy("");
-        let (proxy, address, key) = Proxy::start(&room);
+        room.write_proxy(settings);
+        let (proxy, address, _) = Proxy::start(&room);
         room.address = address;
-        let mut command = sunder(room.place.path(), &["chat", "init", "--config", "alice.toml"]);
-        command.args(["--name", names[0], "--group", "friends"]);
-        command.args(["--proxy", &room.address, "--proxy-key", &key]);
+        (room, proxy)
+    }
+
+    /// Adds a group of these members, which have joined, and reach the proxy at this address. The
+    /// first one is the administrator.
+    pub(crate) fn add_group(
+        &self,
+        proxy: &Proxy,
+        group: &str,
+        names: &[&str],
+        address: &str,
+        settings: &str,
+    ) {
+        let config = format!("{}.toml", names[0]);
+        let mut command = sunder(self.place.path(), &["chat", "init", "--config", &config]);
+        command.args(["--name", names[0], "--group", group]);
+        let key = IdentitySecretKey::new(&[7; 32]).public().to_string();
+        command.args(["--proxy", address, "--proxy-key", &key]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = room.start(names[0], &mut command).wait_with_output().unwrap();
+        let output = self.start(names[0], &mut command).wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let group = String::from_utf8(output.stdout).unwrap();
         let intervals = "min_interval_ms = 20\ninterval_ms = 1000\n";
-        room.write_proxy(&format!("{group}{intervals}{settings}"));
-        proxy.signal(Signal::HUP);
-        // Until then it refuses the administrator.
-        room.wait_for_log("the configuration was read again");
+        let text = fs::read_to_string(self.path("proxy.toml")).unwrap();
+        self.configure(proxy, &format!("{text}{group}{intervals}{settings}"));
         if names.len() > 1 {
-            let mut administrator = room.talk(names[0]);
+            let mut administrator = self.talk(names[0]);
             for name in &names[1..] {
                 let code = administrator.invite(name);
-                room.join(name, &code);
+                self.join(name, &code);
             }
             administrator.stop(Signal::TERM);
         }
-        (room, proxy)
+    }
+
+    /// Gives the proxy another configuration, and waits until it has read it.
+    pub(crate) fn configure(&self, proxy: &Proxy, text: &str) {
+        const READ: &str = "the configuration was read again";
+        let count = || self.log().matches(READ).count();
+        let before = count();
+        fs::write(self.path("proxy.toml"), text).unwrap();
+        proxy.signal(Signal::HUP);
+        self.wait_until("the configuration is read", || count() > before);
+    }
+
+    /// What the proxy has logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("proxy.log")).unwrap_or_default()
+    }
+
+    /// Waits until a condition holds.
+    pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
+        let deadline = Instant::now() + TIMEOUT;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "not so: {what}\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Starts a command on a host.
@@ -117,20 +168,10 @@ impl Room {
         }
     }
 
-    /// Waits until the proxy has logged this.
-    fn wait_for_log(&self, text: &str) {
-        let deadline = Instant::now() + TIMEOUT;
-        let log = || fs::read_to_string(self.path("proxy.log")).unwrap_or_default();
-        while !log().contains(text) {
-            assert!(Instant::now() < deadline, "not logged: {text}\n{}", log());
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn write_proxy(&self, group: &str) {
+    fn write_proxy(&self, settings: &str) {
         let address = &self.address;
         let text = format!(
-            "identity = \"proxy.key\"\nlisten = \"{address}\"\nstate = \"proxy.state\"\n{group}"
+            "identity = \"proxy.key\"\nlisten = \"{address}\"\nstate = \"proxy.state\"\n{settings}"
         );
         fs::write(self.path("proxy.toml"), text).unwrap();
     }
@@ -238,7 +279,11 @@ impl Room {
     pub(crate) fn set_proxy(&self, name: &str, address: &str) {
         let path = self.path(&format!("{name}.toml"));
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace(&self.address, address)).unwrap();
+        let lines = text.lines().map(|line| match line.starts_with("proxy =") {
+            true => format!("proxy = \"{address}\"\n"),
+            false => format!("{line}\n"),
+        });
+        fs::write(&path, lines.collect::<String>()).unwrap();
     }
 
     /// Has a member connect by a transport from now on.
@@ -284,11 +329,27 @@ impl Proxy {
         Self::start(room).0
     }
 
+    /// Stops it.
+    pub(crate) fn stop(mut self) {
+        self.signal(Signal::TERM);
+        self.0.wait().unwrap();
+    }
+
+    /// Starts that of a room again, which was stopped.
+    pub(crate) fn start_again(room: &Room) -> Self {
+        Self::start(room).0
+    }
+
     /// Kills it, and starts it without its state.
-    pub(crate) fn restart_without_state(mut self, room: &Room) -> Self {
+    pub(crate) fn restart_without_state(self, room: &Room) -> Self {
+        self.restart_after(room, || fs::remove_dir_all(room.path("proxy.state")).unwrap())
+    }
+
+    /// Kills it, and starts it after something has changed.
+    pub(crate) fn restart_after(mut self, room: &Room, change: impl FnOnce()) -> Self {
         self.signal(Signal::KILL);
         self.0.wait().unwrap();
-        fs::remove_dir_all(room.path("proxy.state")).unwrap();
+        change();
         Self::start(room).0
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::contacts::{ChatContactList, ContactTrust};
-use crate::protocol::client::{CancelledChatMessages, MixClientStatus};
+use crate::protocol::client::{CancelledChatMessages, MemberListDifference, MixClientStatus};
 use crate::protocol::event::MixClientEvent;
 use crate::protocol::membership::MemberName;
 
@@ -105,6 +105,8 @@ pub enum ChatEvent {
     /// The newest list of members, for [`super::ChatCommand::Import`]. It is not secret, but shows
     /// the members' keys.
     Exported(Vec<u8>),
+    /// How an exported list of another branch of the group differs from the list of this chat.
+    ListCompared(MemberListDifference),
     /// A command was executed, or is being executed.
     Done(String),
     /// A command failed.

@@ -43,8 +43,8 @@ pub(super) enum ChatOutputResult {
     NotRemembered(String),
     /// The file with this number was saved.
     Saved(u32, PathBuf),
-    /// A file was not saved, for this reason.
-    NotSaved(String),
+    /// The file with this number was not saved, for this reason.
+    NotSaved(u32, String),
     /// An event of the session was reported.
     Reported,
     /// An event of the client was reported.
@@ -203,7 +203,8 @@ impl<F: FnMut(ChatEvent) -> Result<(), String>> ChatOutputWriter<F> {
                 Ok(path) => ChatOutputResult::Saved(number, path),
                 Err(error) => {
                     let folder = self.files.display();
-                    ChatOutputResult::NotSaved(format!("not saved in {folder}: {error}"))
+                    let why = format!("not saved in {folder}: {error}");
+                    ChatOutputResult::NotSaved(number, why)
                 }
             }),
             ChatOutputTask::State(state) => {

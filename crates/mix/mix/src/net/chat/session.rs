@@ -315,12 +315,15 @@ impl ChatDriver {
             }
             ChatOutputResult::Shown => self.client.handle_shown(),
             ChatOutputResult::Saved(number, path) => {
-                self.offers.remove(number);
+                self.offers.handle_saved(number);
                 self.store_offers();
                 let text = format!("file {number} is saved as {}", path.display());
                 self.output.report(ChatEvent::Note(text));
             }
-            ChatOutputResult::NotSaved(why) => self.output.report(ChatEvent::Warning(why)),
+            ChatOutputResult::NotSaved(number, why) => {
+                self.offers.handle_not_saved(number);
+                self.output.report(ChatEvent::Warning(why));
+            }
             ChatOutputResult::Reported => {}
             ChatOutputResult::Closed(why) => {
                 // The reader of the output has gone, perhaps because of a message.

@@ -1,5 +1,6 @@
 //! Small files in messages: their text, and the files that were offered and not saved yet.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -123,6 +124,20 @@ pub(super) struct FileOffers {
     /// The greatest number in this run. None is given twice: a file must not take the place of
     /// another one that the user means.
     last: u32,
+    /// The numbers in this run of files that are being saved, and of those that were saved.
+    saving: BTreeSet<u32>,
+    saved: BTreeSet<u32>,
+}
+
+/// Why a file is not saved now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FileOfferError {
+    /// There is none, or it was dropped.
+    #[error("there is no file {0}")]
+    Unknown(u32),
+    /// It was accepted.
+    #[error("file {0} was accepted already")]
+    Accepted(u32),
 }
 
 impl FileOffers {
@@ -154,13 +169,46 @@ impl FileOffers {
         self.offers.iter()
     }
 
-    /// The file with a number.
-    pub(super) fn get(&self, number: u32) -> Option<&SharedFile> {
-        self.offers.iter().find(|offer| offer.number == number).map(|offer| &offer.file)
+    /// The file with a number, to be saved. It is returned once, unless
+    /// [`FileOffers::handle_not_saved`] is called.
+    ///
+    /// # Errors
+    /// If there is no such file, or it was accepted before.
+    pub(super) fn accept(&mut self, number: u32) -> Result<SharedFile, FileOfferError> {
+        if self.saved.contains(&number) || self.saving.contains(&number) {
+            return Err(FileOfferError::Accepted(number));
+        }
+        let file = self.offers.iter().find(|offer| offer.number == number);
+        let file = file.ok_or(FileOfferError::Unknown(number))?.file.clone();
+        self.saving.insert(number);
+        Ok(file)
+    }
+
+    /// A file that was accepted is saved.
+    pub(super) fn handle_saved(&mut self, number: u32) {
+        self.remove(number);
+        self.saving.remove(&number);
+        self.saved.insert(number);
+    }
+
+    /// A file that was accepted could not be saved, and can be accepted again.
+    pub(super) fn handle_not_saved(&mut self, number: u32) {
+        self.saving.remove(&number);
+    }
+
+    /// Drops a file.
+    ///
+    /// # Errors
+    /// If there is no such file, or it was accepted before.
+    pub(super) fn decline(&mut self, number: u32) -> Result<(), FileOfferError> {
+        if self.saved.contains(&number) || self.saving.contains(&number) {
+            return Err(FileOfferError::Accepted(number));
+        }
+        if self.remove(number) { Ok(()) } else { Err(FileOfferError::Unknown(number)) }
     }
 
     /// Removes a file. Returns whether there was one.
-    pub(super) fn remove(&mut self, number: u32) -> bool {
+    fn remove(&mut self, number: u32) -> bool {
         let before = self.offers.len();
         self.offers.retain(|offer| offer.number != number);
         self.offers.len() < before
@@ -204,7 +252,7 @@ impl FileOffers {
             offers.push(FileOffer { number, from, key, file: SharedFile { name, content } });
         }
         let last = offers.iter().map(|offer| offer.number).max().unwrap_or(0);
-        Some(Self { offers, last })
+        Some(Self { offers, last, ..Self::default() })
     }
 }
 
@@ -283,7 +331,28 @@ mod tests {
         let bob = ("bob", key(2));
         assert_eq!(senders, [bob, bob, bob, ("carol", None)]);
         assert_eq!(number(&mut offers, 9), Some(7));
-        assert_eq!(offers.get(6), Some(&file("b", b"b")));
+        assert_eq!(offers.accept(6), Ok(file("b", b"b")));
+    }
+
+    #[test]
+    fn a_file_is_accepted_once() {
+        let mut offers = FileOffers::default();
+        let accepted = |number| Err(FileOfferError::Accepted(number));
+        for content in [b"1", b"2"] {
+            offers.add(None, "bob", &file("a", content));
+        }
+        assert_eq!(offers.accept(1), Ok(file("a", b"1")));
+        assert_eq!(offers.accept(1), accepted(1), "it is being saved");
+        assert_eq!(offers.decline(1), Err(FileOfferError::Accepted(1)));
+        // The disk is full.
+        offers.handle_not_saved(1);
+        assert_eq!(offers.accept(1), Ok(file("a", b"1")));
+        offers.handle_saved(1);
+        assert_eq!(offers.accept(1), accepted(1));
+        assert_eq!(offers.accept(3), Err(FileOfferError::Unknown(3)));
+        assert_eq!(offers.decline(2), Ok(()));
+        assert_eq!(offers.accept(2), Err(FileOfferError::Unknown(2)));
+        assert_eq!(accepted(1).unwrap_err().to_string(), "file 1 was accepted already");
     }
 
     #[test]
@@ -293,10 +362,10 @@ mod tests {
         bytes.put_text("bob");
         bytes.put_counted(b"a.txt");
         bytes.put_counted(b"x");
-        let offers = FileOffers::decode(&bytes).unwrap();
+        let mut offers = FileOffers::decode(&bytes).unwrap();
         let all: Vec<_> = offers.iter().map(|it| (it.number, &*it.from, it.key)).collect();
         assert_eq!(all, [(3, "bob", None)]);
-        assert_eq!(offers.get(3), Some(&file("a.txt", b"x")));
+        assert_eq!(offers.accept(3), Ok(file("a.txt", b"x")));
     }
 
     proptest! {

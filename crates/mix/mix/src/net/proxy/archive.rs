@@ -73,6 +73,9 @@ impl RoundArchive {
     ) -> (bool, Option<String>) {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now_s = since_1970.unwrap_or_default().as_secs();
+        if !self.index.is_next(&record) {
+            return (false, None);
+        }
         let Some(append) = self.index.append(now_s, record) else { return (true, None) };
         match self.write(&append) {
             Ok(()) => {
@@ -167,12 +170,15 @@ impl RoundArchive {
 #[cfg(test)]
 mod tests {
     use keys::IdentitySecretKey;
+    use sha2::Digest as _;
 
     use super::*;
     use crate::MailboxShape;
     use crate::protocol::exchange::MixExchangeKind;
     use crate::protocol::group::ArchiveLimits;
-    use crate::protocol::membership::announcement_fixture;
+    use crate::protocol::membership::{
+        EpochAnnouncement, announcement_by_two, announcement_fixture,
+    };
     use crate::protocol::round::{Participant, ReadRound};
     use crate::protocol::wire::{ArchivedRound, MixTerms};
 
@@ -264,6 +270,80 @@ mod tests {
         // Without an archive the files are removed.
         drop(RoundArchive::open(folder.clone(), settings(Duration::ZERO)).unwrap());
         assert!(!path.exists());
+    }
+
+    /// Two administrators have announced the same epoch, and the proxy has got the one that all
+    /// choose later. Or one of them has changed the administrators, and its epoch has a smaller
+    /// number.
+    #[test]
+    fn the_rounds_of_an_epoch_that_was_replaced_are_not_given_to_the_members_of_the_other() {
+        let [one, other] = [[1, 2], [1, 3]].map(|members| announcement(3, &members));
+        let digest = |record: &ArchiveRecord| sha2::Sha256::digest(bytes(record));
+        // The smaller digest is chosen.
+        let is_first = digest(&one) > digest(&other);
+        let ((replaced, left), (chosen, joined)) =
+            if is_first { ((one, 2), (other, 3)) } else { ((other, 3), (one, 2)) };
+        let keys: Vec<_> = [1, joined].map(|number| secret(number).public()).to_vec();
+        let by_two = announcement_by_two(&secret(1), "friends", 2, &keys);
+        for chosen in [chosen, ArchiveRecord::Announcement(by_two)] {
+            let place = tempfile::tempdir().unwrap();
+            let folder = Arc::new(StateFolder::open(&place.path().join("state")).unwrap());
+            let open = || RoundArchive::open(folder.clone(), settings(DAY)).unwrap();
+            let mut archive = open();
+            let mut keep = |record| assert!(archive.append(Duration::ZERO, record).0);
+            let number = EpochAnnouncement::verify(bytes(&chosen), "friends", &secret(1).public());
+            let number = number.unwrap().epoch();
+            keep(announcement(1, &[1, 2, 3]));
+            (1..=3).for_each(|at| keep(round(1, at)));
+            keep(replaced.clone());
+            (4..=5).for_each(|at| keep(round(3, at)));
+            keep(chosen.clone());
+            (6..=7).for_each(|at| keep(round(number, at)));
+            // The proxy is started again, with the epoch that goes on.
+            keep(chosen.clone());
+            keep(round(number, 8));
+            let check = |archive: &RoundArchive| {
+                let of = |member| past(archive, member, 1, 1);
+                assert_eq!(of(1), [2, 3, 6, 7, 8].map(Some));
+                assert_eq!(of(left), [2, 3].map(Some), "it is no member any more");
+                assert_eq!(of(joined), [2, 3, 6, 7, 8].map(Some));
+                // Whoever has read rounds that were replaced.
+                assert_eq!(past(archive, 1, number, 0), [6, 7, 8].map(Some));
+                let after = RoundPosition { epoch: 1, round: 3 };
+                let (_, records) = archive.past(&secret(1).public(), after);
+                assert_eq!(records.first(), Some(&chosen), "with the members that take part");
+            };
+            check(&archive);
+            drop(archive);
+            let mut archive = open();
+            check(&archive);
+            assert_eq!(archive.append(Duration::ZERO, round(number, 9)), (true, None));
+            assert_eq!(past(&open(), 1, number, 7), [8, 9].map(Some));
+        }
+    }
+
+    /// A proxy was restored from an old state, and its archive was not.
+    #[test]
+    fn rounds_of_an_epoch_that_is_over_are_not_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Arc::new(StateFolder::open(&place.path().join("state")).unwrap());
+        let mut archive = RoundArchive::open(folder, settings(DAY)).unwrap();
+        let mut append = |record| archive.append(Duration::ZERO, record);
+        append(announcement(1, &[1, 2]));
+        append(announcement(2, &[1, 2]));
+        append(round(2, 5));
+        append(announcement(1, &[1, 2]));
+        assert_eq!(append(round(1, 3)), (false, None));
+        append(announcement(2, &[1, 2]));
+        assert_eq!(append(round(2, 6)), (true, None));
+        assert_eq!(past(&archive, 1, 1, 0), [5, 6].map(Some));
+    }
+
+    fn bytes(record: &ArchiveRecord) -> &[u8] {
+        match record {
+            ArchiveRecord::Announcement(bytes) => bytes,
+            _ => panic!("an announcement"),
+        }
     }
 
     #[test]

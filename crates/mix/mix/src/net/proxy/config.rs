@@ -1,10 +1,11 @@
 //! The configuration of a proxy.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use keys::IdentityPublicKey;
-use service::config::{ConfigKey, ConfigKeys, ConfigProblems, ConfigTable, key, read};
+use service::config::{ConfigKey, ConfigKeys, ConfigProblems, ConfigTable, ConfigValue, key, read};
 
 use crate::protocol::engine::MixEngineName;
 use crate::protocol::exchange::{MAX_BROADCAST_SLOTS, MixExchangeKind};
@@ -19,6 +20,7 @@ const PROXY_KEYS: &[ConfigKey] = &[
     key("", "identity", "\"office/identity.key\""),
     key("", "listen", "\"0.0.0.0:6700\""),
     key("", "state", "\"/var/lib/sunder/mix-office\""),
+    key("", "balancers", "[\"192.0.2.10\"]"),
     key(
         "",
         "group",
@@ -125,6 +127,8 @@ pub struct MixProxyConfig {
     pub listen: String,
     /// The directory of the state.
     pub state: PathBuf,
+    /// The addresses of load balancers, which state the addresses of members by the PROXY protocol.
+    pub balancers: Vec<IpAddr>,
     /// The groups.
     pub groups: Vec<MixGroupConfig>,
 }
@@ -153,6 +157,10 @@ impl MixProxyConfig {
         read(text, KEYS, |table| {
             let text = |name: &str| table.require(name).and_then(|value| value.text());
             let (identity, listen, state) = (text("identity"), text("listen"), text("state"));
+            let balancers = match table.get("balancers") {
+                None => Some(Vec::new()),
+                Some(value) => value.list()?.iter().map(ConfigValue::parsed).collect(),
+            };
             let groups: Vec<MixGroupConfig> =
                 table.tables("group").iter().filter_map(read_group).collect();
             let twice = groups
@@ -168,6 +176,7 @@ impl MixProxyConfig {
                 identity: identity?.into(),
                 listen: listen?.to_owned(),
                 state: state?.into(),
+                balancers: balancers?,
                 groups,
             })
         })

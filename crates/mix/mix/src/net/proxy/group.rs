@@ -17,8 +17,10 @@ use super::super::outbox::{ConnectionOutbox, STACK_LEN};
 use super::super::state::StateFolder;
 use super::archive::{ArchiveStatus, RoundArchive};
 use super::config::MixGroupConfig;
+use super::delays::RoundDelays;
 use super::status::{
-    AuditFailedMemberStatus, KeptRoundsStatus, ProxyGroupStatus, UnwrittenStateStatus,
+    AuditFailedMemberStatus, KeptRoundsStatus, ProxyGroupStatus, RoundDelayStatus,
+    UnwrittenStateStatus,
 };
 use super::workers::ProxyWorkers;
 use super::{MixProxyError, lock};
@@ -56,6 +58,7 @@ pub(super) struct GroupRunner {
     file: String,
     folder: Arc<StateFolder>,
     workers: ProxyWorkers,
+    delays: Arc<RoundDelays>,
     core: Mutex<GroupRunnerState>,
     /// Wakes the timer when the next deadline has changed.
     rearmed: Condvar,
@@ -71,6 +74,8 @@ struct GroupRunnerState {
     observer: Option<ProxyObserver>,
     /// The deadline of the timer.
     deadline: Option<Duration>,
+    /// When what is being handled arrived or was due.
+    due: Duration,
     is_stopped: bool,
     slow: u64,
     unwritten: Option<UnwrittenGroupState>,
@@ -129,6 +134,7 @@ impl GroupRunner {
             keys: HashMap::new(),
             observer: None,
             deadline: None,
+            due: Duration::ZERO,
             is_stopped: false,
             slow: 0,
             unwritten: None,
@@ -142,6 +148,7 @@ impl GroupRunner {
             file,
             folder,
             workers,
+            delays: Arc::default(),
             core: Mutex::new(core),
             rearmed: Condvar::new(),
             start: Instant::now(),
@@ -168,10 +175,12 @@ impl GroupRunner {
         key: IdentityPublicKey,
         outbox: ConnectionOutbox,
     ) {
+        let arrived = self.now();
         let mut core = lock(&self.core);
         if core.is_stopped {
             return;
         }
+        core.due = arrived;
         core.outboxes.insert(id, outbox);
         core.keys.insert(id, key);
         core.group.handle_connected(self.now(), id, key);
@@ -191,10 +200,12 @@ impl GroupRunner {
                 Ok(None) => return io::ErrorKind::UnexpectedEof.into(),
                 Err(error) => return error,
             };
+            let arrived = self.now();
             let mut core = lock(&self.core);
             if !core.outboxes.contains_key(&id) {
                 return io::Error::other("the proxy has ended the connection");
             }
+            core.due = arrived;
             core.observe_message(id, &message, &self.config.terms);
             core.group.handle_message(self.now(), id, &message);
             self.drive(&mut core);
@@ -203,7 +214,9 @@ impl GroupRunner {
 
     /// A connection has ended.
     pub(super) fn disconnected(self: &Arc<Self>, id: u64) {
+        let arrived = self.now();
         let mut core = lock(&self.core);
+        core.due = arrived;
         core.outboxes.remove(&id);
         core.keys.remove(&id);
         core.group.handle_disconnected(self.now(), id);
@@ -238,9 +251,9 @@ impl GroupRunner {
     pub(super) fn status(&self) -> ProxyGroupStatus {
         let mut core = lock(&self.core);
         let time = self.now();
-        let today = core.bytes_today();
+        let today_bytes = core.bytes_today();
         let status = status(&core.group.status(time), &core, &self.config, time);
-        ProxyGroupStatus { today_bytes: today, ..status }
+        ProxyGroupStatus { today_bytes, delays: self.delays.status(), ..status }
     }
 
     fn run_timer(self: Arc<Self>) {
@@ -249,6 +262,7 @@ impl GroupRunner {
             let now = self.now();
             core = match core.group.poll_timeout() {
                 Some(deadline) if deadline <= now => {
+                    core.due = deadline;
                     core.group.handle_timeout(now);
                     self.drive(&mut core);
                     core
@@ -276,14 +290,25 @@ impl GroupRunner {
         }
     }
 
-    /// Stores, sends and computes what the group returns.
+    /// Stores, sends and computes what the group returns. A group that was stopped has stored all,
+    /// and its files may be those of another proxy now.
     fn drive(self: &Arc<Self>, core: &mut GroupRunnerState) {
+        if core.is_stopped {
+            return;
+        }
         self.store(core);
         self.keep(core);
-        while let Some(GroupTransmit { connection, message, is_last }) = core.group.poll_transmit()
-        {
+        let (start, due) = (self.start, core.due);
+        while let Some(transmit) = core.group.poll_transmit() {
+            let GroupTransmit { connection, message, begins_round, is_last } = transmit;
             let Some(outbox) = core.outboxes.get(&connection) else { continue };
-            let is_taken = outbox.send(message);
+            let is_taken = if begins_round {
+                let delays = self.delays.clone();
+                let written = move || delays.observe(start.elapsed().saturating_sub(due));
+                outbox.send_then(message, written)
+            } else {
+                outbox.send(message)
+            };
             if !is_taken {
                 debug!(connection, "closed: it does not read in time");
                 core.slow += 1;
@@ -297,7 +322,9 @@ impl GroupRunner {
             let runner = self.clone();
             self.workers.spawn(move || {
                 let done = job.run();
+                let computed = runner.now();
                 let mut core = lock(&runner.core);
+                core.due = computed;
                 if let Some((id, update)) = done.update() {
                     core.observe(id, || MixProxyObservation::Update(update.as_bytes().to_vec()));
                 }
@@ -437,6 +464,7 @@ fn status(
         exchanges: counters.exchanges,
         late: counters.late,
         slow: core.slow,
+        delays: RoundDelayStatus::default(),
         audits_passed: counters.audits_passed,
         audits_failed: counters.audits_failed,
         audits_disputed: counters.audits_disputed,

@@ -17,8 +17,22 @@ pub struct MixProxyStatus {
     pub key: String,
     /// Connections that were closed before they had named a group.
     pub refused_connections: u64,
+    /// What the process uses.
+    #[serde(default)]
+    pub load: ProxyLoadStatus,
     /// The groups, by name.
     pub groups: Vec<ProxyGroupStatus>,
+}
+
+/// What the process of a proxy uses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProxyLoadStatus {
+    /// The processor time since its start, in seconds.
+    pub processor_s: f64,
+    /// The processors that it can use.
+    pub processors: u32,
+    /// Its memory; `None` if the system does not tell.
+    pub memory_bytes: Option<u64>,
 }
 
 /// The status of a group.
@@ -63,6 +77,9 @@ pub struct ProxyGroupStatus {
     pub late: u64,
     /// The connections that were closed because they did not read in time.
     pub slow: u64,
+    /// How late rounds begin.
+    #[serde(default)]
+    pub delays: RoundDelayStatus,
     /// The audits that found an update valid.
     pub audits_passed: u64,
     /// The audits in which two auditors found an update invalid.
@@ -80,6 +97,19 @@ pub struct ProxyGroupStatus {
     /// If the state cannot be written: since when. After a restart the group would have the state
     /// of that time.
     pub unwritten: Option<UnwrittenStateStatus>,
+}
+
+/// A histogram of delays, for exchanges by broadcast: from when a round was over, because its
+/// shortest time had passed and the last request had come or was late, until a member's message
+/// that begins the next round is written. It includes writing the round to the disk.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoundDelayStatus {
+    /// The number of messages with a delay up to each of
+    /// [`ROUND_DELAY_BOUNDS_MS`](super::ROUND_DELAY_BOUNDS_MS) and above the bound before, and of
+    /// those above the last one.
+    pub counts: Vec<u64>,
+    /// The sum of all delays in seconds.
+    pub sum_s: f64,
 }
 
 /// The archive of a group.

@@ -102,11 +102,12 @@ impl MixClient {
                 AdoptedAnnouncement::default()
             })
         };
-        if let Ok(AdoptedAnnouncement { readmitted, .. }) = &taken
-            && !readmitted.is_empty()
-        {
-            let names = readmitted.clone();
-            self.events.push_back(MixClientEvent::RemovedAgain { names });
+        if let Ok(AdoptedAnnouncement { readmitted, dropped_admissions, .. }) = &taken {
+            let (removed, dropped) = (readmitted.clone(), dropped_admissions.clone());
+            let removed = MixClientEvent::RemovedAgain { names: removed };
+            let dropped = MixClientEvent::AdmissionsDropped { names: dropped };
+            self.events.extend((!readmitted.is_empty()).then_some(removed));
+            self.events.extend((!dropped_admissions.is_empty()).then_some(dropped));
         }
         let event = match taken {
             Err(why) => {
@@ -275,13 +276,23 @@ impl MixClient {
             AnnouncementOrder::Fork => return Err(ImportError::Fork),
             _ => return Err(ImportError::NotNewer(self.epochs.newest_number())),
         }
+        let is_first = self.epochs.newest().is_none();
         let taken = self.take_announcement(now, &announcement);
         taken.map_err(|_| ImportError::Fork)?;
+        let configured = self.settings.group.proxy_address();
+        if let Some(proxy) = announcement.proxy().filter(|it| is_first && **it != configured) {
+            self.epochs.set_moved(proxy.clone());
+        }
+        self.finish_import();
+        Ok(())
+    }
+
+    /// The newest announcement was imported: the proxy may not have it.
+    pub(super) fn finish_import(&mut self) {
         if let Some(link) = &mut self.link {
             link.is_current = false;
         }
         let _ = self.begin_member();
         self.restore_proxy();
-        Ok(())
     }
 }

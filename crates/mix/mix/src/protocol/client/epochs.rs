@@ -22,6 +22,9 @@ use crate::protocol::wire::ArchivedRound;
 /// The maximum number of earlier epochs, and of used prekeys, that are kept to catch up.
 const MAX_PAST: usize = 64;
 
+/// The maximum number of branches of the group that a member can leave.
+pub(super) const MAX_LEFT: usize = 4;
+
 /// The epoch that a member has opened, if any, and its current prekey. Secret.
 pub(super) struct ClientEpochs {
     current: Option<OpenedEpoch>,
@@ -29,6 +32,9 @@ pub(super) struct ClientEpochs {
     /// The newest announcement, whether or not it could be opened. A proxy that has lost it gets it
     /// from here. None in a state of the version before.
     newest: Option<EpochAnnouncement>,
+    /// The newest announcements of the branches that this member has left for another one. Nothing
+    /// older of them is taken again.
+    left: Vec<EpochAnnouncement>,
     /// Where the proxy is, if the administrators have announced that it has moved.
     moved: Option<ProxyAddress>,
     /// Earlier epochs of which rounds may be read, in ascending order.
@@ -71,6 +77,7 @@ impl ClientEpochs {
             current,
             prekey,
             newest: None,
+            left: Vec::new(),
             moved: None,
             past: Vec::new(),
             past_prekeys: Vec::new(),
@@ -98,6 +105,42 @@ impl ClientEpochs {
                 Ordering::Greater => AnnouncementOrder::Newer,
             },
         }
+    }
+
+    /// The newest announcements of the branches that this member has left.
+    pub(super) fn left(&self) -> &[EpochAnnouncement] {
+        &self.left
+    }
+
+    /// Leaves the branch of the newest announcement for that of `other`. All keys of the branch are
+    /// erased.
+    pub(super) fn leave_branch(&mut self, other: &EpochAnnouncement) {
+        self.left.retain(|left| other.order(left) != AnnouncementOrder::Newer);
+        self.left.extend(self.newest.clone());
+        self.forget_current();
+        self.forget_past();
+    }
+
+    /// The names in an announcement that was not taken over, if this member can open it.
+    ///
+    /// # Errors
+    /// If nobody can open it, or this member is not listed.
+    pub(super) fn names_in(
+        &self,
+        announcement: &EpochAnnouncement,
+        own: &IdentitySecretKey,
+    ) -> Result<Option<Vec<MemberName>>, OpenAnnouncementError> {
+        match announcement.open(own, std::slice::from_ref(&self.prekey)) {
+            Ok(opened) => Ok(Some(opened.names)),
+            Err(OpenAnnouncementError::Prekey) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An announcement that was imported by a client without a state says that the proxy is not
+    /// where its configuration says.
+    pub(super) fn set_moved(&mut self, to: ProxyAddress) {
+        self.moved = Some(to);
     }
 
     /// Where the proxy is, if it has moved.
@@ -290,6 +333,26 @@ impl ClientEpochs {
         out.put_counted(self.newest.as_ref().map_or(&[], EpochAnnouncement::bytes));
         out.put_text(self.moved.as_ref().map_or("", |moved| &moved.address));
         out.extend(self.moved.iter().flat_map(|moved| moved.key.to_bytes()));
+    }
+
+    /// Appends what [`ClientEpochs::decode_left`] reads.
+    pub(super) fn encode_left(&self, out: &mut Vec<u8>) {
+        out.push(u8::try_from(self.left.len()).expect("few"));
+        self.left.iter().for_each(|left| out.put_counted(left.bytes()));
+    }
+
+    /// Decodes the branches that this member has left.
+    pub(super) fn decode_left(
+        &mut self,
+        reader: &mut FieldReader<'_>,
+        at: &GroupAddress,
+    ) -> Option<()> {
+        for _ in 0..reader.u8().ok()? {
+            let bytes = reader.counted().ok()?;
+            let left = EpochAnnouncement::verify(bytes, at.group.as_str(), &at.administrator);
+            self.left.push(left.ok()?);
+        }
+        (self.left.len() <= MAX_LEFT).then_some(())
     }
 
     /// Decodes a stored state of the group at `at`. Those of the versions before have no past

@@ -207,8 +207,11 @@ impl MixClient {
         let administrators = announcement.administrators();
         let is_anchored =
             anchor.is_none_or(|attempt| administrators.continues_anchor(&attempt.anchor));
-        if order == AnnouncementOrder::Fork || !is_anchored {
+        if order == AnnouncementOrder::Fork {
             return Err(MixClientError::Fork);
+        }
+        if !is_anchored {
+            return Err(MixClientError::NotAsInvited);
         }
         if order == AnnouncementOrder::Newer && announcement.epoch() <= self.epochs.number() {
             // It replaces the epoch that this client has opened.
@@ -216,8 +219,26 @@ impl MixClient {
             self.events.push_back(MixClientEvent::EpochReplaced { epoch });
             self.end_member();
             self.epochs.forget_current();
-            self.conversations_mut().forget_position(epoch);
+            self.forget_position(epoch);
         }
+        self.follow(now, announcement, order == AnnouncementOrder::Newer)
+    }
+
+    /// The epochs from this number on were replaced, and their rounds are not read any more.
+    pub(super) fn forget_position(&mut self, epoch: u32) {
+        self.conversations_mut().forget_position(epoch);
+        if let Some(link) = &mut self.link {
+            link.forget_position(epoch);
+        }
+    }
+
+    /// Makes an announcement, which is the newest one or `is_newer`, the newest one.
+    pub(super) fn follow(
+        &mut self,
+        now: Duration,
+        announcement: &EpochAnnouncement,
+        is_newer: bool,
+    ) -> Result<TakenAnnouncement, MixClientError> {
         let calendar = self.calendar(now);
         let has_missed = self.link.as_ref().is_some_and(ProxyLink::keeps_rounds);
         let effect = self.epochs.handle_announcement(
@@ -229,8 +250,7 @@ impl MixClient {
         )?;
         let before = self.administrator_names();
         let is_first = self.epochs.newest().is_none();
-        let has_moved = (is_first || order == AnnouncementOrder::Newer)
-            && self.epochs.set_newest(announcement.clone());
+        let has_moved = (is_first || is_newer) && self.epochs.set_newest(announcement.clone());
         if effect == AnnouncementEffect::Opened {
             self.join_attempt = None;
         }
@@ -238,7 +258,7 @@ impl MixClient {
             self.report_others();
         }
         let names = self.administrator_names();
-        if !is_first && order == AnnouncementOrder::Newer && names != before && !names.is_empty() {
+        if !is_first && is_newer && names != before && !names.is_empty() {
             self.events.push_back(MixClientEvent::AdministratorsChanged { names });
         }
         self.update_administrator(now, announcement);
@@ -282,12 +302,14 @@ impl MixClient {
             return;
         }
         let (prekey, opened) = (self.epochs.prekey(), self.epochs.number());
-        let steps_down = self.administrator.as_ref().is_some_and(Administrator::steps_down);
-        self.send_notice(if steps_down {
-            MemberNotice::StepDown { prekey, opened }
-        } else {
-            MemberNotice::Prekey { prekey, opened }
-        });
+        let list = administrators.map(|all| *all.digest());
+        // Administrators of the version before understand only the prekey.
+        self.send_notice(MemberNotice::Prekey { prekey, opened });
+        if self.administrator.as_ref().is_some_and(Administrator::steps_down)
+            && let Some(list) = list
+        {
+            self.send_notice(MemberNotice::StepDown { prekey, opened, list });
+        }
     }
 
     pub(super) fn send_notice(&mut self, notice: MemberNotice) {
@@ -328,7 +350,7 @@ impl MixClient {
         self.membership.handle_change();
     }
 
-    fn end_member(&mut self) {
+    pub(super) fn end_member(&mut self) {
         let none = ClientConversations::Waiting(Conversations::new(0));
         self.conversations = match std::mem::replace(&mut self.conversations, none) {
             ClientConversations::Member(member) => {

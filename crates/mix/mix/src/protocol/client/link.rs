@@ -163,6 +163,13 @@ impl ProxyLink {
         Ok(Some(link.catch_up()))
     }
 
+    /// The epoch that was read was replaced by this one, whose number is not greater.
+    pub(super) fn forget_position(&mut self, epoch: u32) {
+        if let LinkExchanges::Broadcast(link) = &mut self.exchanges {
+            link.arrived = link.arrived.min(RoundPosition { epoch, round: 0 });
+        }
+    }
+
     /// Whether exchanges or their set-up have begun.
     pub(super) fn is_begun(&self) -> bool {
         self.is_begun

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use keys::IdentityPublicKey;
+
 use crate::protocol::engine::MixEngineError;
 use crate::protocol::epoch::MemberEpochError;
 use crate::protocol::event::ChatMessageId;
@@ -45,10 +47,17 @@ pub enum MixClientError {
     },
     /// The administrators of an announcement do not come from those that are known.
     #[error(
-        "the proxy has a list of members that a former administrator has made, or this chat's \
-         state has one: ask the group's administrators which proxy and which invitation is valid"
+        "the proxy has another list of members than this chat, made by an administrator who did \
+         not know of it or was removed: ask the administrators which list is valid; if it is not \
+         yours, import theirs with sunder chat import --replace"
     )]
     Fork,
+    /// The administrators of an announcement do not come from those of the invitation.
+    #[error(
+        "the proxy has a list of members that does not come from the one in your invitation: ask \
+         who has invited you which proxy and which invitation is valid"
+    )]
+    NotAsInvited,
     /// The administrators have announced that the proxy has moved.
     #[error("the proxy has moved to {0}")]
     Moved(String),
@@ -58,6 +67,9 @@ pub enum MixClientError {
     /// The proxy sent a message at the wrong time.
     #[error("the proxy sent a message out of turn: {0}")]
     OutOfTurn(&'static str),
+    /// The proxy does not have the group of which this client is a member.
+    #[error("the proxy does not have the group any more; tell its operator if this continues")]
+    GroupGone,
     /// An announcement is not that of an administrator.
     #[error("{0}")]
     Announcement(#[from] EpochAnnouncementError),
@@ -158,8 +170,33 @@ pub enum ImportError {
     #[error("not newer than epoch {0}, which this chat knows: nothing is imported")]
     NotNewer(u32),
     /// Its administrators do not come from those that this client knows.
-    #[error("a former administrator has made it: export the members in another chat")]
+    #[error(
+        "it is another list than that of this chat, made by an administrator who did not know of \
+         this one or was removed: to see the difference and follow it, add --replace"
+    )]
     Fork,
+    /// It is to replace the list of this client, and continues it.
+    #[error("it continues the list of this chat: import it without --replace")]
+    NoFork,
+    /// It is older than what this client knew when it left this branch of the group.
+    #[error("older than what this chat knew of this list before: nothing is imported")]
+    LeftBefore,
+    /// It is to replace the list of this client, which does not know its signer.
+    #[error(
+        "it is signed by {0}, who is no administrator in the list of this chat: ask for an \
+         invitation and join anew with another state, or for an export after another administrator \
+         has announced an epoch"
+    )]
+    UnknownSigner(IdentityPublicKey),
+    /// This client is not a member in it.
+    #[error("this chat is no member in it: ask its administrators for an invitation")]
+    NotListed,
+    /// It cannot be opened.
+    #[error("it cannot be opened: export the members in another chat")]
+    Damaged,
+    /// This client has left too many branches.
+    #[error("this chat has followed too many other lists: join anew with another state")]
+    TooOften,
 }
 
 /// Why a client does not leave its group.

@@ -12,7 +12,9 @@ use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
 use crate::protocol::membership::{AdministratorAnchor, GroupAddress, Invitation, group_id};
 
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
+/// The version without branches that were left. It is read, and written while there are none.
+const VERSION_WITHOUT_LEFT: u8 = 4;
 /// The version of groups with one administrator, without the newest announcement. It is read.
 const VERSION_BEFORE: u8 = 3;
 /// The version before that, without past epochs. It is read.
@@ -54,7 +56,8 @@ impl JoinAttempt {
 }
 
 /// The stored bytes: the group's, the epoch, conversations, the administrator's list (empty for
-/// other members), the attempt to join (empty if there is none), and messages that were not shown.
+/// other members), the attempt to join (empty if there is none), the branches that were left, and
+/// messages that were not shown.
 pub(super) fn encode(
     group_id: &[u8; 32],
     epochs: &ClientEpochs,
@@ -67,9 +70,11 @@ pub(super) fn encode(
     let texts: usize = unseen.iter().map(|(_, name, text)| 16 + name.len() + text.len()).sum();
     // Allocated at once, because a growing vector leaves copies.
     let newest = epochs.newest().map_or(0, |newest| newest.bytes().len());
-    let len = (256 << 10) + newest + conversations.len() + administrator.len() + texts;
+    let left: usize = epochs.left().iter().map(|left| left.bytes().len()).sum();
+    let len = (256 << 10) + left + newest + conversations.len() + administrator.len() + texts;
     let mut out = Zeroizing::new(Vec::with_capacity(len));
-    out.push(VERSION);
+    let has_left = !epochs.left().is_empty();
+    out.push(if has_left { VERSION } else { VERSION_WITHOUT_LEFT });
     out.extend(group_id);
     epochs.encode(&mut out);
     out.put_counted(conversations);
@@ -81,6 +86,9 @@ pub(super) fn encode(
         bytes
     };
     out.put_counted(&join_attempt.map(encoded).unwrap_or_default());
+    if has_left {
+        epochs.encode_left(&mut out);
+    }
     for (kind, name, text) in unseen {
         out.push(kind);
         out.put_counted(name.as_bytes());
@@ -118,7 +126,7 @@ pub(super) fn decode(
 ) -> Result<RestoredClientState, ClientStateError> {
     let mut reader = FieldReader::new(bytes);
     let version = match reader.u8() {
-        Ok(version @ (VERSION | VERSION_BEFORE | VERSION_WITHOUT_PAST)) => version,
+        Ok(version @ VERSION_WITHOUT_PAST..=VERSION) => version,
         Ok(_) => return Err(ClientStateError::Version),
         Err(_) => return Err(ClientStateError::Malformed),
     };
@@ -134,8 +142,8 @@ fn read(
     version: u8,
     life: u64,
 ) -> Option<RestoredClientState> {
-    let (has_past, is_before) = (version != VERSION_WITHOUT_PAST, version != VERSION);
-    let epochs = ClientEpochs::decode(&mut reader, at, has_past, !is_before)?;
+    let (has_past, is_before) = (version != VERSION_WITHOUT_PAST, version <= VERSION_BEFORE);
+    let mut epochs = ClientEpochs::decode(&mut reader, at, has_past, !is_before)?;
     let conversations = Conversations::from_bytes(reader.counted().ok()?, life).ok()?;
     let administrator = reader.counted().ok()?.to_vec();
     let join_attempt = match reader.counted().ok()? {
@@ -147,6 +155,9 @@ fn read(
             Some(JoinAttempt { request: reader.rest().to_vec(), anchor })
         }
     };
+    if version == VERSION {
+        epochs.decode_left(&mut reader, at)?;
+    }
     let mut events = VecDeque::new();
     while let Ok(kind) = reader.u8() {
         let name = String::from_utf8(reader.counted().ok()?.to_vec()).ok()?;

@@ -1,9 +1,12 @@
 mod administrators;
 mod audits;
 mod away;
+mod branches;
 mod disasters;
+mod distinguishing;
 mod exchanges;
 mod faults;
+mod malicious;
 mod observed;
 mod person;
 mod proxies;

@@ -281,16 +281,49 @@ impl ArchiveIndex {
         self.segments.get(at)
     }
 
+    /// Whether a record comes after those of the archive. A proxy that was restored from an old
+    /// state opens rounds of an epoch that is over, until a member gives it the newest one: they
+    /// are not kept.
+    pub fn is_next(&self, record: &ArchiveRecord) -> bool {
+        match record {
+            ArchiveRecord::Round(round) => round.position() > self.last_closed,
+            _ => true,
+        }
+    }
+
     /// Adds the members of an epoch. Returns whether it is new; `None` if the announcement is not
-    /// valid, or of an earlier epoch.
+    /// valid, or older than the last one.
     fn add_epoch(&mut self, announcement: &[u8]) -> Option<bool> {
-        let epoch = AnnouncedEpoch::verify(announcement, &self.settings).ok()?;
-        let (number, last) = (epoch.number(), self.epochs.keys().last().copied());
-        if last.is_some_and(|last| number < last) {
-            return None;
+        let last = self.epochs.values().last();
+        let epoch = AnnouncedEpoch::verify_after(last, announcement, &self.settings).ok()?;
+        let number = epoch.number();
+        if self.epochs.get(&number).is_some_and(|known| known.is_same_as(&epoch)) {
+            return Some(false);
+        }
+        if let Some(last) = last.filter(|last| number <= last.number()) {
+            if !epoch.replaces(last) {
+                return None;
+            }
+            self.forget_epochs_from(number);
         }
         self.epochs.insert(number, epoch);
-        Some(last != Some(number))
+        Some(true)
+    }
+
+    /// The epochs from this number on were replaced by another one. Nobody reads their rounds any
+    /// more: with the members of the other one, they would not be those that took part.
+    fn forget_epochs_from(&mut self, number: u32) {
+        self.epochs.retain(|known, _| *known < number);
+        let kept = self.rounds.partition_point(|round| round.position.epoch < number);
+        self.rounds.truncate(kept);
+        // Rounds that were missing before are missing still.
+        let missing = self.segments.front().map(|first| first.after);
+        let missing = missing.filter(|after| after.epoch < number).unwrap_or_default();
+        let last = self.rounds.back().map_or(missing, |round| round.position.max(missing));
+        self.last_closed = self.last_closed.min(last);
+        for segment in &mut self.segments {
+            segment.after = segment.after.min(last);
+        }
     }
 
     fn add_round(&mut self, round: &ArchivedRound, place: RecordPlace) {

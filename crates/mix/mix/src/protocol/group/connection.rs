@@ -172,11 +172,11 @@ impl GroupConnection {
 
     /// Begins an exchange by broadcast of `round`, if it can begin. Returns the message that tells
     /// the member of it.
-    pub(super) fn begin_round(&mut self, now: Duration, round: &OpenRound) -> Option<Vec<u8>> {
+    pub(super) fn begin_round(&mut self, now: Duration, round: &OpenRound) -> Option<Arc<[u8]>> {
         let message = round.message().filter(|_| self.can_exchange())?;
         let (start, stage) = (round.start(), ProxyExchangeStage::Opened);
         self.exchange = Some(ProxyExchange { start, stage, since: now });
-        Some(message.to_vec())
+        Some(message.clone())
     }
 
     /// The next work of the engine, if it is idle: its set-up, or an exchange of `round`, which

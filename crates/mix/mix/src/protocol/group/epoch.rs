@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use keys::IdentityPublicKey;
 
 use super::MixGroupSettings;
-use crate::protocol::membership::{AdministratorList, AnnouncementOrder, EpochAnnouncement};
+use crate::protocol::membership::{
+    AdministratorList, AnnouncementOrder, AnnouncementPreview, EpochAnnouncement,
+};
 use crate::protocol::wire::ProxyRefusal;
 
 /// An epoch with a verified announcement.
@@ -21,9 +23,23 @@ impl AnnouncedEpoch {
     /// # Errors
     /// If no administrator signed it for this group, or the group has no such epoch.
     pub(super) fn verify(bytes: &[u8], settings: &MixGroupSettings) -> Result<Self, ProxyRefusal> {
+        Self::verify_after(None, bytes, settings)
+    }
+
+    /// The same where another epoch is known: what is in both is not verified again.
+    ///
+    /// # Errors
+    /// As [`Self::verify`].
+    pub(super) fn verify_after(
+        known: Option<&Self>,
+        bytes: &[u8],
+        settings: &MixGroupSettings,
+    ) -> Result<Self, ProxyRefusal> {
         let MixGroupSettings { name, administrator, terms, .. } = settings;
-        let announcement = EpochAnnouncement::verify(bytes, name.as_str(), administrator)
-            .map_err(|_| ProxyRefusal::BadAnnouncement)?;
+        let known = known.map(|known| &known.announcement);
+        let announcement =
+            EpochAnnouncement::verify_after(known, bytes, name.as_str(), administrator)
+                .map_err(|_| ProxyRefusal::BadAnnouncement)?;
         if announcement.epoch() == 0 || announcement.members().len() > terms.shape().members() {
             return Err(ProxyRefusal::BadAnnouncement);
         }
@@ -44,6 +60,11 @@ impl AnnouncedEpoch {
         self.announcement.bytes()
     }
 
+    /// How an announcement relates to this one, if it is valid.
+    pub(super) fn order_of(&self, preview: &AnnouncementPreview<'_>) -> AnnouncementOrder {
+        preview.order(&self.announcement)
+    }
+
     /// How many members it has.
     pub(super) fn members(&self) -> usize {
         self.members.len()
@@ -58,11 +79,6 @@ impl AnnouncedEpoch {
         self.announcement.administrators()
     }
 
-    /// Whether a key is that of a member or an administrator.
-    pub(super) fn lists(&self, key: &IdentityPublicKey) -> bool {
-        self.announcement.lists(key)
-    }
-
     /// Whether an administrator can announce it while `last` is the newest epoch: it is the next
     /// one, and its administrator knew `last`. So the first of two proposals is taken, and the
     /// other one is made again.
@@ -75,6 +91,13 @@ impl AnnouncedEpoch {
     /// Whether it replaces `last` in the order that is the same for all.
     pub(super) fn is_newer_than(&self, last: &Self) -> bool {
         self.announcement.order(&last.announcement) == AnnouncementOrder::Newer
+    }
+
+    /// Whether it can take the place of `last`, which has the same or a later number: it is newer,
+    /// or of another branch of the group, which the proxy has from its members.
+    pub(super) fn replaces(&self, last: &Self) -> bool {
+        let order = self.announcement.order(&last.announcement);
+        matches!(order, AnnouncementOrder::Newer | AnnouncementOrder::Fork)
     }
 
     pub(super) fn is_same_as(&self, other: &Self) -> bool {

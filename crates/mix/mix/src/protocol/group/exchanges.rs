@@ -119,7 +119,7 @@ impl MixGroup {
         let can_take_part = |open: &&OpenRound| number.is_some_and(|it| !open.has(it));
         let round = self.rounds.open().filter(|_| self.announced.is_none()).filter(can_take_part);
         if let Some(message) = round.and_then(|round| connection.begin_round(now, round)) {
-            return self.send_bytes(id, message);
+            return self.transmit(id, message, true);
         }
         let read = round.and_then(|round| Some((round, round.read()?)));
         if let Some((engine, work)) = connection.next_work(now, read) {

@@ -11,6 +11,7 @@ use super::epoch::AnnouncedEpoch;
 use super::status::MixGroupEvent;
 use super::{MAX_ADMINISTRATOR_MESSAGES, MAX_MEMBERSHIP_MESSAGES, MixGroup};
 use crate::protocol::exchange::MixExchangeKind;
+use crate::protocol::membership::{AnnouncementOrder, AnnouncementPreview};
 use crate::protocol::wire::{ArchiveRecord, ProxyRefusal, ProxyToMember};
 
 impl MixGroup {
@@ -62,7 +63,7 @@ impl MixGroup {
     /// Accepts the announcement of a later epoch. Another one was too late, because another
     /// administrator was faster: its administrator gets that one, and announces again.
     pub(super) fn handle_announcement(&mut self, announcement: &[u8]) -> Result<(), ProxyRefusal> {
-        let epoch = AnnouncedEpoch::verify(announcement, &self.settings)?;
+        let epoch = AnnouncedEpoch::verify_after(self.newest(), announcement, &self.settings)?;
         if self.newest().is_none_or(|last| epoch.can_follow(last)) {
             self.is_restored = false;
             self.announced = Some(epoch);
@@ -79,18 +80,30 @@ impl MixGroup {
         announcement: &[u8],
     ) -> Result<(), ProxyRefusal> {
         let key = self.connections[&id].key;
-        let epoch = AnnouncedEpoch::verify(announcement, &self.settings)?;
-        if !epoch.lists(&key) {
+        // Anybody can send it, so what does not count is refused before signatures are verified.
+        let preview = AnnouncementPreview::read(announcement);
+        let preview = preview.ok_or(ProxyRefusal::BadAnnouncement)?;
+        if preview.members() > self.settings.terms.shape().members() {
+            return Err(ProxyRefusal::BadAnnouncement);
+        }
+        if !preview.lists(&key) {
             return Err(ProxyRefusal::NotMember);
         }
-        if self.newest().is_none_or(|last| epoch.is_newer_than(last)) {
-            let epoch_number = epoch.number();
-            self.events.push_back(MixGroupEvent::Restored { epoch: epoch_number, by: key });
-            self.restorers.clear();
-            self.is_restored = true;
-            self.announced = Some(epoch);
-        } else if self.newest().is_none_or(|last| !epoch.is_same_as(last)) {
-            return Ok(());
+        match self.newest().map(|last| last.order_of(&preview)) {
+            None | Some(AnnouncementOrder::Newer) => {
+                let epoch =
+                    AnnouncedEpoch::verify_after(self.newest(), announcement, &self.settings)?;
+                self.events.push_back(MixGroupEvent::Restored { epoch: epoch.number(), by: key });
+                self.restorers.clear();
+                self.is_restored = true;
+                self.announced = Some(epoch);
+            }
+            Some(AnnouncementOrder::Same) => {}
+            // A member gets the announcement of this proxy. Others would wait for ever.
+            Some(AnnouncementOrder::Fork) if !self.is_inside(&key) => {
+                return Err(ProxyRefusal::NotMember);
+            }
+            Some(AnnouncementOrder::Older | AnnouncementOrder::Fork) => return Ok(()),
         }
         // Each member can do this once in an epoch, because it ends the open round.
         if self.restorers.insert(key.to_bytes()) && self.rounds.skip(round, self.is_restored) {

@@ -61,8 +61,9 @@ enum OpenMailbox {
 enum RoundOpening {
     /// The mailbox that the engines read.
     Mailbox(Arc<Mailbox>),
-    /// The message that tells all members of the round, with the slots of the previous one.
-    Message(Vec<u8>),
+    /// The message that tells all members of the round, with the slots of the previous one. It is
+    /// long, so all connections share it.
+    Message(Arc<[u8]>),
 }
 
 pub(super) struct OpenRound {
@@ -142,7 +143,7 @@ impl GroupRounds {
                 };
                 let message = ProxyToMember::Round { start: start.clone(), opening };
                 let mailbox = OpenMailbox::Slots(BTreeMap::new());
-                (RoundOpening::Message(message.encode()), mailbox)
+                (RoundOpening::Message(message.encode().into()), mailbox)
             }
             MixExchangeKind::Oblivious(_) => {
                 let read = match &self.closed {
@@ -268,7 +269,7 @@ impl OpenRound {
     }
 
     /// The message that tells members of it, in exchanges by broadcast.
-    pub(super) fn message(&self) -> Option<&[u8]> {
+    pub(super) fn message(&self) -> Option<&Arc<[u8]>> {
         match &self.opening {
             RoundOpening::Mailbox(_) => None,
             RoundOpening::Message(message) => Some(message),

@@ -216,7 +216,8 @@ impl MixMember {
         let written = self.broadcast.written.iter().find(|it| it.nonce == own.nonce);
         let Some(written) = written else { return };
         let exchange = written.exchange;
-        if written.slots != slots {
+        // Slots of another round, listed with its nonce, do not open for anybody.
+        if written.round != round || written.slots != slots {
             self.conversations.handle_lost(exchange);
             self.events.push_back(MixClientEvent::ChangedByProxy { round });
         } else if is_kept {

@@ -6,4 +6,4 @@ mod group;
 mod rounds;
 mod simulation;
 mod snooping;
-pub(super) mod unlinkability;
+pub(crate) mod unlinkability;

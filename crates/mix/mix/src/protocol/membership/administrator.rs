@@ -7,12 +7,14 @@
 //!
 //! Times are durations since 1970, because invitations expire on a date.
 
+mod requests;
+mod stored;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use encoding::{FieldReader, FieldWrite as _};
-use keys::{IdentityPublicKey, IdentitySecretKey};
+use keys::IdentitySecretKey;
 use zeroize::Zeroizing;
 
 use super::administrators::{AdministratorList, ChangeAdministratorsError};
@@ -21,9 +23,9 @@ use super::changes::{ChangedMembership, MembershipChange};
 use super::crypto::group_id;
 use super::invitation::{GroupAddress, Invitation, ProxyAddress};
 use super::invitations::{InviteMemberError, IssuedInvitation, IssuedInvitations, NameBinding};
-use super::join::{JoinRefusal, JoinRequest, JoinRequestError, encode_answer};
+use super::join::JoinRefusal;
 use super::name::MemberName;
-use super::prekey::{MemberNotice, Prekey};
+use super::prekey::Prekey;
 use super::roster::{AdmittedMember, Roster, UsedInvitation};
 use crate::protocol::random::ForwardSecureRng;
 use crate::protocol::shape::MEMBERS;
@@ -97,9 +99,12 @@ pub struct JoinDecision {
 /// The effect of the newest announcement on an administrator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdoptedAnnouncement {
-    /// The number of decisions that are lost: this administrator was away for several epochs, or
-    /// its state is old, and they may not fit any more.
+    /// The number of decisions that are lost, without admissions: this administrator was away for
+    /// several epochs, or its state is old, and they may not fit any more.
     pub dropped_changes: usize,
+    /// The people that this administrator had admitted, and that are no members: others announced
+    /// newer epochs, or have given the name to somebody else.
+    pub dropped_admissions: Vec<MemberName>,
     /// The members that were removed in an epoch that the announcement does not continue. They are
     /// removed again.
     pub readmitted: Vec<MemberName>,
@@ -215,26 +220,36 @@ impl Administrator {
         (self.is_changed, self.has_unopened_epoch) = (false, has_crossed);
         let changes = std::mem::take(&mut self.changes);
         let are_dropped = !is_next || (!had_first && newest.epoch() > 1);
-        let dropped_changes = if are_dropped { changes.len() } else { 0 };
+        let (mut dropped_changes, mut dropped_admissions) = (0, Vec::new());
         for change in changes {
-            if are_dropped || !self.make(change.clone()) {
-                self.forget(&change);
+            if !are_dropped && self.make(change.clone()) {
+                continue;
+            }
+            match change {
+                MembershipChange::Admit(member, used) => {
+                    dropped_admissions.extend(self.forget_admission(member, used));
+                }
+                _ => dropped_changes += usize::from(are_dropped),
             }
         }
         for member in &readmitted {
             self.make(MembershipChange::Remove(member.key));
         }
         let readmitted = readmitted.into_iter().map(|member| member.name).collect();
-        Ok(AdoptedAnnouncement { dropped_changes, readmitted })
+        Ok(AdoptedAnnouncement { dropped_changes, dropped_admissions, readmitted })
     }
 
-    /// A change is not announced. Somebody whose admission it was can ask again.
-    fn forget(&mut self, change: &MembershipChange) {
-        if let MembershipChange::Admit(_, used) = change
-            && !self.roster.is_used(used.id)
-        {
+    /// An admission is not announced. The person can ask again. Returns its name, unless another
+    /// administrator has admitted it.
+    fn forget_admission(
+        &mut self,
+        member: AdmittedMember,
+        used: UsedInvitation,
+    ) -> Option<MemberName> {
+        if !self.roster.is_used(used.id) {
             self.invitations.set_unused(used.id);
         }
+        self.roster.member(&member.key).is_none().then_some(member.name)
     }
 
     /// Makes a change, and has it announced. Returns whether there was something to change.
@@ -289,140 +304,6 @@ impl Administrator {
         let anchor = announced.unwrap_or_else(founded);
         let inviter = self.identity.public();
         Ok(Invitation { at: self.at.clone(), name, expires, secret, inviter, anchor })
-    }
-
-    /// Decides about a join request of the client with this key, for a group of at most
-    /// `max_members`. `None` if the request is for another administrator, who has invited the
-    /// client.
-    pub fn handle_join_request(
-        &mut self,
-        now: Duration,
-        max_members: usize,
-        client: &IdentityPublicKey,
-        request: &[u8],
-    ) -> Option<JoinDecision> {
-        self.max_members = max_members.min(*MEMBERS.end());
-        if JoinRequest::inviter(request)? != self.identity.public() {
-            return None;
-        }
-        let was_member = self.roster.member(client).is_some();
-        let (id, salt) = JoinRequest::header(request).unwrap_or_default();
-        let (name, invited, outcome) = match self.read_request(client, id, request) {
-            Err(refusal) => (None, None, Err(refusal)),
-            Ok((invited, request)) => {
-                let outcome = self.decide(now, client, id, &request);
-                (Some(request.name), Some(invited), outcome)
-            }
-        };
-        let answer = encode_answer(outcome, &self.identity, &self.group_id(), client, &salt);
-        let is_new = outcome.is_ok() && !was_member;
-        Some(JoinDecision { answer, name, invited, outcome, is_new })
-    }
-
-    /// Decodes the request, and finds the name of its invitation.
-    fn read_request(
-        &self,
-        client: &IdentityPublicKey,
-        id: [u8; 8],
-        request: &[u8],
-    ) -> Result<(MemberName, JoinRequest), JoinRefusal> {
-        let issued = self.invitations.find(id).ok_or(JoinRefusal::Unknown)?;
-        let group_id = self.group_id();
-        JoinRequest::decode(request, client, &self.identity, &group_id, &issued.secret)
-            .map(|request| (issued.name.clone(), request))
-            .map_err(|error| match error {
-                JoinRequestError::NotAuthentic => JoinRefusal::Unknown,
-                JoinRequestError::Malformed => JoinRefusal::Malformed,
-            })
-    }
-
-    fn decide(
-        &mut self,
-        now: Duration,
-        client: &IdentityPublicKey,
-        id: [u8; 8],
-        request: &JoinRequest,
-    ) -> Result<(), JoinRefusal> {
-        let JoinRequest { name, prekey, .. } = request;
-        // The client is already a member: the answer or the client's state was lost.
-        if self.roster.member(client).is_some() {
-            self.is_changed |= self.roster.set_prekey(client, *prekey);
-            return Ok(());
-        }
-        let issued = self.invitations.find(id).ok_or(JoinRefusal::Unknown)?;
-        if issued.used || self.roster.is_used(id) {
-            return Err(JoinRefusal::Used);
-        }
-        if issued.expires <= now {
-            return Err(JoinRefusal::Expired);
-        }
-        if issued.binding == NameBinding::Invited && issued.name != *name {
-            return Err(JoinRefusal::OtherName);
-        }
-        // A client checks this before it asks.
-        name.check_scripts().map_err(|_| JoinRefusal::Malformed)?;
-        if self.roster.members.len() >= self.max_members {
-            return Err(JoinRefusal::GroupFull);
-        }
-        if self.roster.members.iter().any(|member| member.name.clashes_with(name)) {
-            return Err(JoinRefusal::NameTaken);
-        }
-        let used = UsedInvitation::new(id, issued.expires);
-        self.invitations.set_used(id);
-        let member = AdmittedMember { key: *client, name: name.clone(), prekey: *prekey };
-        self.make(MembershipChange::Admit(member, used));
-        Ok(())
-    }
-
-    /// Handles a member's notice. Returns the member's name if it has left. An old notice, or one
-    /// that the member did not make, is ignored.
-    pub fn handle_notice(
-        &mut self,
-        member: &IdentityPublicKey,
-        notice: &[u8],
-    ) -> Option<MemberName> {
-        let AdmittedMember { prekey: known, name, .. } = self.roster.member(member)?;
-        let (known, name) = (known.number, name.clone());
-        let founder = &self.at.administrator;
-        let notice = MemberNotice::decode(notice, member, founder, self.at.group.as_str())?;
-        match notice {
-            MemberNotice::Prekey { prekey, opened } | MemberNotice::StepDown { prekey, opened }
-                if prekey.number > known && prekey.is_sound() =>
-            {
-                self.set_prekey(member, prekey, opened);
-            }
-            MemberNotice::Leave { number }
-                if number > known && *member != self.identity.public() =>
-            {
-                return self.make(MembershipChange::Remove(*member)).then_some(name);
-            }
-            _ => {}
-        }
-        // It is repeated until it has happened.
-        if let MemberNotice::StepDown { prekey, .. } = notice
-            && prekey.number >= known
-            && *member != self.identity.public()
-        {
-            self.make(MembershipChange::RemoveAdministrator(*member));
-        }
-        None
-    }
-
-    /// Takes the administrator's own next prekey, as [`MemberNotice::Prekey`].
-    pub fn set_own_prekey(&mut self, prekey: Prekey, opened: u32) {
-        self.set_prekey(&self.identity.public(), prekey, opened);
-    }
-
-    fn set_prekey(&mut self, of: &IdentityPublicKey, prekey: Prekey, opened: u32) {
-        self.roster.set_prekey(of, prekey);
-        // The member could not open the last announcement, because it had erased the prekey.
-        self.has_unopened_epoch |= opened < self.epoch();
-    }
-
-    /// The epoch has no further rounds that can be read: another one is announced, after a wait
-    /// that doubles.
-    pub(crate) fn handle_unreadable_round(&mut self) {
-        self.has_unopened_epoch = true;
     }
 
     /// Removes a member from the next epochs. If it is another administrator, it is none any more.
@@ -483,6 +364,12 @@ impl Administrator {
     /// Announces a new address or key of the proxy with the next epoch.
     pub fn move_proxy(&mut self, proxy: ProxyAddress) {
         self.make(MembershipChange::Move(proxy));
+    }
+
+    /// The list of administrators as it was announced last.
+    #[cfg(test)]
+    pub(super) fn newest_list(&self) -> &AdministratorList {
+        self.newest.as_ref().expect("an epoch was announced").administrators()
     }
 
     /// The number of the newest epoch, or 0.
@@ -553,106 +440,6 @@ impl Administrator {
     /// The group.
     pub fn group(&self) -> &GroupAddress {
         &self.at
-    }
-
-    /// The encoded state, for [`Administrator::from_bytes`]. Secret.
-    #[expect(clippy::missing_panics_doc, reason = "there are not as many changes")]
-    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let newest = self.newest.as_ref().map_or(&[][..], EpochAnnouncement::bytes);
-        let entries = self.roster.members.len() + self.changes.len() + self.invitations.len();
-        let len = (32 << 10) + newest.len() + self.proposal.len() + 256 * entries;
-        let mut out = Zeroizing::new(Vec::with_capacity(len));
-        out.extend(self.at.proxy.to_bytes());
-        out.put_text(&self.at.proxy_address);
-        out.extend(self.made_at.as_secs().to_be_bytes());
-        out.push(u8::from(self.is_changed) | u8::from(self.has_unopened_epoch) << 1);
-        self.administrators.encode(&mut out);
-        self.roster.encode(&mut out);
-        self.invitations.encode(&mut out);
-        out.extend(u16::try_from(self.changes.len()).expect("few").to_be_bytes());
-        self.changes.iter().for_each(|change| change.encode(&mut out));
-        out.put_counted(newest);
-        out.put_counted(&self.proposal);
-        out
-    }
-
-    /// Decodes the output of [`Administrator::to_bytes`], for the group at `at`; `None` if the
-    /// bytes are malformed.
-    pub fn from_bytes(
-        identity: Arc<IdentitySecretKey>,
-        at: &GroupAddress,
-        bytes: &[u8],
-    ) -> Option<Self> {
-        let (founder, group) = (at.administrator, at.group.as_str());
-        let mut reader = FieldReader::new(bytes);
-        let at = GroupAddress {
-            proxy: IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?,
-            proxy_address: reader.text().ok()?.to_owned(),
-            ..at.clone()
-        };
-        let made_at = Duration::from_secs(reader.u64().ok()?);
-        let reasons = reader.u8().ok()?;
-        let administrators = AdministratorList::decode(&mut reader, founder, group)?;
-        let roster = Roster::decode(&mut reader)?;
-        let invitations = IssuedInvitations::decode(&mut reader)?;
-        let mut changes = Vec::new();
-        for _ in 0..reader.u16().ok()? {
-            changes.push(MembershipChange::decode(&mut reader)?);
-        }
-        let newest = match reader.counted().ok()? {
-            [] => None,
-            bytes => Some(EpochAnnouncement::verify(bytes, group, &founder).ok()?),
-        };
-        let proposal = reader.counted().ok()?.to_vec();
-        let is_whole = reader.is_empty() && GroupAddress::is_proxy_address(&at.proxy_address);
-        is_whole.then_some(Self {
-            changes,
-            invitations,
-            newest,
-            proposal,
-            made_at,
-            is_changed: reasons & 1 != 0,
-            has_unopened_epoch: reasons & 2 != 0,
-            ..Self::of(identity, at, administrators, roster)
-        })
-    }
-
-    /// Decodes the state of the only administrator, the founder, of the version before; `None` if
-    /// the bytes are malformed.
-    pub(crate) fn from_bytes_before(
-        identity: Arc<IdentitySecretKey>,
-        bytes: &[u8],
-    ) -> Option<Self> {
-        let mut reader = FieldReader::new(bytes);
-        let at = GroupAddress {
-            proxy: IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?,
-            proxy_address: reader.text().ok()?.to_owned(),
-            group: reader.text().ok()?.parse().ok()?,
-            administrator: identity.public(),
-        };
-        let (_epoch, made_at) = (reader.u32().ok()?, Duration::from_secs(reader.u64().ok()?));
-        let reasons = reader.u8().ok()?;
-        let members = Roster::decode_members(&mut reader)?;
-        let roster = Roster { members, ..Roster::default() };
-        let invitations = IssuedInvitations::decode(&mut reader)?;
-        let group = at.group.as_str();
-        let newest = match reader.rest() {
-            [] => None,
-            bytes => Some(EpochAnnouncement::verify(bytes, group, &at.administrator).ok()?),
-        };
-        let administrators = AdministratorList::founded(at.administrator, group);
-        let is_whole = GroupAddress::is_proxy_address(&at.proxy_address)
-            && roster.member(&identity.public()).is_some();
-        is_whole.then_some(Self {
-            invitations,
-            newest,
-            made_at,
-            // What was changed is in the list, and the first announcement of this version has a
-            // roster.
-            is_changed: true,
-            has_unopened_epoch: reasons & 2 != 0,
-            ..Self::of(identity, at, administrators, roster)
-        })
     }
 }
 

@@ -12,7 +12,7 @@ pub const MAX_ADMINISTRATORS: usize = 16;
 /// The maximum number of changes of the list in the life of a group.
 pub const MAX_ADMINISTRATOR_CHANGES: usize = 64;
 
-const CHANGE_LEN: usize = 1 + 32 + 1 + 64;
+pub(super) const CHANGE_LEN: usize = 1 + 32 + 1 + 64;
 /// The longest encoded list, in bytes.
 pub(super) const MAX_LIST_LEN: usize = 1 + MAX_ADMINISTRATOR_CHANGES * CHANGE_LEN;
 const LABEL: &[u8] = b"sunder mix administrators 1";
@@ -93,6 +93,24 @@ impl AdministratorList {
         self.changes.len()
     }
 
+    /// The digest of this version.
+    pub fn digest(&self) -> &[u8; 32] {
+        self.digests.last().expect("there is one before the first change")
+    }
+
+    /// The digests of all versions since this key was last made that of an administrator; none if
+    /// it is not one.
+    pub(super) fn digests_with(&self, key: &IdentityPublicKey) -> &[[u8; 32]] {
+        let is_added = |change: &AdministratorChange| change.kind == ADD && change.key == *key;
+        let since = self.changes.iter().rposition(is_added).map_or(0, |at| at + 1);
+        if self.contains(key) { &self.digests[since..] } else { &[] }
+    }
+
+    /// Whether one of the two lists continues the other.
+    pub fn is_related(&self, other: &Self) -> bool {
+        self.continues(other) || other.continues(self)
+    }
+
     /// Whether this list is `other`, or came from it by further changes.
     pub fn continues(&self, other: &Self) -> bool {
         self.digests.get(other.version()) == other.digests.last()
@@ -150,8 +168,7 @@ impl AdministratorList {
     }
 
     fn signed(&self, kind: u8, key: &IdentityPublicKey) -> Vec<u8> {
-        let digest = self.digests.last().expect("there is one before the first change");
-        [LABEL, &digest[..], &[kind], &key.to_bytes()].concat()
+        [LABEL, &self.digest()[..], &[kind], &key.to_bytes()].concat()
     }
 
     /// Applies a change whose signature is valid.
@@ -171,8 +188,7 @@ impl AdministratorList {
             (_, Some(_)) if self.keys.len() == 1 => return Err(ChangeAdministratorsError::Last),
             (_, Some(place)) => _ = self.keys.remove(place),
         }
-        let before = self.digests.last().expect("there is one before the first change");
-        let digest = Sha256::new().chain_update(before).chain_update(change.encode());
+        let digest = Sha256::new().chain_update(self.digest()).chain_update(change.encode());
         self.digests.push(digest.finalize().into());
         self.changes.push(*change);
         Ok(())
@@ -186,14 +202,16 @@ impl AdministratorList {
         }
     }
 
-    /// Decodes a list, and verifies all of its signatures.
+    /// Decodes a list, and verifies its signatures, except those of the first changes if they are
+    /// those of `known`, which is of the same group.
     pub(super) fn decode(
         reader: &mut FieldReader<'_>,
         founder: IdentityPublicKey,
         group: &str,
+        known: Option<&Self>,
     ) -> Option<Self> {
         let mut list = Self::founded(founder, group);
-        for _ in 0..reader.u8().ok()? {
+        for at in 0..usize::from(reader.u8().ok()?) {
             let change = AdministratorChange {
                 kind: reader.u8().ok()?,
                 key: IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?,
@@ -201,8 +219,13 @@ impl AdministratorList {
                 signature: reader.take().ok()?,
             };
             let signer = list.keys.get(usize::from(change.signer))?;
-            let signed = list.signed(change.kind, &change.key);
-            if !matches!(change.kind, ADD | REMOVE) || !signer.verify(&signed, &change.signature) {
+            let is_known = known.is_some_and(|known| {
+                known.digests.get(at) == list.digests.last()
+                    && known.changes.get(at) == Some(&change)
+            });
+            let is_signed =
+                || signer.verify(&list.signed(change.kind, &change.key), &change.signature);
+            if !matches!(change.kind, ADD | REMOVE) || !(is_known || is_signed()) {
                 return None;
             }
             list.apply(&change).ok()?;
@@ -249,7 +272,7 @@ mod tests {
 
     fn read(bytes: &[u8], group: &str) -> Option<AdministratorList> {
         let mut reader = FieldReader::new(bytes);
-        let list = AdministratorList::decode(&mut reader, person(1).public(), group);
+        let list = AdministratorList::decode(&mut reader, person(1).public(), group, None);
         list.filter(|_| reader.is_empty())
     }
 

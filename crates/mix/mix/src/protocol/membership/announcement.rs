@@ -16,12 +16,12 @@ use super::prekey::PrekeySecret;
 use super::roster::{self, Roster};
 use crate::protocol::shape::MEMBERS;
 
-const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 2;
 /// The version of groups with one administrator, without a roster. It is read.
-const VERSION_BEFORE: u8 = 1;
+pub(super) const VERSION_BEFORE: u8 = 1;
 const KEY_LEN: usize = 32;
 const SEALED_LEN: usize = KEY_LEN + TAG_LEN;
-const MEMBER_LEN: usize = 32 + 8 + SEALED_LEN;
+pub(super) const MEMBER_LEN: usize = 32 + 8 + SEALED_LEN;
 const HEADER_LEN: usize = 1 + 4 + 32 + MAX_LIST_LEN + 1 + 32 + 1 + MAX_ADDRESS_LEN + 32 + 2;
 const SIGNATURE_LEN: usize = 64;
 const MAX_NAME_LEN: usize = 1 + 128;
@@ -203,6 +203,20 @@ impl EpochAnnouncement {
         group: &str,
         founder: &IdentityPublicKey,
     ) -> Result<Self, EpochAnnouncementError> {
+        Self::verify_after(None, bytes, group, founder)
+    }
+
+    /// The same for somebody who knows an earlier announcement: signatures of changes of the
+    /// administrators that are in it are not verified again.
+    ///
+    /// # Errors
+    /// As [`EpochAnnouncement::verify`].
+    pub(crate) fn verify_after(
+        known: Option<&Self>,
+        bytes: &[u8],
+        group: &str,
+        founder: &IdentityPublicKey,
+    ) -> Result<Self, EpochAnnouncementError> {
         let (body, signature) =
             bytes.split_last_chunk::<SIGNATURE_LEN>().ok_or(EpochAnnouncementError::Malformed)?;
         if bytes.len() > MAX_ANNOUNCEMENT_LEN {
@@ -210,7 +224,8 @@ impl EpochAnnouncement {
         }
         let group_id = group_id(founder, group);
         let mut reader = FieldReader::new(body);
-        let header = AnnouncementHeader::read(&mut reader, group, founder);
+        let known = known.map(Self::administrators);
+        let header = AnnouncementHeader::read(&mut reader, group, founder, known);
         let header = header.ok_or(EpochAnnouncementError::Signature)?;
         if !header.signer.verify(&signed(header.version, &group_id, body), signature) {
             return Err(EpochAnnouncementError::Signature);
@@ -299,6 +314,11 @@ impl EpochAnnouncement {
         &self.administrators
     }
 
+    /// The administrator who has signed it.
+    pub fn signer(&self) -> &IdentityPublicKey {
+        &self.signer
+    }
+
     /// Where the proxy is; `None` in an announcement of the version before.
     pub fn proxy(&self) -> Option<&ProxyAddress> {
         self.proxy.as_ref()
@@ -314,11 +334,9 @@ impl EpochAnnouncement {
     /// decides in the same way if two administrators have announced the same epoch.
     pub fn order(&self, known: &Self) -> AnnouncementOrder {
         let rank = |it: &Self| (it.administrators.version(), it.epoch, Reverse(it.digest));
-        let is_related = self.administrators.continues(&known.administrators)
-            || known.administrators.continues(&self.administrators);
         if self.digest == known.digest {
             AnnouncementOrder::Same
-        } else if !is_related {
+        } else if !self.administrators.is_related(&known.administrators) {
             AnnouncementOrder::Fork
         } else if rank(self) > rank(known) {
             AnnouncementOrder::Newer
@@ -436,13 +454,14 @@ impl AnnouncementHeader {
         reader: &mut FieldReader<'_>,
         group: &str,
         founder: &IdentityPublicKey,
+        known: Option<&AdministratorList>,
     ) -> Option<Self> {
         let (version, epoch) = (reader.u8().ok()?, reader.u32().ok()?);
         let (previous, administrators, signer) = match version {
             VERSION_BEFORE => ([0; 32], AdministratorList::founded(*founder, group), 0),
             VERSION => {
                 let previous = reader.take().ok()?;
-                let administrators = AdministratorList::decode(reader, *founder, group)?;
+                let administrators = AdministratorList::decode(reader, *founder, group, known)?;
                 (previous, administrators, reader.u8().ok()?)
             }
             _ => return None,
@@ -530,6 +549,32 @@ pub(crate) fn announcement_after(
     members: &[IdentityPublicKey],
     previous: [u8; 32],
 ) -> Vec<u8> {
+    let list = AdministratorList::founded(founder.public(), group);
+    announcement_in(&list, founder, group, epoch, members, previous)
+}
+
+/// One of the founder that has made the second member an administrator.
+#[cfg(test)]
+pub(crate) fn announcement_by_two(
+    founder: &IdentitySecretKey,
+    group: &str,
+    epoch: u32,
+    members: &[IdentityPublicKey],
+) -> Vec<u8> {
+    let mut list = AdministratorList::founded(founder.public(), group);
+    list.add(founder, members[1]).expect("it is none yet");
+    announcement_in(&list, founder, group, epoch, members, [0; 32])
+}
+
+#[cfg(test)]
+fn announcement_in(
+    administrators: &AdministratorList,
+    founder: &IdentitySecretKey,
+    group: &str,
+    epoch: u32,
+    members: &[IdentityPublicKey],
+    previous: [u8; 32],
+) -> Vec<u8> {
     use super::roster::AdmittedMember;
 
     let prekey = PrekeySecret::new(1, Zeroizing::new([1; 32])).public();
@@ -541,7 +586,7 @@ pub(crate) fn announcement_after(
     let members = members.iter().enumerate().map(admitted).collect();
     let secret = |byte| Zeroizing::new([byte; 32]);
     let content = AnnouncementContent {
-        administrators: &AdministratorList::founded(founder.public(), group),
+        administrators,
         proxy: &ProxyAddress { address: "127.0.0.1:6700".into(), key: founder.public() },
         epoch,
         previous,

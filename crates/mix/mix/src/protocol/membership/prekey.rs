@@ -79,12 +79,15 @@ pub enum MemberNotice {
         opened: u32,
     },
     /// As [`MemberNotice::Prekey`], of an administrator that asks the others to take it from the
-    /// list.
+    /// list. It counts until this member is made an administrator again.
     StepDown {
         /// The prekey.
         prekey: Prekey,
         /// The greatest number of an epoch whose key it has opened, or 0.
         opened: u32,
+        /// The digest of the list of administrators in which it asks. It is signed, and not in the
+        /// notice: the others know the lists.
+        list: [u8; 32],
     },
     /// The member leaves.
     Leave {
@@ -103,7 +106,7 @@ impl MemberNotice {
     ) -> Vec<u8> {
         let mut notice = Vec::with_capacity(MAX_NOTICE_LEN);
         match self {
-            Self::Prekey { prekey, opened } | Self::StepDown { prekey, opened } => {
+            Self::Prekey { prekey, opened } | Self::StepDown { prekey, opened, .. } => {
                 let is_only_prekey = matches!(self, Self::Prekey { .. });
                 notice.push(if is_only_prekey { PREKEY } else { STEP_DOWN });
                 notice.extend(prekey.number.to_be_bytes());
@@ -115,20 +118,32 @@ impl MemberNotice {
                 notice.extend(number.to_be_bytes());
             }
         }
-        let signature = own.sign(&signed(&group_id(founder, group), &notice));
+        let id = group_id(founder, group);
+        let signature = own.sign(&match self {
+            Self::StepDown { list, .. } => signed_in_list(&id, list, &notice),
+            _ => signed(&id, &notice),
+        });
         notice.extend(signature);
         notice
     }
 
-    /// Decodes a notice of `member`; `None` if that member did not make it.
-    pub fn decode(
+    /// Decodes a notice of `member`; `None` if that member did not make it. `lists` are the digests
+    /// of the lists of administrators in which the member can ask to be taken from the list. The
+    /// version before did not name the list, so what it asked could be repeated: it counts as
+    /// [`MemberNotice::Prekey`].
+    pub fn decode<'a>(
         notice: &[u8],
         member: &IdentityPublicKey,
         founder: &IdentityPublicKey,
         group: &str,
+        lists: impl IntoIterator<Item = &'a [u8; 32]>,
     ) -> Option<Self> {
         let (body, signature) = notice.split_last_chunk::<SIGNATURE_LEN>()?;
-        if !member.verify(&signed(&group_id(founder, group), body), signature) {
+        let id = group_id(founder, group);
+        let asks = body.first() == Some(&STEP_DOWN);
+        let is_of = |list: &&[u8; 32]| member.verify(&signed_in_list(&id, list, body), signature);
+        let list = asks.then(|| lists.into_iter().find(is_of)).flatten();
+        if list.is_none() && !member.verify(&signed(&id, body), signature) {
             return None;
         }
         let mut reader = FieldReader::new(body);
@@ -137,9 +152,9 @@ impl MemberNotice {
             PREKEY | STEP_DOWN => {
                 let opened = reader.u32().ok()?;
                 let prekey = Prekey { number, public: reader.take().ok()? };
-                match kind {
-                    PREKEY => Self::Prekey { prekey, opened },
-                    _ => Self::StepDown { prekey, opened },
+                match list {
+                    None => Self::Prekey { prekey, opened },
+                    Some(list) => Self::StepDown { prekey, opened, list: *list },
                 }
             }
             LEAVE => Self::Leave { number },
@@ -151,6 +166,10 @@ impl MemberNotice {
 
 fn signed(group_id: &[u8; 32], body: &[u8]) -> Vec<u8> {
     [b"sunder mix notice 2", &group_id[..], body].concat()
+}
+
+fn signed_in_list(group_id: &[u8; 32], list: &[u8; 32], body: &[u8]) -> Vec<u8> {
+    [b"sunder mix notice 3", &group_id[..], list, body].concat()
 }
 
 #[cfg(test)]
@@ -166,12 +185,13 @@ mod tests {
         let prekey = PrekeySecret::new(5, Zeroizing::new([9; 32])).public();
         for notice in [
             MemberNotice::Prekey { prekey, opened: 7 },
-            MemberNotice::StepDown { prekey, opened: 7 },
+            MemberNotice::StepDown { prekey, opened: 7, list: [4; 32] },
             MemberNotice::Leave { number: 8 },
         ] {
             let bytes = notice.encode(&member, &administrator.public(), GROUP);
             let decode = |bytes: &[u8], member: &IdentitySecretKey, group| {
-                MemberNotice::decode(bytes, &member.public(), &administrator.public(), group)
+                let lists = [&[3; 32], &[4; 32]];
+                MemberNotice::decode(bytes, &member.public(), &administrator.public(), group, lists)
             };
             assert_eq!(decode(&bytes, &member, GROUP), Some(notice));
             assert_eq!(decode(&bytes, &other, GROUP), None);
@@ -183,6 +203,25 @@ mod tests {
                 assert_eq!(decode(&changed, &member, GROUP), None);
             }
         }
+    }
+
+    #[test]
+    fn what_an_administrator_asks_counts_in_its_list_only() {
+        let [administrator, member] = [1, 2].map(|byte| IdentitySecretKey::new(&[byte; 32]));
+        let prekey = PrekeySecret::new(5, Zeroizing::new([9; 32])).public();
+        let asked = MemberNotice::StepDown { prekey, opened: 7, list: [4; 32] };
+        let bytes = asked.encode(&member, &administrator.public(), GROUP);
+        let decode = |bytes: &[u8], lists: &[[u8; 32]]| {
+            MemberNotice::decode(bytes, &member.public(), &administrator.public(), GROUP, lists)
+        };
+        assert_eq!(decode(&bytes, &[[4; 32]]), Some(asked));
+        assert_eq!(decode(&bytes, &[[5; 32]]), None);
+        // Of the version before, whose notice has the same fields and no list.
+        let mut before = bytes[..bytes.len() - SIGNATURE_LEN].to_vec();
+        let signature = member.sign(&signed(&group_id(&administrator.public(), GROUP), &before));
+        before.extend(signature);
+        let only_prekey = MemberNotice::Prekey { prekey, opened: 7 };
+        assert_eq!(decode(&before, &[[4; 32]]), Some(only_prekey));
     }
 
     #[test]

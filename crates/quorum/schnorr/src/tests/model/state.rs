@@ -1,7 +1,7 @@
 //! The state of the modelled handover, and its steps.
 
 use super::agreement::{
-    DealingFlaw, FAULTY, ModelledAgreement, ModelledEntry, SERVERS, ServerMask,
+    DealingFlaw, FAULTY, ModelledAgreement, ModelledDealing, ModelledEntry, SERVERS, ServerMask,
 };
 use super::rules::{HandoverRules, OldRowsWiped};
 
@@ -427,7 +427,12 @@ impl ModelledHandover {
     pub(super) fn representative(&self) -> Self {
         const ORDERS: [[u8; 3]; 6] =
             [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
-        let renumbered = ORDERS.into_iter().map(|receivers| {
+        let keys = [0, 1, 2].map(|receiver| self.receiver_key(receiver));
+        let is_sorted = |receivers: &[u8; 3]| {
+            let differ = |a: usize, b: usize| receivers[a] < receivers[b] && keys[a] > keys[b];
+            !(0..3).any(|a| (0..3).any(|b| differ(a, b)))
+        };
+        let renumbered = ORDERS.into_iter().filter(is_sorted).map(|receivers| {
             let mut dealers = [0, 1, 2];
             dealers.sort_unstable_by_key(|dealer| self.dealer_key(*dealer, receivers));
             // `dealers` has the old number at the new place.
@@ -438,6 +443,28 @@ impl ModelledHandover {
             self.renumbered(receivers, order)
         });
         renumbered.min().expect("there are orders")
+    }
+
+    /// What can be said about a receiver without numbers of correct servers.
+    fn receiver_key(&self, receiver: u8) -> impl Ord + use<> {
+        let agreement = &self.agreement;
+        let it = self.receiver(receiver);
+        let key = |it: &ReceiverStore| {
+            let of_faulty = [it.rows.has(FAULTY), it.share_of.has(FAULTY)];
+            (it.has_seed, it.has_wrong_row, it.has_wrong_share, of_faulty)
+        };
+        let sets = [agreement.registered, agreement.confirmed, agreement.faulty_receivers];
+        let of_faulty = agreement.dealing(FAULTY).map(|it| [it.receivers, it.holders]);
+        let holds = |it: &&ModelledDealing| it.holders.has(receiver);
+        (
+            (key(&it.memory), it.memory.rows.len(), it.memory.share_of.len()),
+            (key(&it.disk), it.disk.rows.len(), it.disk.share_of.len(), it.is_done),
+            sets.map(|it| it.has(receiver)),
+            agreement.last_registered == Some(receiver),
+            [self.wronged, self.complained].map(|it| it.has(receiver)),
+            of_faulty.map(|sets| sets.map(|it| it.has(receiver))),
+            agreement.dealings.iter().flatten().filter(holds).count(),
+        )
     }
 
     /// All about a dealer, with other numbers of receivers.

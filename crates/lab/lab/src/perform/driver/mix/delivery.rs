@@ -12,14 +12,16 @@ mod proxy;
 mod talk;
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mix::wire::MixTerms;
+use mix::{MailboxShape, MixExchangeKind};
 use serde::Deserialize;
 
 use super::super::{DriverMeasure, DriverValues, MeasurementDriver, host, no_hosts, options};
-use super::{WireBytes, engine, error_text, per_day, percentile, shape};
+use super::{CHECKS, SLOT_LEN, WireBytes, error_text, per_day, percentile};
 use crate::network::EmulatedNetwork;
 use crate::sandbox;
 use members::GroupMemberSessions;
@@ -43,6 +45,8 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
         "up_day",
         "down_day",
         "proxy_processor",
+        "proxy_share",
+        "proxy_memory",
         "member_processor",
     ],
     hosts: &["proxy", "members_on"],
@@ -63,18 +67,30 @@ struct MixDeliveryOptions {
     members_on: String,
     /// Where the proxy listens.
     address: SocketAddr,
-    /// The engine's name.
+    /// `broadcast`, or the engine's name.
     engine: String,
     /// The number of groups, and of members in each.
     groups: usize,
     members: usize,
+    /// The members of one more group, whose pairs do not talk; 0: there is none. What is measured
+    /// of rounds and messages is that of the others.
+    #[serde(default)]
+    large_group: usize,
     /// The slots of a member.
     slots_per_member: usize,
-    /// The slots of others that a member reads in an exchange.
+    /// The bytes of a slot.
+    #[serde(default = "default_slot_len")]
+    slot_len: usize,
+    /// The slots of others that a member reads in an oblivious exchange.
+    #[serde(default = "default_messages")]
     messages: usize,
     /// The group's intervals, in ms.
     interval_ms: u64,
     min_interval_ms: u64,
+    /// The shortest round while members join, in ms, if it is another one. The proxy is then
+    /// started again before the measurement.
+    #[serde(default)]
+    joining_ms: Option<u64>,
     /// The pairs of each group that talk.
     pairs: usize,
     /// The messages of each pair.
@@ -83,6 +99,17 @@ struct MixDeliveryOptions {
     #[serde(default)]
     restart: bool,
 }
+
+fn default_slot_len() -> usize {
+    SLOT_LEN
+}
+
+fn default_messages() -> usize {
+    1
+}
+
+/// The longest round while members join, if these rounds are others.
+const JOINING_INTERVAL_MS: u64 = 5_000;
 
 /// The maximum number of members of all groups.
 const MAX_MEMBERS: usize = 2000;
@@ -95,29 +122,40 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 
 impl MixDeliveryOptions {
     fn terms(&self) -> Result<MixTerms, String> {
-        let shape = shape(self.members, self.slots_per_member, self.messages)?;
+        let exchange: MixExchangeKind = self.engine.parse().map_err(error_text)?;
+        let (slots, reads) = (self.slots_per_member, self.messages.saturating_add(CHECKS));
+        let writes = if exchange == MixExchangeKind::Broadcast { slots } else { 1 };
+        let members = self.members.max(self.large_group);
+        let shape = MailboxShape::new(members, slots, writes, reads, self.slot_len);
         let [interval, least] = [self.interval_ms, self.min_interval_ms].map(Duration::from_millis);
-        MixTerms::new(engine(&self.engine)?, shape, interval, least).map_err(error_text)
+        MixTerms::new(exchange, shape.map_err(error_text)?, interval, least).map_err(error_text)
+    }
+
+    /// The number of members of each group. The large one is the last.
+    fn sizes(&self) -> Vec<usize> {
+        let large = (self.large_group > 0).then_some(self.large_group);
+        iter::repeat_n(self.members, self.groups).chain(large).collect()
     }
 
     /// The names of the groups.
     fn group_names(&self) -> impl Iterator<Item = String> {
-        (1..=self.groups).map(|number| format!("group-{number}"))
+        (1..=self.sizes().len()).map(|number| format!("group-{number}"))
     }
 }
 
 fn check(table: &toml::Table) -> Result<(), String> {
     let options: MixDeliveryOptions = options(table)?;
-    let MixDeliveryOptions { groups, members, pairs, deliveries, .. } = options;
+    let MixDeliveryOptions { groups, members, large_group, pairs, deliveries, .. } = options;
+    let all = groups.saturating_mul(members).saturating_add(large_group);
     options.terms()?;
-    if groups == 0 || groups.saturating_mul(members) > MAX_MEMBERS {
+    if groups == 0 || all > MAX_MEMBERS {
         return Err(format!(
             "groups is {groups}; give 1 or more, and at most {MAX_MEMBERS} members"
         ));
     }
     // With two members, a member would not send.
-    if members < 3 {
-        return Err(format!("members is {members}; give 3 or more"));
+    if members < 3 || (1..3).contains(&large_group) {
+        return Err(format!("members is {members}; give 3 or more, also for a large group"));
     }
     if !(1..=members / 2).contains(&pairs) {
         return Err(format!("pairs is {pairs}; give 1 to {}", members / 2));
@@ -140,8 +178,13 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
         GroupMemberSessions::start(members_host, place.path(), &options, proxy.key())?;
     members.all_join(&options)?;
     proxy.wait_for_all(Instant::now() + TIMEOUT)?;
+    if options.joining_ms.is_some() {
+        proxy.restart_with(&options, [options.interval_ms, options.min_interval_ms])?;
+        proxy.wait_for_all(Instant::now() + TIMEOUT)?;
+    }
 
     let (bytes, processor) = (WireBytes::of(network, &options.members_on)?, members.processor());
+    let began = Instant::now();
     proxy.begin()?;
     let mut talk = PairConversations::new(&options);
     if options.restart {
@@ -153,6 +196,7 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     let bytes = WireBytes::of(network, &options.members_on)?.since(bytes);
     let processor = members.processor().saturating_sub(processor);
     let mut rounds = proxy.end()?;
+    let share = rounds.processor.as_secs_f64() / began.elapsed().as_secs_f64();
 
     let [up, down] = bytes.each(rounds.exchanges);
     let each = |time: Duration| time.as_secs_f64() * 1e3 / rounds.exchanges.max(1) as f64;
@@ -173,6 +217,8 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
         ("up_day", per_day(up, round)),
         ("down_day", per_day(down, round)),
         ("proxy_processor", of_proxy),
+        ("proxy_share", share),
+        ("proxy_memory", rounds.memory_bytes as f64),
         ("member_processor", of_members),
     ])))
 }

@@ -70,6 +70,11 @@ pub enum ChatCommand {
     Export,
     /// Takes over an exported list of members.
     Import(Vec<u8>),
+    /// Compares the list of members with an exported one of another branch of the group:
+    /// [`ChatEvent::ListCompared`].
+    CompareList(Vec<u8>),
+    /// Follows an exported list of another branch of the group from now on.
+    ReplaceList(Vec<u8>),
     /// Leaves the group.
     Leave,
     /// Ends the chat after the configured number of rounds, so that the proxy does not see when a
@@ -146,6 +151,15 @@ impl ChatDriver {
             ChatCommand::Import(exported) => {
                 let imported = self.client.import(now, &exported);
                 done(imported.map_err(|error| error.to_string()), "the members are imported")
+            }
+            ChatCommand::CompareList(exported) => match self.client.compare_list(&exported) {
+                Ok(difference) => ChatEvent::ListCompared(difference),
+                Err(error) => ChatEvent::NotDone(error.to_string()),
+            },
+            ChatCommand::ReplaceList(exported) => {
+                let replaced = self.client.replace_list(now, &exported);
+                let text = "the list of members is replaced";
+                done(replaced.map_err(|error| error.to_string()), text)
             }
             ChatCommand::Leave => {
                 let left = self.client.leave(now).map_err(|error| error.to_string());
@@ -241,22 +255,18 @@ impl ChatDriver {
     }
 
     fn accept(&mut self, number: u32) {
-        match self.offers.get(number) {
-            Some(file) => self.output.save(number, file.clone()),
-            None => self.report_no_file(number),
+        match self.offers.accept(number) {
+            Ok(file) => self.output.save(number, file),
+            Err(why) => self.output.report(ChatEvent::Warning(why.to_string())),
         }
     }
 
     fn decline(&mut self, number: u32) {
-        if !self.offers.remove(number) {
-            return self.report_no_file(number);
+        if let Err(why) = self.offers.decline(number) {
+            return self.output.report(ChatEvent::Warning(why.to_string()));
         }
         self.store_offers();
         self.output.report(ChatEvent::Note(format!("file {number} is dropped")));
-    }
-
-    fn report_no_file(&mut self, number: u32) {
-        self.output.report(ChatEvent::Warning(format!("there is no file {number}")));
     }
 
     /// The names of the other members.

@@ -16,16 +16,16 @@ const BOB: usize = 1;
 const CAROL: usize = 2;
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn name(person: usize) -> MemberName {
+pub(super) fn name(person: usize) -> MemberName {
     MemberName::new(NAMES[person]).unwrap()
 }
 
-fn epoch(world: &World) -> u32 {
+pub(super) fn epoch(world: &World) -> u32 {
     world.group.as_ref().map_or(0, |group| group.status(world.now).epoch)
 }
 
 /// Waits for the next epoch, in which all these take part.
-fn wait_for_epoch(world: &mut World, after: u32, people: &[usize]) {
+pub(super) fn wait_for_epoch(world: &mut World, after: u32, people: &[usize]) {
     world.run_until("an epoch with them", |world| {
         let status = |person: &usize| world.people[*person].status();
         epoch(world) > after
@@ -38,7 +38,7 @@ fn wait_for_epoch(world: &mut World, after: u32, people: &[usize]) {
 }
 
 /// A group with two administrators, alice and bob.
-fn with_two(exchange: Exchanges, seed: u64) -> World {
+pub(super) fn with_two(exchange: Exchanges, seed: u64) -> World {
     let mut world = World::of_members(exchange, seed);
     let (now, before) = (world.now, epoch(&world));
     world.people[ALICE].client.add_administrator(now, &name(BOB)).unwrap();
@@ -49,12 +49,12 @@ fn with_two(exchange: Exchanges, seed: u64) -> World {
     world
 }
 
-fn has(world: &World, person: usize, is_it: impl Fn(&MixClientEvent) -> bool) -> bool {
+pub(super) fn has(world: &World, person: usize, is_it: impl Fn(&MixClientEvent) -> bool) -> bool {
     world.people[person].reported.iter().any(is_it)
 }
 
 /// Everybody speaks with everybody, and everything arrives.
-fn check_talk(world: &mut World, people: &[usize]) {
+pub(super) fn check_talk(world: &mut World, people: &[usize]) {
     for &from in people {
         for &to in people.iter().filter(|&&to| to != from) {
             let said = |world: &mut World| world.people[from].say(NAMES[to], "");
@@ -278,11 +278,11 @@ fn a_new_client_is_not_taken_to_a_fork() {
     };
     let invited = settings(Some(invitation));
     let mut client = MixClient::new(invited, identity.clone(), None, [3; 32]).unwrap();
-    assert_eq!(show(&mut client, &old), Err(MixClientError::Fork));
+    assert_eq!(show(&mut client, &old), Err(MixClientError::NotAsInvited));
     // It remembers this.
     let stored = client.poll_store().unwrap();
     let mut client = MixClient::new(settings(None), identity, Some(&stored), [4; 32]).unwrap();
-    assert_eq!(show(&mut client, &old), Err(MixClientError::Fork));
+    assert_eq!(show(&mut client, &old), Err(MixClientError::NotAsInvited));
     assert_eq!(show(&mut client, &newest), Ok(()));
 }
 

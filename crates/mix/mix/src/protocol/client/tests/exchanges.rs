@@ -43,8 +43,17 @@ pub(super) fn settings() -> MixGroupSettings {
 }
 
 pub(super) fn settings_with(exchange: Exchanges, slot_len: usize) -> MixGroupSettings {
+    settings_for(exchange, slot_len, 4)
+}
+
+/// Of a group with this maximum number of members.
+pub(super) fn settings_for(
+    exchange: Exchanges,
+    slot_len: usize,
+    members: usize,
+) -> MixGroupSettings {
     let writes = if exchange == OBLIVIOUS { 1 } else { 2 };
-    let shape = MailboxShape::new(4, 2, writes, 3, slot_len).unwrap();
+    let shape = MailboxShape::new(members, 2, writes, 3, slot_len).unwrap();
     let Exchanges { kind, keep } = exchange;
     MixGroupSettings {
         name: group().group,

@@ -9,10 +9,18 @@ use keys::IdentitySecretKey;
 use super::exchanges::SINCE_1970;
 use crate::protocol::client::{MixClient, MixClientSettings, MixClientStatus};
 use crate::protocol::event::{ChatMessageId, MixClientEvent};
-use crate::protocol::membership::{GroupAddress, Invitation, MemberName};
+use crate::protocol::membership::{
+    EpochAnnouncement, GroupAddress, Invitation, MemberName, ProxyAddress,
+};
 
 /// The administrator, and the others by their places.
 pub(super) const NAMES: [&str; 3] = ["alice", "bob", "carol"];
+
+/// The same in a larger group.
+pub(super) const CROWD: [&str; 16] = [
+    NAMES[0], NAMES[1], NAMES[2], "dora", "emil", "frida", "georg", "hanna", "igor", "julia",
+    "konrad", "lena", "max", "nora", "otto", "paula",
+];
 
 pub(super) fn secret(person: usize) -> IdentitySecretKey {
     IdentitySecretKey::new(&[u8::try_from(person + 1).unwrap(); 32])
@@ -80,6 +88,12 @@ pub(super) struct Person {
     pub(super) full_until: Option<Duration>,
     /// Whether a client was started from an old state. Messages can then be missing.
     pub(super) has_restored: bool,
+    /// Whether it was since the last check of the order of messages, and the number of the last
+    /// text of before that: an old state can send it once more, after later ones.
+    pub(super) was_restored: bool,
+    pub(super) restored_after: u32,
+    /// Whether the next connection is to the configured address, although the proxy has moved.
+    pub(super) tries_configured: bool,
     /// Whether the founder may found the group.
     pub(super) founds: bool,
     /// The other events of the client.
@@ -92,8 +106,8 @@ impl Person {
     pub(super) fn new(number: usize, began: Duration, seed: u64) -> Self {
         Self {
             number,
-            name: NAMES[number].into(),
-            client: open((number, NAMES[number], true), began, began, None, None, seed),
+            name: CROWD[number].into(),
+            client: open((number, CROWD[number], true), began, began, None, None, seed),
             stored: None,
             invitation: None,
             writing: None,
@@ -106,6 +120,9 @@ impl Person {
             given_up: Vec::new(),
             full_until: None,
             has_restored: false,
+            was_restored: false,
+            restored_after: 0,
+            tries_configured: false,
             founds: true,
             reported: Vec::new(),
             began,
@@ -122,7 +139,19 @@ impl Person {
         let invitation = self.invitation.as_deref().map(|code| Invitation::parse(code).unwrap());
         let stored = self.stored.as_deref();
         let member = (self.number, &*self.name, self.founds);
+        self.tries_configured = false;
         self.client = open(member, self.began, now, stored, invitation, seed);
+    }
+
+    /// Where it connects: in turn where the proxy has moved, and where its configuration says.
+    pub(super) fn next_proxy(&self) -> ProxyAddress {
+        let moved = self.client.moved_proxy().filter(|_| !self.tries_configured);
+        moved.cloned().unwrap_or_else(|| group().proxy_address())
+    }
+
+    /// Where the newest announcement that it has says that the proxy is.
+    pub(super) fn next_announced(&self) -> Option<&ProxyAddress> {
+        self.client.epochs.newest().and_then(EpochAnnouncement::proxy)
     }
 
     /// What is on disk.
@@ -135,7 +164,7 @@ impl Person {
     pub(super) fn restore(&mut self, backup: Backup) {
         let Backup { stored, sent, waiting, read } = backup;
         (self.stored, self.sent, self.waiting, self.read) = (stored, sent, waiting, read);
-        self.writing = None;
+        (self.writing, self.was_restored) = (None, true);
     }
 
     /// The state is lost, and the key is not. The client is to be started then.
@@ -204,7 +233,7 @@ impl Person {
                 let unstored = self.not_stored().flat_map(|it| &it.read);
                 let unstored = unstored.filter(|it| it.0 == from).count();
                 let count = self.read.get(&from).map_or(0, Vec::len) + unstored;
-                let expected = format!("{count} from {from} to {}", NAMES[self.number]);
+                let expected = format!("{count} from {from} to {}", CROWD[self.number]);
                 let is_next = self.has_restored || text.starts_with(&expected);
                 assert!(is_next, "{text}, and not {expected}");
                 self.shown.push((from.clone(), text.clone()));
@@ -232,7 +261,7 @@ impl Person {
         let unstored = self.not_stored().flat_map(|it| &it.sent);
         let unstored = unstored.filter(|it| it.0 == to).count();
         let count = self.sent.get(to).map_or(0, Vec::len) + unstored;
-        let text = format!("{count} from {} to {to}{padding}", NAMES[self.number]);
+        let text = format!("{count} from {} to {to}{padding}", CROWD[self.number]);
         let Ok(id) = self.client.send(to, &text) else { return false };
         self.since_stored.sent.push((to.to_owned(), id, text));
         true

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::exchanges::{EXCHANGES, Exchanges, OBLIVIOUS};
-use super::person::{Backup, NAMES, secret};
+use super::person::{Backup, CROWD, NAMES, secret};
 use super::world::{Faults, World};
 use crate::protocol::client::state::decode;
 use crate::protocol::event::MixClientEvent;
@@ -111,11 +111,11 @@ fn run(exchange: Exchanges, seed: u64) -> Counts {
         for person in &mut world.people {
             person.full_until = person.full_until.filter(|until| *until > now);
         }
-        check(&world, &mut checked);
+        check(&mut world, &mut checked, sent);
     }
     world.people.iter_mut().for_each(|person| person.full_until = None);
     world.finish();
-    check(&world, &mut checked);
+    check(&mut world, &mut checked, sent);
     for person in &world.people {
         counts.marked += person.marked.len();
         counts.given_up += person.given_up.len();
@@ -127,19 +127,34 @@ fn run(exchange: Exchanges, seed: u64) -> Counts {
 }
 
 /// Checks that messages marked as delivered were shown, that no message is read twice, and that the
-/// last message of each sender is complete. Deliveries that were checked before are skipped.
-pub(super) fn check(world: &World, checked: &mut [usize; NAMES.len()]) {
-    for ((sender, name), checked) in world.people.iter().zip(NAMES).zip(checked) {
+/// last message of each sender is complete, and that messages are in order. Deliveries that were
+/// checked before are skipped. `said` is the number of the last text so far.
+pub(super) fn check(world: &mut World, checked: &mut [usize], said: u32) {
+    for person in &mut world.people {
+        if std::mem::take(&mut person.was_restored) {
+            person.restored_after = said;
+        }
+    }
+    for ((sender, name), checked) in world.people.iter().zip(CROWD).zip(checked) {
         for (to, text) in &sender.marked[*checked..] {
-            let receiver = NAMES.iter().position(|name| name == to).unwrap();
+            let receiver = CROWD.iter().position(|name| name == to).unwrap();
             let shown = &world.people[receiver].shown;
             assert!(shown.contains(&(name.to_owned(), text.clone())), "not shown: {text}");
         }
         *checked = sender.marked.len();
-        for texts in sender.read.values() {
+        for (from, texts) in &sender.read {
             let different: BTreeSet<_> = texts.iter().collect();
             assert_eq!(different.len(), texts.len(), "doubled: {texts:?}");
             assert!(texts.last().unwrap().ends_with('.'), "cut off");
+            let from = &world.people[CROWD.iter().position(|name| name == from).unwrap()];
+            let after = from.restored_after.max(sender.restored_after);
+            let numbers = texts.iter().filter_map(|text| number_in(text)).filter(|it| *it > after);
+            assert!(numbers.is_sorted(), "out of order: {texts:?}");
         }
     }
+}
+
+/// The number at the end of a text, which is greater in later ones.
+fn number_in(text: &str) -> Option<u32> {
+    text.rsplit_once(" number ")?.1.trim_end_matches('.').parse().ok()
 }

@@ -1,21 +1,20 @@
 //! A simulation in virtual time of clients and their group at the proxy. Connections are cut, and
 //! ends are killed and restarted from their stored state.
 
+mod drivers;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::exchanges::{Exchanges, SINCE_1970, SLOT_LEN, settings_with};
-use super::person::{NAMES, Person, secret};
+use super::exchanges::{Exchanges, SLOT_LEN, settings_for};
+use super::person::{CROWD, NAMES, Person};
 use crate::protocol::client::MixClientError;
 use crate::protocol::event::MixClientEvent;
-use crate::protocol::group::{
-    ArchiveIndex, CatchUpRequest, GroupJob, GroupTransmit, MixGroup, MixGroupEvent, PastPart,
-    read_record,
-};
-use crate::protocol::membership::{Invitation, MemberName, NameBinding};
-use crate::protocol::wire::{ArchiveRecord, MemberToProxy, MixHello, ProxyRefusal, ProxyToMember};
+use crate::protocol::group::{ArchiveIndex, GroupJob, MixGroup, MixGroupSettings};
+use crate::protocol::membership::{Invitation, MemberName, NameBinding, ProxyAddress};
+use crate::protocol::wire::{MemberToProxy, ProxyRefusal, ProxyToMember};
 
 /// The validity of invitations that all can use.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
@@ -42,6 +41,9 @@ pub(super) struct Faults {
 /// A dishonest proxy's manipulation of a message to a client.
 type Tamper = Box<dyn FnMut(usize, &mut ProxyToMember)>;
 
+/// Whether a dishonest proxy does not send a message to a client.
+type Withhold = Box<dyn FnMut(usize, &ProxyToMember) -> bool>;
+
 /// A deviating member's manipulation of its messages.
 type Deviate = Box<dyn FnMut(usize, &mut MemberToProxy)>;
 
@@ -49,13 +51,13 @@ type Deviate = Box<dyn FnMut(usize, &mut MemberToProxy)>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     /// Since the simulation began.
-    at: Duration,
-    person: usize,
-    what: Sight,
+    pub(super) at: Duration,
+    pub(super) person: usize,
+    pub(super) what: Sight,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Sight {
+pub(super) enum Sight {
     /// A connection begins.
     Begin,
     /// A message of this length.
@@ -108,9 +110,13 @@ pub(super) struct World {
     jobs: Vec<(Duration, GroupJob)>,
     wires: Vec<Wire>,
     connect_at: Vec<Option<Duration>>,
+    /// Where the proxy is; none: wherever clients connect.
+    pub(super) address: Option<ProxyAddress>,
     next_id: u64,
     seeds: u64,
     pub(super) tamper: Option<Tamper>,
+    /// Which messages to a client a dishonest proxy does not send.
+    pub(super) withhold: Option<Withhold>,
     /// How long clients take to write their states.
     pub(super) disk: Duration,
     pub(super) deviate: Option<Deviate>,
@@ -119,7 +125,7 @@ pub(super) struct World {
     /// The length of slots at the proxy when it is started.
     pub(super) slot_len: usize,
     /// The delays that the attacker on the path adds to the messages from and to each client.
-    pub(super) delays: [Duration; NAMES.len()],
+    pub(super) delays: Vec<Duration>,
     /// What the attacker sees.
     pub(super) seen: Vec<Seen>,
     /// Rounds that were closed.
@@ -134,8 +140,12 @@ pub(super) struct World {
 impl World {
     /// The administrator connects; the others join by invitations.
     pub(super) fn new(exchange: Exchanges, seed: u64, faults: Faults) -> Self {
-        let mut world = Self::founded(exchange, seed);
-        for (number, name) in NAMES.iter().enumerate().skip(1) {
+        Self::of(exchange, seed, NAMES.len(), faults)
+    }
+
+    fn of(exchange: Exchanges, seed: u64, count: usize, faults: Faults) -> Self {
+        let mut world = Self::founded_for(exchange, seed, count);
+        for (number, name) in CROWD[..count].iter().enumerate().skip(1) {
             let invitation = world.invite(name, YEAR);
             world.people[number].invitation = Some(invitation.code().to_string());
             world.restart(number);
@@ -146,17 +156,29 @@ impl World {
 
     /// A world whose clients are all members and make exchanges, without faults.
     pub(super) fn of_members(exchange: Exchanges, seed: u64) -> Self {
-        let mut world = Self::new(exchange, seed, Faults::default());
-        world.run_until("all take part", |world| {
-            world.people.iter().all(|it| it.status().anonymity_set == NAMES.len())
-        });
+        Self::of_crowd(exchange, seed, NAMES.len())
+    }
+
+    /// The same with this number of members.
+    pub(super) fn of_crowd(exchange: Exchanges, seed: u64, count: usize) -> Self {
+        let mut world = Self::of(exchange, seed, count, Faults::default());
+        world.run_until("all take part", Self::all_take_part);
         world
+    }
+
+    /// Whether everybody takes part in rounds.
+    pub(super) fn all_take_part(&self) -> bool {
+        self.people.iter().all(|it| it.status().anonymity_set == self.people.len())
     }
 
     /// The administrator connects, and nobody else.
     pub(super) fn founded(exchange: Exchanges, seed: u64) -> Self {
+        Self::founded_for(exchange, seed, NAMES.len())
+    }
+
+    fn founded_for(exchange: Exchanges, seed: u64, count: usize) -> Self {
         let now = Duration::ZERO;
-        let people = (0..NAMES.len()).map(|number| Person::new(number, now, seed << 32)).collect();
+        let people = (0..count).map(|number| Person::new(number, now, seed << 32)).collect();
         let mut world = Self {
             exchange,
             rng: Rng::with_seed(seed),
@@ -167,20 +189,22 @@ impl World {
             group: None,
             proxy_starts: now,
             stored: None,
-            archive: ArchiveIndex::new(settings_with(exchange, SLOT_LEN)),
+            archive: ArchiveIndex::new(settings_for(exchange, SLOT_LEN, count + 1)),
             segments: BTreeMap::new(),
             keep_bytes: 1 << 30,
             is_archive_full: false,
             jobs: Vec::new(),
             wires: Vec::new(),
-            connect_at: vec![None; NAMES.len()],
+            connect_at: vec![None; count],
+            address: None,
             next_id: 0,
             seeds: seed << 32,
             tamper: None,
+            withhold: None,
             disk: Duration::from_millis(seed % 4 * 15),
             deviate: None,
             reads_nothing: None,
-            delays: [Duration::ZERO; NAMES.len()],
+            delays: vec![Duration::ZERO; count],
             slot_len: SLOT_LEN,
             seen: Vec::new(),
             rounds: 0,
@@ -229,10 +253,19 @@ impl World {
         self.rng.u32(0..1000) < permille
     }
 
+    /// The length of the slots of a member, in bytes.
+    pub(super) fn own_slots_len(&self) -> usize {
+        self.settings().terms.shape().own_slots_len()
+    }
+
+    fn settings(&self) -> MixGroupSettings {
+        settings_for(self.exchange, self.slot_len, self.people.len() + 1)
+    }
+
     fn start_proxy(&mut self) {
         let mut seed = [1; 32];
         seed[..8].copy_from_slice(&self.seed().to_be_bytes());
-        let mut settings = settings_with(self.exchange, self.slot_len);
+        let mut settings = self.settings();
         settings.archive.keep_bytes = self.keep_bytes;
         self.archive = ArchiveIndex::new(settings.clone());
         let archive = &mut self.archive;
@@ -384,7 +417,10 @@ impl World {
 
     fn connect(&mut self, person: usize) {
         self.connect_at[person] = None;
-        if self.group.is_none() {
+        let client = &mut self.people[person];
+        let is_elsewhere = self.address.as_ref().is_some_and(|at| *at != client.next_proxy());
+        if self.group.is_none() || is_elsewhere {
+            client.tries_configured ^= true;
             self.connect_at[person] = Some(self.soon(500) + TICK);
             return;
         }
@@ -442,6 +478,8 @@ impl World {
                 let person = self.wires[at].person;
                 let handled = self.people[person].client.handle_message(self.now, &message);
                 if let Err(error) = handled {
+                    let has_moved = matches!(error, MixClientError::Moved(_));
+                    self.people[person].tries_configured &= !has_moved;
                     self.errors.push((person, error));
                     // The client ends the connection; the proxy notices later.
                     self.cut(at);
@@ -449,159 +487,6 @@ impl World {
                 }
                 self.poll_client(person);
             }
-        }
-    }
-
-    fn handle_at_proxy(&mut self, wire: usize, message: &[u8]) {
-        let Some(group) = &mut self.group else { return };
-        let Wire { id, person, is_greeted, .. } = &mut self.wires[wire];
-        if std::mem::replace(is_greeted, true) {
-            group.handle_message(self.now, *id, message);
-        } else if MixHello::decode(message).is_ok() {
-            group.handle_connected(self.now, *id, secret(*person).public());
-        } else {
-            // Its greeting was lost.
-            self.cut(wire);
-        }
-        self.poll_proxy();
-    }
-
-    /// The steps of the proxy's driver after each call. It may be killed at any of them.
-    fn poll_proxy(&mut self) {
-        loop {
-            if self.faults.proxy > 0 && self.group.is_some() && self.rng.u32(0..20_000) == 0 {
-                self.stop_proxy();
-            }
-            let Some(group) = &mut self.group else { return };
-            if let Some(job) = group.poll_job() {
-                let due = self.soon(20);
-                self.jobs.push((due, job));
-            } else if let Some(state) = group.poll_store() {
-                self.stored = Some(state);
-            } else if let Some(record) = group.poll_record() {
-                let is_written = self.keep(record);
-                if let Some(group) = &mut self.group {
-                    group.handle_written(self.now, is_written);
-                }
-            } else if let Some(request) = group.poll_catch_up() {
-                self.answer_catch_up(request);
-            } else if let Some(transmit) = group.poll_transmit() {
-                self.send_down(transmit);
-            } else if let Some(event) = group.poll_event() {
-                match event {
-                    MixGroupEvent::RoundClosed { .. } => self.rounds += 1,
-                    MixGroupEvent::Refused { refusal, .. } => self.refusals.push(refusal),
-                    _ => {}
-                }
-            } else {
-                return;
-            }
-        }
-    }
-
-    /// The archive's driver. The proxy may be killed while it writes.
-    fn keep(&mut self, record: ArchiveRecord) -> bool {
-        let now = (SINCE_1970 + self.now).as_secs();
-        let Some(append) = self.archive.append(now, record) else { return true };
-        if self.is_archive_full {
-            self.archive.handle_not_written();
-            return false;
-        }
-        let is_killed = self.faults.proxy > 0 && self.rng.u32(0..2_000) == 0;
-        let written =
-            if is_killed { self.rng.usize(0..append.bytes.len()) } else { append.bytes.len() };
-        let segment = self.segments.entry(append.segment).or_default();
-        segment.extend_from_slice(&append.bytes[..written]);
-        for removed in append.removed {
-            self.segments.remove(&removed);
-        }
-        if is_killed {
-            self.stop_proxy();
-        }
-        !is_killed
-    }
-
-    fn answer_catch_up(&mut self, CatchUpRequest { connection, key, after }: CatchUpRequest) {
-        let batch = self.archive.batch(&key, after);
-        let record = |part| match part {
-            PastPart::Record(record) => record,
-            PastPart::Stored { segment, place, .. } => {
-                let start = usize::try_from(place.offset).unwrap();
-                read_record(&self.segments[&segment][start..start + place.len]).unwrap()
-            }
-        };
-        let records = batch.parts.into_iter().map(record).collect();
-        if let Some(group) = &mut self.group {
-            group.handle_past(connection, batch.is_last, records);
-        }
-    }
-
-    /// The steps of a client's driver after each call.
-    fn poll_client(&mut self, person: usize) {
-        loop {
-            if self.faults.clients > 0 && self.rng.u32(0..10_000) == 0 {
-                return self.restart(person);
-            }
-            let due = self.now + self.disk;
-            if self.people[person].begin_to_store(due) || self.people[person].read_event() {
-                continue;
-            }
-            let Some(mut message) = self.people[person].client.poll_transmit(self.now) else {
-                let reads = self.reads_nothing != Some(person);
-                if reads && self.people[person].client.read_round() {
-                    continue;
-                }
-                return;
-            };
-            let terms = settings_with(self.exchange, self.slot_len).terms;
-            if let Some(deviate) = &mut self.deviate
-                && let Ok(mut changed) = MemberToProxy::decode(&message, &terms)
-                && MixHello::decode(&message).is_err()
-            {
-                deviate(person, &mut changed);
-                message = changed.encode();
-            }
-            self.see(person, Sight::Message(message.len()));
-            let is_lost = self.happens(self.faults.lost);
-            let due = self.soon(30) + self.delays[person];
-            // It may have been cut, and the client not have noticed.
-            let own = |it: &&mut Wire| it.person == person && !it.is_cut;
-            if let Some(wire) = self.wires.iter_mut().find(own) {
-                if is_lost {
-                    wire.client_ends = Some(due + Duration::from_millis(NOTICE_MS));
-                } else {
-                    wire.up.push(due, message);
-                }
-            }
-        }
-    }
-
-    fn send_down(&mut self, GroupTransmit { connection, message, is_last }: GroupTransmit) {
-        let is_lost = self.happens(self.faults.lost);
-        let mut due = self.soon(30);
-        let Some(at) = self.wires.iter().position(|it| it.id == connection) else { return };
-        let wire = &mut self.wires[at];
-        if wire.is_cut {
-            return;
-        }
-        due += self.delays[wire.person];
-        let mut message = message;
-        if let Some(tamper) = &mut self.tamper {
-            let is_first = message[0] == 1;
-            let terms = settings_with(self.exchange, self.slot_len).terms;
-            let terms = (!is_first).then_some(terms);
-            let mut changed = ProxyToMember::decode(&message, terms.as_ref()).unwrap();
-            tamper(wire.person, &mut changed);
-            message = changed.encode();
-        }
-        if is_lost {
-            wire.client_ends = Some(due + Duration::from_millis(NOTICE_MS));
-        } else {
-            wire.down.push(due, message);
-        }
-        if is_last {
-            let last = wire.down.0.back().map_or(due, |(at, _)| *at);
-            wire.client_ends = Some(last + TICK);
         }
     }
 
@@ -627,8 +512,8 @@ impl World {
 
     /// Checks that each stored message was read once and in order.
     pub(super) fn check_all_read(&self) {
-        for (from, sender) in NAMES.iter().zip(&self.people) {
-            for (to, receiver) in NAMES.iter().zip(&self.people) {
+        for (from, sender) in CROWD.iter().zip(&self.people) {
+            for (to, receiver) in CROWD.iter().zip(&self.people) {
                 let sent = sender.sent.get(*to).map_or(&[][..], |it| it);
                 let read = receiver.read.get(*from).map_or(&[][..], |it| it);
                 assert_eq!(sent, read, "of {from} to {to}");

@@ -1,7 +1,11 @@
 //! Messages between joining clients, members and the administrator.
 
-use super::world::{LEAST, World, secret};
+use keys::IdentityPublicKey;
+
+use super::super::epoch::AnnouncedEpoch;
+use super::world::{LEAST, World, announcement, secret, settings};
 use crate::protocol::exchange::MixExchangeKind;
+use crate::protocol::membership::announcement_by_two;
 use crate::protocol::wire::{MemberToProxy, MembershipStatus, ProxyRefusal, ProxyToMember};
 
 fn requests(world: &World) -> Vec<&ProxyToMember> {
@@ -114,7 +118,7 @@ fn an_epoch_follows_the_one_that_the_proxy_has() {
         assert_eq!(world.group.status(world.now).epoch, 1);
     }
     // Of an administrator that does not know the first one.
-    let other = super::world::announcement(0, 2, &[0, 1]);
+    let other = announcement(0, 2, &[0, 1]);
     world.send(0, &MemberToProxy::Announce(other));
     world.settle();
     assert_eq!(world.group.status(world.now).epoch, 1);
@@ -217,4 +221,45 @@ fn only_the_listed_restore_and_nothing_old() {
     world.run(LEAST * 3);
     assert_eq!(world.group.status(world.now).epoch, 3);
     assert!(world.last_round() < 100);
+}
+
+/// Anybody can send announcements to be restored. Those that cannot count are refused before their
+/// signatures are verified: here none is valid.
+#[test]
+fn announcements_that_cannot_count_are_refused_unverified() {
+    let mut world = World::of_members_by(MixExchangeKind::Broadcast, 7, 3);
+    let restore = |announcement: &[u8]| {
+        let mut announcement = announcement.to_vec();
+        *announcement.last_mut().unwrap() ^= 1;
+        MemberToProxy::Restore { round: 1, announcement }
+    };
+    let stranger = 6;
+    let is_listed = announcement(0, 1, &[0, stranger]);
+    world.announce(2, &[0, 1, 2]);
+    world.settle();
+    let newest = world.group.newest().unwrap().announcement().to_vec();
+    // An old one is ignored.
+    world.connect(stranger);
+    world.send(stranger, &restore(&is_listed));
+    world.settle();
+    assert_eq!(world.clients[stranger].refused, None);
+    // One without the client, and one of another list of administrators, end the connection.
+    world.send(stranger, &restore(&newest));
+    world.settle();
+    assert_eq!(world.clients[stranger].refused, Some(ProxyRefusal::NotMember));
+    let [founder, one, other] = [0, 1, stranger].map(|client| secret(client).public());
+    let by_two = |epoch, members: &[IdentityPublicKey]| {
+        announcement_by_two(&secret(0), "friends", epoch, members)
+    };
+    let announced = AnnouncedEpoch::verify(&by_two(9, &[founder, one]), &settings()).unwrap();
+    world.group.epoch = Some(announced);
+    world.connect(stranger);
+    world.send(stranger, &restore(&by_two(10, &[founder, other])));
+    world.settle();
+    assert_eq!(world.clients[stranger].refused, Some(ProxyRefusal::NotMember));
+    // Only one that could be the newest is verified.
+    world.connect(stranger);
+    world.send(stranger, &restore(&by_two(10, &[founder, one, other])));
+    world.settle();
+    assert_eq!(world.clients[stranger].refused, Some(ProxyRefusal::BadAnnouncement));
 }

@@ -1,7 +1,7 @@
 //! Tests whether the proxy can distinguish "alice wrote to bob", "alice wrote to carol" and "alice
 //! was idle". It cannot, but the same distinguishers can if protections are left out.
 
-pub(super) mod distinguisher;
+pub(crate) mod distinguisher;
 mod unprotected;
 
 use sim::statistics::ChiSquared;

@@ -18,6 +18,10 @@ use crate::host::EmulatedHost;
 /// clients that are not members.
 const MAX_JOINING: usize = 50;
 
+/// The number of all new members that connect at a time. It is below a proxy's limit for clients of
+/// one address that have not named their group.
+const MAX_CONNECTING: usize = 100;
+
 /// A member, by its group and its number in it, from 0. Member 0 is the group's administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupMemberId {
@@ -60,8 +64,8 @@ impl<'a> GroupMemberSessions<'a> {
         place: &Path,
         options: &MixDeliveryOptions,
     ) -> Result<Vec<IdentityPublicKey>, String> {
-        let make = |group| {
-            let keys = (0..options.members).map(|number| {
+        let make = |(group, size)| {
+            let keys = (0..size).map(|number| {
                 let file = GroupMemberId { group, number }.file();
                 let key = IdentitySecretKey::create(&place.join(format!("{file}.key")));
                 key.map(|key| key.public()).map_err(error_text)
@@ -69,7 +73,7 @@ impl<'a> GroupMemberSessions<'a> {
             let keys = keys.collect::<Result<Vec<_>, String>>()?;
             keys.first().copied().ok_or_else(|| String::from("a group has no members"))
         };
-        (0..options.groups).map(make).collect()
+        options.sizes().into_iter().enumerate().map(make).collect()
     }
 
     /// Starts the administrators, as members of the groups of a proxy.
@@ -84,11 +88,11 @@ impl<'a> GroupMemberSessions<'a> {
             host,
             configs: Vec::new(),
             sessions: Vec::new(),
-            participants: vec![vec![0; options.members]; options.groups],
+            participants: options.sizes().into_iter().map(|size| vec![0; size]).collect(),
             event_sender,
             events,
         };
-        for (group, name) in options.group_names().enumerate() {
+        for (group, (name, size)) in options.group_names().zip(options.sizes()).enumerate() {
             let administrator = read_key(
                 &place.join(format!("{}.key", GroupMemberId { group, number: 0 }.file())),
             )?;
@@ -111,7 +115,7 @@ impl<'a> GroupMemberSessions<'a> {
                     files: PathBuf::from("received"),
                 })
             };
-            let configs = (0..options.members).map(config).collect::<Result<_, String>>()?;
+            let configs = (0..size).map(config).collect::<Result<_, String>>()?;
             members.configs.push(configs);
             found_group(&members.configs[group][0]).map_err(error_text)?;
             members.sessions.push(Vec::new());
@@ -134,24 +138,31 @@ impl<'a> GroupMemberSessions<'a> {
         Ok(())
     }
 
-    /// Lets the administrators invite all others, who join in batches, one group after the other.
+    /// Lets the administrators invite all others, who join in batches, several groups at a time.
     /// Returns when all members have read a round in which their whole group took part.
     pub(super) fn all_join(&mut self, options: &MixDeliveryOptions) -> Result<(), String> {
-        for group in 0..options.groups {
-            let mut joined = 1;
-            while joined < options.members {
-                let next = (joined + MAX_JOINING).min(options.members);
-                for number in joined..next {
+        let sizes = options.sizes();
+        let mut joined = vec![1; sizes.len()];
+        while joined != sizes {
+            let (before, mut room) = (joined.clone(), MAX_CONNECTING);
+            for (group, count) in joined.iter_mut().enumerate() {
+                let new = (sizes[group] - *count).min(MAX_JOINING).min(room);
+                for number in *count..*count + new {
                     let member = GroupMemberId { group, number };
                     let invitation = self.invite(member)?;
                     self.add(member, Some(invitation))?;
                 }
-                joined = next;
-                let deadline = Instant::now() + TIMEOUT;
-                while self.participants[group][..joined].iter().any(|seen| *seen < joined) {
-                    let member_event = self.next(deadline, "a round in which all take part")?;
-                    self.take(member_event)?;
-                }
+                *count += new;
+                room -= new;
+            }
+            let is_there = |seen: &[Vec<usize>], group: usize| {
+                let count = joined[group];
+                count == before[group] || seen[group][..count].iter().all(|seen| *seen >= count)
+            };
+            let deadline = Instant::now() + TIMEOUT;
+            while !(0..sizes.len()).all(|group| is_there(&self.participants, group)) {
+                let member_event = self.next(deadline, "a round in which all take part")?;
+                self.take(member_event)?;
             }
         }
         Ok(())

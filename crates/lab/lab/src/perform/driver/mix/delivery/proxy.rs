@@ -1,6 +1,6 @@
 //! The proxy, a process that runs `sunder mix`, and its reports about rounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 use std::io::Read;
@@ -10,17 +10,21 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use keys::{IdentityPublicKey, IdentitySecretKey};
+use mix::MixExchangeKind;
 use mix::proxy::{MixProxyStatus, ProxyGroupStatus};
 use rustix::process::Signal;
 
 use super::super::error_text;
-use super::MixDeliveryOptions;
+use super::{JOINING_INTERVAL_MS, MixDeliveryOptions};
 use crate::host::EmulatedHost;
 use crate::perform::command::ProgramCommand;
 use crate::perform::program::ProgramProcess;
 
-/// The interval of queries of the proxy's status.
+/// The least interval of queries of the proxy's status.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How often the status is queried in a round.
+const POLLS_OF_ROUND: u32 = 4;
 
 /// The file for the proxy's output.
 const LOG: &str = "proxy.log";
@@ -43,6 +47,8 @@ pub(super) struct ProxyRounds {
     pub(super) exchanges: u64,
     /// The processor time of the process.
     pub(super) processor: Duration,
+    /// The most memory of the process that a query has shown.
+    pub(super) memory_bytes: u64,
     /// From the signal that ended it until all members took part again; zero without a restart.
     pub(super) rejoin_time: Duration,
 }
@@ -60,10 +66,15 @@ pub(super) struct ProxyProcess<'a> {
     place: PathBuf,
     command: ProgramCommand,
     key: IdentityPublicKey,
-    members: usize,
+    administrators: Vec<IdentityPublicKey>,
+    /// The number of members of each group.
+    sizes: BTreeMap<String, usize>,
+    /// The groups whose rounds are measured.
+    measured: BTreeSet<String>,
     program: ProgramProcess,
     /// The last status of the groups, and the processor time at that time.
     before: Option<(BTreeMap<String, ProxyGroupStatus>, Duration)>,
+    poll_interval: Duration,
     next_poll: Instant,
     rounds: ProxyRounds,
     /// When it was stopped, until all members take part again.
@@ -79,28 +90,12 @@ impl<'a> ProxyProcess<'a> {
         administrators: &[IdentityPublicKey],
     ) -> Result<Self, String> {
         let key = IdentitySecretKey::create(&place.join("proxy.key")).map_err(error_text)?.public();
-        let port = options.address.port();
-        let mut config = format!(
-            "identity = \"proxy.key\"\nlisten = \"0.0.0.0:{port}\"\nstate = \"proxy.state\"\n"
-        );
-        let (shape, engine) = (*options.terms()?.shape(), &options.engine);
-        for (name, administrator) in options.group_names().zip(administrators) {
-            // Writing to a text does not fail.
-            let _ = write!(
-                config,
-                "[[group]]\nname = \"{name}\"\nadministrator = \"{administrator}\"\n\
-                 members = {}\nslots_per_member = {}\nreads = {}\nslot_len = {}\n\
-                 interval_ms = {}\nmin_interval_ms = {}\nengine = \"{engine}\"\n",
-                shape.members(),
-                shape.slots_per_member(),
-                shape.reads(),
-                shape.slot_len(),
-                options.interval_ms,
-                options.min_interval_ms,
-            );
-        }
+        let intervals = match options.joining_ms {
+            None => [options.interval_ms, options.min_interval_ms],
+            Some(least) => [JOINING_INTERVAL_MS.max(least), least],
+        };
         let path = place.join("proxy.toml");
-        fs::write(&path, config).map_err(error_text)?;
+        fs::write(&path, config(options, administrators, intervals)?).map_err(error_text)?;
         let command = [&options.sunder, "mix", "--config", &path.display().to_string()];
         let command = ProgramCommand::new(command.map(str::to_owned).to_vec());
         let program = ProgramProcess::start(Some(host), &command, &place.join(LOG), None)?;
@@ -109,9 +104,13 @@ impl<'a> ProxyProcess<'a> {
             place: place.to_owned(),
             command,
             key,
-            members: options.members,
+            administrators: administrators.to_vec(),
+            sizes: options.group_names().zip(options.sizes()).collect(),
+            measured: options.group_names().take(options.groups).collect(),
             program,
             before: None,
+            poll_interval: POLL_INTERVAL
+                .max(Duration::from_millis(options.min_interval_ms) / POLLS_OF_ROUND),
             next_poll: Instant::now(),
             rounds: ProxyRounds::default(),
             stopped: None,
@@ -135,7 +134,7 @@ impl<'a> ProxyProcess<'a> {
             if Instant::now() > deadline {
                 let those = groups.values().map(|group| group.participants.to_string());
                 let those: Vec<String> = those.collect();
-                let what = format!("has {} of {} participants", those.join(", "), self.members);
+                let what = format!("has {} of {:?} participants", those.join(", "), self.sizes);
                 return Err(self.program.error_with_output(&what));
             }
             sleep(POLL_INTERVAL);
@@ -145,7 +144,8 @@ impl<'a> ProxyProcess<'a> {
     /// Whether all members took part in the last rounds. Records when they do so again after a
     /// restart.
     fn all_participate(&mut self, groups: &BTreeMap<String, ProxyGroupStatus>) -> bool {
-        let have_all = groups.values().all(|group| group.participants == self.members);
+        let have_all =
+            groups.iter().all(|(name, it)| self.sizes.get(name) == Some(&it.participants));
         if have_all && let Some(stopped) = self.stopped.take() {
             self.rounds.rejoin_time = stopped.elapsed();
         }
@@ -165,20 +165,23 @@ impl<'a> ProxyProcess<'a> {
         if now < self.next_poll {
             return Ok(());
         }
-        self.next_poll = now + POLL_INTERVAL;
+        self.next_poll = now + self.poll_interval;
         self.program.check()?;
-        let (groups, processor) = (self.status()?, self.program.processor_time()?);
+        let (status, processor) = (self.whole_status()?, self.program.processor_time()?);
+        let memory_bytes = status.load.memory_bytes.unwrap_or_default();
+        let groups = by_name(status);
         self.all_participate(&groups);
         let rounds = &mut self.rounds;
         let (before, processor_before) = self.before.take().unwrap_or_default();
         for (name, group) in &groups {
             let (seen, exchanges) = before.get(name).map_or((0, 0), |it| (it.rounds, it.exchanges));
-            if group.rounds != seen {
+            if group.rounds != seen && self.measured.contains(name) {
                 rounds.times.push(Duration::from_secs_f64(group.round_ms / 1e3));
                 rounds.participants.push(group.participants);
             }
             rounds.exchanges += group.exchanges.saturating_sub(exchanges);
         }
+        rounds.memory_bytes = rounds.memory_bytes.max(memory_bytes);
         rounds.processor += processor.saturating_sub(processor_before);
         self.before = Some((groups, processor));
         Ok(())
@@ -209,6 +212,17 @@ impl<'a> ProxyProcess<'a> {
         Ok(())
     }
 
+    /// Stops it, and starts it again with rounds of other lengths.
+    pub(super) fn restart_with(
+        &mut self,
+        options: &MixDeliveryOptions,
+        intervals: [u64; 2],
+    ) -> Result<(), String> {
+        let config = config(options, &self.administrators, intervals)?;
+        fs::write(self.place.join("proxy.toml"), config).map_err(error_text)?;
+        self.restart()
+    }
+
     /// Waits until it answers a status query.
     fn wait_for_status(&mut self) -> Result<(), String> {
         self.program.wait_for_output("proxy_key")?;
@@ -226,11 +240,49 @@ impl<'a> ProxyProcess<'a> {
 
     /// The status of its groups, by their names.
     fn status(&self) -> Result<BTreeMap<String, ProxyGroupStatus>, String> {
+        self.whole_status().map(by_name)
+    }
+
+    fn whole_status(&self) -> Result<MixProxyStatus, String> {
         let path = self.place.join("mix-proxy.sock");
         let mut answer = String::new();
         let asked = UnixStream::connect(&path).and_then(|mut it| it.read_to_string(&mut answer));
         asked.map_err(|error| format!("{}: {error}", path.display()))?;
-        let status: MixProxyStatus = serde_json::from_str(&answer).map_err(error_text)?;
-        Ok(status.groups.into_iter().map(|group| (group.name.clone(), group)).collect())
+        serde_json::from_str(&answer).map_err(error_text)
     }
+}
+
+fn by_name(status: MixProxyStatus) -> BTreeMap<String, ProxyGroupStatus> {
+    status.groups.into_iter().map(|group| (group.name.clone(), group)).collect()
+}
+
+/// The proxy's configuration, with the longest and the shortest round in ms.
+fn config(
+    options: &MixDeliveryOptions,
+    administrators: &[IdentityPublicKey],
+    [interval_ms, min_interval_ms]: [u64; 2],
+) -> Result<String, String> {
+    let (port, terms, engine) = (options.address.port(), options.terms()?, &options.engine);
+    let mut config =
+        format!("identity = \"proxy.key\"\nlisten = \"0.0.0.0:{port}\"\nstate = \"proxy.state\"\n");
+    let shape = terms.shape();
+    let reads = match terms.exchange() {
+        MixExchangeKind::Broadcast => String::new(),
+        MixExchangeKind::Oblivious(_) => format!("reads = {}\n", shape.reads()),
+    };
+    let groups = options.group_names().zip(options.sizes()).zip(administrators);
+    for ((name, size), administrator) in groups {
+        // Writing to a text does not fail.
+        let _ = write!(
+            config,
+            "[[group]]\nname = \"{name}\"\nadministrator = \"{administrator}\"\n\
+             members = {}\nslots_per_member = {}\nslot_len = {}\n{reads}\
+             interval_ms = {interval_ms}\nmin_interval_ms = {min_interval_ms}\n\
+             engine = \"{engine}\"\n",
+            size,
+            shape.slots_per_member(),
+            shape.slot_len(),
+        );
+    }
+    Ok(config)
 }

@@ -7,6 +7,19 @@ pub(in super::super) fn accuracy(
     test: &[(Vec<f64>, usize)],
     classes: usize,
 ) -> f64 {
+    let right =
+        classify(train, test, classes).into_iter().zip(test).filter(|(likely, (_, label))| {
+            (0..classes).max_by(|&a, &b| likely[a].total_cmp(&likely[b])) == Some(*label)
+        });
+    right.count() as f64 / test.len() as f64
+}
+
+/// Trains with samples, and returns how likely each class is for each of other samples.
+pub(crate) fn classify(
+    train: &[(Vec<f64>, usize)],
+    test: &[(Vec<f64>, usize)],
+    classes: usize,
+) -> Vec<Vec<f64>> {
     let scale = Scale::of(train);
     let train: Vec<_> = train.iter().map(|(it, label)| (scale.apply(it), *label)).collect();
     let mut weights = vec![vec![0.0; train[0].0.len()]; classes];
@@ -27,11 +40,7 @@ pub(in super::super) fn accuracy(
             }
         }
     }
-    let right = test.iter().filter(|(features, label)| {
-        let likely = probabilities(&weights, &scale.apply(features));
-        (0..classes).max_by(|&a, &b| likely[a].total_cmp(&likely[b])) == Some(*label)
-    });
-    right.count() as f64 / test.len() as f64
+    test.iter().map(|(features, _)| probabilities(&weights, &scale.apply(features))).collect()
 }
 
 fn probabilities(weights: &[Vec<f64>], features: &[f64]) -> Vec<f64> {
